@@ -1,0 +1,39 @@
+"""Every error a user can meet. Each message names the thing, the value and the way out."""
+
+from __future__ import annotations
+
+
+class WgpuEpError(RuntimeError):
+    """Base of all errors of this package."""
+
+
+class OptionError(WgpuEpError, ValueError):
+    """A provider option has an unknown key or a value outside its domain."""
+
+
+class DeviceError(WgpuEpError):
+    """No usable adapter, a missing graphics loader, or a failed request to the device."""
+
+
+class DeviceLostError(DeviceError):
+    """The device went away; tensors that callers own on it are gone."""
+
+
+class LimitError(WgpuEpError):
+    """A tensor or a dispatch is larger than the adapter allows; names tensor, bytes and limit."""
+
+
+class ShaderError(WgpuEpError):
+    """A kernel did not compile; names the kernel and the line."""
+
+
+class UnsupportedError(WgpuEpError):
+    """A node cannot run on WebGPU; the message is the reason shown to the user."""
+
+
+class InputError(WgpuEpError, ValueError):
+    """An input has the wrong name, type, rank or shape, or two inputs disagree on a dimension."""
+
+
+class ProgramError(WgpuEpError):
+    """A saved Program is damaged, of another format version, or made for another target."""
