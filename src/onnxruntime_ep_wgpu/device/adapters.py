@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+from wgpu.backends.wgpu_native import _api  # type: ignore[import-untyped,unused-ignore]
+
 from ..target import Target
-from .native import BACKEND_OPENGL, PRIMARY_BACKENDS, ffi, instance, lib, text_of
+from .native import BACKEND_OPENGL, PRIMARY_BACKENDS, ffi, instance, lib, quiet_display_probe, text_of
 
 # The features that kernels may use, by the name of the WebGPU specification or of wgpu. Requested wherever they exist.
 USED_FEATURES = ("shader-f16", "shader-int64", "subgroup", "subgroup-barrier", "timestamp-query")
@@ -101,8 +103,6 @@ def unique(found: Iterable[Adapter]) -> tuple[Adapter, ...]:
 
 
 def _describe(handle: Any) -> Adapter:
-    from wgpu.backends.wgpu_native import _api
-
     info = ffi.new("WGPUAdapterInfo *")
     lib.wgpuAdapterGetInfo(handle, info)
     backends = {
@@ -135,10 +135,12 @@ def _describe(handle: Any) -> Adapter:
 
 
 def _enumerate(backends: int) -> list[Adapter]:
-    here = instance(backends)
-    count = lib.wgpuInstanceEnumerateAdapters(here, ffi.NULL, ffi.NULL)
-    handles = ffi.new("WGPUAdapter[]", max(1, count))
-    count = min(count, lib.wgpuInstanceEnumerateAdapters(here, ffi.NULL, handles))
+    with quiet_display_probe():
+        here = instance(backends)
+        count = lib.wgpuInstanceEnumerateAdapters(here, ffi.NULL, ffi.NULL)
+        handles = ffi.new("WGPUAdapter[]", max(1, count))
+        if count:
+            lib.wgpuInstanceEnumerateAdapters(here, ffi.NULL, handles)
     return [_describe(handles[i]) for i in range(count)]
 
 

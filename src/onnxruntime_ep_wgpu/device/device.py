@@ -12,6 +12,11 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from wgpu.backends.wgpu_native._mappings import (  # type: ignore[import-untyped,unused-ignore]
+    enum_str2int,
+    enummap,
+)
+
 from ..errors import DeviceError, DeviceLostError, LimitError
 from ..target import Target
 from .adapters import Adapter
@@ -325,8 +330,6 @@ def _inside(buffer: Buffer, offset: int, nbytes: int, what: str) -> None:
 
 def _request(adapter: Adapter, target: Target, on_loss: Any) -> Any:
     """Asks the adapter for a device with the limits and features of `target`. Raises DeviceError when refused."""
-    from wgpu.backends.wgpu_native._mappings import enum_str2int, enummap
-
     limits = ffi.new("WGPULimits *")
     own = adapter.limits
     raised = {

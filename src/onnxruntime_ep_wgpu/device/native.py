@@ -13,11 +13,12 @@ import itertools
 import os
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from wgpu.backends.wgpu_native import _ffi
+from wgpu.backends.wgpu_native import _ffi  # type: ignore[import-untyped,unused-ignore]
 
 lib: Any = _ffi.lib
 ffi: Any = _ffi.ffi
@@ -117,11 +118,20 @@ def instance(backends: int) -> Any:
     extras.backends = backends
     descriptor = ffi.new("WGPUInstanceDescriptor *")
     descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", extras)
-    if backends & BACKEND_OPENGL and os.name == "posix" and "XDG_RUNTIME_DIR" not in os.environ:
-        # libwayland prints a line per probe when the variable is missing; an existing folder makes it quiet.
-        os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
-        try:
-            return lib.wgpuCreateInstance(descriptor)
-        finally:
-            del os.environ["XDG_RUNTIME_DIR"]
     return lib.wgpuCreateInstance(descriptor)
+
+
+@contextmanager
+def quiet_display_probe() -> Iterator[None]:
+    """Keeps graphics drivers from printing that XDG_RUNTIME_DIR is missing while they look for a Wayland display.
+
+    Mesa's device-select layer (Vulkan) and EGL both probe for one; with an existing folder they find none silently.
+    """
+    if os.name != "posix" or "XDG_RUNTIME_DIR" in os.environ:
+        yield
+        return
+    os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
+    try:
+        yield
+    finally:
+        os.environ.pop("XDG_RUNTIME_DIR", None)
