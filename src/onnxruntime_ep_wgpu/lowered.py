@@ -92,12 +92,13 @@ class Map:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run a Call: taken when `guard` is not 0. `workgroups` counts them; constants override the Call's."""
+    """One way to run a Call: taken when `guard` is not 0. `workgroups` counts them; constants and parameters add to the Call's."""
 
     workgroups: Dim
     workgroup_size: int
     guard: Dim = 1
     constants: tuple[tuple[str, Constant], ...] = ()
+    parameters: tuple[tuple[str, Dim], ...] = ()
 
 
 @dataclass(frozen=True)
