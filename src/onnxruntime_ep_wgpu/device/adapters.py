@@ -92,7 +92,10 @@ def unique(found: Iterable[Adapter]) -> tuple[Adapter, ...]:
             other.backend != adapter.backend
             and (
                 _chip(other) == _chip(adapter)
-                or (adapter.device_id != 0 and (other.vendor_id, other.device_id) == (adapter.vendor_id, adapter.device_id))
+                or (
+                    adapter.device_id != 0
+                    and (other.vendor_id, other.device_id) == (adapter.vendor_id, adapter.device_id)
+                )
             )
             for other in kept
         )
