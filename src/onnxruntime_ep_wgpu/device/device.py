@@ -1,7 +1,7 @@
 """One GPU as the runtime sees it: memory in, dispatches, memory out.
 
-In: bytes, WGSL, dispatch lists. Out: buffers, pipelines, bytes. Invariants: encoding and submitting happen under one
-lock per device, waiting for the GPU under none; a lost device is refused before wgpu-native is called, which would
+In: bytes, WGSL, dispatch lists. Out: buffers, pipelines, bytes. Invariants: submitting happens under one lock per
+device, encoding and waiting for the GPU under none; a lost device is refused before wgpu-native is called, which would
 abort the process; the queue runs uploads, copies and submits in the order of the calls.
 """
 
@@ -48,13 +48,14 @@ class Device:
     def __init__(self, adapter: Adapter, target: Target) -> None:
         self.adapter = adapter
         self.target = target
-        self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self._lost_reason: str | None = None
         self._handle = request_device(adapter, target, self._on_lost)
         self._queue = lib.wgpuDeviceGetQueue(self._handle)
         self._lock = threading.Lock()
+        self._releases = Releases(self._lock)
+        self._counts = dict.fromkeys(COUNTERS, 0)
         self._count_lock = threading.Lock()
-        self._releases = Releases(self._lock, self.counters)
+        self._compile_lock = threading.Lock()
         self._compiler = Compiler(self._handle)
         self._encoder = Encoder(self._handle)
         self._pipelines: dict[tuple[str, tuple[str, ...], bool], Pipeline] = {}
@@ -79,9 +80,19 @@ class Device:
                 " tensors on it are gone, create the session again"
             )
 
-    def _count(self, what: str) -> None:
+    @property
+    def counters(self) -> dict[str, int]:
+        """What the device has done so far; see COUNTERS."""
         with self._count_lock:
-            self.counters[what] += 1
+            counts = dict(self._counts)
+        counts["buffers"] -= self._releases.buffers
+        counts["buffer_bytes"] -= self._releases.nbytes
+        return counts
+
+    def _count(self, **more: int) -> None:
+        with self._count_lock:
+            for name, number in more.items():
+                self._counts[name] += number
 
     # Memory
 
@@ -99,10 +110,7 @@ class Device:
 
     def _new(self, size: int, usage: int, label: str) -> Buffer:
         handle = self._create(size, usage, label or "a tensor")
-        with self._lock:
-            self._releases.drain()
-            self.counters["buffers"] += 1
-            self.counters["buffer_bytes"] += size
+        self._count(buffers=1, buffer_bytes=size)
         return Buffer(handle, size, usage, label, self._releases)
 
     def buffer(self, nbytes: int, label: str = "") -> Buffer:
@@ -137,7 +145,7 @@ class Device:
         if not nbytes:
             return
         _check_range(buffer, offset, nbytes, "upload")
-        self._count("uploads")
+        self._count(uploads=1)
         lead = offset & 3
         done = 0
         if lead:
@@ -160,8 +168,7 @@ class Device:
         self._raise("the upload")
         self._unflushed += nbytes
         if self._unflushed > FLUSH_BYTES:
-            with self._lock:
-                self._submit(0, ffi.NULL)
+            self._submit()
 
     def download(self, buffer: Buffer, offset: int, into: memoryview) -> None:
         """Fills `into` (C-contiguous, writable) from `offset` bytes on, after everything submitted so far has run.
@@ -171,7 +178,7 @@ class Device:
         target = ffi.from_buffer("char[]", into, require_writable=True)
         if len(target):
             _check_range(buffer, offset, len(target), "download")
-            self._count("downloads")
+            self._count(downloads=1)
             self._read(buffer, offset, target, len(target))
 
     def _read(self, buffer: Buffer, offset: int, target: Any, nbytes: int) -> None:
@@ -185,19 +192,17 @@ class Device:
             answers.append((status, message))
             arrived.set()
 
+        self._check()
+        encoder = lib.wgpuDeviceCreateCommandEncoder(self._handle, ffi.NULL)
+        lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, buffer.handle, start, staging, 0, length)
+        commands = lib.wgpuCommandEncoderFinish(encoder, ffi.NULL)
+        lib.wgpuCommandEncoderRelease(encoder)
+        index = self._submit(commands, "the download")
         info = ffi.new("WGPUBufferMapCallbackInfo *")
         info.mode = lib.WGPUCallbackMode_AllowProcessEvents
         info.callback = on_mapped
-        with self._lock:
-            self._check()
-            self._releases.drain()
-            encoder = lib.wgpuDeviceCreateCommandEncoder(self._handle, ffi.NULL)
-            lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, buffer.handle, start, staging, 0, length)
-            commands = lib.wgpuCommandEncoderFinish(encoder, ffi.NULL)
-            lib.wgpuCommandEncoderRelease(encoder)
-            index = self._submit_commands(commands, "the download")
-            info.userdata1 = expect(mapped)
-            lib.wgpuBufferMapAsync(staging, MAP_READ, 0, length, info[0])
+        info.userdata1 = expect(mapped)
+        lib.wgpuBufferMapAsync(staging, MAP_READ, 0, length, info[0])
         self._wait_for(index, arrived)
         if not answers or answers[0][0] != lib.WGPUMapAsyncStatus_Success:
             lib.wgpuBufferRelease(staging)
@@ -228,11 +233,11 @@ class Device:
             return known
         self._check()
         made = self._compiler.compile(wgsl, bindings, label, checked)
-        with self._lock:
+        with self._compile_lock:
             known = self._pipelines.setdefault(key, made)
-            if known is made:
-                self.counters["pipelines"] += 1
-        if known is not made:
+        if known is made:
+            self._count(pipelines=1)
+        else:
             lib.wgpuComputePipelineRelease(made.handle)
         return known
 
@@ -242,7 +247,7 @@ class Device:
         Raises LimitError above the adapter's binding limit, DeviceError when the device refuses for another reason.
         """
         self._check()
-        self._count("bind_groups")
+        self._count(bind_groups=1)
         return self._compiler.bind_group(pipeline, entries, self.target.max_binding_bytes, self._releases)
 
     def record(self, dispatches: Sequence[Dispatch]) -> Recording:
@@ -250,34 +255,34 @@ class Device:
         return Recording(dispatches)
 
     def submit(self, dispatches: Sequence[Dispatch] | Recording, copies_before: Sequence[Copy] = ()) -> None:
-        """Runs `copies_before` (source, offset, destination, offset, bytes), then `dispatches` (kernel, buffers, x y z).
+        """Runs `copies_before` (source, offset, destination, offset, bytes), then `dispatches` (kernel, buffers, xyz).
 
         One encoder, one compute pass, one submit; returns when the work is queued. Raises DeviceError when WebGPU
         refuses the work (nothing has run then) and DeviceLostError.
         """
         recording = dispatches if isinstance(dispatches, Recording) else Recording(dispatches)
-        with self._lock:
-            self._check()
-            self._releases.drain()
-            commands = self._encoder.encode(recording, copies_before)
-            self._submit_commands(commands, "the work")
-            self.counters["submits"] += 1
-            self.counters["dispatches"] += len(recording)
+        self._check()
+        self._submit(self._encoder.encode(recording, copies_before), "the work")
+        self._count(submits=1, dispatches=len(recording))
 
-    def _submit_commands(self, commands: Any, what: str) -> int:
-        """Submits a command buffer and gives the submission's index. The caller holds the lock."""
-        if errors.messages:
+    def _submit(self, commands: Any = None, what: str = "") -> int:
+        """Submits a command buffer, or nothing but the uploads so far, and gives the submission's index."""
+        if commands is None:
+            count, array = 0, ffi.NULL
+        elif errors.messages:
             # Submitting an invalid command buffer would abort the process.
             lib.wgpuCommandBufferRelease(commands)
             self._raise(what)
-        index = self._submit(1, ffi.new("WGPUCommandBuffer *", commands))
-        lib.wgpuCommandBufferRelease(commands)
+        else:
+            count, array = 1, ffi.new("WGPUCommandBuffer *", commands)
+        with self._lock:
+            self._check()
+            self._releases.drain()
+            self._unflushed = 0
+            index = int(lib.wgpuQueueSubmitForIndex(self._queue, count, array))
+        if count:
+            lib.wgpuCommandBufferRelease(commands)
         return index
-
-    def _submit(self, count: int, commands: Any) -> int:
-        self._check()
-        self._unflushed = 0
-        return int(lib.wgpuQueueSubmitForIndex(self._queue, count, commands))
 
     def measure(self, dispatches: Sequence[Dispatch]) -> list[float]:
         """Runs `dispatches` one after the other and gives the seconds that each took on the GPU.
@@ -292,11 +297,8 @@ class Device:
             part = dispatches[first : first + PER_SET]
             resolved = self._new(16 * len(part), RESOLVE_USAGE, "timestamps")
             queries = query_set(self._handle, 2 * len(part))
-            with self._lock:
-                self._check()
-                self._submit_commands(encode_timed(self._handle, part, queries, resolved.handle), "the measured work")
-                self.counters["submits"] += 1
-                self.counters["dispatches"] += len(part)
+            self._submit(encode_timed(self._handle, part, queries, resolved.handle), "the measured work")
+            self._count(submits=1, dispatches=len(part))
             ticks = bytearray(16 * len(part))
             self._read(resolved, 0, ffi.from_buffer(ticks), len(ticks))
             lib.wgpuQuerySetRelease(queries)
@@ -305,10 +307,7 @@ class Device:
 
     def wait(self) -> None:
         """Returns when everything submitted so far has run. Other Python threads run meanwhile."""
-        with self._lock:
-            self._releases.drain()
-            index = self._submit(0, ffi.NULL)
-        self._wait_for(index)
+        self._wait_for(self._submit())
 
     def _wait_for(self, index: int, arrived: threading.Event | None = None) -> None:
         """Waits without a lock for submission `index`, and for `arrived`, which another thread's poll may set."""

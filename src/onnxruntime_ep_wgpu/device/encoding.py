@@ -65,7 +65,7 @@ class Recording:
 
 
 class Encoder:
-    """Encodes for one device. Not thread safe: the device calls it under its lock."""
+    """Encodes for one device; many threads may use it at once."""
 
     def __init__(self, device: Any) -> None:
         self._device = device

@@ -67,7 +67,7 @@ def text_of(view: Any) -> str:
 
 
 class Text:
-    """A C copy of a string; `fill` points a WGPUStringView at it. Keep it alive until the call that reads it is done."""
+    """A C copy of a string; `fill` points a WGPUStringView at it. Keep it alive until the reading call is done."""
 
     def __init__(self, text: str) -> None:
         encoded = text.encode()
