@@ -1,6 +1,6 @@
 """Declares the extension module `onnxruntime_ep_wgpu._encode` (cffi, one binary for Python 3.11 and later).
 
-In: encode.c. Out: `ffi`, which setup.py names in `cffi_modules`.
+In: encode.c. Out: `ffibuilder`, which setup.py names in `cffi_modules`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import cffi
 
-ffi = cffi.FFI()
-ffi.cdef(
+ffibuilder = cffi.FFI()
+ffibuilder.cdef(
     "uint64_t encode(const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t copy_count,"
     " const uint64_t *dispatches, size_t dispatch_count);"
 )
-ffi.set_source(
+ffibuilder.set_source(
     "onnxruntime_ep_wgpu._encode",
     '#include "encode.c"',
     include_dirs=[str(Path(__file__).resolve().parent)],

@@ -39,8 +39,8 @@ typedef handle (*finish)(handle encoder, const void *descriptor);
 #define POINTER(type, word) ((type)(uintptr_t)(word))
 
 /* The handle of the finished command buffer. Errors are reported through the device's error callback. */
-static uint64_t encode(const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t copy_count,
-                       const uint64_t *dispatches, size_t dispatch_count) {
+uint64_t encode(const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t copy_count,
+                const uint64_t *dispatches, size_t dispatch_count) {
   handle encoder = POINTER(create_encoder, functions[CREATE_ENCODER])(POINTER(handle, device), NULL);
   copy_buffer copy = POINTER(copy_buffer, functions[COPY_BUFFER]);
   for (size_t i = 0; i < copy_count; i++) {

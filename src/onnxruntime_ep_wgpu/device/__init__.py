@@ -11,6 +11,7 @@ from .adapters import Adapter, adapters, adapters_problem
 from .buffers import Buffer
 from .device import Device, open_device
 from .encoding import Recording
+from .native import native_version
 from .pipelines import BindGroup, Pipeline
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "Recording",
     "adapters",
     "adapters_problem",
+    "native_version",
     "open_device",
 ]

@@ -116,6 +116,13 @@ def expect(receiver: Callable[[int, str], None]) -> Any:
     return ffi.cast("void *", token)
 
 
+def native_version() -> str:
+    """The version of the wgpu-native library in use, and its path when WGPU_LIB_PATH chose it."""
+    version = ".".join(str(part) for part in _ffi.lib_version_info)
+    chosen = os.environ.get("WGPU_LIB_PATH", "").strip()
+    return f"{version} ({chosen})" if chosen else version
+
+
 @cache
 def instance(backends: int) -> Any:
     """The process-wide wgpu-native instance restricted to `backends` (a mask of BACKEND_*)."""
