@@ -5,7 +5,7 @@
 # make clean     removes what the others made
 
 PYTHON := .venv/bin/python
-PYTEST := $(PYTHON) -m pytest -n 2 -q --no-header -p no:cacheprovider
+PYTEST := $(PYTHON) -m pytest -n 2 --no-header -p no:cacheprovider
 
 .PHONY: demo test test-all check clean
 
