@@ -1,4 +1,4 @@
-"""Builds the two native parts: the cffi module `_ort` and the small library that ONNX Runtime loads (csrc/shim.c)."""
+"""Builds the native parts: the cffi modules (csrc/build_*.py) and the library that ONNX Runtime loads (csrc/shim.c)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Wheel(bdist_wheel):
 
 setup(
     cmdclass={"build_ext": BuildExt, "bdist_wheel": Wheel},
-    cffi_modules=["csrc/build_ort.py:ffibuilder"],
+    cffi_modules=[f"{path.as_posix()}:ffibuilder" for path in sorted(Path("csrc").glob("build_*.py"))],
     ext_modules=[
         Extension(
             SHIM,

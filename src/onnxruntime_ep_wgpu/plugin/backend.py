@@ -6,6 +6,7 @@ package, imported when first used. Other modules here write `backend.check(...)`
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from ..device import Adapter, Buffer, Device
     from ..target import Target
 
-Allocate = Callable[[int, DType, tuple[int, ...]], "tuple[Buffer, int]"]
+# Where output i of a dtype and shape goes: (buffer, offset in bytes), None when it is empty.
+Allocate = Callable[[int, DType, tuple[int, ...]], "tuple[Buffer, int] | None"]
 
 
 class Executable(Protocol):
@@ -67,7 +69,10 @@ def executable(program: Any, device: Device, checked: bool) -> Executable:
     """A Program on a device, weights uploaded. `checked`: shader modules test every index."""
     from ..run import Executable
 
-    return Executable(program, device, checked=checked)
+    made = Executable(program, device, checked=checked)
+    # The weights are views of ONNX Runtime's memory, which it frees after Compile.
+    made.program = dataclasses.replace(program, weights=())
+    return made
 
 
 def kernels(program: Any) -> dict[str, tuple[str, ...]]:
@@ -80,9 +85,9 @@ def kernels(program: Any) -> dict[str, tuple[str, ...]]:
 
 
 def device_tensor(
-    dtype: DType, shape: tuple[int, ...], buffer: Buffer, offset: int, host: Callable[[], np.ndarray] | None
+    dtype: DType, shape: tuple[int, ...], buffer: Buffer | None, offset: int, host: Callable[[], np.ndarray[Any, Any]]
 ) -> Any:
-    """An input as the runtime takes it: where it lies, and how to get its value when that sets a shape."""
+    """An input as the runtime takes it: where it lies (None: it is empty), and how to get its value when that sets a shape."""
     from ..run import DeviceTensor
 
     return DeviceTensor(dtype, shape, buffer, offset, host)

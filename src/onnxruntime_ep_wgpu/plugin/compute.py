@@ -7,7 +7,6 @@ lie in host memory (ONNX Runtime may pass them at any time) are uploaded before 
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -82,9 +81,9 @@ class _Run:
         dtype, shape = DType.of(tensor.type), transfer.shape_of(tensor)
         nbytes = math.prod(shape) * dtype.itemsize
         at = address(tensor.data)
-        host = functools.partial(_value, tensor.data, nbytes, dtype, shape)
+        host = _HostValue(tensor.data, nbytes, dtype, shape)
         if not nbytes:
-            return backend.device_tensor(dtype, shape, self._scratch(0), 0, host)
+            return backend.device_tensor(dtype, shape, None, 0, host)
         if not at:
             raise DeviceError(f"no memory for an input of shape {shape}: ONNX Runtime passed a null pointer")
         if self._space.owns(at):
@@ -99,14 +98,14 @@ class _Run:
             self._node.device.upload(buffer, 0, transfer.host_bytes(tensor.data, nbytes))
         return backend.device_tensor(dtype, shape, buffer, 0, host)
 
-    def allocate(self, index: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Buffer, int]:
-        """Where output `index` goes: (buffer, offset in bytes)."""
+    def allocate(self, index: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Buffer, int] | None:
+        """Where output `index` goes: (buffer, offset in bytes); None when it is empty."""
         ort, out = self._node.ort, ffi.new("void **")
         dims = ffi.new("int64_t[]", shape or (0,))
         ort.check(lib.wgpu_output(ort.api, self._context, self._node.outputs[index], dims, len(shape), out))
         nbytes = math.prod(shape) * dtype.itemsize
         if not nbytes:
-            return self._scratch(0), 0
+            return None
         at = address(out[0])
         if not at:
             raise DeviceError(f"no memory for output {index} of shape {shape}, {nbytes} bytes")
@@ -139,8 +138,18 @@ class _Run:
         return buffer
 
 
-def _value(pointer: Any, nbytes: int, dtype: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The value of an input, from its host copy when there is one, else read back from the device."""
-    data = ffi.new("char[]", max(1, nbytes))
-    transfer.copy(pointer, data, nbytes)
-    return np.frombuffer(ffi.buffer(data, nbytes), dtype.numpy).reshape(shape)
+class _HostValue:
+    """The value of an input: from its host copy when there is one, else read back from the device. Asked for once."""
+
+    __slots__ = ("_dtype", "_nbytes", "_pointer", "_shape", "_value")
+
+    def __init__(self, pointer: Any, nbytes: int, dtype: DType, shape: tuple[int, ...]) -> None:
+        self._pointer, self._nbytes, self._dtype, self._shape = pointer, nbytes, dtype, shape
+        self._value: np.ndarray[Any, Any] | None = None
+
+    def __call__(self) -> np.ndarray[Any, Any]:
+        if self._value is None:
+            data = ffi.new("char[]", max(1, self._nbytes))
+            transfer.copy(self._pointer, data, self._nbytes)
+            self._value = np.frombuffer(ffi.buffer(data, self._nbytes), self._dtype.numpy).reshape(self._shape)
+        return self._value
