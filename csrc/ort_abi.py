@@ -93,6 +93,7 @@ CALLED = {
         362 OrtStatus *OpAttr_GetTensorAttributeAsOrtValue(const OrtOpAttr *attribute, OrtValue **out)
         363 OrtStatus *OpAttr_GetType(const OrtOpAttr *attribute, int *out)
         364 OrtStatus *OpAttr_GetName(const OrtOpAttr *attribute, const char **out)
+        365 OrtStatus *Node_GetNumSubgraphs(const OrtNode *node, size_t *out)
         368 OrtStatus *Node_GetEpName(const OrtNode *node, const char **out)
         378 OrtStatus *GetTensorData(const OrtValue *value, const void **out)
         379 OrtStatus *GetSessionOptionsConfigEntries(const OrtSessionOptions *options, OrtKeyValuePairs **out)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +21,12 @@ from .options import as_text, parse
 
 if TYPE_CHECKING:
     from .plugin.placement import Placement
-    from .plugin.provider import Provider
+    from .plugin.planner import Planner
 
 REGISTRATION = "webgpu_ep_registration"
 
 _register_lock = threading.Lock()
-_providers: weakref.WeakKeyDictionary[Any, Provider] = weakref.WeakKeyDictionary()
+_planners: weakref.WeakKeyDictionary[Any, Planner] = weakref.WeakKeyDictionary()
 
 
 def register(name: str = REGISTRATION) -> None:
@@ -88,18 +87,20 @@ def session(
 
     settings = ort.SessionOptions() if sess_options is None else sess_options
     settings.add_provider_for_devices([chosen], given)
+    path_or_bytes = model if isinstance(model, bytes) else os.fspath(model)
     with watching() as watch:
         try:
-            made = ort.InferenceSession(os.fspath(model) if not isinstance(model, bytes) else model, settings, enable_fallback=0)
+            made = ort.InferenceSession(path_or_bytes, settings, enable_fallback=0)
         except Exception as error:
-            if watch.errors:
+            if watch.errors:  # the same, before ONNX Runtime made text of it
                 raise watch.errors[0] from error
             raise
-    if watch.errors:
-        raise watch.errors[0]
-    if not watch.providers:
-        raise WgpuEpError("ONNX Runtime made a session without this provider")
-    _providers[made] = watch.providers[-1]
+    provider = watch.providers[-1] if watch.providers else None
+    if provider is None or provider.planner is None or provider.refusal is not None:
+        # A graph without nodes is not worth an error to ONNX Runtime.
+        reason = provider.refusal if provider is not None else None
+        raise reason or WgpuEpError("ONNX Runtime made a session without this provider")
+    _planners[made] = provider.planner
     return made
 
 
@@ -146,28 +147,21 @@ def report(session: Any) -> Report:
 
     Raises LookupError when the session has no node on this provider or cannot be told from another one.
     """
-    provider = _providers.get(session) or _match(session)
-    return Report(provider.adapter.name, tuple(provider.placements()))
+    planner = _planners.get(session) or _match(session)
+    return Report(planner.adapter.name, tuple(planner.placements()))
 
 
-def _match(session: Any) -> Provider:
-    """The provider of a session that we did not make: the only one whose graph has its inputs and outputs."""
+def _match(session: Any) -> Planner:
+    """The plans of a session that we did not make: the only one whose graph has its inputs and outputs."""
     from .plugin.watch import live
 
     inputs = {value.name for value in session.get_inputs()}
     outputs = [value.name for value in session.get_outputs()]
-    fitting = [
-        provider
-        for provider in live()
-        if inputs <= set(provider.graph_names[0]) and outputs == list(provider.graph_names[1])
-    ]
+    planners = [provider.planner for provider in live() if provider.planner is not None]
+    fitting = [it for it in planners if inputs <= set(it.inputs) and outputs == list(it.outputs)]
     if not fitting:
         raise LookupError("the session has no WebGPU provider of this package")
-    if not _agree(fitting):
+    accounts = [(it.adapter.name, it.placements()) for it in fitting]
+    if any(account != accounts[0] for account in accounts):
         raise LookupError("several live sessions have these inputs and outputs: make the session with session()")
     return fitting[0]
-
-
-def _agree(providers: Iterable[Provider]) -> bool:
-    first, *others = ((provider.adapter.name, provider.placements()) for provider in providers)
-    return all(other == first for other in others)

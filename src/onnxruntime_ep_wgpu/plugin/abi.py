@@ -189,8 +189,8 @@ class Exported:
     struct: ClassVar[str]
     _slots: ClassVar[list[tuple[str, int]]]
 
-    def __init_subclass__(cls, struct: str, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
+    def __init_subclass__(cls, struct: str) -> None:
+        super().__init_subclass__()
         cls.struct = struct
         cls._slots = []
         for method in list(vars(cls).values()):

@@ -15,6 +15,7 @@ from ..options import Options, parse
 from . import backend, watch
 from .abi import INFO, WARNING, Exported, Logger, Ort, address, callback, held
 from .allocator import Allocator
+from .planner import Planner
 from .provider import Provider
 from .transfer import DataTransfer, MemcpyKernels
 
@@ -147,8 +148,14 @@ class Factory(Exported, struct="OrtEpFactory"):
 
     @callback("CreateEp")
     def create_ep(self, _hardware: Any, described: Any, count: int, session: Any, logger: Any, out: Any) -> None:
-        options = parse(self._options(session))
         log = Logger(self.ort, logger)
+        provider = Provider(self, log, lambda: self._planner(described, count, session, log))
+        self._users.add(provider)
+        out[0] = provider.pointer
+
+    def _planner(self, described: Any, count: int, session: Any, log: Logger) -> Planner:
+        """The plans of a session with these devices and options. Raises OptionError, DeviceError."""
+        options = parse(self._options(session))
         known = {str(adapter.index): adapter for adapter in backend.adapters()}
         passed = [known[self.ort.read_pairs(described[i])[ADAPTER_KEY]] for i in range(count)]
         if not passed:
@@ -158,11 +165,7 @@ class Factory(Exported, struct="OrtEpFactory"):
             why = "powerPreference" if "powerPreference" in options.given else "the first"
             names = ", ".join(repr(adapter.name) for adapter in passed)
             log.log(INFO, f"{len(passed)} devices were passed ({names}); the session runs on {chosen.name!r}: {why}")
-        provider = Provider(self, chosen, options, log)
-        provider.warn_about_options()
-        self._users.add(provider)
-        watch.made(provider)
-        out[0] = provider.pointer
+        return Planner(self.ort, self.name, chosen, options, log)
 
     def _options(self, session: Any) -> dict[str, str]:
         """The provider options among a session's configuration entries."""
@@ -236,9 +239,9 @@ def choose(passed: list[Adapter], options: Options) -> Adapter:
 
 def _shared_device() -> Device:
     """The device of memory that belongs to no session: the newest session's, else the first adapter's."""
-    providers = watch.live()
-    if providers:
-        return max(providers, key=lambda provider: provider.number).device()
+    planners = [provider.planner for provider in watch.live() if provider.planner is not None]
+    if planners:
+        return planners[-1].device()
     found = backend.adapters()
     if not found:
         raise DeviceError(backend.adapters_problem() or "no WebGPU adapter")

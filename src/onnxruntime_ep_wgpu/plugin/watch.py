@@ -56,5 +56,5 @@ def went_wrong(error: BaseException) -> None:
 
 
 def live() -> list[Provider]:
-    """The providers of all sessions of this process."""
-    return list(_live)
+    """The providers of all sessions of this process, oldest first."""
+    return sorted(_live, key=lambda provider: provider.number)
