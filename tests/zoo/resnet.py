@@ -68,7 +68,10 @@ def _network(statistics: Statistics | None) -> onnx.ModelProto:
         if statistics:
             known = g.weight(mean, statistics[mean]), g.weight(variance, statistics[variance])
             return g.op("BatchNormalization", x, gain, bias, *known, out=name, epsilon=1e-5, momentum=1.0)
-        start = g.weight(mean + ".start", np.zeros(channels, np.float32)), g.weight(variance + ".start", np.ones(channels, np.float32))
+        start = (
+            g.weight(mean + ".start", np.zeros(channels, np.float32)),
+            g.weight(variance + ".start", np.ones(channels, np.float32)),
+        )
         g.op("BatchNormalization", x, gain, bias, *start, out=name, epsilon=1e-5, momentum=0.0, training_mode=1)
         g.nodes[-1].output.extend([mean, variance])
         return name
