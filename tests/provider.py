@@ -80,3 +80,10 @@ def int64_options(provider: str, mode: str) -> dict[str, str]:
 def reasons(session: ort.InferenceSession) -> list[str]:
     """Why nodes are on the CPU, from the package's own report."""
     return []
+
+
+def describe(provider: str) -> str:
+    """The adapter and driver that sessions of this provider run on, in words."""
+    device = devices(provider)[0]
+    facts = {**device.device.metadata, **device.ep_metadata}
+    return ", ".join(f"{key} {value}" for key, value in sorted(facts.items()))
