@@ -87,3 +87,10 @@ def describe(provider: str) -> str:
     device = devices(provider)[0]
     facts = {**device.device.metadata, **device.ep_metadata}
     return ", ".join(f"{key} {value}" for key, value in sorted(facts.items()))
+
+
+def counters() -> dict[str, int]:
+    """Live counters of the device that `ours` uses first: pipelines, buffers, buffer_bytes, submits..."""
+    from onnxruntime_ep_wgpu.device import adapters, open_device
+
+    return dict(open_device(adapters()[0]).counters)

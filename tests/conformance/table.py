@@ -121,7 +121,8 @@ def _notes(rows: list[Row]) -> list[str]:
             found.update(set(row["reasons"]) or {f"{operator} on the CPU" for operator in row["cpu"]})
         elif not row["gpu"] and row["status"] in RIGHT:
             found["onnxruntime folded every node away"] += 1
-    notes = [text if count == 1 else f"{text} ({count})" for text, count in found.most_common()]
+    ordered = sorted(found.items(), key=lambda note: (-note[1], note[0]))
+    notes = [text if count == 1 else f"{text} ({count})" for text, count in ordered]
     return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
 
 

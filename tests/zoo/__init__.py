@@ -35,7 +35,8 @@ class Case:
     path: Path
     variations: int
     inputs: Callable[[int], Inputs]
-    heavy: bool
+    slow: bool
+    """Takes many seconds on a software adapter."""
 
 
 def load(name: str) -> Case:
@@ -47,7 +48,7 @@ def load(name: str) -> Case:
         shape = entry.shapes[index % len(entry.shapes)]
         return entry.inputs(*shape, rng=np.random.default_rng(seed))
 
-    return Case(name, entry.path(name), len(entry.shapes), inputs, entry.heavy)
+    return Case(name, entry.path(name), len(entry.shapes), inputs, entry.slow)
 
 
 def _cached(name: str) -> Path:
@@ -95,17 +96,22 @@ class _Entry:
     path: Callable[[str], Path]
     inputs: Callable[..., Inputs]
     shapes: tuple[tuple[int, ...], ...]
-    heavy: bool = False
+    slow: bool = False
 
 
 _IMAGES = ((1, 3, 224, 224), (2, 3, 224, 224), (3, 3, 224, 224))
 _ENTRIES: dict[str, Any] = {
     "tiny": _Entry(_cached, _uniform("x"), ((1, 3, 16, 16), (2, 3, 20, 12), (3, 3, 9, 31), (1, 3, 24, 40))),
-    "minilm": _Entry(_cached, _tokens, ((3, 16), (1, 7), (2, 33), (4, 24)), heavy=True),
-    "resnet_f32": _Entry(_cached, _uniform("image"), _IMAGES, heavy=True),
-    "vit_f32": _Entry(_cached, _uniform("image"), _IMAGES, heavy=True),
-    "ocr_det": _Entry(_wheel, _writing, ((1, 3, 96, 160), (2, 3, 64, 96), (1, 3, 160, 320)), heavy=True),
+    "minilm": _Entry(_cached, _tokens, ((3, 16), (1, 7), (2, 33), (4, 24))),
+    "resnet_f32": _Entry(_cached, _uniform("image"), _IMAGES, slow=True),
+    "vit_f32": _Entry(_cached, _uniform("image"), _IMAGES, slow=True),
+    "ocr_det": _Entry(_wheel, _writing, ((1, 3, 96, 160), (2, 3, 64, 96), (1, 3, 160, 320)), slow=True),
     "ocr_cls": _Entry(_wheel, _writing, ((2, 3, 48, 192), (1, 3, 48, 192), (6, 3, 48, 192))),
-    "ocr_rec": _Entry(_wheel, _writing, ((1, 3, 48, 160), (2, 3, 48, 96), (1, 3, 48, 320)), heavy=True),
+    "ocr_rec": _Entry(_wheel, _writing, ((1, 3, 48, 160), (2, 3, 48, 96), (1, 3, 48, 320)), slow=True),
 }
 NAMES = tuple(_ENTRIES)
+
+
+def is_slow(name: str) -> bool:
+    """Whether the model takes many seconds on a software adapter; known without building it."""
+    return bool(_ENTRIES[name].slow)
