@@ -31,7 +31,7 @@ class Info:
     """What the index says about a case.
 
     `operator` is what the case is about and `nodes` the operators in its graph: they differ where the operator was
-    `expanded` to its function body. `restamped`: its opset is newer than onnxruntime takes, and it runs as an older one.
+    `expanded` to its function body. `restamped`: its opset is newer than onnxruntime takes, it runs as an older one.
     """
 
     name: str

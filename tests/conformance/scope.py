@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from .cases import Info
 
-OPERATORS: dict[str, str] = {
-    "pointwise": "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast "
-    "CastLike Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish "
-    "Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal Relu "
-    "Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where Xor",
-    "reduction": "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
-    "ReduceSumSquare LogSoftmax Softmax",
+OPERATORS = {
+    "pointwise": """
+        Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike
+        Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish Identity
+        IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal Relu Round
+        Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where Xor""",
+    "reduction": """
+        LogSoftmax ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+        ReduceSumSquare Softmax""",
     "normalisation": "BatchNormalization LayerNormalization",
     "product": "Conv ConvTranspose Gemm MatMul",
     "pooling": "AveragePool GlobalAveragePool GlobalMaxPool MaxPool",
@@ -19,7 +21,9 @@ OPERATORS: dict[str, str] = {
 }
 IN_SCOPE = frozenset(op for family in OPERATORS.values() for op in family.split())
 
-TYPES = frozenset("float float16 bool int8 int16 int32 int64 uint8 uint16 uint32 uint64".split())
+TYPES = frozenset(
+    ["float", "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+)
 """Element types that WebGPU kernels calculate with."""
 
 ON_CPU: dict[str, str] = {}
