@@ -1,0 +1,176 @@
+"""Which chips can run WebGPU here: one `Adapter` per physical chip, the one to use first.
+
+In: what wgpu-native enumerates. Out: `adapters()` and, when that is empty, the reason in `adapters_problem()`.
+Invariant: a chip that several graphics APIs show counts once, under its best API; enumeration prints nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from wgpu.backends.wgpu_native import _api  # type: ignore[import-untyped,unused-ignore]
+
+from ..target import Target
+from .native import BACKEND_OPENGL, PRIMARY_BACKENDS, ffi, instance, lib, quiet_display_probe, text_of
+
+# The features that kernels may use, by the name of the WebGPU specification or of wgpu. Requested wherever they exist.
+USED_FEATURES = ("shader-f16", "shader-int64", "subgroup", "subgroup-barrier", "timestamp-query")
+BACKEND_ORDER = ("Vulkan", "Metal", "D3D12", "OpenGL")
+TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
+# What a device gets unless more is asked for: eight is what every WebGPU implementation offers.
+DEFAULT_STORAGE_BUFFERS = 8
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One physical chip under its best graphics API. Limits have WebGPU's names (`max-buffer-size`); bytes and counts."""
+
+    index: int
+    name: str
+    vendor: str
+    backend: str
+    type: str
+    driver: str
+    vendor_id: int
+    device_id: int
+    features: frozenset[str]
+    limits: Mapping[str, int] = field(hash=False)
+    handle: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def software(self) -> bool:
+        """Whether the adapter calculates on the CPU."""
+        return self.type == "CPU"
+
+    def target(self, max_storage_buffers: int | None = None) -> Target:
+        """What lowering may rely on: the limits and features that a device of this adapter is opened with.
+
+        `max_storage_buffers` per kernel is 8, or less where the adapter has less; a larger wish is granted up to the
+        adapter's own limit.
+        """
+        limits = self.limits
+        wished = DEFAULT_STORAGE_BUFFERS if max_storage_buffers is None else max_storage_buffers
+        return Target(
+            name=f"{self.name} ({self.backend})",
+            features=self.features.intersection(USED_FEATURES),
+            max_storage_buffers=min(limits["max-storage-buffers-per-shader-stage"], wished),
+            max_invocations=limits["max-compute-invocations-per-workgroup"],
+            max_workgroup_storage=limits["max-compute-workgroup-storage-size"],
+            max_binding_bytes=limits["max-storage-buffer-binding-size"],
+            max_buffer_bytes=limits["max-buffer-size"],
+            max_workgroups=limits["max-compute-workgroups-per-dimension"],
+            offset_alignment=max(256, limits["min-storage-buffer-offset-alignment"]),
+            software=self.software,
+        )
+
+
+def _chip(adapter: Adapter) -> tuple[int, str]:
+    """What two views of one chip have in common. Device ids differ between APIs (OpenGL has none), names hardly do."""
+    name = re.sub(r"\(.*?\)|/.*$", " ", adapter.name.lower())  # "llvmpipe (LLVM 15.0.6)", "NVIDIA H200/PCIe/SSE2"
+    words = re.sub(r"[^a-z0-9]+", " ", name.replace("(r)", "").replace("(tm)", "")).split()
+    noise = {"vulkan", "opengl", "angle", "mesa", "direct3d", "metal", "graphics", "corporation"}
+    return adapter.vendor_id, " ".join(word for word in words if word not in noise)
+
+
+def unique(found: Iterable[Adapter]) -> tuple[Adapter, ...]:
+    """One adapter per chip, hardware before software, discrete before integrated; `index` is the place in the result.
+
+    Two equal cards under one API stay two: only views under different APIs are merged.
+    """
+    backend = {name: place for place, name in enumerate(BACKEND_ORDER)}
+    kind = {name: place for place, name in enumerate(TYPE_ORDER)}
+    by_backend = sorted(found, key=lambda adapter: backend.get(adapter.backend, len(backend)))
+    kept: list[Adapter] = []
+    for adapter in by_backend:
+        seen = (
+            other.backend != adapter.backend
+            and (
+                _chip(other) == _chip(adapter)
+                or (adapter.device_id != 0 and (other.vendor_id, other.device_id) == (adapter.vendor_id, adapter.device_id))
+            )
+            for other in kept
+        )
+        if not any(seen):
+            kept.append(adapter)
+    kept.sort(key=lambda adapter: kind.get(adapter.type, len(kind)))
+    return tuple(replace(adapter, index=index) for index, adapter in enumerate(kept))
+
+
+def _describe(handle: Any) -> Adapter:
+    info = ffi.new("WGPUAdapterInfo *")
+    lib.wgpuAdapterGetInfo(handle, info)
+    backends = {
+        lib.WGPUBackendType_Vulkan: "Vulkan",
+        lib.WGPUBackendType_Metal: "Metal",
+        lib.WGPUBackendType_D3D12: "D3D12",
+        lib.WGPUBackendType_OpenGL: "OpenGL",
+        lib.WGPUBackendType_OpenGLES: "OpenGL",
+    }
+    types = {
+        lib.WGPUAdapterType_DiscreteGPU: "DiscreteGPU",
+        lib.WGPUAdapterType_IntegratedGPU: "IntegratedGPU",
+        lib.WGPUAdapterType_CPU: "CPU",
+    }
+    adapter = Adapter(
+        index=0,
+        name=text_of(info.device),
+        vendor=text_of(info.vendor),
+        backend=backends.get(info.backendType, "Unknown"),
+        type=types.get(info.adapterType, "Unknown"),
+        driver=text_of(info.description),
+        vendor_id=int(info.vendorID),
+        device_id=int(info.deviceID),
+        features=frozenset(_api._get_features(handle, adapter=True)),
+        limits=_api._get_limits(handle, adapter=True),
+        handle=handle,
+    )
+    lib.wgpuAdapterInfoFreeMembers(info[0])
+    return adapter
+
+
+def _enumerate(backends: int) -> list[Adapter]:
+    with quiet_display_probe():
+        here = instance(backends)
+        count = lib.wgpuInstanceEnumerateAdapters(here, ffi.NULL, ffi.NULL)
+        handles = ffi.new("WGPUAdapter[]", max(1, count))
+        if count:
+            lib.wgpuInstanceEnumerateAdapters(here, ffi.NULL, handles)
+    return [_describe(handles[i]) for i in range(count)]
+
+
+@cache
+def adapters() -> tuple[Adapter, ...]:
+    """The chips of this machine, the one to use first; empty when there is none (see `adapters_problem`)."""
+    found = unique(_enumerate(PRIMARY_BACKENDS))
+    if not found:
+        # OpenGL only as a last resort, and only on hardware: where Mesa calculates on the CPU its Vulkan driver is
+        # faster and complete, and comes with the same package.
+        found = unique(adapter for adapter in _enumerate(BACKEND_OPENGL) if not adapter.software)
+    return found
+
+
+def adapters_problem() -> str | None:
+    """Why `adapters()` is empty and what to do about it; None when there is an adapter."""
+    if adapters():
+        return None
+    if sys.platform.startswith("linux"):
+        try:
+            ctypes.CDLL("libvulkan.so.1")
+        except OSError:
+            return (
+                "no WebGPU adapter: the Vulkan loader libvulkan.so.1 is missing; install it with"
+                " `apt-get install libvulkan1` and a driver (the GPU vendor's, or `apt-get install mesa-vulkan-drivers`"
+                " for Intel, AMD and software rendering)"
+            )
+        return (
+            "no WebGPU adapter: the Vulkan loader is present but no Vulkan driver answers; install the GPU vendor's"
+            " driver, or `apt-get install mesa-vulkan-drivers` for Intel, AMD and software rendering"
+        )
+    api = "Metal" if sys.platform == "darwin" else "Direct3D 12 or Vulkan"
+    return f"no WebGPU adapter: no driver offers {api}; install or update the GPU driver"

@@ -1,0 +1,102 @@
+"""GPU memory. In: sizes in bytes. Out: `Buffer` objects and a pool of staging buffers that the CPU can read.
+
+Invariant: a buffer is never destroyed, only released when nothing refers to it; wgpu-native keeps the memory until the
+submitted work that uses it is done. Releases are queued, so that no finaliser calls wgpu-native while a call is running.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from .native import lib
+
+
+class Releases:
+    """Objects to release, filed by finalisers on any thread and released under the device lock."""
+
+    def __init__(self, lock: threading.Lock, counters: dict[str, int]) -> None:
+        self._lock = lock
+        self._counters = counters
+        self._queue: deque[tuple[Callable[[Any], None], Any, int]] = deque()
+
+    def drain(self) -> None:
+        """Releases everything filed so far. The caller holds the device lock."""
+        queue = self._queue
+        while queue:
+            release, handle, nbytes = queue.popleft()
+            release(handle)
+            if nbytes:
+                self._counters["buffers"] -= 1
+                self._counters["buffer_bytes"] -= nbytes
+
+    def add(self, release: Callable[[Any], None], handle: Any, nbytes: int = 0) -> None:
+        """Files `handle` (`nbytes` of GPU memory when it is a buffer); releases at once when nobody uses the device.
+
+        Safe in a finaliser: it never waits.
+        """
+        self._queue.append((release, handle, nbytes))
+        if self._lock.acquire(blocking=False):
+            try:
+                self.drain()
+            finally:
+                self._lock.release()
+
+
+class Buffer:
+    """`size` bytes on the GPU (a multiple of 16), for storage bindings and for copies from and to; zero at first.
+
+    `handle` is wgpu-native's object. Two buffers are equal only when they are the same buffer.
+    """
+
+    __slots__ = ("__weakref__", "_release", "handle", "label", "size", "usage")
+
+    def __init__(self, handle: Any, size: int, usage: int, label: str, releases: Releases) -> None:
+        self.handle = handle
+        self.size = size
+        self.usage = usage
+        self.label = label
+        self._release = releases.add
+
+    def __del__(self) -> None:
+        handle = getattr(self, "handle", None)
+        if handle is not None:
+            self._release(lib.wgpuBufferRelease, handle, self.size)
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.label!r}, {self.size} bytes)"
+
+
+class StagingPool:
+    """Buffers that the CPU can map, kept for the next download; sizes are powers of two, at least 4 KiB.
+
+    At most `keep_bytes` stay in the pool when nobody downloads.
+    """
+
+    def __init__(self, create: Callable[[int], Any], keep_bytes: int = 256 << 20) -> None:
+        self._create = create
+        self._keep_bytes = keep_bytes
+        self._lock = threading.Lock()
+        self._free: dict[int, list[Any]] = {}
+        self._free_bytes = 0
+
+    def take(self, nbytes: int) -> tuple[Any, int]:
+        """An unmapped buffer handle of at least `nbytes` bytes, and its size."""
+        size = max(4096, 1 << (nbytes - 1).bit_length())
+        with self._lock:
+            free = self._free.get(size)
+            if free:
+                self._free_bytes -= size
+                return free.pop(), size
+        return self._create(size), size
+
+    def give(self, handle: Any, size: int) -> None:
+        """Returns an unmapped buffer to the pool."""
+        with self._lock:
+            if self._free_bytes + size <= self._keep_bytes:
+                self._free.setdefault(size, []).append(handle)
+                self._free_bytes += size
+                return
+        lib.wgpuBufferRelease(handle)

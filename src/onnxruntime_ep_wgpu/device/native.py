@@ -1,0 +1,137 @@
+"""The wgpu-native library as wgpu-py loads it: instances, strings, errors and callbacks.
+
+In: nothing. Out: `lib` and `ffi`, helpers around them, and `Errors`, which turns wgpu-native's error callback into
+exceptions. Invariant: an error is reported on the thread whose call caused it, and never by more than one call.
+
+wgpu-py's own objects are not used: their methods cost three times the direct call in a loop of dispatches, and its
+global instance opens OpenGL, which prints to stderr on a machine without a display.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from wgpu.backends.wgpu_native import _ffi  # type: ignore[import-untyped,unused-ignore]
+
+lib: Any = _ffi.lib
+ffi: Any = _ffi.ffi
+
+# WGPUInstanceBackend, WGPUBufferUsage, WGPUMapMode and WGPUShaderStage are C constants that a dlopen()ed library lacks.
+BACKEND_VULKAN, BACKEND_OPENGL, BACKEND_METAL, BACKEND_D3D12 = 1, 2, 4, 8
+PRIMARY_BACKENDS = BACKEND_VULKAN | BACKEND_METAL | BACKEND_D3D12
+USAGE_MAP_READ, USAGE_COPY_SRC, USAGE_COPY_DST, USAGE_UNIFORM, USAGE_STORAGE = 0x1, 0x4, 0x8, 0x40, 0x80
+MAP_READ = 1
+STAGE_COMPUTE = 4
+
+
+class Errors(threading.local):
+    """Messages that wgpu-native reported to this thread and nobody has looked at yet."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def take(self) -> str:
+        """All messages since the last call, joined; empty when there was no error."""
+        if not self.messages:
+            return ""
+        text = "\n".join(self.messages)
+        self.messages = []
+        return text
+
+
+errors = Errors()
+_tokens = itertools.count(1)
+_waiting: dict[int, Callable[[int, str], None]] = {}
+
+
+def text_of(view: Any) -> str:
+    """The Python string of a WGPUStringView."""
+    if view.data == ffi.NULL or view.length == 0:
+        return ""
+    if view.length == lib.WGPU_STRLEN:
+        return str(ffi.string(view.data).decode(errors="replace"))
+    return str(ffi.string(view.data, view.length).decode(errors="replace"))
+
+
+class Text:
+    """A C copy of a string; `fill` points a WGPUStringView at it. Keep it alive until the call that reads it is done."""
+
+    def __init__(self, text: str) -> None:
+        encoded = text.encode()
+        self.length = len(encoded)
+        self.data = ffi.new("char[]", encoded)
+
+    def fill(self, view: Any) -> None:
+        view.data = self.data
+        view.length = self.length
+
+
+@ffi.callback("void(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)")  # type: ignore[untyped-decorator]
+def on_error(_device: Any, _type: int, message: Any, _userdata1: Any, _userdata2: Any) -> None:
+    """The uncaptured-error callback of every device: files the message for the calling thread."""
+    errors.messages.append(text_of(message))
+
+
+@ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")  # type: ignore[untyped-decorator]
+def on_mapped(status: int, message: Any, token: Any, _userdata2: Any) -> None:
+    """The map callback of every staging buffer; it may run on any thread that polls."""
+    _answer(token, status, message)
+
+
+@ffi.callback("void(WGPUDevice const *, WGPUDeviceLostReason, WGPUStringView, void *, void *)")  # type: ignore[untyped-decorator]
+def on_lost(_device: Any, reason: int, message: Any, token: Any, _userdata2: Any) -> None:
+    """The device-lost callback of every device; it may run on any thread."""
+    _answer(token, reason, message)
+
+
+@ffi.callback("void(WGPURequestDeviceStatus, WGPUDevice, WGPUStringView, void *, void *)")  # type: ignore[untyped-decorator]
+def on_device(status: int, device: Any, message: Any, result: Any, _userdata2: Any) -> None:
+    """Files the answer to wgpuAdapterRequestDevice in the list that `result` is a handle of."""
+    ffi.from_handle(result).append((int(status), device, text_of(message)))
+
+
+def _answer(token: Any, status: int, message: Any) -> None:
+    receiver = _waiting.pop(int(ffi.cast("uintptr_t", token)), None)
+    if receiver is not None:
+        receiver(int(status), text_of(message))
+
+
+def expect(receiver: Callable[[int, str], None]) -> Any:
+    """Registers `receiver(status, message)` for one answer; gives the userdata pointer to pass to wgpu-native."""
+    token = next(_tokens)
+    _waiting[token] = receiver
+    return ffi.cast("void *", token)
+
+
+@cache
+def instance(backends: int) -> Any:
+    """The process-wide wgpu-native instance restricted to `backends` (a mask of BACKEND_*)."""
+    extras = ffi.new("WGPUInstanceExtras *")
+    extras.chain.sType = lib.WGPUSType_InstanceExtras
+    extras.backends = backends
+    descriptor = ffi.new("WGPUInstanceDescriptor *")
+    descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", extras)
+    return lib.wgpuCreateInstance(descriptor)
+
+
+@contextmanager
+def quiet_display_probe() -> Iterator[None]:
+    """Keeps graphics drivers from printing that XDG_RUNTIME_DIR is missing while they look for a Wayland display.
+
+    Mesa's device-select layer (Vulkan) and EGL both probe for one; with an existing folder they find none silently.
+    """
+    if os.name != "posix" or "XDG_RUNTIME_DIR" in os.environ:
+        yield
+        return
+    os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
+    try:
+        yield
+    finally:
+        os.environ.pop("XDG_RUNTIME_DIR", None)
