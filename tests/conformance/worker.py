@@ -21,7 +21,7 @@ import onnxruntime as ort
 
 from tests import provider
 
-from . import cases
+from . import cases, direct
 from .compare import difference, to_value
 
 Row = dict[str, Any]
@@ -29,7 +29,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Setup:
-    """How cases are run. `int64`: `native` or `pair`. `optimize`: with onnxruntime's own graph optimisations."""
+    """How cases are run.
+
+    `provider`: as in tests.provider, or `compiler` for our compiler without onnxruntime. `int64`: `native` or `pair`.
+    `optimize`: with onnxruntime's own graph optimisations.
+    """
 
     provider: str = provider.DEFAULT
     int64: str = "native"
@@ -44,6 +48,8 @@ def run_case(name: str, setup: Setup) -> Row:
     """
     data = cases.read(name)
     row: Row = {"name": name, "gpu": {}, "cpu": {}, "reasons": [], "status": "refused", "detail": None}
+    if setup.provider == "compiler":
+        return row | direct.run(data, setup.int64)
     settings = ort.SessionOptions()
     if not setup.optimize:
         settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
