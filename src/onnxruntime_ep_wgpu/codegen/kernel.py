@@ -40,7 +40,11 @@ class _Writer:
 
     def __post_init__(self) -> None:
         self.scalars = Scalars(self.target.int64)
-        self.stored = set(self.group.stores)
+        operands = self.group.anchor.operands.values() if self.group.anchor else ()
+        inside = {t for n in self.group.nodes for t in n.outputs}
+        self.vectors = frozenset(
+            r.view.tensor for r in operands
+            if r.vector and r.loads_vectors and r.view.tensor not in inside and self._element(r.view.dtype) in ("f32", "f16"))  # fmt: skip
 
     def bind(self, tensor: Tensor, written: bool) -> str:
         name, was = self.bindings.get(tensor, (f"b{len(self.bindings)}", False))
@@ -54,7 +58,7 @@ class _Writer:
 
     def accessors(self) -> Accessors:
         maps = {n.output: n for n in self.group.nodes if isinstance(n, Map)}
-        return Accessors(self.scalars, maps, self.bind, self.dim, native_f16="shader-f16" in self.target.features)
+        return Accessors(self.scalars, maps, self.bind, self.dim, "shader-f16" in self.target.features, self.vectors)
 
     # ---- stores
 
@@ -110,6 +114,8 @@ class _Writer:
         for name, read in call.operands.items():
             marks[f"{name}_t"] = self.scalars.type(read.view.dtype.compute or "")
             access.accessor(f"{name}_at", read)
+            if read.vector:
+                access.vector_accessor(f"{name}_at", read)
         puts = []
         for name, write in call.results.items():
             marks[f"{name}_t"] = self.scalars.type(write.tensor.dtype.compute or "")
@@ -161,11 +167,15 @@ class _Writer:
         head = ["enable f16;"] if any(self._element(t.dtype) == "f16" for t in self.bindings) else []
         for k, (tensor, (name, written)) in enumerate(self.bindings.items()):
             mode = "read_write" if written else "read"
-            head.append(f"@group(0) @binding({k}) var<storage, {mode}> {name}: array<{self._element(tensor.dtype)}>;")
+            head.append(f"@group(0) @binding({k}) var<storage, {mode}> {name}: array<{self._array_element(tensor)}>;")
         if self.uniforms:
             members = ", ".join(f"{n}: u32" for n in self.uniforms.values())
             head.append(f"struct P {{ {members} }}\n@group(0) @binding({len(self.bindings)}) var<uniform> p: P;")
         return "\n".join([*head, prelude.needed(body, self.scalars.pairs), body, ""])
+
+    def _array_element(self, tensor: Tensor) -> str:
+        element = self._element(tensor.dtype)
+        return f"vec4<{element}>" if tensor in self.vectors else element
 
     def _element(self, dtype: DType) -> str:
         if elements_per_word(dtype, self.target) > 1:
