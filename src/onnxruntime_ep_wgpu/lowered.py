@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Union
 
-from .dims import Dim
-from .view import Tensor, View
+from .dims import Dim, quotient
+from .view import Tensor, View, coalesce
 
 Constant = Union[int, float, str, bool]
 
@@ -22,16 +22,29 @@ class Read:
     """An operand: the view, and into how many coordinates its axes are grouped for the accessor.
 
     `groups=(2, 1)` gives `x_at(a, b)`, where a counts over the first two axes and b over the third. `reuse` says that a
-    kernel reads an element more than a few times, so that an expensive producer must not be recomputed there.
+    kernel reads an element more than a few times, so that an expensive producer must not be recomputed there. `vector`
+    asks for `x_at4(a, b)` too, the elements b to b + 3, b a multiple of 4: one load where the layout allows it.
     """
 
     view: View
     groups: tuple[int, ...]
     reuse: bool = False
+    vector: bool = False
 
     @property
     def extents(self) -> tuple[tuple[Dim, ...], ...]:
         return split_groups(self.view.shape, self.groups)
+
+
+    @property
+    def loads_vectors(self) -> bool:
+        """True when four neighbours of the last coordinate lie together in memory, at a multiple of four."""
+        inner = self.view.rank - self.groups[-1]
+        outer = [f for axis in self.view.axes[:inner] for f in axis]
+        last = coalesce([f for axis in self.view.axes[inner:] for f in axis])
+        if not last or last[-1].stride != 1 or quotient(last[-1].extent, 4) is None or quotient(self.view.offset, 4) is None:
+            return False
+        return all(quotient(f.stride, 4) is not None for f in [*outer, *last[:-1]])
 
 
 def split_groups(shape: tuple[Dim, ...], groups: tuple[int, ...]) -> tuple[tuple[Dim, ...], ...]:
@@ -83,12 +96,13 @@ class Map:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run a Call: taken when `guard` is not 0. `workgroups` counts them; constants override the Call's."""
+    """One way to run a Call: taken when `guard` is not 0. `workgroups` counts them; constants and parameters add to the Call's."""
 
     workgroups: Dim
     workgroup_size: int
     guard: Dim = 1
     constants: tuple[tuple[str, Constant], ...] = ()
+    parameters: tuple[tuple[str, Dim], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ class Accessors:
     """Generates element accesses for one kernel and collects what it binds and the functions it declares."""
 
     def __init__(self, scalars: Scalars, maps: dict[Tensor, Map], bind: Callable[[Tensor, bool], str],
-                 dim: Callable[[Dim], str], native_f16: bool) -> None:  # fmt: skip
+                 dim: Callable[[Dim], str], native_f16: bool, vectors: frozenset[Tensor] = frozenset()) -> None:  # fmt: skip
+        self.vectors = vectors  # tensors bound as arrays of vec4
         self.scalars, self.maps, self.bind, self.dim, self.native_f16 = scalars, maps, bind, dim, native_f16
         self.functions: list[str] = []
         self._names = 0
@@ -169,6 +170,8 @@ class Accessors:
             if dtype is DType.INT8:
                 return f"extractBits(bitcast<i32>({name}[({index}) >> 2u]), (({index}) & 3u) * 8u, 8u)"
             return f"({byte} != 0u)" if dtype is DType.BOOL else byte
+        if tensor in self.vectors:
+            return f"f32({name}[({index}) >> 2u][({index}) & 3u])"
         if dtype is DType.FLOAT16 and self.native_f16:
             return f"f32({name}[{index}])"
         if dtype is DType.FLOAT16:
@@ -189,6 +192,23 @@ class Accessors:
         parameters = ", ".join(f"{c}: u32" for c in coordinates)
         lines = "\n".join(f"  {line}" for line in [*scope.lines, f"return {value};"])
         self.functions.append(f"fn {name}({parameters}) -> {kind} {{\n{lines}\n}}")
+
+    def vector_accessor(self, name: str, read: Read) -> None:
+        """Declares `fn <name>4(a, b, ...)`, four neighbours along the last coordinate, which is a multiple of 4.
+
+        Without vector loads it is made of four scalar reads, each kept inside the last coordinate's range.
+        """
+        coordinates = tuple("abcdefgh"[: len(read.groups)])
+        parameters = ", ".join(f"{c}: u32" for c in coordinates)
+        if read.view.tensor in self.vectors and read.loads_vectors:
+            address = self._address(read.view, Index(coordinates, read.extents))
+            body = f"return vec4f({self.bind(read.view.tensor, False)}[({address}) >> 2u]);"
+        else:
+            *outer, last = coordinates
+            top = self.dim(product(read.extents[-1]) - 1)
+            parts = [f"{name}({', '.join([*outer, f'min({last} + {k}u, {top})'])})" for k in range(4)]
+            body = f"return vec4f({', '.join(parts)});"
+        self.functions.append(f"fn {name}4({parameters}) -> vec4f {{\n  {body}\n}}")
 
     def fill(self, text: str, node: Map, prefix: str) -> str:
         """A map's body with its operands' accessors declared and renamed, and constants and dims in place."""

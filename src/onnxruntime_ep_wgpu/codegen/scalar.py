@@ -7,8 +7,7 @@
 
 from __future__ import annotations
 
-import math
-import struct
+import numpy as np
 
 WIDE = ("i64", "u64")
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem", "&": "and", "|": "or", "^": "xor"}
@@ -36,12 +35,12 @@ class Scalars:
         if kind == "bool":
             return "true" if value else "false"
         if kind == "f32":
-            number = float(value)
-            if not math.isfinite(number) or abs(number) > 3.4028234e38:
+            with np.errstate(over="ignore"):
+                number = np.float32(value)
+            if not np.isfinite(number):
                 # Constant infinities are shader errors; the bits pass through a private variable instead.
-                bits = struct.unpack("<I", struct.pack("<f", math.nan if math.isnan(number) else math.copysign(math.inf, number)))[0]
-                return f"float_bits({bits}u)"
-            return f"{struct.unpack('<f', struct.pack('<f', number))[0]!r}f"
+                return f"float_bits({int(number.view(np.uint32))}u)"
+            return f"{float(number)!r}f"
         number = int(value)
         if kind == "i32":
             return f"i32({number})" if number != -(2**31) else "(-2147483647i - 1i)"

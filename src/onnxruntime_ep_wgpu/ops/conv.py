@@ -14,6 +14,7 @@ from ..builder import Builder, Operand
 from ..dims import Dim, equal, floordiv, maximum, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
+from .conv_direct import direct_convolution
 from .matmul import matrix_product
 from .registry import FLOATS, op
 from .window import Window, body, digits, parameters, position, window
@@ -34,6 +35,8 @@ def conv(b: Builder, x: Operand, w: Operand, bias: Operand | None = None, *, aut
     per_group = floordiv(w.shape[0], group)
     if group > 1 and isinstance(per_group, int) and per_group < FEWEST_ROWS:
         return _direct(b, x, w, bias, win, group)
+    if b.target.software and win.rank <= 2 and win.view(x.view) is None and isinstance(w.shape[0], int):
+        return _finished(b, direct_convolution(b, x, w, win, group), bias, x.dtype)
     if group > 1:
         x = b.reshape(x, (x.shape[0] * group, floordiv(x.shape[1], group), *x.shape[2:]))
     windows = _windows(b, x, win)
@@ -54,6 +57,14 @@ def conv(b: Builder, x: Operand, w: Operand, bias: Operand | None = None, *, aut
         spread = b.reshape(bias, (*(features if group > 1 else (w.shape[0],)), *(1,) * win.rank))
         result = b.pointwise("x + bias", {"x": result, "bias": spread}, x.dtype, shape)
     return b.reshape(result, (shape[0], w.shape[0], *win.outputs))
+
+
+def _finished(b: Builder, result: Operand, bias: Operand | None, dtype: DType) -> Operand:
+    """The sums of a convolution (batch, features, *outputs) with the bias, in the type of its input."""
+    if bias is not None:
+        spread = b.reshape(bias, (bias.shape[0], *(1,) * (result.rank - 2)))
+        return b.pointwise("x + bias", {"x": result, "bias": spread}, dtype, result.shape)
+    return result if result.dtype is dtype else b.pointwise("x", {"x": result}, dtype)
 
 
 def _kernel(w: Operand) -> tuple[int, ...]:

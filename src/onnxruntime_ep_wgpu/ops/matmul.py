@@ -29,7 +29,7 @@ def matrix_product(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_group
     _, also_k, n = sizes(y.shape, y_groups)
     b.require(equal(k, also_k), f"cannot multiply {x} by {y}")
     template, variants, parameters = matmul_variants(product(shape[: groups[0]]), m, n, k, b.target)
-    (result,) = b.call(template, {"a": Read(x.view, x_groups, reuse=True), "b": Read(y.view, y_groups, reuse=True)},
+    (result,) = b.call(template, {"a": Read(x.view, x_groups, reuse=True, vector=True), "b": Read(y.view, y_groups, reuse=True, vector=True)},
                        {"y": (DType.FLOAT32 if dtype is DType.FLOAT16 else dtype, shape, groups)}, variants,
                        parameters={"m": m, "n": n, "k": k, **parameters})  # fmt: skip
     return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
