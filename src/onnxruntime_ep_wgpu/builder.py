@@ -1,0 +1,216 @@
+"""What an operator's lowering function works with: operands, and a builder that appends lowered nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .dims import Dim, equal, maximum, product
+from .dtypes import DType
+from .errors import LimitError, UnsupportedError
+from .lowered import Call, Constant, Function, Map, Node, Read, Variant, Write
+from .target import Target
+from .view import Shape, Storage, Tensor, View, broadcast_shapes
+
+HostArray = Any  # numpy object array of Dim
+LARGEST_HOST_VALUE = 1024  # elements; larger integer tensors are data, not shapes
+
+
+class Operand:
+    """A value while its consumers are lowered: on the device as a view, on the host as small integers, or both.
+
+    `known` host values follow from shapes and constants alone. Others come from integer inputs of the graph and are
+    asked for only when a shape depends on them.
+    """
+
+    def __init__(self, dtype: DType, shape: Shape, view: View | None = None, *,
+                 host: Callable[[], HostArray] | None = None, known: bool = False) -> None:  # fmt: skip
+        self.dtype, self.shape, self.known = dtype, tuple(shape), known
+        self._view, self._host = view, host
+        self._array: HostArray | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.label}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> Dim:
+        return product(self.shape)
+
+    @property
+    def view(self) -> View:
+        """The elements on the device; a value known only on the host is written there when a plan is made."""
+        if self._view is None:
+            elements = tuple(self.host.reshape(-1).tolist())
+            self._view = View.of(Tensor(self.dtype, self.shape, Storage.HOST, elements=elements))
+        return self._view
+
+    @property
+    def has_host(self) -> bool:
+        return self._host is not None
+
+    @property
+    def host(self) -> HostArray:
+        """The elements as dims, a numpy object array; call only when `has_host`."""
+        if self._array is None:
+            assert self._host is not None
+            self._array = self._host()
+        return self._array
+
+    @property
+    def constant(self) -> Any | None:
+        """The numpy value of a weight, else None."""
+        view = self._view
+        if view is None or view.tensor.storage is not Storage.WEIGHT or not view.is_whole:
+            return None
+        data = view.tensor.data
+        return np.asarray(data if isinstance(data, np.ndarray) else data.numpy()).reshape(self.shape)
+
+    def dims(self, what: str) -> list[Dim]:
+        """The elements as dimensions; raises UnsupportedError when they are only known on the device."""
+        if not self.has_host:
+            raise UnsupportedError(f"{what} is computed on the device, so the shape depends on data")
+        return [int(d) if isinstance(d, (bool, np.integer)) else d for d in self.host.reshape(-1).tolist()]
+
+    def ints(self, what: str) -> list[int]:
+        """The elements as integers that are the same for every input; raises UnsupportedError otherwise."""
+        values = self.dims(what)
+        if not all(isinstance(v, int) for v in values):
+            raise UnsupportedError(f"{what} depends on the input shapes, which this kernel does not support")
+        return [int(v) for v in values]  # type: ignore[call-overload]
+
+    def floats(self, what: str) -> list[float]:
+        """The elements of a constant; raises UnsupportedError when it is not constant."""
+        value = self.constant
+        if value is None:
+            raise UnsupportedError(f"{what} is not a constant")
+        return [float(v) for v in value.reshape(-1)]
+
+
+class Builder:
+    """Appends lowered nodes for one graph. `origin` is the name of the ONNX node being lowered."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.nodes: list[Node] = []
+        self.checks: list[tuple[Dim, str]] = []
+        self.origin: tuple[str, ...] = ()
+
+    # ---- values
+
+    def _tensor(self, dtype: DType, shape: Shape) -> Tensor:
+        size = product(shape)
+        if isinstance(size, int) and size * dtype.itemsize > self.target.max_binding_bytes:
+            raise UnsupportedError(str(LimitError(
+                f"a result of shape {list(shape)} takes {size * dtype.itemsize} bytes and the adapter binds at most "
+                f"{self.target.max_binding_bytes}")))  # fmt: skip
+        return Tensor(dtype, tuple(shape))
+
+    def constant(self, value: Any, name: str = "") -> Operand:
+        """A weight: a numpy array, or an onnx_ir tensor that is read when the program is loaded on a device."""
+        dtype, shape = DType.of_numpy(value.dtype if isinstance(value, np.ndarray) else value.dtype.numpy()), tuple(map(int, value.shape))
+        size = product(shape)
+        assert isinstance(size, int)
+        if size * dtype.itemsize > self.target.max_binding_bytes:
+            raise UnsupportedError(f"the weight {name!r} of {size * dtype.itemsize} bytes is larger than the "
+                                   f"{self.target.max_binding_bytes} bytes that the adapter binds")  # fmt: skip
+        view = View.of(Tensor(dtype, shape, Storage.WEIGHT, name, data=value))
+        if (dtype.is_integer or dtype is DType.BOOL) and size <= LARGEST_HOST_VALUE:
+            array = np.asarray(value if isinstance(value, np.ndarray) else value.numpy())
+            return Operand(dtype, shape, view, host=lambda: array.astype(object), known=True)
+        return Operand(dtype, shape, view)
+
+    def host(self, dtype: DType, values: Any) -> Operand:
+        """A known host value from dims; a numpy object array or nested sequence."""
+        array = np.empty(np.shape(values), object)
+        array[...] = values
+        return Operand(dtype, array.shape, host=lambda: array, known=True)
+
+    def require(self, condition: Dim, message: str) -> None:
+        """The condition must not be 0 when a plan is made; a constant 0 is an error now."""
+        if isinstance(condition, int):
+            if not condition:
+                raise UnsupportedError(message)
+        else:
+            self.checks.append((condition, message))
+
+    # ---- views
+
+    def seen(self, x: Operand, view: View | None) -> Operand:
+        """`view` of x as an operand; when it is None the caller's operation needs a copy that was not made."""
+        assert view is not None
+        return Operand(x.dtype, view.shape, view)
+
+    def copy(self, x: Operand) -> Operand:
+        """x in row-major order."""
+        return x if x.view.is_whole else self.pointwise("x", {"x": x}, x.dtype)
+
+    def reshape(self, x: Operand, shape: Sequence[Dim]) -> Operand:
+        view = x.view.reshape(tuple(shape)) or self.copy(x).view.reshape(tuple(shape))
+        return self.seen(x, view)
+
+    def permute(self, x: Operand, order: Sequence[int]) -> Operand:
+        return self.seen(x, x.view.permute(order))
+
+    def slice(self, x: Operand, axis: int, start: Dim, step: int, length: Dim) -> Operand:
+        view = x.view.slice(axis, start, step, length) or self.copy(x).view.slice(axis, start, step, length)
+        return self.seen(x, view)
+
+    def expand(self, x: Operand, shape: Sequence[Dim]) -> Operand:
+        shape = tuple(shape)
+        missing = len(shape) - x.rank
+        for have, want in zip(x.shape, shape[missing:], strict=True):
+            if have not in (1, want):
+                fits = maximum(equal(have, 1), equal(have, want))
+                self.require(fits, f"cannot broadcast [{', '.join(map(str, x.shape))}] to [{', '.join(map(str, shape))}]")
+        view = x.view
+        if any(have != want and have != 1 and len(axis) > 1
+               for have, want, axis in zip(x.shape, shape[missing:], view.axes, strict=True)):  # fmt: skip
+            view = self.copy(x).view
+        return self.seen(x, view.expand(shape))
+
+    # ---- nodes
+
+    def pointwise(self, expression: str, operands: Mapping[str, Operand], dtype: DType, shape: Shape | None = None,
+                  *, cost: int = 1, **constants: Constant) -> Operand:  # fmt: skip
+        """output[i] = expression(operands[i]); operands broadcast to `shape` or to their common shape."""
+        shape = shape if shape is not None else broadcast_shapes(*(x.shape for x in operands.values()))
+        output = self._tensor(dtype, shape)
+        reads = {n: Read(self.expand(x, shape).view, (len(shape),)) for n, x in operands.items()}
+        return self._append(Map(output, reads, expression=expression, constants=dict(constants), cost=cost))
+
+    def map(self, body: str, dtype: DType, shape: Shape, coordinates: Sequence[str], groups: Sequence[int],
+            operands: Mapping[str, tuple[Operand, Sequence[int]]], *, parameters: Mapping[str, Dim] | None = None,
+            cost: int = 4, reuse: bool = False, inline: bool = False, **constants: Constant) -> Operand:  # fmt: skip
+        """output[coordinates] = the value that `body` returns; operands are read by `<name>_at(coordinates)`.
+
+        `reuse` says that elements of the operands are read more than once over the whole output; for `inline` see `Map`.
+        """
+        output = self._tensor(dtype, shape)
+        reads = {n: Read(x.view, tuple(g), reuse or inline) for n, (x, g) in operands.items()}
+        return self._append(Map(output, reads, body=body, coordinates=tuple(coordinates), groups=tuple(groups), inline=inline,
+                                constants=dict(constants), parameters=dict(parameters or {}), cost=cost))  # fmt: skip
+
+    def call(self, template: str, operands: Mapping[str, Read], results: Mapping[str, tuple[DType, Shape, Sequence[int]]],
+             variants: Sequence[Variant], *, parameters: Mapping[str, Dim] | None = None,
+             functions: Mapping[str, Function] | None = None, **constants: Constant) -> list[Operand]:  # fmt: skip
+        """A cooperative kernel; results are (dtype, shape, coordinate groups of the store accessor)."""
+        writes = {n: Write(self._tensor(d, s), tuple(g)) for n, (d, s, g) in results.items()}
+        node = Call(template, dict(operands), writes, tuple(variants), dict(constants), dict(parameters or {}),
+                    dict(functions or {}), self.origin)  # fmt: skip
+        self.nodes.append(node)
+        for write in writes.values():
+            write.tensor.producer = node
+        return [Operand(w.tensor.dtype, w.tensor.shape, View.of(w.tensor)) for w in writes.values()]
+
+    def _append(self, node: Map) -> Operand:
+        node.origin = self.origin
+        node.output.producer = node
+        self.nodes.append(node)
+        return Operand(node.output.dtype, node.output.shape, View.of(node.output))
+

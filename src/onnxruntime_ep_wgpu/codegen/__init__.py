@@ -1,0 +1,1 @@
+"""WGSL from fused groups: scalar types and operations, expressions, accessors, whole kernels."""

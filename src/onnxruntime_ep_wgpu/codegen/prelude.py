@@ -1,0 +1,45 @@
+"""The functions of `wgsl/prelude/`, of which a kernel carries only those it uses."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+_NAME = re.compile(r"\b[A-Za-z_]\w*\b")
+
+
+@cache
+def template(name: str) -> str:
+    """The text of `wgsl/<name>.wgsl`."""
+    return (files(__package__.rpartition(".")[0]) / "wgsl" / f"{name}.wgsl").read_text()
+
+
+@cache
+def _definitions(pairs: bool) -> dict[str, tuple[str, frozenset[str]]]:
+    """Name to (text, names it mentions) for every top-level function or variable of the prelude."""
+    out: dict[str, tuple[str, frozenset[str]]] = {}
+    for file in ("float", "int64_pair" if pairs else "int64_native", "workgroup"):
+        for block in re.split(r"\n(?=(?:fn|var|const)\b)", "\n" + template(f"prelude/{file}")):
+            head = re.match(r"(?:fn|var(?:<\w+>)?|const)\s+(\w+)", block)
+            if head:
+                code = re.sub(r"//[^\n]*", "", block).strip()
+                out[head[1]] = (code, frozenset(_NAME.findall(code)) - {head[1]})
+    return out
+
+
+def needed(text: str, pairs: bool) -> str:
+    """Definitions that `text` uses, directly or through others, in an order that declares before use."""
+    definitions = _definitions(pairs)
+    wanted: dict[str, None] = {}
+
+    def want(name: str) -> None:
+        if name in wanted or name not in definitions:
+            return
+        for other in sorted(definitions[name][1]):
+            want(other)
+        wanted[name] = None
+
+    for name in sorted(set(_NAME.findall(text))):
+        want(name)
+    return "\n".join(definitions[name][0] for name in wanted)

@@ -1,0 +1,91 @@
+"""A graph to a Program, read from top to bottom as the list of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from . import program as p
+from .codegen.kernel import Source, generate
+from .dims import Dim, to_postfix
+from .lower import lower, reasons
+from .passes.dead import remove_dead
+from .passes.fold import fold_constants
+from .passes.fuse import Group, fuse
+from .target import Target
+from .view import Storage, Tensor
+
+
+def check(graph: ir.Graph, opset_imports: Mapping[str, int], target: Target) -> list[str | None]:
+    """Per node in graph order: None when it can run here, else the reason. Touches no device and generates no WGSL."""
+    return reasons(graph, opset_imports, target)
+
+
+def compile_graph(graph: ir.Graph, opset_imports: Mapping[str, int], target: Target, name: str = "") -> p.Program:
+    """Compiles a graph whose nodes all can run; raises UnsupportedError naming the node otherwise.
+
+    Functions are expanded and views composed while lowering; initializers stay references until they are uploaded.
+    """
+    fold_constants(graph, opset_imports)
+    lowered = lower(graph, opset_imports, target)
+    lowered = remove_dead(lowered)
+    groups = fuse(lowered, target)
+    return _assemble(name, target, lowered.symbols, lowered.inputs, lowered.outputs, lowered.checks, groups)
+
+
+class _Values:
+    """Numbers the tensors and weights of a program in the order they are met."""
+
+    def __init__(self) -> None:
+        self.index: dict[Tensor, int] = {}
+        self.values: list[p.Value] = []
+        self.weights: list[object] = []
+
+    def of(self, tensor: Tensor) -> int:
+        if tensor not in self.index:
+            weight = -1
+            if tensor.storage is Storage.WEIGHT:
+                weight = len(self.weights)
+                self.weights.append(tensor.data)
+            shape = tuple(map(to_postfix, tensor.shape))
+            elements = tuple(map(to_postfix, map(_plain, tensor.elements)))
+            self.index[tensor] = len(self.values)
+            self.values.append(p.Value(tensor.name, tensor.dtype, shape, tensor.storage, weight, elements))
+        return self.index[tensor]
+
+
+def _plain(value: Dim) -> Dim:
+    return int(value) if not hasattr(value, "terms") else value
+
+
+def _assemble(name: str, target: Target, symbols: tuple[tuple[str, int, int, bool], ...], inputs: list[Tensor],
+              outputs: list[Tensor], checks: list[tuple[Dim, str]], groups: list[Group]) -> p.Program:  # fmt: skip
+    values = _Values()
+    input_index = tuple(values.of(t) for t in inputs)
+    output_index = tuple(values.of(t) for t in outputs)
+    kernels: dict[tuple[object, ...], int] = {}
+    texts: list[p.Kernel] = []
+    dispatches = []
+    for group in groups:
+        source = generate(group, target)
+        kernel = _kernel(source)
+        key = (kernel.wgsl, kernel.bindings)
+        if key not in kernels:
+            kernels[key] = len(texts)
+            texts.append(kernel)
+        dispatches.append(p.Dispatch(
+            kernels[key],
+            tuple(values.of(t) for t, _ in source.bindings),
+            tuple(map(to_postfix, source.uniforms)),
+            tuple(to_postfix(guard) for guard, _, _ in source.variants),
+            tuple(to_postfix(count) for _, _, count in source.variants),
+            group.origin,
+        ))  # fmt: skip
+    return p.Program(name, target, tuple(p.Symbol(*s) for s in symbols), input_index, output_index, tuple(values.values),
+                     tuple(texts), tuple(dispatches), tuple((to_postfix(c), m) for c, m in checks), tuple(values.weights))  # fmt: skip
+
+
+def _kernel(source: Source) -> p.Kernel:
+    bindings = tuple("read_write" if written else "read" for _, written in source.bindings)
+    return p.Kernel(source.label, tuple(text for _, text, _ in source.variants), bindings, len(source.uniforms))

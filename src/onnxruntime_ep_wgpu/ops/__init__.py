@@ -1,0 +1,16 @@
+"""What each operator computes, by family: pointwise, shape, indexing, reduction, normalise, matmul, conv, pool, resize.
+
+`host` holds the same operators on small integers known before anything runs. `registry` is the table.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+FAMILIES = ("pointwise", "shape", "indexing", "reduction", "normalise", "matmul", "conv", "pool", "resize")
+
+
+def load() -> None:
+    """Imports every family, which fills the registry."""
+    for family in FAMILIES:
+        import_module(f"{__name__}.{family}")

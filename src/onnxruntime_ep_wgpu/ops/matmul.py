@@ -1,0 +1,77 @@
+"""Matrix products: MatMul, Gemm, and the general product that convolution uses too."""
+
+from __future__ import annotations
+
+from ..builder import Builder, Operand
+from ..dims import Dim, equal, product
+from ..dtypes import DType
+from ..errors import UnsupportedError
+from ..lowered import Read
+from ..tune import matmul_variants
+from ..view import Shape, broadcast_shapes
+from .registry import FLOATS, op
+
+Groups = tuple[int, int, int]
+
+
+def matrix_product(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups, shape: Shape, groups: Groups,
+                   dtype: DType) -> Operand:  # fmt: skip
+    """result[batch, m, n] = sum over k of x[batch, m, k] * y[batch, k, n], accumulated in f32.
+
+    The groups say which axes of the operands and of `shape` count as batch, m, n and k; the batches agree in size.
+    """
+
+    def sizes(extents: Shape, parts: Groups) -> tuple[Dim, Dim, Dim]:
+        first, second, _ = parts
+        return product(extents[:first]), product(extents[first : first + second]), product(extents[first + second :])
+
+    _, m, k = sizes(x.shape, x_groups)
+    _, also_k, n = sizes(y.shape, y_groups)
+    b.require(equal(k, also_k), f"cannot multiply {x} by {y}")
+    template, variants, parameters = matmul_variants(product(shape[: groups[0]]), m, n, k, b.target)
+    (result,) = b.call(template, {"a": Read(x.view, x_groups, reuse=True, vector=True), "b": Read(y.view, y_groups, reuse=True, vector=True)},
+                       {"y": (DType.FLOAT32 if dtype is DType.FLOAT16 else dtype, shape, groups)}, variants,
+                       parameters={"m": m, "n": n, "k": k, **parameters})  # fmt: skip
+    return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
+
+
+@op("MatMul", types=FLOATS)
+def matmul(b: Builder, x: Operand, y: Operand) -> Operand:
+    if x.rank == 0 or y.rank == 0:
+        raise UnsupportedError("a matrix product of scalars")
+    left = b.reshape(x, (1, *x.shape)) if x.rank == 1 else x
+    right = b.reshape(y, (*y.shape, 1)) if y.rank == 1 else y
+    if right.rank == 2 or all(d == 1 for d in right.shape[:-2]):
+        # One matrix on the right: the batch of the left counts as rows.
+        right = b.reshape(right, right.shape[-2:])
+        shape = (*left.shape[:-1], right.shape[-1])
+        if right.rank < y.rank and y.rank > left.rank:
+            left = b.reshape(left, (*(1,) * (y.rank - left.rank), *left.shape))
+            shape = (*left.shape[:-1], right.shape[-1])
+        result = matrix_product(b, left, (0, left.rank - 1, 1), right, (0, 1, 1), shape, (0, left.rank - 1, 1), x.dtype)
+    else:
+        batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        left, right = b.expand(left, (*batch, *left.shape[-2:])), b.expand(right, (*batch, *right.shape[-2:]))
+        groups = (len(batch), 1, 1)
+        result = matrix_product(b, left, groups, right, groups, (*batch, left.shape[-2], right.shape[-1]), groups, x.dtype)
+    kept = list(result.shape)
+    if y.rank == 1:
+        del kept[-1]
+    if x.rank == 1:
+        del kept[-1 if y.rank == 1 else -2]
+    return b.reshape(result, kept)
+
+
+@op("Gemm", types=FLOATS)
+def gemm(b: Builder, x: Operand, y: Operand, c: Operand | None = None, *, alpha: float = 1.0, beta: float = 1.0,
+         transA: int = 0, transB: int = 0) -> Operand:  # noqa: N803  # fmt: skip
+    left = b.permute(x, (1, 0)) if transA else x
+    right = b.permute(y, (1, 0)) if transB else y
+    shape = (left.shape[0], right.shape[1])
+    result = matrix_product(b, left, (0, 1, 1), right, (0, 1, 1), shape, (0, 1, 1), x.dtype)
+    if alpha != 1.0:
+        result = b.pointwise("alpha * x", {"x": result}, x.dtype, alpha=alpha)
+    if c is None or beta == 0.0:
+        return result
+    expression = "x + c" if beta == 1.0 else "x + beta * c"
+    return b.pointwise(expression, {"x": result, "c": c}, x.dtype, shape, beta=beta)

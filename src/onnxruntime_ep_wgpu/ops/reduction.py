@@ -1,0 +1,107 @@
+"""Reductions over any axes: the kept axes count rows, the reduced ones columns, whatever their order in memory."""
+
+from __future__ import annotations
+
+from ..builder import Builder, Operand
+from ..dims import Dim, product
+from ..dtypes import DType
+from ..lowered import Function, Read
+from ..tune import row_variants
+from .registry import BOOLS, FLOATS, INTEGERS, NUMBERS, op
+from .shape import axes_of, axis_of
+
+# name: (identity, per element, combine, finish); `lowest` and `highest` are the limits of the element type
+_REDUCTIONS = {
+    "ReduceSum": ("0", "x", "x + y", "x"),
+    "ReduceMean": ("0", "x", "x + y", "x / n"),
+    "ReduceProd": ("1", "x", "x * y", "x"),
+    "ReduceMax": ("lowest", "x", "max(x, y)", "x"),
+    "ReduceMin": ("highest", "x", "min(x, y)", "x"),
+    "ReduceL1": ("0", "abs(x)", "x + y", "x"),
+    "ReduceL2": ("0", "x * x", "x + y", "sqrt(x)"),
+    "ReduceSumSquare": ("0", "x * x", "x + y", "x"),
+    "ReduceLogSum": ("0", "x", "x + y", "log(x)"),
+}
+_LIMITS = {"f32": (float("-inf"), float("inf")), "i32": (-(2**31), 2**31 - 1), "u32": (0, 2**32 - 1),
+           "i64": (-(2**63), 2**63 - 1), "u64": (0, 2**64 - 1), "bool": (False, True)}  # fmt: skip
+
+
+def _declare(name: str) -> None:
+    @op(name, types=NUMBERS | BOOLS if name in ("ReduceMax", "ReduceMin") else NUMBERS, axes_input=INTEGERS)
+    def lower(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: list[int] | None = None, keepdims: int = 1,
+              noop_with_empty_axes: int = 0) -> Operand:  # fmt: skip
+        given = axes_of(axes_input, axes)
+        if not given and noop_with_empty_axes:
+            return _elementwise(b, name, x)
+        reduced = sorted({axis_of(a, x.rank) for a in given}) if given else list(range(x.rank))
+        return reduce_axes(b, name, x, reduced, bool(keepdims))
+
+
+def _elementwise(b: Builder, name: str, x: Operand) -> Operand:
+    _, prepare, _, finish = _REDUCTIONS[name]
+    result = b.pointwise(prepare, {"x": x}, x.dtype)
+    return result if finish in ("x", "x / n") else _finish(b, finish, result, x.dtype)
+
+
+def _finish(b: Builder, finish: str, x: Operand, dtype: DType) -> Operand:
+    return b.pointwise(finish if dtype.is_float else f"{dtype.compute}({finish.replace('(x)', '(f32(x))')})", {"x": x}, dtype, cost=4)
+
+
+def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bool) -> Operand:
+    """The reduction `name` of x over `axes`; kept axes stay in order, reduced ones become 1 or vanish."""
+    identity, prepare, combine, finish = _REDUCTIONS[name]
+    kept = [k for k in range(x.rank) if k not in axes]
+    shape = tuple(x.shape[k] for k in kept)
+    wide = _wide(x.dtype)
+    kind = wide.compute or ""
+    source = b.permute(x, [*kept, *axes])
+    if wide is not x.dtype:
+        source = b.pointwise(f"{kind}(x)", {"x": source}, wide)
+    lowest, highest = _LIMITS[kind]
+    limits = {"lowest": _literal(lowest), "highest": _literal(highest)}
+    last = finish if kind == "f32" else {"x / n": f"x / {kind}(n)", "x": "x"}.get(finish, f"{kind}({finish.replace('(x)', '(f32(x))')})")
+    functions = {
+        "identity": Function((), limits.get(identity, identity), kind),
+        "prepare": Function((("x", kind),), prepare, kind),
+        "combine": Function((("x", kind), ("y", kind)), combine, kind),
+        "finish": Function((("x", kind), ("n", "f32")), last, kind),
+    }
+    rows, columns = product(shape), product(x.shape[k] for k in axes)
+    (result,) = b.call("reduce", {"x": Read(source.view, (len(kept), len(axes)))}, {"y": (wide, shape, (len(kept),))},
+                       row_variants(rows, columns, b.target), parameters={"rows": rows, "columns": columns}, functions=functions)  # fmt: skip
+    if wide is not x.dtype:
+        result = b.pointwise(f"{x.dtype.compute}(x)", {"x": result}, x.dtype)
+    full: list[Dim] = [1 if k in axes else d for k, d in enumerate(x.shape)]
+    return b.reshape(result, full if keepdims else shape)
+
+
+def _wide(dtype: DType) -> DType:
+    """The type with whole words in which a narrow one is reduced."""
+    return {"f32": DType.FLOAT32, "i32": DType.INT32, "u32": DType.UINT32, "bool": DType.UINT32,
+            "i64": DType.INT64, "u64": DType.UINT64}[dtype.compute or ""]  # fmt: skip
+
+
+def _literal(value: float) -> str:
+    if value == float("inf"):
+        return "infinity"
+    return "-infinity" if value == float("-inf") else str(int(value))
+
+
+for _name in _REDUCTIONS:
+    _declare(_name)
+
+
+@op("ReduceLogSumExp", types=FLOATS, axes_input=INTEGERS)
+def reduce_log_sum_exp(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: list[int] | None = None,
+                       keepdims: int = 1, noop_with_empty_axes: int = 0) -> Operand:  # fmt: skip
+    """The maximum is taken out first, so that large values do not overflow."""
+    given = axes_of(axes_input, axes)
+    if not given and noop_with_empty_axes:
+        return x
+    reduced = sorted({axis_of(a, x.rank) for a in given}) if given else list(range(x.rank))
+    highest = reduce_axes(b, "ReduceMax", x, reduced, True)
+    safe = b.pointwise("where(isinf(m) or isnan(m), 0, m)", {"m": highest}, x.dtype, cost=4)
+    scaled = b.pointwise("exp(x - m)", {"x": x, "m": safe}, x.dtype, cost=5)
+    total = reduce_axes(b, "ReduceSum", scaled, reduced, True)
+    result = b.pointwise("log(s) + m", {"s": total, "m": safe}, x.dtype, cost=5)
+    return result if keepdims else b.reshape(result, [d for k, d in enumerate(x.shape) if k not in reduced])

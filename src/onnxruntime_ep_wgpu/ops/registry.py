@@ -1,0 +1,122 @@
+"""The table of operators: what each declares, and how the declaration for a node is found.
+
+Defaults of attributes and the history of versions come from `onnx.defs`. A declaration is valid from `since` on, for
+every later version, until another one with a larger `since` replaces it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import onnx
+from onnx import defs, helper
+
+from ..dtypes import DType
+from ..errors import UnsupportedError
+
+FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16})
+INTEGERS = frozenset(t for t in DType if t.is_integer)
+NUMBERS = FLOATS | INTEGERS
+BOOLS = frozenset({DType.BOOL})
+ANY = NUMBERS | BOOLS
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A declared operator. `types` maps an operand's parameter name to the types it may have on the device."""
+
+    name: str
+    domain: str
+    since: int
+    types: Mapping[str, frozenset[DType]]
+    lower: Callable[..., Any]
+    operands: tuple[str, ...]
+    variadic: str | None
+    attributes: frozenset[str]
+
+
+_OPERATORS: dict[tuple[str, str], list[Operator]] = {}
+
+
+def op(*names: str, since: int = 1, domain: str = "", types: frozenset[DType] = ANY, **by_operand: frozenset[DType]
+       ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
+    """Declares `lower(builder, *operands, *, attributes...)` for operators; `op_type` is passed when asked for."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+        variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        allowed = {n: by_operand.get(n, types) for n in (*positional, *((variadic,) if variadic else ()))}
+        attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        for name in names:
+            entry = Operator(name, domain, since, allowed, function, positional, variadic, attributes)
+            versions = _OPERATORS.setdefault((domain, name), [])
+            versions.append(entry)
+            versions.sort(key=lambda o: -o.since)
+        return function
+
+    return add
+
+
+@cache
+def schema_of(op_type: str, domain: str, opset: int) -> Any | None:
+    try:
+        return defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@cache
+def _defaults(op_type: str, domain: str, opset: int) -> dict[str, Any]:
+    schema = schema_of(op_type, domain, opset)
+    if schema is None:
+        return {}
+    values = {k: helper.get_attribute_value(a.default_value) for k, a in schema.attributes.items() if a.default_value.type}
+    return {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
+
+
+def find(op_type: str, domain: str, opset: int) -> Operator | None:
+    """The declaration for an operator of a model that imports `opset`, or None."""
+    schema = schema_of(op_type, domain, opset)
+    version = schema.since_version if schema is not None else opset
+    for entry in _OPERATORS.get((domain, op_type), ()):
+        if version >= entry.since:
+            return entry
+    return None
+
+
+def declared() -> list[Operator]:
+    return [entry for versions in _OPERATORS.values() for entry in versions]
+
+
+def arguments(entry: Operator, opset: int, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The keyword arguments of a lowering function; raises UnsupportedError on an attribute it does not know."""
+    defaults = _defaults(entry.name, entry.domain, opset)
+    out = {k: v for k, v in defaults.items() if k in entry.attributes}
+    for name, value in attributes.items():
+        if name in entry.attributes:
+            out[name] = value
+        elif name not in defaults or defaults[name] != value:
+            raise UnsupportedError(f"attribute {name}={value!r} is not supported")
+    if "op_type" in entry.attributes:
+        out["op_type"] = entry.name
+    if "opset" in entry.attributes:
+        out["opset"] = opset
+    return out
+
+
+def check_types(entry: Operator, dtypes: list[DType | None]) -> None:
+    """Raises UnsupportedError when an operand has a type that the declaration does not list."""
+    for k, dtype in enumerate(dtypes):
+        if k < len(entry.operands):
+            name = entry.operands[k]
+        elif entry.variadic:
+            name = entry.variadic
+        else:
+            raise UnsupportedError(f"input {k} is not supported")
+        if dtype is not None and dtype not in entry.types[name]:
+            raise UnsupportedError(f"no kernel for input {name} of type {dtype.label}")

@@ -1,0 +1,215 @@
+"""Operators that only look at elements in another order or number: views, and copies where no view exists."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..builder import Builder, Operand
+from ..dims import Dim, ceildiv, equal, floordiv, less, maximum, minimum, product, quotient, select
+from ..dtypes import DType
+from ..errors import UnsupportedError
+from ..view import broadcast_shapes
+from .registry import ANY, FLOATS, INTEGERS, op
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """A non-negative axis; raises UnsupportedError when it is out of range."""
+    if not -rank <= axis < max(rank, 1):
+        raise UnsupportedError(f"axis {axis} is out of range for rank {rank}")
+    return axis % rank if rank else 0
+
+
+def axes_of(axes: Operand | list[int] | None, attribute: list[int] | None = None) -> list[int] | None:
+    """Axes given as an input (newer versions) or an attribute (older ones)."""
+    if isinstance(axes, Operand):
+        return axes.ints("the list of axes")
+    return attribute
+
+
+@op("Reshape", types=ANY, shape=INTEGERS)
+def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: int = 0) -> Operand:
+    wanted = shape.dims("the target shape")
+    if not allowzero:
+        wanted = [x.shape[k] if d == 0 else d for k, d in enumerate(wanted)]
+    if any(not isinstance(d, int) and any("@" in str(m) for m, _ in d.terms) for d in wanted):
+        # Elements of an input may be -1 or 0, whose meaning is only known at run time.
+        wanted = [_runtime_dim(d, x, wanted, k) for k, d in enumerate(wanted)]
+    if any(d == -1 for d in wanted):
+        k = wanted.index(-1)
+        known = product(d for d in wanted if d != -1)
+        exact = quotient(x.size, known) if known != 0 else 0
+        wanted[k] = exact if exact is not None else floordiv(x.size, known)
+    if any(isinstance(d, int) and d < 0 for d in wanted):
+        raise UnsupportedError(f"the target shape {wanted} has more than one -1")
+    b.require(equal(product(wanted), x.size), f"cannot reshape {x} to [{', '.join(map(str, wanted))}]")
+    return b.reshape(x, wanted)
+
+
+def _runtime_dim(d: Dim, x: Operand, wanted: list[Dim], k: int) -> Dim:
+    """A target dim read from an input: 0 copies the extent of x, -1 takes what the others leave."""
+    if isinstance(d, int):
+        return d
+    copied = select(equal(d, 0), x.shape[k], d) if k < x.rank else d
+    others = product(select(equal(o, 0), x.shape[j] if j < x.rank else 1, o) for j, o in enumerate(wanted) if j != k)
+    return select(equal(d, -1), floordiv(x.size, maximum(others, 1)), copied)
+
+
+@op("Flatten", types=ANY)
+def flatten(b: Builder, x: Operand, *, axis: int = 1) -> Operand:
+    axis = axis + x.rank if axis < 0 else axis
+    return b.reshape(x, (product(x.shape[:axis]), product(x.shape[axis:])))
+
+
+@op("Squeeze", types=ANY, axes_input=INTEGERS)
+def squeeze(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: list[int] | None = None) -> Operand:
+    given = axes_of(axes_input, axes)
+    drop = {k for k, d in enumerate(x.shape) if d == 1} if given is None else {axis_of(a, x.rank) for a in given}
+    for k in drop:
+        b.require(equal(x.shape[k], 1), f"cannot squeeze axis {k} of {x}")
+    return b.reshape(x, [d for k, d in enumerate(x.shape) if k not in drop])
+
+
+@op("Unsqueeze", types=ANY, axes_input=INTEGERS)
+def unsqueeze(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: list[int] | None = None) -> Operand:
+    given = axes_of(axes_input, axes) or []
+    rank = x.rank + len(given)
+    new = {axis_of(a, rank) for a in given}
+    rest = iter(x.shape)
+    return b.reshape(x, [1 if k in new else next(rest) for k in range(rank)])
+
+
+@op("Transpose", types=ANY)
+def transpose(b: Builder, x: Operand, *, perm: list[int] | None = None) -> Operand:
+    return b.permute(x, perm if perm is not None else list(range(x.rank))[::-1])
+
+
+@op("Expand", types=ANY, shape=INTEGERS)
+def expand(b: Builder, x: Operand, shape: Operand) -> Operand:
+    return b.expand(x, broadcast_shapes(x.shape, tuple(shape.dims("the target shape"))))
+
+
+@op("Slice", types=ANY, starts_input=INTEGERS, ends_input=INTEGERS, axes_input=INTEGERS, steps_input=INTEGERS)
+def slice_(b: Builder, x: Operand, starts_input: Operand | None = None, ends_input: Operand | None = None,
+           axes_input: Operand | None = None, steps_input: Operand | None = None, *, starts: list[int] | None = None,
+           ends: list[int] | None = None, axes: list[int] | None = None) -> Operand:  # fmt: skip
+    """Bounds may be expressions of the input shapes; steps and axes are constants."""
+    low = starts_input.dims("the start of the slice") if starts_input else list(starts or [])
+    high = ends_input.dims("the end of the slice") if ends_input else list(ends or [])
+    where = axes_of(axes_input, axes) or list(range(len(low)))
+    steps = steps_input.ints("the step of the slice") if steps_input else [1] * len(low)
+    for start, end, axis, step in zip(low, high, where, steps, strict=True):
+        axis = axis_of(axis, x.rank)
+        first, length = _bounds(start, end, step, x.shape[axis])
+        x = b.slice(x, axis, first, step, length)
+    return x
+
+
+def _bounds(start: Dim, end: Dim, step: int, extent: Dim) -> tuple[Dim, Dim]:
+    """First index and length of a slice by ONNX's clamping rules."""
+    if step == 0:
+        raise UnsupportedError("the step of a slice is 0")
+    low, high = (0, extent) if step > 0 else (-1, extent - 1)
+    first = minimum(maximum(_from_end(start, extent), 0), extent if step > 0 else extent - 1)
+    last = minimum(maximum(_from_end(end, extent), low), high) if not _is_far(end) else (-1 if step < 0 else extent)
+    span = last - first if step > 0 else first - last
+    return first, maximum(ceildiv(span, abs(step)), 0)
+
+
+def _is_far(end: Dim) -> bool:
+    return isinstance(end, int) and end <= -(2**31) + 1
+
+
+def _from_end(value: Dim, extent: Dim) -> Dim:
+    """Counts a negative bound from the end."""
+    if isinstance(value, int):
+        return value if value >= 0 else value + extent
+    if any("@" in str(m) for m, _ in value.terms) or any(c < 0 for _, c in value.terms):
+        return select(less(value, 0), value + extent, value)
+    return value
+
+
+@op("Split", types=ANY, split_input=INTEGERS)
+def split(b: Builder, x: Operand, split_input: Operand | None = None, *, axis: int = 0, split: list[int] | None = None,
+          num_outputs: int = 0, outputs: int = 0) -> list[Operand]:  # fmt: skip
+    axis = axis_of(axis, x.rank)
+    sizes: list[Dim] = split_input.dims("the sizes of the split") if split_input else list(split or [])
+    if not sizes:
+        count = num_outputs or outputs
+        part = ceildiv(x.shape[axis], count)
+        sizes = [part] * (count - 1) + [x.shape[axis] - part * (count - 1)]
+    out, start = [], 0  # type: list[Operand], Dim
+    for size in sizes:
+        out.append(b.slice(x, axis, start, 1, size))
+        start = start + size
+    b.require(equal(start, x.shape[axis]), f"the sizes of the split {sizes} do not add up to axis {axis} of {x}")
+    return out
+
+
+@op("Concat", types=ANY)
+def concat(b: Builder, *xs: Operand, axis: int = 0) -> Operand:
+    """A map that picks the operand by position; many operands are concatenated in steps to bound the bindings."""
+    axis = axis_of(axis, xs[0].rank)
+    most = max(2, b.target.max_storage_buffers - 1)
+    operands = list(xs)
+    while len(operands) > 1:
+        operands = [_concat(b, operands[k : k + most], axis) for k in range(0, len(operands), most)]
+    return operands[0]
+
+
+def _concat(b: Builder, xs: list[Operand], axis: int) -> Operand:
+    if len(xs) == 1:
+        return xs[0]
+    shape = list(xs[0].shape)
+    shape[axis] = sum((x.shape[axis] for x in xs), start=0)  # type: ignore[misc]
+    for x in xs[1:]:
+        for k, d in enumerate(x.shape):
+            if k != axis:
+                b.require(equal(d, shape[k]), f"cannot concatenate {xs[0]} and {x} along axis {axis}")
+    lines, start = [], 0  # type: list[str], Dim
+    parameters: dict[str, Dim] = {}
+    for k, x in enumerate(xs):
+        parameters[f"start{k}"] = start
+        start = start + x.shape[axis]
+        parameters[f"end{k}"] = start
+        read = f"return x{k}_at(outer, axis - $start{k}, inner);"
+        lines.append(f"  if (axis < $end{k}) {{ {read} }}" if k + 1 < len(xs) else f"  {read}")
+    groups = (axis, 1, xs[0].rank - axis - 1)
+    return b.map("\n".join(lines), xs[0].dtype, tuple(shape), ("outer", "axis", "inner"), groups,
+                 {f"x{k}": (x, groups) for k, x in enumerate(xs)}, parameters=parameters, cost=len(xs))  # fmt: skip
+
+
+@op("Range", types=FLOATS | INTEGERS)
+def range_(b: Builder, start: Operand, limit: Operand, delta: Operand) -> Operand:
+    """start + k * delta; the number of elements must follow from shapes or constants."""
+    if start.dtype.is_float:
+        low, high, step = (o.floats("a bound of the range")[0] for o in (start, limit, delta))
+        length: Dim = max(0, math.ceil((high - low) / step))
+    else:
+        (first,), (last,), (by,) = (o.dims("a bound of the range") for o in (start, limit, delta))
+        if not isinstance(by, int) or by == 0:
+            raise UnsupportedError("the step of a range depends on the input")
+        length = maximum(ceildiv(last - first, by) if by > 0 else ceildiv(first - last, -by), 0)
+    kind = start.dtype.compute
+    counter = DType.FLOAT32 if start.dtype.is_float else DType.INT32
+    index = b.map("  return $out_t(k);", counter, (length,), ("k",), (1,), {}, cost=1)
+    return b.pointwise(f"start + {kind}(k) * delta", {"start": start, "k": index, "delta": delta}, start.dtype, (length,), cost=2)
+
+
+@op("ConstantOfShape", types=INTEGERS)
+def constant_of_shape(b: Builder, shape: Operand, *, value: object = None) -> Operand:
+    array = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(1)
+    return b.expand(b.constant(array), tuple(shape.dims("the shape")))
+
+
+@op("Constant")
+def constant(b: Builder, *, value: object = None, value_float: float | None = None, value_int: int | None = None,
+             value_floats: list[float] | None = None, value_ints: list[int] | None = None) -> Operand:  # fmt: skip
+    if value is not None:
+        return b.constant(np.asarray(value))
+    if value_float is not None or value_floats is not None:
+        return b.constant(np.asarray(value_float if value_floats is None else value_floats, np.float32))
+    if value_int is not None or value_ints is not None:
+        return b.constant(np.asarray(value_int if value_ints is None else value_ints, np.int64))
+    raise UnsupportedError("constants of strings or sparse tensors have no device form")

@@ -1,0 +1,20 @@
+"""Dead code: nodes of a lowered graph on which no output depends."""
+
+from __future__ import annotations
+
+from ..lowered import LoweredGraph, Node
+
+
+def remove_dead(graph: LoweredGraph) -> LoweredGraph:
+    """The graph with only the nodes its outputs need; fills `users` of every tensor."""
+    needed = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if not needed.isdisjoint(node.outputs):
+            kept.append(node)
+            needed.update(view.tensor for view in node.reads)
+    kept.reverse()
+    for node in kept:
+        for tensor in {view.tensor: None for view in node.reads}:
+            tensor.users.append(node)
+    return LoweredGraph(graph.symbols, graph.inputs, graph.outputs, kept, graph.checks)

@@ -1,0 +1,265 @@
+"""A Program for one set of input shapes: sizes, buffers from liveness, bind groups and the list of dispatches.
+
+A Plan owns what depends on shapes alone. Buffers that the caller owns (inputs, outputs) arrive with each run; bind groups
+that mention them are cached for a few sets of callers' buffers, all others are made once.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .device import BindGroup, Buffer, Device, Pipeline
+from .dtypes import DType
+from .errors import InputError, LimitError
+from .program import Dispatch, Program
+from .view import Storage
+
+UNIFORM_ALIGNMENT = 256  # bytes; every adapter allows uniform offsets at this multiple
+MAX_GROUPS = 65535  # WebGPU's limit per dimension of a grid
+MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
+
+Slice = tuple[Buffer, int]  # a buffer and a byte offset
+Entry = tuple[Buffer, int, int]  # a buffer, a byte offset and a size in bytes
+
+
+class TempPool:
+    """Buffers for intermediate values, shared by all plans of a session: the queue runs them one after another."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._buffers: list[weakref.ref[Buffer]] = []
+
+    def take(self, sizes: Sequence[int]) -> list[Buffer]:
+        """One buffer per size (bytes), all different; reuses those of other plans before making new ones."""
+        self._buffers = [r for r in self._buffers if r() is not None]
+        free = sorted((b for r in self._buffers if (b := r()) is not None), key=lambda b: b.size)
+        out: dict[int, Buffer] = {}
+        for k in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
+            wanted = size_class(sizes[k])
+            found = next((b for b in free if b.size >= wanted), None)
+            if found is None:
+                found = self.device.buffer(wanted, "temp")
+                self._buffers.append(weakref.ref(found))
+            else:
+                free.remove(found)
+            out[k] = found
+        return [out[k] for k in range(len(sizes))]
+
+
+def size_class(nbytes: int) -> int:
+    """The next of four sizes per power of two, so that a change of shape usually finds a buffer that fits."""
+    if nbytes <= 256:
+        return 256
+    step = 1 << max(6, (nbytes - 1).bit_length() - 3)
+    return -(-nbytes // step) * step
+
+
+@dataclass
+class Step:
+    """A dispatch of this plan. `entries` has None where a caller's buffer goes."""
+
+    pipeline: Pipeline
+    groups: tuple[int, int, int]
+    args: tuple[int, ...]
+    entries: list[Entry | None]
+    bound: BindGroup | None
+    label: str
+
+
+class Plan:
+    """Ready to run for the dims it was made for. `values` are the dims of the program in `evaluate` order."""
+
+    def __init__(self, program: Program, device: Device, pool: TempPool, weights: Sequence[Buffer | None],
+                 dims: _Dims, checked: bool) -> None:  # fmt: skip
+        self.program, self.device = program, device
+        self.shapes = dims.shapes
+        self.output_shapes = tuple(dims.shapes[v] for v in program.outputs)
+        self.nbytes = [_nbytes(v.dtype, s) for v, s in zip(program.values, dims.shapes, strict=True)]
+        self._check_limits()
+        self._lock = threading.Lock()
+        self._bound: OrderedDict[tuple[tuple[int, int], ...], list[tuple[Pipeline, BindGroup, tuple[int, int, int]]]] = OrderedDict()
+        buffers = self._temps(pool)
+        for index, value in enumerate(program.values):
+            if value.storage is Storage.WEIGHT:
+                buffers[index] = weights[value.weight]
+            elif value.storage is Storage.HOST:
+                buffers[index] = self._host_value(value.dtype, dims.elements[index])
+        self.buffers = buffers
+        self.steps = self._steps(dims, checked)
+
+    # ---- sizes and memory
+
+    def _check_limits(self) -> None:
+        limit = self.device.target.max_binding_bytes
+        for value, shape, nbytes in zip(self.program.values, self.shapes, self.nbytes, strict=True):
+            if nbytes > limit:
+                raise LimitError(f"the tensor {value.name or 'of an intermediate result'} of shape {list(shape)} takes {nbytes} bytes "
+                                 f"and {self.device.adapter.name} binds at most {limit}: use a smaller input")  # fmt: skip
+
+    def _temps(self, pool: TempPool) -> dict[int, Buffer | None]:
+        """Slots from liveness: a slot is free again after the last dispatch that reads its value."""
+        program = self.program
+        last = {arg: k for k, d in enumerate(program.dispatches) for arg in d.args}
+        slots: list[int] = []
+        free: list[int] = []
+        slot_of: dict[int, int] = {}
+        for k, dispatch in enumerate(program.dispatches):
+            temps = [a for a in dispatch.args if program.values[a].storage is Storage.TEMP]
+            for arg in temps:
+                if arg not in slot_of:
+                    slot_of[arg] = _best_slot(slots, free, self.nbytes[arg])
+            for arg in dict.fromkeys(temps):
+                if last[arg] == k:
+                    free.append(slot_of[arg])
+        buffers = pool.take(slots)
+        return {arg: buffers[slot] for arg, slot in slot_of.items()}
+
+    def _host_value(self, dtype: DType, elements: Sequence[int]) -> Buffer:
+        data = np.array([int(e) for e in elements], dtype.numpy).tobytes()
+        buffer = self.device.buffer(max(len(data), 16), "host value")
+        if data:
+            self.device.upload(buffer, 0, data)
+        return buffer
+
+    # ---- dispatches
+
+    def _steps(self, dims: _Dims, checked: bool) -> list[Step]:
+        program = self.program
+        chosen = [(d, k, n) for d, (k, n) in zip(program.dispatches, dims.variants, strict=True)]
+        data = bytearray()
+        offsets = []
+        for index, (dispatch, _, _) in enumerate(chosen):
+            offsets.append(len(data))
+            values = dims.uniforms[index]
+            data += struct.pack(f"<{len(values)}I", *(v & 0xFFFFFFFF for v in values))
+            data += b"\0" * (-len(data) % UNIFORM_ALIGNMENT)
+        uniforms = self.device.uniform(bytes(data)) if data else None
+        steps = []
+        for (dispatch, variant, count), offset in zip(chosen, offsets, strict=True):
+            if count == 0:
+                continue
+            kernel = program.kernels[dispatch.kernel]
+            bindings = (*kernel.bindings, "uniform") if kernel.uniforms else kernel.bindings
+            pipeline = self.device.pipeline(kernel.wgsl[variant], bindings, _label(kernel.label, dispatch), checked)
+            entries = [self._entry(arg) for arg in dispatch.args]
+            if kernel.uniforms:
+                assert uniforms is not None
+                entries.append((uniforms, offset, -(-4 * kernel.uniforms // 16) * 16))
+            bound = None if None in entries else self.device.bind_group(pipeline, [e for e in entries if e is not None])
+            steps.append(Step(pipeline, fold_grid(count), dispatch.args, entries, bound, kernel.label))
+        return steps
+
+    def _entry(self, arg: int) -> Entry | None:
+        buffer = self.buffers.get(arg)
+        return None if buffer is None else (buffer, 0, min(self._binding_size(arg), buffer.size))
+
+    def _binding_size(self, arg: int) -> int:
+        return max(16, -(-self.nbytes[arg] // 16) * 16)
+
+    def bind(self, callers: dict[int, Slice]) -> list[tuple[Pipeline, BindGroup, tuple[int, int, int]]]:
+        """The dispatches with the callers' buffers in place; `callers` maps value numbers to (buffer, byte offset)."""
+        key = tuple((id(b), o) for b, o in callers.values())
+        with self._lock:
+            found = self._bound.get(key)
+            if found is not None:
+                self._bound.move_to_end(key)
+                return found
+        out = []
+        for step in self.steps:
+            group = step.bound
+            if group is None:
+                entries = [e or self._caller_entry(a, callers[a]) for a, e in zip(step.args, step.entries, strict=False)]
+                entries += [e for e in step.entries[len(step.args) :] if e is not None]
+                group = self.device.bind_group(step.pipeline, entries)
+            out.append((step.pipeline, group, step.groups))
+        with self._lock:
+            self._bound[key] = out
+            while len(self._bound) > MAX_BOUND_SETS:
+                self._bound.popitem(last=False)
+        return out
+
+    def _caller_entry(self, arg: int, where: Slice) -> Entry:
+        buffer, offset = where
+        return buffer, offset, min(self._binding_size(arg), buffer.size - offset)
+
+
+@dataclass
+class _Dims:
+    """Everything of a program that depends on shapes, as integers."""
+
+    shapes: list[tuple[int, ...]]
+    elements: dict[int, list[int]]
+    uniforms: list[list[int]]
+    variants: list[tuple[int, int]]  # per dispatch: the variant taken and its number of workgroups
+
+
+class Evaluator:
+    """Evaluates all expressions of a program with one straight-line function."""
+
+    def __init__(self, program: Program) -> None:
+        from .dims import compile_dims
+
+        self.program = program
+        flat = [d for v in program.values for d in v.shape]
+        flat += [d for v in program.values for d in v.elements]
+        flat += [d for x in program.dispatches for d in (*x.uniforms, *x.guards, *x.workgroups)]
+        flat += [c for c, _ in program.checks]
+        self._evaluate = compile_dims(flat, [s.name for s in program.symbols])
+
+    def __call__(self, symbols: Sequence[int]) -> _Dims:
+        """Raises InputError when a check of the program fails for these values of its symbols."""
+        numbers = iter(self._evaluate(symbols))
+        program = self.program
+        shapes = [tuple(next(numbers) for _ in v.shape) for v in program.values]
+        elements = {k: [next(numbers) for _ in v.elements] for k, v in enumerate(program.values)}
+        uniforms, variants = [], []
+        for dispatch in program.dispatches:
+            uniforms.append([next(numbers) for _ in dispatch.uniforms])
+            guards = [next(numbers) for _ in dispatch.guards]
+            counts = [next(numbers) for _ in dispatch.workgroups]
+            variant = next(k for k, g in enumerate(guards) if g)
+            variants.append((variant, counts[variant]))
+        values = dict(zip((s.name for s in program.symbols), symbols, strict=True))
+        for _, message in program.checks:
+            if not next(numbers):
+                raise InputError(f"{message}, with {values}")
+        if any(d < 0 for s in shapes for d in s):
+            wrong = next(k for k, s in enumerate(shapes) if any(d < 0 for d in s))
+            raise InputError(f"{program.values[wrong].name or 'a result'} would have shape {list(shapes[wrong])}, with {values}")
+        return _Dims(shapes, elements, uniforms, variants)
+
+
+def _best_slot(slots: list[int], free: list[int], nbytes: int) -> int:
+    """The free slot that wastes least, growing the largest when none is large enough; a new one when none is free."""
+    if not free:
+        slots.append(nbytes)
+        return len(slots) - 1
+    fitting = [s for s in free if slots[s] >= nbytes]
+    slot = min(fitting, key=lambda s: slots[s]) if fitting else max(free, key=lambda s: slots[s])
+    free.remove(slot)
+    slots[slot] = max(slots[slot], nbytes)
+    return slot
+
+
+def fold_grid(workgroups: int) -> tuple[int, int, int]:
+    """A grid of at least this many workgroups within 65,535 per dimension; kernels ignore the surplus."""
+    rows = -(-workgroups // MAX_GROUPS)
+    return (-(-workgroups // rows), rows, 1)
+
+
+def _label(kernel: str, dispatch: Dispatch) -> str:
+    return f"{kernel}: {', '.join(dispatch.origin[:4])}{'...' if len(dispatch.origin) > 4 else ''}"
+
+
+def _nbytes(dtype: DType, shape: tuple[int, ...]) -> int:
+    size = dtype.itemsize
+    for d in shape:
+        size *= d
+    return size

@@ -1,0 +1,180 @@
+"""The compiled form of a graph: plain data that can be saved, loaded, planned and run without onnx.
+
+Kernel are WGSL text, shapes are postfix expressions over named symbols (see `dims`), weights are arrays by index. The
+native runner, a browser, a cache and an inspector all read this one format.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from .dims import Postfix
+from .dtypes import DType
+from .errors import ProgramError
+from .target import Target
+from .view import Storage
+
+FORMAT_VERSION = 1
+_MAGIC = b"wgpuprog"
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor. `weight` indexes `Program.weights`; `elements` are the dims a HOST value holds, row-major."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Postfix, ...]
+    storage: Storage
+    weight: int = -1
+    elements: tuple[Postfix, ...] = ()
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """WGSL texts, one per variant, that bind the same. `bindings` are "read" or "read_write" in binding order; a uniform
+    block of `uniforms` u32 follows them when it is not 0."""
+
+    label: str
+    wgsl: tuple[str, ...]
+    bindings: tuple[str, ...]
+    uniforms: int
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """One use of a kernel. `args` are values in binding order, `uniforms` u32 dims, `origin` ONNX node names.
+
+    `guards` and `workgroups` have one entry per variant of the kernel: the first variant whose guard is not 0 runs.
+    """
+
+    kernel: int
+    args: tuple[int, ...]
+    uniforms: tuple[Postfix, ...]
+    guards: tuple[Postfix, ...]
+    workgroups: tuple[Postfix, ...]
+    origin: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A number known when the inputs are: the extent of an input's axis, or an element of a small integer input."""
+
+    name: str
+    input: int
+    index: int
+    is_element: bool
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything needed to run a graph on any device that satisfies `target`.
+
+    `inputs` and `outputs` index `values` in ONNX order. `checks` are conditions that must not be 0, with a message.
+    """
+
+    name: str
+    target: Target
+    symbols: tuple[Symbol, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    values: tuple[Value, ...]
+    kernels: tuple[Kernel, ...]
+    dispatches: tuple[Dispatch, ...]
+    checks: tuple[tuple[Postfix, str], ...] = ()
+    weights: tuple[Any, ...] = field(default=(), repr=False)
+    format_version: int = FORMAT_VERSION
+
+    # ---- files
+
+    def save(self, path: str | Path) -> None:
+        """Writes the program and its weights to one file."""
+        with open(path, "wb") as file:
+            self._write(file)
+
+    def _write(self, file: BinaryIO) -> None:
+        arrays = [weight_array(w) for w in self.weights]
+        header = {
+            "format_version": self.format_version,
+            "name": self.name,
+            "target": {**asdict(self.target), "features": sorted(self.target.features)},
+            "symbols": [[s.name, s.input, s.index, s.is_element] for s in self.symbols],
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+            "values": [[v.name, v.dtype.name, v.shape, v.storage.name, v.weight, v.elements] for v in self.values],
+            "kernels": [[k.label, k.wgsl, k.bindings, k.uniforms] for k in self.kernels],
+            "dispatches": [[d.kernel, d.args, d.uniforms, d.guards, d.workgroups, d.origin] for d in self.dispatches],
+            "checks": self.checks,
+            "weights": [[a.dtype.name, a.shape, a.nbytes] for a in arrays],
+        }
+        text = json.dumps(header, separators=(",", ":")).encode()
+        file.write(_MAGIC + struct.pack("<II", self.format_version, len(text)) + text)
+        for array in arrays:
+            file.write(b"\0" * (-file.tell() % 16))
+            file.write(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+
+    @staticmethod
+    def load(path: str | Path, target: Target | None = None) -> Program:
+        """Reads a saved program; weights are mapped, not read. Raises ProgramError when it is damaged, of another
+        format version, or needs more than `target` offers."""
+        try:
+            with open(path, "rb") as file:
+                if file.read(8) != _MAGIC:
+                    raise ProgramError(f"{path} is not a saved program")
+                version, length = struct.unpack("<II", file.read(8))
+                if version != FORMAT_VERSION:
+                    raise ProgramError(f"{path} has format version {version}, this package reads {FORMAT_VERSION}: export it again")
+                header = json.loads(file.read(length))
+                start = file.tell()
+            program = _from_header(header, path, start)
+        except (struct.error, ValueError, KeyError, TypeError, IndexError) as error:
+            raise ProgramError(f"{path} is damaged: {error}") from error
+        if target is not None:
+            check_target(program.target, target, str(path))
+        return program
+
+
+def check_target(needs: Target, has: Target, what: str) -> None:
+    """Raises ProgramError naming the first limit or feature of `needs` that `has` lacks."""
+    missing = needs.features - has.features
+    if missing:
+        raise ProgramError(f"{what} needs the features {sorted(missing)}, which this adapter lacks: export it for this target")
+    for limit in ("max_storage_buffers", "max_invocations", "max_workgroup_storage"):
+        if getattr(needs, limit) > getattr(has, limit):
+            raise ProgramError(f"{what} needs {limit} {getattr(needs, limit)}, this adapter has {getattr(has, limit)}")
+
+
+def weight_array(weight: Any) -> Any:
+    """The numpy array of a weight, which may be a lazy onnx_ir tensor."""
+    return np.asarray(weight.numpy() if hasattr(weight, "numpy") else weight)
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(_tuple(v) for v in value) if isinstance(value, list) else value
+
+
+def _from_header(header: dict[str, Any], path: str | Path, start: int) -> Program:
+    weights = []
+    for dtype, shape, nbytes in header["weights"]:
+        start += -start % 16
+        weights.append(np.memmap(path, np.dtype(dtype), "r", start, tuple(shape)) if nbytes else np.empty(shape, dtype))
+        start += nbytes
+    target = Target(**{**header["target"], "features": frozenset(header["target"]["features"])})
+    return Program(
+        header["name"],
+        target,
+        tuple(Symbol(*s) for s in header["symbols"]),
+        tuple(header["inputs"]),
+        tuple(header["outputs"]),
+        tuple(Value(n, DType[d], _tuple(s), Storage[t], w, _tuple(e)) for n, d, s, t, w, e in header["values"]),
+        tuple(Kernel(label, _tuple(w), _tuple(b), u) for label, w, b, u in header["kernels"]),
+        tuple(Dispatch(k, *map(_tuple, rest)) for k, *rest in header["dispatches"]),
+        _tuple(header["checks"]),
+        tuple(weights),
+    )

@@ -1,0 +1,21 @@
+// Normalises rows of `columns` elements to mean 0 and variance 1, then scales and shifts. The variance is taken of the
+// centred elements, which keeps it exact for rows far from 0.
+fn kernel(w: u32, lane: u32) {
+  let row = min(w * $ROWS + lane / $LANES, $rows - 1u);
+  let me = lane % $LANES;
+  var total = 0f;
+  for (var k = me; k < $columns; k += $LANES) { total += x_at(row, k); }
+  let mean = lanes_sum(lane, $LANES, total) / f32($columns);
+  var squares = 0f;
+  for (var k = me; k < $columns; k += $LANES) {
+    let v = x_at(row, k) - mean;
+    squares += v * v;
+  }
+  let inverse = 1f / sqrt(lanes_sum(lane, $LANES, squares) / f32($columns) + $EPSILON);
+  if (w * $ROWS + lane / $LANES < $rows) {
+    for (var k = me; k < $columns; k += $LANES) {
+      y_put(row, k, (x_at(row, k) - mean) * inverse * gain_at(k) + bias_at(k));
+    }
+    if (me == 0u) { $PUT_STATISTICS }
+  }
+}

@@ -1,0 +1,45 @@
+// Matrix product y = a b without workgroup memory: an invocation computes ROWS x 8 elements from vector loads, four of k
+// at a time. For adapters whose cache is as near as their workgroup memory.
+fn kernel(w: u32, lane: u32) {
+  let left = (w % $tiles_n) * 64u + lane * 4u;
+  let right = left + 32u;
+  let tiles_m = ($m + $ROWS - 1u) / $ROWS;
+  let top = (w / $tiles_n % tiles_m) * $ROWS;
+  let batch = w / ($tiles_n * tiles_m);
+  // Surplus rows and columns repeat the last one; they are not stored.
+  let last = ($n - 1u) / 4u * 4u;
+  let n0 = min(left, last);
+  let n1 = min(right, last);
+  var sum0: array<vec4f, $ROWS>;
+  var sum1: array<vec4f, $ROWS>;
+  let whole = $k / 4u * 4u;
+  for (var k = 0u; k < whole; k += 4u) {
+    var a: array<vec4f, $ROWS>;
+    for (var i = 0u; i < $ROWS; i++) { a[i] = a_at4(batch, min(top + i, $m - 1u), k); }
+    for (var e = 0u; e < 4u; e++) {
+      let b0 = b_at4(batch, k + e, n0);
+      let b1 = b_at4(batch, k + e, n1);
+      for (var i = 0u; i < $ROWS; i++) {
+        sum0[i] += a[i][e] * b0;
+        sum1[i] += a[i][e] * b1;
+      }
+    }
+  }
+  for (var k = whole; k < $k; k++) {
+    let b0 = b_at4(batch, k, n0);
+    let b1 = b_at4(batch, k, n1);
+    for (var i = 0u; i < $ROWS; i++) {
+      let a = a_at(batch, min(top + i, $m - 1u), k);
+      sum0[i] += a * b0;
+      sum1[i] += a * b1;
+    }
+  }
+  for (var i = 0u; i < $ROWS; i++) {
+    if (top + i < $m) {
+      for (var e = 0u; e < 4u; e++) {
+        if (left + e < $n) { y_put(batch, top + i, left + e, sum0[i][e]); }
+        if (right + e < $n) { y_put(batch, top + i, right + e, sum1[i][e]); }
+      }
+    }
+  }
+}

@@ -1,0 +1,150 @@
+// Floats as ONNX needs them. NaN is tested on bits: an implementation may assume that `v != v` is false.
+var<private> hidden_bits: u32;
+// A value given by its bits; the detour keeps infinities and NaN from being constant expressions, which are errors.
+fn float_bits(bits: u32) -> f32 {
+  hidden_bits = bits;
+  return bitcast<f32>(hidden_bits);
+}
+fn isnan_f32(a: f32) -> bool { return (bitcast<u32>(a) & 0x7fffffffu) > 0x7f800000u; }
+fn isinf_f32(a: f32) -> bool { return (bitcast<u32>(a) & 0x7fffffffu) == 0x7f800000u; }
+fn signbit_f32(a: f32) -> bool { return (bitcast<u32>(a) >> 31u) != 0u; }
+fn quiet_nan() -> f32 { return float_bits(0x7fc00000u); }
+fn eq_f32(a: f32, b: f32) -> bool { return a == b && !isnan_f32(a) && !isnan_f32(b); }
+fn ne_f32(a: f32, b: f32) -> bool { return !eq_f32(a, b); }
+fn lt_f32(a: f32, b: f32) -> bool { return a < b && !isnan_f32(a) && !isnan_f32(b); }
+fn le_f32(a: f32, b: f32) -> bool { return a <= b && !isnan_f32(a) && !isnan_f32(b); }
+fn gt_f32(a: f32, b: f32) -> bool { return lt_f32(b, a); }
+fn ge_f32(a: f32, b: f32) -> bool { return le_f32(b, a); }
+fn min_f32(a: f32, b: f32) -> f32 { return select(select(select(b, a, a < b), b, isnan_f32(b)), a, isnan_f32(a)); }
+fn max_f32(a: f32, b: f32) -> f32 { return select(select(select(b, a, a > b), b, isnan_f32(b)), a, isnan_f32(a)); }
+fn sign_f32(a: f32) -> f32 { return select(select(select(0f, 1f, a > 0f), -1f, a < 0f), a, isnan_f32(a)); }
+fn round_f32(a: f32) -> f32 { return round(a); }
+
+fn fmod_f32(a: f32, b: f32) -> f32 {
+  if (isinf_f32(b) && !isinf_f32(a) && !isnan_f32(a)) { return a; }
+  return a - b * trunc(a / b);
+}
+fn floormod_f32(a: f32, b: f32) -> f32 { return a - b * floor(a / b); }
+fn tanh_f32(a: f32) -> f32 {
+  // Past 9 the result rounds to 1; near 0 exp loses digits, so the series takes over.
+  let x = min(abs(a), 9.5f);
+  let small = a - a * a * a * (0.33333333f - a * a * 0.13333333f);
+  let e = exp(-2f * x);
+  let big = (1f - e) / (1f + e);
+  let r = select(select(big, -big, a < 0f), small, x < 0.05f);
+  return select(r, a, isnan_f32(a));
+}
+fn sigmoid_f32(a: f32) -> f32 {
+  let e = exp(-abs(a));
+  let r = select(1f / (1f + e), e / (1f + e), a < 0f);
+  return select(r, a, isnan_f32(a));
+}
+// log(1 + a) without loss for small a.
+fn log1p_f32(a: f32) -> f32 {
+  let u = 1f + a;
+  return select(log(u) * (a / (u - 1f)), a, u == 1f);
+}
+// exp(a) - 1 without loss for small a.
+fn expm1_f32(a: f32) -> f32 {
+  let series = a * (1f + a * (0.5f + a * (0.16666667f + a * (0.041666667f + a * 0.0083333333f))));
+  return select(exp(a) - 1f, series, abs(a) < 0.25f);
+}
+fn softplus_f32(a: f32) -> f32 {
+  let r = max(a, 0f) + log1p_f32(exp(-abs(a)));
+  return select(r, a, isnan_f32(a));
+}
+// Least-squares fits of our own: a polynomial in x*x below 1, of log(erfc(x)) above; 2.3 ulp at most.
+fn erf_f32(a: f32) -> f32 {
+  let s = a * a;
+  let small = a * (1.12837917f + s * (-0.376126271f + s * (0.112836002f + s * (-0.0268544446f
+    + s * (0.00518953545f + s * (-0.000802084227f + s * 7.88912283e-05f))))));
+  let x = min(abs(a), 4f);
+  let q = 0.000106097556f + x * (-1.12920336f + x * (-0.633940247f + x * (-0.107667072f + x * (0.024748971f
+    + x * (-0.004040365f + x * (0.000409590824f + x * -1.91305803e-05f))))));
+  let big = 1f - exp(q);
+  let r = select(select(big, -big, a < 0f), small, abs(a) < 1f);
+  return select(r, a, isnan_f32(a));
+}
+fn pow_f32(a: f32, b: f32) -> f32 {
+  if (b == 0f || a == 1f) { return 1f; }
+  if (isnan_f32(a) || isnan_f32(b)) { return quiet_nan(); }
+  if (b == 1f) { return a; }
+  if (b == 2f) { return a * a; }
+  if (b == 3f) { return a * a * a; }
+  if (b == 0.5f && !isinf_f32(a)) { return sqrt(a); }
+  if (b == -1f) { return 1f / a; }
+  let whole = floor(b) == b;
+  let odd = whole && abs(b) < 16777216f && fract(abs(b) * 0.5f) != 0f;
+  let magnitude = abs(a);
+  var r = 0f;
+  if (magnitude == 0f) { r = select(0f, float_bits(0x7f800000u), b < 0f); }
+  else if (isinf_f32(magnitude)) { r = select(float_bits(0x7f800000u), 0f, b < 0f); }
+  else if (isinf_f32(b)) { r = select(0f, float_bits(0x7f800000u), (magnitude > 1f) == (b > 0f)); if (magnitude == 1f) { r = 1f; } }
+  else { r = pow(magnitude, b); }
+  if (signbit_f32(a)) {
+    if (!whole && magnitude != 0f && !isinf_f32(magnitude)) { return quiet_nan(); }
+    if (odd) { return -r; }
+  }
+  return r;
+}
+fn tan_f32(a: f32) -> f32 { return sin(a) / cos(a); }
+fn asin_f32(a: f32) -> f32 { return select(asin(a), quiet_nan(), !(abs(a) <= 1f)); }
+fn acos_f32(a: f32) -> f32 { return select(acos(a), quiet_nan(), !(abs(a) <= 1f)); }
+fn atan_f32(a: f32) -> f32 { return select(atan(a), a, isnan_f32(a)); }
+fn sinh_f32(a: f32) -> f32 {
+  let e = expm1_f32(abs(a));
+  let r = select(0.5f * (e + e / (e + 1f)), 0.5f * e, abs(a) > 20f);
+  return select(select(r, -r, a < 0f), a, isnan_f32(a));
+}
+fn cosh_f32(a: f32) -> f32 {
+  let e = exp(abs(a));
+  return select(0.5f * e + 0.5f / e, a, isnan_f32(a));
+}
+fn asinh_f32(a: f32) -> f32 {
+  let x = abs(a);
+  let r = select(log1p_f32(x + x * x / (1f + sqrt(x * x + 1f))), log(x) + 0.69314718f, x > 1e9f);
+  return select(select(r, -r, a < 0f), a, isnan_f32(a) || isinf_f32(a));
+}
+fn acosh_f32(a: f32) -> f32 {
+  if (!(a >= 1f)) { return quiet_nan(); }
+  let t = a - 1f;
+  return select(log1p_f32(t + sqrt(2f * t + t * t)), log(a) + 0.69314718f, a > 1e9f);
+}
+fn atanh_f32(a: f32) -> f32 {
+  if (!(abs(a) <= 1f)) { return quiet_nan(); }
+  if (abs(a) == 1f) { return a * float_bits(0x7f800000u); }
+  let r = 0.5f * log1p_f32(2f * abs(a) / (1f - abs(a)));
+  return select(r, -r, a < 0f);
+}
+// Conversions truncate towards zero. Out of range: the smallest number for i32, the low word of the 64-bit result for u32.
+fn i32_of_f32(a: f32) -> i32 {
+  if (!(abs(a) < 2147483648f)) { return bitcast<i32>(0x80000000u); }
+  return i32(a);
+}
+fn u32_of_f32(a: f32) -> u32 {
+  if (!(abs(a) < 4294967296f)) { return 0u; }
+  return select(u32(abs(a)), 0u - u32(abs(a)), a < 0f);
+}
+fn floormod_i32(a: i32, b: i32) -> i32 {
+  let r = a % b;
+  return select(r, r + b, r != 0 && ((r < 0) != (b < 0)));
+}
+fn floormod_u32(a: u32, b: u32) -> u32 { return a % b; }
+fn abs_u32(a: u32) -> u32 { return a; }
+fn sign_i32(a: i32) -> i32 { return sign(a); }
+fn sign_u32(a: u32) -> u32 { return min(a, 1u); }
+fn shl_u32(a: u32, b: u32) -> u32 { return select(a << (b & 31u), 0u, b >= 32u); }
+fn shr_u32(a: u32, b: u32) -> u32 { return select(a >> (b & 31u), 0u, b >= 32u); }
+fn pow_i32(base: i32, exponent: i32) -> i32 {
+  if (exponent < 0) { return select(select(0, select(-1, 1, exponent % 2 == 0), base == -1), 1, base == 1); }
+  return bitcast<i32>(pow_u32(bitcast<u32>(base), u32(exponent)));
+}
+fn pow_u32(base: u32, exponent: u32) -> u32 {
+  var result = 1u;
+  var b = base;
+  for (var e = exponent; e > 0u; e >>= 1u) {
+    if ((e & 1u) == 1u) { result *= b; }
+    b *= b;
+  }
+  return result;
+}

@@ -1,0 +1,51 @@
+// 64-bit integers where the adapter has them: only what the operators of WGSL do not give.
+fn min_i64_native(a: i64, b: i64) -> i64 { return select(b, a, a < b); }
+fn max_i64_native(a: i64, b: i64) -> i64 { return select(b, a, a > b); }
+fn min_u64_native(a: u64, b: u64) -> u64 { return select(b, a, a < b); }
+fn max_u64_native(a: u64, b: u64) -> u64 { return select(b, a, a > b); }
+fn abs_i64_native(a: i64) -> i64 { return select(a, -a, a < 0li); }
+fn abs_u64_native(a: u64) -> u64 { return a; }
+fn sign_i64_native(a: i64) -> i64 { return select(select(0li, 1li, a > 0li), -1li, a < 0li); }
+fn sign_u64_native(a: u64) -> u64 { return select(0lu, 1lu, a > 0lu); }
+
+// Truncation towards zero; what does not fit, and NaN, becomes the smallest number, as x86 converts.
+fn i64_of_f32_native(a: f32) -> i64 {
+  if (!(abs(a) < 9223372036854775808f)) { return (-9223372036854775807li - 1li); }
+  return i64(a);
+}
+fn u64_of_f32_native(a: f32) -> u64 {
+  if (a < 0f) { return bitcast<u64>(i64_of_f32_native(a)); }
+  if (!(a < 18446744073709551616f)) { return 0lu; }
+  return u64(a);
+}
+
+// Shifts by 64 or more give 0.
+fn shl_u64_native(a: u64, b: u64) -> u64 { return select(a << u32(b), 0lu, b >= 64lu); }
+fn shr_u64_native(a: u64, b: u64) -> u64 { return select(a >> u32(b), 0lu, b >= 64lu); }
+// Remainder with the sign of the divisor (ONNX Mod with fmod=0) is built from the truncated one.
+fn floormod_i64_native(a: i64, b: i64) -> i64 {
+  let r = a % b;
+  return select(r, r + b, r != 0li && ((r < 0li) != (b < 0li)));
+}
+fn floormod_u64_native(a: u64, b: u64) -> u64 { return a % b; }
+fn pow_i64_native(base: i64, exponent: i64) -> i64 {
+  if (exponent < 0li) { return select(select(0li, select(-1li, 1li, exponent % 2li == 0li), base == -1li), 1li, base == 1li); }
+  var result = 1li;
+  var b = base;
+  var e = exponent;
+  for (; e > 0li; e = e / 2li) {
+    if (e % 2li == 1li) { result *= b; }
+    b *= b;
+  }
+  return result;
+}
+fn pow_u64_native(base: u64, exponent: u64) -> u64 {
+  var result = 1lu;
+  var b = base;
+  var e = exponent;
+  for (; e > 0lu; e = e / 2lu) {
+    if (e % 2lu == 1lu) { result *= b; }
+    b *= b;
+  }
+  return result;
+}

@@ -1,0 +1,27 @@
+// Reductions over the lanes that share a row. `$`-free: kernels declare what they combine and call these by name.
+var<workgroup> shared_f32: array<f32, 256>;
+
+// Sum over `lanes` (a power of two) neighbouring invocations; every one of them gets the result. Uniform control flow.
+fn lanes_sum(lane: u32, lanes: u32, value: f32) -> f32 {
+  if (lanes == 1u) { return value; }
+  workgroupBarrier();
+  shared_f32[lane] = value;
+  for (var n = lanes / 2u; n > 0u; n /= 2u) {
+    workgroupBarrier();
+    if (lane % lanes < n) { shared_f32[lane] += shared_f32[lane + n]; }
+  }
+  workgroupBarrier();
+  return shared_f32[lane / lanes * lanes];
+}
+
+fn lanes_max(lane: u32, lanes: u32, value: f32) -> f32 {
+  if (lanes == 1u) { return value; }
+  workgroupBarrier();
+  shared_f32[lane] = value;
+  for (var n = lanes / 2u; n > 0u; n /= 2u) {
+    workgroupBarrier();
+    if (lane % lanes < n) { shared_f32[lane] = max_f32(shared_f32[lane], shared_f32[lane + n]); }
+  }
+  workgroupBarrier();
+  return shared_f32[lane / lanes * lanes];
+}

@@ -1,0 +1,17 @@
+// Softmax or its logarithm over rows of `columns` elements; the maximum is subtracted first.
+fn kernel(w: u32, lane: u32) {
+  let row = min(w * $ROWS + lane / $LANES, $rows - 1u);
+  let me = lane % $LANES;
+  var highest = x_at(row, 0u);
+  for (var k = me; k < $columns; k += $LANES) { highest = max_f32(highest, x_at(row, k)); }
+  highest = lanes_max(lane, $LANES, highest);
+  var total = 0f;
+  for (var k = me; k < $columns; k += $LANES) { total += exp(x_at(row, k) - highest); }
+  total = lanes_sum(lane, $LANES, total);
+  if (w * $ROWS + lane / $LANES < $rows) {
+    for (var k = me; k < $columns; k += $LANES) {
+      let v = x_at(row, k) - highest;
+      if ($LOGARITHM) { y_put(row, k, v - log(total)); } else { y_put(row, k, exp(v) / total); }
+    }
+  }
+}

@@ -1,0 +1,64 @@
+"""Compiling and running an ONNX model directly, without ONNX Runtime, for tests of the compiler and its kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnxruntime_ep_wgpu.compile import compile_graph
+from onnxruntime_ep_wgpu.device import Device, adapters, open_device
+from onnxruntime_ep_wgpu.dtypes import DType
+from onnxruntime_ep_wgpu.program import Program
+from onnxruntime_ep_wgpu.run import DeviceTensor, Executable
+from onnxruntime_ep_wgpu.target import Target
+
+
+@cache
+def device() -> Device:
+    return open_device(adapters()[0])
+
+
+def target(int64: str = "native") -> Target:
+    """The target of the test adapter; "pair" hides its 64-bit integers."""
+    full = device().target
+    return full if int64 == "native" else dataclasses.replace(full, features=full.features - {"shader-int64"})
+
+
+def compile_model(model: onnx.ModelProto, on: Target | None = None) -> Program:
+    module = ir.from_proto(model)
+    return compile_graph(module.graph, module.opset_imports, on or device().target, model.graph.name)
+
+
+class Runner:
+    """A program ready to run on numpy arrays."""
+
+    def __init__(self, program: Program) -> None:
+        self.executable = Executable(program, device())
+
+    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        tensors, results = [], []
+        for array in arrays:
+            data = np.asarray(array, order="C")  # keeps rank 0
+            buffer = device().buffer(max(16, data.nbytes))
+            if data.nbytes:
+                device().upload(buffer, 0, memoryview(data.reshape(-1).view(np.uint8)))
+            tensors.append(DeviceTensor(DType.of_numpy(data.dtype), data.shape, buffer, 0, lambda data=data: data))
+
+        def allocate(index: int, dtype: DType, shape: tuple[int, ...]) -> tuple:
+            array = np.empty(shape, dtype.numpy)
+            buffer = device().buffer(max(16, array.nbytes))
+            results.append((array, buffer))
+            return buffer, 0
+
+        self.executable.run(tensors, allocate)
+        for array, buffer in results:
+            if array.nbytes:
+                device().download(buffer, 0, memoryview(array.reshape(-1).view(np.uint8)))
+        return [array for array, _ in results]
+
+
+def run_model(model: onnx.ModelProto, *arrays: np.ndarray, int64: str = "native") -> list[np.ndarray]:
+    return Runner(compile_model(model, target(int64)))(*arrays)
