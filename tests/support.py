@@ -41,7 +41,7 @@ class Runner:
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         tensors, results = [], []
         for array in arrays:
-            data = np.ascontiguousarray(array)
+            data = np.asarray(array, order="C")  # keeps rank 0
             buffer = device().buffer(max(16, data.nbytes))
             if data.nbytes:
                 device().upload(buffer, 0, memoryview(data.reshape(-1).view(np.uint8)))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         WgpuEpError,
     )
-    from .session import Report, devices, register, report, session
+    from .sessions import Report, devices, register, report, session
 
 _PLACES = {
     "DeviceError": "errors",
@@ -38,14 +38,14 @@ _PLACES = {
     "LimitError": "errors",
     "OptionError": "errors",
     "ProgramError": "errors",
-    "Report": "session",
+    "Report": "sessions",
     "ShaderError": "errors",
     "UnsupportedError": "errors",
     "WgpuEpError": "errors",
-    "devices": "session",
-    "register": "session",
-    "report": "session",
-    "session": "session",
+    "devices": "sessions",
+    "register": "sessions",
+    "report": "sessions",
+    "session": "sessions",
 }
 __all__ = [
     "DeviceError",

@@ -1,0 +1,93 @@
+"""Times of the recorded sessions: the first run as it happened, then steady runs, compared with the CPU provider."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import onnxruntime as ort
+
+from .reader import Feeds, Recorded
+
+CPU = "CPUExecutionProvider"
+ENOUGH = 10.0  # seconds of steady runs
+
+
+@dataclass(frozen=True)
+class Row:
+    """One session; seconds, and the largest absolute difference to the CPU provider over all recorded runs."""
+
+    part: str
+    model: str
+    nodes_webgpu: int
+    nodes_cpu: dict[str, int]
+    reasons: list[str]
+    creation: float
+    first_run: float
+    steady_run: float
+    cpu_steady_run: float
+    difference: float
+    shapes: list[list[int]]
+
+
+def measure(recorded: Recorded, reasons: list[str], repeats: int, step: Callable[[str], None]) -> Row:
+    """`repeats` steady runs of the first recorded inputs; every recorded run is compared with the CPU provider.
+
+    `step` is told after the comparison, and after the steady runs here.
+    """
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    cpu = ort.InferenceSession(str(recorded.path), options, providers=[CPU])
+    runs = recorded.runs
+    difference = max(
+        (_difference(results, cpu.run(None, feeds)) for feeds, results, _ in runs),
+        default=float("nan"),
+    )
+    step(f"{recorded.part}: compared {len(runs)} runs with the CPU provider")
+    feeds, _, first = runs[0] if runs else ({}, [], float("nan"))
+    steady = _steady(recorded.session, feeds, repeats) if runs else float("nan")
+    cpu_steady = _steady(cpu, feeds, repeats) if runs else float("nan")
+    step(f"{recorded.part}: steady run {steady:.3f} s")
+    on_gpu, on_cpu = _placement(recorded.session)
+    return Row(
+        part=recorded.part,
+        model=recorded.path.name,
+        nodes_webgpu=on_gpu,
+        nodes_cpu=dict(on_cpu),
+        reasons=reasons,
+        creation=recorded.creation,
+        first_run=first,
+        steady_run=steady,
+        cpu_steady_run=cpu_steady,
+        difference=difference,
+        shapes=[list(next(iter(f.values())).shape) for f, _, _ in runs],
+    )
+
+
+def _steady(session: ort.InferenceSession, feeds: Feeds, repeats: int) -> float:
+    """Median of `repeats` runs, fewer when they take longer than ENOUGH; the inputs have run here before."""
+    times: list[float] = []
+    while len(times) < repeats and sum(times) < ENOUGH:
+        start = time.perf_counter()
+        session.run(None, feeds)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def _difference(got: list[np.ndarray], want: list[np.ndarray]) -> float:
+    return max(float(np.abs(g - w).max()) for g, w in zip(got, want, strict=True))
+
+
+def _placement(session: ort.InferenceSession) -> tuple[int, Counter[str]]:
+    on_gpu, on_cpu = 0, Counter[str]()
+    for part in session.get_provider_graph_assignment_info():
+        nodes = part.get_nodes()
+        if part.ep_name == CPU:
+            on_cpu.update(node.op_type for node in nodes)
+        else:
+            on_gpu += len(nodes)
+    return on_gpu, on_cpu

@@ -1,0 +1,174 @@
+"""Runs all node cases and writes the conformance table.
+
+    python -m tests.conformance.table [--provider ours|official|cpu] [--out docs/conformance.md] [--json FILE]
+
+A case counts as on WebGPU when onnxruntime gave every node of its graph to the provider, after onnxruntime's own graph
+optimisations, as in a user's session. Exit code 1 when a case that touched WebGPU is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from tests import provider
+
+from . import batches, cases
+from .worker import Row, Setup
+
+RIGHT = ("right", "random")
+MOST_NOTES = 8
+
+
+@dataclass(frozen=True)
+class Line:
+    """One operator of the table; counts are cases."""
+
+    operator: str
+    cases: int
+    on_gpu: int
+    mixed: int
+    gpu_right: int
+    right: int
+    notes: tuple[str, ...]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--provider", default=provider.DEFAULT, choices=("ours", "official", "cpu"))
+    parser.add_argument("--int64", default="native", choices=("native", "pair"))
+    parser.add_argument("--out", type=Path, default=Path("docs/conformance.md"))
+    parser.add_argument("--json", type=Path, help="all rows, for programs")
+    parser.add_argument("--only", nargs="+", metavar="OPERATOR")
+    arguments = parser.parse_args()
+
+    index = cases.index()
+    names = [n for n, info in index.items() if not arguments.only or info.operator in arguments.only]
+    rows = _run(names, Setup(arguments.provider, arguments.int64, optimize=True))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(list(rows.values()), indent=1))
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(render(rows, arguments.provider))
+    wrong = [r for r in rows.values() if r["gpu"] and r["status"] in ("wrong", "error", "abort", "hang")]
+    for row in wrong:
+        print(f"{row['status']}: {row['name']}: {row['detail']}")
+    print(f"{arguments.out}: {summary(list(rows.values()))}")
+    return 1 if wrong else 0
+
+
+def _run(names: Sequence[str], setup: Setup) -> dict[str, Row]:
+    from rich.progress import track
+
+    steps = iter(track(names, description=f"node cases, {setup.provider}", disable=not sys.stderr.isatty()))
+    next(steps, None)
+    return batches.run(names, setup, progress=lambda _: next(steps, None))
+
+
+def on_gpu(row: Row) -> bool:
+    return bool(row["gpu"]) and not row["cpu"]
+
+
+def summary(rows: Sequence[Row]) -> str:
+    some, every = [r for r in rows if r["gpu"]], [r for r in rows if on_gpu(r)]
+    right = [r for r in rows if r["status"] in RIGHT]
+    return (
+        f"{len(rows)} cases; right by any mix of providers {len(right)}; "
+        f"all nodes on WebGPU {len(every)}, of which right {sum(r['status'] in RIGHT for r in every)}; "
+        f"at least one node on WebGPU {len(some)}, of which right {sum(r['status'] in RIGHT for r in some)}"
+    )
+
+
+def lines(rows: dict[str, Row]) -> list[Line]:
+    """Cases by the operator they are about, expanded function bodies beside the operator itself."""
+    by_operator: dict[str, list[Row]] = {}
+    for name, row in rows.items():
+        by_operator.setdefault(cases.index()[name].operator, []).append(row)
+    return [_line(operator, part) for operator, part in sorted(by_operator.items())]
+
+
+def _line(operator: str, rows: list[Row]) -> Line:
+    every = [r for r in rows if on_gpu(r)]
+    return Line(
+        operator,
+        len(rows),
+        len(every),
+        sum(bool(r["gpu"] and r["cpu"]) for r in rows),
+        sum(r["status"] in RIGHT for r in every),
+        sum(r["status"] in RIGHT for r in rows),
+        tuple(_notes(rows)),
+    )
+
+
+def _notes(rows: list[Row]) -> list[str]:
+    """Why cases are not on WebGPU or not right, most frequent first, each with the number of cases."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        if row["status"] == "refused":
+            found[f"onnxruntime refuses the model ({_why_refused(row['detail'])})"] += 1
+        elif row["status"] == "unfed":
+            found["types that onnxruntime's Python binding cannot pass"] += 1
+        elif row["status"] not in RIGHT:
+            where = "WebGPU" if on_gpu(row) else "CPU" if not row["gpu"] else "mixed"
+            found[f"{row['status']} on {where}: `{row['name']}`"] += 1
+        if row["cpu"]:
+            found.update(set(row["reasons"]) or {f"{operator} on the CPU" for operator in row["cpu"]})
+        elif not row["gpu"] and row["status"] in RIGHT:
+            found["onnxruntime folded every node away"] += 1
+    ordered = sorted(found.items(), key=lambda note: (-note[1], note[0]))
+    notes = [text if count == 1 else f"{text} ({count})" for text, count in ordered]
+    return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
+
+
+def _why_refused(detail: str) -> str:
+    known = {
+        "only *guarantees* support": "opset",
+        "IR version": "opset",
+        "not a registered function": "unknown operator",
+        "NOT_IMPLEMENTED": "no kernel on the CPU either",
+        "Type Error": "types",
+        "INVALID_GRAPH": "invalid for it",
+    }
+    return next((short for text, short in known.items() if text in detail), "error when it is opened")
+
+
+def render(rows: dict[str, Row], which: str) -> str:
+    head = [
+        "# Conformance",
+        "",
+        "The node cases of the ONNX backend suite through stock onnxruntime, written by "
+        "`python -m tests.conformance.table`. *On WebGPU*: onnxruntime gave every node of the case to this provider; "
+        "*mixed*: some. *Right* compares with the suite's expected outputs, and counts cases that other providers ran.",
+        "",
+        f"{summary(list(rows.values()))}.",
+        "",
+        f"onnx {metadata.version('onnx')}, onnxruntime {metadata.version('onnxruntime')}, {_device(which)}, "
+        f"{platform.system()} {platform.machine()}. Cases of opsets newer than {cases.NEWEST_OPSET} run as opset "
+        f"{cases.NEWEST_OPSET} where the operator is the same there.",
+        "",
+        "| operator | cases | on WebGPU | mixed | right on WebGPU | right | why not |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    body = [
+        f"| {x.operator} | {x.cases} | {x.on_gpu} | {x.mixed} | {x.gpu_right} | {x.right} | {_cell(x.notes)} |"
+        for x in lines(rows)
+    ]
+    return "\n".join([*head, *body, ""])
+
+
+def _cell(notes: Sequence[str]) -> str:
+    return "; ".join(notes).replace("|", "\\|").replace("\n", " ")
+
+
+def _device(which: str) -> str:
+    return "CPU only" if which == "cpu" else provider.describe(which)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,160 @@
+"""One process of the conformance run: opens and runs some cases and prints one line of JSON for each.
+
+    python -m tests.conformance.worker '{"provider": "ours", "int64": "native", "optimize": false}' < names
+
+A line `{"start": name}` goes out before a case, so that the parent knows which case took the process down with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from tests import provider
+
+from . import cases, direct
+from .compare import difference, to_value
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How cases are run.
+
+    `provider`: as in tests.provider, or `compiler` for our compiler without onnxruntime. `int64`: `native` or `pair`.
+    `optimize`: with onnxruntime's own graph optimisations.
+    """
+
+    provider: str = provider.DEFAULT
+    int64: str = "native"
+    optimize: bool = False
+
+
+def run_case(name: str, setup: Setup) -> Row:
+    """The case's row: status, what differs, nodes by provider, reasons.
+
+    status: `right`, `wrong`, `error` (the run failed), `refused` (no session), `random` (only types and shapes
+    compared), `unfed` (its types cannot be passed through onnxruntime's Python binding).
+    """
+    data = cases.read(name)
+    row: Row = {"name": name, "gpu": {}, "cpu": {}, "reasons": [], "status": "refused", "detail": None}
+    if setup.provider == "compiler":
+        return row | direct.run(data, setup.int64)
+    settings = ort.SessionOptions()
+    if not setup.optimize:
+        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        options = provider.int64_options(setup.provider, setup.int64)
+        session = provider.open_session(data.model, setup.provider, options, settings)
+    except Exception as error:
+        return row | {"detail": _brief(error)}
+    placed = provider.placement(session)
+    row["gpu"] = Counter(op for _, op in placed.on_gpu)
+    row["cpu"] = placed.cpu_operators()
+    row["reasons"] = provider.reasons(session) if setup.provider == "ours" else []
+    try:
+        feeds = _feeds(session, data)
+    except Exception as error:
+        return row | {"status": "unfed", "detail": _brief(error)}
+    try:
+        got = _run(session, feeds)
+    except _NoPythonTypeError as error:
+        return row | {"status": "unfed", "detail": _brief(error)}
+    except Exception as error:
+        return row | {"status": "error", "detail": _brief(error)}
+    for output, value, want in zip(session.get_outputs(), got, data.outputs, strict=False):
+        problem = difference(value, want, data.rtol, data.atol, values=not data.random)
+        if problem:
+            return row | {"status": "wrong", "detail": f"{output.name}: {problem}"}
+    return row | {"status": "random" if data.random else "right"}
+
+
+class _NoPythonTypeError(Exception):
+    """A result whose element type has no numpy array in onnxruntime's binding."""
+
+
+def _feeds(session: ort.InferenceSession, data: cases.Data) -> dict[str, Any]:
+    """Inputs by name; an optional input that the suite leaves out is missing."""
+    model = onnx.load_model_from_string(data.model)
+    declared = {i.name for i in session.get_inputs()}
+    feeds = {}
+    for value, given in zip(model.graph.input, data.inputs, strict=False):
+        if value.name not in declared:
+            continue
+        array = to_value(given)
+        element = value.type.tensor_type.elem_type
+        if isinstance(array, (np.ndarray, np.generic)) and element and not _native(element):
+            packed = np.asarray(array)
+            feeds[value.name] = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(_as_bytes(packed, element), element)
+        else:
+            feeds[value.name] = np.asarray(array) if isinstance(array, np.generic) else array
+    return feeds
+
+
+def _native(element: int) -> bool:
+    """Whether numpy has the element type by itself, without ml_dtypes."""
+    return element <= 13
+
+
+def _as_bytes(array: np.ndarray, element: int) -> np.ndarray:
+    if onnx.helper.tensor_dtype_to_np_dtype(element).itemsize != array.dtype.itemsize:
+        raise TypeError(f"type {onnx.TensorProto.DataType.Name(element)} is not one element per array item")
+    if element >= onnx.TensorProto.UINT4 and element != onnx.TensorProto.FLOAT8E8M0:
+        raise TypeError(f"no way to pass {onnx.TensorProto.DataType.Name(element)} through the Python binding")
+    return array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
+
+
+def _run(session: ort.InferenceSession, feeds: dict[str, Any]) -> list[Any]:
+    names = [o.name for o in session.get_outputs()]
+    strange = [
+        o.type for o in session.get_outputs() if any(t in o.type for t in ("bfloat16", "float8", "int4", "int2"))
+    ]
+    if not strange and not any(isinstance(v, ort.OrtValue) for v in feeds.values()):
+        result: list[Any] = session.run(names, feeds)
+        return result
+    if any(isinstance(v, list) or v is None for v in feeds.values()):
+        raise _NoPythonTypeError("sequence of a type that numpy lacks")
+    values = {k: v if isinstance(v, ort.OrtValue) else ort.OrtValue.ortvalue_from_numpy(v) for k, v in feeds.items()}
+    results = session.run_with_ort_values(names, values)
+    try:
+        return [_numpy(r) for r in results]
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise _NoPythonTypeError(str(error)) from error
+
+
+def _numpy(value: Any) -> np.ndarray:
+    array: np.ndarray = value.numpy()
+    wanted = onnx.helper.tensor_dtype_to_np_dtype(value.element_type())
+    return array if array.dtype == wanted or array.dtype.itemsize != wanted.itemsize else array.view(wanted)
+
+
+def _brief(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:400]
+
+
+def main() -> None:
+    setup = Setup(**json.loads(sys.argv[1]))
+    warnings.simplefilter("ignore")
+    ort.set_default_logger_severity(4)
+    for name in sys.stdin.read().split():
+        print(json.dumps({"start": name}), flush=True)
+        with np.errstate(all="ignore"):
+            row = run_case(name, setup)
+        print(json.dumps(row), flush=True)
+    sys.stdout.flush()
+    os._exit(0)  # exit codes of a provider's shutdown are tested elsewhere
+
+
+if __name__ == "__main__":
+    main()

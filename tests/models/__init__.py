@@ -1,0 +1,1 @@
+"""Real models through stock onnxruntime: placement, results, threads, pipelines and memory."""

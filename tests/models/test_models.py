@@ -1,0 +1,172 @@
+"""What a user of a real model relies on: all of it on WebGPU, the CPU provider's numbers, nothing that grows."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from tests import provider, zoo
+
+TOLERANCE = 1e-4
+"""Largest error, as a part of the largest value of the output."""
+
+ON_CPU: dict[str, dict[str, str]] = {}
+"""Operators that a model leaves to the CPU, with the reason; every other node runs on WebGPU."""
+
+RUNS = 3  # from the second run on onnxruntime plans memory: inputs and outputs then share buffers
+KEEP = {"Conv", "MatMul", "Relu", "Add", "Mul", "Softmax", "LayerNormalization", "Gelu"}
+"""Operators of which one is forced to the CPU: large float tensors cross there and back."""
+
+
+def _models() -> list[object]:
+    return [pytest.param(name, marks=[pytest.mark.slow] if zoo.is_slow(name) else []) for name in zoo.NAMES]
+
+
+every_model = pytest.mark.parametrize("name", _models())
+
+
+@functools.cache
+def case(name: str) -> zoo.Case:
+    try:
+        return zoo.load(name)
+    except zoo.MissingWeightsError as missing:
+        pytest.skip(str(missing))
+
+
+@functools.cache
+def session(name: str) -> ort.InferenceSession:
+    return provider.open_session(case(name).path)
+
+
+@functools.cache
+def cpu_session(name: str) -> ort.InferenceSession:
+    return provider.open_session(case(name).path, "cpu")
+
+
+@functools.cache
+def expected(name: str, variation: int) -> tuple[np.ndarray, ...]:
+    return tuple(cpu_session(name).run(None, case(name).inputs(variation)))
+
+
+def error(name: str, variation: int, results: list[np.ndarray]) -> float:
+    """Largest difference to the CPU provider, as a part of the output's scale."""
+    worst = 0.0
+    for got, want in zip(results, expected(name, variation), strict=True):
+        assert got.shape == want.shape
+        assert got.dtype == want.dtype
+        assert np.isfinite(got).all()
+        worst = max(worst, float(np.abs(got - want).max() / np.abs(want).max()))
+    return worst
+
+
+def run(opened: ort.InferenceSession, name: str, variation: int) -> list[np.ndarray]:
+    results: list[np.ndarray] = opened.run(None, case(name).inputs(variation))
+    return results
+
+
+@every_model
+def test_every_node_runs_on_webgpu(name: str) -> None:
+    placed = provider.placement(session(name))
+    allowed = ON_CPU.get(name, {})
+    unexpected = {op: count for op, count in placed.cpu_operators().items() if op not in allowed}
+    assert not unexpected, provider.reasons(session(name))
+    assert placed.on_gpu
+
+
+@every_model
+def test_results_equal_the_cpu_providers_for_every_shape_and_run(name: str) -> None:
+    for variation in range(case(name).variations):
+        for _ in range(RUNS):
+            assert error(name, variation, run(session(name), name, variation)) <= TOLERANCE
+
+
+@every_model
+def test_returning_to_an_earlier_shape_gives_the_same_result(name: str) -> None:
+    for variation in (0, 1, 0, 2, 1, 0):
+        assert error(name, variation, run(session(name), name, variation)) <= TOLERANCE
+
+
+@every_model
+def test_a_node_forced_to_the_cpu_in_the_middle_changes_nothing_else(name: str) -> None:
+    on_gpu = [(node, op) for node, op in provider.placement(session(name)).on_gpu if node and op in KEEP]
+    middle = on_gpu[len(on_gpu) // 2][0]
+    opened = provider.open_session(case(name).path, options={"forceCpuNodeNames": middle})
+    placed = provider.placement(opened)
+    assert middle in {node for node, _ in placed.on_cpu}
+    assert middle not in {node for node, _ in placed.on_gpu}
+    for variation in range(case(name).variations):
+        for _ in range(RUNS):
+            assert error(name, variation, run(opened, name, variation)) <= TOLERANCE
+
+
+@every_model
+def test_two_threads_share_a_session(name: str) -> None:
+    together = threading.Barrier(2)
+
+    def work(first: int) -> float:
+        together.wait()
+        order = [(first + step) % case(name).variations for step in range(2 * RUNS)]
+        return max(error(name, variation, run(session(name), name, variation)) for variation in order)
+
+    for variation in range(case(name).variations):
+        expected(name, variation)
+    with ThreadPoolExecutor(2) as pool:
+        assert max(pool.map(work, (0, 1))) <= TOLERANCE
+
+
+@every_model
+def test_two_sessions_of_two_threads_share_the_device(name: str) -> None:
+    other = provider.open_session(case(name).path)
+    together = threading.Barrier(2)
+
+    def work(opened: ort.InferenceSession) -> float:
+        together.wait()
+        return max(error(name, variation, run(opened, name, variation)) for variation in (0, 1, 0))
+
+    for variation in (0, 1):
+        expected(name, variation)
+    with ThreadPoolExecutor(2) as pool:
+        assert max(pool.map(work, (session(name), other))) <= TOLERANCE
+
+
+@every_model
+def test_from_the_third_shape_on_nothing_is_compiled(name: str) -> None:
+    opened = provider.open_session(case(name).path)
+    for variation in (0, 1):
+        run(opened, name, variation)
+    compiled = provider.counters()["pipelines"]
+    for variation in range(case(name).variations):
+        run(opened, name, variation)
+    assert provider.counters()["pipelines"] == compiled
+
+
+def test_a_thousand_runs_of_changing_shapes_leave_memory_flat() -> None:
+    rng = np.random.default_rng(0)
+    opened = provider.open_session(case("tiny").path)
+
+    def runs(count: int) -> None:
+        for _ in range(count):
+            batch, height, width = rng.integers(1, 4), rng.integers(8, 40), rng.integers(8, 40)
+            opened.run(None, {"x": rng.random((batch, 3, height, width), np.float32)})
+        gc.collect()
+
+    opened.run(None, {"x": np.zeros((4, 3, 40, 40), np.float32)})
+    runs(300)
+    device, host = provider.counters()["buffer_bytes"], _resident_bytes()
+    runs(1000)
+    assert provider.counters()["buffer_bytes"] <= 1.1 * device
+    assert _resident_bytes() - host < 8 << 20
+
+
+def _resident_bytes() -> int:
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        pytest.skip("the resident size is read from /proc")
+    return int(statm.read_text().split()[1]) * 4096

@@ -1,0 +1,96 @@
+"""How tests and tools open a model through stock onnxruntime: which provider library, which device, what ran where.
+
+In: a provider name, `ours` (this package), `official` (the package onnxruntime-ep-webgpu, when installed) or `cpu`.
+Out: an `onnxruntime.InferenceSession` and its Placement. Invariant: a session never falls back to another provider
+silently; the Placement says which node is where.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnxruntime as ort
+
+PACKAGES = {"ours": "onnxruntime_ep_wgpu", "official": "onnxruntime_ep_webgpu"}
+DEFAULT = os.environ.get("EP_TEST_PROVIDER", "ours")
+CPU = "CPUExecutionProvider"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Node names and operators by provider, as onnxruntime recorded them when the session was made."""
+
+    on_gpu: tuple[tuple[str, str], ...]
+    on_cpu: tuple[tuple[str, str], ...]
+
+    def cpu_operators(self) -> Counter[str]:
+        return Counter(op for _, op in self.on_cpu)
+
+
+def installed(provider: str) -> bool:
+    return provider == "cpu" or importlib.util.find_spec(PACKAGES[provider]) is not None
+
+
+@functools.cache
+def devices(provider: str) -> tuple[ort.OrtEpDevice, ...]:
+    """Registers the provider's library in this process and gives its devices, best first."""
+    package = importlib.import_module(PACKAGES[provider])
+    ort.register_execution_provider_library(f"test-{provider}", package.get_library_path())
+    found = tuple(d for d in ort.get_ep_devices() if d.ep_name == package.get_ep_name())
+    if not found:
+        raise RuntimeError(f"{package.__name__} offers no device for {package.get_ep_name()}")
+    return found
+
+
+def open_session(
+    model: Path | bytes,
+    provider: str = DEFAULT,
+    options: Mapping[str, str] | None = None,
+    session_options: ort.SessionOptions | None = None,
+) -> ort.InferenceSession:
+    """A session on the provider's first device; the CPU provider takes what is left. Quiet about warnings."""
+    settings = session_options or ort.SessionOptions()
+    settings.log_severity_level = 3
+    settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    source = model if isinstance(model, bytes) else str(model)
+    if provider == "cpu":
+        return ort.InferenceSession(source, settings, providers=[CPU])
+    settings.add_provider_for_devices(list(devices(provider)[:1]), dict(options or {}))
+    return ort.InferenceSession(source, settings)
+
+
+def placement(session: ort.InferenceSession) -> Placement:
+    gpu, cpu = [], []
+    for part in session.get_provider_graph_assignment_info():
+        (cpu if part.ep_name == CPU else gpu).extend((n.name, n.op_type) for n in part.get_nodes())
+    return Placement(tuple(gpu), tuple(cpu))
+
+
+def int64_options(provider: str, mode: str) -> dict[str, str]:
+    """Options that make `ours` calculate 64-bit integers natively or as pairs of 32-bit words."""
+    return {}
+
+
+def reasons(session: ort.InferenceSession) -> list[str]:
+    """Why nodes are on the CPU, from the package's own report."""
+    return []
+
+
+def describe(provider: str) -> str:
+    """The adapter and driver that sessions of this provider run on, in words."""
+    device = devices(provider)[0]
+    facts = {**device.device.metadata, **device.ep_metadata}
+    return ", ".join(f"{key} {value}" for key, value in sorted(facts.items()))
+
+
+def counters() -> dict[str, int]:
+    """Live counters of the device that `ours` uses first: pipelines, buffers, buffer_bytes, submits..."""
+    from onnxruntime_ep_wgpu.device import adapters, open_device
+
+    return dict(open_device(adapters()[0]).counters)
