@@ -7,6 +7,7 @@ silently; the Placement says which node is where.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import os
@@ -66,15 +67,25 @@ def open_session(
 
 
 def placement(session: ort.InferenceSession) -> Placement:
-    gpu, cpu = [], []
+    gpu: list[tuple[str, str]] = []
+    cpu: list[tuple[str, str]] = []
     for part in session.get_provider_graph_assignment_info():
         (cpu if part.ep_name == CPU else gpu).extend((n.name, n.op_type) for n in part.get_nodes())
     return Placement(tuple(gpu), tuple(cpu))
 
 
-def int64_options(provider: str, mode: str) -> dict[str, str]:
-    """Options that make `ours` calculate 64-bit integers natively or as pairs of 32-bit words."""
-    return {}
+def hide_int64() -> None:
+    """From here on in this process `ours` calculates 64-bit integers as pairs, as on adapters that lack them."""
+    from onnxruntime_ep_wgpu.device import Adapter
+    from onnxruntime_ep_wgpu.target import Target
+
+    whole = Adapter.target
+
+    def target(self: Adapter, max_storage_buffers: int | None = None) -> Target:
+        full = whole(self, max_storage_buffers)
+        return dataclasses.replace(full, features=full.features - {"shader-int64"})
+
+    Adapter.target = target  # type: ignore[method-assign]
 
 
 def reasons(session: ort.InferenceSession) -> list[str]:
