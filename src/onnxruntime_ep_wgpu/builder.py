@@ -186,11 +186,14 @@ class Builder:
 
     def map(self, body: str, dtype: DType, shape: Shape, coordinates: Sequence[str], groups: Sequence[int],
             operands: Mapping[str, tuple[Operand, Sequence[int]]], *, parameters: Mapping[str, Dim] | None = None,
-            cost: int = 4, **constants: Constant) -> Operand:  # fmt: skip
-        """output[coordinates] = the value that `body` returns; operands are read by `<name>_at(coordinates)`."""
+            cost: int = 4, reuse: bool = False, inline: bool = False, **constants: Constant) -> Operand:  # fmt: skip
+        """output[coordinates] = the value that `body` returns; operands are read by `<name>_at(coordinates)`.
+
+        `reuse` says that elements of the operands are read more than once over the whole output; for `inline` see `Map`.
+        """
         output = self._tensor(dtype, shape)
-        reads = {n: Read(x.view, tuple(g)) for n, (x, g) in operands.items()}
-        return self._append(Map(output, reads, body=body, coordinates=tuple(coordinates), groups=tuple(groups),
+        reads = {n: Read(x.view, tuple(g), reuse or inline) for n, (x, g) in operands.items()}
+        return self._append(Map(output, reads, body=body, coordinates=tuple(coordinates), groups=tuple(groups), inline=inline,
                                 constants=dict(constants), parameters=dict(parameters or {}), cost=cost))  # fmt: skip
 
     def call(self, template: str, operands: Mapping[str, Read], results: Mapping[str, tuple[DType, Shape, Sequence[int]]],

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache
 from typing import Union
 
 Dim = Union[int, "Expr"]
@@ -90,7 +90,10 @@ def is_static(dims: Iterable[Dim]) -> bool:
 
 
 def product(dims: Iterable[Dim]) -> Dim:
-    return reduce(lambda a, b: _product(a, b), dims, 1)
+    result: Dim = 1
+    for d in dims:
+        result = _product(result, d)
+    return result
 
 
 def _terms(value: Dim) -> tuple[tuple[Monomial, int], ...]:
@@ -110,6 +113,7 @@ def _from(terms: dict[Monomial, int]) -> Dim:
     return Expr(kept)
 
 
+@lru_cache(maxsize=16384)
 def _sum(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return a + b
@@ -119,6 +123,7 @@ def _sum(a: Dim, b: Dim) -> Dim:
     return _from(out)
 
 
+@lru_cache(maxsize=16384)
 def _product(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return a * b

@@ -64,6 +64,9 @@ class Map:
     Pointwise: `expression` in Python syntax over the operand names; every operand view has the output's shape.
     Otherwise `body` is WGSL, the statements of a function of the output's coordinates (named by `coordinates`, grouped
     by `groups`) that reads operands through `<name>_at(...)` and returns the element.
+
+    `inline` marks index arithmetic that must never be materialised, such as the matrix of windows that a convolution
+    multiplies: its one reader computes it where it loads elements, even when it loads them more than once.
     """
 
     output: Tensor
@@ -75,6 +78,7 @@ class Map:
     groups: tuple[int, ...] = ()
     parameters: dict[str, Dim] = field(default_factory=dict)
     cost: int = 1
+    inline: bool = False
     origin: tuple[str, ...] = ()
 
     @property
@@ -92,12 +96,13 @@ class Map:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run a Call: taken when `guard` is not 0. `workgroups` counts them; constants override the Call's."""
+    """One way to run a Call: taken when `guard` is not 0. `workgroups` counts them; constants and parameters add to the Call's."""
 
     workgroups: Dim
     workgroup_size: int
     guard: Dim = 1
     constants: tuple[tuple[str, Constant], ...] = ()
+    parameters: tuple[tuple[str, Dim], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..dims import Dim, ceildiv, product
 from ..dtypes import DType
-from ..lowered import Call, Function, Map, Write, split_groups
+from ..lowered import Call, Function, Map, Variant, Write, split_groups
 from ..passes.fuse import Group, elements_per_word
 from ..target import Target
 from ..view import Tensor, View
@@ -54,7 +54,7 @@ class _Writer:
     def dim(self, value: Dim) -> str:
         if isinstance(value, int):
             return f"{value & 0xFFFFFFFF}u"
-        return f"p.{self.uniforms.setdefault(value, f'd{len(self.uniforms)}')}"
+        return f"dims.{self.uniforms.setdefault(value, f'd{len(self.uniforms)}')}"
 
     def accessors(self) -> Accessors:
         maps = {n.output: n for n in self.group.nodes if isinstance(n, Map)}
@@ -106,11 +106,11 @@ class _Writer:
 
     # ---- kernels
 
-    def call(self, call: Call, workgroup_size: int, overrides: dict[str, object]) -> str:
+    def call(self, call: Call, variant: Variant) -> str:
         access = self.accessors()
-        marks = {n: self.dim(d) for n, d in call.parameters.items()}
-        marks |= {n: constant(c) for n, c in {**call.constants, **overrides}.items()}  # type: ignore[arg-type]
-        marks["WG"] = f"{workgroup_size}u"
+        marks = {n: self.dim(d) for n, d in (*call.parameters.items(), *variant.parameters)}
+        marks |= {n: constant(c) for n, c in (*call.constants.items(), *variant.constants)}
+        marks["WG"] = f"{variant.workgroup_size}u"
         for name, read in call.operands.items():
             marks[f"{name}_t"] = self.scalars.type(read.view.dtype.compute or "")
             access.accessor(f"{name}_at", read)
@@ -122,7 +122,7 @@ class _Writer:
             puts.append(self.put(access, name, write))
         functions = [self.function(name, f) for name, f in call.functions.items()]
         body = substitute(prelude.template(call.template), marks)
-        return "\n".join([*functions, *access.functions, *puts, body, _main(workgroup_size)])
+        return "\n".join([*functions, *access.functions, *puts, body, _main(variant.workgroup_size)])
 
     def function(self, name: str, function: Function) -> str:
         names = {n: (n, kind) for n, kind in function.parameters}
@@ -170,7 +170,7 @@ class _Writer:
             head.append(f"@group(0) @binding({k}) var<storage, {mode}> {name}: array<{self._array_element(tensor)}>;")
         if self.uniforms:
             members = ", ".join(f"{n}: u32" for n in self.uniforms.values())
-            head.append(f"struct P {{ {members} }}\n@group(0) @binding({len(self.bindings)}) var<uniform> p: P;")
+            head.append(f"struct Dims {{ {members} }}\n@group(0) @binding({len(self.bindings)}) var<uniform> dims: Dims;")
         return "\n".join([*head, prelude.needed(body, self.scalars.pairs), body, ""])
 
     def _array_element(self, tensor: Tensor) -> str:
@@ -212,7 +212,7 @@ def generate(group: Group, target: Target) -> Source:
         label = "map"
     else:
         for variant in group.anchor.variants:
-            body = writer.call(group.anchor, variant.workgroup_size, dict(variant.constants))
+            body = writer.call(group.anchor, variant)
             bodies.append((variant.guard, body, variant.workgroups))
         label = group.anchor.template
     used = [(g, re.sub(r"[ \t]+\n", "\n", writer.module(b)), w) for g, b, w in bodies]

@@ -1,7 +1,8 @@
 """The device layer: the only code that touches wgpu.
 
-In the order data flows: `native` (the wgpu-native library, its errors and callbacks), `adapters` (which chips are there),
-`buffers` (memory), `pipelines` (compiled kernels and their bindings), `device` (upload, submit, download).
+In the order data flows: `native` (the wgpu-native library, its errors and callbacks), `adapters` (the chips that are
+there), `request` (a device from an adapter), `buffers` (memory), `pipelines` (compiled kernels and their bindings),
+`encoding` (dispatch lists as command buffers), `timing` (seconds per dispatch), `device` (upload, submit, download).
 """
 
 from __future__ import annotations
@@ -9,6 +10,19 @@ from __future__ import annotations
 from .adapters import Adapter, adapters, adapters_problem
 from .buffers import Buffer
 from .device import Device, open_device
+from .encoding import Recording
+from .native import native_version
 from .pipelines import BindGroup, Pipeline
 
-__all__ = ["Adapter", "BindGroup", "Buffer", "Device", "Pipeline", "adapters", "adapters_problem", "open_device"]
+__all__ = [
+    "Adapter",
+    "BindGroup",
+    "Buffer",
+    "Device",
+    "Pipeline",
+    "Recording",
+    "adapters",
+    "adapters_problem",
+    "native_version",
+    "open_device",
+]

@@ -29,7 +29,7 @@ DEFAULT_STORAGE_BUFFERS = 8
 
 @dataclass(frozen=True)
 class Adapter:
-    """One physical chip under its best graphics API. Limits have WebGPU's names (`max-buffer-size`); bytes and counts."""
+    """One physical chip under its best graphics API. Limits have WebGPU's names: `max-buffer-size`, in bytes."""
 
     index: int
     name: str
@@ -78,6 +78,11 @@ def _chip(adapter: Adapter) -> tuple[int, str]:
     return adapter.vendor_id, " ".join(word for word in words if word not in noise)
 
 
+def _same_chip(one: Adapter, other: Adapter) -> bool:
+    same_ids = one.device_id != 0 and (one.vendor_id, one.device_id) == (other.vendor_id, other.device_id)
+    return same_ids or _chip(one) == _chip(other)
+
+
 def unique(found: Iterable[Adapter]) -> tuple[Adapter, ...]:
     """One adapter per chip, hardware before software, discrete before integrated; `index` is the place in the result.
 
@@ -88,15 +93,7 @@ def unique(found: Iterable[Adapter]) -> tuple[Adapter, ...]:
     by_backend = sorted(found, key=lambda adapter: backend.get(adapter.backend, len(backend)))
     kept: list[Adapter] = []
     for adapter in by_backend:
-        seen = (
-            other.backend != adapter.backend
-            and (
-                _chip(other) == _chip(adapter)
-                or (adapter.device_id != 0 and (other.vendor_id, other.device_id) == (adapter.vendor_id, adapter.device_id))
-            )
-            for other in kept
-        )
-        if not any(seen):
+        if not any(other.backend != adapter.backend and _same_chip(other, adapter) for other in kept):
             kept.append(adapter)
     kept.sort(key=lambda adapter: kind.get(adapter.type, len(kind)))
     return tuple(replace(adapter, index=index) for index, adapter in enumerate(kept))

@@ -1,7 +1,7 @@
 """GPU memory. In: sizes in bytes. Out: `Buffer` objects and a pool of staging buffers that the CPU can read.
 
 Invariant: a buffer is never destroyed, only released when nothing refers to it; wgpu-native keeps the memory until the
-submitted work that uses it is done. Releases are queued, so that no finaliser calls wgpu-native while a call is running.
+submitted work that uses it is done. Releases are queued, so that no finaliser enters wgpu-native during another call.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from .native import lib
 
 
 class Releases:
-    """Objects to release, filed by finalisers on any thread and released under the device lock."""
+    """Objects to release, filed by finalisers on any thread and released under the device lock.
 
-    def __init__(self, lock: threading.Lock, counters: dict[str, int]) -> None:
+    `buffers` and `nbytes` count the buffers released so far.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
-        self._counters = counters
+        self.buffers = 0
+        self.nbytes = 0
         self._queue: deque[tuple[Callable[[Any], None], Any, int]] = deque()
 
     def drain(self) -> None:
@@ -29,8 +33,8 @@ class Releases:
             release, handle, nbytes = queue.popleft()
             release(handle)
             if nbytes:
-                self._counters["buffers"] -= 1
-                self._counters["buffer_bytes"] -= nbytes
+                self.buffers += 1
+                self.nbytes += nbytes
 
     def add(self, release: Callable[[Any], None], handle: Any, nbytes: int = 0) -> None:
         """Files `handle` (`nbytes` of GPU memory when it is a buffer); releases at once when nobody uses the device.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -26,9 +27,13 @@ ffi: Any = _ffi.ffi
 # WGPUInstanceBackend, WGPUBufferUsage, WGPUMapMode and WGPUShaderStage are C constants that a dlopen()ed library lacks.
 BACKEND_VULKAN, BACKEND_OPENGL, BACKEND_METAL, BACKEND_D3D12 = 1, 2, 4, 8
 PRIMARY_BACKENDS = BACKEND_VULKAN | BACKEND_METAL | BACKEND_D3D12
-USAGE_MAP_READ, USAGE_COPY_SRC, USAGE_COPY_DST, USAGE_UNIFORM, USAGE_STORAGE = 0x1, 0x4, 0x8, 0x40, 0x80
+USAGE_MAP_READ, USAGE_COPY_SRC, USAGE_COPY_DST = 0x1, 0x4, 0x8
+USAGE_UNIFORM, USAGE_STORAGE, USAGE_QUERY_RESOLVE = 0x40, 0x80, 0x200
 MAP_READ = 1
 STAGE_COMPUTE = 4
+
+
+_HEADING = re.compile(r"Validation Error$|Caused by:$|\s*In wgpu\w+(, label = .*)?$")
 
 
 class Errors(threading.local):
@@ -38,12 +43,13 @@ class Errors(threading.local):
         self.messages: list[str] = []
 
     def take(self) -> str:
-        """All messages since the last call, joined; empty when there was no error."""
+        """What the messages since the last call say, without wgpu-native's headings; empty when there was no error."""
         if not self.messages:
             return ""
         text = "\n".join(self.messages)
         self.messages = []
-        return text
+        lines = (line.rstrip() for line in text.splitlines())
+        return "\n".join(line for line in lines if line and not _HEADING.match(line)).strip()
 
 
 errors = Errors()
@@ -61,7 +67,7 @@ def text_of(view: Any) -> str:
 
 
 class Text:
-    """A C copy of a string; `fill` points a WGPUStringView at it. Keep it alive until the call that reads it is done."""
+    """A C copy of a string; `fill` points a WGPUStringView at it. Keep it alive until the reading call is done."""
 
     def __init__(self, text: str) -> None:
         encoded = text.encode()
@@ -108,6 +114,13 @@ def expect(receiver: Callable[[int, str], None]) -> Any:
     token = next(_tokens)
     _waiting[token] = receiver
     return ffi.cast("void *", token)
+
+
+def native_version() -> str:
+    """The version of the wgpu-native library in use, and its path when WGPU_LIB_PATH chose it."""
+    version = ".".join(str(part) for part in _ffi.lib_version_info)
+    chosen = os.environ.get("WGPU_LIB_PATH", "").strip()
+    return f"{version} ({chosen})" if chosen else version
 
 
 @cache

@@ -7,11 +7,12 @@ for one pipeline fits every pipeline of the same kinds.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import DeviceError, ShaderError
+from ..errors import DeviceError, LimitError, ShaderError
 from .buffers import Buffer, Releases
 from .native import STAGE_COMPUTE, Text, errors, ffi, lib
 
@@ -24,15 +25,17 @@ class Pipeline:
     bindings: tuple[str, ...]
     handle: Any
     layout: Any
+    address: int
 
 
 class BindGroup:
     """The buffers of one dispatch; opaque. Keeps its buffers alive."""
 
-    __slots__ = ("_release", "buffers", "handle")
+    __slots__ = ("_release", "address", "buffers", "handle")
 
     def __init__(self, handle: Any, buffers: tuple[Buffer, ...], releases: Releases) -> None:
         self.handle = handle
+        self.address = int(ffi.cast("uintptr_t", handle))
         self.buffers = buffers
         self._release = releases.add
 
@@ -43,10 +46,11 @@ class BindGroup:
 
 
 class Compiler:
-    """Makes layouts and pipelines of one device. Not thread safe: the device calls it under its lock."""
+    """Makes layouts, pipelines and bind groups of one device. Many threads may use it at once."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
+        self._lock = threading.Lock()
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._kinds = {
             "read": lib.WGPUBufferBindingType_ReadOnlyStorage,
@@ -57,8 +61,14 @@ class Compiler:
     def layout(self, bindings: tuple[str, ...]) -> tuple[Any, Any]:
         """(bind group layout, pipeline layout) for these binding kinds."""
         known = self._layouts.get(bindings)
-        if known is not None:
-            return known
+        if known is None:
+            with self._lock:
+                known = self._layouts.get(bindings)
+                if known is None:
+                    known = self._layouts[bindings] = self._make_layout(bindings)
+        return known
+
+    def _make_layout(self, bindings: tuple[str, ...]) -> tuple[Any, Any]:
         entries = ffi.new("WGPUBindGroupLayoutEntry[]", max(1, len(bindings)))
         for number, kind in enumerate(bindings):
             entries[number].binding = number
@@ -75,8 +85,7 @@ class Compiler:
         layout = lib.wgpuDeviceCreatePipelineLayout(self._device, descriptor)
         problem = errors.take()
         if problem:
-            raise DeviceError(f"the bindings {bindings} are refused by the device: {_summary(problem)}")
-        self._layouts[bindings] = group, layout
+            raise DeviceError(f"the bindings {bindings} are refused by the device: {problem}")
         return group, layout
 
     def compile(self, wgsl: str, bindings: tuple[str, ...], label: str, checked: bool) -> Pipeline:
@@ -110,12 +119,12 @@ class Compiler:
         problem = errors.take()
         if problem:
             raise ShaderError(_explain(problem, wgsl, label))
-        return Pipeline(label, bindings, pipeline, group)
+        return Pipeline(label, bindings, pipeline, group, int(ffi.cast("uintptr_t", pipeline)))
 
     def bind_group(
-        self, pipeline: Pipeline, entries: Sequence[tuple[Buffer, int, int]], releases: Releases
+        self, pipeline: Pipeline, entries: Sequence[tuple[Buffer, int, int]], limit: int, releases: Releases
     ) -> BindGroup:
-        """A bind group of `pipeline` from (buffer, offset, size) per binding, in bytes. Raises DeviceError."""
+        """A bind group of `pipeline` from (buffer, offset, size) per binding; sizes and `limit` in bytes."""
         count = len(entries)
         if count != len(pipeline.bindings):
             raise DeviceError(f"kernel {pipeline.label!r} has {len(pipeline.bindings)} bindings, {count} were given")
@@ -133,14 +142,15 @@ class Compiler:
         handle = lib.wgpuDeviceCreateBindGroup(self._device, descriptor)
         if errors.messages:
             problem = errors.take()
-            raise DeviceError(f"the buffers of kernel {pipeline.label!r} cannot be bound: {_summary(problem)}")
+            lib.wgpuBindGroupRelease(handle)
+            for buffer, _, size in entries:
+                if size > limit:
+                    raise LimitError(
+                        f"kernel {pipeline.label!r} binds {size} bytes of {buffer.label or 'a tensor'};"
+                        f" the adapter allows {limit} (max-storage-buffer-binding-size)"
+                    )
+            raise DeviceError(f"the buffers of kernel {pipeline.label!r} cannot be bound: {problem}")
         return BindGroup(handle, tuple(buffer for buffer, _, _ in entries), releases)
-
-
-def _summary(problem: str) -> str:
-    """wgpu-native's message on one line, without its headings."""
-    lines = [line.strip() for line in problem.splitlines()]
-    return "; ".join(line for line in lines if line and line not in ("Validation Error", "Caused by:"))
 
 
 def _explain(problem: str, wgsl: str, label: str) -> str:
@@ -152,4 +162,4 @@ def _explain(problem: str, wgsl: str, label: str) -> str:
         lines = wgsl.splitlines()
         line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
         where = f", line {number}: `{line}`"
-    return f"kernel {label!r} does not compile{where}\n{problem.strip()}"
+    return f"kernel {label!r} does not compile{where}: {problem}"

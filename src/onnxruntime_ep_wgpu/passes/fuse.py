@@ -2,8 +2,8 @@
 
 One rule about accessors, not one per pair of operators. A map joins the group that computes one of its operands when it
 reads that operand at its own index, so its value can be computed where the operand is stored (an epilogue, or one kernel
-for a chain of maps). A map that only a call reads once joins the call (a prologue). Groups never form a cycle, never
-bind more buffers than the target allows, and stay small enough to compile quickly.
+for a chain of maps). A map that only a call reads once joins the call (a prologue), and so does one marked `inline`.
+Groups never form a cycle, never bind more buffers than the target allows, and stay small enough to compile quickly.
 """
 
 from __future__ import annotations
@@ -122,11 +122,13 @@ class _Fusion:
             if not isinstance(producer, Map) or producer not in self.group:
                 continue
             ours, theirs = self.group[node], self.group[producer]
-            if ours is theirs or theirs.anchor or read.reuse or theirs.cost > MAX_INLINED_COST or not self._is_private(theirs, node):
+            if ours is theirs or theirs.anchor or theirs.cost > MAX_INLINED_COST or not self._is_private(theirs, node):
+                continue
+            if read.reuse and not producer.inline:
                 continue
             if isinstance(node, Map) and read.view.size != producer.output.size:
                 continue
-            if isinstance(node, Call) and any(not n.is_pointwise for n in theirs.nodes if isinstance(n, Map)):
+            if isinstance(node, Call) and any(not n.is_pointwise and not n.inline for n in theirs.nodes if isinstance(n, Map)):
                 continue
             merged = Group([*theirs.nodes, *ours.nodes], ours.anchor)
             buffers = len(self._bound(merged)) + len(self._stored(ours.nodes))

@@ -1,0 +1,31 @@
+# make demo      recognise text in a page, on the GPU that is found
+# make test      the tests, in an environment made on the first run (.venv)
+# make test-all  make check, then every test, the exhaustive ones too
+# make check     ruff and mypy
+# make clean     removes what the others made
+
+PYTHON := .venv/bin/python
+PYTEST := $(PYTHON) -m pytest -n 2 --no-header -p no:cacheprovider
+
+.PHONY: demo test test-all check clean
+
+demo:
+	@scripts/setup demo
+	@$(PYTHON) -m demo
+
+test:
+	@scripts/setup test
+	@$(PYTEST) -m "not exhaustive"
+
+test-all: check
+	@$(PYTEST)
+
+check:
+	@scripts/setup test
+	@$(PYTHON) -m ruff check --quiet .
+	@$(PYTHON) -m mypy --strict src
+
+clean:
+	@rm -rf .venv .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
+	@find src tests -name __pycache__ -prune -exec rm -rf {} +
+	@find src -name '*.so' -delete

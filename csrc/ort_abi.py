@@ -1,0 +1,256 @@
+"""The part of ONNX Runtime's C interface that the plugin uses, as slots: position in the table, result, name, parameters.
+
+In: nothing. Out: `declarations()`, C text that is both a cffi `cdef` and C source, and `callbacks()`, the functions
+that ONNX Runtime calls in us. Invariant: a table never moves an existing slot (ONNX Runtime only appends), so a slot
+number is right for every later version; unused slots are padding. `tests/plugin/test_abi.py` calls through them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+# The tables end here: fields that a newer ONNX Runtime appended are not known to us and not asked for.
+API_VERSION_KNOWN = 29
+# The kernel registry and virtual hardware devices, which the plugin cannot do without, came with 1.24.
+API_VERSION_NEEDED = 24
+
+
+class Slot(NamedTuple):
+    """One entry of a table. `parameters` is None for a plain field."""
+
+    index: int
+    result: str
+    name: str
+    parameters: str | None
+
+
+# Tables that ONNX Runtime fills and we call.
+CALLED = {
+    "OrtApiBase": """
+        0   const OrtApi *GetApi(uint32_t version)
+        1   const char *GetVersionString(void)
+    """,
+    "OrtApi": """
+        0   OrtStatus *CreateStatus(int code, const char *message)
+        1   int GetErrorCode(const OrtStatus *status)
+        2   const char *GetErrorMessage(const OrtStatus *status)
+        51  OrtStatus *GetTensorMutableData(OrtValue *value, void **out)
+        55  OrtStatus *CastTypeInfoToTensorInfo(const OrtTypeInfo *info, const OrtTensorTypeAndShapeInfo **out)
+        60  OrtStatus *GetTensorElementType(const OrtTensorTypeAndShapeInfo *info, int *out)
+        61  OrtStatus *GetDimensionsCount(const OrtTensorTypeAndShapeInfo *info, size_t *out)
+        62  OrtStatus *GetDimensions(const OrtTensorTypeAndShapeInfo *info, int64_t *out, size_t count)
+        63  OrtStatus *GetSymbolicDimensions(const OrtTensorTypeAndShapeInfo *info, const char **out, size_t count)
+        88  OrtStatus *KernelContext_GetInputCount(const OrtKernelContext *context, size_t *out)
+        90  OrtStatus *KernelContext_GetInput(const OrtKernelContext *context, size_t index, const OrtValue **out)
+        91  OrtStatus *KernelContext_GetOutput(OrtKernelContext *context, size_t index, const int64_t *dims, size_t rank, OrtValue **out)
+        93  void ReleaseStatus(OrtStatus *status)
+        94  void ReleaseMemoryInfo(OrtMemoryInfo *info)
+        96  void ReleaseValue(OrtValue *value)
+        247 OrtStatus *Logger_LogMessage(const OrtLogger *logger, int severity, const char *message, const ORTCHAR_T *file, int line, const char *function)
+        248 OrtStatus *Logger_GetLoggingSeverityLevel(const OrtLogger *logger, int *out)
+        272 OrtStatus *ReadOpAttr(const OrtOpAttr *attribute, int type, void *data, size_t bytes, size_t *out)
+        289 OrtStatus *GetValueInfoName(const OrtValueInfo *value, const char **out)
+        290 OrtStatus *GetValueInfoTypeInfo(const OrtValueInfo *value, const OrtTypeInfo **out)
+        295 void CreateKeyValuePairs(OrtKeyValuePairs **out)
+        296 void AddKeyValuePair(OrtKeyValuePairs *pairs, const char *key, const char *value)
+        298 void GetKeyValuePairs(const OrtKeyValuePairs *pairs, const char *const **keys, const char *const **values, size_t *count)
+        300 void ReleaseKeyValuePairs(OrtKeyValuePairs *pairs)
+        307 int HardwareDevice_Type(const OrtHardwareDevice *device)
+        308 uint32_t HardwareDevice_VendorId(const OrtHardwareDevice *device)
+        310 uint32_t HardwareDevice_DeviceId(const OrtHardwareDevice *device)
+        317 const OrtEpApi *GetEpApi(void)
+        318 OrtStatus *GetTensorSizeInBytes(const OrtValue *value, size_t *out)
+        320 OrtStatus *CreateMemoryInfo_V2(const char *name, int device_type, uint32_t vendor_id, int32_t device_id, int memory_type, size_t alignment, int allocator_type, OrtMemoryInfo **out)
+        326 OrtStatus *ValueInfo_GetInitializerValue(const OrtValueInfo *value, const OrtValue **out)
+        330 OrtStatus *ValueInfo_IsGraphOutput(const OrtValueInfo *value, bool *out)
+        331 OrtStatus *ValueInfo_IsConstantInitializer(const OrtValueInfo *value, bool *out)
+        333 OrtStatus *Graph_GetName(const OrtGraph *graph, const char **out)
+        336 OrtStatus *Graph_GetNumOperatorSets(const OrtGraph *graph, size_t *out)
+        337 OrtStatus *Graph_GetOperatorSets(const OrtGraph *graph, const char **domains, int64_t *versions, size_t count)
+        338 OrtStatus *Graph_GetNumInputs(const OrtGraph *graph, size_t *out)
+        339 OrtStatus *Graph_GetInputs(const OrtGraph *graph, const OrtValueInfo **out, size_t count)
+        340 OrtStatus *Graph_GetNumOutputs(const OrtGraph *graph, size_t *out)
+        341 OrtStatus *Graph_GetOutputs(const OrtGraph *graph, const OrtValueInfo **out, size_t count)
+        342 OrtStatus *Graph_GetNumInitializers(const OrtGraph *graph, size_t *out)
+        343 OrtStatus *Graph_GetInitializers(const OrtGraph *graph, const OrtValueInfo **out, size_t count)
+        344 OrtStatus *Graph_GetNumNodes(const OrtGraph *graph, size_t *out)
+        345 OrtStatus *Graph_GetNodes(const OrtGraph *graph, const OrtNode **out, size_t count)
+        346 OrtStatus *Graph_GetParentNode(const OrtGraph *graph, const OrtNode **out)
+        348 OrtStatus *Node_GetId(const OrtNode *node, size_t *out)
+        349 OrtStatus *Node_GetName(const OrtNode *node, const char **out)
+        350 OrtStatus *Node_GetOperatorType(const OrtNode *node, const char **out)
+        351 OrtStatus *Node_GetDomain(const OrtNode *node, const char **out)
+        352 OrtStatus *Node_GetSinceVersion(const OrtNode *node, int *out)
+        353 OrtStatus *Node_GetNumInputs(const OrtNode *node, size_t *out)
+        354 OrtStatus *Node_GetInputs(const OrtNode *node, const OrtValueInfo **out, size_t count)
+        355 OrtStatus *Node_GetNumOutputs(const OrtNode *node, size_t *out)
+        356 OrtStatus *Node_GetOutputs(const OrtNode *node, const OrtValueInfo **out, size_t count)
+        357 OrtStatus *Node_GetNumImplicitInputs(const OrtNode *node, size_t *out)
+        358 OrtStatus *Node_GetImplicitInputs(const OrtNode *node, const OrtValueInfo **out, size_t count)
+        359 OrtStatus *Node_GetNumAttributes(const OrtNode *node, size_t *out)
+        360 OrtStatus *Node_GetAttributes(const OrtNode *node, const OrtOpAttr **out, size_t count)
+        362 OrtStatus *OpAttr_GetTensorAttributeAsOrtValue(const OrtOpAttr *attribute, OrtValue **out)
+        363 OrtStatus *OpAttr_GetType(const OrtOpAttr *attribute, int *out)
+        364 OrtStatus *OpAttr_GetName(const OrtOpAttr *attribute, const char **out)
+        365 OrtStatus *Node_GetNumSubgraphs(const OrtNode *node, size_t *out)
+        368 OrtStatus *Node_GetEpName(const OrtNode *node, const char **out)
+        378 OrtStatus *GetTensorData(const OrtValue *value, const void **out)
+        379 OrtStatus *GetSessionOptionsConfigEntries(const OrtSessionOptions *options, OrtKeyValuePairs **out)
+        390 bool TensorTypeAndShape_HasShape(const OrtTensorTypeAndShapeInfo *info)
+        414 OrtStatus *GetTensorElementTypeAndShapeDataReference(const OrtValue *value, int *type, const int64_t **dims, size_t *rank)
+    """,
+    "OrtEpApi": """
+        0   OrtStatus *CreateEpDevice(OrtEpFactory *factory, const OrtHardwareDevice *hardware, const OrtKeyValuePairs *metadata, const OrtKeyValuePairs *options, OrtEpDevice **out)
+        1   void ReleaseEpDevice(OrtEpDevice *device)
+        2   OrtStatus *EpGraphSupportInfo_AddNodesToFuse(OrtEpGraphSupportInfo *info, const OrtNode *const *nodes, size_t count, const OrtNodeFusionOptions *options)
+        5   OrtStatus *EpDevice_AddAllocatorInfo(OrtEpDevice *device, const OrtMemoryInfo *info)
+        6   const OrtMemoryDevice *MemoryInfo_GetMemoryDevice(const OrtMemoryInfo *info)
+        9   int MemoryDevice_GetDeviceType(const OrtMemoryDevice *device)
+        11  uint32_t MemoryDevice_GetVendorId(const OrtMemoryDevice *device)
+        12  uint32_t MemoryDevice_GetDeviceId(const OrtMemoryDevice *device)
+        16  OrtStatus *CreateHardwareDevice(int type, uint32_t vendor_id, uint32_t device_id, const char *vendor, const OrtKeyValuePairs *metadata, OrtHardwareDevice **out)
+        17  void ReleaseHardwareDevice(OrtHardwareDevice *device)
+        18  OrtStatus *CreateKernelRegistry(OrtKernelRegistry **out)
+        19  void ReleaseKernelRegistry(OrtKernelRegistry *registry)
+        20  OrtStatus *KernelRegistry_AddKernel(OrtKernelRegistry *registry, const OrtKernelDef *definition, OrtKernelCreateFunc create, void *state)
+        21  OrtStatus *CreateKernelDefBuilder(OrtKernelDefBuilder **out)
+        22  void ReleaseKernelDefBuilder(OrtKernelDefBuilder *builder)
+        23  OrtStatus *KernelDefBuilder_SetOperatorType(OrtKernelDefBuilder *builder, const char *name)
+        24  OrtStatus *KernelDefBuilder_SetDomain(OrtKernelDefBuilder *builder, const char *domain)
+        25  OrtStatus *KernelDefBuilder_SetSinceVersion(OrtKernelDefBuilder *builder, int start, int end)
+        26  OrtStatus *KernelDefBuilder_SetExecutionProvider(OrtKernelDefBuilder *builder, const char *name)
+        27  OrtStatus *KernelDefBuilder_SetInputMemType(OrtKernelDefBuilder *builder, size_t index, int type)
+        28  OrtStatus *KernelDefBuilder_SetOutputMemType(OrtKernelDefBuilder *builder, size_t index, int type)
+        29  OrtStatus *KernelDefBuilder_AddTypeConstraint(OrtKernelDefBuilder *builder, const char *name, const OrtDataType *const *types, size_t count)
+        32  OrtStatus *KernelDefBuilder_Build(OrtKernelDefBuilder *builder, OrtKernelDef **out)
+        33  void ReleaseKernelDef(OrtKernelDef *definition)
+        34  const char *KernelDef_GetOperatorType(const OrtKernelDef *definition)
+        40  OrtStatus *GetTensorDataType(int type, const OrtDataType **out)
+    """,
+}
+
+# Tables that we fill and ONNX Runtime calls; the first field of each is the version that we speak.
+FILLED = {
+    "OrtEpFactory": """
+        0   uint32_t ort_version_supported
+        1   const char *GetName(const OrtEpFactory *self)
+        2   const char *GetVendor(const OrtEpFactory *self)
+        3   OrtStatus *GetSupportedDevices(OrtEpFactory *self, const OrtHardwareDevice *const *hardware, size_t count, OrtEpDevice **out, size_t capacity, size_t *out_count)
+        4   OrtStatus *CreateEp(OrtEpFactory *self, const OrtHardwareDevice *const *hardware, const OrtKeyValuePairs *const *metadata, size_t count, const OrtSessionOptions *options, const OrtLogger *logger, OrtEp **out)
+        5   void ReleaseEp(OrtEpFactory *self, OrtEp *provider)
+        6   uint32_t GetVendorId(const OrtEpFactory *self)
+        7   const char *GetVersion(const OrtEpFactory *self)
+        9   OrtStatus *CreateAllocator(OrtEpFactory *self, const OrtMemoryInfo *info, const OrtKeyValuePairs *options, OrtAllocator **out)
+        10  void ReleaseAllocator(OrtEpFactory *self, OrtAllocator *allocator)
+        11  OrtStatus *CreateDataTransfer(OrtEpFactory *self, OrtDataTransferImpl **out)
+        12  bool IsStreamAware(const OrtEpFactory *self)
+        20  void *last
+    """,
+    "OrtEp": """
+        0   uint32_t ort_version_supported
+        1   const char *GetName(const OrtEp *self)
+        2   OrtStatus *GetCapability(OrtEp *self, const OrtGraph *graph, OrtEpGraphSupportInfo *info)
+        3   OrtStatus *Compile(OrtEp *self, const OrtGraph **graphs, const OrtNode **fused, size_t count, OrtNodeComputeInfo **out, OrtNode **context_nodes)
+        4   void ReleaseNodeComputeInfos(OrtEp *self, OrtNodeComputeInfo **infos, size_t count)
+        10  OrtStatus *CreateAllocator(OrtEp *self, const OrtMemoryInfo *info, OrtAllocator **out)
+        13  OrtStatus *GetKernelRegistry(OrtEp *self, const OrtKernelRegistry **out)
+        14  OrtStatus *IsConcurrentRunSupported(OrtEp *self, bool *out)
+        15  OrtStatus *Sync(OrtEp *self)
+        25  void *last
+    """,
+    "OrtNodeComputeInfo": """
+        0   uint32_t ort_version_supported
+        1   OrtStatus *CreateState(OrtNodeComputeInfo *self, OrtNodeComputeContext *context, void **out)
+        2   OrtStatus *Compute(OrtNodeComputeInfo *self, void *state, OrtKernelContext *context)
+        3   void ReleaseState(OrtNodeComputeInfo *self, void *state)
+    """,
+    "OrtKernelImpl": """
+        0   uint32_t ort_version_supported
+        1   uint32_t flags
+        2   OrtStatus *Compute(OrtKernelImpl *self, OrtKernelContext *context)
+        3   void Release(OrtKernelImpl *self)
+        5   void *last
+    """,
+    "OrtAllocator": """
+        0   uint32_t version
+        1   void *Alloc(OrtAllocator *self, size_t bytes)
+        2   void Free(OrtAllocator *self, void *address)
+        3   const OrtMemoryInfo *Info(const OrtAllocator *self)
+        4   void *Reserve(OrtAllocator *self, size_t bytes)
+        5   OrtStatus *GetStats(const OrtAllocator *self, OrtKeyValuePairs **out)
+        7   void *last
+    """,
+    "OrtDataTransferImpl": """
+        0   uint32_t ort_version_supported
+        1   void Release(OrtDataTransferImpl *self)
+        2   bool CanCopy(const OrtDataTransferImpl *self, const OrtMemoryDevice *source, const OrtMemoryDevice *destination)
+        3   OrtStatus *CopyTensors(OrtDataTransferImpl *self, const OrtValue **sources, OrtValue **destinations, OrtSyncStream **streams, size_t count)
+    """,
+    "OrtNodeFusionOptions": """
+        0   uint32_t ort_version_supported
+        1   bool drop_constant_initializers
+    """,
+}
+
+# Functions outside a table. The first two are what ONNX Runtime finds by name; the third is registered per kernel.
+LOOSE = """
+    0   OrtStatus *CreateEpFactories(const char *name, const OrtApiBase *base, const OrtLogger *logger, OrtEpFactory **out, size_t capacity, size_t *out_count)
+    1   OrtStatus *ReleaseEpFactory(OrtEpFactory *factory)
+    2   OrtStatus *CreateKernel(void *state, const OrtKernelInfo *info, OrtKernelImpl **out)
+"""
+
+_LINE = re.compile(r"(\d+)\s+(.*?)(\w+)(?:\((.*)\))?$")
+
+
+def slots(table: str) -> list[Slot]:
+    """The slots of one table text, in order."""
+    found = []
+    for line in table.strip().splitlines():
+        match = _LINE.match(line.strip())
+        if match is None:
+            raise ValueError(f"not a slot: {line!r}")
+        index, result, name, parameters = match.groups()
+        found.append(Slot(int(index), result.strip(), name, parameters))
+    if [slot.index for slot in found] != sorted({slot.index for slot in found}):
+        raise ValueError(f"slots out of order in {found[0]}")
+    return found
+
+
+def _pointer(slot: Slot) -> str:
+    if slot.parameters is None:
+        return f"{slot.result} {slot.name}"
+    return f"{slot.result} (*{slot.name})({slot.parameters})"
+
+
+def _struct(name: str, table: str) -> str:
+    lines, position = [], 0
+    for slot in slots(table):
+        if slot.result == "uint32_t" and slot.parameters is None and slot.index == 1:
+            lines.append(f"  {_pointer(slot)};")  # shares the first eight bytes with the version
+            position = slot.index + 1
+            continue
+        if slot.index > position:
+            lines.append(f"  void *unused_{position}[{slot.index - position}];")
+        lines.append(f"  {_pointer(slot)};")
+        position = slot.index + 1
+    return f"struct {name} {{\n" + "\n".join(lines) + "\n};"
+
+
+def callbacks() -> list[tuple[str, Slot]]:
+    """Every function that ONNX Runtime calls in us: (C name, slot)."""
+    found = [(slot.name, slot) for slot in slots(LOOSE)]
+    for name, table in FILLED.items():
+        found += [(f"{name}_{slot.name}", slot) for slot in slots(table) if slot.parameters is not None]
+    return found
+
+
+def declarations() -> str:
+    """Types and tables: C text for cffi's `cdef` and for the C source alike."""
+    tables = CALLED | FILLED
+    names = sorted(set(re.findall(r"\bOrt[A-Z]\w*\b", "".join(tables.values()) + LOOSE)) | set(tables))
+    text = [f"typedef struct {name} {name};" for name in names if name != "OrtKernelCreateFunc"]
+    create = slots(LOOSE)[2]
+    text.append(f"typedef {create.result} (*OrtKernelCreateFunc)({create.parameters});")
+    text += [_struct(name, table) for name, table in tables.items()]
+    return "\n".join(text) + "\n"

@@ -1,0 +1,163 @@
+/* The library that ONNX Runtime loads. It holds no logic: it finds a Python interpreter, imports the provider once and
+   passes the two entry points on. No Python header is needed and no libpython is linked.
+
+   Inside Python the running interpreter is used. In any other program (C, C++, C#...) libpython is started first, with the
+   executable of the environment that this file is installed in; ONNXRUNTIME_EP_WGPU_PYTHON names another one.
+   Invariant: a failure becomes an OrtStatus that says what was tried; nothing is printed and nothing aborts. */
+#include "platform.h"
+
+typedef void *(*CreateFactories)(const char *, const void *, const void *, void **, size_t, size_t *);
+typedef void *(*ReleaseFactory)(void *);
+
+static CreateFactories create_factories;
+static ReleaseFactory release_factory;
+static const char anchor;
+
+#define MODULE "onnxruntime_ep_wgpu.plugin.entry"
+#define PATH_BYTES 4096
+/* CreateStatus is the first entry of ONNX Runtime's table since its first version, which every later one still gives. */
+#define API_VERSION 1
+#define CREATE_STATUS 0
+#define RUNTIME_EXCEPTION 6
+
+#define FIND(result, name, ...) \
+  result (*name)(__VA_ARGS__) = (result (*)(__VA_ARGS__))(uintptr_t)platform_symbol(#name)
+
+/* Takes the pending Python exception and writes it as "Type: text". */
+static void describe_exception(char *problem, size_t size) {
+  FIND(void, PyErr_Fetch, void **, void **, void **);
+  FIND(void, PyErr_NormalizeException, void **, void **, void **);
+  FIND(void *, PyObject_Repr, void *);
+  FIND(void *, PyUnicode_AsUTF8String, void *);
+  FIND(char *, PyBytes_AsString, void *);
+  FIND(void, PyErr_Clear, void);
+  void *type = NULL, *value = NULL, *trace = NULL, *text = NULL, *bytes = NULL;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (value != NULL) text = PyObject_Repr(value);
+  if (text != NULL) bytes = PyUnicode_AsUTF8String(text);
+  snprintf(problem, size, "importing " MODULE " failed: %s", bytes != NULL ? PyBytes_AsString(bytes) : "unknown reason");
+  PyErr_Clear();
+}
+
+/* Runs `executable` once to learn which libpython it belongs to; 0 when it cannot be run or has none. */
+static int ask_for_libpython(const char *executable, char *library, size_t size) {
+  char command[2 * PATH_BYTES];
+  const char *script =
+      "import os, sys, sysconfig as s; v = s.get_config_var; n = [v('INSTSONAME'), v('LDLIBRARY')]; "
+      "d = [v('LIBDIR'), os.path.join(sys.base_prefix, 'lib'), v('LIBPL')]; "
+      "w = os.path.join(sys.base_prefix, 'python%d%d.dll' % sys.version_info[:2]); "
+      "f = v('PYTHONFRAMEWORKPREFIX'); "
+      "c = [w] + [os.path.join(f, x) for x in n if f and x] + [os.path.join(p, x) for p in d for x in n if p and x]; "
+      "print(next((x for x in c if os.path.isfile(x) and not x.endswith('.a')), ''))";
+  snprintf(command, sizeof command, "\"%s\" -I -S -c \"%s\"", executable, script);
+  FILE *pipe = PLATFORM_POPEN(command, "r");
+  if (pipe == NULL) return 0;
+  char *line = fgets(library, (int)size, pipe);
+  int failed = PLATFORM_PCLOSE(pipe);
+  if (line == NULL || failed) return 0;
+  library[strcspn(library, "\r\n")] = 0;
+  return library[0] != 0;
+}
+
+/* The Python executable of the environment that holds this library: the nearest one in a folder above it. */
+static int find_executable(char *executable, size_t size) {
+  const char *chosen = getenv("ONNXRUNTIME_EP_WGPU_PYTHON");
+  if (chosen != NULL && chosen[0] != 0) return snprintf(executable, size, "%s", chosen) < (int)size;
+  char folder[PATH_BYTES];
+  if (!platform_library_path(&anchor, folder, sizeof folder)) return 0;
+  for (char *end = strrchr(folder, PLATFORM_SEPARATOR); end != NULL; end = strrchr(folder, PLATFORM_SEPARATOR)) {
+    *end = 0;
+    for (const char *const *place = platform_python_places; *place != NULL; place++) {
+      if (snprintf(executable, size, "%s%c%s", folder, PLATFORM_SEPARATOR, *place) < (int)size && platform_file_exists(executable))
+        return 1;
+    }
+  }
+  return 0;
+}
+
+/* Starts an interpreter in a program that has none, leaves its lock released. */
+static int start_python(char *problem, size_t size) {
+  char executable[PATH_BYTES], library[PATH_BYTES];
+  if (!find_executable(executable, sizeof executable)) {
+    snprintf(problem, size, "no Python found in the folders above this library; set ONNXRUNTIME_EP_WGPU_PYTHON to its executable");
+    return 0;
+  }
+  if (platform_symbol("Py_IsInitialized") == NULL) {
+    if (!ask_for_libpython(executable, library, sizeof library)) {
+      snprintf(problem, size, "%s has no shared libpython (install python3-dev or a Python built with --enable-shared)", executable);
+      return 0;
+    }
+    if (!platform_load_global(library, problem, size)) return 0;
+  }
+  FIND(void *, Py_DecodeLocale, const char *, size_t *);
+  FIND(void, Py_SetProgramName, void *);
+  FIND(void, Py_InitializeEx, int);
+  FIND(void *, PyEval_SaveThread, void);
+  FIND(void *, PyInitConfig_Create, void);
+  if (PyInitConfig_Create != NULL) { /* 3.14 and later */
+    FIND(int, PyInitConfig_SetStr, void *, const char *, const char *);
+    FIND(int, PyInitConfig_SetInt, void *, const char *, int64_t);
+    FIND(int, Py_InitializeFromInitConfig, void *);
+    FIND(void, PyInitConfig_Free, void *);
+    void *config = PyInitConfig_Create();
+    int failed = config == NULL || PyInitConfig_SetStr(config, "program_name", executable) ||
+                 PyInitConfig_SetInt(config, "install_signal_handlers", 0) || Py_InitializeFromInitConfig(config);
+    if (config != NULL) PyInitConfig_Free(config);
+    if (failed) {
+      snprintf(problem, size, "the interpreter of %s did not start", executable);
+      return 0;
+    }
+  } else {
+    if (Py_SetProgramName != NULL) Py_SetProgramName(Py_DecodeLocale(executable, NULL));
+    Py_InitializeEx(0);
+  }
+  PyEval_SaveThread();
+  return 1;
+}
+
+/* Imports the provider and keeps its two entry points; 0 with `problem` filled when that fails. */
+static int import_provider(char *problem, size_t size) {
+  FIND(void *, PyImport_ImportModule, const char *);
+  FIND(void *, PyObject_GetAttrString, void *, const char *);
+  FIND(void *, PyLong_AsVoidPtr, void *);
+  void *module = PyImport_ImportModule(MODULE);
+  void *create = module != NULL ? PyObject_GetAttrString(module, "CREATE_EP_FACTORIES") : NULL;
+  void *release = create != NULL ? PyObject_GetAttrString(module, "RELEASE_EP_FACTORY") : NULL;
+  if (release == NULL) {
+    describe_exception(problem, size);
+    return 0;
+  }
+  release_factory = (ReleaseFactory)(uintptr_t)PyLong_AsVoidPtr(release);
+  create_factories = (CreateFactories)(uintptr_t)PyLong_AsVoidPtr(create);
+  return 1;
+}
+
+/* Takes the interpreter's lock before ours: a thread that waits for our lock never holds the interpreter's. */
+static int boot(char *problem, size_t size) {
+  platform_lock();
+  FIND(int, Py_IsInitialized, void);
+  int ready = Py_IsInitialized != NULL && Py_IsInitialized();
+  if (!ready) ready = start_python(problem, size);
+  platform_unlock();
+  if (!ready) return 0;
+  platform_pin_library(&anchor);
+  FIND(int, PyGILState_Ensure, void);
+  FIND(void, PyGILState_Release, int);
+  int state = PyGILState_Ensure();
+  int imported = import_provider(problem, size);
+  PyGILState_Release(state);
+  return imported;
+}
+
+PLATFORM_EXPORT void *CreateEpFactories(const char *name, const void *base, const void *logger, void **out, size_t capacity,
+                                        size_t *out_count) {
+  char problem[2 * PATH_BYTES] = "";
+  if (create_factories != NULL || boot(problem, sizeof problem)) return create_factories(name, base, logger, out, capacity, out_count);
+  const void *const *(*get_api)(uint32_t) = *(const void *const *(*const *)(uint32_t))base;
+  const void *const *api = get_api(API_VERSION);
+  void *(*create_status)(int, const char *) = (void *(*)(int, const char *))(uintptr_t)api[CREATE_STATUS];
+  return create_status(RUNTIME_EXCEPTION, problem);
+}
+
+PLATFORM_EXPORT void *ReleaseEpFactory(void *factory) { return release_factory != NULL ? release_factory(factory) : NULL; }

@@ -1,0 +1,74 @@
+"""Asks an adapter for a device. In: an adapter and what lowering relies on. Out: wgpu-native's device handle.
+
+Invariant: limits are WebGPU's defaults except those that `Target` names, so a kernel that runs here relies on nothing
+that `Target` does not state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wgpu.backends.wgpu_native._mappings import (  # type: ignore[import-untyped,unused-ignore]
+    enum_str2int,
+    enummap,
+)
+
+from ..errors import DeviceError
+from ..target import Target
+from .adapters import Adapter
+from .native import BACKEND_OPENGL, PRIMARY_BACKENDS, expect, ffi, instance, lib, on_device, on_error, on_lost
+
+
+def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str], None]) -> Any:
+    """A device with the limits and features of `target`; `on_loss(reason, message)` is called at most once.
+
+    Raises DeviceError when the adapter refuses.
+    """
+    limits = ffi.new("WGPULimits *")
+    own = adapter.limits
+    raised = {
+        "max-storage-buffers-per-shader-stage": target.max_storage_buffers,
+        "max-compute-invocations-per-workgroup": target.max_invocations,
+        "max-compute-workgroup-size-x": own["max-compute-workgroup-size-x"],
+        "max-compute-workgroup-size-y": own["max-compute-workgroup-size-y"],
+        "max-compute-workgroup-size-z": own["max-compute-workgroup-size-z"],
+        "max-compute-workgroup-storage-size": target.max_workgroup_storage,
+        "max-storage-buffer-binding-size": target.max_binding_bytes,
+        "max-buffer-size": target.max_buffer_bytes,
+    }
+    for name, kind in ffi.typeof("WGPULimits").fields:
+        if name == "nextInChain":
+            continue
+        key = _limit_name(name)
+        # "undefined" asks for WebGPU's default. OpenGL has less than the defaults in places: there, ask for its own.
+        undefined = (1 << 8 * ffi.sizeof(kind.type)) - 1
+        setattr(limits, name, raised.get(key, own.get(key, undefined) if adapter.backend == "OpenGL" else undefined))
+    numbers = [enummap.get(f"FeatureName.{name}") or enum_str2int["NativeFeature"][name] for name in target.features]
+    features = ffi.new("WGPUFeatureName[]", numbers or 1)
+    descriptor = ffi.new("WGPUDeviceDescriptor *")
+    descriptor.requiredFeatureCount = len(numbers)
+    descriptor.requiredFeatures = features
+    descriptor.requiredLimits = limits
+    descriptor.deviceLostCallbackInfo.mode = lib.WGPUCallbackMode_AllowSpontaneous
+    descriptor.deviceLostCallbackInfo.callback = on_lost
+    descriptor.deviceLostCallbackInfo.userdata1 = expect(on_loss)
+    descriptor.uncapturedErrorCallbackInfo.callback = on_error
+    answers: list[tuple[int, Any, str]] = []
+    userdata = ffi.new_handle(answers)
+    info = ffi.new("WGPURequestDeviceCallbackInfo *")
+    info.mode = lib.WGPUCallbackMode_AllowProcessEvents
+    info.callback = on_device
+    info.userdata1 = userdata
+    lib.wgpuAdapterRequestDevice(adapter.handle, descriptor, info[0])
+    if not answers:
+        lib.wgpuInstanceProcessEvents(instance(BACKEND_OPENGL if adapter.backend == "OpenGL" else PRIMARY_BACKENDS))
+    status, handle, message = answers[0] if answers else (-1, ffi.NULL, "no answer")
+    if status != lib.WGPURequestDeviceStatus_Success:
+        raise DeviceError(f"the adapter {adapter.name!r} refused a device: {message}")
+    return handle
+
+
+def _limit_name(camel: str) -> str:
+    """`maxComputeWorkgroupSizeX` -> `max-compute-workgroup-size-x`."""
+    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in camel)

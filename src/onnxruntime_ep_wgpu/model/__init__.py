@@ -1,0 +1,1 @@
+"""Models into onnx_ir, in the order data flows: `ort_graph` (what ONNX Runtime shows), `subgraph` (a group cut out of it)."""

@@ -1,0 +1,80 @@
+"""A group of nodes as a graph of its own, the way ONNX Runtime cuts it out when it fuses the group.
+
+In: a graph and some of its nodes. Out: a new graph with copies of the nodes; what they take from outside is an input (a
+constant stays an initializer), what is used outside is an output. Invariant: the given graph is not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import onnx_ir as ir
+
+
+def extract(graph: ir.Graph, nodes: Sequence[ir.Node]) -> ir.Graph:
+    """The graph of `nodes`, which are in topological order. Node names and types are kept."""
+    inside = {id(node) for node in nodes}
+    values: dict[int, ir.Value] = {}
+    constants: list[ir.Value] = []
+    inputs: list[ir.Value] = []
+
+    def copy_of(value: ir.Value) -> ir.Value:
+        known = values.get(id(value))
+        if known is None:
+            known = values[id(value)] = ir.Value(name=value.name, shape=value.shape, type=value.type)
+            known.const_value = value.const_value
+        return known
+
+    copies = []
+    for node in nodes:
+        for value in node.inputs:
+            if value is None or id(value) in values:
+                continue
+            if value.is_initializer():
+                constants.append(copy_of(value))
+            elif (producer := value.producer()) is None or id(producer) not in inside:
+                inputs.append(copy_of(value))
+        copies.append(
+            ir.Node(
+                node.domain,
+                node.op_type,
+                [None if value is None else copy_of(value) for value in node.inputs],
+                list(node.attributes.values()),
+                overload=node.overload,
+                outputs=[copy_of(value) for value in node.outputs],
+                version=node.version,
+                name=node.name,
+            )
+        )
+    outside = used_outside(graph, inside)
+    outputs = [copy_of(value) for node in nodes for value in node.outputs if id(value) in outside]
+    return ir.Graph(
+        inputs,
+        outputs,
+        nodes=copies,
+        initializers=constants,
+        opset_imports=dict(graph.opset_imports),
+        name=graph.name,
+    )
+
+
+def used_outside(graph: ir.Graph, inside: Iterable[int]) -> set[int]:
+    """Ids of the values that nodes other than those with the ids `inside` read, or that the graph gives out."""
+    inside = set(inside)
+    found = {id(value) for value in graph.outputs}
+    for node in graph:
+        if id(node) not in inside:
+            found.update(id(value) for value in node.inputs if value is not None)
+            found.update(id(value) for value in node.meta.get("implicit_inputs", ()))
+    return found
+
+
+def predecessors(graph: ir.Graph) -> list[list[int]]:
+    """Per node, the places of the nodes that it waits for, values that its bodies read included."""
+    place = {id(node): index for index, node in enumerate(graph)}
+    found = []
+    for node in graph:
+        values = [*node.inputs, *node.meta.get("implicit_inputs", ())]
+        makers = [value.producer() for value in values if value is not None]
+        found.append(sorted({place[id(maker)] for maker in makers if maker is not None and id(maker) in place}))
+    return found

@@ -1,0 +1,111 @@
+"""Sliding windows over spatial axes: the geometry that convolution and pooling share.
+
+In: the attributes of a node and the spatial extents of its input. Out: a `Window`, whose pads and output extents are
+exact expressions of the input extents. Windows are (channel, tap) by position; axes are in ONNX order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..dims import Dim, ceildiv, floordiv, less, maximum, product, select
+from ..errors import UnsupportedError
+from ..view import Axis, Factor, View, coalesce
+
+
+@dataclass(frozen=True)
+class Window:
+    """Per spatial axis: taps, step between windows, step between taps, input extent, pads and output extent."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    inputs: tuple[Dim, ...]
+    begins: tuple[Dim, ...]
+    ends: tuple[Dim, ...]
+    outputs: tuple[Dim, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.kernel)
+
+    @property
+    def taps(self) -> int:
+        return int(product(self.kernel))  # type: ignore[arg-type]
+
+    @property
+    def is_padded(self) -> bool:
+        return any(p != 0 for p in (*self.begins, *self.ends))
+
+    def view(self, x: View) -> View | None:
+        """x of shape (batch, channels, *inputs) seen as (batch, channels, *kernel, *outputs), or None when windows reach
+        into padding or an axis of x is not evenly spaced in memory."""
+        if self.is_padded:
+            return None
+        taps: list[Axis] = []
+        positions: list[Axis] = []
+        for k, axis in enumerate(x.axes[2:]):
+            factors = coalesce(axis)
+            if len(factors) > 1:
+                return None
+            stride = factors[0].stride if factors else 0
+            taps.append(_axis(self.kernel[k], stride * self.dilations[k]))
+            positions.append(_axis(self.outputs[k], stride * self.strides[k]))
+        return View(x.tensor, (*x.shape[:2], *self.kernel, *self.outputs), (*x.axes[:2], *taps, *positions), x.offset)
+
+
+def _axis(extent: Dim, stride: Dim) -> Axis:
+    return (Factor(extent, stride),) if extent != 1 else ()
+
+
+def window(inputs: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int] | None, dilations: Sequence[int] | None,
+           pads: Sequence[int] | None, auto_pad: str, ceil_mode: bool = False) -> Window:  # fmt: skip
+    """The windows of a convolution or pooling; raises UnsupportedError on attributes that do not fit together."""
+    rank = len(inputs)
+    strides, dilations = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
+    if not len(kernel) == len(strides) == len(dilations) == rank:
+        raise UnsupportedError(f"kernel {list(kernel)}, strides {list(strides)} and dilations {list(dilations)} must have {rank} elements")
+    if len(pads or ()) not in (0, 2 * rank):
+        raise UnsupportedError(f"pads {pads} must have {2 * rank} elements")
+    begins: list[Dim] = list(pads[:rank]) if pads and auto_pad == "NOTSET" else [0] * rank
+    ends: list[Dim] = list(pads[rank:]) if pads and auto_pad == "NOTSET" else [0] * rank
+    outputs: list[Dim] = []
+    for k, extent in enumerate(inputs):
+        span = (kernel[k] - 1) * dilations[k] + 1
+        if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            count = ceildiv(extent, strides[k])
+            total = maximum((count - 1) * strides[k] + span - extent, 0)
+            begins[k] = floordiv(total + (auto_pad == "SAME_LOWER"), 2)
+            ends[k] = total - begins[k]
+        else:
+            room = extent + begins[k] + ends[k] - span
+            count = floordiv(room, strides[k]) + 1
+            if ceil_mode:
+                rounded = ceildiv(room, strides[k]) + 1
+                # The last window must begin inside the input or the padding before it.
+                count = rounded - 1 + less((rounded - 1) * strides[k], extent + begins[k])
+        outputs.append(count)
+    return Window(tuple(kernel), strides, dilations, tuple(inputs), tuple(begins), tuple(ends), tuple(outputs))
+
+
+def position(at: str, size: int, tap: str, step: int, begin: str) -> str:
+    """WGSL for the input coordinate of a tap. Before the beginning it wraps to a number above every extent, so that one
+    comparison with the extent finds both sides of the padding."""
+    text = at if size == 1 else f"{at} * {size}u"
+    if tap:
+        text += f" + {tap}" if step == 1 else f" + {tap} * {step}u"
+    return f"{text} - {begin}" if begin else text
+
+
+def digits(name: str, value: str, extents: Sequence[str]) -> list[str]:
+    """WGSL statements that split `value` into `<name>0`, `<name>1`..., its digits in the mixed radix of `extents`."""
+    lines = []
+    rest = value
+    for k in range(len(extents) - 1, 0, -1):
+        quotient = f"{name}_{k}"
+        lines.append(f"let {quotient} = {rest} / {extents[k]};")
+        lines.append(f"let {name}{k} = {rest} - {quotient} * {extents[k]};")
+        rest = quotient
+    lines.append(f"let {name}0 = {rest};")
+    return lines

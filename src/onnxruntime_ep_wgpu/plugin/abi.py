@@ -1,0 +1,257 @@
+"""ONNX Runtime's C interface as Python sees it: calls into it, and objects that it calls.
+
+In: an OrtApiBase. Out: `Ort` (one per OrtApi table; everything that talks to ONNX Runtime carries one, as several copies of
+ONNX Runtime may live in one process) and `Exported`, the base of the objects that ONNX Runtime holds and calls.
+Invariants: an exception never crosses into C, it becomes an OrtStatus or a neutral value; what ONNX Runtime holds stays
+alive until it lets go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from .._ort import ffi, lib
+from ..errors import UnsupportedError, WgpuEpError
+from ..platform import file_name
+from . import watch
+
+# The tables in csrc/ort_abi.py end with this version; with an older one the provider does not work.
+VERSION_KNOWN = 29
+VERSION_NEEDED = 24
+
+FAIL, INVALID_ARGUMENT, RUNTIME_EXCEPTION, NOT_IMPLEMENTED = 1, 2, 6, 9
+VERBOSE, INFO, WARNING, ERROR = 0, 1, 2, 3
+
+NULL = ffi.NULL
+
+
+class OrtError(WgpuEpError):
+    """ONNX Runtime refused a call."""
+
+
+def address(pointer: Any) -> int:
+    """A C pointer as a number."""
+    return int(ffi.cast("uintptr_t", pointer))
+
+
+def text(pointer: Any) -> str:
+    """A C string; "" for NULL."""
+    return ffi.string(pointer).decode("utf-8", "replace") if pointer else ""
+
+
+def _code(error: BaseException) -> int:
+    # Never ORT_EP_FAIL: it makes InferenceSession.run print a notice and run the model again on the CPU.
+    if isinstance(error, UnsupportedError):
+        return NOT_IMPLEMENTED
+    if isinstance(error, ValueError):  # OptionError and InputError are
+        return INVALID_ARGUMENT
+    return RUNTIME_EXCEPTION
+
+
+def message_of(error: BaseException) -> str:
+    """One line for the user; for errors that are not ours, with the place, since such an error is a bug here."""
+    line = f"{type(error).__name__}: {error}"
+    if not isinstance(error, WgpuEpError):
+        frames = traceback.extract_tb(error.__traceback__)
+        if frames:
+            line += f" [{os.path.basename(frames[-1].filename)}:{frames[-1].lineno} in {frames[-1].name}]"
+    return line
+
+
+class Ort:
+    """One OrtApi table. `version` is the interface version in use, 24 to 29."""
+
+    def __init__(self, base: Any) -> None:
+        """Asks for the highest version that both sides know; raises OrtError below 1.24."""
+        self.version_text = text(base.GetVersionString())
+        # Asking GetApi for a version that it does not have makes it print a line, so the version text decides.
+        minor = int(self.version_text.split(".")[1])
+        if minor < VERSION_NEEDED:
+            raise OrtError(f"onnxruntime {self.version_text} is too old: install onnxruntime 1.{VERSION_NEEDED}.4 or later")
+        self.version = min(minor, VERSION_KNOWN)
+        self.api = base.GetApi(self.version)
+        self.ep = self.api.GetEpApi()
+        self._strings: dict[str, Any] = {}
+
+    def check(self, status: Any) -> None:
+        """Raises OrtError when a call returned a status."""
+        if status:
+            line = text(self.api.GetErrorMessage(status))
+            self.api.ReleaseStatus(status)
+            raise OrtError(line)
+
+    def status(self, error: BaseException) -> Any:
+        """An exception as a status, which ONNX Runtime then owns."""
+        line = message_of(error).encode("utf-8", "replace").replace(b"\0", b"?")
+        return self.api.CreateStatus(_code(error), ffi.new("char[]", line))
+
+    def string(self, value: str) -> Any:
+        """A C string that lives as long as this object; for names, not for messages."""
+        known = self._strings.get(value)
+        if known is None:
+            known = self._strings[value] = ffi.new("char[]", value.encode())
+        return known
+
+    @contextlib.contextmanager
+    def pairs(self, values: Mapping[str, str]) -> Iterator[Any]:
+        """Key-value pairs for the duration of a `with`; the functions that take them copy them."""
+        made = self.new_pairs(values)
+        try:
+            yield made
+        finally:
+            self.api.ReleaseKeyValuePairs(made)
+
+    def new_pairs(self, values: Mapping[str, str]) -> Any:
+        """Key-value pairs that the caller gives away or releases."""
+        out = ffi.new("OrtKeyValuePairs **")
+        self.api.CreateKeyValuePairs(out)
+        for key, value in values.items():
+            self.api.AddKeyValuePair(out[0], ffi.new("char[]", key.encode()), ffi.new("char[]", value.encode()))
+        return out[0]
+
+    def read_pairs(self, pairs: Any) -> dict[str, str]:
+        """Key-value pairs as a dict; {} for NULL."""
+        if not pairs:
+            return {}
+        keys, values = ffi.new("const char *const **"), ffi.new("const char *const **")
+        count = ffi.new("size_t *")
+        self.api.GetKeyValuePairs(pairs, keys, values, count)
+        return {text(keys[0][i]): text(values[0][i]) for i in range(count[0])}
+
+    def get(self, function: Any, obj: Any, kind: str) -> Any:
+        """The result of a call `function(obj, kind *out)`."""
+        out = ffi.new(kind + " *")
+        self.check(function(obj, out))
+        return out[0]
+
+    def get_out(self, function: Any, kind: str) -> Any:
+        """The result of a call `function(kind *out)`."""
+        out = ffi.new(kind + " *")
+        self.check(function(out))
+        return out[0]
+
+    def list(self, count: Any, fill: Any, obj: Any, kind: str) -> list[Any]:
+        """The results of a pair of calls `count(obj, size_t *)`, `fill(obj, kind *, size_t)`."""
+        number = self.get(count, obj, "size_t")
+        if not number:
+            return []
+        out = ffi.new(kind + "[]", number)
+        self.check(fill(obj, out, number))
+        return list(ffi.unpack(out, number))
+
+
+class Logger:
+    """ONNX Runtime's logger, which belongs to the session or the environment that gave it to us."""
+
+    def __init__(self, ort: Ort, pointer: Any) -> None:
+        self._ort, self._pointer = ort, pointer
+        self._file = ffi.new("ORTCHAR_T[]", file_name("onnxruntime_ep_wgpu"))
+
+    def wants(self, severity: int) -> bool:
+        """Whether a message of this severity would be shown."""
+        return bool(self._pointer) and severity >= self._ort.get(self._ort.api.Logger_GetLoggingSeverityLevel, self._pointer, "int")
+
+    def log(self, severity: int, message: str) -> None:
+        if self.wants(severity):
+            line = ffi.new("char[]", message.encode("utf-8", "replace").replace(b"\0", b"?"))
+            self._ort.check(
+                self._ort.api.Logger_LogMessage(self._pointer, severity, line, self._file, 0, self._ort.string("webgpu"))
+            )
+
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+# Everything that ONNX Runtime holds, by the address it knows it by.
+held: dict[int, Exported] = {}
+
+
+def callback(name: str, since: int = VERSION_NEEDED) -> Callable[[_Method], _Method]:
+    """Marks the method that answers a callback. `since`: ONNX Runtime versions below it do not have the slot."""
+
+    def mark(method: _Method) -> _Method:
+        method.__dict__["callback"] = (name, since)
+        return method
+
+    return mark
+
+
+class Exported:
+    """A table of callbacks (`struct`) that ONNX Runtime calls, and the object behind it.
+
+    The methods marked with `@callback` fill their slots; the others stay NULL. `release()` when ONNX Runtime lets go.
+    """
+
+    struct: ClassVar[str]
+    _slots: ClassVar[list[tuple[str, int]]]
+
+    def __init_subclass__(cls, struct: str) -> None:
+        super().__init_subclass__()
+        cls.struct = struct
+        cls._slots = []
+        for method in list(vars(cls).values()):
+            name, since = getattr(method, "callback", ("", 0))
+            if name:
+                cls._slots.append((name, since))
+                export(f"{struct}_{name}", _entry(method, f"{struct}_{name}"))
+
+    def __init__(self, ort: Ort) -> None:
+        self.ort = ort
+        self.pointer = ffi.new(self.struct + " *")
+        version = "version" if self.struct == "OrtAllocator" else "ort_version_supported"
+        setattr(self.pointer, version, ort.version)
+        for name, since in self._slots:
+            if since <= ort.version:
+                setattr(self.pointer, name, ffi.addressof(lib, f"c_{self.struct}_{name}"))
+        held[address(self.pointer)] = self
+
+    def release(self) -> None:
+        held.pop(address(self.pointer), None)
+
+
+def _entry(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    result = ffi.typeof(ffi.addressof(lib, f"c_{name}")).result
+    if result is ffi.typeof("OrtStatus *"):
+
+        def with_status(this: Any, *arguments: Any) -> Any:
+            owner: Exported | None = None
+            try:
+                owner = held[int(ffi.cast("uintptr_t", this))]
+                method(owner, *arguments)
+                return NULL
+            except BaseException as error:  # KeyboardInterrupt included: nothing may unwind through C++
+                return failed(owner.ort if owner is not None else None, error)
+
+        return with_status
+
+    neutral = {"void": None, "primitive": 0, "pointer": NULL}[result.kind]
+
+    def with_value(this: Any, *arguments: Any) -> Any:
+        try:
+            value = method(held[int(ffi.cast("uintptr_t", this))], *arguments)
+            return neutral if value is None else value
+        except BaseException:
+            print(f"onnxruntime_ep_wgpu: error in {name}", file=sys.stderr)
+            traceback.print_exc()
+            return neutral
+
+    return with_value
+
+
+def failed(ort: Ort | None, error: BaseException) -> Any:
+    """The status for an error in a callback; prints it when there is no ONNX Runtime to give one to."""
+    watch.went_wrong(error)
+    if ort is None:
+        print(f"onnxruntime_ep_wgpu: {message_of(error)}", file=sys.stderr)
+        return NULL
+    return ort.status(error)
+
+
+def export(name: str, function: Callable[..., Any]) -> int:
+    """Makes `function` answer the C callback `name`; returns the address of the C function."""
+    ffi.def_extern(name=f"py_{name}")(function)
+    return address(ffi.addressof(lib, f"c_{name}"))

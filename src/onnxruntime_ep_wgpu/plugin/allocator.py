@@ -1,0 +1,48 @@
+"""ONNX Runtime's allocator of device memory: sizes in, device addresses out.
+
+Invariant: `Alloc` makes no GPU buffer and so cannot run out of GPU memory; see `memory`. It returns NULL only when the
+reserved addresses are used up, which every user of an address checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .._ort import ffi
+from . import memory
+from .abi import Exported, Ort, address, callback
+
+if TYPE_CHECKING:
+    from ..device import Device
+
+
+class Allocator(Exported, struct="OrtAllocator"):
+    """Memory on the device that `opener` gives when it is first used."""
+
+    def __init__(self, ort: Ort, info: Any, opener: Callable[[], Device]) -> None:
+        super().__init__(ort)
+        self._info, self._opener = info, opener
+
+    @callback("Alloc")
+    def alloc(self, nbytes: int) -> Any:
+        return ffi.cast("void *", memory.space().allocate(nbytes, self._opener))
+
+    @callback("Reserve")
+    def reserve(self, nbytes: int) -> Any:
+        return self.alloc(nbytes)
+
+    @callback("Free")
+    def free(self, pointer: Any) -> None:
+        if pointer:
+            memory.space().free(address(pointer))
+
+    @callback("Info")
+    def info(self) -> Any:
+        return self._info
+
+    @callback("GetStats")
+    def get_stats(self, out: Any) -> None:
+        space = memory.space()
+        stats = {"InUse": space.bytes_in_use, "MaxInUse": space.bytes_at_most, "NumAllocs": space.allocations_made}
+        out[0] = self.ort.new_pairs({key: str(value) for key, value in stats.items()})

@@ -1,0 +1,93 @@
+"""The plugin's only door to the device layer, the compiler and the runtime.
+
+In: what the plugin has (adapters, onnx_ir graphs, addresses resolved to buffers). Out: what it needs from the rest of the
+package, imported when first used. Other modules here write `backend.check(...)`, so that tests can put something else in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..dtypes import DType
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx_ir as ir
+
+    from ..device import Adapter, Buffer, Device
+    from ..target import Target
+
+# Where output i of a dtype and shape goes: (buffer, offset in bytes), None when it is empty.
+Allocate = Callable[[int, DType, tuple[int, ...]], "tuple[Buffer, int] | None"]
+
+
+class Executable(Protocol):
+    """A compiled group with its weights on the device."""
+
+    def run(self, inputs: Sequence[Any], allocate: Allocate) -> None:
+        """Queues the work; `allocate` is called once per output, in order. Thread safe."""
+
+
+def adapters() -> tuple[Adapter, ...]:
+    """The chips of this machine, the one to use first."""
+    from ..device import adapters
+
+    return adapters()
+
+
+def adapters_problem() -> str | None:
+    """Why there is no adapter; None when there is one."""
+    from ..device import adapters_problem
+
+    return adapters_problem()
+
+
+def open_device(adapter: Adapter, context: int) -> Device:
+    """The device of an adapter, shared by all sessions with the same `context`."""
+    from ..device import open_device
+
+    return open_device(adapter, context)
+
+
+def check(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> list[str | None]:
+    """Per node of `graph`, None or the reason why it cannot run on `target`."""
+    from ..compile import check
+
+    return check(graph, opsets, target)
+
+
+def compile_graph(graph: ir.Graph, opsets: Mapping[str, int], target: Target, name: str) -> Any:
+    """The Program of a graph. Raises UnsupportedError for a node that `check` refuses."""
+    from ..compile import compile_graph
+
+    return compile_graph(graph, opsets, target, name)
+
+
+def executable(program: Any, device: Device, checked: bool) -> Executable:
+    """A Program on a device, weights uploaded. `checked`: shader modules test every index."""
+    from ..run import Executable
+
+    made = Executable(program, device, checked=checked)
+    # The weights are views of ONNX Runtime's memory, which it frees after Compile.
+    made.program = dataclasses.replace(program, weights=())
+    return made
+
+
+def kernels(program: Any) -> dict[str, tuple[str, ...]]:
+    """For every ONNX node in a Program, the labels of the kernels that it was fused into."""
+    found: dict[str, list[str]] = {}
+    for dispatch in program.dispatches:
+        for name in dispatch.origin:
+            found.setdefault(name, []).append(program.kernels[dispatch.kernel].label)
+    return {name: tuple(dict.fromkeys(labels)) for name, labels in found.items()}
+
+
+def device_tensor(
+    dtype: DType, shape: tuple[int, ...], buffer: Buffer | None, offset: int, host: Callable[[], np.ndarray[Any, Any]]
+) -> Any:
+    """An input as the runtime takes it: where it lies (None: it is empty), and how to get its value when that sets a shape."""
+    from ..run import DeviceTensor
+
+    return DeviceTensor(dtype, shape, buffer, offset, host)

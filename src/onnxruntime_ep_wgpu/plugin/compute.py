@@ -1,0 +1,155 @@
+"""One compiled group of nodes, as the node that ONNX Runtime put in its place.
+
+In: a kernel context with the group's inputs. Out: its outputs, queued on the device.
+Invariant: thread safe; nothing is kept from one run to the next, so a run that fails leaves nothing behind. Tensors that
+lie in host memory (ONNX Runtime may pass them at any time) are uploaded before and downloaded after.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._ort import ffi, lib
+from ..dtypes import DType
+from ..errors import DeviceError
+from . import backend, memory, transfer
+from .abi import Exported, Ort, address, callback
+
+if TYPE_CHECKING:
+    from ..device import Buffer, Device
+
+
+class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
+    """A compiled group, shared by all runs.
+
+    `inputs` and `outputs` give the fused node's place of each input and output of the executable; the fused node has
+    `input_count` inputs.
+    """
+
+    def __init__(
+        self,
+        ort: Ort,
+        executable: backend.Executable,
+        device: Device,
+        inputs: list[int],
+        outputs: list[int],
+        input_count: int,
+    ) -> None:
+        super().__init__(ort)
+        self.executable, self.device = executable, device
+        self.inputs, self.outputs, self.input_count = inputs, outputs, input_count
+
+    @callback("CreateState")
+    def create_state(self, _context: Any, out: Any) -> None:
+        # Nothing is kept per state; ONNX Runtime wants a pointer that is not NULL.
+        out[0] = self.pointer
+
+    @callback("ReleaseState")
+    def release_state(self, _state: Any) -> None:
+        pass
+
+    @callback("Compute")
+    def compute(self, _state: Any, context: Any) -> None:
+        run = _Run(self, context)
+        try:
+            self.executable.run(run.inputs(), run.allocate)
+            run.deliver()
+        finally:
+            run.close()
+
+
+class _Run:
+    """One call of Compute: where its tensors lie, and the temporary buffers for those in host memory."""
+
+    def __init__(self, node: ComputeInfo, context: Any) -> None:
+        self._node, self._context = node, context
+        self._space = memory.space()
+        self._temporary: list[Buffer] = []
+        self._downloads: list[tuple[memory.Place, Any, int]] = []
+
+    def inputs(self) -> list[Any]:
+        """The inputs as the runtime takes them; None for one that was left out."""
+        ort, count = self._node.ort, self._node.input_count
+        tensors = ffi.new("WgpuTensor[]", max(1, count))
+        ort.check(lib.wgpu_inputs(ort.api, self._context, count, tensors))
+        return [self._input(tensors[i]) if tensors[i].type else None for i in self._node.inputs]
+
+    def _input(self, tensor: Any) -> Any:
+        dtype, shape = DType.of(tensor.type), transfer.shape_of(tensor)
+        nbytes = math.prod(shape) * dtype.itemsize
+        at = address(tensor.data)
+        host = _HostValue(tensor.data, nbytes, dtype, shape)
+        if not nbytes:
+            return backend.device_tensor(dtype, shape, None, 0, host)
+        if not at:
+            raise DeviceError(f"no memory for an input of shape {shape}: ONNX Runtime passed a null pointer")
+        if self._space.owns(at):
+            place = self._space.read(at, nbytes)
+            if place.device is self._node.device:
+                return backend.device_tensor(dtype, shape, place.buffer, place.offset, host)
+        # Host memory, or memory of another adapter.
+        buffer = self._scratch(nbytes)
+        if self._space.owns(at):
+            memory.copy(place, memory.Place(self._node.device, buffer, 0), nbytes)
+        else:
+            self._node.device.upload(buffer, 0, transfer.host_bytes(tensor.data, nbytes))
+        return backend.device_tensor(dtype, shape, buffer, 0, host)
+
+    def allocate(self, index: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Buffer, int] | None:
+        """Where output `index` goes: (buffer, offset in bytes); None when it is empty."""
+        ort, out = self._node.ort, ffi.new("void **")
+        dims = ffi.new("int64_t[]", shape or (0,))
+        ort.check(lib.wgpu_output(ort.api, self._context, self._node.outputs[index], dims, len(shape), out))
+        nbytes = math.prod(shape) * dtype.itemsize
+        if not nbytes:
+            return None
+        at = address(out[0])
+        if not at:
+            raise DeviceError(f"no memory for output {index} of shape {shape}, {nbytes} bytes")
+        if self._space.owns(at):
+            place = self._space.write(at, nbytes)
+            if place.device is self._node.device:
+                return place.buffer, place.offset
+        buffer = self._scratch(nbytes)
+        self._downloads.append((memory.Place(self._node.device, buffer, 0), out[0], nbytes))
+        return buffer, 0
+
+    def deliver(self) -> None:
+        """Brings outputs to the host memory, or the other adapter, that ONNX Runtime wants them in."""
+        for place, pointer, nbytes in self._downloads:
+            if self._space.owns(address(pointer)):
+                memory.copy(place, self._space.write(address(pointer), nbytes), nbytes)
+            else:
+                place.device.download(place.buffer, place.offset, transfer.host_bytes(pointer, nbytes))
+
+    def close(self) -> None:
+        """Gives the temporary buffers back; work that uses them is queued already."""
+        if self._temporary and not self._node.device.lost:
+            pool = self._space.pool(self._node.device)
+            for buffer in self._temporary:
+                pool.give(buffer)
+
+    def _scratch(self, nbytes: int) -> Buffer:
+        buffer = self._space.pool(self._node.device).take(nbytes)
+        self._temporary.append(buffer)
+        return buffer
+
+
+class _HostValue:
+    """The value of an input: from its host copy when there is one, else read back from the device. Asked for once."""
+
+    __slots__ = ("_dtype", "_nbytes", "_pointer", "_shape", "_value")
+
+    def __init__(self, pointer: Any, nbytes: int, dtype: DType, shape: tuple[int, ...]) -> None:
+        self._pointer, self._nbytes, self._dtype, self._shape = pointer, nbytes, dtype, shape
+        self._value: np.ndarray[Any, Any] | None = None
+
+    def __call__(self) -> np.ndarray[Any, Any]:
+        if self._value is None:
+            data = ffi.new("char[]", max(1, self._nbytes))
+            transfer.copy(self._pointer, data, self._nbytes)
+            self._value = np.frombuffer(ffi.buffer(data, self._nbytes), self._dtype.numpy).reshape(self._shape)
+        return self._value

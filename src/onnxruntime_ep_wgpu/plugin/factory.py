@@ -1,0 +1,248 @@
+"""What ONNX Runtime asks the library: which devices, a provider for a session, memory and copies for a device.
+
+In: ONNX Runtime's hardware devices, a session's options. Out: one device entry per physical adapter, and a provider that
+runs exactly on the adapter of its entry. Invariants: no environment variable is needed, software adapters and machines
+where ONNX Runtime sees no GPU included; what a live session uses outlives the factory's release.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .._ort import ffi
+from ..errors import DeviceError
+from ..options import Options, parse
+from . import backend, watch
+from .abi import INFO, WARNING, Exported, Logger, Ort, address, callback, held
+from .allocator import Allocator
+from .planner import Planner
+from .provider import Provider
+from .transfer import DataTransfer, MemcpyKernels
+
+if TYPE_CHECKING:
+    from ..device import Adapter, Device
+
+VENDOR = "onnxruntime-ep-wgpu"
+# `WebGpuExecutionProvider` is the name that clients look for. ONNX Runtime resolves that name itself when it is given as
+# text, so the alias is for `providers=["WgpuExecutionProvider"]`.
+NAMES = ("WebGpuExecutionProvider", "WgpuExecutionProvider")
+
+_HARDWARE_GPU, _DEVICE_GPU = 1, 1
+# Zero, and no alignment: other values keep `bind_output` and the device names "webgpu" and "gpu" from finding the memory.
+# The name is what onnxruntime-genai asks for.
+_MEMORY_NAME, _VENDOR_ID, _DEVICE_ID, _ALIGNMENT = "WebGPU_Buf", 0, 0, 0
+_DEFAULT_MEMORY, _DEVICE_ALLOCATOR = 0, 0
+# Metadata keys start with the adapter's place in `adapters()`, by which CreateEp finds it again.
+ADAPTER_KEY = "adapter"
+_SHOWN_LIMITS = (
+    "max-buffer-size",
+    "max-storage-buffer-binding-size",
+    "max-storage-buffers-per-shader-stage",
+    "max-compute-invocations-per-workgroup",
+    "max-compute-workgroup-storage-size",
+)
+
+
+def metadata(adapter: Adapter) -> dict[str, str]:
+    """What `ort.get_ep_devices()` shows of an adapter."""
+    shown = {
+        ADAPTER_KEY: str(adapter.index),
+        "name": adapter.name,
+        "backend": adapter.backend,
+        "type": adapter.type,
+        "driver": adapter.driver,
+        "features": ",".join(sorted(adapter.target().features)),
+    }
+    shown |= {limit: str(adapter.limits[limit]) for limit in _SHOWN_LIMITS if limit in adapter.limits}
+    return shown | ({"software": "1"} if adapter.software else {})
+
+
+class Factory(Exported, struct="OrtEpFactory"):
+    """One provider name of one registration."""
+
+    def __init__(self, ort: Ort, name: str, version: str, logger: Logger) -> None:
+        super().__init__(ort)
+        self.name, self.version, self.logger = name, version, logger
+        self._memory_info: Any = None
+        self._hardware: list[Any] = []
+        self._kernels: MemcpyKernels | None = None
+        self._users: set[Exported] = set()
+        self._released = False
+
+    @callback("GetName")
+    def get_name(self) -> Any:
+        return self.ort.string(self.name)
+
+    @callback("GetVendor")
+    def get_vendor(self) -> Any:
+        return self.ort.string(VENDOR)
+
+    @callback("GetVendorId")
+    def get_vendor_id(self) -> int:
+        return _VENDOR_ID
+
+    @callback("GetVersion")
+    def get_version(self) -> Any:
+        return self.ort.string(self.version)
+
+    @callback("IsStreamAware")
+    def is_stream_aware(self) -> bool:
+        return False
+
+    @callback("GetSupportedDevices")
+    def get_supported_devices(self, hardware: Any, count: int, out: Any, capacity: int, out_count: Any) -> None:
+        out_count[0] = 0
+        found = backend.adapters()
+        if not found:
+            self.logger.log(WARNING, backend.adapters_problem() or "no WebGPU adapter")
+        free = [hardware[i] for i in range(count) if self.ort.api.HardwareDevice_Type(hardware[i]) == _HARDWARE_GPU]
+        for place, adapter in enumerate(found[:capacity]):
+            out[place] = self._device(adapter, free)
+            out_count[0] = place + 1
+
+    def _device(self, adapter: Adapter, free: list[Any]) -> Any:
+        """The device entry of an adapter, on ONNX Runtime's hardware device when there is one, else on one we make."""
+        ort = self.ort
+        api, ep = ort.api, ort.ep
+        for device in free:
+            if (api.HardwareDevice_VendorId(device), api.HardwareDevice_DeviceId(device)) == (
+                adapter.vendor_id,
+                adapter.device_id,
+            ):
+                free.remove(device)
+                break
+        else:
+            made = ffi.new("OrtHardwareDevice **")
+            with ort.pairs({"is_virtual": "1", "name": adapter.name}) as pairs:
+                ort.check(
+                    ep.CreateHardwareDevice(
+                        _HARDWARE_GPU, adapter.vendor_id, adapter.device_id, ort.string(adapter.vendor), pairs, made
+                    )
+                )
+            device = made[0]
+            self._hardware.append(device)
+        entry = ffi.new("OrtEpDevice **")
+        with ort.pairs(metadata(adapter)) as pairs:
+            ort.check(ep.CreateEpDevice(self.pointer, device, pairs, ffi.NULL, entry))
+        ort.check(ep.EpDevice_AddAllocatorInfo(entry[0], self.memory_info()))
+        return entry[0]
+
+    def memory_info(self) -> Any:
+        """What ONNX Runtime calls our device memory."""
+        if self._memory_info is None:
+            out = ffi.new("OrtMemoryInfo **")
+            self.ort.check(
+                self.ort.api.CreateMemoryInfo_V2(
+                    self.ort.string(_MEMORY_NAME),
+                    _DEVICE_GPU,
+                    _VENDOR_ID,
+                    _DEVICE_ID,
+                    _DEFAULT_MEMORY,
+                    _ALIGNMENT,
+                    _DEVICE_ALLOCATOR,
+                    out,
+                )
+            )
+            self._memory_info = out[0]
+        return self._memory_info
+
+    @callback("CreateEp")
+    def create_ep(self, _hardware: Any, described: Any, count: int, session: Any, logger: Any, out: Any) -> None:
+        log = Logger(self.ort, logger)
+        provider = Provider(self, log, lambda: self._planner(described, count, session, log))
+        self._users.add(provider)
+        out[0] = provider.pointer
+
+    def _planner(self, described: Any, count: int, session: Any, log: Logger) -> Planner:
+        """The plans of a session with these devices and options. Raises OptionError, DeviceError."""
+        options = parse(self._options(session))
+        known = {str(adapter.index): adapter for adapter in backend.adapters()}
+        passed = [known[self.ort.read_pairs(described[i])[ADAPTER_KEY]] for i in range(count)]
+        if not passed:
+            raise DeviceError("the session was given no device")
+        chosen = choose(passed, options)
+        if len(passed) > 1:
+            why = "powerPreference" if "powerPreference" in options.given else "the first"
+            names = ", ".join(repr(adapter.name) for adapter in passed)
+            log.log(INFO, f"{len(passed)} devices were passed ({names}); the session runs on {chosen.name!r}: {why}")
+        return Planner(self.ort, self.name, chosen, options, log)
+
+    def _options(self, session: Any) -> dict[str, str]:
+        """The provider options among a session's configuration entries."""
+        pairs = self.ort.get(self.ort.api.GetSessionOptionsConfigEntries, session, "OrtKeyValuePairs *")
+        entries = self.ort.read_pairs(pairs)
+        self.ort.api.ReleaseKeyValuePairs(pairs)
+        prefix = f"ep.{self.name.lower()}."
+        return {key.removeprefix(prefix): value for key, value in entries.items() if key.startswith(prefix)}
+
+    @callback("ReleaseEp")
+    def release_ep(self, provider: Any) -> None:
+        held[address(provider)].release()
+
+    @callback("CreateAllocator")
+    def create_allocator(self, _info: Any, _options: Any, out: Any) -> None:
+        out[0] = self.new_allocator(_shared_device).pointer
+
+    def new_allocator(self, opener: Any) -> Allocator:
+        """An allocator of device memory; `opener` gives the device when memory is first used."""
+        allocator = Allocator(self.ort, self.memory_info(), opener)
+        self._users.add(allocator)
+        return allocator
+
+    @callback("ReleaseAllocator")
+    def release_allocator(self, allocator: Any) -> None:
+        released = held[address(allocator)]
+        released.release()
+        self.let_go(released)
+
+    @callback("CreateDataTransfer")
+    def create_data_transfer(self, out: Any) -> None:
+        out[0] = DataTransfer(self.ort).pointer
+
+    def memcpy_kernels(self) -> MemcpyKernels:
+        """The registry of the Memcpy kernels, made for the first session."""
+        if self._kernels is None:
+            self._kernels = MemcpyKernels(self.ort, self.name)
+        return self._kernels
+
+    def let_go(self, user: Exported) -> None:
+        """Notes that a session's object is gone; the last one closes a factory that was released before it."""
+        self._users.discard(user)
+        if self._released and not self._users:
+            self._close()
+
+    def release(self) -> None:
+        """ONNX Runtime is done with the factory, though maybe not with what it made."""
+        self._released = True
+        if not self._users:
+            self._close()
+
+    def _close(self) -> None:
+        super().release()
+        if self._kernels is not None:
+            self._kernels.close()
+        if self._memory_info is not None:
+            self.ort.api.ReleaseMemoryInfo(self._memory_info)
+        for device in self._hardware:
+            self.ort.ep.ReleaseHardwareDevice(device)
+
+
+def choose(passed: list[Adapter], options: Options) -> Adapter:
+    """The adapter that a session runs on: the first it was given, or the one that powerPreference names."""
+    if "powerPreference" not in options.given:
+        return passed[0]
+    frugal = options["powerPreference"] == "low-power"
+    order = ["IntegratedGPU", "DiscreteGPU"] if frugal else ["DiscreteGPU", "IntegratedGPU"]
+    rank = {kind: place for place, kind in enumerate([*order, "Unknown", "CPU"])}
+    return min(passed, key=lambda adapter: rank.get(adapter.type, len(rank)))
+
+
+def _shared_device() -> Device:
+    """The device of memory that belongs to no session: the newest session's, else the first adapter's."""
+    planners = [provider.planner for provider in watch.live() if provider.planner is not None]
+    if planners:
+        return planners[-1].device()
+    found = backend.adapters()
+    if not found:
+        raise DeviceError(backend.adapters_problem() or "no WebGPU adapter")
+    return backend.open_device(found[0], 0)

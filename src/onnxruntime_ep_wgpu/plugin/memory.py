@@ -1,0 +1,291 @@
+"""Device addresses: numbers that ONNX Runtime may calculate with, each naming a place in a GPU buffer.
+
+In: sizes from ONNX Runtime's allocator calls, later addresses with byte counts. Out: (device, buffer, offset).
+
+A GPU buffer has no address, but ONNX Runtime adds offsets to what `Alloc` returns (from a session's second run on, many
+tensors share one allocation). So allocations are ranges of reserved address space without memory behind it, and buffers
+are made when a tensor is first used, one per tensor: two tensors in one allocation are still two buffers, which WebGPU
+wants when a dispatch reads one and writes the other. A buffer that cannot be made is an error there, where it can be
+reported, and not in `Alloc`, whose failure ONNX Runtime does not look at.
+
+Invariants: reading a range gives what was last written to it, however it was cut into tensors; a host copy exists only
+while it equals the device's bytes. One address space per process: ONNX Runtime knows all adapters as one kind of memory
+(vendor 0, device 0), so only the address can tell them apart.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from .._ort import lib
+from ..errors import DeviceError
+from .abi import address as address_of
+
+if TYPE_CHECKING:
+    from ..device import Buffer, Device
+
+RESERVED_BYTES = 1 << 40
+# ONNX Runtime cuts allocations at multiples of 256, which is also WebGPU's default offset alignment.
+ALIGNMENT = 256
+# Tensors up to this size keep a host copy: they may be shapes, axes or indices that the host needs to know.
+MIRROR_BYTES = 4096
+# Free buffers kept for reuse, per device.
+IDLE_BYTES = 256 << 20
+
+
+class Place(NamedTuple):
+    """Bytes on a device: `buffer` from `offset` on."""
+
+    device: Device
+    buffer: Buffer
+    offset: int
+
+
+class Piece(NamedTuple):
+    """The bytes `start` to `end` of an allocation lie in `buffer` from `base` on."""
+
+    start: int
+    end: int
+    buffer: Buffer
+    base: int
+
+
+class Allocation:
+    """One range that ONNX Runtime allocated. `pieces` and `mirrors` are replaced, never changed in place."""
+
+    __slots__ = ("capacity", "device", "lock", "mirrors", "opener", "pieces", "size", "start")
+
+    def __init__(self, start: int, size: int, capacity: int, opener: Callable[[], Device]) -> None:
+        self.start, self.size, self.capacity, self.opener = start, size, capacity, opener
+        self.device: Device | None = None
+        self.pieces: tuple[Piece, ...] = ()
+        self.mirrors: dict[int, bytes] = {}
+        self.lock = threading.Lock()
+
+
+def size_class(nbytes: int) -> int:
+    """`nbytes` rounded up so that buffers fit again: four classes per power of two, 256 bytes at least."""
+    step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - 3))
+    return max(1, -(-nbytes // step)) * step
+
+
+class BufferPool:
+    """Free buffers of one device by size. Work that used a buffer is queued before its next user's, so none waits."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = weakref.ref(device)
+        self._free: dict[int, list[Buffer]] = {}
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    def take(self, nbytes: int) -> Buffer:
+        """A buffer of at least `nbytes`, contents undefined. Raises LimitError."""
+        device = self._device()
+        assert device is not None
+        size = min(size_class(nbytes), max(nbytes, device.target.max_buffer_bytes))
+        with self._lock:
+            free = self._free.get(-(-size // 16) * 16)
+            if free:
+                buffer = free.pop()
+                self._idle -= buffer.size
+                return buffer
+        return device.buffer(size, f"a tensor of {nbytes} bytes")
+
+    def give(self, buffer: Buffer) -> None:
+        with self._lock:
+            if self._idle + buffer.size <= IDLE_BYTES:
+                self._free.setdefault(buffer.size, []).append(buffer)
+                self._idle += buffer.size
+
+
+class AddressSpace:
+    """All device memory that ONNX Runtime holds. Thread safe."""
+
+    def __init__(self, size: int = RESERVED_BYTES) -> None:
+        """Reserves up to `size` bytes of addresses; less where the process may not have as many."""
+        while not (start := address_of(lib.wgpu_reserve(size))):
+            size //= 2
+            if size < 1 << 30:
+                raise DeviceError("the system refuses to reserve 1 GiB of addresses for device memory")
+        self.start, self.end = start, start + size
+        self._next = start + ALIGNMENT
+        self._allocations: dict[int, Allocation] = {}
+        self._starts: list[int] = []
+        self._vacant: dict[int, list[int]] = {}
+        self._pools: weakref.WeakKeyDictionary[Device, BufferPool] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+        self.bytes_in_use = self.bytes_at_most = self.allocations_made = 0
+
+    def owns(self, address: int) -> bool:
+        """Whether an address is one of ours, and not host memory."""
+        return self.start <= address < self.end
+
+    def allocate(self, nbytes: int, opener: Callable[[], Device]) -> int:
+        """A range of `nbytes` on the device that `opener` gives; 0 when the addresses are used up."""
+        capacity = size_class(nbytes)
+        with self._lock:
+            vacant = self._vacant.get(capacity)
+            if vacant:
+                start = vacant.pop()
+            else:
+                start = self._next
+                # The gap keeps the end of one range from being the start of the next.
+                if start + capacity + ALIGNMENT > self.end:
+                    return 0
+                self._next = start + capacity + ALIGNMENT
+            self._allocations[start] = Allocation(start, nbytes, capacity, opener)
+            bisect.insort(self._starts, start)
+            self.allocations_made += 1
+            self.bytes_in_use += nbytes
+            self.bytes_at_most = max(self.bytes_at_most, self.bytes_in_use)
+        return start
+
+    def free(self, start: int) -> None:
+        """Forgets a range; its buffers are used again. An unknown start is ignored: ONNX Runtime never asks twice."""
+        with self._lock:
+            allocation = self._allocations.pop(start, None)
+            if allocation is None:
+                return
+            del self._starts[bisect.bisect_left(self._starts, start)]
+            self._vacant.setdefault(allocation.capacity, []).append(start)
+            self.bytes_in_use -= allocation.size
+        with allocation.lock:
+            pieces, allocation.pieces = allocation.pieces, ()
+        self._recycle(allocation, pieces, ())
+
+    def read(self, address: int, nbytes: int) -> Place:
+        """Where a range lies, to read it. Raises DeviceError when it is not ours, LimitError when it is too large."""
+        allocation, offset = self._find(address, nbytes)
+        place = self._within(allocation, offset, nbytes)
+        if place is not None:
+            return place
+        device = self._device(allocation)
+        with allocation.lock:
+            place = self._within(allocation, offset, nbytes)
+            if place is None:
+                place = self._gather(device, allocation, offset, offset + nbytes)
+        return place
+
+    def write(self, address: int, nbytes: int) -> Place:
+        """Where a range lies, to overwrite it; its host copy is dropped. Raises like `read`."""
+        allocation, offset = self._find(address, nbytes)
+        end = offset + nbytes
+        if allocation.mirrors:
+            with allocation.lock:
+                allocation.mirrors = {
+                    at: kept for at, kept in allocation.mirrors.items() if at >= end or at + len(kept) <= offset
+                }
+        place = self._within(allocation, offset, nbytes)
+        if place is not None:
+            return place
+        device = self._device(allocation)
+        buffer = self._pool(device).take(nbytes)
+        with allocation.lock:
+            old = allocation.pieces
+            kept = [part for piece in old for part in _outside(piece, offset, end)]
+            allocation.pieces = (*kept, Piece(offset, end, buffer, 0))
+        self._recycle(allocation, old, allocation.pieces)
+        return Place(device, buffer, 0)
+
+    def set_mirror(self, address: int, data: bytes) -> None:
+        """Keeps a host copy of bytes that were just uploaded."""
+        allocation, offset = self._find(address, len(data))
+        with allocation.lock:
+            allocation.mirrors = allocation.mirrors | {offset: data}
+
+    def mirror(self, address: int, nbytes: int) -> bytes | None:
+        """The host copy of a range, when there is one."""
+        allocation, offset = self._find(address, nbytes)
+        data = allocation.mirrors.get(offset)
+        return data[:nbytes] if data is not None and len(data) >= nbytes else None
+
+    def pool(self, device: Device) -> BufferPool:
+        """The free buffers of a device, for temporary copies."""
+        return self._pool(device)
+
+    def _find(self, address: int, nbytes: int) -> tuple[Allocation, int]:
+        allocation = self._allocations.get(address)
+        if allocation is None:
+            with self._lock:
+                index = bisect.bisect_right(self._starts, address) - 1
+                allocation = self._allocations[self._starts[index]] if index >= 0 else None
+        if allocation is None or address + nbytes > allocation.start + allocation.capacity:
+            raise DeviceError(f"the device address {address:#x} (+{nbytes} bytes) is not allocated: was it freed?")
+        return allocation, address - allocation.start
+
+    def _device(self, allocation: Allocation) -> Device:
+        device = allocation.device
+        if device is None:
+            # Outside any lock: opening a device takes long. Two threads get the same one.
+            device = allocation.device = allocation.opener()
+        return device
+
+    def _pool(self, device: Device) -> BufferPool:
+        pool = self._pools.get(device)
+        if pool is None:
+            with self._lock:
+                pool = self._pools.setdefault(device, BufferPool(device))
+        return pool
+
+    def _within(self, allocation: Allocation, offset: int, nbytes: int) -> Place | None:
+        for piece in allocation.pieces:
+            if piece.start <= offset and offset + nbytes <= piece.end:
+                assert allocation.device is not None
+                return Place(allocation.device, piece.buffer, piece.base + offset - piece.start)
+        return None
+
+    def _gather(self, device: Device, allocation: Allocation, start: int, end: int) -> Place:
+        """Makes one piece of the pieces that a read touches; a range never written is a new buffer. Rare."""
+        touched = [piece for piece in allocation.pieces if piece.start < end and start < piece.end]
+        low = min([start, *(piece.start for piece in touched)])
+        high = max([end, *(piece.end for piece in touched)])
+        buffer = self._pool(device).take(high - low)
+        for piece in touched:
+            copy(Place(device, piece.buffer, piece.base), Place(device, buffer, piece.start - low), piece.end - piece.start)
+        old = allocation.pieces
+        allocation.pieces = (*(piece for piece in old if piece not in touched), Piece(low, high, buffer, 0))
+        self._recycle(allocation, old, allocation.pieces)
+        return Place(device, buffer, start - low)
+
+    def _recycle(self, allocation: Allocation, old: tuple[Piece, ...], new: tuple[Piece, ...]) -> None:
+        gone = {piece.buffer for piece in old} - {piece.buffer for piece in new}
+        if gone and allocation.device is not None and not allocation.device.lost:
+            pool = self._pool(allocation.device)
+            for buffer in gone:
+                pool.give(buffer)
+
+
+def _outside(piece: Piece, start: int, end: int) -> list[Piece]:
+    """What is left of a piece when `start` to `end` is taken out."""
+    left = Piece(piece.start, min(piece.end, start), piece.buffer, piece.base)
+    right = Piece(max(piece.start, end), piece.end, piece.buffer, piece.base + max(piece.start, end) - piece.start)
+    return [part for part in (left, right) if part.start < part.end]
+
+
+def copy(source: Place, destination: Place, nbytes: int) -> None:
+    """Copies on the device, or through the host between devices, within a buffer and at odd offsets."""
+    whole_words = (source.offset | destination.offset) & 3 == 0
+    if source.device is destination.device and source.buffer is not destination.buffer and whole_words:
+        source.device.copy(source.buffer, source.offset, destination.buffer, destination.offset, nbytes)
+        return
+    data = bytearray(nbytes)
+    source.device.download(source.buffer, source.offset, memoryview(data))
+    destination.device.upload(destination.buffer, destination.offset, memoryview(data))
+
+
+_space: AddressSpace | None = None
+_space_lock = threading.Lock()
+
+
+def space() -> AddressSpace:
+    """The address space of this process, reserved when first asked for."""
+    global _space
+    if _space is None:
+        with _space_lock:
+            if _space is None:
+                _space = AddressSpace()
+    return _space

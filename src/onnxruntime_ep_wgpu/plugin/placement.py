@@ -1,0 +1,23 @@
+"""Where a node of a session runs, as data for people and tools. Imports nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One node. `partition` numbers the compiled groups of its graph; `reason` says why it is not in one.
+
+    `within` is the control-flow node whose body the node is in, "" for the main graph. `kernels` are the labels of the
+    GPU kernels that calculate it; none for a node whose result is known when the session is made or per input shape.
+    """
+
+    name: str
+    op_type: str
+    domain: str
+    within: str
+    provider: str
+    partition: int | None
+    kernels: tuple[str, ...]
+    reason: str | None

@@ -1,0 +1,174 @@
+"""Copies between host and device memory: ONNX Runtime's data transfer, and our kernels for its Memcpy nodes.
+
+In: pairs of tensors. Out: the same bytes at the other place; small tensors that came from the host keep a host copy.
+The Memcpy kernels exist because with ONNX Runtime's own a fused node is handed host pointers.
+Invariant: a copy to the host returns after the GPU work before it; a copy to the device need not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+from .._ort import ffi, lib
+from ..errors import DeviceError
+from . import memory
+from .abi import Exported, Ort, OrtError, address, callback, export, failed
+
+GPU, CPU = 1, 0
+# Where a kernel's input or output lies when it is not on the device (ONNX Runtime's OrtMemType).
+HOST_INPUT, HOST_OUTPUT = -2, -1
+ANY_VERSION = (1, 2**31 - 1)
+# Bits per element by ONNX type code; strings have none and stay on the host.
+_BITS = {2: 8, 3: 8, 9: 8, 4: 16, 5: 16, 10: 16, 16: 16, 1: 32, 6: 32, 12: 32, 7: 64, 11: 64, 13: 64, 14: 64, 15: 128}
+_BITS |= dict.fromkeys((17, 18, 19, 20, 26), 8) | dict.fromkeys((21, 22, 23), 4) | dict.fromkeys((24, 25), 2)
+
+
+def tensor_bytes(type_code: int, shape: tuple[int, ...]) -> int:
+    """Bytes of a tensor in ONNX Runtime's layout."""
+    if type_code not in _BITS:
+        raise DeviceError(f"tensors of ONNX type {type_code} cannot lie on a device")
+    return -(-math.prod(shape) * _BITS[type_code] // 8)
+
+
+def host_bytes(pointer: Any, nbytes: int) -> memoryview:
+    """Host memory behind a pointer, as writable bytes that alias it."""
+    return memoryview(ffi.buffer(pointer, nbytes))
+
+
+def copy(source: Any, destination: Any, nbytes: int) -> None:
+    """Copies `nbytes` between two pointers, each host or device. Raises DeviceError for a NULL pointer."""
+    if nbytes == 0:
+        return
+    if not source or not destination:
+        raise DeviceError(f"no memory for a tensor of {nbytes} bytes: ONNX Runtime passed a null pointer")
+    space = memory.space()
+    from_address, to_address = address(source), address(destination)
+    from_device, to_device = space.owns(from_address), space.owns(to_address)
+    if to_device:
+        # The host copy of the source first: writing may drop it when both are one range.
+        small = nbytes <= memory.MIRROR_BYTES
+        kept = (space.mirror(from_address, nbytes) if from_device else bytes(host_bytes(source, nbytes))) if small else None
+        if from_device:
+            memory.copy(space.read(from_address, nbytes), space.write(to_address, nbytes), nbytes)
+        else:
+            device, buffer, offset = space.write(to_address, nbytes)
+            device.upload(buffer, offset, kept if kept is not None else host_bytes(source, nbytes))
+        if kept is not None:
+            space.set_mirror(to_address, kept)
+    elif from_device:
+        known = space.mirror(from_address, nbytes)
+        if known is not None:
+            host_bytes(destination, nbytes)[:] = known
+        else:
+            device, buffer, offset = space.read(from_address, nbytes)
+            device.download(buffer, offset, host_bytes(destination, nbytes))
+    else:
+        ffi.memmove(destination, source, nbytes)
+
+
+def tensor_of(ort: Ort, value: Any) -> tuple[Any, int]:
+    """(data pointer, bytes) of a tensor value."""
+    tensor = ffi.new("WgpuTensor *")
+    ort.check(lib.wgpu_tensor(ort.api, value, tensor))
+    return tensor.data, tensor_bytes(tensor.type, shape_of(tensor))
+
+
+def shape_of(tensor: Any) -> tuple[int, ...]:
+    """The shape of a WgpuTensor."""
+    return tuple(ffi.unpack(tensor.dims, tensor.rank)) if tensor.rank else ()
+
+
+class DataTransfer(Exported, struct="OrtDataTransferImpl"):
+    """What `copy_tensors`, `OrtValue.numpy()` and inputs without a Memcpy node use."""
+
+    @callback("Release")
+    def released(self) -> None:
+        self.release()
+
+    @callback("CanCopy")
+    def can_copy(self, source: Any, destination: Any) -> bool:
+        kinds = {self._kind(source), self._kind(destination)}
+        return kinds in ({"ours"}, {"ours", "host"})
+
+    def _kind(self, device: Any) -> str:
+        ep = self.ort.ep
+        kind = ep.MemoryDevice_GetDeviceType(device)
+        if kind == CPU:
+            return "host"
+        return "ours" if kind == GPU and ep.MemoryDevice_GetVendorId(device) == 0 else "other"
+
+    @callback("CopyTensors")
+    def copy_tensors(self, sources: Any, destinations: Any, _streams: Any, count: int) -> None:
+        for i in range(count):
+            data, nbytes = tensor_of(self.ort, sources[i])
+            into, capacity = tensor_of(self.ort, destinations[i])
+            if nbytes > capacity:
+                raise DeviceError(f"a tensor of {nbytes} bytes does not fit into one of {capacity} bytes")
+            copy(data, into, nbytes)
+
+
+class MemcpyKernel(Exported, struct="OrtKernelImpl"):
+    """MemcpyFromHost and MemcpyToHost alike: the pointers say which."""
+
+    @callback("Compute")
+    def compute(self, context: Any) -> None:
+        ort, tensor, out = self.ort, ffi.new("WgpuTensor *"), ffi.new("void **")
+        ort.check(lib.wgpu_inputs(ort.api, context, 1, tensor))
+        nbytes = tensor_bytes(tensor.type, shape_of(tensor))
+        ort.check(lib.wgpu_output(ort.api, context, 0, tensor.dims, tensor.rank, out))
+        copy(tensor.data, out[0], nbytes)
+
+    @callback("Release")
+    def released(self) -> None:
+        self.release()
+
+
+class MemcpyKernels:
+    """The registry of the two Memcpy kernels under the name of one provider. `close()` gives it back."""
+
+    def __init__(self, ort: Ort, provider: str) -> None:
+        self.ort = ort
+        self.registry = ort.get_out(ort.ep.CreateKernelRegistry, "OrtKernelRegistry *")
+        # ONNX Runtime hands this to CreateKernel.
+        self._state = ffi.new_handle(ort)
+        types = []
+        for code in _BITS:
+            with contextlib.suppress(OrtError):  # the newest element types are unknown to an older ONNX Runtime
+                types.append(ort.get(ort.ep.GetTensorDataType, code, "const OrtDataType *"))
+        array = ffi.new("const OrtDataType *[]", types)
+        for operator, place, where in (
+            ("MemcpyFromHost", ort.ep.KernelDefBuilder_SetInputMemType, HOST_INPUT),
+            ("MemcpyToHost", ort.ep.KernelDefBuilder_SetOutputMemType, HOST_OUTPUT),
+        ):
+            builder = ort.get_out(ort.ep.CreateKernelDefBuilder, "OrtKernelDefBuilder *")
+            try:
+                ort.check(ort.ep.KernelDefBuilder_SetOperatorType(builder, ort.string(operator)))
+                ort.check(ort.ep.KernelDefBuilder_SetDomain(builder, ort.string("")))
+                ort.check(ort.ep.KernelDefBuilder_SetSinceVersion(builder, *ANY_VERSION))
+                ort.check(ort.ep.KernelDefBuilder_SetExecutionProvider(builder, ort.string(provider)))
+                ort.check(ort.ep.KernelDefBuilder_AddTypeConstraint(builder, ort.string("T"), array, len(types)))
+                ort.check(place(builder, 0, where))
+                definition = ort.get(ort.ep.KernelDefBuilder_Build, builder, "OrtKernelDef *")
+            finally:
+                ort.ep.ReleaseKernelDefBuilder(builder)
+            create = ffi.addressof(lib, "c_CreateKernel")
+            ort.check(ort.ep.KernelRegistry_AddKernel(self.registry, definition, create, self._state))
+            ort.ep.ReleaseKernelDef(definition)
+
+    def close(self) -> None:
+        self.ort.ep.ReleaseKernelRegistry(self.registry)
+
+
+def _create_kernel(state: Any, _info: Any, out: Any) -> Any:
+    ort: Ort | None = None
+    try:
+        ort = ffi.from_handle(state)
+        out[0] = MemcpyKernel(ort).pointer
+        return ffi.NULL
+    except BaseException as error:
+        return failed(ort, error)
+
+
+export("CreateKernel", _create_kernel)

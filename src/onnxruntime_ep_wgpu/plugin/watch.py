@@ -1,0 +1,60 @@
+"""What the Python interface learns about sessions that ONNX Runtime makes.
+
+In: providers and errors, from the callbacks. Out: `watching()`, what happened on this thread during a call that makes a
+session, and `live()`, the providers of all sessions that exist. ONNX Runtime gives a provider no way to know its session,
+and turns errors into text, so this is the only link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .provider import Provider
+
+_thread = threading.local()
+_live: weakref.WeakSet[Provider] = weakref.WeakSet()
+
+
+@dataclass
+class Watch:
+    """Providers made and errors raised in callbacks, in order."""
+
+    providers: list[Provider] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[Watch]:
+    """Collects what callbacks on this thread do during the `with`."""
+    outer = getattr(_thread, "watch", None)
+    _thread.watch = watch = Watch()
+    try:
+        yield watch
+    finally:
+        _thread.watch = outer
+
+
+def made(provider: Provider) -> None:
+    """Notes a new provider."""
+    _live.add(provider)
+    watch = getattr(_thread, "watch", None)
+    if watch is not None:
+        watch.providers.append(provider)
+
+
+def went_wrong(error: BaseException) -> None:
+    """Notes an error that a callback passes on as text."""
+    watch = getattr(_thread, "watch", None)
+    if watch is not None:
+        watch.errors.append(error)
+
+
+def live() -> list[Provider]:
+    """The providers of all sessions of this process, oldest first."""
+    return sorted(_live, key=lambda provider: provider.number)

@@ -1,0 +1,167 @@
+"""Sessions in one line, and the answer to "what runs where, and why".
+
+In: a model, a device, options as Python values. Out: an ordinary `onnxruntime.InferenceSession` that runs on that device.
+Invariant: `session()` raises what went wrong; it never gives a session that silently runs on the CPU, as InferenceSession
+itself does after an error in a provider.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import onnxruntime as ort
+
+from . import get_ep_name, get_library_path
+from .errors import DeviceError, OptionError, WgpuEpError
+from .options import as_text, parse
+
+if TYPE_CHECKING:
+    from .plugin.placement import Placement
+    from .plugin.planner import Planner
+
+REGISTRATION = "webgpu_ep_registration"
+
+_register_lock = threading.Lock()
+_planners: weakref.WeakKeyDictionary[Any, Planner] = weakref.WeakKeyDictionary()
+
+
+def register(name: str = REGISTRATION) -> None:
+    """Registers the provider library with ONNX Runtime under `name`, unless it is registered."""
+    with _register_lock:
+        if _registered():
+            return
+        try:
+            ort.register_execution_provider_library(name, get_library_path())
+        except Exception as error:
+            # Registered, but without a device to show for it.
+            if "already registered" not in str(error):
+                raise
+
+
+def devices() -> list[Any]:
+    """The devices that sessions can run on, hardware first: ONNX Runtime's `OrtEpDevice`. Registers the library.
+
+    Raises DeviceError when there is none, saying what to install.
+    """
+    register()
+    found = _registered()
+    if not found:
+        from .plugin import backend
+
+        raise DeviceError(backend.adapters_problem() or "ONNX Runtime shows no device of this provider")
+    return found
+
+
+def _registered() -> list[Any]:
+    from .plugin.factory import VENDOR
+
+    unique: dict[str, Any] = {}
+    for device in ort.get_ep_devices():
+        if device.ep_name == get_ep_name() and device.ep_vendor == VENDOR:
+            unique.setdefault(device.ep_metadata["adapter"], device)
+    return list(unique.values())
+
+
+def session(
+    model: str | os.PathLike[str] | bytes,
+    *,
+    device: Any = None,
+    sess_options: Any = None,
+    **options: Any,
+) -> Any:
+    """An InferenceSession on WebGPU: `session("model.onnx", device="llvmpipe", validationMode="full")`.
+
+    `device` is an `OrtEpDevice`, a place in `devices()`, a part of a device's name or `"software"`; by default the first
+    device. `sess_options` is used as it is, with the device added. The other arguments are provider options, as text or
+    as Python values. Raises OptionError for a wrong option, DeviceError when there is no such device, and what the
+    provider or ONNX Runtime raised when the session cannot be made.
+    """
+    given = {key: as_text(value) for key, value in options.items()}
+    parse(given)
+    chosen = _pick(device)
+    from .plugin.watch import watching
+
+    settings = ort.SessionOptions() if sess_options is None else sess_options
+    settings.add_provider_for_devices([chosen], given)
+    path_or_bytes = model if isinstance(model, bytes) else os.fspath(model)
+    with watching() as watch:
+        try:
+            made = ort.InferenceSession(path_or_bytes, settings, enable_fallback=0)
+        except Exception as error:
+            if watch.errors:  # the same, before ONNX Runtime made text of it
+                raise watch.errors[0] from error
+            raise
+    provider = watch.providers[-1] if watch.providers else None
+    if provider is None or provider.planner is None or provider.refusal is not None:
+        # A graph without nodes is not worth an error to ONNX Runtime.
+        reason = provider.refusal if provider is not None else None
+        raise reason or WgpuEpError("ONNX Runtime made a session without this provider")
+    _planners[made] = provider.planner
+    return made
+
+
+def _pick(device: Any) -> Any:
+    found = devices()
+    names = [entry.ep_metadata["name"] for entry in found]
+    shown = ", ".join(f"{place}: {name}" for place, name in enumerate(names))
+    if device is None:
+        return found[0]
+    if isinstance(device, int):
+        if not 0 <= device < len(found):
+            raise DeviceError(f"no device {device}; there are {shown}")
+        return found[device]
+    if isinstance(device, str):
+        for entry, name in zip(found, names, strict=True):
+            if device.lower() in name.lower() or (device == "software" and "software" in entry.ep_metadata):
+                return entry
+        raise DeviceError(f"no device is called {device!r}; there are {shown}")
+    if getattr(device, "ep_name", None) is None:
+        raise OptionError(f"device: {device!r} is not an OrtEpDevice, a number or a name; there are {shown}")
+    return device
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where the nodes of a session run. `device` is the adapter's name."""
+
+    device: str
+    nodes: tuple[Placement, ...]
+
+    @property
+    def on_cpu(self) -> tuple[Placement, ...]:
+        """The nodes that other providers run, each with its reason."""
+        return tuple(node for node in self.nodes if node.partition is None)
+
+    @property
+    def partitions(self) -> int:
+        """How many groups were compiled, bodies of control-flow nodes included."""
+        return len({(node.within, node.partition) for node in self.nodes if node.partition is not None})
+
+
+def report(session: Any) -> Report:
+    """What runs where, and why, for a session on this provider, made by `session()` or by ONNX Runtime itself.
+
+    Raises LookupError when the session has no node on this provider or cannot be told from another one.
+    """
+    planner = _planners.get(session) or _match(session)
+    return Report(planner.adapter.name, tuple(planner.placements()))
+
+
+def _match(session: Any) -> Planner:
+    """The plans of a session that we did not make: the only one whose graph has its inputs and outputs."""
+    from .plugin.watch import live
+
+    inputs = {value.name for value in session.get_inputs()}
+    outputs = [value.name for value in session.get_outputs()]
+    planners = [provider.planner for provider in live() if provider.planner is not None]
+    fitting = [it for it in planners if inputs <= set(it.inputs) and outputs == list(it.outputs)]
+    if not fitting:
+        raise LookupError("the session has no WebGPU provider of this package")
+    accounts = [(it.adapter.name, it.placements()) for it in fitting]
+    if any(account != accounts[0] for account in accounts):
+        raise LookupError("several live sessions have these inputs and outputs: make the session with session()")
+    return fitting[0]

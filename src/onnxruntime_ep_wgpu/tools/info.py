@@ -1,0 +1,77 @@
+"""Show the adapters that models can run on, and the versions in use."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform
+from typing import Any
+
+from ._output import show_json, show_pairs, show_table
+
+PACKAGES = ("onnxruntime-ep-wgpu", "onnxruntime", "wgpu", "onnx", "onnx-ir", "numpy")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--adapter", type=int, metavar="N", help="show the limits and features of adapter N")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Exit code 1 when there is no adapter."""
+    from ..device import adapters, adapters_problem
+    from ..errors import OptionError
+
+    found = adapters()
+    data: dict[str, Any] = {
+        "versions": versions(),
+        "problem": adapters_problem(),
+        "adapters": [
+            {
+                "index": adapter.index,
+                "name": adapter.name,
+                "backend": adapter.backend,
+                "type": adapter.type,
+                "driver": adapter.driver,
+                "vendor_id": adapter.vendor_id,
+                "device_id": adapter.device_id,
+                "software": adapter.software,
+                "features": sorted(adapter.features),
+                "limits": dict(adapter.limits),
+            }
+            for adapter in found
+        ],
+    }
+    if args.adapter is not None and not 0 <= args.adapter < len(found):
+        indices = ", ".join(str(adapter.index) for adapter in found) or "none"
+        raise OptionError(f"--adapter {args.adapter}: no such adapter; there are: {indices}")
+    if args.json:
+        show_json(data)
+    elif args.adapter is not None:
+        chosen = data["adapters"][args.adapter]
+        limits, features = chosen.pop("limits"), chosen.pop("features")
+        show_pairs(chosen)
+        show_pairs(limits, "\nlimits")
+        show_table(["features"], [[name] for name in features])
+    else:
+        show_pairs(data["versions"])
+        print()
+        columns = ("index", "name", "backend", "type", "driver")
+        if found:
+            show_table(columns, [[adapter[column] for column in columns] for adapter in data["adapters"]])
+        else:
+            print(data["problem"])
+    return 0 if found else 1
+
+
+def versions() -> dict[str, str]:
+    """The version of Python, of the packages that matter and of wgpu-native."""
+    from ..device import native_version
+
+    result = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            result[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            result[name] = "not installed"
+    result["wgpu-native"] = native_version()
+    return result

@@ -1,0 +1,47 @@
+// 2D convolution without workgroup memory: an invocation computes 8 channels x PIXELS output pixels, its pixels 8 apart
+// so that neighbouring invocations read neighbours. Positions and bounds are found once per tap, not once per channel.
+// Weights are read as (group, tap, channel, output channel), so that four output channels are one load.
+fn kernel(w: u32, lane: u32) {
+  let first = (w % $tiles) * (8u * $PIXELS) + lane;
+  let rest = w / $tiles;
+  let co = (rest % $channel_tiles) * 8u;
+  let group = rest / $channel_tiles % $groups;
+  let n = rest / ($channel_tiles * $groups);
+  let co0 = min(co, ($outputs - 1u) / 4u * 4u);
+  let co1 = min(co + 4u, ($outputs - 1u) / 4u * 4u);
+  var origin: array<vec2u, $PIXELS>;  // row and column of tap (0, 0), negative in the padding (wraps)
+  for (var j = 0u; j < $PIXELS; j++) {
+    let pixel = min(first + j * 8u, $pixels - 1u);
+    origin[j] = vec2u(pixel / $out_width * $STRIDE_Y - $PAD_Y, pixel % $out_width * $STRIDE_X - $PAD_X);
+  }
+  var sum0: array<vec4f, $PIXELS>;
+  var sum1: array<vec4f, $PIXELS>;
+  for (var tap = 0u; tap < $TAPS; tap++) {
+    let step = vec2u(tap / $TAPS_X * $DILATION_Y, tap % $TAPS_X * $DILATION_X);
+    var at: array<u32, $PIXELS>;
+    var inside: array<bool, $PIXELS>;
+    for (var j = 0u; j < $PIXELS; j++) {
+      let p = origin[j] + step;
+      inside[j] = p.x < $height && p.y < $width;
+      at[j] = select(0u, p.x * $width + p.y, inside[j]);
+    }
+    for (var c = 0u; c < $channels; c++) {
+      let w0 = w_at4(group, tap, c, co0);
+      let w1 = w_at4(group, tap, c, co1);
+      for (var j = 0u; j < $PIXELS; j++) {
+        let v = select(0f, x_at(n, group * $channels + c, at[j]), inside[j]);
+        sum0[j] += v * w0;
+        sum1[j] += v * w1;
+      }
+    }
+  }
+  for (var j = 0u; j < $PIXELS; j++) {
+    let pixel = first + j * 8u;
+    if (pixel < $pixels) {
+      for (var e = 0u; e < 4u; e++) {
+        if (co + e < $outputs) { y_put(n, group * $outputs + co + e, pixel, sum0[j][e]); }
+        if (co + 4u + e < $outputs) { y_put(n, group * $outputs + co + 4u + e, pixel, sum1[j][e]); }
+      }
+    }
+  }
+}

@@ -1,0 +1,135 @@
+"""A stand-in for the compiler and the runtime: a handful of operators, calculated with numpy on what the device holds.
+
+It lets the plugin be tested by itself: device memory, copies and the real device layer are used, kernels are not.
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from onnxruntime_ep_wgpu.dtypes import DType
+from onnxruntime_ep_wgpu.errors import UnsupportedError
+from onnxruntime_ep_wgpu.plugin import backend
+
+
+def _gather(a: np.ndarray, i: np.ndarray, axis: int = 0) -> np.ndarray:
+    return np.take(a, i, axis=axis)
+
+
+OPERATORS = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Abs": np.abs,
+    "Neg": np.negative,
+    "MatMul": np.matmul,
+    "Identity": lambda a: a,
+    "Relu": lambda a: np.maximum(a, a.dtype.type(0)),
+    "LeakyRelu": lambda a, alpha=0.01: np.where(a >= 0, a, a * np.float32(alpha)),
+    "Reshape": lambda a, shape, allowzero=0: a.reshape([int(size) for size in shape]),
+    "Shape": lambda a: np.array(a.shape, np.int64),
+    "Gather": _gather,
+    "Concat": lambda *parts, axis: np.concatenate(parts, axis),
+    "Unsqueeze": lambda a, axes: np.expand_dims(a, tuple(int(axis) for axis in axes)),
+    "Equal": np.equal,
+    "Transpose": lambda a, perm=None: np.transpose(a, perm),
+}
+
+
+@dataclass
+class DeviceTensor:
+    dtype: DType
+    shape: tuple[int, ...]
+    buffer: Any
+    offset: int
+    host: Any
+
+
+class Program:
+    """The nodes of a group and their constants, copied: ONNX Runtime frees its own."""
+
+    def __init__(self, graph: ir.Graph, name: str) -> None:
+        self.name = name
+        self.inputs = [value.name for value in graph.inputs]
+        self.outputs = [value.name for value in graph.outputs]
+        self.constants = {name: value.const_value.numpy().copy() for name, value in graph.initializers.items()}
+        self.steps = [
+            (
+                node.name,
+                node.op_type,
+                [value.name if value is not None else None for value in node.inputs],
+                node.outputs[0].name,
+                {key: attribute.value for key, attribute in node.attributes.items()},
+            )
+            for node in graph
+        ]
+        self.kernels = [types.SimpleNamespace(label=step[1].lower()) for step in self.steps]
+        self.dispatches = [types.SimpleNamespace(kernel=i, origin=(step[0],)) for i, step in enumerate(self.steps)]
+
+
+class Executable:
+    """Calculates on the host, reading and writing device buffers."""
+
+    def __init__(self, program: Program, device: Any, checked: bool) -> None:
+        self.program, self.device, self.checked = program, device, checked
+        self.seen: list[list[DeviceTensor]] = []
+
+    def run(self, inputs: list[DeviceTensor], allocate: Any) -> None:
+        self.seen.append(inputs)
+        values = dict(self.program.constants)
+        for name, tensor in zip(self.program.inputs, inputs, strict=True):
+            count = int(np.prod(tensor.shape)) * tensor.dtype.itemsize
+            data = bytearray(count)
+            self.device.download(tensor.buffer, tensor.offset, memoryview(data))
+            values[name] = np.frombuffer(data, tensor.dtype.numpy).reshape(tensor.shape)
+        for _, operator, given, made, attributes in self.program.steps:
+            values[made] = np.asarray(OPERATORS[operator](*(values[name] for name in given), **attributes))
+        for index, name in enumerate(self.program.outputs):
+            value = np.ascontiguousarray(values[name])
+            buffer, offset = allocate(index, DType.of_numpy(value.dtype), value.shape)
+            self.device.upload(buffer, offset, value.tobytes())
+
+
+@dataclass
+class Fake:
+    """What the plugin asked for."""
+
+    executables: list[Executable]
+    checks: int = 0
+
+
+def check(graph: ir.Graph, opsets: Any, target: Any) -> list[str | None]:
+    return [None if node.op_type in OPERATORS and node.domain == "" else f"no {node.op_type}" for node in graph]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """Puts the stand-in behind the plugin's door."""
+    state = Fake([])
+
+    def counted(graph: ir.Graph, opsets: Any, target: Any) -> list[str | None]:
+        state.checks += 1
+        return check(graph, opsets, target)
+
+    def compile_graph(graph: ir.Graph, opsets: Any, target: Any, name: str) -> Program:
+        for answer in check(graph, opsets, target):
+            if answer is not None:
+                raise UnsupportedError(answer)
+        return Program(graph, name)
+
+    def executable(program: Program, device: Any, checked: bool) -> Executable:
+        made = Executable(program, device, checked)
+        state.executables.append(made)
+        return made
+
+    monkeypatch.setattr(backend, "check", counted)
+    monkeypatch.setattr(backend, "compile_graph", compile_graph)
+    monkeypatch.setattr(backend, "executable", executable)
+    monkeypatch.setattr(backend, "device_tensor", DeviceTensor)
+    return state

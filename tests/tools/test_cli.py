@@ -1,0 +1,104 @@
+"""What people rely on at the command line: help, one-line errors, JSON, plain text in pipes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from onnxruntime_ep_wgpu import cli
+from onnxruntime_ep_wgpu.errors import OptionError
+from onnxruntime_ep_wgpu.tools import _output, info
+
+
+def test_every_tool_has_a_summary_and_appears_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name, module in cli.commands():
+        assert name in text
+        assert (module.__doc__ or "").strip().splitlines()[0][:20] in text
+
+
+def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["info", "--nonsense"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1 and "--nonsense" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OptionError("option 'x'\n  is unknown"), "error: option 'x' is unknown\n"),
+        (FileNotFoundError(2, "No such file or directory", "m.onnx"), "'m.onnx'\n"),
+        (KeyError("lost"), "error: KeyError: 'lost' (--debug shows where)\n"),
+    ],
+)
+def test_problems_are_one_line_and_exit_code_two(
+    error: Exception, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(args: argparse.Namespace) -> int:
+        raise error
+
+    monkeypatch.setattr(info, "main", fail)
+    assert cli.main(["info"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.endswith(line) and captured.err.count("\n") == 1
+    with pytest.raises(type(error)):
+        cli.main(["info", "--debug"])
+
+
+def test_info_gives_adapters_and_versions_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["info", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["problem"] is None
+    assert data["adapters"][0]["limits"]["max-buffer-size"] > 0
+    assert {"python", "onnxruntime", "wgpu-native"} <= data["versions"].keys()
+
+
+def test_info_is_plain_text_in_a_pipe() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "onnxruntime_ep_wgpu.cli", "info"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert result.stderr == ""
+    assert "wgpu-native" in result.stdout and "backend" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_info_shows_one_adapter_and_refuses_one_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["info", "--adapter", "0"]) == 0
+    assert "max-storage-buffer-binding-size" in capsys.readouterr().out
+    assert cli.main(["info", "--adapter", "99"]) == 2
+    assert "no such adapter; there are: 0" in capsys.readouterr().err
+
+
+def test_without_an_adapter_info_says_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("onnxruntime_ep_wgpu.device.adapters", tuple)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.device.adapters_problem", lambda: "install a driver")
+    assert cli.main(["info"]) == 1
+    assert "install a driver" in capsys.readouterr().out
+
+
+def test_a_reader_that_stops_early_is_no_error() -> None:
+    command = f"{sys.executable} -m onnxruntime_ep_wgpu.cli info --json | head -n 1"
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(sys.path)}
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True, env=environment)
+    assert (result.stdout, result.stderr) == ("{\n", "")
+
+
+def test_a_terminal_gets_a_table_with_the_same_content(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    _output.show_table(["name", "ms"], [["MatMul [0]", 1.5], ["Add", 0.25]], "kernels")
+    text = capsys.readouterr().out
+    for part in ("kernels", "MatMul [0]", "0.25"):
+        assert part in text
