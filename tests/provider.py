@@ -63,7 +63,7 @@ def open_session(
     if provider == "cpu":
         return ort.InferenceSession(source, settings, providers=[CPU])
     settings.add_provider_for_devices(list(devices(provider)[:1]), dict(options or {}))
-    return ort.InferenceSession(source, settings)
+    return ort.InferenceSession(source, settings, enable_fallback=0)
 
 
 def placement(session: ort.InferenceSession) -> Placement:
@@ -90,14 +90,21 @@ def hide_int64() -> None:
 
 def reasons(session: ort.InferenceSession) -> list[str]:
     """Why nodes are on the CPU, from the package's own report."""
-    return []
+    import onnxruntime_ep_wgpu
+
+    return [f"{node.op_type} {node.name}: {node.reason}" for node in onnxruntime_ep_wgpu.report(session).on_cpu]
 
 
 def describe(provider: str) -> str:
     """The adapter and driver that sessions of this provider run on, in words."""
+    if provider == "cpu":
+        return "CPU"
     device = devices(provider)[0]
     facts = {**device.device.metadata, **device.ep_metadata}
-    return ", ".join(f"{key} {value}" for key, value in sorted(facts.items()))
+    if "name" in facts:
+        return f"{facts['name']}, {facts.get('backend')}, {facts.get('driver')}"
+    return f"{device.ep_name} of {device.ep_vendor} {facts.get('version', '')}, {device.device.vendor}".strip(" ,")
+
 
 
 def counters() -> dict[str, int]:
