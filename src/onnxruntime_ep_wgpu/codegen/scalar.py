@@ -107,11 +107,7 @@ class Scalars:
         if re.fullmatch(r"-?\d+l[iu]", a) and kind in ("i32", "u32", "f32"):
             return self.literal(int(a[:-2]), kind)  # naga does not fold casts of 64-bit literals
         if not self.pairs and (wide_source or wide_kind):
-            if source == "f32":
-                return f"{kind}_of_f32_native({a})"
-            if kind == "f32":
-                return f"f32({a})"
-            return f"{kind}({a})"
+            return f"{kind}_of_{source}_native({a})"  # a function, because a literal has no constant conversion in naga
         if wide_source:
             return {"i32": f"bitcast<i32>({a}.x)", "u32": f"{a}.x", "f32": f"f32_of_{source}({a})"}[kind]
         if wide_kind:

@@ -61,7 +61,7 @@ def resize(b: Builder, x: Operand, roi: Operand | None = None, scales: Operand |
     return _resized(b, x, scaled, mode, transform, cubic_coeff_a, bool(exclude_outside))
 
 
-@op("Resize", since=10, types=ANY)
+@op("Resize", types=ANY)
 def resize_10(b: Builder, x: Operand, scales: Operand, *, mode: str = "nearest", opset: int = 10) -> Operand:
     """Version 10: positions are multiplied; nearest rounds down when it enlarges and up when it shrinks."""
     return upsample(b, x, scales, mode=mode)
