@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Union
 
-Dim = Union[int, "Expr"]
-Postfix = Union[int, tuple[Union[int, str], ...]]
+Dim = Union[int, "Expr"]  # noqa: UP007 - Expr is declared below
+Postfix = int | tuple[int | str, ...]
 
 LARGEST = 2**31 - 1  # no dimension reaches it; ONNX uses larger numbers for "to the end"
 
@@ -177,8 +177,18 @@ def _call(op: str, *args: Dim) -> Dim:
 def _nonnegative(a: Dim) -> bool:
     """True when `a` cannot be negative because it is a sum of products of dimensions."""
     known = ("min", "max", "//", "%", "bcast", "<", "<=", "==")
-    return all(c >= 0 and all(isinstance(x, str) and not x.startswith("@") or isinstance(x, Call) and x.op in known
-                              and all(_nonnegative(y) for y in x.args) for x in m) for m, c in _terms(a))
+    return all(
+        c >= 0
+        and all(
+            (isinstance(x, str)
+            and not x.startswith("@"))
+            or (isinstance(x, Call)
+            and x.op in known
+            and all(_nonnegative(y) for y in x.args))
+            for x in m
+        )
+        for m, c in _terms(a)
+    )
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
@@ -274,10 +284,19 @@ _OPS: dict[str, Callable[..., int]] = {
     "bcast": lambda a, b: b if a == 1 else a,
 }
 _SOURCE = {
-    "+": "({} + {})", "*": "({} * {})", "min": "min({}, {})", "max": "max({}, {})",
-    "<": "({} < {})", "<=": "({} <= {})", "==": "({} == {})", "?": "({1} if {0} else {2})",
-    "//": "floordiv({}, {})", "%": "mod({}, {})", "tdiv": "tdiv({}, {})", "bcast": "bcast({}, {})",
-}  # fmt: skip
+    "+": "({} + {})",
+    "*": "({} * {})",
+    "min": "min({}, {})",
+    "max": "max({}, {})",
+    "<": "({} < {})",
+    "<=": "({} <= {})",
+    "==": "({} == {})",
+    "?": "({1} if {0} else {2})",
+    "//": "floordiv({}, {})",
+    "%": "mod({}, {})",
+    "tdiv": "tdiv({}, {})",
+    "bcast": "bcast({}, {})",
+}
 _ARITY = {"?": 3}
 
 
@@ -338,7 +357,12 @@ def compile_dims(dims: Sequence[Postfix], symbols: Sequence[str]) -> Callable[[S
     results = [emit(d) for d in dims]
     source = "\n".join(["def evaluate(s):", *lines, f"    return [{', '.join(results)}]"])
     scope: dict[str, Callable[..., object]] = {
-        "floordiv": _OPS["//"], "mod": _OPS["%"], "tdiv": _OPS["tdiv"], "bcast": _OPS["bcast"], "min": min, "max": max,
-    }  # fmt: skip
-    exec(source, scope)  # noqa: S102 - our own text: tokens are ints, s[i], t<i> and the operators above
+        "floordiv": _OPS["//"],
+        "mod": _OPS["%"],
+        "tdiv": _OPS["tdiv"],
+        "bcast": _OPS["bcast"],
+        "min": min,
+        "max": max,
+    }
+    exec(source, scope)
     return scope["evaluate"]  # type: ignore[return-value]
