@@ -43,7 +43,9 @@ def trampolines() -> tuple[str, str, str]:
         c_side.append(signature.format("c_") + ";")
         python_side.append(signature.format("py_") + ";")
         call = f"py_{name}({', '.join(arguments)})"
-        body = f"if (Py_IsInitialized()) {call};" if slot.result == "void" else f"return Py_IsInitialized() ? {call} : 0;"
+        body = (
+            f"if (Py_IsInitialized()) {call};" if slot.result == "void" else f"return Py_IsInitialized() ? {call} : 0;"
+        )
         source.append(f"static {signature.format('py_')};\nstatic {signature.format('c_')} {{ {body} }}")
     return "\n".join(c_side), "\n".join(python_side), "\n".join(source)
 

@@ -72,13 +72,27 @@ class Expr:
         raise TypeError(f"the dimension {self} is symbolic; its truth is known only when a plan is made")
 
     def __str__(self) -> str:
-        def term(monomial: Monomial, coefficient: int) -> str:
-            factors = [atom if isinstance(atom, str) else f"{atom.op}({', '.join(map(str, atom.args))})" for atom in monomial]
-            if coefficient != 1 or not factors:
-                factors.insert(0, str(coefficient))
-            return "*".join(factors)
+        return " + ".join(_term_text(m, c) for m, c in self.terms).replace("+ -", "- ")
 
-        return " + ".join(term(m, c) for m, c in self.terms)
+
+_INFIX = ("//", "%", "<", "<=", "==")
+
+
+def _term_text(monomial: Monomial, coefficient: int) -> str:
+    factors = [atom if isinstance(atom, str) else _call_text(atom) for atom in monomial]
+    if coefficient != 1 or not factors:
+        factors.insert(0, str(coefficient))
+    return "*".join(factors)
+
+
+def _call_text(call: Call) -> str:
+    if call.op in _INFIX:
+        return "({} {} {})".format(*(_operand_text(call.args[0]), call.op, _operand_text(call.args[1])))
+    return f"{call.op}({', '.join(map(str, call.args))})"
+
+
+def _operand_text(dim: Dim) -> str:
+    return f"({dim})" if isinstance(dim, Expr) and len(dim.terms) > 1 else str(dim)
 
 
 def symbol(name: str) -> Expr:

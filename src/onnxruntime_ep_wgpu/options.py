@@ -84,7 +84,7 @@ OPTIONS: dict[str, Option] = {
     for option in (
         _choice("preferredLayout", ("NCHW", "NHWC"), "NHWC", "Layout that convolutions calculate in."),
         _flag("enableGraphCapture", "0", "Record the GPU work of a run and replay it in later runs."),
-        _flag("enableInt64", "0", "64-bit integers on the GPU.", "always on, always exact"),
+        _flag("enableInt64", "1", "64-bit integers on the GPU.", "always on, always exact"),
         Option(
             "forceCpuNodeNames",
             "node names, one per line",
@@ -107,7 +107,9 @@ OPTIONS: dict[str, Option] = {
             "How much is checked while kernels run.",
             "full compiles kernels with bounds checks and loop guards; the others do not",
         ),
-        _number("deviceId", 0, 2**31 - 1, "0", "Which device of the adapter.", "sessions with equal numbers share a device"),
+        _number(
+            "deviceId", 0, 2**31 - 1, "0", "Which device of the adapter.", "sessions with equal numbers share a device"
+        ),
         _foreign("webgpuInstance", "the address of a WebGPU instance"),
         _foreign("webgpuDevice", "the address of a WebGPU device"),
         _foreign("dawnProcTable", "the address of Dawn's function table"),
@@ -117,9 +119,16 @@ OPTIONS: dict[str, Option] = {
         _flag("preserveDevice", "0", "Keep the device when the last session ends; it is always kept."),
         _number("sessionBufferPoolGenerations", 0, _UINT32, "1", "Runs after which an unused buffer is given back."),
         _number("multiRotaryCacheConcatOffset", 0, _UINT32, "0", "Where the second rotary cache starts."),
-        _choice("kvCacheQuantizationBits", ("0", "4", "8"), "0", "Bits per element of a quantised KV cache; 0 is none."),
+        _choice(
+            "kvCacheQuantizationBits", ("0", "4", "8"), "0", "Bits per element of a quantised KV cache; 0 is none."
+        ),
         _number(
-            "maxStorageBufferBindingSize", 128 << 20, 2**63 - 1, "0", "Largest binding in bytes; 0 is the adapter's.", also=0
+            "maxStorageBufferBindingSize",
+            128 << 20,
+            2**63 - 1,
+            "0",
+            "Largest binding in bytes; 0 is the adapter's.",
+            also=0,
         ),
         _number("maxNumPendingDispatches", 1, 4096, "16", "Dispatches per submission."),
         _choice("storageBufferCacheMode", _CACHE_MODES, "bucket", "Reuse of storage buffers."),
@@ -128,7 +137,13 @@ OPTIONS: dict[str, Option] = {
         _choice("defaultBufferCacheMode", _CACHE_MODES, "disabled", "Reuse of other buffers."),
         _choice("weightLoadAcceleration", ("off", "preferred", "required"), "off", "Loading weights past the CPU."),
         _flag("enableMatmulFp32Accumulation", "1", "Sum in f32 in matrix products of f16.", "always on"),
-        _number("adapterIndex", 0, 2**31 - 1, "0", "Which adapter; pass the device instead, a session runs on the one given."),
+        _number(
+            "adapterIndex",
+            0,
+            2**31 - 1,
+            "0",
+            "Which adapter; pass the device instead, a session runs on the one given.",
+        ),
         _number("maxStorageBuffersPerShaderStage", 1, 1024, "8", "Storage buffers that a kernel may bind."),
     )
 }

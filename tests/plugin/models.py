@@ -27,7 +27,9 @@ node = helper.make_node
 
 def square(rows: int | str = "N", columns: int = 8) -> bytes:
     """y = x * x."""
-    return model([node("Mul", ["x", "x"], ["y"], "mul")], [("x", FLOAT, [rows, columns])], [("y", FLOAT, [rows, columns])])
+    return model(
+        [node("Mul", ["x", "x"], ["y"], "mul")], [("x", FLOAT, [rows, columns])], [("y", FLOAT, [rows, columns])]
+    )
 
 
 def chain() -> bytes:

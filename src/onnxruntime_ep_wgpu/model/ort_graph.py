@@ -125,7 +125,9 @@ class _Reader:
         dims: list[int | str | None] = list(ffi.unpack(sizes, rank))
         if any(isinstance(size, int) and size < 0 for size in dims):
             check(api.GetSymbolicDimensions(tensor, names, rank))
-            dims = [size if isinstance(size, int) and size >= 0 else text(names[i]) or None for i, size in enumerate(dims)]
+            dims = [
+                size if isinstance(size, int) and size >= 0 else text(names[i]) or None for i, size in enumerate(dims)
+            ]
         return dtype, ir.Shape(dims)
 
     def _node(self, handle: Any) -> ir.Node:
@@ -138,7 +140,10 @@ class _Reader:
             self._string(api.Node_GetDomain, handle),
             self._string(api.Node_GetOperatorType, handle),
             [self._optional(info) for info in inputs],
-            [self._attribute(it) for it in every(api.Node_GetNumAttributes, api.Node_GetAttributes, handle, "const OrtOpAttr *")],
+            [
+                self._attribute(it)
+                for it in every(api.Node_GetNumAttributes, api.Node_GetAttributes, handle, "const OrtOpAttr *")
+            ],
             # An output that was left out still needs a value of its own.
             outputs=[self._optional(info) or ir.Value(name="") for info in outputs],
             version=since,

@@ -2,52 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, less_equal
 from ..dtypes import DType
 from ..lowered import Read, Variant
+from .window import Window
 
 
-def direct_convolution(b: Builder, x: Operand, w: Operand, out: tuple[Dim, Dim], strides: Sequence[int], pads: Sequence[int],
-                       dilations: Sequence[int], groups: int) -> Operand:  # fmt: skip
-    """x (n, groups * channels, height, width) with w (groups * outputs, channels, taps_y, taps_x) to (n, ..., *out).
+def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: int) -> Operand:
+    """x (batch, groups * channels, *inputs) with w (groups * outputs, channels, *kernel) to (batch, ..., *outputs).
 
-    `pads` are those before the first row and column. Accumulates in f32; the result is f32 whatever x is.
+    One or two spatial axes. Accumulates in f32; the result is f32 whatever x is.
     """
-    taps_y, taps_x = w.shape[2], w.shape[3]
-    assert isinstance(taps_y, int) and isinstance(taps_x, int) and isinstance(w.shape[0], int)
+    line = (0,) * (2 - win.rank)  # a single axis gets a first one of extent 1
+    height, width = (*(1 for _ in line), *win.inputs)
+    rows, columns = (*(1 for _ in line), *win.outputs)
+    taps_x = win.kernel[-1]
+    assert isinstance(w.shape[0], int)
     outputs, channels = w.shape[0] // groups, w.shape[1]
-    weights = _by_tap(b, w, groups, outputs)
-    pixels = out[0] * out[1]
+    weights = _by_tap(b, w, groups, outputs, win.taps)
+    image = b.reshape(x, (x.shape[0], x.shape[1], height, width))
+    pixels = rows * columns
     channel_tiles = -(-outputs // 8)
 
     def variant(per_invocation: int, guard: Dim) -> Variant:
-        count = x.shape[0] * groups * channel_tiles * ceildiv(pixels, 8 * per_invocation)
-        return Variant(count, 8, guard, (("PIXELS", per_invocation),), (("tiles", ceildiv(pixels, 8 * per_invocation)),))
+        tiles = ceildiv(pixels, 8 * per_invocation)
+        count = x.shape[0] * groups * channel_tiles * tiles
+        return Variant(count, 8, guard, (("PIXELS", per_invocation),), (("tiles", tiles),))
 
+    (stride_y, stride_x), (dilation_y, dilation_x) = (*(1 for _ in line), *win.strides), (*(1 for _ in line), *win.dilations)
+    pad_y, pad_x = (*line, *win.begins)
     (y,) = b.call(
         "conv_direct",
-        {"x": Read(x.view, (1, 1, 2), reuse=True), "w": Read(weights.view, (1, 1, 1, 1), reuse=True, vector=True)},
-        {"y": (DType.FLOAT32, (x.shape[0], w.shape[0], *out), (1, 1, 2))},
+        {"x": Read(image.view, (1, 1, 2), reuse=True), "w": Read(weights.view, (1, 1, 1, 1), reuse=True, vector=True)},
+        {"y": (DType.FLOAT32, (x.shape[0], w.shape[0], *win.outputs), (1, 1, win.rank))},
         (variant(2, less_equal(pixels, 128)), variant(8, 1)),
-        parameters={"pixels": pixels, "out_width": out[1], "height": x.shape[2], "width": x.shape[3], "channels": channels},
-        channel_tiles=channel_tiles, groups=groups, outputs=outputs, TAPS=taps_y * taps_x, TAPS_X=taps_x,
-        STRIDE_Y=strides[0], STRIDE_X=strides[1], PAD_Y=pads[0], PAD_X=pads[1], DILATION_Y=dilations[0], DILATION_X=dilations[1],
+        parameters={"pixels": pixels, "out_width": columns, "height": height, "width": width, "channels": channels,
+                    "pad_y": pad_y, "pad_x": pad_x},
+        channel_tiles=channel_tiles, groups=groups, outputs=outputs, TAPS=win.taps, TAPS_X=taps_x,
+        STRIDE_Y=stride_y, STRIDE_X=stride_x, DILATION_Y=dilation_y, DILATION_X=dilation_x,
     )  # fmt: skip
     return y
 
 
-def _by_tap(b: Builder, w: Operand, groups: int, outputs: int) -> Operand:
+def _by_tap(b: Builder, w: Operand, groups: int, outputs: int, taps: int) -> Operand:
     """Weights as (group, tap, channel, output channel); the last padded to whole vectors when the weights are constant."""
-    taps = w.shape[2] * w.shape[3]
     constant = w.constant
     if constant is None:
         return b.permute(b.reshape(w, (groups, outputs, w.shape[1], taps)), (0, 3, 2, 1))
-    array = np.asarray(constant).reshape(groups, outputs, *map(int, (w.shape[1], taps))).transpose(0, 3, 2, 1)  # type: ignore[arg-type]
+    array = constant.reshape(groups, outputs, -1, taps).transpose(0, 3, 2, 1)
     padded = np.zeros((*array.shape[:3], -(-outputs // 4) * 4), array.dtype)
     padded[..., :outputs] = array
     return b.constant(padded)

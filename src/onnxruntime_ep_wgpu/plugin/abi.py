@@ -72,7 +72,9 @@ class Ort:
         # Asking GetApi for a version that it does not have makes it print a line, so the version text decides.
         minor = int(self.version_text.split(".")[1])
         if minor < VERSION_NEEDED:
-            raise OrtError(f"onnxruntime {self.version_text} is too old: install onnxruntime 1.{VERSION_NEEDED}.4 or later")
+            raise OrtError(
+                f"onnxruntime {self.version_text} is too old: install onnxruntime 1.{VERSION_NEEDED}.4 or later"
+            )
         self.version = min(minor, VERSION_KNOWN)
         self.api = base.GetApi(self.version)
         self.ep = self.api.GetEpApi()
@@ -154,13 +156,17 @@ class Logger:
 
     def wants(self, severity: int) -> bool:
         """Whether a message of this severity would be shown."""
-        return bool(self._pointer) and severity >= self._ort.get(self._ort.api.Logger_GetLoggingSeverityLevel, self._pointer, "int")
+        return bool(self._pointer) and severity >= self._ort.get(
+            self._ort.api.Logger_GetLoggingSeverityLevel, self._pointer, "int"
+        )
 
     def log(self, severity: int, message: str) -> None:
         if self.wants(severity):
             line = ffi.new("char[]", message.encode("utf-8", "replace").replace(b"\0", b"?"))
             self._ort.check(
-                self._ort.api.Logger_LogMessage(self._pointer, severity, line, self._file, 0, self._ort.string("webgpu"))
+                self._ort.api.Logger_LogMessage(
+                    self._pointer, severity, line, self._file, 0, self._ort.string("webgpu")
+                )
             )
 
 

@@ -77,7 +77,9 @@ def _drop_islands(nodes: list[ir.Node], before: list[list[int]], reasons: list[s
     """
     can_run = [reason is None for reason in reasons]
     for part in partition.components(before, partition.levels(before, can_run)):
-        if len(part) < len(nodes) and all(_is_shape_arithmetic(nodes[place], nodes, before[place], can_run) for place in part):
+        if len(part) < len(nodes) and all(
+            _is_shape_arithmetic(nodes[place], nodes, before[place], can_run) for place in part
+        ):
             for place in part:
                 reasons[place] = ISLAND
 

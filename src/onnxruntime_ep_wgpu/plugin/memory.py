@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .._ort import lib
 from ..errors import DeviceError
+from .abi import NULL
 from .abi import address as address_of
 
 if TYPE_CHECKING:
@@ -245,7 +246,11 @@ class AddressSpace:
         high = max([end, *(piece.end for piece in touched)])
         buffer = self._pool(device).take(high - low)
         for piece in touched:
-            copy(Place(device, piece.buffer, piece.base), Place(device, buffer, piece.start - low), piece.end - piece.start)
+            copy(
+                Place(device, piece.buffer, piece.base),
+                Place(device, buffer, piece.start - low),
+                piece.end - piece.start,
+            )
         old = allocation.pieces
         allocation.pieces = (*(piece for piece in old if piece not in touched), Piece(low, high, buffer, 0))
         self._recycle(allocation, old, allocation.pieces)

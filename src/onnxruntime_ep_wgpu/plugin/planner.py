@@ -147,5 +147,3 @@ class Planner:
                     )
                 )
         return found
-
-

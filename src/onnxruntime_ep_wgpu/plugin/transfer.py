@@ -49,7 +49,11 @@ def copy(source: Any, destination: Any, nbytes: int) -> None:
     if to_device:
         # The host copy of the source first: writing may drop it when both are one range.
         small = nbytes <= memory.MIRROR_BYTES
-        kept = (space.mirror(from_address, nbytes) if from_device else bytes(host_bytes(source, nbytes))) if small else None
+        kept = (
+            (space.mirror(from_address, nbytes) if from_device else bytes(host_bytes(source, nbytes)))
+            if small
+            else None
+        )
         if from_device:
             memory.copy(space.read(from_address, nbytes), space.write(to_address, nbytes), nbytes)
         else:

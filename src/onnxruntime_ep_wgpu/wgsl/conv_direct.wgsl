@@ -12,7 +12,7 @@ fn kernel(w: u32, lane: u32) {
   var origin: array<vec2u, $PIXELS>;  // row and column of tap (0, 0), negative in the padding (wraps)
   for (var j = 0u; j < $PIXELS; j++) {
     let pixel = min(first + j * 8u, $pixels - 1u);
-    origin[j] = vec2u(pixel / $out_width * $STRIDE_Y - $PAD_Y, pixel % $out_width * $STRIDE_X - $PAD_X);
+    origin[j] = vec2u(pixel / $out_width * $STRIDE_Y - $pad_y, pixel % $out_width * $STRIDE_X - $pad_x);
   }
   var sum0: array<vec4f, $PIXELS>;
   var sum1: array<vec4f, $PIXELS>;

@@ -1,0 +1,100 @@
+"""Options are checked, and a wrong one is explained."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxruntime_ep_wgpu.errors import OptionError
+from onnxruntime_ep_wgpu.options import OPTIONS, as_text, parse
+
+
+def test_there_are_27_options_and_every_default_is_valid() -> None:
+    assert len(OPTIONS) == 27
+    assert parse({key: option.default for key, option in OPTIONS.items()}).without_effect() == []
+
+
+@pytest.mark.parametrize("key", OPTIONS)
+def test_every_option_is_documented(key: str) -> None:
+    option = OPTIONS[key]
+    assert option.help.endswith(".") and option.domain and option.effect
+
+
+@pytest.mark.parametrize("key", [key for key in OPTIONS if key != "forceCpuNodeNames"])
+@pytest.mark.parametrize("value", ["nonsense", "", " 1", "-1", "12x", "1_0", "0x1", "\u0661", "99999999999999999999"])
+def test_a_wrong_value_is_an_error_that_names_key_value_and_domain(key: str, value: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        parse({key: value})
+    assert repr(key) in str(raised.value)
+    assert repr(value) in str(raised.value)
+    assert OPTIONS[key].domain in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("preferedLayout", "preferredLayout"),
+        ("PREFERREDLAYOUT", "preferredLayout"),
+        ("powerPreferrence", "powerPreference"),
+        ("enable_int64", "enableInt64"),
+        ("forceCpuNodes", "forceCpuNodeNames"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest_one_and_all_valid_ones(wrong: str, near: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        parse({wrong: "1"})
+    assert f"did you mean {near!r}" in str(raised.value)
+    assert all(key in str(raised.value) for key in OPTIONS)
+
+
+def test_a_wrong_value_names_the_nearest_one() -> None:
+    with pytest.raises(OptionError, match="did you mean 'high-performance'"):
+        parse({"powerPreference": "highperformance"})
+    with pytest.raises(OptionError, match="did you mean 'NHWC'"):
+        parse({"preferredLayout": "nhwc"})
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("deviceId", "3", 3),
+        ("enableGraphCapture", "1", True),
+        ("preferredLayout", "NCHW", "NCHW"),
+        ("maxStorageBufferBindingSize", "0", 0),
+        ("maxStorageBufferBindingSize", str(128 << 20), 128 << 20),
+        ("maxNumPendingDispatches", "4096", 4096),
+        ("forceCpuNodeNames", "first\n\n second \n", ("first", "second")),
+        ("webgpuDevice", "0", 0),
+    ],
+)
+def test_values_are_read(key: str, text: str, value: object) -> None:
+    assert parse({key: text})[key] == value
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("maxStorageBufferBindingSize", str((128 << 20) - 1)),
+        ("maxNumPendingDispatches", "0"),
+        ("maxNumPendingDispatches", "4097"),
+        ("multiRotaryCacheConcatOffset", str(2**32)),
+        ("webgpuInstance", "140737353977856"),
+        ("kvCacheQuantizationBits", "5"),
+        ("dawnBackendType", "Metal"),
+    ],
+)
+def test_numbers_outside_their_range_are_refused(key: str, text: str) -> None:
+    with pytest.raises(OptionError):
+        parse({key: text})
+
+
+def test_options_that_do_nothing_yet_are_told() -> None:
+    given = {"preferredLayout": "NCHW", "enableGraphCapture": "1", "validationMode": "full", "enableInt64": "0"}
+    assert parse(given).without_effect() == ["preferredLayout", "enableGraphCapture", "enableInt64"]
+    assert parse({"enableGraphCapture": "0", "enableInt64": "1"}).without_effect() == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(True, "1"), (False, "0"), (3, "3"), ("NHWC", "NHWC"), (["a", "b"], "a\nb")]
+)
+def test_python_values_become_text(value: object, text: str) -> None:
+    assert as_text(value) == text
