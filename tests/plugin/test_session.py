@@ -120,7 +120,7 @@ def test_a_report_finds_a_session_that_onnx_runtime_made(fake: Fake, open_sessio
     mine = webgpu_ep.session(model, forceCpuNodeNames="first")
     assert [node.name for node in webgpu_ep.report(mine).on_cpu] == ["first"]
     cpu = ort.InferenceSession(models.square(), providers=["CPUExecutionProvider"])
-    with pytest.raises(LookupError):
+    with pytest.raises(LookupError, match="CPUExecutionProvider"):
         webgpu_ep.report(cpu)
 
 
@@ -135,7 +135,11 @@ def test_the_same_answer_is_in_onnx_runtimes_own_account(fake: Fake) -> None:
 
 
 def test_nodes_without_names_are_reported(fake: Fake) -> None:
-    nodes = [models.node("Mul", ["x", "x"], ["a"]), models.node("Softmax", ["a"], ["b"]), models.node("Mul", ["b", "b"], ["y"])]
+    nodes = [
+        models.node("Mul", ["x", "x"], ["a"]),
+        models.node("Softmax", ["a"], ["b"]),
+        models.node("Mul", ["b", "b"], ["y"]),
+    ]
     model = models.model(nodes, [("x", models.FLOAT, [2])], [("y", models.FLOAT, [2])])
     report = webgpu_ep.report(webgpu_ep.session(model))
     names = [node.name for node in report.nodes]
