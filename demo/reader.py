@@ -82,7 +82,7 @@ def read(image: Image.Image, sessions: dict[str, ort.InferenceSession]) -> Readi
         section.session = session
     pixels = np.ascontiguousarray(np.asarray(image)[:, :, ::-1])  # RapidOCR takes BGR
     start = time.perf_counter()
-    result = engine(pixels)
+    result: Any = engine(pixels)
     seconds = time.perf_counter() - start
     for session in sessions.values():
         vars(session).pop("run", None)  # what follows is not recorded

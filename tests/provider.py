@@ -7,6 +7,7 @@ silently; the Placement says which node is where.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import os
@@ -62,31 +63,48 @@ def open_session(
     if provider == "cpu":
         return ort.InferenceSession(source, settings, providers=[CPU])
     settings.add_provider_for_devices(list(devices(provider)[:1]), dict(options or {}))
-    return ort.InferenceSession(source, settings)
+    return ort.InferenceSession(source, settings, enable_fallback=0)
 
 
 def placement(session: ort.InferenceSession) -> Placement:
-    gpu, cpu = [], []
+    gpu: list[tuple[str, str]] = []
+    cpu: list[tuple[str, str]] = []
     for part in session.get_provider_graph_assignment_info():
         (cpu if part.ep_name == CPU else gpu).extend((n.name, n.op_type) for n in part.get_nodes())
     return Placement(tuple(gpu), tuple(cpu))
 
 
-def int64_options(provider: str, mode: str) -> dict[str, str]:
-    """Options that make `ours` calculate 64-bit integers natively or as pairs of 32-bit words."""
-    return {}
+def hide_int64() -> None:
+    """From here on in this process `ours` calculates 64-bit integers as pairs, as on adapters that lack them."""
+    from onnxruntime_ep_wgpu.device import Adapter
+    from onnxruntime_ep_wgpu.target import Target
+
+    whole = Adapter.target
+
+    def target(self: Adapter, max_storage_buffers: int | None = None) -> Target:
+        full = whole(self, max_storage_buffers)
+        return dataclasses.replace(full, features=full.features - {"shader-int64"})
+
+    Adapter.target = target  # type: ignore[method-assign]
 
 
 def reasons(session: ort.InferenceSession) -> list[str]:
     """Why nodes are on the CPU, from the package's own report."""
-    return []
+    import onnxruntime_ep_wgpu
+
+    return [f"{node.op_type} {node.name}: {node.reason}" for node in onnxruntime_ep_wgpu.report(session).on_cpu]
 
 
 def describe(provider: str) -> str:
     """The adapter and driver that sessions of this provider run on, in words."""
+    if provider == "cpu":
+        return "CPU"
     device = devices(provider)[0]
     facts = {**device.device.metadata, **device.ep_metadata}
-    return ", ".join(f"{key} {value}" for key, value in sorted(facts.items()))
+    if "name" in facts:
+        return f"{facts['name']}, {facts.get('backend')}, {facts.get('driver')}"
+    return f"{device.ep_name} of {device.ep_vendor} {facts.get('version', '')}, {device.device.vendor}".strip(" ,")
+
 
 
 def counters() -> dict[str, int]:

@@ -8,6 +8,8 @@ from functools import cache
 import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx import helper, numpy_helper
+
 from onnxruntime_ep_wgpu.compile import compile_graph
 from onnxruntime_ep_wgpu.device import Device, adapters, open_device
 from onnxruntime_ep_wgpu.dtypes import DType
@@ -62,3 +64,15 @@ class Runner:
 
 def run_model(model: onnx.ModelProto, *arrays: np.ndarray, int64: str = "native") -> list[np.ndarray]:
     return Runner(compile_model(model, target(int64)))(*arrays)
+
+
+def make_model(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[type, list]], weights: dict[str, np.ndarray] | None = None,
+               opset: int = 20) -> onnx.ModelProto:  # fmt: skip
+    """A model of these nodes; inputs are (numpy type, dims), outputs are the values that no node reads."""
+    weights = weights or {}
+    read = {name for node in nodes for name in node.input}
+    outputs = [onnx.ValueInfoProto(name=name) for node in nodes for name in node.output if name and name not in read]
+    values = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(t)), d) for n, (t, d) in inputs.items()]
+    initializers = [numpy_helper.from_array(np.asarray(w), n) for n, w in weights.items()]
+    graph = helper.make_graph(nodes, "test", values, outputs, initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)

@@ -77,10 +77,11 @@ def _write() -> None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         suite = load_model_tests(kind="node")
-    operators = {case.name: case.model.graph.node[0].op_type for case in suite}
+    operators = {case.name: case.model.graph.node[0].op_type for case in suite if case.model}
     CACHE.mkdir(parents=True, exist_ok=True)
     rows = []
     for case in suite:
+        assert case.model and case.data_sets, case.name
         model, opset, restamped = _runnable(case.model)
         whole = case.name.split("_expanded")[0]
         info = Info(

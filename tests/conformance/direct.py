@@ -15,7 +15,7 @@ from .cases import Data
 from .compare import difference, to_value
 
 
-def run(data: Data, int64: str) -> dict[str, Any]:
+def run(data: Data) -> dict[str, Any]:
     """The part of a row (see worker) that the compiler can say."""
     from onnxruntime_ep_wgpu.compile import check
     from onnxruntime_ep_wgpu.errors import UnsupportedError
@@ -24,12 +24,12 @@ def run(data: Data, int64: str) -> dict[str, Any]:
     model = onnx.shape_inference.infer_shapes(onnx.load_model_from_string(data.model))
     module = ir.from_proto(model)
     operators = [node.op_type for node in module.graph]
-    reasons = [r for r in check(module.graph, module.opset_imports, support.target(int64)) if r]
+    reasons = [r for r in check(module.graph, module.opset_imports, support.target()) if r]
     if reasons:
         return {"status": "refused", "detail": reasons[0], "reasons": reasons}
     arrays = [np.asarray(to_value(value)) for value in data.inputs]
     try:
-        results = support.run_model(model, *arrays, int64=int64)
+        results = support.run_model(model, *arrays)
     except UnsupportedError as error:
         return {"status": "refused", "detail": str(error), "reasons": [str(error)]}
     except Exception as error:

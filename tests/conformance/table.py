@@ -68,7 +68,11 @@ def _run(names: Sequence[str], setup: Setup) -> dict[str, Row]:
 
     steps = iter(track(names, description=f"node cases, {setup.provider}", disable=not sys.stderr.isatty()))
     next(steps, None)
-    return batches.run(names, setup, progress=lambda _: next(steps, None))
+
+    def advance(_: Row) -> None:
+        next(steps, None)
+
+    return batches.run(names, setup, advance)
 
 
 def on_gpu(row: Row) -> bool:

@@ -49,13 +49,12 @@ def run_case(name: str, setup: Setup) -> Row:
     data = cases.read(name)
     row: Row = {"name": name, "gpu": {}, "cpu": {}, "reasons": [], "status": "refused", "detail": None}
     if setup.provider == "compiler":
-        return row | direct.run(data, setup.int64)
+        return row | direct.run(data)
     settings = ort.SessionOptions()
     if not setup.optimize:
         settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        options = provider.int64_options(setup.provider, setup.int64)
-        session = provider.open_session(data.model, setup.provider, options, settings)
+        session = provider.open_session(data.model, setup.provider, session_options=settings)
     except Exception as error:
         return row | {"detail": _brief(error)}
     placed = provider.placement(session)
@@ -147,6 +146,8 @@ def main() -> None:
     setup = Setup(**json.loads(sys.argv[1]))
     warnings.simplefilter("ignore")
     ort.set_default_logger_severity(4)
+    if setup.int64 == "pair":
+        provider.hide_int64()
     for name in sys.stdin.read().split():
         print(json.dumps({"start": name}), flush=True)
         with np.errstate(all="ignore"):

@@ -26,7 +26,7 @@ KEEP = {"Conv", "MatMul", "Relu", "Add", "Mul", "Softmax", "LayerNormalization",
 
 
 def _models() -> list[object]:
-    return [pytest.param(name, marks=[pytest.mark.slow] if zoo.is_slow(name) else []) for name in zoo.NAMES]
+    return [pytest.param(name, marks=[pytest.mark.exhaustive] if zoo.is_slow(name) else []) for name in zoo.NAMES]
 
 
 every_model = pytest.mark.parametrize("name", _models())

@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -78,10 +77,10 @@ def _tokens(batch: int, sequence: int, rng: np.random.Generator) -> Inputs:
     return minilm.inputs(batch, sequence, rng)
 
 
-def _writing(*shape: int, rng: np.random.Generator) -> Inputs:
+def _writing(batch: int, channels: int, height: int, width: int, rng: np.random.Generator) -> Inputs:
     from . import ocr
 
-    return ocr.writing(*shape, rng)
+    return ocr.writing(batch, channels, height, width, rng)
 
 
 def _uniform(name: str) -> Callable[..., Inputs]:
@@ -100,7 +99,7 @@ class _Entry:
 
 
 _IMAGES = ((1, 3, 224, 224), (2, 3, 224, 224), (3, 3, 224, 224))
-_ENTRIES: dict[str, Any] = {
+_ENTRIES: dict[str, _Entry] = {
     "tiny": _Entry(_cached, _uniform("x"), ((1, 3, 16, 16), (2, 3, 20, 12), (3, 3, 9, 31), (1, 3, 24, 40))),
     "minilm": _Entry(_cached, _tokens, ((3, 16), (1, 7), (2, 33), (4, 24))),
     "resnet_f32": _Entry(_cached, _uniform("image"), _IMAGES, slow=True),
@@ -114,4 +113,4 @@ NAMES = tuple(_ENTRIES)
 
 def is_slow(name: str) -> bool:
     """Whether the model takes many seconds on a software adapter; known without building it."""
-    return bool(_ENTRIES[name].slow)
+    return _ENTRIES[name].slow

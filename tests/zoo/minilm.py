@@ -70,7 +70,7 @@ def build() -> onnx.ModelProto:
             )
             split = g.op("Reshape", projected, split_shape, allowzero=1)
             parts.append(g.op("Transpose", split, perm=[0, 2, 1, 3], out=f"{name}.{part}.heads"))
-        heads_out = attention(g, *parts, hidden // heads, bias, f"{name}.attention")
+        heads_out = attention(g, parts, hidden // heads, bias, f"{name}.attention")
         merged = g.op("Transpose", heads_out, perm=[0, 2, 1, 3])
         merged_shape = merged_shape or g.op("Concat", batch, length, g.const([hidden]), axis=0, out="merged_shape")
         merged = g.op("Reshape", merged, merged_shape, allowzero=1)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
 from .graph import GraphBuilder
-
-Split = Callable[[str], str]
 
 
 def linear(g: GraphBuilder, x: str, weight: np.ndarray, bias: np.ndarray, name: str) -> str:
@@ -31,12 +29,13 @@ def layer_norm(g: GraphBuilder, x: str, gain: np.ndarray, bias: np.ndarray, epsi
     )
 
 
-def attention(g: GraphBuilder, q: str, k: str, v: str, head_size: int, mask: str | None, name: str) -> str:
+def attention(g: GraphBuilder, qkv: Sequence[str], head_size: int, mask: str | None, name: str) -> str:
     """softmax(q k^T / sqrt(head_size) + mask) v; all of shape (batch, heads, sequence, head_size).
 
     The exporter transposes k as a batch of matrices, through a shape subgraph, and gives the square root of the scale
     to each factor.
     """
+    q, k, v = qkv
     shape = g.op("Shape", k, out=f"{name}.k.shape", start=0)
     last, second, low = g.const([-1]), g.const([-2]), np.iinfo(np.int64)
     size = g.op("Slice", shape, last, g.const([low.max]), out=f"{name}.k.size")

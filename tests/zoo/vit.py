@@ -63,7 +63,7 @@ def build() -> onnx.ModelProto:
         for part in ("query", "key", "value"):
             split = g.op("Reshape", dense(normed, WIDTH, WIDTH, f"{name}.{part}"), heads_shape, allowzero=1)
             parts.append(g.op("Transpose", split, perm=[0, 2, 1, 3], out=f"{name}.{part}.heads"))
-        merged = g.op("Transpose", attention(g, *parts, size, None, f"{name}.attention"), perm=[0, 2, 1, 3])
+        merged = g.op("Transpose", attention(g, parts, size, None, f"{name}.attention"), perm=[0, 2, 1, 3])
         merged = g.op("Reshape", merged, g.const([-1, PATCHES + 1, WIDTH]), allowzero=1)
         x = g.op("Add", x, dense(merged, WIDTH, WIDTH, f"{name}.attention.output"), out=f"{name}.middle")
         up = dense(norm(x, f"{name}.norm2"), WIDTH, 4 * WIDTH, f"{name}.up")

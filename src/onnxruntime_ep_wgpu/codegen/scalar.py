@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 WIDE = ("i64", "u64")
@@ -43,6 +45,7 @@ class Scalars:
             return f"{float(number)!r}f"
         number = int(value)
         if kind == "i32":
+            number = (number + 2**31) % 2**32 - 2**31
             return f"i32({number})" if number != -(2**31) else "(-2147483647i - 1i)"
         if kind == "u32":
             return f"{number & 0xFFFFFFFF}u"
@@ -101,12 +104,10 @@ class Scalars:
         wide_source, wide_kind = source in WIDE, kind in WIDE
         if wide_source and wide_kind:
             return a if self.pairs else f"bitcast<{kind}>({a})"
+        if re.fullmatch(r"-?\d+l[iu]", a) and kind in ("i32", "u32", "f32"):
+            return self.literal(int(a[:-2]), kind)  # naga does not fold casts of 64-bit literals
         if not self.pairs and (wide_source or wide_kind):
-            if source == "f32":
-                return f"{kind}_of_f32_native({a})"
-            if kind == "f32":
-                return f"f32({a})"
-            return f"{kind}({a})"
+            return f"{kind}_of_{source}_native({a})"  # a function, because a literal has no constant conversion in naga
         if wide_source:
             return {"i32": f"bitcast<i32>({a}.x)", "u32": f"{a}.x", "f32": f"f32_of_{source}({a})"}[kind]
         if wide_kind:

@@ -17,7 +17,7 @@ from ..errors import UnsupportedError
 from .conv_direct import direct_convolution
 from .matmul import matrix_product
 from .registry import FLOATS, op
-from .window import Window, digits, position, window
+from .window import Window, body, digits, parameters, position, window
 
 FEWEST_ROWS = 8  # output channels per group below which a matrix product computes mostly padding of its tiles
 
@@ -85,27 +85,16 @@ def _windows(b: Builder, x: Operand, win: Window) -> Operand:
     tap = [f"c{k + 1}" if win.taps > 1 and win.kernel[k] > 1 else "" for k in axes]
     for k in axes:
         lines.append(f"let i{k} = {position(f'at{k}', win.strides[k], tap[k], win.dilations[k], _begin(win, k))};")
-    checks = [f"i{k} >= $in{k}" for k in axes if win.begins[k] != 0 or win.ends[k] != 0]
+    checks = [f"i{k} >= $in{k}" for k in axes if win.may_leave(k)]
     lines.append(f"if ({' || '.join(checks)}) {{ return $out_t(); }}")
     lines.append(f"return x_at(image, c0, {', '.join(f'i{k}' for k in axes)});")
     shape = (*x.shape[:2], *win.kernel, *win.outputs)
-    return b.map(_body(lines), x.dtype, shape, ("image", "row", "column"), (1, 1 + win.rank, win.rank),
-                 {"x": (x, (1,) * x.rank)}, parameters=_parameters(win), cost=4 + 2 * win.rank, inline=True)  # fmt: skip
+    return b.map(body(lines), x.dtype, shape, ("image", "row", "column"), (1, 1 + win.rank, win.rank),
+                 {"x": (x, (1,) * x.rank)}, parameters=parameters(win), cost=4 + 2 * win.rank, inline=True)  # fmt: skip
 
 
 def _begin(win: Window, k: int) -> str:
     return f"$begin{k}" if win.begins[k] != 0 else ""
-
-
-def _parameters(win: Window) -> dict[str, Dim]:
-    out: dict[str, Dim] = {}
-    for k in range(win.rank):
-        out |= {f"in{k}": win.inputs[k], f"out{k}": win.outputs[k], f"begin{k}": win.begins[k]}
-    return out
-
-
-def _body(lines: Sequence[str]) -> str:
-    return "\n".join(f"  {line}" for line in lines)
 
 
 def _direct(b: Builder, x: Operand, w: Operand, bias: Operand | None, win: Window, group: int) -> Operand:
@@ -118,7 +107,7 @@ def _direct(b: Builder, x: Operand, w: Operand, bias: Operand | None, win: Windo
     for k in axes:
         lines.append(f"for (var t{k} = 0u; t{k} < {win.kernel[k]}u; t{k}++) {{")
         lines.append(f"let i{k} = {position(f'at{k}', win.strides[k], f't{k}', win.dilations[k], _begin(win, k))};")
-        if win.begins[k] != 0 or win.ends[k] != 0:
+        if win.may_leave(k):
             lines.append(f"if (i{k} >= $in{k}) {{ continue; }}")
     tap = "t0"
     for k in axes[1:]:
@@ -128,8 +117,8 @@ def _direct(b: Builder, x: Operand, w: Operand, bias: Operand | None, win: Windo
     shape = (x.shape[0], features, *win.outputs)
     coordinates = ("image", "feature", *(f"at{k}" for k in axes))
     cost = min(64, 3 * win.taps * (channels if isinstance(channels, int) else 4))
-    result = b.map(_body(lines), x.dtype, shape, coordinates, (1,) * x.rank, operands,
-                   parameters={**_parameters(win), "channels": channels}, cost=cost, reuse=True)  # fmt: skip
+    result = b.map(body(lines), x.dtype, shape, coordinates, (1,) * x.rank, operands,
+                   parameters={**parameters(win), "channels": channels}, cost=cost, reuse=True)  # fmt: skip
     if bias is None:
         return result
     return b.pointwise("x + bias", {"x": result, "bias": b.reshape(bias, (features, *(1,) * win.rank))}, x.dtype, shape)
@@ -215,5 +204,5 @@ def _gathered(b: Builder, columns: Operand, win: Window) -> Operand:
     lines += [f"total += columns_at(image, feature, {coordinates});", *["}"] * win.rank, "return total;"]
     shape = (*columns.shape[:2], *win.inputs)
     names = ("image", "feature", *(f"at{k}" for k in axes))
-    return b.map(_body(lines), columns.dtype, shape, names, (1,) * len(shape), {"columns": (columns, (1,) * columns.rank)},
-                 parameters=_parameters(win), cost=24, reuse=True)  # fmt: skip
+    return b.map(body(lines), columns.dtype, shape, names, (1,) * len(shape), {"columns": (columns, (1,) * columns.rank)},
+                 parameters=parameters(win), cost=24, reuse=True)  # fmt: skip

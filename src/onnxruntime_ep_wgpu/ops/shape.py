@@ -180,6 +180,36 @@ def _concat(b: Builder, xs: list[Operand], axis: int) -> Operand:
                  {f"x{k}": (x, groups) for k, x in enumerate(xs)}, parameters=parameters, cost=len(xs))  # fmt: skip
 
 
+@op("Tile", types=ANY, repeats=INTEGERS)
+def tile(b: Builder, x: Operand, repeats: Operand) -> Operand:
+    """Repeats as new axes of stride 0, merged with the axes they repeat."""
+    counts = repeats.dims("the number of repeats")
+    if all(r == 1 for r in counts):
+        return x
+    spread = b.expand(b.reshape(x, [e for d in x.shape for e in (1, d)]), [e for r, d in zip(counts, x.shape, strict=True) for e in (r, d)])
+    return b.reshape(spread, [r * d for r, d in zip(counts, x.shape, strict=True)])
+
+
+@op("DepthToSpace", types=ANY)
+def depth_to_space(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR") -> Operand:
+    """Blocks of channels become blocks of pixels; "DCR" takes the block from the outer channels, "CRD" from the inner."""
+    n, c, h, w = x.shape
+    depth = floordiv(c, blocksize * blocksize)
+    if mode == "DCR":
+        blocks = b.permute(b.reshape(x, (n, blocksize, blocksize, depth, h, w)), (0, 3, 4, 1, 5, 2))
+    else:
+        blocks = b.permute(b.reshape(x, (n, depth, blocksize, blocksize, h, w)), (0, 1, 4, 2, 5, 3))
+    return b.reshape(blocks, (n, depth, h * blocksize, w * blocksize))
+
+
+@op("SpaceToDepth", types=ANY)
+def space_to_depth(b: Builder, x: Operand, *, blocksize: int) -> Operand:
+    n, c, h, w = x.shape
+    high, wide = floordiv(h, blocksize), floordiv(w, blocksize)
+    blocks = b.permute(b.reshape(x, (n, c, high, blocksize, wide, blocksize)), (0, 3, 5, 1, 2, 4))
+    return b.reshape(blocks, (n, c * blocksize * blocksize, high, wide))
+
+
 @op("Range", types=FLOATS | INTEGERS)
 def range_(b: Builder, start: Operand, limit: Operand, delta: Operand) -> Operand:
     """start + k * delta; the number of elements must follow from shapes or constants."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..dims import Dim, ceildiv, floordiv, less, maximum, product, select
+from ..dims import Dim, ceildiv, floordiv, less, less_equal, maximum, product
 from ..errors import UnsupportedError
 from ..view import Axis, Factor, View, coalesce
 
@@ -25,6 +25,7 @@ class Window:
     begins: tuple[Dim, ...]
     ends: tuple[Dim, ...]
     outputs: tuple[Dim, ...]
+    rounds_up: bool = False  # the last window may begin inside and end outside the padded input
 
     @property
     def rank(self) -> int:
@@ -36,7 +37,14 @@ class Window:
 
     @property
     def is_padded(self) -> bool:
-        return any(p != 0 for p in (*self.begins, *self.ends))
+        """False when every tap of every window is known to lie inside the input."""
+        return any(self.may_leave(k) for k in range(self.rank))
+
+    def may_leave(self, k: int) -> bool:
+        """True when a tap of some window may lie outside the input along axis k."""
+        span = (self.kernel[k] - 1) * self.dilations[k] + 1
+        last = (self.outputs[k] - 1) * self.strides[k] + span
+        return self.begins[k] != 0 or less_equal(last, self.inputs[k]) != 1 and (self.ends[k] != 0 or self.rounds_up)
 
     def view(self, x: View) -> View | None:
         """x of shape (batch, channels, *inputs) seen as (batch, channels, *kernel, *outputs), or None when windows reach
@@ -86,7 +94,7 @@ def window(inputs: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int] 
                 # The last window must begin inside the input or the padding before it.
                 count = rounded - 1 + less((rounded - 1) * strides[k], extent + begins[k])
         outputs.append(count)
-    return Window(tuple(kernel), strides, dilations, tuple(inputs), tuple(begins), tuple(ends), tuple(outputs))
+    return Window(tuple(kernel), strides, dilations, tuple(inputs), tuple(begins), tuple(ends), tuple(outputs), ceil_mode)
 
 
 def position(at: str, size: int, tap: str, step: int, begin: str) -> str:
@@ -109,3 +117,17 @@ def digits(name: str, value: str, extents: Sequence[str]) -> list[str]:
         rest = quotient
     lines.append(f"let {name}0 = {rest};")
     return lines
+
+
+def parameters(win: Window) -> dict[str, Dim]:
+    """The dims that bodies name `$in0`, `$out0`, `$begin0`, `$padded0` (the padded extent) and so on."""
+    out: dict[str, Dim] = {}
+    for k in range(win.rank):
+        padded = win.inputs[k] + win.begins[k] + win.ends[k]
+        out |= {f"in{k}": win.inputs[k], f"out{k}": win.outputs[k], f"begin{k}": win.begins[k], f"padded{k}": padded}
+    return out
+
+
+def body(lines: Sequence[str]) -> str:
+    """Statements as the body of a map."""
+    return "\n".join(f"  {line}" for line in lines)

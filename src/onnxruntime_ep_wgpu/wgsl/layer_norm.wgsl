@@ -3,13 +3,24 @@
 fn kernel(w: u32, lane: u32) {
   let row = min(w * $ROWS + lane / $LANES, $rows - 1u);
   let me = lane % $LANES;
+  // Sums are made in blocks, so that a long one does not lose what is added late.
   var total = 0f;
-  for (var k = me; k < $columns; k += $LANES) { total += x_at(row, k); }
+  for (var start = me; start < $columns; start += 32u * $LANES) {
+    let end = min(start + 32u * $LANES, $columns);
+    var block = 0f;
+    for (var k = start; k < end; k += $LANES) { block += x_at(row, k); }
+    total += block;
+  }
   let mean = lanes_sum(lane, $LANES, total) / f32($columns);
   var squares = 0f;
-  for (var k = me; k < $columns; k += $LANES) {
-    let v = x_at(row, k) - mean;
-    squares += v * v;
+  for (var start = me; start < $columns; start += 32u * $LANES) {
+    let end = min(start + 32u * $LANES, $columns);
+    var block = 0f;
+    for (var k = start; k < end; k += $LANES) {
+      let v = x_at(row, k) - mean;
+      block += v * v;
+    }
+    squares += block;
   }
   let inverse = 1f / sqrt(lanes_sum(lane, $LANES, squares) / f32($columns) + $EPSILON);
   if (w * $ROWS + lane / $LANES < $rows) {

@@ -7,7 +7,13 @@ fn kernel(w: u32, lane: u32) {
   let me = lane % $LANES;
   var total = identity();
   if (row < $rows) {
-    for (var k = me; k < $columns; k += $LANES) { total = combine(total, prepare(x_at(row, k))); }
+    // In blocks, so that a long sum of f32 does not lose what is added late.
+    for (var start = me; start < $columns; start += 32u * $LANES) {
+      let end = min(start + 32u * $LANES, $columns);
+      var block = identity();
+      for (var k = start; k < end; k += $LANES) { block = combine(block, prepare(x_at(row, k))); }
+      total = combine(total, block);
+    }
   }
   if ($LANES > 1u) {
     partial[lane] = total;

@@ -5,8 +5,14 @@ fn kernel(w: u32, lane: u32) {
   var highest = x_at(row, 0u);
   for (var k = me; k < $columns; k += $LANES) { highest = max_f32(highest, x_at(row, k)); }
   highest = lanes_max(lane, $LANES, highest);
+  // In blocks, so that a long sum of f32 does not lose what is added late.
   var total = 0f;
-  for (var k = me; k < $columns; k += $LANES) { total += exp(x_at(row, k) - highest); }
+  for (var start = me; start < $columns; start += 32u * $LANES) {
+    let end = min(start + 32u * $LANES, $columns);
+    var block = 0f;
+    for (var k = start; k < end; k += $LANES) { block += exp(x_at(row, k) - highest); }
+    total += block;
+  }
   total = lanes_sum(lane, $LANES, total);
   if (w * $ROWS + lane / $LANES < $rows) {
     for (var k = me; k < $columns; k += $LANES) {

@@ -148,3 +148,9 @@ fn pow_u32(base: u32, exponent: u32) -> u32 {
   }
   return result;
 }
+// The index that mirrors `i` at both ends of an axis of `n` elements without repeating them.
+fn reflected(i: i32, n: i32) -> u32 {
+  let period = max(2 * (n - 1), 1);
+  let r = floormod_i32(i, period);
+  return u32(min(r, period - r));
+}

@@ -19,6 +19,18 @@ fn u64_of_f32_native(a: f32) -> u64 {
   return u64(a);
 }
 
+// Conversions between integers keep the low bits.
+fn i32_of_i64_native(a: i64) -> i32 { return i32(a); }
+fn u32_of_i64_native(a: i64) -> u32 { return u32(a); }
+fn f32_of_i64_native(a: i64) -> f32 { return f32(a); }
+fn i64_of_i32_native(a: i32) -> i64 { return i64(a); }
+fn i64_of_u32_native(a: u32) -> i64 { return i64(a); }
+fn i32_of_u64_native(a: u64) -> i32 { return i32(a); }
+fn u32_of_u64_native(a: u64) -> u32 { return u32(a); }
+fn f32_of_u64_native(a: u64) -> f32 { return f32(a); }
+fn u64_of_i32_native(a: i32) -> u64 { return u64(a); }
+fn u64_of_u32_native(a: u32) -> u64 { return u64(a); }
+
 // Shifts by 64 or more give 0.
 fn shl_u64_native(a: u64, b: u64) -> u64 { return select(a << u32(b), 0lu, b >= 64lu); }
 fn shr_u64_native(a: u64, b: u64) -> u64 { return select(a >> u32(b), 0lu, b >= 64lu); }

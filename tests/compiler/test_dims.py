@@ -1,0 +1,73 @@
+"""Dims are exact: two are equal exactly when their values are, and every form gives the same value."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxruntime_ep_wgpu import dims
+from onnxruntime_ep_wgpu.dims import compile_dims, symbol, to_postfix
+
+NAMES = ("batch", "sequence", "?")
+OPERATIONS = {
+    "+": (lambda a, b: a + b, lambda a, b: a + b),
+    "-": (lambda a, b: a - b, lambda a, b: a - b),
+    "*": (lambda a, b: a * b, lambda a, b: a * b),
+    "//": (dims.floordiv, lambda a, b: a // b if b else 0),
+    "%": (dims.mod, lambda a, b: a % b if b else 0),
+    "min": (dims.minimum, min),
+    "max": (dims.maximum, max),
+    "==": (dims.equal, lambda a, b: int(a == b)),
+    "<": (dims.less, lambda a, b: int(a < b)),
+    "<=": (dims.less_equal, lambda a, b: int(a <= b)),
+}
+
+
+def trees() -> st.SearchStrategy:
+    leaves = st.one_of(st.integers(0, 9), st.sampled_from(NAMES))
+    return st.recursive(leaves, lambda inner: st.tuples(st.sampled_from(sorted(OPERATIONS)), inner, inner), max_leaves=8)
+
+
+def symbolic(tree):
+    if isinstance(tree, tuple):
+        return OPERATIONS[tree[0]][0](symbolic(tree[1]), symbolic(tree[2]))
+    return symbol(tree) if isinstance(tree, str) else tree
+
+
+def numeric(tree, values):
+    if isinstance(tree, tuple):
+        return OPERATIONS[tree[0]][1](numeric(tree[1], values), numeric(tree[2], values))
+    return values[tree] if isinstance(tree, str) else tree
+
+
+@given(trees(), st.lists(st.integers(0, 50), min_size=3, max_size=3))
+def test_an_expression_has_the_value_of_its_operations(tree, numbers):
+    values = dict(zip(NAMES, numbers, strict=True))
+    (result,) = compile_dims([to_postfix(symbolic(tree))], NAMES)(numbers)
+    assert result == numeric(tree, values)
+
+
+def test_equal_expressions_compare_equal_however_they_were_built():
+    b, s = symbol("batch"), symbol("sequence")
+    assert (b + 1) * s - s == b * s
+    assert (b * s * 384) // 12 == 32 * b * s
+    assert dims.quotient(b * s * 64 + s * 64, s * 32) == 2 * b + 2
+    assert dims.quotient(b + 1, 2) is None
+
+
+def test_bounds_that_follow_from_dims_not_being_negative_vanish():
+    s = symbol("sequence")
+    assert dims.maximum(s, 0) == s
+    assert dims.minimum(s, 2**63 - 1) == s
+    assert dims.minimum(s, s + 3) == s
+
+
+def test_the_truth_of_a_symbolic_dim_is_refused():
+    with pytest.raises(TypeError, match="sequence"):
+        bool(symbol("sequence"))
+
+
+def test_an_undefined_symbol_is_named():
+    with pytest.raises(KeyError, match="width"):
+        compile_dims([to_postfix(symbol("width"))], NAMES)

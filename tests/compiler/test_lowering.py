@@ -1,0 +1,120 @@
+"""Shapes while lowering: exact, symbolic, and with a reason where they depend on data."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx.helper import make_node as node
+
+from onnxruntime_ep_wgpu.compile import check
+from onnxruntime_ep_wgpu.errors import InputError, UnsupportedError
+from tests.support import Runner, compile_model, make_model, run_model, target
+
+F, I64 = np.float32, np.int64
+
+
+def reasons(model) -> list[str | None]:
+    module = ir.from_proto(model)
+    return check(module.graph, module.opset_imports, target())
+
+
+def test_shape_arithmetic_leaves_no_kernel():
+    nodes = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "zero"], ["b"]), node("Mul", ["b", "two"], ["d"]),
+             node("Concat", ["d", "rest"], ["t"], axis=0), node("Reshape", ["x", "t"], ["r"]), node("Relu", ["r"], ["y"])]  # fmt: skip
+    model = make_model(nodes, {"x": (F, ["batch", 6])}, {"zero": np.array([0]), "two": np.array(2), "rest": np.array([-1])})
+    program = compile_model(model)
+    assert len(program.dispatches) == 1
+    assert [v.shape for v in program.values][program.outputs[0]] == ((2, "$batch", "*"), 3)
+    x = np.arange(12, dtype=F).reshape(2, 6)
+    np.testing.assert_array_equal(Runner(program)(x)[0], x.reshape(4, 3))
+
+
+def test_a_shape_that_the_model_returns_is_written():
+    model = make_model([node("Shape", ["x"], ["s"]), node("Size", ["x"], ["n"])], {"x": (F, ["a", "b", 3])})
+    s, n = run_model(model, np.zeros((4, 5, 3), F))
+    assert s.tolist() == [4, 5, 3] and s.dtype == I64 and n == 60
+
+
+def test_a_target_shape_may_be_an_input():
+    model = make_model([node("Reshape", ["x", "shape"], ["y"])], {"x": (F, ["n"]), "shape": (I64, [2])})
+    run = Runner(compile_model(model))
+    x = np.arange(12, dtype=F)
+    for shape in ([3, 4], [-1, 2], [12, -1]):
+        np.testing.assert_array_equal(run(x, np.array(shape))[0], x.reshape(shape))
+    with pytest.raises(InputError, match="cannot reshape"):
+        run(x, np.array([5, 2]))
+
+
+def test_integers_that_are_data_are_not_read_back():
+    """A static integer input changes results, not shapes: one plan serves all its values."""
+    model = make_model([node("Gather", ["w", "ids"], ["y"])], {"ids": (I64, [3])}, {"w": np.arange(20, dtype=F).reshape(10, 2)})
+    run = Runner(compile_model(model))
+    for ids in ([0, 1, 2], [9, -1, 5]):
+        np.testing.assert_array_equal(run(np.array(ids))[0], np.arange(20, dtype=F).reshape(10, 2)[ids])
+    assert len(run.executable.plans) == 1
+
+
+@pytest.mark.parametrize("name", ["?", "", "1", "my dim"])
+def test_names_that_say_nothing_do_not_make_dimensions_equal(name):
+    model = make_model([node("Relu", ["x"], ["a"]), node("Neg", ["y"], ["b"])], {"x": (F, [name, name]), "y": (F, [name])})
+    a, b = run_model(model, np.ones((2, 3), F), np.ones(4, F))
+    assert a.shape == (2, 3) and b.shape == (4,)
+
+
+def test_equal_names_must_agree():
+    model = make_model([node("Relu", ["x"], ["a"]), node("Neg", ["y"], ["b"])], {"x": (F, ["n"]), "y": (F, ["n"])})
+    with pytest.raises(InputError, match="'y' has 3 elements along axis 0, the model wants 2"):
+        run_model(model, np.ones(2, F), np.ones(3, F))
+
+
+def test_dimensions_of_any_name_broadcast_by_what_they_are():
+    model = make_model([node("Add", ["x", "y"], ["z"])], {"x": (F, ["a", "b"]), "y": (F, ["c", "d"])})
+    run = Runner(compile_model(model))
+    for left, right in (((2, 3), (2, 3)), ((1, 3), (2, 1)), ((2, 1), (1, 3))):
+        x, y = np.random.rand(*left).astype(F), np.random.rand(*right).astype(F)
+        np.testing.assert_array_equal(run(x, y)[0], x + y)
+    with pytest.raises(InputError, match="broadcast"):
+        run(np.ones((2, 3), F), np.ones((2, 2), F))
+
+
+def test_every_refusal_has_a_reason_that_names_the_cause():
+    nodes = [node("Relu", ["x"], ["a"]), node("NonZero", ["x"], ["i"]), node("Abs", ["d"], ["e"]), node("Reshape", ["x", "i2"], ["r"])]
+    model = make_model(nodes, {"x": (F, ["n"]), "d": (np.float64, ["n"]), "i2": (I64, ["k"])})
+    assert reasons(model)[0] is None
+    assert "NonZero" in reasons(model)[1]
+    assert "float64" in reasons(model)[2]
+    assert "depends on data" in reasons(model)[3]
+
+
+def test_checking_twice_gives_the_same_answer_and_leaves_the_graph_alone():
+    model = make_model([node("Celu", ["x"], ["a"]), node("NonZero", ["a"], ["i"])], {"x": (F, ["n"])})
+    module = ir.from_proto(model)
+    first = check(module.graph, module.opset_imports, target())
+    assert check(module.graph, module.opset_imports, target()) == first
+    assert [n.op_type for n in module.graph] == ["Celu", "NonZero"]
+
+
+def test_functions_are_expanded_where_there_is_no_kernel():
+    model = make_model([node("MeanVarianceNormalization", ["x"], ["y"])], {"x": (F, [2, 3, 4, 5])})
+    x = np.random.rand(2, 3, 4, 5).astype(F)
+    mean, deviation = x.mean((0, 2, 3), keepdims=True), x.std((0, 2, 3), keepdims=True)
+    np.testing.assert_allclose(run_model(model, x)[0], (x - mean) / deviation, rtol=1e-4, atol=1e-4)
+
+
+def test_constants_are_folded():
+    nodes = [node("Exp", ["c"], ["e"]), node("Mul", ["x", "e"], ["y"])]
+    program = compile_model(make_model(nodes, {"x": (F, ["n", 3])}, {"c": np.array([0, 1, 2], F)}))
+    assert len(program.dispatches) == 1 and "exp" not in program.kernels[0].wgsl[0]
+
+
+def test_an_unsupported_node_is_named_when_a_graph_is_compiled_anyway():
+    with pytest.raises(UnsupportedError, match=r"node 'the_node' \(NonZero\)"):
+        compile_model(make_model([node("NonZero", ["x"], ["i"], name="the_node")], {"x": (F, ["n"])}))
+
+
+def test_a_weight_above_the_binding_limit_is_refused_with_its_size():
+    weight = np.zeros((5, 8 << 20), F)
+    model = make_model([node("Add", ["x", "w"], ["y"])], {"x": (F, [1])}, {"w": weight})
+    (reason,) = reasons(model)
+    assert "'w'" in reason and str(weight.nbytes) in reason and str(128 << 20) in reason

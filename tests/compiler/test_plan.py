@@ -1,0 +1,144 @@
+"""Plans: buffers from liveness, few pipelines, bounded caches, callers' buffers that cannot be bound as they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx.helper import make_node as node
+
+from onnxruntime_ep_wgpu.dtypes import DType
+from onnxruntime_ep_wgpu.errors import InputError, LimitError
+from onnxruntime_ep_wgpu.plan import fold_grid, size_class
+from onnxruntime_ep_wgpu.run import MAX_PLANS, DeviceTensor, Executable
+from onnxruntime_ep_wgpu.view import Storage
+from tests.support import Runner, compile_model, device, make_model
+
+F = np.float32
+
+
+def chain(length: int):
+    """Reductions keep the maps apart, so that every step is a dispatch."""
+    nodes = []
+    for k in range(length):
+        nodes += [node("Softmax", [f"v{k}"], [f"s{k}"]), node("Add", [f"s{k}", f"v{k}"], [f"v{k + 1}"])]
+    return make_model(nodes, {"v0": (F, ["n", 8])})
+
+
+def run_chain(x: np.ndarray, length: int) -> np.ndarray:
+    for _ in range(length):
+        e = np.exp(x - x.max(-1, keepdims=True))
+        x = e / e.sum(-1, keepdims=True) + x
+    return x
+
+
+def test_intermediate_buffers_are_reused_and_never_read_and_written_by_one_dispatch():
+    run = Runner(compile_model(chain(12)))
+    x = np.random.rand(5, 8).astype(F)
+    np.testing.assert_allclose(run(x)[0], run_chain(x, 12), rtol=1e-4)
+    (plan,) = run.executable.plans.values()
+    temps = {v: b for v, b in plan.buffers.items() if run.executable.program.values[v].storage is Storage.TEMP}
+    assert len(temps) >= 11 and len(set(map(id, temps.values()))) <= 3
+    for dispatch in run.executable.program.dispatches:
+        buffers = [id(temps[a]) for a in dispatch.args if a in temps]
+        assert len(buffers) == len(set(buffers))
+
+
+def test_new_shapes_bring_no_new_pipelines_and_share_the_intermediate_buffers():
+    run = Runner(compile_model(chain(3)))
+    rng = np.random.default_rng(0)
+    run(rng.random((40, 8), F))
+    run(rng.random((2, 8), F))
+    pipelines = device().counters["pipelines"]
+    temps = len(run.executable._pool._buffers)
+    for n in (3, 35, 7, 1, 39):
+        x = rng.random((n, 8), F)
+        np.testing.assert_allclose(run(x)[0], run_chain(x, 3), rtol=1e-4)
+    assert device().counters["pipelines"] == pipelines
+    assert len(run.executable._pool._buffers) == temps
+
+
+def test_plans_are_bounded():
+    run = Runner(compile_model(chain(1)))
+    for n in range(1, MAX_PLANS + 10):
+        run(np.zeros((n, 8), F))
+    assert len(run.executable.plans) == MAX_PLANS
+
+
+def test_a_run_is_one_submit():
+    run = Runner(compile_model(chain(4)))
+    x = np.zeros((2, 8), F)
+    run(x)
+    before = device().counters["submits"]
+    run.executable.run([DeviceTensor(DType.FLOAT32, (2, 8), device().buffer(64))], lambda *a: (device().buffer(64), 0))
+    assert device().counters["submits"] == before + 1
+
+
+def one_buffer(executable: Executable, x: np.ndarray, input_offset: int, output_offset: int) -> np.ndarray:
+    """Runs with input and output in one buffer, as ONNX Runtime's memory pattern lays them out."""
+    buffer = device().buffer(4096)
+    device().upload(buffer, input_offset, x.tobytes())
+    executable.run([DeviceTensor(DType.FLOAT32, x.shape, buffer, input_offset)], lambda *a: (buffer, output_offset))
+    y = np.empty_like(x)
+    device().download(buffer, output_offset, memoryview(y.reshape(-1).view(np.uint8)))
+    return y
+
+
+@pytest.mark.parametrize(("read", "written"), [(0, 256), (256, 0), (0, 1024), (4, 512), (0, 260), (12, 1300)])
+def test_inputs_and_outputs_may_share_a_buffer_at_any_offsets(read, written):
+    executable = Executable(compile_model(chain(2)), device())
+    for _ in range(3):
+        x = np.random.rand(3, 8).astype(F)
+        np.testing.assert_allclose(one_buffer(executable, x, read, written), run_chain(x, 2), rtol=1e-4)
+    assert executable.copied_inputs == 3
+
+
+def test_one_tensor_may_be_several_inputs():
+    executable = Executable(compile_model(make_model([node("Mul", ["a", "b"], ["y"])], {"a": (F, ["n"]), "b": (F, ["n"])})), device())
+    x, y = np.arange(5, dtype=F), np.empty(5, F)
+    source, result = device().buffer(20), device().buffer(20)
+    device().upload(source, 0, x.tobytes())
+    tensor = DeviceTensor(DType.FLOAT32, (5,), source)
+    executable.run([tensor, tensor], lambda *a: (result, 0))
+    device().download(result, 0, memoryview(y.view(np.uint8)))
+    np.testing.assert_array_equal(y, x * x)
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (1, 8)])
+def test_empty_tensors_run(shape):
+    run = Runner(compile_model(chain(2)))
+    x = np.random.rand(*shape).astype(F)
+    np.testing.assert_allclose(run(x)[0], run_chain(x, 2) if x.size else x, rtol=1e-4)
+
+
+def test_a_grid_of_more_than_65535_workgroups_is_folded():
+    assert fold_grid(65535) == (65535, 1, 1)
+    x, y, z = fold_grid(200_001)
+    assert x <= 65535 and x * y * z >= 200_001
+    run = Runner(compile_model(make_model([node("Neg", ["x"], ["y"])], {"x": (F, ["n"])})))
+    data = np.arange(65536 * 64 + 77, dtype=F)
+    np.testing.assert_array_equal(run(data)[0], -data)
+
+
+def test_size_classes_waste_at_most_a_quarter():
+    for nbytes in (1, 257, 1000, 4097, 10**6, 2**27 - 1):
+        assert nbytes <= size_class(nbytes) <= max(256, nbytes * 1.25 + 64)
+
+
+def test_a_tensor_above_the_binding_limit_is_refused_before_anything_runs():
+    model = make_model([node("Expand", ["x", "s"], ["e"]), node("Neg", ["e"], ["y"])], {"x": (F, ["n", 1])}, {"s": np.array([1, 40000])})
+    run = Runner(compile_model(model))
+    with pytest.raises(LimitError, match=r"'?y'?.*shape \[1000, 40000\] takes 160000000 bytes.*134217728"):
+        run(np.zeros((1000, 1), F))
+    assert run(np.ones((2, 1), F))[0].sum() == -80000
+
+
+def test_wrong_inputs_are_named():
+    run = Runner(compile_model(chain(1)))
+    with pytest.raises(InputError, match="'v0' has rank 3"):
+        run(np.zeros((1, 2, 8), F))
+    with pytest.raises(InputError, match="'v0' is float16, the model wants float32"):
+        run(np.zeros((2, 8), np.float16))
+    with pytest.raises(InputError, match="'v0' has 7 elements along axis 1, the model wants 8"):
+        run(np.zeros((2, 7), F))
+    with pytest.raises(InputError, match="2 inputs are given"):
+        run(np.zeros((2, 8), F), np.zeros(1, F))

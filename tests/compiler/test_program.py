@@ -1,0 +1,83 @@
+"""Programs are data: saved, loaded and run without onnx; a damaged or foreign one is refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from onnx.helper import make_node as node
+
+from onnxruntime_ep_wgpu.errors import ProgramError
+from onnxruntime_ep_wgpu.program import Program
+from onnxruntime_ep_wgpu.target import WEB_BASELINE
+from tests.support import Runner, compile_model, make_model, target
+
+F = np.float32
+WEIGHT = np.arange(12, dtype=F).reshape(4, 3) / 7
+
+
+@pytest.fixture(scope="module")
+def model():
+    nodes = [node("MatMul", ["x", "w"], ["m"]), node("Softmax", ["m"], ["s"]), node("Shape", ["x"], ["n"])]
+    return make_model(nodes, {"x": (F, ["batch", 4])}, {"w": WEIGHT})
+
+
+def test_a_loaded_program_is_equal_and_gives_equal_results(model, tmp_path):
+    program = compile_model(model)
+    program.save(tmp_path / "p.wgpu")
+    loaded = Program.load(tmp_path / "p.wgpu", target())
+    assert dataclasses.replace(loaded, weights=()) == dataclasses.replace(program, weights=())
+    x = np.random.rand(5, 4).astype(F)
+    for got, want in zip(Runner(loaded)(x), Runner(program)(x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_loading_and_running_import_neither_onnx_nor_sympy(model, tmp_path):
+    compile_model(model).save(tmp_path / "p.wgpu")
+    script = f"""
+import sys
+import numpy as np
+from onnxruntime_ep_wgpu.device import adapters, open_device
+from onnxruntime_ep_wgpu.dtypes import DType
+from onnxruntime_ep_wgpu.program import Program
+from onnxruntime_ep_wgpu.run import DeviceTensor, Executable
+device = open_device(adapters()[0])
+run = Executable(Program.load({str(tmp_path / "p.wgpu")!r}), device)
+x, outputs = device.buffer(32), []
+device.upload(x, 0, np.ones((2, 4), np.float32).tobytes())
+run.run([DeviceTensor(DType.FLOAT32, (2, 4), x)], lambda *a: (outputs.append(device.buffer(256)), (outputs[-1], 0))[1])
+y = np.empty((2, 3), np.float32)
+device.download(outputs[0], 0, memoryview(y.reshape(-1).view(np.uint8)))
+assert abs(y.sum() - 2) < 1e-5, y
+heavy = {{"onnx", "onnx_ir", "sympy", "onnxscript", "onnxruntime"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_damaged_file_is_refused(model, tmp_path):
+    path = tmp_path / "p.wgpu"
+    compile_model(model).save(path)
+    whole = path.read_bytes()
+    for content in (b"", b"onnx" + whole, whole[:40], whole[:16] + b"}" + whole[17:], whole[:200]):
+        path.write_bytes(content)
+        with pytest.raises(ProgramError, match=r"p\.wgpu"):
+            Program.load(path)
+
+
+def test_another_format_version_is_refused_with_the_way_out(model, tmp_path):
+    path = tmp_path / "p.wgpu"
+    dataclasses.replace(compile_model(model), format_version=99).save(path)
+    with pytest.raises(ProgramError, match="version 99.*export it again"):
+        Program.load(path)
+
+
+def test_a_program_for_a_larger_target_is_refused(model, tmp_path):
+    path = tmp_path / "p.wgpu"
+    larger = dataclasses.replace(target(), features=frozenset({"shader-int64"}), max_storage_buffers=30)
+    compile_model(model, larger).save(path)
+    with pytest.raises(ProgramError, match="shader-int64"):
+        Program.load(path, WEB_BASELINE)
