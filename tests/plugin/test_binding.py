@@ -35,7 +35,7 @@ def empty(shape: list[int], dtype: Any = np.float32) -> ort.OrtValue:
 @pytest.mark.parametrize("name", ["webgpu", "gpu"])
 def test_a_tensor_goes_to_the_device_and_back(devices: list[Any], name: str) -> None:
     value = on_device(X, name)
-    assert value.device_name() in ("webgpu", "gpu")
+
     assert memory.space().owns(value.data_ptr())
     np.testing.assert_array_equal(value.numpy(), X)
 
