@@ -245,11 +245,15 @@ def callbacks() -> list[tuple[str, Slot]]:
     return found
 
 
-def declarations() -> str:
-    """Types and tables: C text for cffi's `cdef` and for the C source alike."""
-    tables = CALLED | FILLED
-    names = sorted(set(re.findall(r"\bOrt[A-Z]\w*\b", "".join(tables.values()) + LOOSE)) | set(tables))
-    text = [f"typedef struct {name} {name};" for name in names if name != "OrtKernelCreateFunc"]
+def declarations(others: dict[str, str] | None = None) -> str:
+    """Types and tables: C text for cffi's `cdef` and for the C source alike.
+
+    `others` replaces tables: tests describe a client of ONNX Runtime, which calls other functions, with it.
+    """
+    tables = CALLED | FILLED | (others or {})
+    named = re.findall(r"\bOrt[A-Z]\w*\b", "".join(tables.values()) + LOOSE)
+    names = sorted({*named, *tables} - {"OrtKernelCreateFunc"})
+    text = [f"typedef struct {name} {name};" for name in names]
     create = slots(LOOSE)[2]
     text.append(f"typedef {create.result} (*OrtKernelCreateFunc)({create.parameters});")
     text += [_struct(name, table) for name, table in tables.items()]

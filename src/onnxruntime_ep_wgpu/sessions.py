@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnxruntime as ort
 
-from . import get_ep_name, get_library_path
+from . import get_ep_name, get_ep_names, get_library_path
 from .errors import DeviceError, OptionError, WgpuEpError
 from .options import as_text, parse
 
@@ -155,12 +155,14 @@ def _match(session: Any) -> Planner:
     """The plans of a session that we did not make: the only one whose graph has its inputs and outputs."""
     from .plugin.watch import live
 
+    if not set(session.get_providers()) & set(get_ep_names()):
+        raise LookupError(f"the session's providers are {session.get_providers()}, not {get_ep_name()}")
     inputs = {value.name for value in session.get_inputs()}
     outputs = [value.name for value in session.get_outputs()]
     planners = [provider.planner for provider in live() if provider.planner is not None]
     fitting = [it for it in planners if inputs <= set(it.inputs) and outputs == list(it.outputs)]
     if not fitting:
-        raise LookupError("the session has no WebGPU provider of this package")
+        raise LookupError("no live session of this package has these inputs and outputs")
     accounts = [(it.adapter.name, it.placements()) for it in fitting]
     if any(account != accounts[0] for account in accounts):
         raise LookupError("several live sessions have these inputs and outputs: make the session with session()")

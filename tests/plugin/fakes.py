@@ -32,7 +32,7 @@ OPERATORS = {
     "Identity": lambda a: a,
     "Relu": lambda a: np.maximum(a, a.dtype.type(0)),
     "LeakyRelu": lambda a, alpha=0.01: np.where(a >= 0, a, a * np.float32(alpha)),
-    "Reshape": lambda a, shape, allowzero=0: a.reshape([int(size) for size in shape]),
+    "Reshape": lambda a, shape, allowzero=0: a.reshape([int(size) or a.shape[i] for i, size in enumerate(shape)]),
     "Shape": lambda a: np.array(a.shape, np.int64),
     "Gather": _gather,
     "Concat": lambda *parts, axis: np.concatenate(parts, axis),
@@ -78,10 +78,15 @@ class Executable:
 
     def __init__(self, program: Program, device: Any, checked: bool) -> None:
         self.program, self.device, self.checked = program, device, checked
-        self.seen: list[list[DeviceTensor]] = []
+        # Per integer input of every run: its value on the host, and how many downloads that cost.
+        self.host_values: list[tuple[np.ndarray, int]] = []
 
     def run(self, inputs: list[DeviceTensor], allocate: Any) -> None:
-        self.seen.append(inputs)
+        for tensor in inputs:
+            if tensor.dtype is DType.INT64:
+                before = self.device.counters["downloads"]
+                value = tensor.host()
+                self.host_values.append((value, self.device.counters["downloads"] - before))
         values = dict(self.program.constants)
         for name, tensor in zip(self.program.inputs, inputs, strict=True):
             count = int(np.prod(tensor.shape)) * tensor.dtype.itemsize

@@ -64,10 +64,11 @@ class Buffer:
         self.label = label
         self._release = releases.add
 
-    def __del__(self) -> None:
+    def __del__(self, native: Any = lib.wgpuBufferRelease) -> None:
+        # Bound when the class is made: at interpreter exit this module's names are gone before the last objects are.
         handle = getattr(self, "handle", None)
         if handle is not None:
-            self._release(lib.wgpuBufferRelease, handle, self.size)
+            self._release(native, handle, self.size)
 
     def __repr__(self) -> str:
         return f"Buffer({self.label!r}, {self.size} bytes)"

@@ -39,10 +39,11 @@ class BindGroup:
         self.buffers = buffers
         self._release = releases.add
 
-    def __del__(self) -> None:
+    def __del__(self, native: Any = lib.wgpuBindGroupRelease) -> None:
+        # Bound when the class is made: at interpreter exit this module's names are gone before the last objects are.
         handle = getattr(self, "handle", None)
         if handle is not None:
-            self._release(lib.wgpuBindGroupRelease, handle)
+            self._release(native, handle)
 
 
 class Compiler:

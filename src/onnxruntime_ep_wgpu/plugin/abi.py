@@ -199,11 +199,11 @@ class Exported:
         super().__init_subclass__()
         cls.struct = struct
         cls._slots = []
-        for method in list(vars(cls).values()):
+        for attribute, method in list(vars(cls).items()):
             name, since = getattr(method, "callback", ("", 0))
             if name:
                 cls._slots.append((name, since))
-                export(f"{struct}_{name}", _entry(method, f"{struct}_{name}"))
+                export(f"{struct}_{name}", _entry(attribute, f"{struct}_{name}"))
 
     def __init__(self, ort: Ort) -> None:
         self.ort = ort
@@ -219,7 +219,8 @@ class Exported:
         held.pop(address(self.pointer), None)
 
 
-def _entry(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _entry(method: str, name: str) -> Callable[..., Any]:
+    """The Python end of callback `name`, answered by the method called `method`."""
     result = ffi.typeof(ffi.addressof(lib, f"c_{name}")).result
     if result is ffi.typeof("OrtStatus *"):
 
@@ -227,7 +228,7 @@ def _entry(method: Callable[..., Any], name: str) -> Callable[..., Any]:
             owner: Exported | None = None
             try:
                 owner = held[int(ffi.cast("uintptr_t", this))]
-                method(owner, *arguments)
+                getattr(owner, method)(*arguments)
                 return NULL
             except BaseException as error:  # KeyboardInterrupt included: nothing may unwind through C++
                 return failed(owner.ort if owner is not None else None, error)
@@ -238,7 +239,7 @@ def _entry(method: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     def with_value(this: Any, *arguments: Any) -> Any:
         try:
-            value = method(held[int(ffi.cast("uintptr_t", this))], *arguments)
+            value = getattr(held[int(ffi.cast("uintptr_t", this))], method)(*arguments)
             return neutral if value is None else value
         except BaseException:
             print(f"onnxruntime_ep_wgpu: error in {name}", file=sys.stderr)

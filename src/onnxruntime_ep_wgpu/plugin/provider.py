@@ -1,9 +1,9 @@
 """One session's execution provider, as ONNX Runtime calls it.
 
 In: the callbacks of OrtEp. Out: groups of nodes and compiled nodes, from the session's `Planner`.
-Invariant: a session is refused aloud or made as asked. An error in CreateEp makes Python's InferenceSession start over on
-the CPU, one in GetCapability makes ONNX Runtime go on without us; only an error in Compile reaches the user. So an error
-in either of the first two is kept, a node is claimed, and Compile raises the error.
+Invariant: a session is refused aloud or made as asked. An error in CreateEp or GetKernelRegistry makes Python's
+InferenceSession start over on the CPU, one in GetCapability makes ONNX Runtime go on without us; only an error in Compile
+reaches the user. So an error in one of those is kept, a node is claimed, and Compile raises the error.
 """
 
 from __future__ import annotations
@@ -60,7 +60,11 @@ class Provider(Exported, struct="OrtEp"):
 
     @callback("GetKernelRegistry")
     def get_kernel_registry(self, out: Any) -> None:
-        out[0] = self.factory.memcpy_kernels().registry
+        out[0] = ffi.NULL
+        try:
+            out[0] = self.factory.memcpy_kernels().registry
+        except BaseException as error:
+            self._refuse(error)
 
     @callback("CreateAllocator")
     def create_allocator(self, _info: Any, out: Any) -> None:

@@ -1,0 +1,344 @@
+"""Device tensors: made, copied, bound as inputs and outputs, and shared between sessions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from onnxruntime_ep_wgpu.plugin import memory
+from onnxruntime_ep_wgpu.plugin.abi import held
+from onnxruntime_ep_wgpu.plugin.compute import ComputeInfo
+from onnxruntime_ep_wgpu.plugin.provider import Provider
+from onnxruntime_ep_wgpu.run import Executable
+
+from . import models
+from .fakes import Fake
+
+RNG = np.random.default_rng(2)
+X = RNG.standard_normal((5, 8), np.float32)
+OpenSession = Callable[..., ort.InferenceSession]
+
+
+def on_device(array: np.ndarray, name: str = "webgpu") -> ort.OrtValue:
+    return ort.OrtValue.ortvalue_from_numpy(array, name, 0)
+
+
+def empty(shape: list[int], dtype: Any = np.float32) -> ort.OrtValue:
+    return ort.OrtValue.ortvalue_from_shape_and_type(shape, dtype, "webgpu", 0)
+
+
+@pytest.mark.parametrize("name", ["webgpu", "gpu"])
+def test_a_tensor_goes_to_the_device_and_back(devices: list[Any], name: str) -> None:
+    value = on_device(X, name)
+
+    assert memory.space().owns(value.data_ptr())
+    np.testing.assert_array_equal(value.numpy(), X)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(3.5, np.float32),
+        np.arange(7, dtype=np.int8),
+        np.array([True, False, True]),
+        np.arange(5, dtype=np.int64) - 2**40,
+        np.arange(3, dtype=np.float16),
+        np.arange(9, dtype=np.uint16).reshape(3, 3),
+        np.zeros((0, 4), np.float32),
+        RNG.standard_normal((300, 301)),
+        np.array([2**64 - 1], np.uint64),
+    ],
+    ids=lambda array: f"{array.dtype}{list(array.shape)}",
+)
+def test_every_type_and_size_survives_the_round_trip(devices: list[Any], array: np.ndarray) -> None:
+    got = on_device(array).numpy()
+    assert (got.dtype, got.shape) == (array.dtype, array.shape)
+    np.testing.assert_array_equal(got, array)
+
+
+def test_update_in_place_is_seen(devices: list[Any]) -> None:
+    value = on_device(X)
+    value.update_inplace(X * 2)
+    np.testing.assert_array_equal(value.numpy(), X * 2)
+
+
+def test_copy_tensors_copies_every_way(devices: list[Any]) -> None:
+    host, first, second = ort.OrtValue.ortvalue_from_numpy(X), empty([5, 8]), empty([5, 8])
+    back = ort.OrtValue.ortvalue_from_shape_and_type([5, 8], np.float32)
+    ort.copy_tensors([host], [first], None)
+    ort.copy_tensors([first], [second], None)
+    ort.copy_tensors([second], [back], None)
+    np.testing.assert_array_equal(back.numpy(), X)
+    np.testing.assert_array_equal(second.numpy(), X)
+
+
+def test_a_host_copy_is_not_used_after_a_copy_on_the_device(devices: list[Any]) -> None:
+    small = np.arange(4, dtype=np.int64)
+    first, second = on_device(small), on_device(small * 10)
+    ort.copy_tensors([second], [first], None)
+    np.testing.assert_array_equal(first.numpy(), small * 10)
+
+
+def test_inputs_and_outputs_are_bound_to_device_tensors(open_session: OpenSession) -> None:
+    session = open_session(models.chain())
+    binding = session.io_binding()
+    x, y = on_device(X), empty([5, 8])
+    binding.bind_ortvalue_input("x", x)
+    binding.bind_ortvalue_output("y", y)
+    for factor in (1, 2, 3):
+        x.update_inplace(X * factor)
+        session.run_with_iobinding(binding)
+        np.testing.assert_allclose(y.numpy(), models.chain_reference(X * factor), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["webgpu", "gpu"])
+def test_an_output_is_bound_to_the_device_by_name(open_session: OpenSession, name: str) -> None:
+    session = open_session(models.chain())
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_output("y", name, 0)
+    for _ in range(3):
+        session.run_with_iobinding(binding)
+        (value,) = binding.get_outputs()
+        assert memory.space().owns(value.data_ptr())
+        np.testing.assert_allclose(value.numpy(), models.chain_reference(X), rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], value.numpy())
+    binding.synchronize_inputs()
+    binding.synchronize_outputs()
+
+
+def test_a_device_tensor_is_fed_to_a_plain_run(open_session: OpenSession) -> None:
+    session = open_session(models.square())
+    got = session.run_with_ort_values(None, {"x": on_device(X)})[0].numpy()
+    np.testing.assert_array_equal(got, X * X)
+
+
+def test_input_and_output_may_be_one_tensor(open_session: OpenSession) -> None:
+    """WebGPU forbids reading and writing one buffer in a dispatch; the result is right all the same."""
+    session = open_session(models.square())
+    value = on_device(X)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_ortvalue_output("y", value)
+    want = X
+    for _ in range(3):
+        session.run_with_iobinding(binding)
+        want = want * want
+        np.testing.assert_allclose(value.numpy(), want, rtol=1e-5)
+
+
+def test_a_part_of_a_device_tensor_is_bound_by_address(open_session: OpenSession) -> None:
+    session = open_session(models.square())
+    both = np.concatenate([X, -3 * X])
+    value, out = on_device(both), empty([10, 8])
+    binding = session.io_binding()
+    for start in (0, X.nbytes, 0):
+        binding.bind_input("x", "webgpu", 0, np.float32, [5, 8], value.data_ptr() + start)
+        binding.bind_output("y", "webgpu", 0, np.float32, [5, 8], out.data_ptr() + start)
+        session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(out.numpy(), both * both)
+    np.testing.assert_array_equal(value.numpy(), both)
+
+
+def test_sessions_hand_tensors_to_each_other(open_session: OpenSession) -> None:
+    first, second = open_session(models.square()), open_session(models.chain())
+    between, end = empty([5, 8]), empty([5, 8])
+    one, two = first.io_binding(), second.io_binding()
+    one.bind_cpu_input("x", X)
+    one.bind_ortvalue_output("y", between)
+    two.bind_ortvalue_input("x", between)
+    two.bind_ortvalue_output("y", end)
+    first.run_with_iobinding(one)
+    del first, one
+    second.run_with_iobinding(two)
+    np.testing.assert_allclose(end.numpy(), models.chain_reference(X * X), rtol=1e-4, atol=1e-3)
+
+
+def test_tensors_of_another_device_are_brought_over(open_session: OpenSession) -> None:
+    """Memory that belongs to no session lies on one device; a session on another one still gets its values."""
+    other = open_session(models.square(), {"deviceId": "7"})
+    x, y = on_device(X), empty([5, 8])
+    here = open_session(models.square())
+    x2, y2 = on_device(X), empty([5, 8])
+    for session in (other, here):
+        for a, b in ((x, y), (x2, y2), (x, y2)):
+            binding = session.io_binding()
+            binding.bind_ortvalue_input("x", a)
+            binding.bind_ortvalue_output("y", b)
+            session.run_with_iobinding(binding)
+            np.testing.assert_array_equal(b.numpy(), X * X)
+
+
+def test_small_tensors_from_the_host_are_known_on_the_host(
+    fake: Fake, open_session: OpenSession, devices: list[Any]
+) -> None:
+    """A shape that the host uploaded is not read back from the device."""
+    nodes = [models.node("Reshape", ["x", "s"], ["r"], "reshape"), models.node("Relu", ["r"], ["y"], "relu")]
+    model = models.model(
+        nodes, [("x", models.FLOAT, ["N"]), ("s", models.INT64, [2])], [("y", models.FLOAT, ["A", "B"])]
+    )
+    session = open_session(model)
+    (executable,) = fake.executables
+    for shape in ([5, 8], [8, 5], [5, 8]):
+        session.run(None, {"x": X.reshape(-1), "s": np.array(shape)})
+        value, downloads = executable.host_values[-1]
+        assert (value.tolist(), downloads) == (shape, 0)
+
+
+def test_small_tensors_from_the_device_are_read_back(fake: Fake, open_session: OpenSession) -> None:
+    """Here the first group makes the shape, on the device; the second one needs it on the host."""
+    nodes = [
+        models.node("Abs", ["s"], ["t"], "abs"),
+        models.node("Relu", ["x"], ["r"], "relu"),
+        models.node("Softmax", ["r"], ["p"], "softmax", axis=0),
+        models.node("Reshape", ["p", "t"], ["y"], "reshape"),
+    ]
+    inputs = [("x", models.FLOAT, [4]), ("s", models.INT64, [2])]
+    outputs = [("y", models.FLOAT, ["A", "B"]), ("t", models.INT64, [2])]
+    session = open_session(models.model(nodes, inputs, outputs))
+    for shape in ([-2, 2], [-4, 1]):
+        y, t = session.run(None, {"x": np.ones(4, np.float32), "s": np.array(shape)})
+        assert list(y.shape) == t.tolist() == [abs(size) for size in shape]
+
+
+def test_host_pointers_are_accepted_by_a_compiled_group(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, open_session: OpenSession
+) -> None:
+    """ONNX Runtime passes host memory when its own Memcpy kernels are used, and may at any other time."""
+
+    def no_kernels(self: Provider, out: Any) -> None:
+        out[0] = memory.NULL
+
+    monkeypatch.setattr(Provider, "get_kernel_registry", no_kernels)
+    session = open_session(models.mixed())
+    for _ in range(3):
+        np.testing.assert_allclose(session.run(None, {"x": X})[0], models.mixed_reference(X), rtol=1e-4, atol=1e-5)
+
+
+def test_memory_that_onnx_runtime_did_not_get_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, open_session: OpenSession
+) -> None:
+    """ONNX Runtime does not look at what Alloc returns."""
+    session = open_session(models.square())
+    monkeypatch.setattr(memory.AddressSpace, "allocate", lambda *_: 0)
+    with pytest.raises(Exception, match="null pointer|no memory|Failed to allocate"):
+        session.run(None, {"x": X})
+    monkeypatch.undo()
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], X * X)
+
+
+def test_memory_is_given_back(open_session: OpenSession) -> None:
+    session = open_session(models.mixed())
+    session.run(None, {"x": X})
+    before = memory.space().bytes_in_use
+    for rows in (5, 50, 500, 5):
+        session.run(None, {"x": np.ones((rows, 8), np.float32)})
+    assert memory.space().bytes_in_use == before
+
+
+WAYS = pytest.mark.parametrize("alias", [False, True], ids=["without memory pattern", "with memory pattern"])
+
+
+@WAYS
+@pytest.mark.parametrize("with_fake", [False, True], ids=["kernels", "stand-in"])
+def test_several_groups_give_right_results_run_after_run(
+    open_session: OpenSession,
+    alias: bool,
+    with_fake: bool,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From the second run on ONNX Runtime's memory pattern puts the tensors of a run into one allocation."""
+    if with_fake:
+        request.getfixturevalue("fake")
+    written: list[int] = []
+    write = memory.AddressSpace.write
+
+    def noted(self: memory.AddressSpace, address: int, nbytes: int) -> memory.Place:
+        if address not in self._allocations:
+            written.append(address)
+        return write(self, address, nbytes)
+
+    monkeypatch.setattr(memory.AddressSpace, "write", noted)
+    session = open_session(models.crossing(), {"forceCpuNodeNames": "softmax"}, alias=alias)
+    for rows in (5, 5, 5, 9, 9, 5):
+        x = RNG.standard_normal((rows, 8), np.float32)
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], models.crossing_reference(x), rtol=1e-4, atol=1e-5)
+    assert bool(written) == alias, "addresses inside an allocation are what this is about"
+
+
+@WAYS
+def test_the_runtime_need_not_separate_inputs_from_outputs(open_session: OpenSession, alias: bool) -> None:
+    session = open_session(models.crossing(), {"forceCpuNodeNames": "softmax"}, alias=alias)
+    nodes = [it for it in list(held.values()) if isinstance(it, ComputeInfo) and isinstance(it.executable, Executable)]
+    assert nodes
+    copied = sum(it.executable.copied_inputs for it in nodes)
+    for _ in range(4):
+        np.testing.assert_allclose(session.run(None, {"x": X})[0], models.crossing_reference(X), rtol=1e-4, atol=1e-5)
+    assert sum(it.executable.copied_inputs for it in nodes) == copied
+
+
+def test_eight_threads_share_a_session_and_its_device(open_session: OpenSession) -> None:
+    session = open_session(models.mixed(), {"forceCpuNodeNames": "softmax"}, alias=True)
+    errors: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            mine = np.random.default_rng(seed)
+            for _ in range(12):
+                x = mine.standard_normal((int(mine.integers(1, 9)), 8), np.float32)
+                np.testing.assert_allclose(
+                    session.run(None, {"x": x})[0], models.mixed_reference(x), rtol=1e-4, atol=1e-5
+                )
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_sessions_are_made_and_dropped_in_threads(open_session: OpenSession) -> None:
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(3):
+                session = open_session(models.chain())
+                np.testing.assert_allclose(
+                    session.run(None, {"x": X})[0], models.chain_reference(X), rtol=1e-4, atol=1e-4
+                )
+                del session
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_asynchronous_runs_and_parallel_execution_work(open_session: OpenSession) -> None:
+    session = open_session(models.mixed(), execution_mode=ort.ExecutionMode.ORT_PARALLEL, inter_op_num_threads=2)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], models.mixed_reference(X), rtol=1e-4, atol=1e-5)
+    done, results = threading.Event(), []
+
+    def finished(outputs: Any, _data: Any, error: str) -> None:
+        results.append((outputs, error))
+        done.set()
+
+    session.run_async(None, {"x": X}, finished, None)
+    assert done.wait(60)
+    ((outputs, error),) = results
+    assert error == ""
+    np.testing.assert_allclose(outputs[0], models.mixed_reference(X), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,86 @@
+"""A process ends with 0 and says nothing, whatever is still alive."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+START = """
+import gc, sys, threading
+import numpy as np, onnxruntime as ort, onnxruntime_ep_wgpu as webgpu_ep
+from tests.plugin import models
+x = np.ones((2, 8), np.float32)
+def value(): return ort.OrtValue.ortvalue_from_numpy(x, "webgpu", 0)
+def opened():
+    session = webgpu_ep.session(models.square())
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
+    return session
+"""
+
+ENDINGS = {
+    "only imported": "",
+    "registered": "webgpu_ep.register()",
+    "a live session": "kept = opened()",
+    "a live session in a cycle": "kept = opened(); kept.me = kept; del kept",
+    "a live device tensor": "webgpu_ep.register(); kept = value()",
+    "a device tensor of a session that is gone": "s = opened(); kept = value(); del s; gc.collect()",
+    "a live binding": "s = opened(); b = s.io_binding(); b.bind_ortvalue_input('x', value()); b.bind_output('y', 'webgpu')\n"
+    "s.run_with_iobinding(b)",
+    "unregistered": "webgpu_ep.register(); ort.unregister_execution_provider_library('webgpu_ep_registration')",
+    "unregistered, then registered again": "s = opened(); del s; gc.collect()\n"
+    "ort.unregister_execution_provider_library('webgpu_ep_registration'); opened()",
+    "unregistered with a live session": "kept = opened(); ort.unregister_execution_provider_library('webgpu_ep_registration')",
+    "unregistered, then the session is dropped": "kept = opened()\n"
+    "ort.unregister_execution_provider_library('webgpu_ep_registration'); del kept; gc.collect()",
+    "a failed session": "try: webgpu_ep.session(models.square(), nonsense=1)\nexcept webgpu_ep.OptionError: pass",
+    "a failed run": "s = opened()\ntry: s.run(None, {'x': np.ones((2, 9), np.float32)})\nexcept Exception: pass",
+    "threads that were running": "s = opened()\n"
+    "ts = [threading.Thread(target=lambda: [s.run(None, {'x': x}) for _ in range(20)]) for _ in range(4)]\n"
+    "[t.start() for t in ts]",
+    "sys.exit": "kept = opened(); sys.exit(0)",
+}
+
+
+def python(program: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=ROOT,
+    )
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_process_ends_well_with(ending: str) -> None:
+    result = python(START + ENDINGS[ending])
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_importing_the_package_is_quick_and_brings_nothing() -> None:
+    result = python(
+        "import sys, onnxruntime_ep_wgpu\n"
+        "onnxruntime_ep_wgpu.get_library_path(), onnxruntime_ep_wgpu.get_ep_names()\n"
+        "print([name for name in ('numpy', 'onnx', 'onnx_ir', 'onnxruntime', 'wgpu', 'cffi', 'rich') if name in sys.modules])"
+    )
+    assert (result.stdout, result.stderr) == ("[]\n", "")
+
+
+def test_nothing_is_sent_anywhere() -> None:
+    """No socket is opened, by us or by what we import, from registration to a result."""
+    guard = (
+        "import socket\n"
+        "def refuse(*a, **k): raise AssertionError('a socket was opened')\n"
+        "socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse\n"
+    )
+    result = python(guard + START + "opened()")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

@@ -1,0 +1,169 @@
+"""`session()` gives a session on WebGPU or raises, and `report()` tells what runs where."""
+
+from __future__ import annotations
+
+import gc
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.plugin import backend, watch
+
+from . import models
+from .fakes import Fake
+
+X = np.random.default_rng(1).standard_normal((5, 8), np.float32)
+
+
+def test_one_line_opens_a_model_from_a_file_or_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(models.chain())
+    for model in (path, str(path), models.chain()):
+        session = webgpu_ep.session(model)
+        assert isinstance(session, ort.InferenceSession)
+        assert session.get_providers()[0] == "WebGpuExecutionProvider"
+        np.testing.assert_allclose(session.run(None, {"x": X})[0], models.chain_reference(X), rtol=1e-4, atol=1e-5)
+
+
+def test_devices_are_chosen_by_number_name_or_object() -> None:
+    found = webgpu_ep.devices()
+    name = found[0].ep_metadata["name"]
+    for device in (0, name, name[:5].upper(), found[0], None):
+        report = webgpu_ep.report(webgpu_ep.session(models.square(), device=device))
+        assert report.device == name
+    if any("software" in device.ep_metadata for device in found):
+        webgpu_ep.session(models.square(), device="software")
+
+
+@pytest.mark.parametrize("device", [99, -1, "Voodoo 2"])
+def test_a_device_that_is_not_there_is_an_error_that_names_the_others(device: Any) -> None:
+    with pytest.raises(webgpu_ep.DeviceError, match=re.escape(webgpu_ep.devices()[0].ep_metadata["name"])):
+        webgpu_ep.session(models.square(), device=device)
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"preferedLayout": "NHWC"}, "did you mean 'preferredLayout'"),
+        ({"powerPreference": "low"}, "did you mean 'low-power'"),
+        ({"deviceId": -1}, "an integer, 0 to"),
+        ({"webgpuDevice": 1234}, "cannot be used"),
+    ],
+)
+def test_a_wrong_option_raises_from_session_and_from_inference_session(
+    options: dict[str, Any], part: str, devices: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(webgpu_ep.OptionError, match=part):
+        webgpu_ep.session(models.square(), **options)
+    so = ort.SessionOptions()
+    so.log_severity_level = 4
+    so.add_provider_for_devices(devices, {key: str(value) for key, value in options.items()})
+    # Other providers' wrong options end in a session on the CPU with a printed notice.
+    with pytest.raises(Exception, match=part):
+        ort.InferenceSession(models.square(), so)
+    assert "EP Error" not in capsys.readouterr().out
+
+
+def test_an_error_of_the_device_reaches_the_user_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: Any) -> None:
+        raise webgpu_ep.DeviceError("the device is on fire")
+
+    monkeypatch.setattr(backend, "open_device", broken)
+    with pytest.raises(webgpu_ep.DeviceError, match="on fire"):
+        webgpu_ep.session(models.square())
+    assert "EP Error" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", ["check", "compile_graph", "executable"])
+def test_a_defect_in_any_stage_is_raised_and_not_run_on_the_cpu(
+    place: str, monkeypatch: pytest.MonkeyPatch, open_session: Any
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(backend, place, broken)
+    with pytest.raises(ZeroDivisionError, match="a defect"):
+        webgpu_ep.session(models.square())
+    with pytest.raises(Exception, match=r"ZeroDivisionError: a defect \[test_session.py:\d+ in broken\]"):
+        open_session(models.square(), log_severity_level=4)
+
+
+def test_a_report_names_provider_group_kernels_and_reason_of_every_node(fake: Fake) -> None:
+    session = webgpu_ep.session(models.mixed(), forceCpuNodeNames=["double"])
+    report = webgpu_ep.report(session)
+    nodes = {node.name: node for node in report.nodes}
+    assert (nodes["mul"].provider, nodes["mul"].partition, nodes["mul"].reason) == ("WebGpuExecutionProvider", 0, None)
+    assert nodes["mul"].kernels == ("mul",)
+    assert (nodes["softmax"].provider, nodes["softmax"].partition) == ("CPUExecutionProvider", None)
+    assert nodes["softmax"].reason == "no Softmax"
+    assert nodes["add"].partition == 1
+    assert nodes["double"].reason == "named in forceCpuNodeNames"
+    assert report.partitions == 2
+    assert {node.name for node in report.on_cpu} == {"softmax", "double"}
+
+
+def test_a_report_finds_a_session_that_onnx_runtime_made(fake: Fake, open_session: Any) -> None:
+    nodes = [models.node("Mul", ["u", "u"], ["v"], "first"), models.node("Relu", ["v"], ["w"], "second")]
+    model = models.model(nodes, [("u", models.FLOAT, [2])], [("w", models.FLOAT, [2])])
+    session = open_session(model)
+    assert [node.name for node in webgpu_ep.report(session).nodes] == ["first", "second"]
+    other = open_session(model, {"forceCpuNodeNames": "second"})
+    with pytest.raises(LookupError, match=r"session\(\)"):
+        webgpu_ep.report(other)
+    mine = webgpu_ep.session(model, forceCpuNodeNames="first")
+    assert [node.name for node in webgpu_ep.report(mine).on_cpu] == ["first"]
+    cpu = ort.InferenceSession(models.square(), providers=["CPUExecutionProvider"])
+    with pytest.raises(LookupError, match="CPUExecutionProvider"):
+        webgpu_ep.report(cpu)
+
+
+def test_the_same_answer_is_in_onnx_runtimes_own_account(fake: Fake) -> None:
+    so = ort.SessionOptions()
+    so.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    session = webgpu_ep.session(models.mixed(), sess_options=so)
+    theirs = {
+        node.name: part.ep_name for part in session.get_provider_graph_assignment_info() for node in part.get_nodes()
+    }
+    assert theirs == {node.name: node.provider for node in webgpu_ep.report(session).nodes}
+
+
+def test_nodes_without_names_are_reported(fake: Fake) -> None:
+    nodes = [
+        models.node("Mul", ["x", "x"], ["a"]),
+        models.node("Softmax", ["a"], ["b"]),
+        models.node("Mul", ["b", "b"], ["y"]),
+    ]
+    model = models.model(nodes, [("x", models.FLOAT, [2])], [("y", models.FLOAT, [2])])
+    report = webgpu_ep.report(webgpu_ep.session(model))
+    names = [node.name for node in report.nodes]
+    assert len(set(names)) == 3 and all(names)
+    assert [node.kernels for node in report.nodes] == [("mul",), (), ("mul",)]
+
+
+def test_sessions_that_are_gone_leave_nothing_behind() -> None:
+    from onnxruntime_ep_wgpu.plugin.abi import held
+
+    webgpu_ep.session(models.mixed()).run(None, {"x": X})
+    gc.collect()
+    before, providers = len(held), len(watch.live())
+    for _ in range(3):
+        session = webgpu_ep.session(models.mixed())
+        session.run(None, {"x": X})
+        del session
+    gc.collect()
+    assert len(held) == before
+    assert len(watch.live()) <= providers
+
+
+def test_a_model_that_needs_the_cpu_is_refused_when_the_user_forbids_it(fake: Fake) -> None:
+    so = ort.SessionOptions()
+    so.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    with pytest.raises(Exception, match="fallback"):
+        webgpu_ep.session(models.mixed(), sess_options=so)
