@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Union
 
-Dim = Union[int, "Expr"]  # noqa: UP007 - Expr is declared below
+Dim = Union[int, "Expr"]
 Postfix = int | tuple[int | str, ...]
 
 LARGEST = 2**31 - 1  # no dimension reaches it; ONNX uses larger numbers for "to the end"

@@ -9,6 +9,7 @@ Views are not nodes: they are how operands are looked at.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
 from .dims import Dim, quotient
 from .view import Tensor, View, coalesce
 
