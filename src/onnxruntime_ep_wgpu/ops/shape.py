@@ -206,10 +206,12 @@ def depth_to_space(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR")
 
 
 @op("SpaceToDepth", types=ANY)
-def space_to_depth(b: Builder, x: Operand, *, blocksize: int) -> Operand:
+def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR") -> Operand:
+    """The inverse of depth_to_space."""
     n, c, h, w = x.shape
     high, wide = floordiv(h, blocksize), floordiv(w, blocksize)
-    blocks = b.permute(b.reshape(x, (n, c, high, blocksize, wide, blocksize)), (0, 3, 5, 1, 2, 4))
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    blocks = b.permute(b.reshape(x, (n, c, high, blocksize, wide, blocksize)), order)
     return b.reshape(blocks, (n, c * blocksize * blocksize, high, wide))
 
 
