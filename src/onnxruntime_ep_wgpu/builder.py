@@ -25,8 +25,15 @@ class Operand:
     asked for only when a shape depends on them.
     """
 
-    def __init__(self, dtype: DType, shape: Shape, view: View | None = None, *,
-                 host: Callable[[], HostArray] | None = None, known: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        dtype: DType,
+        shape: Shape,
+        view: View | None = None,
+        *,
+        host: Callable[[], HostArray] | None = None,
+        known: bool = False,
+    ) -> None:
         self.dtype, self.shape, self.known = dtype, tuple(shape), known
         self._view, self._host = view, host
         self._array: HostArray | None = None
@@ -82,7 +89,7 @@ class Operand:
         values = self.dims(what)
         if not all(isinstance(v, int) for v in values):
             raise UnsupportedError(f"{what} depends on the input shapes, which this kernel does not support")
-        return [int(v) for v in values]  # type: ignore[call-overload]
+        return [v for v in values if isinstance(v, int)]
 
     def floats(self, what: str) -> list[float]:
         """The elements of a constant; raises UnsupportedError when it is not constant."""
@@ -106,19 +113,29 @@ class Builder:
     def _tensor(self, dtype: DType, shape: Shape) -> Tensor:
         size = product(shape)
         if isinstance(size, int) and size * dtype.itemsize > self.target.max_binding_bytes:
-            raise UnsupportedError(str(LimitError(
-                f"a result of shape {list(shape)} takes {size * dtype.itemsize} bytes and the adapter binds at most "
-                f"{self.target.max_binding_bytes}")))  # fmt: skip
+            raise UnsupportedError(
+                str(
+                    LimitError(
+                        f"a result of shape {list(shape)} takes {size * dtype.itemsize} bytes and the adapter binds at most "
+                        f"{self.target.max_binding_bytes}"
+                    )
+                )
+            )
         return Tensor(dtype, tuple(shape))
 
     def constant(self, value: Any, name: str = "") -> Operand:
         """A weight: a numpy array, or an onnx_ir tensor that is read when the program is loaded on a device."""
-        dtype, shape = DType.of_numpy(value.dtype if isinstance(value, np.ndarray) else value.dtype.numpy()), tuple(map(int, value.shape))
+        dtype, shape = (
+            DType.of_numpy(value.dtype if isinstance(value, np.ndarray) else value.dtype.numpy()),
+            tuple(map(int, value.shape)),
+        )
         size = product(shape)
         assert isinstance(size, int)
         if size * dtype.itemsize > self.target.max_binding_bytes:
-            raise UnsupportedError(f"the weight {name!r} of {size * dtype.itemsize} bytes is larger than the "
-                                   f"{self.target.max_binding_bytes} bytes that the adapter binds")  # fmt: skip
+            raise UnsupportedError(
+                f"the weight {name!r} of {size * dtype.itemsize} bytes is larger than the "
+                f"{self.target.max_binding_bytes} bytes that the adapter binds"
+            )
         view = View.of(Tensor(dtype, shape, Storage.WEIGHT, name, data=value))
         if (dtype.is_integer or dtype is DType.BOOL) and size <= LARGEST_HOST_VALUE:
             array = np.asarray(value if isinstance(value, np.ndarray) else value.numpy())
@@ -167,42 +184,93 @@ class Builder:
         for have, want in zip(x.shape, shape[missing:], strict=True):
             if have not in (1, want):
                 fits = maximum(equal(have, 1), equal(have, want))
-                self.require(fits, f"cannot broadcast [{', '.join(map(str, x.shape))}] to [{', '.join(map(str, shape))}]")
+                self.require(
+                    fits, f"cannot broadcast [{', '.join(map(str, x.shape))}] to [{', '.join(map(str, shape))}]"
+                )
         view = x.view
-        if any(have != want and have != 1 and len(axis) > 1
-               for have, want, axis in zip(x.shape, shape[missing:], view.axes, strict=True)):  # fmt: skip
+        if any(
+            have != want and have != 1 and len(axis) > 1
+            for have, want, axis in zip(x.shape, shape[missing:], view.axes, strict=True)
+        ):
             view = self.copy(x).view
         return self.seen(x, view.expand(shape))
 
     # ---- nodes
 
-    def pointwise(self, expression: str, operands: Mapping[str, Operand], dtype: DType, shape: Shape | None = None,
-                  *, cost: int = 1, **constants: Constant) -> Operand:  # fmt: skip
+    def pointwise(
+        self,
+        expression: str,
+        operands: Mapping[str, Operand],
+        dtype: DType,
+        shape: Shape | None = None,
+        *,
+        cost: int = 1,
+        **constants: Constant,
+    ) -> Operand:
         """output[i] = expression(operands[i]); operands broadcast to `shape` or to their common shape."""
         shape = shape if shape is not None else broadcast_shapes(*(x.shape for x in operands.values()))
         output = self._tensor(dtype, shape)
         reads = {n: Read(self.expand(x, shape).view, (len(shape),)) for n, x in operands.items()}
         return self._append(Map(output, reads, expression=expression, constants=dict(constants), cost=cost))
 
-    def map(self, body: str, dtype: DType, shape: Shape, coordinates: Sequence[str], groups: Sequence[int],
-            operands: Mapping[str, tuple[Operand, Sequence[int]]], *, parameters: Mapping[str, Dim] | None = None,
-            cost: int = 4, reuse: bool = False, inline: bool = False, **constants: Constant) -> Operand:  # fmt: skip
+    def map(
+        self,
+        body: str,
+        dtype: DType,
+        shape: Shape,
+        coordinates: Sequence[str],
+        groups: Sequence[int],
+        operands: Mapping[str, tuple[Operand, Sequence[int]]],
+        *,
+        parameters: Mapping[str, Dim] | None = None,
+        cost: int = 4,
+        reuse: bool = False,
+        inline: bool = False,
+        **constants: Constant,
+    ) -> Operand:
         """output[coordinates] = the value that `body` returns; operands are read by `<name>_at(coordinates)`.
 
         `reuse` says that elements of the operands are read more than once over the whole output; for `inline` see `Map`.
         """
         output = self._tensor(dtype, shape)
         reads = {n: Read(x.view, tuple(g), reuse or inline) for n, (x, g) in operands.items()}
-        return self._append(Map(output, reads, body=body, coordinates=tuple(coordinates), groups=tuple(groups), inline=inline,
-                                constants=dict(constants), parameters=dict(parameters or {}), cost=cost))  # fmt: skip
+        return self._append(
+            Map(
+                output,
+                reads,
+                body=body,
+                coordinates=tuple(coordinates),
+                groups=tuple(groups),
+                inline=inline,
+                constants=dict(constants),
+                parameters=dict(parameters or {}),
+                cost=cost,
+            )
+        )
 
-    def call(self, template: str, operands: Mapping[str, Read], results: Mapping[str, tuple[DType, Shape, Sequence[int]]],
-             variants: Sequence[Variant], *, parameters: Mapping[str, Dim] | None = None,
-             functions: Mapping[str, Function] | None = None, **constants: Constant) -> list[Operand]:  # fmt: skip
+    def call(
+        self,
+        template: str,
+        operands: Mapping[str, Read],
+        results: Mapping[str, tuple[DType, Shape, Sequence[int]]],
+        variants: Sequence[Variant],
+        *,
+        parameters: Mapping[str, Dim] | None = None,
+        functions: Mapping[str, Function] | None = None,
+        **constants: Constant,
+    ) -> list[Operand]:
         """A cooperative kernel; results are (dtype, shape, coordinate groups of the store accessor)."""
         writes = {n: Write(self._tensor(d, s), tuple(g)) for n, (d, s, g) in results.items()}
-        node = Call(template, dict(operands), writes, tuple(variants), dict(constants), dict(parameters or {}),
-                    dict(functions or {}), self.origin)  # fmt: skip
+        node = Call(
+            template,
+            dict(operands),
+            writes,
+            tuple(variants),
+            dict(constants),
+            dict(parameters or {}),
+            dict(functions or {}),
+            self.origin,
+        )
         self.nodes.append(node)
         for write in writes.values():
             write.tensor.producer = node
@@ -213,4 +281,3 @@ class Builder:
         node.output.producer = node
         self.nodes.append(node)
         return Operand(node.output.dtype, node.output.shape, View.of(node.output))
-

@@ -59,8 +59,15 @@ def _plain(value: Dim) -> Dim:
     return int(value) if not hasattr(value, "terms") else value
 
 
-def _assemble(name: str, target: Target, symbols: tuple[tuple[str, int, int, bool], ...], inputs: list[Tensor],
-              outputs: list[Tensor], checks: list[tuple[Dim, str]], groups: list[Group]) -> p.Program:  # fmt: skip
+def _assemble(
+    name: str,
+    target: Target,
+    symbols: tuple[tuple[str, int, int, bool], ...],
+    inputs: list[Tensor],
+    outputs: list[Tensor],
+    checks: list[tuple[Dim, str]],
+    groups: list[Group],
+) -> p.Program:
     values = _Values()
     input_index = tuple(values.of(t) for t in inputs)
     output_index = tuple(values.of(t) for t in outputs)
@@ -74,16 +81,28 @@ def _assemble(name: str, target: Target, symbols: tuple[tuple[str, int, int, boo
         if key not in kernels:
             kernels[key] = len(texts)
             texts.append(kernel)
-        dispatches.append(p.Dispatch(
-            kernels[key],
-            tuple(values.of(t) for t, _ in source.bindings),
-            tuple(map(to_postfix, source.uniforms)),
-            tuple(to_postfix(guard) for guard, _, _ in source.variants),
-            tuple(to_postfix(count) for _, _, count in source.variants),
-            group.origin,
-        ))  # fmt: skip
-    return p.Program(name, target, tuple(p.Symbol(*s) for s in symbols), input_index, output_index, tuple(values.values),
-                     tuple(texts), tuple(dispatches), tuple((to_postfix(c), m) for c, m in checks), tuple(values.weights))  # fmt: skip
+        dispatches.append(
+            p.Dispatch(
+                kernels[key],
+                tuple(values.of(t) for t, _ in source.bindings),
+                tuple(map(to_postfix, source.uniforms)),
+                tuple(to_postfix(guard) for guard, _, _ in source.variants),
+                tuple(to_postfix(count) for _, _, count in source.variants),
+                group.origin,
+            )
+        )
+    return p.Program(
+        name,
+        target,
+        tuple(p.Symbol(*s) for s in symbols),
+        input_index,
+        output_index,
+        tuple(values.values),
+        tuple(texts),
+        tuple(dispatches),
+        tuple((to_postfix(c), m) for c, m in checks),
+        tuple(values.weights),
+    )
 
 
 def _kernel(source: Source) -> p.Kernel:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Union
 
 Dim = Union[int, "Expr"]
-Postfix = Union[int, tuple[Union[int, str], ...]]
+Postfix = int | tuple[int | str, ...]
 
 LARGEST = 2**31 - 1  # no dimension reaches it; ONNX uses larger numbers for "to the end"
 
@@ -72,13 +72,27 @@ class Expr:
         raise TypeError(f"the dimension {self} is symbolic; its truth is known only when a plan is made")
 
     def __str__(self) -> str:
-        def term(monomial: Monomial, coefficient: int) -> str:
-            factors = [atom if isinstance(atom, str) else f"{atom.op}({', '.join(map(str, atom.args))})" for atom in monomial]
-            if coefficient != 1 or not factors:
-                factors.insert(0, str(coefficient))
-            return "*".join(factors)
+        return " + ".join(_term_text(m, c) for m, c in self.terms).replace("+ -", "- ")
 
-        return " + ".join(term(m, c) for m, c in self.terms)
+
+_INFIX = ("//", "%", "<", "<=", "==")
+
+
+def _term_text(monomial: Monomial, coefficient: int) -> str:
+    factors = [atom if isinstance(atom, str) else _call_text(atom) for atom in monomial]
+    if coefficient != 1 or not factors:
+        factors.insert(0, str(coefficient))
+    return "*".join(factors)
+
+
+def _call_text(call: Call) -> str:
+    if call.op in _INFIX:
+        return "({} {} {})".format(*(_operand_text(call.args[0]), call.op, _operand_text(call.args[1])))
+    return f"{call.op}({', '.join(map(str, call.args))})"
+
+
+def _operand_text(dim: Dim) -> str:
+    return f"({dim})" if isinstance(dim, Expr) and len(dim.terms) > 1 else str(dim)
 
 
 def symbol(name: str) -> Expr:
@@ -163,8 +177,18 @@ def _call(op: str, *args: Dim) -> Dim:
 def _nonnegative(a: Dim) -> bool:
     """True when `a` cannot be negative because it is a sum of products of dimensions."""
     known = ("min", "max", "//", "%", "bcast", "<", "<=", "==")
-    return all(c >= 0 and all(isinstance(x, str) and not x.startswith("@") or isinstance(x, Call) and x.op in known
-                              and all(_nonnegative(y) for y in x.args) for x in m) for m, c in _terms(a))
+    return all(
+        c >= 0
+        and all(
+            (isinstance(x, str)
+            and not x.startswith("@"))
+            or (isinstance(x, Call)
+            and x.op in known
+            and all(_nonnegative(y) for y in x.args))
+            for x in m
+        )
+        for m, c in _terms(a)
+    )
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
@@ -260,10 +284,19 @@ _OPS: dict[str, Callable[..., int]] = {
     "bcast": lambda a, b: b if a == 1 else a,
 }
 _SOURCE = {
-    "+": "({} + {})", "*": "({} * {})", "min": "min({}, {})", "max": "max({}, {})",
-    "<": "({} < {})", "<=": "({} <= {})", "==": "({} == {})", "?": "({1} if {0} else {2})",
-    "//": "floordiv({}, {})", "%": "mod({}, {})", "tdiv": "tdiv({}, {})", "bcast": "bcast({}, {})",
-}  # fmt: skip
+    "+": "({} + {})",
+    "*": "({} * {})",
+    "min": "min({}, {})",
+    "max": "max({}, {})",
+    "<": "({} < {})",
+    "<=": "({} <= {})",
+    "==": "({} == {})",
+    "?": "({1} if {0} else {2})",
+    "//": "floordiv({}, {})",
+    "%": "mod({}, {})",
+    "tdiv": "tdiv({}, {})",
+    "bcast": "bcast({}, {})",
+}
 _ARITY = {"?": 3}
 
 
@@ -324,7 +357,12 @@ def compile_dims(dims: Sequence[Postfix], symbols: Sequence[str]) -> Callable[[S
     results = [emit(d) for d in dims]
     source = "\n".join(["def evaluate(s):", *lines, f"    return [{', '.join(results)}]"])
     scope: dict[str, Callable[..., object]] = {
-        "floordiv": _OPS["//"], "mod": _OPS["%"], "tdiv": _OPS["tdiv"], "bcast": _OPS["bcast"], "min": min, "max": max,
-    }  # fmt: skip
-    exec(source, scope)  # noqa: S102 - our own text: tokens are ints, s[i], t<i> and the operators above
+        "floordiv": _OPS["//"],
+        "mod": _OPS["%"],
+        "tdiv": _OPS["tdiv"],
+        "bcast": _OPS["bcast"],
+        "min": min,
+        "max": max,
+    }
+    exec(source, scope)
     return scope["evaluate"]  # type: ignore[return-value]

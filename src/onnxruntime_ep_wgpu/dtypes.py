@@ -47,7 +47,8 @@ class DType(enum.Enum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        return np.dtype(self.value[1])
+        dtype: np.dtype[Any] = np.dtype(self.value[1])
+        return dtype
 
     @property
     def label(self) -> str:

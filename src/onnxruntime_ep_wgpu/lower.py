@@ -40,12 +40,14 @@ class Lowering:
     # ---- values
 
     def operand(self, value: ir.Value | None) -> Operand | None:
-        if value is None or not value.name and value.producer() is None:
+        if value is None or (not value.name and value.producer() is None):
             return None
         known = self.values.get(value)
         if known is None:
             constant = value.const_value
-            known = self.values[value] = self.builder.constant(constant, value.name or "") if constant is not None else self.input(value)
+            known = self.values[value] = (
+                self.builder.constant(constant, value.name or "") if constant is not None else self.input(value)
+            )
         return known
 
     def input(self, value: ir.Value) -> Operand:
@@ -74,7 +76,7 @@ class Lowering:
         return symbol(label)
 
     def _elements(self, name: str, index: int, shape: tuple[Dim, ...]) -> Any:
-        array = np.empty(shape, object)
+        array: Any = np.empty(tuple(map(int, shape)), object)  # type: ignore[arg-type]
         for k in range(array.size):
             label = f"@{name}[{k}]"  # "@": unlike a dimension it may be negative
             self.symbols.setdefault(label, (label, index, k, True))
@@ -94,7 +96,9 @@ class Lowering:
             raise
         except (ValueError, IndexError, TypeError, KeyError, ZeroDivisionError) as error:
             del self.builder.nodes[marks[0] :], self.builder.checks[marks[1] :]
-            raise UnsupportedError(f"{node.op_type} is malformed or unusual here: {type(error).__name__}: {error}") from error
+            raise UnsupportedError(
+                f"{node.op_type} is malformed or unusual here: {type(error).__name__}: {error}"
+            ) from error
         for value, result in zip(node.outputs, results, strict=False):
             if result is not None:
                 self.values[value] = result
@@ -130,7 +134,9 @@ class Lowering:
             results[0] = Operand(results[0].dtype, results[0].shape, results[0].view, host=lambda: small[0].host)
         return results
 
-    def _function(self, node: ir.Node, body: expand.FunctionBody, operands: list[Operand | None]) -> list[Operand | None]:
+    def _function(
+        self, node: ir.Node, body: expand.FunctionBody, operands: list[Operand | None]
+    ) -> list[Operand | None]:
         inner = Lowering(body.opsets, self.builder.target)
         inner.builder = self.builder
         for formal, operand in zip(body.inputs, operands, strict=False):
@@ -139,7 +145,9 @@ class Lowering:
         for step in body.nodes:
             inner.node(step, self.builder.origin[0])
         if inner.inputs:
-            raise UnsupportedError(f"the function body of {node.op_type} reads {inner.inputs[0].name!r}, which is not given")
+            raise UnsupportedError(
+                f"the function body of {node.op_type} reads {inner.inputs[0].name!r}, which is not given"
+            )
         return [inner.values.get(v) for v in body.outputs]
 
 
@@ -160,7 +168,9 @@ def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> Lowered
         assert operand is not None
         lowering.builder.origin = (f"output {value.name}",)
         outputs.append(_output(lowering.builder, operand, value.name or "", outputs))
-    return LoweredGraph(tuple(lowering.symbols.values()), lowering.inputs, outputs, lowering.builder.nodes, lowering.builder.checks)
+    return LoweredGraph(
+        tuple(lowering.symbols.values()), lowering.inputs, outputs, lowering.builder.nodes, lowering.builder.checks
+    )
 
 
 def _output(builder: Builder, operand: Operand, name: str, taken: list[Tensor]) -> Tensor:

@@ -9,12 +9,11 @@ Views are not nodes: they are how operands are looked at.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
 
 from .dims import Dim, quotient
 from .view import Tensor, View, coalesce
 
-Constant = Union[int, float, str, bool]
+Constant = int | float | str | bool
 
 
 @dataclass(frozen=True)
@@ -35,14 +34,18 @@ class Read:
     def extents(self) -> tuple[tuple[Dim, ...], ...]:
         return split_groups(self.view.shape, self.groups)
 
-
     @property
     def loads_vectors(self) -> bool:
         """True when four neighbours of the last coordinate lie together in memory, at a multiple of four."""
         inner = self.view.rank - self.groups[-1]
         outer = [f for axis in self.view.axes[:inner] for f in axis]
         last = coalesce([f for axis in self.view.axes[inner:] for f in axis])
-        if not last or last[-1].stride != 1 or quotient(last[-1].extent, 4) is None or quotient(self.view.offset, 4) is None:
+        if (
+            not last
+            or last[-1].stride != 1
+            or quotient(last[-1].extent, 4) is None
+            or quotient(self.view.offset, 4) is None
+        ):
             return False
         return all(quotient(f.stride, 4) is not None for f in [*outer, *last[:-1]])
 
@@ -144,7 +147,7 @@ class Call:
         return [w.tensor for w in self.results.values()]
 
 
-Node = Union[Map, Call]
+Node = Map | Call
 
 
 @dataclass

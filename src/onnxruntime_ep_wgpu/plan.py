@@ -76,15 +76,24 @@ class Step:
 class Plan:
     """Ready to run for the dims it was made for. `values` are the dims of the program in `evaluate` order."""
 
-    def __init__(self, program: Program, device: Device, pool: TempPool, weights: Sequence[Buffer | None],
-                 dims: _Dims, checked: bool) -> None:  # fmt: skip
+    def __init__(
+        self,
+        program: Program,
+        device: Device,
+        pool: TempPool,
+        weights: Sequence[Buffer | None],
+        dims: _Dims,
+        checked: bool,
+    ) -> None:
         self.program, self.device = program, device
         self.shapes = dims.shapes
         self.output_shapes = tuple(dims.shapes[v] for v in program.outputs)
         self.nbytes = [_nbytes(v.dtype, s) for v, s in zip(program.values, dims.shapes, strict=True)]
         self._check_limits()
         self._lock = threading.Lock()
-        self._bound: OrderedDict[tuple[tuple[int, int], ...], list[tuple[Pipeline, BindGroup, tuple[int, int, int]]]] = OrderedDict()
+        self._bound: OrderedDict[
+            tuple[tuple[int, int], ...], list[tuple[Pipeline, BindGroup, tuple[int, int, int]]]
+        ] = OrderedDict()
         buffers = self._temps(pool)
         for index, value in enumerate(program.values):
             if value.storage is Storage.WEIGHT:
@@ -100,8 +109,10 @@ class Plan:
         limit = self.device.target.max_binding_bytes
         for value, shape, nbytes in zip(self.program.values, self.shapes, self.nbytes, strict=True):
             if nbytes > limit:
-                raise LimitError(f"the tensor {value.name or 'of an intermediate result'} of shape {list(shape)} takes {nbytes} bytes "
-                                 f"and {self.device.adapter.name} binds at most {limit}: use a smaller input")  # fmt: skip
+                raise LimitError(
+                    f"the tensor {value.name or 'of an intermediate result'} of shape {list(shape)} takes {nbytes} bytes "
+                    f"and {self.device.adapter.name} binds at most {limit}: use a smaller input"
+                )
 
     def _temps(self, pool: TempPool) -> dict[int, Buffer | None]:
         """Slots from liveness: a slot is free again after the last dispatch that reads its value."""
@@ -135,7 +146,7 @@ class Plan:
         chosen = [(d, k, n) for d, (k, n) in zip(program.dispatches, dims.variants, strict=True)]
         data = bytearray()
         offsets = []
-        for index, (dispatch, _, _) in enumerate(chosen):
+        for index in range(len(chosen)):
             offsets.append(len(data))
             values = dims.uniforms[index]
             data += struct.pack(f"<{len(values)}I", *(v & 0xFFFFFFFF for v in values))
@@ -175,7 +186,9 @@ class Plan:
         for step in self.steps:
             group = step.bound
             if group is None:
-                entries = [e or self._caller_entry(a, callers[a]) for a, e in zip(step.args, step.entries, strict=False)]
+                entries = [
+                    e or self._caller_entry(a, callers[a]) for a, e in zip(step.args, step.entries, strict=False)
+                ]
                 entries += [e for e in step.entries[len(step.args) :] if e is not None]
                 group = self.device.bind_group(step.pipeline, entries)
             out.append((step.pipeline, group, step.groups))
@@ -232,7 +245,9 @@ class Evaluator:
                 raise InputError(f"{message}, with {values}")
         if any(d < 0 for s in shapes for d in s):
             wrong = next(k for k, s in enumerate(shapes) if any(d < 0 for d in s))
-            raise InputError(f"{program.values[wrong].name or 'a result'} would have shape {list(shapes[wrong])}, with {values}")
+            raise InputError(
+                f"{program.values[wrong].name or 'a result'} would have shape {list(shapes[wrong])}, with {values}"
+            )
         return _Dims(shapes, elements, uniforms, variants)
 
 

@@ -117,7 +117,7 @@ class Program:
         file.write(_MAGIC + struct.pack("<II", self.format_version, len(text)) + text)
         for array in arrays:
             file.write(b"\0" * (-file.tell() % 16))
-            file.write(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+            file.write(weight_bytes(array))
 
     @staticmethod
     def load(path: str | Path, target: Target | None = None) -> Program:
@@ -129,7 +129,9 @@ class Program:
                     raise ProgramError(f"{path} is not a saved program")
                 version, length = struct.unpack("<II", file.read(8))
                 if version != FORMAT_VERSION:
-                    raise ProgramError(f"{path} has format version {version}, this package reads {FORMAT_VERSION}: export it again")
+                    raise ProgramError(
+                        f"{path} has format version {version}, this package reads {FORMAT_VERSION}: export it again"
+                    )
                 header = json.loads(file.read(length))
                 start = file.tell()
             program = _from_header(header, path, start)
@@ -144,7 +146,9 @@ def check_target(needs: Target, has: Target, what: str) -> None:
     """Raises ProgramError naming the first limit or feature of `needs` that `has` lacks."""
     missing = needs.features - has.features
     if missing:
-        raise ProgramError(f"{what} needs the features {sorted(missing)}, which this adapter lacks: export it for this target")
+        raise ProgramError(
+            f"{what} needs the features {sorted(missing)}, which this adapter lacks: export it for this target"
+        )
     for limit in ("max_storage_buffers", "max_invocations", "max_workgroup_storage"):
         if getattr(needs, limit) > getattr(has, limit):
             raise ProgramError(f"{what} needs {limit} {getattr(needs, limit)}, this adapter has {getattr(has, limit)}")
@@ -153,6 +157,11 @@ def check_target(needs: Target, has: Target, what: str) -> None:
 def weight_array(weight: Any) -> Any:
     """The numpy array of a weight, which may be a lazy onnx_ir tensor."""
     return np.asarray(weight.numpy() if hasattr(weight, "numpy") else weight)
+
+
+def weight_bytes(array: Any) -> memoryview:
+    """The memory of an array in row-major order, as bytes."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _tuple(value: Any) -> Any:

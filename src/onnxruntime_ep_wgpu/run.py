@@ -15,7 +15,7 @@ from .dims import Postfix, compile_dims
 from .dtypes import DType
 from .errors import InputError
 from .plan import Evaluator, Plan, Slice, TempPool
-from .program import Program, check_target, weight_array
+from .program import Program, check_target, weight_array, weight_bytes
 
 MAX_PLANS = 32  # sets of input shapes whose plans are kept
 
@@ -51,7 +51,7 @@ class Executable:
         array = np.ascontiguousarray(weight_array(weight))
         buffer = self.device.buffer(max(array.nbytes, 16), "weight")
         if array.nbytes:
-            self.device.upload(buffer, 0, memoryview(array.reshape(-1).view(np.uint8)))
+            self.device.upload(buffer, 0, weight_bytes(array))
         return buffer
 
     # ---- plans
@@ -65,7 +65,9 @@ class Executable:
             if found is not None:
                 self.plans.move_to_end(key)
                 return found
-            plan = Plan(self.program, self.device, self._pool, self._weights, self._dims(inputs, elements), self.checked)
+            plan = Plan(
+                self.program, self.device, self._pool, self._weights, self._dims(inputs, elements), self.checked
+            )
             self.plans[key] = plan
             while len(self.plans) > MAX_PLANS:
                 self.plans.popitem(last=False)
@@ -86,7 +88,9 @@ class Executable:
 
     # ---- runs
 
-    def run(self, inputs: Sequence[DeviceTensor], allocate: Callable[[int, DType, tuple[int, ...]], Slice | None]) -> None:
+    def run(
+        self, inputs: Sequence[DeviceTensor], allocate: Callable[[int, DType, tuple[int, ...]], Slice | None]
+    ) -> None:
         """Runs once. `allocate(i, dtype, shape)` gives output i's (buffer, byte offset), None for an empty one.
 
         The work is submitted when this returns, not finished: the queue orders it before later copies and runs.
@@ -106,7 +110,9 @@ class Executable:
         for source, target, offset, nbytes in after:
             self.device.copy(source, 0, target, offset, nbytes)
 
-    def _separate(self, plan: Plan, callers: dict[int, Slice], written: set[int]) -> list[tuple[Buffer, int, Buffer, int, int]]:
+    def _separate(
+        self, plan: Plan, callers: dict[int, Slice], written: set[int]
+    ) -> list[tuple[Buffer, int, Buffer, int, int]]:
         """Copies for inputs that share a buffer with an output (WebGPU forbids reading and writing one buffer in a
         dispatch, even disjoint ranges) or whose offset the adapter cannot bind."""
         copies = []
@@ -137,7 +143,8 @@ class _InputShapes:
     def __init__(self, program: Program) -> None:
         self.values = [program.values[v] for v in program.inputs]
         self.dims: list[tuple[int, int, Postfix]] = [
-            (k, axis, d) for k, v in enumerate(self.values) for axis, d in enumerate(v.shape)]  # fmt: skip
+            (k, axis, d) for k, v in enumerate(self.values) for axis, d in enumerate(v.shape)
+        ]
         self.evaluate = compile_dims([d for _, _, d in self.dims], [s.name for s in program.symbols])
 
     def check_ranks(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DType]) -> None:
@@ -145,7 +152,9 @@ class _InputShapes:
             raise InputError(f"{len(shapes)} inputs are given, the program has {len(self.values)}")
         for value, shape, dtype in zip(self.values, shapes, dtypes, strict=True):
             if len(shape) != len(value.shape):
-                raise InputError(f"input {value.name!r} has rank {len(shape)} {list(shape)}, the model wants rank {len(value.shape)}")
+                raise InputError(
+                    f"input {value.name!r} has rank {len(shape)} {list(shape)}, the model wants rank {len(value.shape)}"
+                )
             if dtype is not value.dtype:
                 raise InputError(f"input {value.name!r} is {dtype.label}, the model wants {value.dtype.label}")
 
@@ -153,5 +162,7 @@ class _InputShapes:
         for (k, axis, dim), wanted in zip(self.dims, self.evaluate(symbols), strict=True):
             if shapes[k][axis] != wanted:
                 name = dim if isinstance(dim, int) else " ".join(map(str, dim)).replace("$", "")
-                raise InputError(f"input {self.values[k].name!r} has {shapes[k][axis]} elements along axis {axis}, "
-                                 f"the model wants {wanted} ({name})")  # fmt: skip
+                raise InputError(
+                    f"input {self.values[k].name!r} has {shapes[k][axis]} elements along axis {axis}, "
+                    f"the model wants {wanted} ({name})"
+                )

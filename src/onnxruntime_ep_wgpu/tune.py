@@ -25,7 +25,9 @@ def row_variants(rows: Dim, columns: Dim, target: Target) -> tuple[Variant, ...]
     return (narrow, widest, wide) if target.max_invocations >= 256 else (narrow, wide)
 
 
-def matmul_variants(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target) -> tuple[str, tuple[Variant, ...], dict[str, Dim]]:
+def matmul_variants(
+    batch: Dim, m: Dim, n: Dim, k: Dim, target: Target
+) -> tuple[str, tuple[Variant, ...], dict[str, Dim]]:
     """Template, variants and extra parameters of a matrix product: (batch, m, k) by (batch, k, n).
 
     On lavapipe loads cost more than arithmetic and workgroup memory is no faster than the cache, so operands are read
@@ -34,7 +36,11 @@ def matmul_variants(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target) -> tuple
     if target.software:
         tiles_m, tiles_n = ceildiv(m, 8), ceildiv(n, 64)
         few = Variant(batch * ceildiv(m, 4) * tiles_n, 8, less_equal(m, 4), _constants(ROWS=4))
-        return "matmul_direct", (few, Variant(batch * tiles_m * tiles_n, 8, 1, _constants(ROWS=8))), {"tiles_n": tiles_n}
+        return (
+            "matmul_direct",
+            (few, Variant(batch * tiles_m * tiles_n, 8, 1, _constants(ROWS=8))),
+            {"tiles_n": tiles_n},
+        )
     rows = 4
     tile_m = rows * 4
     tiles_m, tiles_n = ceildiv(m, tile_m), ceildiv(n, 64)

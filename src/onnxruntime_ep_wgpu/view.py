@@ -120,8 +120,11 @@ class View:
     def is_whole(self) -> bool:
         """True when element i of the view is element i of the tensor, for all its elements."""
         factors = self.factors
-        return self.offset == 0 and self.size == self.tensor.size and (
-            not factors or (len(factors) == 1 and factors[0].stride == 1))  # fmt: skip
+        return (
+            self.offset == 0
+            and self.size == self.tensor.size
+            and (not factors or (len(factors) == 1 and factors[0].stride == 1))
+        )
 
     def permute(self, order: Sequence[int]) -> View:
         return replace(self, shape=tuple(self.shape[k] for k in order), axes=tuple(self.axes[k] for k in order))

@@ -40,8 +40,15 @@ class Scope:
 class Accessors:
     """Generates element accesses for one kernel and collects what it binds and the functions it declares."""
 
-    def __init__(self, scalars: Scalars, maps: dict[Tensor, Map], bind: Callable[[Tensor, bool], str],
-                 dim: Callable[[Dim], str], native_f16: bool, vectors: frozenset[Tensor] = frozenset()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        scalars: Scalars,
+        maps: dict[Tensor, Map],
+        bind: Callable[[Tensor, bool], str],
+        dim: Callable[[Dim], str],
+        native_f16: bool,
+        vectors: frozenset[Tensor] = frozenset(),
+    ) -> None:
         self.vectors = vectors  # tensors bound as arrays of vec4
         self.scalars, self.maps, self.bind, self.dim, self.native_f16 = scalars, maps, bind, dim, native_f16
         self.functions: list[str] = []
@@ -216,7 +223,10 @@ class Accessors:
             self.accessor(f"{prefix}_{name}", read)
             text = re.sub(rf"\b{name}_at\(", f"{prefix}_{name}(", text)
         out = node.output.dtype.compute or ""
-        marks = {"out_t": self.scalars.type(out), **{f"{n}_t": self.scalars.type(r.view.dtype.compute or "") for n, r in node.operands.items()}}
+        marks = {
+            "out_t": self.scalars.type(out),
+            **{f"{n}_t": self.scalars.type(r.view.dtype.compute or "") for n, r in node.operands.items()},
+        }
         marks |= {n: self.dim(d) for n, d in node.parameters.items()}
         marks |= {n: constant(c) for n, c in node.constants.items()}
         return substitute(text, marks)

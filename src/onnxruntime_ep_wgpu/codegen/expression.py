@@ -13,7 +13,16 @@ from functools import lru_cache
 from ..lowered import Constant
 from .scalar import Scalars
 
-_BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Mod: "%", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"}
+_BINARY = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Mod: "%",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+}
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _CASTS = ("f32", "i32", "u32", "i64", "u64", "bool")
 _LITERAL = "literal"  # the kind of a number that has not met a typed operand yet
@@ -27,7 +36,9 @@ def parse(expression: str) -> ast.expr:
     return ast.parse(expression, mode="eval").body
 
 
-def to_wgsl(expression: str, names: Mapping[str, Typed], constants: Mapping[str, Constant], scalars: Scalars, kind: str) -> str:
+def to_wgsl(
+    expression: str, names: Mapping[str, Typed], constants: Mapping[str, Constant], scalars: Scalars, kind: str
+) -> str:
     """WGSL of an expression whose result has compute type `kind`; `names` are operands, `constants` attribute values."""
     text, have = _Emitter(names, constants, scalars).emit(parse(expression))
     if have == _LITERAL:
@@ -39,7 +50,7 @@ def to_wgsl(expression: str, names: Mapping[str, Typed], constants: Mapping[str,
 
 def _number(text: str) -> float | int:
     value = ast.literal_eval(text) if text not in ("inf", "-inf", "nan") else float(text)
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 class _Emitter:
@@ -48,7 +59,11 @@ class _Emitter:
 
     def emit(self, node: ast.expr) -> Typed:
         if isinstance(node, ast.Constant):
-            return ("true" if node.value else "false", "bool") if isinstance(node.value, bool) else (repr(node.value), _LITERAL)
+            return (
+                ("true" if node.value else "false", "bool")
+                if isinstance(node.value, bool)
+                else (repr(node.value), _LITERAL)
+            )
         if isinstance(node, ast.Name):
             if node.id in self.names:
                 return self.names[node.id]
@@ -87,7 +102,11 @@ class _Emitter:
             return self.scalars.select(self.emit(args[0])[0], yes, no), kind
         if name in _CASTS:
             text, kind = self.emit(args[0])
-            return (self.scalars.literal(_number(text), name) if kind == _LITERAL else self.scalars.convert(text, kind, name)), name
+            return (
+                self.scalars.literal(_number(text), name)
+                if kind == _LITERAL
+                else self.scalars.convert(text, kind, name)
+            ), name
         texts, kind = self._together(*args)
         return self.scalars.function(name, list(texts), kind), "bool" if name in _PREDICATES else kind
 

@@ -12,8 +12,8 @@ from ..passes.fuse import Group, elements_per_word
 from ..target import Target
 from ..view import Tensor, View
 from . import prelude
-from .expression import to_wgsl
 from .accessor import Accessors, Index, Scope, constant, substitute
+from .expression import to_wgsl
 from .scalar import Scalars
 
 MAP_WORKGROUP = 64
@@ -43,8 +43,13 @@ class _Writer:
         operands = self.group.anchor.operands.values() if self.group.anchor else ()
         inside = {t for n in self.group.nodes for t in n.outputs}
         self.vectors = frozenset(
-            r.view.tensor for r in operands
-            if r.vector and r.loads_vectors and r.view.tensor not in inside and self._element(r.view.dtype) in ("f32", "f16"))  # fmt: skip
+            r.view.tensor
+            for r in operands
+            if r.vector
+            and r.loads_vectors
+            and r.view.tensor not in inside
+            and self._element(r.view.dtype) in ("f32", "f16")
+        )
 
     def bind(self, tensor: Tensor, written: bool) -> str:
         name, was = self.bindings.get(tensor, (f"b{len(self.bindings)}", False))
@@ -136,7 +141,8 @@ class _Writer:
         pack = max(elements_per_word(t.dtype, self.target) for t in self.group.stores)
         size = self.group.stores[0].size
         scope = Scope()
-        stores, words = [], []
+        stores: list[str] = []
+        words: list[tuple[Tensor, str, int]] = []
         for tensor in self.group.stores:
             value = access.element(View.of(tensor), Index(("i",), (tensor.shape,)), scope)
             count = elements_per_word(tensor.dtype, self.target)
@@ -150,9 +156,16 @@ class _Writer:
         if pack == 1:
             body = [f"let i = w * {MAP_WORKGROUP}u + lane;", f"if (i >= {self.dim(size)}) {{ return; }}", *lines]
         else:
-            body = [f"let first = (w * {MAP_WORKGROUP}u + lane) * {pack}u;", f"if (first >= {self.dim(size)}) {{ return; }}"]
+            body = [
+                f"let first = (w * {MAP_WORKGROUP}u + lane) * {pack}u;",
+                f"if (first >= {self.dim(size)}) {{ return; }}",
+            ]
             body += [f"var {word} = array<u32, {pack // count}>();" for _, word, count in words]
-            body += [f"for (var e = 0u; e < {pack}u; e++) {{", "  let i = first + e;", f"  if (i >= {self.dim(size)}) {{ break; }}"]
+            body += [
+                f"for (var e = 0u; e < {pack}u; e++) {{",
+                "  let i = first + e;",
+                f"  if (i >= {self.dim(size)}) {{ break; }}",
+            ]
             body += [f"  {line}" for line in lines] + ["}"]
             for tensor, word, count in words:
                 for k in range(pack // count):
@@ -170,7 +183,9 @@ class _Writer:
             head.append(f"@group(0) @binding({k}) var<storage, {mode}> {name}: array<{self._array_element(tensor)}>;")
         if self.uniforms:
             members = ", ".join(f"{n}: u32" for n in self.uniforms.values())
-            head.append(f"struct Dims {{ {members} }}\n@group(0) @binding({len(self.bindings)}) var<uniform> dims: Dims;")
+            head.append(
+                f"struct Dims {{ {members} }}\n@group(0) @binding({len(self.bindings)}) var<uniform> dims: Dims;"
+            )
         return "\n".join([*head, prelude.needed(body, self.scalars.pairs), body, ""])
 
     def _array_element(self, tensor: Tensor) -> str:

@@ -38,11 +38,11 @@ class Scalars:
             return "true" if value else "false"
         if kind == "f32":
             with np.errstate(over="ignore"):
-                number = np.float32(value)
-            if not np.isfinite(number):
+                rounded = np.float32(value)
+            if not np.isfinite(rounded):
                 # Constant infinities are shader errors; the bits pass through a private variable instead.
-                return f"float_bits({int(number.view(np.uint32))}u)"
-            return f"{float(number)!r}f"
+                return f"float_bits({int(rounded.view(np.uint32))}u)"
+            return f"{float(rounded)!r}f"
         number = int(value)
         if kind == "i32":
             number = (number + 2**31) % 2**32 - 2**31

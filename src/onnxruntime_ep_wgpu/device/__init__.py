@@ -2,7 +2,8 @@
 
 In the order data flows: `native` (the wgpu-native library, its errors and callbacks), `adapters` (the chips that are
 there), `request` (a device from an adapter), `buffers` (memory), `pipelines` (compiled kernels and their bindings),
-`encoding` (dispatch lists as command buffers), `timing` (seconds per dispatch), `device` (upload, submit, download).
+`encoding` (dispatch lists as command buffers), `readback` (memory to the host), `timing` (seconds per dispatch),
+`device` (all of it, for the rest of the package).
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ abort the process; the queue runs uploads, copies and submits in the order of th
 
 from __future__ import annotations
 
-import ctypes
 import struct
 import threading
 from collections.abc import Sequence
@@ -16,22 +15,20 @@ from typing import Any
 from ..errors import DeviceError, DeviceLostError, LimitError, UnsupportedError
 from ..target import Target
 from .adapters import Adapter
-from .buffers import Buffer, Releases, StagingPool
+from .buffers import Buffer, Releases
 from .encoding import Copy, Dispatch, Encoder, Recording
 from .native import (
-    MAP_READ,
     USAGE_COPY_DST,
     USAGE_COPY_SRC,
     USAGE_MAP_READ,
     USAGE_STORAGE,
     USAGE_UNIFORM,
     errors,
-    expect,
     ffi,
     lib,
-    on_mapped,
 )
 from .pipelines import BindGroup, Compiler, Pipeline
+from .readback import Reader
 from .request import request_device
 from .timing import PER_SET, RESOLVE_USAGE, encode_timed, query_set
 
@@ -59,7 +56,12 @@ class Device:
         self._compiler = Compiler(self._handle)
         self._encoder = Encoder(self._handle)
         self._pipelines: dict[tuple[str, tuple[str, ...], bool], Pipeline] = {}
-        self._staging = StagingPool(lambda size: self._create(size, USAGE_MAP_READ | USAGE_COPY_DST, "a readback"))
+        self._reader = Reader(
+            self._handle,
+            lambda size: self._create(size, USAGE_MAP_READ | USAGE_COPY_DST, "a readback"),
+            self._submit,
+            self._check,
+        )
         self._unflushed = 0
 
     def __repr__(self) -> str:
@@ -150,7 +152,7 @@ class Device:
         done = 0
         if lead:
             word = bytearray(4)
-            self._read(buffer, offset - lead, ffi.from_buffer(word), 4)
+            self._reader.read(buffer, offset - lead, ffi.from_buffer(word), 4)
             done = min(4 - lead, nbytes)
             word[lead : lead + done] = ffi.buffer(source, done)[:]
             self._write(buffer, offset - lead, ffi.from_buffer(word), 4)
@@ -179,40 +181,7 @@ class Device:
         if len(target):
             _check_range(buffer, offset, len(target), "download")
             self._count(downloads=1)
-            self._read(buffer, offset, target, len(target))
-
-    def _read(self, buffer: Buffer, offset: int, target: Any, nbytes: int) -> None:
-        start = offset & ~3
-        length = ((offset + nbytes + 3) & ~3) - start
-        staging, size = self._staging.take(length)
-        arrived = threading.Event()
-        answers: list[tuple[int, str]] = []
-
-        def mapped(status: int, message: str) -> None:
-            answers.append((status, message))
-            arrived.set()
-
-        self._check()
-        encoder = lib.wgpuDeviceCreateCommandEncoder(self._handle, ffi.NULL)
-        lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, buffer.handle, start, staging, 0, length)
-        commands = lib.wgpuCommandEncoderFinish(encoder, ffi.NULL)
-        lib.wgpuCommandEncoderRelease(encoder)
-        index = self._submit(commands, "the download")
-        info = ffi.new("WGPUBufferMapCallbackInfo *")
-        info.mode = lib.WGPUCallbackMode_AllowProcessEvents
-        info.callback = on_mapped
-        info.userdata1 = expect(mapped)
-        lib.wgpuBufferMapAsync(staging, MAP_READ, 0, length, info[0])
-        self._wait_for(index, arrived)
-        if not answers or answers[0][0] != lib.WGPUMapAsyncStatus_Success:
-            lib.wgpuBufferRelease(staging)
-            self._check()
-            raise DeviceError(f"{buffer!r} cannot be read: {answers[0][1] if answers else 'no answer'}")
-        source = lib.wgpuBufferGetConstMappedRange(staging, 0, length)
-        # ctypes.memmove lets other Python threads run, unlike a copy between memoryviews.
-        ctypes.memmove(_address(target), _address(source) + offset - start, nbytes)
-        lib.wgpuBufferUnmap(staging)
-        self._staging.give(staging, size)
+            self._reader.read(buffer, offset, target, len(target))
 
     def copy(self, src: Buffer, src_offset: int, dst: Buffer, dst_offset: int, nbytes: int) -> None:
         """Copies on the GPU. Offsets are multiples of 4; `nbytes` is rounded up to 4. `src` and `dst` must differ."""
@@ -300,22 +269,14 @@ class Device:
             self._submit(encode_timed(self._handle, part, queries, resolved.handle), "the measured work")
             self._count(submits=1, dispatches=len(part))
             ticks = bytearray(16 * len(part))
-            self._read(resolved, 0, ffi.from_buffer(ticks), len(ticks))
+            self._reader.read(resolved, 0, ffi.from_buffer(ticks), len(ticks))
             lib.wgpuQuerySetRelease(queries)
             seconds += [max(0, end - begin) * tick for begin, end in struct.iter_unpack("<QQ", ticks)]
         return seconds
 
     def wait(self) -> None:
         """Returns when everything submitted so far has run. Other Python threads run meanwhile."""
-        self._wait_for(self._submit())
-
-    def _wait_for(self, index: int, arrived: threading.Event | None = None) -> None:
-        """Waits without a lock for submission `index`, and for `arrived`, which another thread's poll may set."""
-        lib.wgpuDevicePoll(self._handle, True, ffi.new("WGPUSubmissionIndex *", index))
-        while arrived is not None and not arrived.wait(0.01):
-            if self._lost_reason is not None:
-                return
-            lib.wgpuDevicePoll(self._handle, False, ffi.NULL)
+        lib.wgpuDevicePoll(self._handle, True, ffi.new("WGPUSubmissionIndex *", self._submit()))
 
     def _raise(self, what: str) -> None:
         problem = errors.take()
@@ -326,10 +287,6 @@ class Device:
 
 def _padded(nbytes: int) -> int:
     return max(16, (nbytes + 15) & ~15)
-
-
-def _address(pointer: Any) -> int:
-    return int(ffi.cast("uintptr_t", pointer))
 
 
 def _check_range(buffer: Buffer, offset: int, nbytes: int, what: str) -> None:

@@ -31,7 +31,7 @@ def conv(b: Builder, x: Operand, w: Operand, bias: Operand | None = None, *, aut
         raise UnsupportedError("a convolution without spatial axes")
     kernel = _kernel(w)
     b.require(equal(x.shape[1], w.shape[1] * group), f"{x} does not have {w.shape[1]} channels in each of {group} groups")
-    win = window(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
+    win = window(b, x.shape[2:], kernel, strides, dilations, pads, auto_pad)
     per_group = floordiv(w.shape[0], group)
     if group > 1 and isinstance(per_group, int) and per_group < FEWEST_ROWS:
         return _direct(b, x, w, bias, win, group)

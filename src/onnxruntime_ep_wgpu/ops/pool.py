@@ -39,11 +39,11 @@ def _element(win: Window) -> str:
     return f"x_at(image, channel, {', '.join(f'i{k}' for k in range(win.rank))})"
 
 
-def _window(x: Operand, kernel_shape: list[int], strides: list[int] | None, dilations: list[int] | None, pads: list[int] | None,
+def _window(b: Builder, x: Operand, kernel_shape: list[int], strides: list[int] | None, dilations: list[int] | None, pads: list[int] | None,
             auto_pad: str, ceil_mode: int) -> Window:  # fmt: skip
     if x.rank < 3:
         raise UnsupportedError("pooling without spatial axes")
-    return window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, bool(ceil_mode))
+    return window(b, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, bool(ceil_mode))
 
 
 @op("MaxPool", types=FLOATS | BYTES)
@@ -51,7 +51,7 @@ def max_pool(b: Builder, x: Operand, *, kernel_shape: list[int], auto_pad: str =
              dilations: list[int] | None = None, pads: list[int] | None = None, storage_order: int = 0,
              strides: list[int] | None = None, outputs: int = 1) -> list[Operand]:  # fmt: skip
     """The largest element of each window and, when asked for, its flat position in x; NaN counts as the largest."""
-    win = _window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    win = _window(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     v = _element(win)
     lowest = {DType.INT8: "-128i", DType.UINT8: "0u"}.get(x.dtype, "float_bits(0xff800000u)")
     larger = "max_f32" if x.dtype.is_float else "max"
@@ -79,7 +79,7 @@ def average_pool(b: Builder, x: Operand, *, kernel_shape: list[int], auto_pad: s
                  count_include_pad: int = 0, dilations: list[int] | None = None, pads: list[int] | None = None,
                  strides: list[int] | None = None) -> Operand:  # fmt: skip
     """The mean of each window; the padding counts as zeros with `count_include_pad`, else not at all."""
-    win = _window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    win = _window(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     if not any(win.may_leave(k) for k in range(win.rank)):
         return _fold(b, x, win, x.dtype, ["var total = 0f;"], [f"total += {_element(win)};"], f"return total / {win.taps}f;")
     start = ["var total = 0f;", "var count = 0f;"]
@@ -97,7 +97,7 @@ def lp_pool(b: Builder, x: Operand, *, kernel_shape: list[int], auto_pad: str = 
             dilations: list[int] | None = None, p: int = 2, pads: list[int] | None = None,
             strides: list[int] | None = None) -> Operand:  # fmt: skip
     """The p-norm of each window."""
-    win = _window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    win = _window(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     power = {1: "v", 2: "v * v"}.get(p, f"pow_f32(v, {float(p)}f)")
     finish = {1: "total", 2: "sqrt(total)"}.get(p, f"pow_f32(total, {1 / p!r}f)")
     return _fold(b, x, win, x.dtype, ["var total = 0f;"], [f"let v = abs({_element(win)});", f"total += {power};"], f"return {finish};")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..builder import Builder
 from ..dims import Dim, ceildiv, floordiv, less, less_equal, maximum, product
 from ..errors import UnsupportedError
 from ..view import Axis, Factor, View, coalesce
@@ -67,7 +68,7 @@ def _axis(extent: Dim, stride: Dim) -> Axis:
     return (Factor(extent, stride),) if extent != 1 else ()
 
 
-def window(inputs: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int] | None, dilations: Sequence[int] | None,
+def window(b: Builder, inputs: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int] | None, dilations: Sequence[int] | None,
            pads: Sequence[int] | None, auto_pad: str, ceil_mode: bool = False) -> Window:  # fmt: skip
     """The windows of a convolution or pooling; raises UnsupportedError on attributes that do not fit together."""
     rank = len(inputs)
@@ -88,6 +89,7 @@ def window(inputs: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int] 
             ends[k] = total - begins[k]
         else:
             room = extent + begins[k] + ends[k] - span
+            b.require(less_equal(0, room), f"a window of {span} is larger than the {extent} elements and their padding along spatial axis {k}")
             count = floordiv(room, strides[k]) + 1
             if ceil_mode:
                 rounded = ceildiv(room, strides[k]) + 1

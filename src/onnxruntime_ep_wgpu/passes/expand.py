@@ -34,7 +34,7 @@ def function_body(node: ir.Node, domain: str, opset: int, input_types: list[int]
     proto = _proto(node, domain, input_types, schema)
     if proto is None:
         return None
-    function = ir.from_proto(proto)
+    function = ir.serde.deserialize_function(proto)
     given = {a.name: a for a in node.attributes.values()}
     for step in function:
         for name, attribute in list(step.attributes.items()):
@@ -50,8 +50,12 @@ def function_body(node: ir.Node, domain: str, opset: int, input_types: list[int]
 def _proto(node: ir.Node, domain: str, input_types: list[int], schema: Any) -> onnx.FunctionProto | None:
     version = schema.since_version
     if schema.has_context_dependent_function:
-        plain = helper.make_node(node.op_type, [v.name or f"i{k}" if v is not None else "" for k, v in enumerate(node.inputs)],
-                                 [v.name or f"o{k}" for k, v in enumerate(node.outputs)], domain=domain)  # fmt: skip
+        plain = helper.make_node(
+            node.op_type,
+            [v.name or f"i{k}" if v is not None else "" for k, v in enumerate(node.inputs)],
+            [v.name or f"o{k}" for k, v in enumerate(node.outputs)],
+            domain=domain,
+        )
         plain.attribute.extend(ir.to_proto(a) for a in node.attributes.values())
         types = [helper.make_tensor_type_proto(t, None).SerializeToString() if t else b"" for t in input_types]
         versions = schema.context_dependent_function_opset_versions
@@ -62,7 +66,7 @@ def _proto(node: ir.Node, domain: str, input_types: list[int], schema: Any) -> o
         return None
     if not text:
         return None
-    proto = onnx.FunctionProto.FromString(text if isinstance(text, bytes) else text.SerializeToString())
+    proto: onnx.FunctionProto = onnx.FunctionProto.FromString(text if isinstance(text, bytes) else text.SerializeToString())
     if not proto.opset_import:
         proto.opset_import.append(helper.make_opsetid("", version))
     return proto

@@ -10,7 +10,9 @@ import onnx_ir as ir
 from onnx import helper
 
 MAX_FOLDED_BYTES = 64 << 20  # a larger result is cheaper to compute on the device than to upload
-_NEVER = frozenset({"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"})
+_NEVER = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
+)
 
 
 def fold_constants(graph: ir.Graph, opset_imports: Mapping[str, int]) -> int:
@@ -43,12 +45,16 @@ def _evaluate(node: ir.Node, opset_imports: Mapping[str, int]) -> list[np.ndarra
     try:
         proto = onnx.NodeProto.FromString(ir.to_proto(node).SerializeToString())
         names = [n for n in dict.fromkeys(proto.input) if n]
-        graph = helper.make_graph([proto], "fold", [helper.make_value_info(n, onnx.TypeProto()) for n in names],
-                                  [helper.make_value_info(n, onnx.TypeProto()) for n in proto.output if n])  # fmt: skip
+        graph = helper.make_graph(
+            [proto],
+            "fold",
+            [helper.make_value_info(n, onnx.TypeProto()) for n in names],
+            [helper.make_value_info(n, onnx.TypeProto()) for n in proto.output if n],
+        )
         opsets = [helper.make_opsetid(d, v) for d, v in opset_imports.items()]
         session = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
-        feeds = {v.name: v.const_value.numpy() for v in node.inputs if v is not None and v.const_value is not None}
+        feeds = {v.name or "": v.const_value.numpy() for v in node.inputs if v is not None and v.const_value is not None}
         results = session.run(None, feeds)
-    except Exception:  # noqa: BLE001 - the evaluator raises anything on what it lacks; the node then runs on the device
+    except Exception:
         return None
     return [np.asarray(r) for r in results] if all(isinstance(r, (np.ndarray, np.generic)) for r in results) else None

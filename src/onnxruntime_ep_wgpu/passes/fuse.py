@@ -82,7 +82,7 @@ class _Fusion:
                 self._merge(theirs, ours)
 
     def _can_merge(self, ours: Group, theirs: Group) -> bool:
-        if ours.anchor and theirs.anchor or ours.inlined or theirs.inlined:
+        if (ours.anchor and theirs.anchor) or ours.inlined or theirs.inlined:
             return False
         nodes = [*theirs.nodes, *ours.nodes]
         anchor = ours.anchor or theirs.anchor
@@ -108,7 +108,7 @@ class _Fusion:
                         return False
                     if view.tensor in results:
                         sources.add(results[view.tensor])
-            if len(sources) > 1 or anchor and not sources:
+            if len(sources) > 1 or (anchor and not sources):
                 return False
             if sources:
                 results[node.output] = sources.pop()
@@ -128,7 +128,9 @@ class _Fusion:
                 continue
             if isinstance(node, Map) and read.view.size != producer.output.size:
                 continue
-            if isinstance(node, Call) and any(not n.is_pointwise and not n.inline for n in theirs.nodes if isinstance(n, Map)):
+            if isinstance(node, Call) and any(
+                not n.is_pointwise and not n.inline for n in theirs.nodes if isinstance(n, Map)
+            ):
                 continue
             merged = Group([*theirs.nodes, *ours.nodes], ours.anchor)
             buffers = len(self._bound(merged)) + len(self._stored(ours.nodes))
@@ -140,13 +142,19 @@ class _Fusion:
     def _is_private(self, group: Group, node: Node) -> bool:
         """True when `node` is the only reader, outside the group, of the one result that leaves it."""
         stored = self._stored(group.nodes)
-        return len(stored) == 1 and stored[0].storage is not Storage.OUTPUT and set(stored[0].users) - set(group.nodes) == {node}
+        return (
+            len(stored) == 1
+            and stored[0].storage is not Storage.OUTPUT
+            and set(stored[0].users) - set(group.nodes) == {node}
+        )
 
     # ---- groups
 
     def _stored(self, nodes: list[Node]) -> list[Tensor]:
         inside = set(nodes)
-        return [t for n in nodes for t in n.outputs if t.storage is Storage.OUTPUT or any(u not in inside for u in t.users)]
+        return [
+            t for n in nodes for t in n.outputs if t.storage is Storage.OUTPUT or any(u not in inside for u in t.users)
+        ]
 
     def _bound(self, group: Group) -> list[Tensor]:
         return [t for t in group.external_reads() if not (t.storage is Storage.WEIGHT and t.size == 1)]
@@ -210,4 +218,3 @@ class _Fusion:
 def fuse(graph: LoweredGraph, target: Target) -> list[Group]:
     """Kernels-to-be in running order; every tensor that another group or the caller reads is stored by exactly one."""
     return _Fusion(graph, target).run()
-

@@ -76,12 +76,12 @@ def executable(program: Any, device: Device, checked: bool) -> Executable:
 
 
 def kernels(program: Any) -> dict[str, tuple[str, ...]]:
-    """For every ONNX node in a Program, the labels of the kernels that it was fused into."""
+    """For every ONNX node in a Program, the dispatches that calculate it: number in running order and kernel, `3 softmax`."""
     found: dict[str, list[str]] = {}
-    for dispatch in program.dispatches:
+    for number, dispatch in enumerate(program.dispatches):
         for name in dispatch.origin:
-            found.setdefault(name, []).append(program.kernels[dispatch.kernel].label)
-    return {name: tuple(dict.fromkeys(labels)) for name, labels in found.items()}
+            found.setdefault(name, []).append(f"{number} {program.kernels[dispatch.kernel].label}")
+    return {name: tuple(labels) for name, labels in found.items()}
 
 
 def device_tensor(

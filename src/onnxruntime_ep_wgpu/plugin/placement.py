@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Placement:
     """One node. `partition` numbers the compiled groups of its graph; `reason` says why it is not in one.
 
-    `within` is the control-flow node whose body the node is in, "" for the main graph. `kernels` are the labels of the
-    GPU kernels that calculate it; none for a node whose result is known when the session is made or per input shape.
+    `within` is the control-flow node whose body the node is in, "" for the main graph. `kernels` are the
+    dispatches that calculate it, number and kernel; none for a view or a result that is known per input shape.
     """
 
     name: str

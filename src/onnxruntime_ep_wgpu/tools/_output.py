@@ -5,9 +5,10 @@ Invariant: nothing but JSON goes to stdout with --json, and nothing but text wit
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -63,3 +64,18 @@ def _show_rich(
     for row in texts:
         table.add_row(*(Text(text) for text in row))
     Console().print(table)
+
+
+@contextlib.contextmanager
+def progress(first: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A progress bar on stderr while the block runs, on a terminal only; call the result with the name of each next step."""
+    if not sys.stderr.isatty():
+        yield lambda _name: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(first, total=total)
+        yield lambda name: bar.update(task, advance=1, description=name)

@@ -1,0 +1,111 @@
+"""What tools that take a model share: their arguments, the session, and inputs made up or read from files.
+
+In: parsed arguments. Out: a session on WebGPU and a feed for it. Invariant: what cannot be used is refused with the name
+of the input and what it wants.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, OptionError
+
+NUMPY_TYPES = {
+    "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64, "tensor(bool)": np.bool_,
+    "tensor(int8)": np.int8, "tensor(int16)": np.int16, "tensor(int32)": np.int32, "tensor(int64)": np.int64,
+    "tensor(uint8)": np.uint8, "tensor(uint16)": np.uint16, "tensor(uint32)": np.uint32, "tensor(uint64)": np.uint64,
+}  # fmt: skip
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL", help="an ONNX file")
+    parser.add_argument("--device", metavar="D", help="number or part of the name of a device (see wgpu-ep info)")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="a provider option; may be repeated")
+
+
+def open_session(args: argparse.Namespace) -> Any:
+    """An InferenceSession on WebGPU. Raises what onnxruntime raises for a model it cannot load, and OptionError."""
+    import onnxruntime as ort
+
+    from ..sessions import session
+
+    if not args.model.exists():
+        raise FileNotFoundError(f"there is no file {args.model}")
+    options = dict(_pair(text, "--option", "KEY=VALUE") for text in args.option)
+    device = int(args.device) if args.device is not None and args.device.isdecimal() else args.device
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 3
+    return session(args.model, device=device, sess_options=settings, **options)
+
+
+def add_input_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,3,224,224", help="the shape of a made-up input")
+    parser.add_argument("--input", action="append", default=[], metavar="[NAME=]FILE.npy", help="an input from a file")
+    parser.add_argument("--seed", type=int, default=0, help="of the made-up inputs (0)")
+
+
+def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
+    """An array per input: from --input, else random of the shape in --shape, where a free dimension is 1 by default."""
+    wanted = {value.name: value for value in session.get_inputs()}
+    files = dict(_named_file(text, list(wanted)) for text in args.input)
+    shapes = dict(_pair(text, "--shape", "NAME=1,3,224,224") for text in args.shape)
+    for name in (*files, *shapes):
+        if name not in wanted:
+            raise InputError(f"the model has no input {name!r}; it has {', '.join(wanted)}")
+    rng = np.random.default_rng(args.seed)
+    feeds = {}
+    for name, value in wanted.items():
+        if name in files:
+            feeds[name] = _read(files[name])
+        else:
+            feeds[name] = _made_up(rng, value, _shape(name, shapes[name]) if name in shapes else None)
+    return feeds
+
+
+def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise OptionError(f"{option} {text}: write it as {form}")
+    return key, value
+
+
+def _named_file(text: str, names: list[str]) -> tuple[str, Path]:
+    name, separator, path = text.partition("=")
+    if separator:
+        return name, Path(path)
+    if len(names) != 1:
+        raise OptionError(f"--input {text}: the model has several inputs, write NAME={text}; they are {', '.join(names)}")
+    return names[0], Path(text)
+
+
+def _read(path: Path) -> Any:
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        return np.load(path, allow_pickle=False)
+    except ValueError as error:
+        raise InputError(f"{path} is not a .npy file of numbers: {error}") from error
+
+
+def _shape(name: str, text: str) -> tuple[int, ...]:
+    try:
+        shape = tuple(int(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        shape = (-1,)
+    if any(d < 0 for d in shape):
+        raise OptionError(f"--shape {name}={text}: dimensions are whole numbers separated by commas")
+    return shape
+
+
+def _made_up(rng: np.random.Generator, value: Any, shape: tuple[int, ...] | None) -> Any:
+    """Normal floats, integers 0 and 1 (valid as tokens, masks and indices), random bools."""
+    if value.type not in NUMPY_TYPES:
+        raise InputError(f"input {value.name!r} is {value.type}, which cannot be made up: give it with --input")
+    if shape is None:
+        shape = tuple(d if isinstance(d, int) and d > 0 else 1 for d in value.shape)
+    dtype = np.dtype(NUMPY_TYPES[value.type])
+    return (rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)).astype(dtype)

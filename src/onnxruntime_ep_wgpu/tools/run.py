@@ -1,0 +1,80 @@
+"""Run a model on WebGPU once or more, on given or made-up inputs."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session
+from ._output import progress, show_json, show_pairs, show_table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser)
+    add_input_arguments(parser)
+    parser.add_argument("--runs", type=int, default=5, metavar="N", help="runs after the first one (5)")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="write every output to DIR/NAME.npy")
+
+
+def main(args: argparse.Namespace) -> int:
+    from ..sessions import report
+
+    with progress("session", 2 + args.runs) as step:
+        start = time.perf_counter()
+        session = open_session(args)
+        created = time.perf_counter() - start
+        feeds = make_feeds(session, args)
+        step("first run")
+        start = time.perf_counter()
+        results = session.run(None, feeds)
+        first = time.perf_counter() - start
+        times = []
+        for k in range(args.runs):
+            step(f"run {k + 1} of {args.runs}")
+            start = time.perf_counter()
+            results = session.run(None, feeds)
+            times.append(time.perf_counter() - start)
+    names = [value.name for value in session.get_outputs()]
+    placed = report(session)
+    data: dict[str, Any] = {
+        "model": str(args.model),
+        "device": placed.device,
+        "nodes": len(placed.nodes),
+        "nodes_on_cpu": len(placed.on_cpu),
+        "session_s": created,
+        "first_run_s": first,
+        "run_s": {"median": statistics.median(times), "min": min(times), "max": max(times)} if times else None,
+        "inputs": [_summary(name, array) for name, array in feeds.items()],
+        "outputs": [_summary(name, array) for name, array in zip(names, results, strict=True)],
+    }
+    if args.output is not None:
+        args.output.mkdir(parents=True, exist_ok=True)
+        for name, array in zip(names, results, strict=True):
+            np.save(args.output / f"{name.replace('/', '_')}.npy", array)
+    if args.json:
+        show_json(data)
+        return 0
+    steady = f"{data['run_s']['median']:.4f} s (median of {args.runs}, {min(times):.4f} to {max(times):.4f})" if times else None
+    show_pairs({
+        "model": data["model"], "device": data["device"], "nodes": f"{data['nodes']}, {data['nodes_on_cpu']} on the CPU",
+        "session": f"{created:.3f} s", "first run": f"{first:.3f} s", **({"later runs": steady} if steady else {}),
+    })  # fmt: skip
+    columns = ("name", "type", "shape", "min", "mean", "max")
+    for title in ("inputs", "outputs"):
+        show_table(columns, [[row[c] for c in columns] for row in data[title]], f"\n{title}")
+    return 0
+
+
+def _summary(name: str, array: Any) -> dict[str, Any]:
+    """Type, shape and range of an array, for people; NaN where it is empty."""
+    array = np.asarray(array)
+    row: dict[str, Any] = {"name": name, "type": array.dtype.name, "shape": "x".join(map(str, array.shape)) or "scalar"}
+    if array.size == 0 or array.dtype.kind not in "fiub":
+        return {**row, "min": None, "mean": None, "max": None}
+    numbers = array.astype(np.float64)
+    return {**row, **{k: float(f"{getattr(numbers, k)():.6g}") for k in ("min", "mean", "max")}}
