@@ -148,7 +148,7 @@ def report(session: Any) -> Report:
     Raises LookupError when the session has no node on this provider or cannot be told from another one.
     """
     planner = _planners.get(session) or _match(session)
-    return Report(planner.adapter.name, tuple(planner.placements()))
+    return Report(planner.adapter.name, tuple(planner.account.placements()))
 
 
 def _match(session: Any) -> Planner:
@@ -166,7 +166,7 @@ def _match(session: Any) -> Planner:
     fitting = [it for it in planners if inputs <= set(it.inputs) and outputs == list(it.outputs)]
     if not fitting:
         raise LookupError("no live session of this package has these inputs and outputs")
-    accounts = [(it.adapter.name, it.placements()) for it in fitting]
+    accounts = [(it.adapter.name, it.account.placements()) for it in fitting]
     if any(account != accounts[0] for account in accounts):
         raise LookupError("several live sessions have these inputs and outputs: make the session with session()")
     return fitting[0]
