@@ -188,6 +188,15 @@ class Plan:
             if found is not None:
                 self._bound.move_to_end(key)
                 return found
+        recording = self.device.record(self.dispatches(callers))
+        with self._lock:
+            self._bound[key] = recording
+            while len(self._bound) > MAX_BOUND_SETS:
+                self._bound.popitem(last=False)
+        return recording
+
+    def dispatches(self, callers: dict[int, Slice]) -> list[tuple[Pipeline, BindGroup, tuple[int, int, int]]]:
+        """Pipeline, bind group and grid of every step, with the callers' buffers in place."""
         out = []
         for step in self.steps:
             group = step.bound
@@ -198,12 +207,7 @@ class Plan:
                 entries += [e for e in step.entries[len(step.args) :] if e is not None]
                 group = self.device.bind_group(step.pipeline, entries)
             out.append((step.pipeline, group, step.groups))
-        recording = self.device.record(out)
-        with self._lock:
-            self._bound[key] = recording
-            while len(self._bound) > MAX_BOUND_SETS:
-                self._bound.popitem(last=False)
-        return recording
+        return out
 
     def _caller_entry(self, arg: int, where: Slice) -> Entry:
         buffer, offset = where
