@@ -54,6 +54,8 @@ class Lowering:
         """An input of the graph, or a value that a node on another provider produces."""
         if value.dtype is None:
             raise UnsupportedError(f"the type of {value.name!r} is unknown")
+        if not isinstance(value.type, ir.TensorType):
+            raise UnsupportedError(f"{value.name!r} is not a tensor")
         if value.shape is None:
             raise UnsupportedError(f"the rank of {value.name!r} is unknown")
         dtype, name, index = _dtype(value.dtype), value.name or "", len(self.inputs)
@@ -148,7 +150,7 @@ class Lowering:
             raise UnsupportedError(
                 f"the function body of {node.op_type} reads {inner.inputs[0].name!r}, which is not given"
             )
-        return [inner.values.get(v) for v in body.outputs]
+        return [inner.values.get(v) if v is not None else None for v in body.outputs]
 
 
 def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> LoweredGraph:

@@ -14,6 +14,7 @@ from ..builder import Builder, Operand
 from ..dims import Dim, equal, floordiv, maximum, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
+from . import depthwise
 from .conv_direct import direct_convolution
 from .matmul import matrix_product
 from .registry import FLOATS, op
@@ -33,6 +34,8 @@ def conv(b: Builder, x: Operand, w: Operand, bias: Operand | None = None, *, aut
     b.require(equal(x.shape[1], w.shape[1] * group), f"{x} does not have {w.shape[1]} channels in each of {group} groups")
     win = window(b, x.shape[2:], kernel, strides, dilations, pads, auto_pad)
     per_group = floordiv(w.shape[0], group)
+    if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.fits(win):
+        return _finished(b, depthwise.depthwise_convolution(b, x, w, win), bias, x.dtype)
     if group > 1 and isinstance(per_group, int) and per_group < FEWEST_ROWS:
         return _direct(b, x, w, bias, win, group)
     if b.target.software and win.rank <= 2 and win.view(x.view) is None and isinstance(w.shape[0], int):

@@ -11,7 +11,6 @@ from ..view import broadcast_shapes
 from .registry import ANY, BOOLS, FLOATS, INTEGERS, NUMBERS, op
 
 SIGNED = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
-UNSIGNED = INTEGERS - SIGNED
 
 
 def unary(name: str, expression: str, types: frozenset[DType] = FLOATS, cost: int = 1, to: DType | None = None,
@@ -108,7 +107,7 @@ binary("BitwiseXor", "x ^ y", INTEGERS)
 binary("PRelu", "where(x < 0, x * y, x)", NUMBERS, cost=2)
 
 
-@op("BitShift", types=UNSIGNED)
+@op("BitShift", types=INTEGERS)
 def bit_shift(b: Builder, x: Operand, y: Operand, *, direction: str) -> Operand:
     return b.pointwise("shl(x, y)" if direction == "LEFT" else "shr(x, y)", {"x": x, "y": y}, x.dtype)
 

@@ -31,7 +31,8 @@ def _fold(b: Builder, x: Operand, win: Window, dtype: DType, start: Sequence[str
     lines += [*tap, *["}"] * win.rank, finish]
     shape = (*x.shape[:2], *win.outputs)
     names = ("image", "channel", *(f"at{k}" for k in axes))
-    return b.map(body(lines), dtype, shape, names, (1,) * x.rank, {"x": (x, (1,) * x.rank)}, parameters=parameters(win),
+    dims = {**parameters(win), "channels": x.shape[1]}
+    return b.map(body(lines), dtype, shape, names, (1,) * x.rank, {"x": (x, (1,) * x.rank)}, parameters=dims,
                  cost=min(64, 4 * win.taps), reuse=True)  # fmt: skip
 
 

@@ -20,11 +20,25 @@ fn max_f32(a: f32, b: f32) -> f32 { return select(select(select(b, a, a > b), b,
 fn sign_f32(a: f32) -> f32 { return select(select(select(0f, 1f, a > 0f), -1f, a < 0f), a, isnan_f32(a)); }
 fn round_f32(a: f32) -> f32 { return round(a); }
 
+// The exact remainder with the sign of the dividend: multiples of the divisor by powers of two are subtracted.
 fn fmod_f32(a: f32, b: f32) -> f32 {
-  if (isinf_f32(b) && !isinf_f32(a) && !isnan_f32(a)) { return a; }
-  return a - b * trunc(a / b);
+  let divisor = abs(b);
+  var rest = abs(a);
+  if (isnan_f32(a) || isnan_f32(b) || isinf_f32(a) || divisor == 0f) { return quiet_nan(); }
+  if (isinf_f32(b) || rest < divisor) { return a; }
+  let bits = bitcast<u32>(divisor);
+  for (var k = (bitcast<u32>(rest) >> 23u) - (bits >> 23u); k < 256u; k--) {
+    let part = bitcast<f32>(bits + (k << 23u));
+    if (part <= rest) { rest -= part; }
+  }
+  return select(rest, -rest, signbit_f32(a));
 }
-fn floormod_f32(a: f32, b: f32) -> f32 { return a - b * floor(a / b); }
+// The remainder with the sign of the divisor.
+fn floormod_f32(a: f32, b: f32) -> f32 {
+  let r = fmod_f32(a, b);
+  if (r == 0f) { return select(0f, -0f, signbit_f32(b)); }
+  return select(r, r + b, signbit_f32(r) != signbit_f32(b));
+}
 fn tanh_f32(a: f32) -> f32 {
   // Past 9 the result rounds to 1; near 0 exp loses digits, so the series takes over.
   let x = min(abs(a), 9.5f);
@@ -133,6 +147,8 @@ fn floormod_u32(a: u32, b: u32) -> u32 { return a % b; }
 fn abs_u32(a: u32) -> u32 { return a; }
 fn sign_i32(a: i32) -> i32 { return sign(a); }
 fn sign_u32(a: u32) -> u32 { return min(a, 1u); }
+fn shl_i32(a: i32, b: i32) -> i32 { return bitcast<i32>(shl_u32(bitcast<u32>(a), bitcast<u32>(b))); }
+fn shr_i32(a: i32, b: i32) -> i32 { return a >> min(bitcast<u32>(b), 31u); }
 fn shl_u32(a: u32, b: u32) -> u32 { return select(a << (b & 31u), 0u, b >= 32u); }
 fn shr_u32(a: u32, b: u32) -> u32 { return select(a >> (b & 31u), 0u, b >= 32u); }
 fn pow_i32(base: i32, exponent: i32) -> i32 {

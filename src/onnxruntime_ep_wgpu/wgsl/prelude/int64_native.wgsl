@@ -34,6 +34,8 @@ fn u64_of_u32_native(a: u32) -> u64 { return u64(a); }
 // Shifts by 64 or more give 0.
 fn shl_u64_native(a: u64, b: u64) -> u64 { return select(a << u32(b), 0lu, b >= 64lu); }
 fn shr_u64_native(a: u64, b: u64) -> u64 { return select(a >> u32(b), 0lu, b >= 64lu); }
+fn shl_i64_native(a: i64, b: i64) -> i64 { return bitcast<i64>(shl_u64_native(bitcast<u64>(a), bitcast<u64>(b))); }
+fn shr_i64_native(a: i64, b: i64) -> i64 { return a >> min(u32(min_u64_native(bitcast<u64>(b), 63lu)), 63u); }
 // Remainder with the sign of the divisor (ONNX Mod with fmod=0) is built from the truncated one.
 fn floormod_i64_native(a: i64, b: i64) -> i64 {
   let r = a % b;
