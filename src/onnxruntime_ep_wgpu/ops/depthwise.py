@@ -32,7 +32,11 @@ def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Op
     shape = (batch, features, *win.outputs)
     # A software adapter loads what a whole workgroup agrees on once, the weights of its plane.
     size = 8 if b.target.software else 64
-    groups = product((batch, features, ceildiv(items, size))) if b.target.software else ceildiv(product((batch, features, items)), size)
+    groups = (
+        product((batch, features, ceildiv(items, size)))
+        if b.target.software
+        else ceildiv(product((batch, features, items)), size)
+    )
     (y,) = b.call(
         "depthwise",
         {"x": Read(image.view, (1, 1, 1, 1), reuse=True), "w": Read(weights.view, (1, 1), reuse=True)},

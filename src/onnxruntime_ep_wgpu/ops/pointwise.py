@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
+
+import numpy as np
 
 from ..builder import Builder, Operand
 from ..dtypes import DType
@@ -118,7 +121,7 @@ def power(b: Builder, x: Operand, y: Operand) -> Operand:
     kind = x.dtype.compute
     exponent = y.constant
     if exponent is not None and exponent.size == 1 and x.dtype.is_float and float(exponent.reshape(-1)[0]) in (0.5, 1.0, 2.0, 3.0):
-        simple = {0.5: "sqrt(x)", 1.0: "x", 2.0: "x * x", 3.0: "x * x * x"}[float(exponent.reshape(-1)[0])]
+        simple = {0.5: "where(isinf(x), abs(x), sqrt(x))", 1.0: "x", 2.0: "x * x", 3.0: "x * x * x"}[float(exponent.reshape(-1)[0])]
         return b.pointwise(simple, {"x": x}, x.dtype, broadcast_shapes(x.shape, y.shape), cost=2)
     if y.dtype.is_float and not x.dtype.is_float:
         return b.pointwise(f"{kind}(pow(f32(x), y))", {"x": x, "y": y}, x.dtype, cost=16)
@@ -155,19 +158,24 @@ def where(b: Builder, condition: Operand, x: Operand, y: Operand) -> Operand:
 
 
 @op("Clip", types=NUMBERS)
-def clip(b: Builder, x: Operand, low: Operand | None = None, high: Operand | None = None, *,
-         min: float = -3.4028234663852886e38, max: float = 3.4028234663852886e38) -> Operand:  # noqa: A002  # fmt: skip
-    """Limits are attributes before version 11, inputs since."""
+def clip(
+    b: Builder,
+    x: Operand,
+    low: Operand | None = None,
+    high: Operand | None = None,
+    *,
+    min: float = -3.4028234663852886e38,
+    max: float = 3.4028234663852886e38,
+) -> Operand:
+    """Limits are attributes before version 11, inputs since; without one, floats are limited to the finite ones."""
     operands = {"x": x}
-    lower = upper = ""
+    largest = float(np.finfo(x.dtype.numpy).max) if x.dtype.is_float else 0.0
+    lower = repr(builtins.max(min, -largest)) if x.dtype.is_float else ""
+    upper = repr(builtins.min(max, largest)) if x.dtype.is_float else ""
     if low is not None:
         operands["low"], lower = low, "low"
-    elif x.dtype.is_float and min > -3.4e38:
-        lower = repr(min)
     if high is not None:
         operands["high"], upper = high, "high"
-    elif x.dtype.is_float and max < 3.4e38:
-        upper = repr(max)
     expression = f"max(x, {lower})" if lower else "x"
     expression = f"min({expression}, {upper})" if upper else expression
     return b.pointwise(expression, operands, x.dtype, x.shape, cost=2)
@@ -195,7 +203,9 @@ def _cast(b: Builder, x: Operand, to: DType) -> Operand:
         raise UnsupportedError(f"no kernel for results of type {to.label}")
     if to is x.dtype:
         return x
-    return b.pointwise(f"{to.compute}(x)", {"x": x}, to)
+    # A fused chain calculates f16 in f32; a cast is where a model asks for the rounding.
+    expression = "half(f32(x))" if to is DType.FLOAT16 else f"{to.compute}(x)"
+    return b.pointwise(expression, {"x": x}, to)
 
 
 @op("Identity", types=ANY)

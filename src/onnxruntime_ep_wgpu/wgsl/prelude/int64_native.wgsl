@@ -28,7 +28,7 @@ fn i64_of_u32_native(a: u32) -> i64 { return i64(a); }
 fn i32_of_u64_native(a: u64) -> i32 { return i32(a); }
 fn u32_of_u64_native(a: u64) -> u32 { return u32(a); }
 fn f32_of_u64_native(a: u64) -> f32 { return f32(a); }
-fn u64_of_i32_native(a: i32) -> u64 { return u64(a); }
+fn u64_of_i32_native(a: i32) -> u64 { return bitcast<u64>(i64(a)); }
 fn u64_of_u32_native(a: u32) -> u64 { return u64(a); }
 
 // Shifts by 64 or more give 0.
