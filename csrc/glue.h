@@ -45,6 +45,3 @@ static OrtStatus *wgpu_output(const OrtApi *api, OrtKernelContext *context, size
 }
 
 static void *wgpu_reserve(size_t bytes) { return platform_reserve(bytes); }
-
-/* A host program may run objects' destructors after the interpreter has ended: then no callback may enter Python. */
-extern int Py_IsInitialized(void);

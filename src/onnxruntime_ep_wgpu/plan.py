@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .device import BindGroup, Buffer, Device, Pipeline
+from .device import BindGroup, Buffer, Device, Pipeline, Recording
 from .dtypes import DType
 from .errors import InputError, LimitError
 from .program import Dispatch, Program
@@ -91,9 +91,8 @@ class Plan:
         self.nbytes = [_nbytes(v.dtype, s) for v, s in zip(program.values, dims.shapes, strict=True)]
         self._check_limits()
         self._lock = threading.Lock()
-        self._bound: OrderedDict[
-            tuple[tuple[int, int], ...], list[tuple[Pipeline, BindGroup, tuple[int, int, int]]]
-        ] = OrderedDict()
+        self._bound: OrderedDict[tuple[tuple[int, int], ...], Recording] = OrderedDict()
+        self._scratch: dict[int, Buffer] = {}
         buffers = self._temps(pool)
         for index, value in enumerate(program.values):
             if value.storage is Storage.WEIGHT:
@@ -174,7 +173,14 @@ class Plan:
     def _binding_size(self, arg: int) -> int:
         return max(16, -(-self.nbytes[arg] // 16) * 16)
 
-    def bind(self, callers: dict[int, Slice]) -> list[tuple[Pipeline, BindGroup, tuple[int, int, int]]]:
+    def scratch(self, value: int) -> Buffer:
+        """A buffer that stands in for a caller's, the same in every run: the queue runs one after another."""
+        with self._lock:
+            if value not in self._scratch:
+                self._scratch[value] = self.device.buffer(max(16, self.nbytes[value]), "stand-in")
+            return self._scratch[value]
+
+    def bind(self, callers: dict[int, Slice]) -> Recording:
         """The dispatches with the callers' buffers in place; `callers` maps value numbers to (buffer, byte offset)."""
         key = tuple((id(b), o) for b, o in callers.values())
         with self._lock:
@@ -182,6 +188,15 @@ class Plan:
             if found is not None:
                 self._bound.move_to_end(key)
                 return found
+        recording = self.device.record(self.dispatches(callers))
+        with self._lock:
+            self._bound[key] = recording
+            while len(self._bound) > MAX_BOUND_SETS:
+                self._bound.popitem(last=False)
+        return recording
+
+    def dispatches(self, callers: dict[int, Slice]) -> list[tuple[Pipeline, BindGroup, tuple[int, int, int]]]:
+        """Pipeline, bind group and grid of every step, with the callers' buffers in place."""
         out = []
         for step in self.steps:
             group = step.bound
@@ -192,10 +207,6 @@ class Plan:
                 entries += [e for e in step.entries[len(step.args) :] if e is not None]
                 group = self.device.bind_group(step.pipeline, entries)
             out.append((step.pipeline, group, step.groups))
-        with self._lock:
-            self._bound[key] = out
-            while len(self._bound) > MAX_BOUND_SETS:
-                self._bound.popitem(last=False)
         return out
 
     def _caller_entry(self, arg: int, where: Slice) -> Entry:

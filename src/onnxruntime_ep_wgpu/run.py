@@ -120,7 +120,7 @@ class Executable:
         for value, (buffer, offset) in list(callers.items()):
             if buffer is not self._empty and (id(buffer) in written or offset % alignment):
                 nbytes = plan.nbytes[value]
-                copy = self.device.buffer(max(16, nbytes), "separated input")
+                copy = plan.scratch(value)
                 copies.append((buffer, offset, copy, 0, -(-nbytes // 4) * 4))
                 callers[value] = (copy, 0)
                 self.copied_inputs += 1
@@ -131,7 +131,7 @@ class Executable:
         copies = []
         for value, (buffer, offset) in list(results.items()):
             if offset % self.device.target.offset_alignment:
-                temporary = self.device.buffer(max(16, plan.nbytes[value]), "aligned output")
+                temporary = plan.scratch(value)
                 copies.append((temporary, buffer, offset, plan.nbytes[value]))
                 results[value] = (temporary, 0)
         return copies

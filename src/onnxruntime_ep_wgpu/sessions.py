@@ -148,22 +148,25 @@ def report(session: Any) -> Report:
     Raises LookupError when the session has no node on this provider or cannot be told from another one.
     """
     planner = _planners.get(session) or _match(session)
-    return Report(planner.adapter.name, tuple(planner.placements()))
+    return Report(planner.adapter.name, tuple(planner.account.placements()))
 
 
 def _match(session: Any) -> Planner:
     """The plans of a session that we did not make: the only one whose graph has its inputs and outputs."""
     from .plugin.watch import live
 
-    if not set(session.get_providers()) & set(get_ep_names()):
+    ours = set(session.get_providers()) & set(get_ep_names())
+    if not ours:
         raise LookupError(f"the session's providers are {session.get_providers()}, not {get_ep_name()}")
     inputs = {value.name for value in session.get_inputs()}
     outputs = [value.name for value in session.get_outputs()]
-    planners = [provider.planner for provider in live() if provider.planner is not None]
+    planners = [
+        provider.planner for provider in live() if provider.planner is not None and provider.planner.name in ours
+    ]
     fitting = [it for it in planners if inputs <= set(it.inputs) and outputs == list(it.outputs)]
     if not fitting:
         raise LookupError("no live session of this package has these inputs and outputs")
-    accounts = [(it.adapter.name, it.placements()) for it in fitting]
+    accounts = [(it.adapter.name, it.account.placements()) for it in fitting]
     if any(account != accounts[0] for account in accounts):
         raise LookupError("several live sessions have these inputs and outputs: make the session with session()")
     return fitting[0]

@@ -125,11 +125,14 @@ def test_size_classes_waste_at_most_a_quarter():
 
 
 def test_a_tensor_above_the_binding_limit_is_refused_before_anything_runs():
-    model = make_model([node("Expand", ["x", "s"], ["e"]), node("Neg", ["e"], ["y"])], {"x": (F, ["n", 1])}, {"s": np.array([1, 40000])})
-    run = Runner(compile_model(model))
-    with pytest.raises(LimitError, match=r"'?y'?.*shape \[1000, 40000\] takes 160000000 bytes.*134217728"):
-        run(np.zeros((1000, 1), F))
-    assert run(np.ones((2, 1), F))[0].sum() == -80000
+    limit = device().target.max_binding_bytes
+    columns = 40000
+    nodes = [node("Expand", ["x", "s"], ["e"]), node("Neg", ["e"], ["y"])]
+    run = Runner(compile_model(make_model(nodes, {"x": (F, ["n", 1])}, {"s": np.array([1, columns])})))
+    rows = limit // (4 * columns) + 1
+    with pytest.raises(LimitError, match=rf"shape \[{rows}, {columns}\] takes {4 * rows * columns} bytes.*{limit}"):
+        run(np.zeros((rows, 1), F))
+    assert run(np.ones((2, 1), F))[0].sum() == -2 * columns
 
 
 def test_wrong_inputs_are_named():

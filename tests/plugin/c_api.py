@@ -28,6 +28,7 @@ CLIENT = """
     10  OrtStatus *CreateSessionOptions(OrtSessionOptions **out)
     49  OrtStatus *CreateTensorWithDataAsOrtValue(const OrtMemoryInfo *info, void *data, size_t bytes, const int64_t *dims, size_t rank, int type, OrtValue **out)
     51  OrtStatus *GetTensorMutableData(OrtValue *value, void **out)
+    68  OrtStatus *CreateMemoryInfo(const char *name, int allocator, int id, int memory, OrtMemoryInfo **out)
     69  OrtStatus *CreateCpuMemoryInfo(int allocator, int memory, OrtMemoryInfo **out)
     75  OrtStatus *AllocatorAlloc(OrtAllocator *allocator, size_t bytes, void **out)
     76  OrtStatus *AllocatorFree(OrtAllocator *allocator, void *address)

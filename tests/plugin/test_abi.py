@@ -190,6 +190,7 @@ def test_any_exception_in_a_run_is_an_error_of_that_run_only(
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], X)
 
 
+@pytest.mark.filterwarnings("ignore:Specified 'providers'")
 @pytest.mark.parametrize(
     ("owner", "method"),
     [

@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 
 from onnxruntime_ep_wgpu.plugin import memory
-from onnxruntime_ep_wgpu.plugin.abi import held
+from onnxruntime_ep_wgpu.plugin.abi import NULL, held
 from onnxruntime_ep_wgpu.plugin.compute import ComputeInfo
 from onnxruntime_ep_wgpu.plugin.provider import Provider
 from onnxruntime_ep_wgpu.run import Executable
@@ -212,7 +212,7 @@ def test_host_pointers_are_accepted_by_a_compiled_group(
     """ONNX Runtime passes host memory when its own Memcpy kernels are used, and may at any other time."""
 
     def no_kernels(self: Provider, out: Any) -> None:
-        out[0] = memory.NULL
+        out[0] = NULL
 
     monkeypatch.setattr(Provider, "get_kernel_registry", no_kernels)
     session = open_session(models.mixed())
@@ -226,7 +226,7 @@ def test_memory_that_onnx_runtime_did_not_get_is_an_error(
     """ONNX Runtime does not look at what Alloc returns."""
     session = open_session(models.square())
     monkeypatch.setattr(memory.AddressSpace, "allocate", lambda *_: 0)
-    with pytest.raises(Exception, match="null pointer|no memory|Failed to allocate"):
+    with pytest.raises(Exception, match=r"null pointer|no memory|Failed to allocate"):
         session.run(None, {"x": X})
     monkeypatch.undo()
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], X * X)

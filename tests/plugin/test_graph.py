@@ -199,7 +199,7 @@ def test_bodies_run_here_too() -> None:
     x = np.array([-1, 2], np.float32)
     for _ in range(3):
         (y,) = session.run(None, {"x": x, "cond": np.array(True)})
-        np.testing.assert_array_equal(y, x + [10, 20] + np.maximum(x, 0))
+        np.testing.assert_array_equal(y, x + np.array([10, 20]) + np.maximum(x, 0))
         (y,) = session.run(None, {"x": x, "cond": np.array(False)})
         np.testing.assert_array_equal(y, x * np.maximum(x, 0) + np.maximum(x, 0))
     placed = {node.name: (node.within, node.provider) for node in webgpu_ep.report(session).nodes}

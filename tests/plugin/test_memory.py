@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from onnxruntime_ep_wgpu.device import adapters, open_device
 from onnxruntime_ep_wgpu.errors import DeviceError, LimitError
 from onnxruntime_ep_wgpu.plugin import memory
+from onnxruntime_ep_wgpu.plugin.abi import NULL
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +126,7 @@ def test_the_system_may_refuse_a_large_reservation(monkeypatch: pytest.MonkeyPat
 
     class Stingy:
         def wgpu_reserve(self, size: int) -> Any:
-            return real.wgpu_reserve(size) if size <= 1 << 32 else memory.NULL
+            return real.wgpu_reserve(size) if size <= 1 << 32 else NULL
 
     monkeypatch.setattr(memory, "lib", Stingy())
     small = memory.AddressSpace(1 << 40)

@@ -100,7 +100,7 @@ def test_a_report_names_provider_group_kernels_and_reason_of_every_node(fake: Fa
     report = webgpu_ep.report(session)
     nodes = {node.name: node for node in report.nodes}
     assert (nodes["mul"].provider, nodes["mul"].partition, nodes["mul"].reason) == ("WebGpuExecutionProvider", 0, None)
-    assert nodes["mul"].kernels == ("mul",)
+    assert nodes["mul"].kernels == ("0 mul",)
     assert (nodes["softmax"].provider, nodes["softmax"].partition) == ("CPUExecutionProvider", None)
     assert nodes["softmax"].reason == "no Softmax"
     assert nodes["add"].partition == 1
@@ -144,7 +144,7 @@ def test_nodes_without_names_are_reported(fake: Fake) -> None:
     report = webgpu_ep.report(webgpu_ep.session(model))
     names = [node.name for node in report.nodes]
     assert len(set(names)) == 3 and all(names)
-    assert [node.kernels for node in report.nodes] == [("mul",), (), ("mul",)]
+    assert [node.kernels for node in report.nodes] == [("0 mul",), (), ("0 mul",)]
 
 
 def test_sessions_that_are_gone_leave_nothing_behind() -> None:

@@ -281,6 +281,8 @@ class Device:
     def _raise(self, what: str) -> None:
         problem = errors.take()
         if problem:
+            if "device is lost" in problem:  # known here before wgpu-native calls back about it
+                self._lost_reason = self._lost_reason or problem
             self._check()
             raise DeviceError(f"{what} was refused by the device {self.adapter.name!r}: {problem}")
 

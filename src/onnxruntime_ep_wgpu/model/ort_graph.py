@@ -214,7 +214,7 @@ class _Reader:
         if value.dtype is not None and value.dtype != ir.DataType.STRING:
             value.const_value = self._tensor(data, value.name or "")
             # A scalar initializer can come without a shape.
-            value.shape = ir.Shape(value.const_value.shape)
+            value.shape = ir.Shape(value.const_value.shape.numpy())
         return True
 
     def _tensor(self, value: Any, name: str, copy: bool = False) -> ir.TensorProtocol:

@@ -46,7 +46,7 @@ def claim(graph: ir.Graph, target: Target, holders: Sequence[str], forced: froze
     opsets: Mapping[str, int] = graph.opset_imports
     reasons = list(backend.check(graph, opsets, target))
     for place, node in enumerate(nodes):
-        if holders[place]:
+        if holders[place]:  # another provider's, or a group of ours
             reasons[place] = f"held by {holders[place]}"
         elif node.name in forced:
             reasons[place] = FORCED

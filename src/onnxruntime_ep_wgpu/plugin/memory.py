@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .._ort import lib
 from ..errors import DeviceError
-from .abi import NULL
 from .abi import address as address_of
 
 if TYPE_CHECKING:

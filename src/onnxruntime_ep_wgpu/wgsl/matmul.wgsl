@@ -1,50 +1,116 @@
-// Matrix product y = a b: a workgroup computes TILE_M x 64 elements from tiles in workgroup memory, an invocation
-// ROWS x 4 of them. Out-of-range elements of a tile are 0 and out-of-range results are not stored.
-var<workgroup> a_tile: array<f32, $TILE_M * $TILE_K>;  // k-major
-var<workgroup> b_tile: array<vec4f, 16u * $TILE_K>;
+// Matrix product y = a b from tiles in workgroup memory: a workgroup computes TILE_M x TILE_N elements, an invocation
+// 4 * ROWS4 x 4 * COLUMNS4 of them. The next tiles are fetched into registers while the present ones are multiplied.
+// SLICES groups of invocations share a tile and each take their part of k, which keeps small products parallel.
+var<workgroup> a_tile: array<vec4f, $SLICES * $TILE_K * $TILE_M / 4u>;  // per slice k-major
+var<workgroup> b_tile: array<vec4f, $SLICES * $TILE_K * $TILE_N / 4u>;
+
+const THREADS_X = $TILE_N / (4u * $COLUMNS4);
+const THREADS = THREADS_X * $TILE_M / (4u * $ROWS4);  // per slice
+const A_LOADS = $TILE_M * $TILE_K / 4u / THREADS;
+const B_LOADS = $TILE_N * $TILE_K / 4u / THREADS;
+
+// Four elements of a row of a from column k on; zeros from the end of k on, whatever lies in memory there.
+fn a_part(batch: u32, m: u32, k: u32) -> vec4f {
+  if (k >= $k) { return vec4f(); }
+  let v = a_at4(batch, m, k);
+  if ($K_WHOLE) { return v; }
+  return select(vec4f(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
+}
+
+fn b_part(batch: u32, k: u32, n: u32) -> vec4f {
+  if (k >= $k) { return vec4f(); }
+  return b_at4(batch, k, n);
+}
 
 fn kernel(w: u32, lane: u32) {
-  let column = (w % $tiles_n) * 64u;
-  let row = (w / $tiles_n % $tiles_m) * $TILE_M;
-  let batch = w / ($tiles_n * $tiles_m);
-  let tx = lane % 16u;
-  let ty = lane / 16u;
-  var sum: array<vec4f, $ROWS>;
-  for (var k0 = 0u; k0 < $k; k0 += $TILE_K) {
-    for (var t = lane; t < $TILE_M * $TILE_K; t += $WG) {
-      let m = row + t / $TILE_K;
-      let k = k0 + t % $TILE_K;
-      var v = 0f;
-      if (m < $m && k < $k) { v = a_at(batch, m, k); }
-      a_tile[(t % $TILE_K) * $TILE_M + t / $TILE_K] = v;
-    }
-    for (var t = lane; t < 16u * $TILE_K; t += $WG) {
-      let n = column + (t % 16u) * 4u;
-      let k = k0 + t / 16u;
-      var v = vec4f();
-      if (k < $k) {
-        if (n < $n) { v.x = b_at(batch, k, n); }
-        if (n + 1u < $n) { v.y = b_at(batch, k, n + 1u); }
-        if (n + 2u < $n) { v.z = b_at(batch, k, n + 2u); }
-        if (n + 3u < $n) { v.w = b_at(batch, k, n + 3u); }
-      }
-      b_tile[t] = v;
-    }
-    workgroupBarrier();
-    for (var k = 0u; k < $TILE_K; k++) {
-      let b = b_tile[k * 16u + tx];
-      for (var i = 0u; i < $ROWS; i++) { sum[i] += a_tile[k * $TILE_M + ty * $ROWS + i] * b; }
-    }
-    workgroupBarrier();
+  // Neighbouring workgroups share rows of b in groups of 8 tiles, which the cache then holds.
+  let tiles = $tiles_m * $tiles_n;
+  let batch = w / tiles;
+  let t = w % tiles;
+  let band = t / (8u * $tiles_n);
+  let rows_in_band = min(8u, $tiles_m - band * 8u);
+  let in_band = t - band * 8u * $tiles_n;
+  let row = (band * 8u + in_band % rows_in_band) * $TILE_M;
+  let column = in_band / rows_in_band * $TILE_N;
+
+  let slice = lane / THREADS;
+  let me = lane % THREADS;
+  let tx = me % THREADS_X;
+  let ty = me / THREADS_X;
+  let a_base = slice * ($TILE_K * $TILE_M / 4u);
+  let b_base = slice * ($TILE_K * $TILE_N / 4u);
+  let last = ($n - 1u) / 4u * 4u;
+
+  var sum: array<array<vec4f, $COLUMNS4>, 4u * $ROWS4>;
+  var next_a: array<vec4f, A_LOADS>;
+  var next_b: array<vec4f, B_LOADS>;
+  for (var l = 0u; l < A_LOADS; l++) {
+    let e = me + l * THREADS;
+    next_a[l] = a_part(batch, min(row + e % $TILE_M, $m - 1u), slice * $TILE_K + e / $TILE_M * 4u);
   }
-  for (var i = 0u; i < $ROWS; i++) {
-    let m = row + ty * $ROWS + i;
-    let n = column + tx * 4u;
+  for (var l = 0u; l < B_LOADS; l++) {
+    let e = me + l * THREADS;
+    next_b[l] = b_part(batch, slice * $TILE_K + e / ($TILE_N / 4u), min(column + e % ($TILE_N / 4u) * 4u, last));
+  }
+  for (var k0 = 0u; k0 < $k; k0 += $SLICES * $TILE_K) {
+    workgroupBarrier();
+    for (var l = 0u; l < A_LOADS; l++) {
+      let e = me + l * THREADS;
+      let at = a_base + e / $TILE_M * $TILE_M + e % $TILE_M / 4u;
+      let part = e % 4u;
+      a_tile[at][part] = next_a[l].x;
+      a_tile[at + $TILE_M / 4u][part] = next_a[l].y;
+      a_tile[at + $TILE_M / 2u][part] = next_a[l].z;
+      a_tile[at + 3u * $TILE_M / 4u][part] = next_a[l].w;
+    }
+    for (var l = 0u; l < B_LOADS; l++) { b_tile[b_base + me + l * THREADS] = next_b[l]; }
+    workgroupBarrier();
+    let k1 = k0 + ($SLICES + slice) * $TILE_K;
+    for (var l = 0u; l < A_LOADS; l++) {
+      let e = me + l * THREADS;
+      next_a[l] = a_part(batch, min(row + e % $TILE_M, $m - 1u), k1 + e / $TILE_M * 4u);
+    }
+    for (var l = 0u; l < B_LOADS; l++) {
+      let e = me + l * THREADS;
+      next_b[l] = b_part(batch, k1 + e / ($TILE_N / 4u), min(column + e % ($TILE_N / 4u) * 4u, last));
+    }
+    for (var k = 0u; k < $TILE_K; k++) {
+      var b: array<vec4f, $COLUMNS4>;
+      for (var j = 0u; j < $COLUMNS4; j++) { b[j] = b_tile[b_base + k * ($TILE_N / 4u) + j * THREADS_X + tx]; }
+      for (var i = 0u; i < $ROWS4; i++) {
+        let a = a_tile[a_base + k * ($TILE_M / 4u) + ty * $ROWS4 + i];
+        for (var j = 0u; j < $COLUMNS4; j++) {
+          sum[4u * i][j] += a.x * b[j];
+          sum[4u * i + 1u][j] += a.y * b[j];
+          sum[4u * i + 2u][j] += a.z * b[j];
+          sum[4u * i + 3u][j] += a.w * b[j];
+        }
+      }
+    }
+  }
+  if ($SLICES > 1u) {
+    // The slices add up in turn, through the memory of the tiles of b.
+    for (var i = 0u; i < 4u * $ROWS4; i++) {
+      for (var j = 0u; j < $COLUMNS4; j++) {
+        workgroupBarrier();
+        b_tile[lane] = sum[i][j];
+        workgroupBarrier();
+        var total = b_tile[me];
+        for (var s = 1u; s < $SLICES; s++) { total += b_tile[me + s * THREADS]; }
+        sum[i][j] = total;
+      }
+    }
+    if (slice != 0u) { return; }
+  }
+  for (var i = 0u; i < 4u * $ROWS4; i++) {
+    let m = row + ty * 4u * $ROWS4 + i;
     if (m < $m) {
-      if (n < $n) { y_put(batch, m, n, sum[i].x); }
-      if (n + 1u < $n) { y_put(batch, m, n + 1u, sum[i].y); }
-      if (n + 2u < $n) { y_put(batch, m, n + 2u, sum[i].z); }
-      if (n + 3u < $n) { y_put(batch, m, n + 3u, sum[i].w); }
+      for (var j = 0u; j < $COLUMNS4; j++) {
+        let n = column + (j * THREADS_X + tx) * 4u;
+        for (var e = 0u; e < 4u; e++) {
+          if (n + e < $n) { y_put(batch, m, n + e, sum[i][j][e]); }
+        }
+      }
     }
   }
 }

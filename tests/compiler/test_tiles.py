@@ -1,0 +1,69 @@
+"""The kernels that hardware adapters get, run on any adapter: every tile, on sizes that no tile divides."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from onnx.helper import make_node as node
+
+from onnxruntime_ep_wgpu import tune
+from tests.support import Runner, compile_model, make_model, target
+
+F = np.float32
+SHAPES = [(1, 5, 7, 3), (1, 45, 96, 100), (2, 33, 30, 65), (1, 130, 64, 140), (3, 1, 16, 200)]
+
+
+def hardware():
+    return dataclasses.replace(target(), software=False)
+
+
+@pytest.mark.parametrize("tile", tune.TILES, ids=lambda t: f"{t.m}x{t.n}x{t.k}/{t.slices}")
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_every_tile_multiplies_matrices_of_any_size(tile, dynamic, monkeypatch):
+    monkeypatch.setattr(tune, "TILES", (tile,))
+    rng = np.random.default_rng(0)
+    run = None
+    for batch, m, k, n in SHAPES:
+        if run is None or not dynamic:
+            dims = ["b", "m", "k"], ["b", "k", "n"]
+            if not dynamic:
+                dims = [batch, m, k], [batch, k, n]
+            model = make_model([node("MatMul", ["x", "w"], ["y"])], {"x": (F, dims[0]), "w": (F, dims[1])})
+            run = Runner(compile_model(model, hardware()))
+        x, w = rng.standard_normal((batch, m, k)).astype(F), rng.standard_normal((batch, k, n)).astype(F)
+        want = x.astype(np.float64) @ w.astype(np.float64)
+        np.testing.assert_allclose(run(x, w)[0], want, atol=1e-6 * k**0.5 * 20)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_lies_beyond_the_end_of_k_or_n_does_not_leak_into_results(value):
+    """Operands are slices of larger arrays full of NaN or infinity."""
+    nodes = [node("Slice", ["x", "zero", "six", "last"], ["a"]), node("Slice", ["w", "zeros", "sizes", "both"], ["b"]),
+             node("MatMul", ["a", "b"], ["y"])]  # fmt: skip
+    weights = {"zero": [0], "six": [6], "last": [1], "zeros": [0, 0], "sizes": [6, 5], "both": [0, 1]}
+    model = make_model(nodes, {"x": (F, [3, 8]), "w": (F, [8, 8])}, {k: np.array(v) for k, v in weights.items()})
+    x, w = np.full((3, 8), value, F), np.full((8, 8), value, F)
+    x[:, :6], w[:6, :5] = 1, 2
+    for on in (target(), hardware()):
+        np.testing.assert_array_equal(Runner(compile_model(model, on))(x, w)[0], np.full((3, 5), 12, F))
+
+
+@pytest.mark.parametrize(("kernel", "group", "stride"), [(1, 1, 1), (3, 1, 1), (3, 1, 2), (3, 3, 1), (5, 6, 2)])
+def test_convolution_through_the_matrix_of_windows(kernel, group, stride):
+    rng = np.random.default_rng(1)
+    x, w, b = rng.standard_normal((2, 6, 9, 11)), rng.standard_normal((12, 6 // group, kernel, kernel)), rng.standard_normal(12)
+    pads = [kernel // 2] * 4
+    attributes = {"pads": pads, "strides": [stride] * 2, "group": group}
+    model = make_model([node("Conv", ["x", "w", "b"], ["y"], **attributes)], {"x": (F, ["n", 6, "h", "w_"])},
+                       {"w": w.astype(F), "b": b.astype(F)})  # fmt: skip
+    padded = np.pad(x, [(0, 0), (0, 0), (kernel // 2,) * 2, (kernel // 2,) * 2])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), (2, 3))[:, :, ::stride, ::stride]
+    parts = [
+        np.einsum("nchwij,ocij->nohw", windows[:, g * 6 // group : (g + 1) * 6 // group], w[g * 12 // group : (g + 1) * 12 // group])
+        for g in range(group)
+    ]
+    want = np.concatenate(parts, 1) + b[:, None, None]
+    for on in (target(), hardware()):
+        np.testing.assert_allclose(Runner(compile_model(model, on))(x.astype(F))[0], want, atol=2e-5)

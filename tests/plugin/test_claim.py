@@ -1,0 +1,254 @@
+"""Which nodes are taken, in which groups, and what is said about the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.plugin import abi, backend, planner
+from onnxruntime_ep_wgpu.plugin.account import Account
+from onnxruntime_ep_wgpu.plugin.claim import FORCED, ISLAND, Claim, claim, fingerprint
+from onnxruntime_ep_wgpu.target import WEB_BASELINE
+
+from . import models
+from .fakes import Fake
+
+X = np.ones((5, 8), np.float32)
+
+
+def graph_of(model: bytes) -> ir.Graph:
+    inferred = onnx.shape_inference.infer_shapes(onnx.load_from_string(model))
+    graph = ir.from_proto(inferred).graph
+    for value in list(graph.inputs):
+        if value.is_initializer():
+            graph.inputs.remove(value)
+    return graph
+
+
+def names(graph: ir.Graph, decision: Claim) -> list[list[str]]:
+    return [[graph.node(place).name or "" for place in group] for group in decision.groups]
+
+
+def decide(model: bytes, held: tuple[str, ...] = (), forced: tuple[str, ...] = ()) -> tuple[ir.Graph, Claim]:
+    graph = graph_of(model)
+    holders = ["OtherExecutionProvider" if node.name in held else "" for node in graph]
+    return graph, claim(graph, WEB_BASELINE, holders, frozenset(forced))
+
+
+def test_groups_end_at_nodes_that_cannot_run(fake: Fake) -> None:
+    graph, decision = decide(models.mixed())
+    assert names(graph, decision) == [
+        ["mul"],
+        ["add", "shape", "gather", "unsqueeze", "concat", "reshape", "double"],
+    ]
+    assert [reason for reason in decision.reasons if reason] == ["no Softmax"]
+
+
+def test_nodes_of_other_providers_are_left_alone(fake: Fake) -> None:
+    graph, decision = decide(models.chain(), held=("matmul",))
+    assert names(graph, decision) == [["mul"], ["relu", "add"]]
+    assert decision.reasons[1] == "held by OtherExecutionProvider"
+
+
+def test_named_nodes_stay_on_the_cpu(fake: Fake) -> None:
+    graph, decision = decide(models.chain(), forced=("relu",))
+    assert names(graph, decision) == [["mul", "matmul"], ["add"]]
+    assert decision.reasons[2] == FORCED
+
+
+def shapes(outside: str) -> bytes:
+    """A float path on x that can run, and shape arithmetic on s whose result an operator that cannot run takes."""
+    nodes = [
+        models.node("Mul", ["x", "x"], ["a"], "mul"),
+        models.node("Add", ["s", "s"], ["t"], "sum"),
+        models.node("Abs", ["t"], ["u"], "abs"),
+        models.node(outside, ["a", "u"], ["y"], "outside"),
+    ]
+    return models.model(
+        nodes, [("x", models.FLOAT, [2, 2]), ("s", models.INT64, [2])], [("y", models.FLOAT, ["A", "B"])], opset=13
+    )
+
+
+def test_islands_of_shape_arithmetic_stay_on_the_cpu(fake: Fake) -> None:
+    graph, decision = decide(shapes("Expand"))
+    assert names(graph, decision) == [["mul"]]
+    assert decision.reasons[1:3] == (ISLAND, ISLAND)
+
+
+def test_shape_arithmetic_that_is_used_here_is_taken_along(fake: Fake) -> None:
+    graph, decision = decide(shapes("Reshape"))
+    assert names(graph, decision) == [["mul", "sum", "abs", "outside"]]
+
+
+def test_a_shape_of_a_tensor_that_is_made_here_is_taken(fake: Fake) -> None:
+    """On the CPU it would download the tensor to look at its dims."""
+    nodes = [
+        models.node("Mul", ["x", "x"], ["a"], "mul"),
+        models.node("Softmax", ["a"], ["b"], "softmax"),
+        models.node("Shape", ["a"], ["s"], "shape"),
+        models.node("Expand", ["b", "s"], ["y"], "expand"),
+    ]
+    graph, decision = decide(models.model(nodes, [("x", models.FLOAT, ["N", 2])], [("y", models.FLOAT, ["A", "B"])]))
+    assert names(graph, decision) == [["mul", "shape"]]
+
+
+def test_a_graph_of_nothing_but_integers_is_taken(fake: Fake) -> None:
+    nodes = [models.node("Add", ["s", "s"], ["t"], "sum")]
+    graph, decision = decide(models.model(nodes, [("s", models.INT64, [2])], [("t", models.INT64, [2])]))
+    assert names(graph, decision) == [["sum"]]
+
+
+def test_large_integer_tensors_are_work(fake: Fake) -> None:
+    nodes = [models.node("Add", ["s", "s"], ["t"], "sum"), models.node("Softmax", ["x"], ["y"], "softmax")]
+    inputs = [("s", models.INT64, ["N", 64]), ("x", models.FLOAT, [2])]
+    graph, decision = decide(models.model(nodes, inputs, [("t", models.INT64, ["N", 64]), ("y", models.FLOAT, [2])]))
+    assert names(graph, decision) == [["sum"]]
+
+
+def test_a_group_is_asked_about_as_it_will_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node may run in the whole graph and not in its group: here, because another one is in the group too."""
+    asked: list[list[str]] = []
+
+    def check(graph: ir.Graph, *_: Any) -> list[str | None]:
+        inside = [node.name or "" for node in graph]
+        asked.append(inside)
+        alone = len(inside) < 4 and "add" not in inside
+        return [
+            "never" if name == "matmul" else "not without add" if name == "relu" and alone else None for name in inside
+        ]
+
+    monkeypatch.setattr(backend, "check", check)
+    nodes = [
+        models.node("Mul", ["x", "x"], ["a"], "mul"),
+        models.node("Relu", ["a"], ["r"], "relu"),
+        models.node("MatMul", ["r", "a"], ["m"], "matmul"),
+        models.node("Add", ["m", "a"], ["y"], "add"),
+    ]
+    graph, decision = decide(models.model(nodes, [("x", models.FLOAT, [2, 2])], [("y", models.FLOAT, [2, 2])]))
+    assert asked == [["mul", "relu", "matmul", "add"], ["mul", "relu"], ["add"], ["mul"]]
+    assert names(graph, decision) == [["mul"], ["add"]]
+    assert decision.reasons == (None, "not without add", "never", None)
+
+
+def test_equal_graphs_have_equal_fingerprints_and_others_do_not() -> None:
+    assert fingerprint(graph_of(models.mixed())) == fingerprint(graph_of(models.mixed()))
+    found = {
+        fingerprint(graph_of(model)) for model in (models.mixed(), models.chain(), models.square(), models.square(3))
+    }
+    assert len(found) == 4
+
+    def sliced(constant: int, alpha: float) -> bytes:
+        nodes = [models.node("LeakyRelu", ["x"], ["a"], alpha=alpha), models.node("Gather", ["a", "i"], ["y"])]
+        return models.model(
+            nodes, [("x", models.FLOAT, [2])], [("y", models.FLOAT, [])], [("i", np.array(constant, np.int64))]
+        )
+
+    found = {fingerprint(graph_of(sliced(*values))) for values in ((0, 0.5), (1, 0.5), (0, 0.25))}
+    assert len(found) == 3
+
+
+def test_asking_twice_gives_the_same_answer_and_the_compiler_is_asked_once(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime may ask any number of times before it compiles."""
+    decide_once = planner.Planner.decide
+    answers = []
+
+    def decide_often(self: planner.Planner, handle: Any) -> Any:
+        answers.extend(decide_once(self, handle) for _ in range(3))
+        return answers[-1]
+
+    monkeypatch.setattr(planner.Planner, "decide", decide_often)
+    session = webgpu_ep.session(models.mixed())
+    assert len(answers) == 3
+    assert answers[0] == answers[1] == answers[2]
+    checks = fake.checks
+    assert checks == 1 + 2  # the graph, and each of its two groups
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], models.mixed_reference(X), rtol=1e-5)
+    assert len(webgpu_ep.report(session).nodes) == len({node.name for node in webgpu_ep.report(session).nodes})
+
+
+class Lines:
+    """A logger that keeps its lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, str]] = []
+
+    def log(self, severity: int, message: str) -> None:
+        self.lines.append((severity, message))
+
+
+def test_an_account_survives_that_groups_become_nodes(fake: Fake) -> None:
+    """After compiling a group ONNX Runtime may expand a function elsewhere and ask about the changed graph."""
+    account = Account("WebGpuExecutionProvider", Lines(), ())  # type: ignore[arg-type]
+    before, decision = decide(models.mixed())
+    account.decided("", before, decision, [""] * len(decision.reasons))
+    made = frozenset(value.name or "" for value in before.node("mul").outputs)
+    account.compiled(made, {"mul": ("map",)})
+    nodes = [
+        models.node("Group", ["x"], ["a"], "fused_1"),
+        models.node("Mul", ["a", "a"], ["e"], "from_softmax"),
+        models.node("Group", ["e"], ["y"], "fused_2"),
+    ]
+    inputs, outputs = [("x", models.FLOAT, ["N", 8])], [("y", models.FLOAT, ["N", 2, 4])]
+    after = graph_of(models.model(nodes, inputs, outputs, check=False))
+    holders = ["WebGpuExecutionProvider", "", "WebGpuExecutionProvider"]
+    account.decided("", after, claim(after, WEB_BASELINE, holders, frozenset()), holders)
+    placed = {node.name: node for node in account.placements()}
+    assert "softmax" not in placed and "fused_1" not in placed
+    assert (placed["mul"].partition, placed["mul"].kernels) == (0, ("map",))
+    assert (placed["double"].partition, placed["from_softmax"].partition) == (1, 2)
+
+
+def test_everything_is_logged(fake: Fake) -> None:
+    log = Lines()
+    account = Account("WebGpuExecutionProvider", log, ("add", "nobody"))  # type: ignore[arg-type]
+    graph, decision = decide(models.mixed(), forced=("add", "nobody"))
+    account.decided("", graph, decision, [""] * len(decision.reasons))
+    assert (abi.INFO, "Softmax 'softmax' runs on CPUExecutionProvider: no Softmax") in log.lines
+    assert (abi.INFO, f"Add 'add' runs on CPUExecutionProvider: {FORCED}") in log.lines
+    assert (abi.WARNING, "forceCpuNodeNames: no node is called 'nobody'") in log.lines
+    assert not [line for _, line in log.lines if "'add'" in line and "no node" in line]
+
+
+def test_onnx_runtimes_log_shows_it(
+    fake: Fake, open_session: Callable[..., Any], capfd: pytest.CaptureFixture[str], devices: list[Any]
+) -> None:
+    open_session(
+        models.mixed(), {"forceCpuNodeNames": "double", "enableGraphCapture": "1"}, log_severity_level=abi.INFO
+    )
+    shown = capfd.readouterr().err
+    assert "Mul 'double' runs on CPUExecutionProvider: named in forceCpuNodeNames" in shown
+    assert "Softmax 'softmax' runs on CPUExecutionProvider: no Softmax" in shown
+    assert "option enableGraphCapture='1' has no effect in this version" in shown
+
+
+def test_the_log_says_which_of_several_devices_is_used(devices: list[Any], capfd: pytest.CaptureFixture[str]) -> None:
+    import onnxruntime as ort
+
+    so = ort.SessionOptions()
+    so.log_severity_level = abi.INFO
+    so.add_provider_for_devices([devices[0], devices[0]], {"powerPreference": "low-power"})
+    ort.InferenceSession(models.square(), so)
+    shown = capfd.readouterr().err
+    if "devices were passed" in shown:  # ONNX Runtime may pass equal devices once
+        assert f"the session runs on {devices[0].ep_metadata['name']!r}: powerPreference" in shown
+
+
+def test_full_validation_compiles_kernels_with_checks(fake: Fake, open_session: Callable[..., Any]) -> None:
+    for mode, checked in (("full", True), ("basic", False), ("disabled", False)):
+        open_session(models.square(), {"validationMode": mode})
+        assert fake.executables[-1].checked is checked
+
+
+def test_sessions_with_equal_device_numbers_share_a_device(fake: Fake, open_session: Callable[..., Any]) -> None:
+    for number in ("0", "0", "3", "3"):
+        open_session(models.square(), {"deviceId": number})
+    first, second, third, fourth = (it.device for it in fake.executables)
+    assert first is second and third is fourth and first is not third

@@ -1,0 +1,162 @@
+"""Sessions and devices: a session runs where it was told to, next to other providers, and says so when its device is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from wgpu.backends.wgpu_native import lib as native
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.plugin import abi, backend, factory, memory
+from onnxruntime_ep_wgpu.plugin.provider import Provider
+
+from . import models
+from .fakes import Fake
+
+X = np.random.default_rng(3).standard_normal((5, 8), np.float32)
+OpenSession = Callable[..., ort.InferenceSession]
+
+
+def test_concurrent_runs_are_always_allowed(open_session: OpenSession) -> None:
+    """Otherwise ONNX Runtime holds a lock across our callbacks: a deadlock with the interpreter's."""
+    session = open_session(models.square())
+    provider = next(it for it in reversed(list(abi.held.values())) if isinstance(it, Provider))
+    answer = abi.ffi.new("bool *")
+    assert not provider.pointer.IsConcurrentRunSupported(provider.pointer, answer)
+    assert answer[0] is True
+    del session
+
+
+def test_two_providers_in_one_session_share_the_nodes(fake: Fake, devices: list[Any]) -> None:
+    alias = [it for it in ort.get_ep_devices() if it.ep_name == "WgpuExecutionProvider"]
+    so = ort.SessionOptions()
+    so.log_severity_level = 3
+    so.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    so.add_provider_for_devices(devices[:1], {"forceCpuNodeNames": "relu"})
+    so.add_provider_for_devices(alias[:1], {"forceCpuNodeNames": "matmul"})
+    session = ort.InferenceSession(models.chain(), so)
+    placed = {
+        node.name: part.ep_name for part in session.get_provider_graph_assignment_info() for node in part.get_nodes()
+    }
+    assert placed == {
+        "mul": "WebGpuExecutionProvider",
+        "matmul": "WebGpuExecutionProvider",
+        "relu": "WgpuExecutionProvider",
+        "add": "WebGpuExecutionProvider",
+    }
+    for _ in range(3):
+        np.testing.assert_allclose(session.run(None, {"x": X})[0], models.chain_reference(X), rtol=1e-4, atol=1e-5)
+
+
+def test_a_lost_device_is_an_error_of_the_run_and_a_new_session_works(open_session: OpenSession) -> None:
+    session = open_session(models.square(), {"deviceId": "11"}, log_severity_level=4)
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], X * X)
+    device = backend.open_device(backend.adapters()[0], 11)
+    native.wgpuDeviceDestroy(device._handle)
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"DeviceLostError: .* create the session again"):
+            session.run(None, {"x": X})
+    again = open_session(models.square(), {"deviceId": "11"})
+    np.testing.assert_array_equal(again.run(None, {"x": X})[0], X * X)
+    del session
+    np.testing.assert_array_equal(again.run(None, {"x": X})[0], X * X)
+
+
+def test_a_machine_without_an_adapter_registers_and_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(backend, "adapters", tuple)
+    monkeypatch.setattr(backend, "adapters_problem", lambda: "no WebGPU adapter: install a driver")
+    before = len(ort.get_ep_devices())
+    ort.register_execution_provider_library("without-adapter", webgpu_ep.get_library_path())
+    assert len(ort.get_ep_devices()) == before
+    assert "install a driver" in capfd.readouterr().err
+    ort.unregister_execution_provider_library("without-adapter")
+    monkeypatch.setattr("onnxruntime_ep_wgpu.sessions._registered", list)
+    with pytest.raises(webgpu_ep.DeviceError, match="install a driver"):
+        webgpu_ep.devices()
+
+
+def test_an_adapter_that_onnx_runtime_sees_is_matched_by_vendor_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two equal cards are matched one to one; what has no match gets a device of our own."""
+    seen = {10: (0x10DE, 0x2330), 11: (0x10DE, 0x2330), 12: (0x8086, 1)}
+    entries: list[tuple[Any, dict[str, str]]] = []
+    made: list[int] = []
+
+    class Api:
+        HardwareDevice_VendorId = staticmethod(lambda device: seen[device][0])
+        HardwareDevice_DeviceId = staticmethod(lambda device: seen[device][1])
+
+    class Ep:
+        @staticmethod
+        def CreateHardwareDevice(
+            kind: int, vendor: int, device: int, name: Any, pairs: dict[str, str], out: Any
+        ) -> None:
+            assert pairs["is_virtual"] == "1"
+            made.append(device)
+
+        @staticmethod
+        def CreateEpDevice(_factory: Any, hardware: Any, pairs: dict[str, str], _options: Any, out: Any) -> None:
+            entries.append((hardware, pairs))
+
+        EpDevice_AddAllocatorInfo = staticmethod(lambda *_: None)
+
+    class Ort:
+        api, ep = Api, Ep
+        check = staticmethod(lambda status: None)
+        string = staticmethod(lambda text: text)
+
+        class pairs:
+            def __init__(self, values: dict[str, str]) -> None:
+                self.values = values
+
+            def __enter__(self) -> dict[str, str]:
+                return self.values
+
+            def __exit__(self, *_: Any) -> None:
+                pass
+
+    one = factory.Factory.__new__(factory.Factory)
+    one.ort, one.pointer, one._hardware = Ort(), None, []  # type: ignore[assignment]
+    monkeypatch.setattr(one, "memory_info", lambda: None)
+    free = [12, 10, 11]
+    limits = dict.fromkeys(LIMITS, 1)
+    common = {"vendor": "v", "backend": "Vulkan", "driver": "d", "features": frozenset(), "limits": limits}
+    for index, (vendor, device) in enumerate([(0x10DE, 0x2330), (0x10DE, 0x2330), (0x10005, 0)]):
+        adapter = webgpu_adapter(
+            index=index, name=f"gpu {index}", type="DiscreteGPU", vendor_id=vendor, device_id=device, **common
+        )
+        one._device(adapter, free)
+    assert [hardware for hardware, _ in entries[:2]] == [10, 11]
+    assert free == [12]
+    assert made == [0]
+    assert [pairs["adapter"] for _, pairs in entries] == ["0", "1", "2"]
+
+
+LIMITS = (
+    "max-buffer-size",
+    "max-storage-buffer-binding-size",
+    "max-storage-buffers-per-shader-stage",
+    "max-compute-invocations-per-workgroup",
+    "max-compute-workgroup-storage-size",
+    "max-compute-workgroups-per-dimension",
+    "min-storage-buffer-offset-alignment",
+)
+
+
+def webgpu_adapter(**fields: Any) -> Any:
+    from onnxruntime_ep_wgpu.device import Adapter
+
+    return Adapter(**fields)
+
+
+def test_shared_memory_is_made_on_the_newest_sessions_device(open_session: OpenSession) -> None:
+    session = open_session(models.square(), {"deviceId": "13"})
+    value = ort.OrtValue.ortvalue_from_numpy(X, "webgpu", 0)
+    place = memory.space().read(value.data_ptr(), X.nbytes)
+    assert place.device is backend.open_device(backend.adapters()[0], 13)
+    del session

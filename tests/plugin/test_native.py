@@ -1,0 +1,58 @@
+"""The C parts compile everywhere without a warning, with no header of ONNX Runtime or Python."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .c_api import ort_abi
+
+CSRC = Path(__file__).resolve().parents[2] / "csrc"
+COMPILERS = ["gcc", "x86_64-w64-mingw32-gcc"]
+FLAGS = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{CSRC}"]
+
+every_compiler = pytest.mark.parametrize("compiler", COMPILERS)
+
+
+def compile_text(compiler: str, text: str, *flags: str) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is missing")
+    command = [compiler, *FLAGS, *flags, "-x", "c", "-"]
+    result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@every_compiler
+def test_the_library_that_onnx_runtime_loads_compiles(compiler: str) -> None:
+    compile_text(compiler, (CSRC / "shim.c").read_text())
+
+
+@every_compiler
+def test_the_native_half_of_a_run_compiles(compiler: str) -> None:
+    character = "wchar_t" if "mingw" in compiler else "char"
+    text = '#include "platform.h"\n#include <stdbool.h>\n'
+    text += f"typedef {character} ORTCHAR_T;\n" + ort_abi.declarations() + '#include "glue.h"\n'
+    compile_text(compiler, text, "-Wno-unused-function")
+
+
+def test_the_system_is_called_in_one_file_of_c_and_one_of_python() -> None:
+    for name in ("shim.c", "glue.h", "encode.c"):
+        text = (CSRC / name).read_text()
+        for word in ("dlsym", "dlopen", "mmap", "VirtualAlloc", "LoadLibrary", "<dlfcn.h>", "<windows.h>"):
+            assert word not in text, f"{name} has {word}: it belongs into platform.h"
+    package = CSRC.parent / "src" / "onnxruntime_ep_wgpu"
+    for path in [*package.glob("*.py"), *(package / "plugin").glob("*.py"), *(package / "model").glob("*.py")]:
+        if path.name != "platform.py":
+            assert "sys.platform" not in path.read_text(), f"{path} asks which system this is: platform.py does"
+
+
+def test_the_generated_module_is_declared_for_this_system() -> None:
+    command = [sys.executable, CSRC / "build_ort.py"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for name, slot in ort_abi.callbacks():
+        assert f"c_{name}(" in text and slot.parameters is not None
+    assert "Py_IsInitialized() ?" in text
