@@ -104,6 +104,7 @@ class Lowering:
         for value, result in zip(node.outputs, results, strict=False):
             if result is not None:
                 self.values[value] = result
+                result.name(value.name or "")
 
     def _results(self, node: ir.Node) -> Sequence[Operand | None]:
         domain = "" if node.domain == "ai.onnx" else node.domain
