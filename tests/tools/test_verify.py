@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import onnx
@@ -43,10 +44,12 @@ def test_the_first_wrong_kernel_is_named_with_its_nodes(model, capsys, monkeypat
 
     def wrong(*arguments):
         program = right(*arguments)
-        kernels = tuple(dataclasses.replace(k, wgsl=tuple(t.replace("identity()", "9f") for t in k.wgsl)) if k.label == "reduce" else k
-                        for k in program.kernels)  # fmt: skip
-        return dataclasses.replace(program, kernels=tuple(
-            dataclasses.replace(k, wgsl=tuple(t.replace("fn 9f", "fn identity()") for t in k.wgsl)) for k in kernels))  # fmt: skip
+        nine = "fn identity() -> f32 { return 9f; }"
+        kernels = (
+            dataclasses.replace(k, wgsl=tuple(re.sub(r"fn identity\(\) -> f32 {[^}]*}", nine, t) for t in k.wgsl))
+            for k in program.kernels
+        )
+        return dataclasses.replace(program, kernels=tuple(kernels))
 
     monkeypatch.setattr(compile, "compile_graph", wrong)
     code, found = verify(capsys, model)
