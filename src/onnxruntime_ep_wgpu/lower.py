@@ -54,6 +54,8 @@ class Lowering:
         """An input of the graph, or a value that a node on another provider produces."""
         if value.dtype is None:
             raise UnsupportedError(f"the type of {value.name!r} is unknown")
+        if not isinstance(value.type, ir.TensorType):
+            raise UnsupportedError(f"{value.name!r} is not a tensor")
         if value.shape is None:
             raise UnsupportedError(f"the rank of {value.name!r} is unknown")
         dtype, name, index = _dtype(value.dtype), value.name or "", len(self.inputs)
@@ -102,6 +104,7 @@ class Lowering:
         for value, result in zip(node.outputs, results, strict=False):
             if result is not None:
                 self.values[value] = result
+                result.name(value.name or "")
 
     def _results(self, node: ir.Node) -> Sequence[Operand | None]:
         domain = "" if node.domain == "ai.onnx" else node.domain
@@ -148,7 +151,7 @@ class Lowering:
             raise UnsupportedError(
                 f"the function body of {node.op_type} reads {inner.inputs[0].name!r}, which is not given"
             )
-        return [inner.values.get(v) for v in body.outputs]
+        return [inner.values.get(v) if v is not None else None for v in body.outputs]
 
 
 def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> LoweredGraph:
@@ -166,7 +169,8 @@ def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> Lowered
     for value in graph.outputs:
         operand = lowering.operand(value)
         assert operand is not None
-        lowering.builder.origin = (f"output {value.name}",)
+        made_by = operand.view.tensor.producer
+        lowering.builder.origin = made_by.origin if made_by is not None else (f"output {value.name}",)
         outputs.append(_output(lowering.builder, operand, value.name or "", outputs))
     return LoweredGraph(
         tuple(lowering.symbols.values()), lowering.inputs, outputs, lowering.builder.nodes, lowering.builder.checks

@@ -106,6 +106,8 @@ class Accessors:
             return scope.known[key]
         node = self.maps[tensor]
         text = self._pointwise(node, index, scope) if node.is_pointwise else self._indexed(node, index, scope)
+        if node.is_pointwise and node.expression != "x":
+            text = _wrapped(text, node.output.dtype)
         name = self.fresh("v")
         scope.lines.append(f"let {name} = {text};")
         scope.known[key] = name
@@ -244,6 +246,12 @@ def constant(value: float | int | str | bool) -> str:
 def substitute(text: str, marks: dict[str, str]) -> str:
     """Replaces `$name` by its text; an unknown name is a mistake in a kernel and raises KeyError."""
     return re.sub(r"\$(\w+)", lambda m: marks[m[1]], text)
+
+
+def _wrapped(text: str, dtype: DType) -> str:
+    """A value calculated in 32 bits as the narrow integer it stands for, so that fused operators see what was stored."""
+    bits = {DType.UINT8: 8, DType.INT8: 8, DType.UINT16: 16, DType.INT16: 16}.get(dtype)
+    return f"extractBits({text}, 0u, {bits}u)" if bits else text
 
 
 def _same_shape(index: Index, shape: tuple[Dim, ...]) -> bool:

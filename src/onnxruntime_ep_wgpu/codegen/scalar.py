@@ -16,7 +16,7 @@ _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem", "&": "
 _COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 # Functions whose WGSL builtin is exact enough, by kind.
 _BUILTINS = {
-    "f32": {"sqrt", "exp", "log", "sin", "cos", "floor", "ceil", "trunc", "abs"},
+    "f32": {"sqrt", "exp", "log", "floor", "ceil", "trunc", "abs"},
     "i32": {"abs", "min", "max"},
     "u32": {"min", "max"},
     "i64": set(),

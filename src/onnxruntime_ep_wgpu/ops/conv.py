@@ -14,6 +14,7 @@ from ..builder import Builder, Operand
 from ..dims import Dim, equal, floordiv, maximum, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
+from . import depthwise
 from .conv_direct import direct_convolution
 from .matmul import matrix_product
 from .registry import FLOATS, op
@@ -30,9 +31,13 @@ def conv(b: Builder, x: Operand, w: Operand, bias: Operand | None = None, *, aut
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
     kernel = _kernel(w)
-    b.require(equal(x.shape[1], w.shape[1] * group), f"{x} does not have {w.shape[1]} channels in each of {group} groups")
+    b.require(
+        equal(x.shape[1], w.shape[1] * group), f"{x} does not have {w.shape[1]} channels in each of {group} groups"
+    )
     win = window(b, x.shape[2:], kernel, strides, dilations, pads, auto_pad)
     per_group = floordiv(w.shape[0], group)
+    if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.fits(win):
+        return _finished(b, depthwise.depthwise_convolution(b, x, w, win), bias, x.dtype)
     if group > 1 and isinstance(per_group, int) and per_group < FEWEST_ROWS:
         return _direct(b, x, w, bias, win, group)
     if b.target.software and win.rank <= 2 and win.view(x.view) is None and isinstance(w.shape[0], int):
@@ -52,7 +57,9 @@ def conv(b: Builder, x: Operand, w: Operand, bias: Operand | None = None, *, aut
         windows = b.reshape(windows, (first, group, *windows.shape[1:]))
         shape, parts = (first, *features, *win.outputs), (2, 1, win.rank)
     lead = parts[0]
-    result = matrix_product(b, weights, (lead, 1, 1 + win.rank), windows, (lead, 1 + win.rank, win.rank), shape, parts, x.dtype)
+    result = matrix_product(
+        b, weights, (lead, 1, 1 + win.rank), windows, (lead, 1 + win.rank, win.rank), shape, parts, x.dtype
+    )
     if bias is not None:
         spread = b.reshape(bias, (*(features if group > 1 else (w.shape[0],)), *(1,) * win.rank))
         result = b.pointwise("x + bias", {"x": result, "bias": spread}, x.dtype, shape)
@@ -103,7 +110,9 @@ def _direct(b: Builder, x: Operand, w: Operand, bias: Operand | None, win: Windo
     channels, features = w.shape[1], w.shape[0]
     operands = {"x": (x, (1,) * x.rank), "w": (w, (1, 1, win.rank))}
     lines = ["var total = 0f;"]
-    lines.append(f"for (var c = 0u; c < $channels; c++) {{ let channel = feature / {floordiv(features, group)}u * $channels + c;")
+    lines.append(
+        f"for (var c = 0u; c < $channels; c++) {{ let channel = feature / {floordiv(features, group)}u * $channels + c;"
+    )
     for k in axes:
         lines.append(f"for (var t{k} = 0u; t{k} < {win.kernel[k]}u; t{k}++) {{")
         lines.append(f"let i{k} = {position(f'at{k}', win.strides[k], f't{k}', win.dilations[k], _begin(win, k))};")
@@ -151,7 +160,9 @@ def conv_transpose(b: Builder, x: Operand, w: Operand, bias: Operand | None = No
     result = _gathered(b, columns, win)
     if bias is None:
         return result
-    return b.pointwise("x + bias", {"x": result, "bias": b.reshape(bias, (features, *(1,) * rank))}, x.dtype, result.shape)
+    return b.pointwise(
+        "x + bias", {"x": result, "bias": b.reshape(bias, (features, *(1,) * rank))}, x.dtype, result.shape
+    )
 
 
 def _transposed(inputs: Sequence[Dim], kernel: tuple[int, ...], strides: Sequence[int] | None, dilations: Sequence[int] | None,

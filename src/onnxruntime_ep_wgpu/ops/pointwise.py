@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
+from typing import Any
+
+import numpy as np
 
 from ..builder import Builder, Operand
 from ..dtypes import DType
@@ -11,7 +15,6 @@ from ..view import broadcast_shapes
 from .registry import ANY, BOOLS, FLOATS, INTEGERS, NUMBERS, op
 
 SIGNED = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
-UNSIGNED = INTEGERS - SIGNED
 
 
 def unary(name: str, expression: str, types: frozenset[DType] = FLOATS, cost: int = 1, to: DType | None = None,
@@ -19,7 +22,8 @@ def unary(name: str, expression: str, types: frozenset[DType] = FLOATS, cost: in
     """output = expression(x); attributes are names in it. `to` is the output type when it is not the input's."""
 
     def lower(b: Builder, x: Operand, **attributes: float) -> Operand:
-        return b.pointwise(expression, {"x": x}, to or x.dtype, cost=cost, **{**defaults, **attributes})
+        values: dict[str, Any] = {**defaults, **attributes}
+        return b.pointwise(expression, {"x": x}, to or x.dtype, cost=cost, **values)
 
     # The registry reads a function's signature to learn its attributes.
     parameters = list(inspect.signature(lower).parameters.values())[:2]
@@ -108,7 +112,7 @@ binary("BitwiseXor", "x ^ y", INTEGERS)
 binary("PRelu", "where(x < 0, x * y, x)", NUMBERS, cost=2)
 
 
-@op("BitShift", types=UNSIGNED)
+@op("BitShift", types=INTEGERS)
 def bit_shift(b: Builder, x: Operand, y: Operand, *, direction: str) -> Operand:
     return b.pointwise("shl(x, y)" if direction == "LEFT" else "shr(x, y)", {"x": x, "y": y}, x.dtype)
 
@@ -119,7 +123,7 @@ def power(b: Builder, x: Operand, y: Operand) -> Operand:
     kind = x.dtype.compute
     exponent = y.constant
     if exponent is not None and exponent.size == 1 and x.dtype.is_float and float(exponent.reshape(-1)[0]) in (0.5, 1.0, 2.0, 3.0):
-        simple = {0.5: "sqrt(x)", 1.0: "x", 2.0: "x * x", 3.0: "x * x * x"}[float(exponent.reshape(-1)[0])]
+        simple = {0.5: "where(isinf(x), abs(x), sqrt(x))", 1.0: "x", 2.0: "x * x", 3.0: "x * x * x"}[float(exponent.reshape(-1)[0])]
         return b.pointwise(simple, {"x": x}, x.dtype, broadcast_shapes(x.shape, y.shape), cost=2)
     if y.dtype.is_float and not x.dtype.is_float:
         return b.pointwise(f"{kind}(pow(f32(x), y))", {"x": x, "y": y}, x.dtype, cost=16)
@@ -156,19 +160,24 @@ def where(b: Builder, condition: Operand, x: Operand, y: Operand) -> Operand:
 
 
 @op("Clip", types=NUMBERS)
-def clip(b: Builder, x: Operand, low: Operand | None = None, high: Operand | None = None, *,
-         min: float = -3.4028234663852886e38, max: float = 3.4028234663852886e38) -> Operand:  # noqa: A002  # fmt: skip
-    """Limits are attributes before version 11, inputs since."""
+def clip(
+    b: Builder,
+    x: Operand,
+    low: Operand | None = None,
+    high: Operand | None = None,
+    *,
+    min: float = -3.4028234663852886e38,
+    max: float = 3.4028234663852886e38,
+) -> Operand:
+    """Limits are attributes before version 11, inputs since; without one, floats are limited to the finite ones."""
     operands = {"x": x}
-    lower = upper = ""
+    largest = float(np.finfo(x.dtype.numpy).max) if x.dtype.is_float else 0.0
+    lower = repr(builtins.max(min, -largest)) if x.dtype.is_float else ""
+    upper = repr(builtins.min(max, largest)) if x.dtype.is_float else ""
     if low is not None:
         operands["low"], lower = low, "low"
-    elif x.dtype.is_float and min > -3.4e38:
-        lower = repr(min)
     if high is not None:
         operands["high"], upper = high, "high"
-    elif x.dtype.is_float and max < 3.4e38:
-        upper = repr(max)
     expression = f"max(x, {lower})" if lower else "x"
     expression = f"min({expression}, {upper})" if upper else expression
     return b.pointwise(expression, operands, x.dtype, x.shape, cost=2)
@@ -196,7 +205,9 @@ def _cast(b: Builder, x: Operand, to: DType) -> Operand:
         raise UnsupportedError(f"no kernel for results of type {to.label}")
     if to is x.dtype:
         return x
-    return b.pointwise(f"{to.compute}(x)", {"x": x}, to)
+    # A fused chain calculates f16 in f32; a cast is where a model asks for the rounding.
+    expression = "half(f32(x))" if to is DType.FLOAT16 else f"{to.compute}(x)"
+    return b.pointwise(expression, {"x": x}, to)
 
 
 @op("Identity", types=ANY)

@@ -31,7 +31,8 @@ def _fold(b: Builder, x: Operand, win: Window, dtype: DType, start: Sequence[str
     lines += [*tap, *["}"] * win.rank, finish]
     shape = (*x.shape[:2], *win.outputs)
     names = ("image", "channel", *(f"at{k}" for k in axes))
-    return b.map(body(lines), dtype, shape, names, (1,) * x.rank, {"x": (x, (1,) * x.rank)}, parameters=parameters(win),
+    dims = {**parameters(win), "channels": x.shape[1]}
+    return b.map(body(lines), dtype, shape, names, (1,) * x.rank, {"x": (x, (1,) * x.rank)}, parameters=dims,
                  cost=min(64, 4 * win.taps), reuse=True)  # fmt: skip
 
 
@@ -81,7 +82,9 @@ def average_pool(b: Builder, x: Operand, *, kernel_shape: list[int], auto_pad: s
     """The mean of each window; the padding counts as zeros with `count_include_pad`, else not at all."""
     win = _window(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     if not any(win.may_leave(k) for k in range(win.rank)):
-        return _fold(b, x, win, x.dtype, ["var total = 0f;"], [f"total += {_element(win)};"], f"return total / {win.taps}f;")
+        return _fold(
+            b, x, win, x.dtype, ["var total = 0f;"], [f"total += {_element(win)};"], f"return total / {win.taps}f;"
+        )
     start = ["var total = 0f;", "var count = 0f;"]
     if not count_include_pad:
         return _fold(b, x, win, x.dtype, start, [f"total += {_element(win)};", "count += 1f;"], "return total / count;")
@@ -100,7 +103,15 @@ def lp_pool(b: Builder, x: Operand, *, kernel_shape: list[int], auto_pad: str = 
     win = _window(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     power = {1: "v", 2: "v * v"}.get(p, f"pow_f32(v, {float(p)}f)")
     finish = {1: "total", 2: "sqrt(total)"}.get(p, f"pow_f32(total, {1 / p!r}f)")
-    return _fold(b, x, win, x.dtype, ["var total = 0f;"], [f"let v = abs({_element(win)});", f"total += {power};"], f"return {finish};")
+    return _fold(
+        b,
+        x,
+        win,
+        x.dtype,
+        ["var total = 0f;"],
+        [f"let v = abs({_element(win)});", f"total += {power};"],
+        f"return {finish};",
+    )
 
 
 @op("GlobalAveragePool", types=FLOATS)

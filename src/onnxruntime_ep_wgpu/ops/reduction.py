@@ -105,3 +105,39 @@ def reduce_log_sum_exp(b: Builder, x: Operand, axes_input: Operand | None = None
     total = reduce_axes(b, "ReduceSum", scaled, reduced, True)
     result = b.pointwise("log(s) + m", {"s": total, "m": safe}, x.dtype, cost=5)
     return result if keepdims else b.reshape(result, [d for k, d in enumerate(x.shape) if k not in reduced])
+
+
+def _scan(name: str, identity: str, combine: str) -> None:
+    @op(name, types=NUMBERS, axis=INTEGERS)
+    def lower(b: Builder, x: Operand, axis: Operand, *, exclusive: int = 0, reverse: int = 0) -> Operand:
+        """Running totals along one axis, from either end, with or without the element itself."""
+        along = axis_of(axis.ints("the axis")[0], x.rank)
+        wide = _wide(x.dtype)
+        kind = wide.compute or ""
+        order = [*(k for k in range(x.rank) if k != along), along]
+        source = b.permute(x, order)
+        if wide is not x.dtype:
+            source = b.pointwise(f"{kind}(x)", {"x": source}, wide)
+        groups = (x.rank - 1, 1)
+        rows, columns = product(source.shape[:-1]), source.shape[-1]
+        functions = {
+            "identity": Function((), identity, kind),
+            "combine": Function((("x", kind), ("y", kind)), combine, kind),
+        }
+        (result,) = b.call(
+            "scan",
+            {"x": Read(source.view, groups, reuse=True)},
+            {"y": (wide, source.shape, groups)},
+            row_variants(rows, columns, b.target),
+            parameters={"rows": rows, "columns": columns},
+            functions=functions,
+            EXCLUSIVE=bool(exclusive),
+            REVERSE=bool(reverse),
+        )
+        if wide is not x.dtype:
+            result = b.pointwise(f"{x.dtype.compute}(x)", {"x": result}, x.dtype)
+        return b.permute(result, [order.index(k) for k in range(x.rank)])
+
+
+_scan("CumSum", "0", "x + y")
+_scan("CumProd", "1", "x * y")

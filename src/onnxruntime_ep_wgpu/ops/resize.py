@@ -44,7 +44,11 @@ def resize(b: Builder, x: Operand, roi: Operand | None = None, scales: Operand |
     if antialias:
         raise UnsupportedError("antialiasing")
     where = [axis_of(a, x.rank) for a in axes] if axes else list(range(x.rank))
-    region = roi.floats("the region of interest") if roi is not None and coordinate_transformation_mode == "tf_crop_and_resize" else []
+    region = (
+        roi.floats("the region of interest")
+        if roi is not None and coordinate_transformation_mode == "tf_crop_and_resize"
+        else []
+    )
     if sizes is not None and sizes.size != 0:
         extents = sizes.dims("the target size")
         scaled = _by_size(x, where, extents, keep_aspect_ratio_policy)
@@ -54,7 +58,9 @@ def resize(b: Builder, x: Operand, roi: Operand | None = None, scales: Operand |
         raise UnsupportedError("neither scales nor sizes are given")
     if region:
         half = len(region) // 2
-        scaled = [_Scaled(s.axis, s.inputs, s.outputs, s.scale, region[k], region[half + k]) for k, s in enumerate(scaled)]
+        scaled = [
+            _Scaled(s.axis, s.inputs, s.outputs, s.scale, region[k], region[half + k]) for k, s in enumerate(scaled)
+        ]
     else:
         scaled = [s for s in scaled if s.outputs != s.inputs or s.scale not in (None, 1.0)]
     transform = _Transform(coordinate_transformation_mode, nearest_mode, extrapolation_value)
@@ -133,11 +139,19 @@ class _Transform:
 
     def nearest_index(self, s: _Scaled, k: int) -> list[str]:
         """WGSL statements for `i<k>`, the u32 index of the nearest element."""
-        if self.mode == "asymmetric" and self.nearest in ("floor", "simple") and s.scale is not None and s.scale >= 1 and s.scale == int(s.scale):
+        if (
+            self.mode == "asymmetric"
+            and self.nearest in ("floor", "simple")
+            and s.scale is not None
+            and s.scale >= 1
+            and s.scale == int(s.scale)
+        ):
             return [f"let i{k} = o{k} / {int(s.scale)}u;"]
         # A quotient may be off by a rounding error; halves and wholes are where the choice depends on it.
         lines = [*self.lines(s, k), f"let twice{k} = round(2f * place{k});"]
-        lines.append(f"let near{k} = select(place{k}, 0.5f * twice{k}, abs(2f * place{k} - twice{k}) <= 4e-7f * max(1f, abs(twice{k})));")
+        lines.append(
+            f"let near{k} = select(place{k}, 0.5f * twice{k}, abs(2f * place{k} - twice{k}) <= 4e-7f * max(1f, abs(twice{k})));"
+        )
         p = f"near{k}"
         simple = f"ceil({p})" if s.scale is not None and s.scale < 1 else f"floor({p})"
         rounded = {"round_prefer_floor": f"ceil({p} - 0.5f)", "round_prefer_ceil": f"floor({p} + 0.5f)", "floor": f"floor({p})",
@@ -173,7 +187,9 @@ def _resized(b: Builder, x: Operand, scaled: list[_Scaled], mode: str, transform
     elif mode not in ("nearest", "linear", "cubic"):
         raise UnsupportedError(f"mode={mode!r}")
     lines.append(f"return {element};")
-    parameters: dict[str, Dim] = {f"in{k}": s.inputs for k, s in enumerate(scaled)} | {f"out{k}": s.outputs for k, s in enumerate(scaled)}
+    parameters: dict[str, Dim] = {f"in{k}": s.inputs for k, s in enumerate(scaled)} | {
+        f"out{k}": s.outputs for k, s in enumerate(scaled)
+    }
     taps = {"nearest": 1, "linear": 2, "cubic": 4}[mode] ** len(scaled)
     return b.map(body(lines), x.dtype, tuple(shape), names, groups, {"x": (x, groups)}, parameters=parameters,
                  cost=min(64, 4 + 4 * taps), reuse=taps > 1 or mode == "nearest")  # fmt: skip

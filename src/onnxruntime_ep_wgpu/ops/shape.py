@@ -35,7 +35,7 @@ def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: int = 0) -> Op
         wanted = [x.shape[k] if d == 0 else d for k, d in enumerate(wanted)]
     if any(not isinstance(d, int) and any("@" in str(m) for m, _ in d.terms) for d in wanted):
         # Elements of an input may be -1 or 0, whose meaning is only known at run time.
-        wanted = [_runtime_dim(d, x, wanted, k) for k, d in enumerate(wanted)]
+        wanted = [_runtime_dim(d, x, wanted, k, bool(allowzero)) for k, d in enumerate(wanted)]
     if any(d == -1 for d in wanted):
         k = wanted.index(-1)
         known = product(d for d in wanted if d != -1)
@@ -47,13 +47,16 @@ def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: int = 0) -> Op
     return b.reshape(x, wanted)
 
 
-def _runtime_dim(d: Dim, x: Operand, wanted: list[Dim], k: int) -> Dim:
-    """A target dim read from an input: 0 copies the extent of x, -1 takes what the others leave."""
+def _runtime_dim(d: Dim, x: Operand, wanted: list[Dim], k: int, zero: bool) -> Dim:
+    """A target dim read from an input: -1 takes what the others leave and 0, unless it means `zero`, the extent of x."""
+
+    def copied(dim: Dim, axis: int) -> Dim:
+        return dim if zero or axis >= x.rank else select(equal(dim, 0), x.shape[axis], dim)
+
     if isinstance(d, int):
         return d
-    copied = select(equal(d, 0), x.shape[k], d) if k < x.rank else d
-    others = product(select(equal(o, 0), x.shape[j] if j < x.rank else 1, o) for j, o in enumerate(wanted) if j != k)
-    return select(equal(d, -1), floordiv(x.size, maximum(others, 1)), copied)
+    others = product(copied(o, j) for j, o in enumerate(wanted) if j != k)
+    return select(equal(d, -1), floordiv(x.size, maximum(others, 1)), copied(d, k))
 
 
 @op("Flatten", types=ANY)
@@ -162,7 +165,7 @@ def _concat(b: Builder, xs: list[Operand], axis: int) -> Operand:
     if len(xs) == 1:
         return xs[0]
     shape = list(xs[0].shape)
-    shape[axis] = sum((x.shape[axis] for x in xs), start=0)  # type: ignore[misc]
+    shape[axis] = sum((x.shape[axis] for x in xs), start=0)
     for x in xs[1:]:
         for k, d in enumerate(x.shape):
             if k != axis:
@@ -203,10 +206,12 @@ def depth_to_space(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR")
 
 
 @op("SpaceToDepth", types=ANY)
-def space_to_depth(b: Builder, x: Operand, *, blocksize: int) -> Operand:
+def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR") -> Operand:
+    """The inverse of depth_to_space."""
     n, c, h, w = x.shape
     high, wide = floordiv(h, blocksize), floordiv(w, blocksize)
-    blocks = b.permute(b.reshape(x, (n, c, high, blocksize, wide, blocksize)), (0, 3, 5, 1, 2, 4))
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    blocks = b.permute(b.reshape(x, (n, c, high, blocksize, wide, blocksize)), order)
     return b.reshape(blocks, (n, c * blocksize * blocksize, high, wide))
 
 

@@ -74,7 +74,9 @@ def window(b: Builder, inputs: Sequence[Dim], kernel: Sequence[int], strides: Se
     rank = len(inputs)
     strides, dilations = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
     if not len(kernel) == len(strides) == len(dilations) == rank:
-        raise UnsupportedError(f"kernel {list(kernel)}, strides {list(strides)} and dilations {list(dilations)} must have {rank} elements")
+        raise UnsupportedError(
+            f"kernel {list(kernel)}, strides {list(strides)} and dilations {list(dilations)} must have {rank} elements"
+        )
     if len(pads or ()) not in (0, 2 * rank):
         raise UnsupportedError(f"pads {pads} must have {2 * rank} elements")
     begins: list[Dim] = list(pads[:rank]) if pads and auto_pad == "NOTSET" else [0] * rank
@@ -89,14 +91,19 @@ def window(b: Builder, inputs: Sequence[Dim], kernel: Sequence[int], strides: Se
             ends[k] = total - begins[k]
         else:
             room = extent + begins[k] + ends[k] - span
-            b.require(less_equal(0, room), f"a window of {span} is larger than the {extent} elements and their padding along spatial axis {k}")
+            b.require(
+                less_equal(0, room),
+                f"a window of {span} is larger than the {extent} elements and their padding along spatial axis {k}",
+            )
             count = floordiv(room, strides[k]) + 1
             if ceil_mode:
                 rounded = ceildiv(room, strides[k]) + 1
                 # The last window must begin inside the input or the padding before it.
                 count = rounded - 1 + less((rounded - 1) * strides[k], extent + begins[k])
         outputs.append(count)
-    return Window(tuple(kernel), strides, dilations, tuple(inputs), tuple(begins), tuple(ends), tuple(outputs), ceil_mode)
+    return Window(
+        tuple(kernel), strides, dilations, tuple(inputs), tuple(begins), tuple(ends), tuple(outputs), ceil_mode
+    )
 
 
 def position(at: str, size: int, tap: str, step: int, begin: str) -> str:

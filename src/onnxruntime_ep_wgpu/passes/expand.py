@@ -15,10 +15,10 @@ from ..ops.registry import schema_of
 
 @dataclass(frozen=True)
 class FunctionBody:
-    """Nodes with their own values: `inputs` are the formal parameters, `outputs` the results."""
+    """Nodes with their own values: `inputs` are the formal parameters, `outputs` the results, None for one left out."""
 
     inputs: tuple[ir.Value, ...]
-    outputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value | None, ...]
     nodes: tuple[ir.Node, ...]
     opsets: Mapping[str, int]
 
@@ -34,6 +34,10 @@ def function_body(node: ir.Node, domain: str, opset: int, input_types: list[int]
     proto = _proto(node, domain, input_types, schema)
     if proto is None:
         return None
+    results = list(proto.output)
+    produced = {name for step in proto.node for name in step.output} | set(proto.input)
+    del proto.output[:]
+    proto.output.extend(name for name in results if name in produced)  # a body leaves out results that nobody wants
     function = ir.serde.deserialize_function(proto)
     given = {a.name: a for a in node.attributes.values()}
     for step in function:
@@ -44,7 +48,8 @@ def function_body(node: ir.Node, domain: str, opset: int, input_types: list[int]
                 if value is not None:
                     step.attributes[name] = ir.Attr(name, value.type, value.value)
     opsets = dict(function.opset_imports) or {"": opset}
-    return FunctionBody(tuple(function.inputs), tuple(function.outputs), tuple(function), opsets)
+    by_name = {v.name: v for v in function.outputs}
+    return FunctionBody(tuple(function.inputs), tuple(by_name.get(name) for name in results), tuple(function), opsets)
 
 
 def _proto(node: ir.Node, domain: str, input_types: list[int], schema: Any) -> onnx.FunctionProto | None:

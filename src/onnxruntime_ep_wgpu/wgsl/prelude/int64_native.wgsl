@@ -28,12 +28,14 @@ fn i64_of_u32_native(a: u32) -> i64 { return i64(a); }
 fn i32_of_u64_native(a: u64) -> i32 { return i32(a); }
 fn u32_of_u64_native(a: u64) -> u32 { return u32(a); }
 fn f32_of_u64_native(a: u64) -> f32 { return f32(a); }
-fn u64_of_i32_native(a: i32) -> u64 { return u64(a); }
+fn u64_of_i32_native(a: i32) -> u64 { return bitcast<u64>(i64(a)); }
 fn u64_of_u32_native(a: u32) -> u64 { return u64(a); }
 
 // Shifts by 64 or more give 0.
 fn shl_u64_native(a: u64, b: u64) -> u64 { return select(a << u32(b), 0lu, b >= 64lu); }
 fn shr_u64_native(a: u64, b: u64) -> u64 { return select(a >> u32(b), 0lu, b >= 64lu); }
+fn shl_i64_native(a: i64, b: i64) -> i64 { return bitcast<i64>(shl_u64_native(bitcast<u64>(a), bitcast<u64>(b))); }
+fn shr_i64_native(a: i64, b: i64) -> i64 { return a >> min(u32(min_u64_native(bitcast<u64>(b), 63lu)), 63u); }
 // Remainder with the sign of the divisor (ONNX Mod with fmod=0) is built from the truncated one.
 fn floormod_i64_native(a: i64, b: i64) -> i64 {
   let r = a % b;

@@ -54,6 +54,11 @@ fn shr_u64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   if (n >= 32u) { return vec2<u32>(a.y >> (n - 32u), 0u); }
   return vec2<u32>((a.x >> n) | (a.y << (32u - n)), a.y >> n);
 }
+fn shl_i64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return shl_u64(a, b); }
+fn shr_i64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+  let flipped = select(vec2<u32>(), vec2<u32>(0xffffffffu), negative_64(a));
+  return shr_u64(a ^ flipped, b) ^ flipped;
+}
 // (quotient, remainder) by binary long division; short when both fit in 32 bits.
 fn divrem_u64(a: vec2<u32>, b: vec2<u32>) -> vec4<u32> {
   if ((b.x | b.y) == 0u) { return vec4<u32>(a, 0u, 0u); }

@@ -1,0 +1,28 @@
+// Depthwise 2D convolution: an invocation computes ROWS x COLUMNS outputs of one plane. SUMS loads the input elements of
+// that block, each once, and adds up the products; the weights of the plane are the same for the whole workgroup where
+// SHARED, which lets an adapter load them once.
+fn pixel(image: u32, channel: u32, y: u32, x: u32, inside: bool) -> f32 {
+  return select(0f, x_at(image, channel, select(0u, y, inside), select(0u, x, inside)), inside);
+}
+
+fn store(image: u32, feature: u32, y: u32, x: u32, value: f32) {
+  if (y < $out_height && x < $out_width) { y_put(image, feature, y * $out_width + x, value); }
+}
+
+fn kernel(w: u32, lane: u32) {
+  let linear = w * $WG + lane;
+  let plane = select(linear / $items, w / $tiles, $SHARED);
+  let item = select(linear % $items, w % $tiles * $WG + lane, $SHARED);
+  if (plane >= $planes || item >= $items) { return; }
+  let image = plane / $features;
+  let feature = plane % $features;
+  let channel = feature / ($features / $channels);
+  let row = item / $strips * $ROWS;
+  let column = item % $strips * $COLUMNS;
+  let top = row * $STRIDE_Y - $pad_y;
+  let left = column * $STRIDE_X - $pad_x;
+  let height = $height;
+  let width = $width;
+$SUMS
+$STORES
+}
