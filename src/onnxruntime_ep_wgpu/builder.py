@@ -57,6 +57,11 @@ class Operand:
             self._view = View.of(Tensor(self.dtype, self.shape, Storage.HOST, elements=elements))
         return self._view
 
+    def name(self, name: str) -> None:
+        """Names the tensor that holds exactly this value after it, for messages and inspection; the first name stays."""
+        if self._view is not None and self._view.is_whole and not self._view.tensor.name:
+            self._view.tensor.name = name
+
     @property
     def has_host(self) -> bool:
         return self._host is not None

@@ -15,7 +15,9 @@ TYPES = [np.float32, np.float16, np.int8, np.int32, np.int64, np.uint8, np.uint1
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize("indices", [np.array(2), np.array([0, -1, 3]), np.array([[1, 2], [-4, 0]]), np.zeros((0, 2), int)])
+@pytest.mark.parametrize(
+    "indices", [np.array(2), np.array([0, -1, 3]), np.array([[1, 2], [-4, 0]]), np.zeros((0, 2), int)]
+)
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 def test_gather(axis: int, indices: np.ndarray, kind: type) -> None:
     x = random(4, 5, 6)
@@ -75,7 +77,14 @@ def test_reflection_further_than_the_axis_is_long() -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("int64", ["native", "pair"])
 def test_pad_types(dtype: type, int64: str) -> None:
-    check("Pad", random(3, 5, dtype=dtype), np.array([1, 2, 0, 3]), random(1, dtype=dtype, seed=3).reshape(()), constants=[1], int64=int64)
+    check(
+        "Pad",
+        random(3, 5, dtype=dtype),
+        np.array([1, 2, 0, 3]),
+        random(1, dtype=dtype, seed=3).reshape(()),
+        constants=[1],
+        int64=int64,
+    )
 
 
 @pytest.mark.parametrize("upper", [0, 1])

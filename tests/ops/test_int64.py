@@ -44,15 +44,18 @@ def wrap(value: int, signed: bool) -> int:
 def runner(op: str, inputs: tuple[int, ...], output: int, int64: str, **attributes: Any) -> support.Runner:
     names = [f"x{k}" for k in range(len(inputs))]
     graph = helper.make_graph(
-        [helper.make_node(op, names, ["y"], **attributes)], op,
+        [helper.make_node(op, names, ["y"], **attributes)],
+        op,
         [helper.make_tensor_value_info(n, t, ["n"]) for n, t in zip(names, inputs, strict=True)],
         [helper.make_tensor_value_info("y", output, ["n"])],
-    )  # fmt: skip
+    )
     built = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     return support.Runner(support.compile_model(built, support.target(int64)))
 
 
-def compute(op: str, cases: list[tuple[int, int]], signed: bool, int64: str, output: int | None = None, **attributes: Any) -> list[Any]:
+def compute(
+    op: str, cases: list[tuple[int, int]], signed: bool, int64: str, output: int | None = None, **attributes: Any
+) -> list[Any]:
     code, dtype = (TensorProto.INT64, np.int64) if signed else (TensorProto.UINT64, np.uint64)
     run = runner(op, (code, code), output or code, int64, **attributes)
     x, y = (np.array([c[k] for c in cases], dtype) for k in (0, 1))
@@ -146,7 +149,12 @@ def test_power(signed: bool, int64: str) -> None:
     holds()
 
 
-UNARY: dict[str, Callable[[int], int]] = {"Neg": lambda x: -x, "Abs": abs, "Sign": lambda x: (x > 0) - (x < 0), "BitwiseNot": lambda x: ~x}
+UNARY: dict[str, Callable[[int], int]] = {
+    "Neg": lambda x: -x,
+    "Abs": abs,
+    "Sign": lambda x: (x > 0) - (x < 0),
+    "BitwiseNot": lambda x: ~x,
+}
 
 
 @BOTH

@@ -9,8 +9,18 @@ from tests import support
 
 from .compare import check, model, random
 
-REDUCTIONS = ["ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare",
-              "ReduceLogSum", "ReduceLogSumExp"]  # fmt: skip
+REDUCTIONS = [
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceProd",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceSumSquare",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+]
 
 
 def _axes(*axes: int) -> np.ndarray:
@@ -61,7 +71,9 @@ def test_special_values(op: str) -> None:
     check(op, x, _axes(1), constants=[1], want=[exact[op]] if op in exact else None)
 
 
-@pytest.mark.parametrize("op", ["ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"])
+@pytest.mark.parametrize(
+    "op", ["ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"]
+)
 def test_empty_rows_give_the_identity(op: str) -> None:
     want = {"ReduceProd": 1.0, "ReduceLogSum": -np.inf, "ReduceLogSumExp": -np.inf}.get(op, 0.0)
     check(op, np.zeros((3, 0), np.float32), _axes(1), constants=[1], keepdims=0, want=[np.full(3, want, np.float32)])

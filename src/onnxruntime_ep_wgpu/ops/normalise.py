@@ -10,6 +10,7 @@ from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..lowered import Read
 from ..tune import row_variants
+from ..view import Shape
 from .registry import FLOATS, op
 from .shape import axis_of
 
@@ -63,7 +64,7 @@ def layer_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand | N
     operands = {"x": Read(x.view, (axis, count), reuse=True), "gain": Read(b.expand(gain, inner).view, (count,)),
                 "bias": Read(b.expand(bias, inner).view, (count,))}  # fmt: skip
     statistics = (*x.shape[:axis], *(1,) * count)
-    results = {"y": (_stored(x.dtype), x.shape, (axis, count))}
+    results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {"y": (_stored(x.dtype), x.shape, (axis, count))}
     puts = ""
     if outputs > 1:
         results["mean"] = (DType.FLOAT32, statistics, (x.rank,))
