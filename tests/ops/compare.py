@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
@@ -45,6 +46,13 @@ SPECIAL = np.array(
     np.float32,
 )
 """Floats where functions and their implementations differ."""
+
+
+def both_ways(types: Sequence[Any]) -> list[Any]:
+    """Parameters (type, how 64-bit integers are calculated): both ways for types that have them."""
+    wide = [t for t in types if np.dtype(t) in (np.int64, np.uint64)]
+    ways = [(t, "native") for t in types] + [(t, "pair") for t in wide]
+    return [pytest.param(t, way, id=f"{np.dtype(t).name}-{way}") for t, way in ways]
 
 
 def random(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:

@@ -37,8 +37,8 @@ def test_conv(geometry: dict[str, Any], channels: int, features: int, groups: in
     check("Conv", x, w, bias, group=groups, constants=[1, 2], symbolic=symbolic, **geometry, **CLOSE)
 
 
-@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
-@pytest.mark.parametrize(("channels", "features", "groups"), CHANNELS)
+@pytest.mark.parametrize("geometry", GEOMETRIES[1:4], ids=str)
+@pytest.mark.parametrize(("channels", "features", "groups"), [(3, 5, 1), (6, 6, 6), (6, 18, 2)])
 def test_conv_as_a_matrix_product(
     geometry: dict[str, Any], channels: int, features: int, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

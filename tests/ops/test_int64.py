@@ -162,7 +162,7 @@ UNARY: dict[str, Callable[[int], int]] = {
 @pytest.mark.parametrize("op", UNARY)
 def test_unary(op: str, signed: bool, int64: str) -> None:
     if op == "Neg" and not signed:
-        pytest.skip("ONNX does not negate unsigned integers")
+        return  # ONNX does not negate unsigned integers
     code = TensorProto.INT64 if signed else TensorProto.UINT64
 
     @SETTINGS

@@ -7,7 +7,7 @@ import pytest
 
 from tests import support
 
-from .compare import check, model, random
+from .compare import both_ways, check, model, random
 
 REDUCTIONS = [
     "ReduceSum",
@@ -48,11 +48,8 @@ def test_long_and_short_rows(op: str, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("op", ["ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceMean"])
-@pytest.mark.parametrize("dtype", [np.float16, np.int32, np.int64, np.uint32, np.uint64])
-@pytest.mark.parametrize("int64", ["native", "pair"])
+@pytest.mark.parametrize(("dtype", "int64"), both_ways([np.float16, np.int32, np.int64, np.uint32, np.uint64]))
 def test_types(op: str, dtype: type, int64: str) -> None:
-    if int64 == "pair" and dtype not in (np.int64, np.uint64):
-        pytest.skip("the same kernel as native")
     check(op, random(4, 9, dtype=dtype) % 7, _axes(1), constants=[1], int64=int64)
 
 
@@ -104,8 +101,7 @@ def test_running_totals(exclusive: int, reverse: int, shape: tuple[int, ...]) ->
         check("CumSum", random(*shape), np.array(axis), constants=[1], exclusive=exclusive, reverse=reverse, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float16])
-@pytest.mark.parametrize("int64", ["native", "pair"])
+@pytest.mark.parametrize(("dtype", "int64"), both_ways([np.int32, np.int64, np.float16]))
 def test_running_totals_of_other_types(dtype: type, int64: str) -> None:
     x = random(5, 70, dtype=dtype)
     x = (x / 8).astype(dtype)
