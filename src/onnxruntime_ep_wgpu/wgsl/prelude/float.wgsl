@@ -21,6 +21,13 @@ fn sign_f32(a: f32) -> f32 { return select(select(select(0f, 1f, a > 0f), -1f, a
 fn half_f32(a: f32) -> f32 { return unpack2x16float(pack2x16float(vec2f(a, 0f))).x; }
 fn round_f32(a: f32) -> f32 { return round(a); }
 
+// An integer that is larger for a larger number; zeros are equal and NaN is the largest.
+fn ordered_f32(a: f32) -> u32 {
+  let bits = bitcast<u32>(a);
+  if (isnan_f32(a)) { return 0xffffffffu; }
+  return select(select(bits | 0x80000000u, ~bits, signbit_f32(a)), 0x80000000u, a == 0f);
+}
+
 // The exact remainder with the sign of the dividend: multiples of the divisor by powers of two are subtracted.
 fn fmod_f32(a: f32, b: f32) -> f32 {
   let divisor = abs(b);
