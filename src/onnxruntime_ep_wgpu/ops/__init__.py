@@ -1,4 +1,5 @@
-"""What each operator computes, by family: pointwise, shape, indexing, reduction, normalise, matmul, conv, pool, resize.
+"""What each operator computes, by family: pointwise, shape, indexing, reduction, normalise, matmul, conv, pool, resize,
+quantize, quantized_product.
 
 `host` holds the same operators on small integers known before anything runs. `registry` is the table.
 """
@@ -7,7 +8,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-FAMILIES = ("pointwise", "shape", "indexing", "reduction", "normalise", "matmul", "conv", "pool", "resize")
+FAMILIES = ("pointwise", "shape", "indexing", "reduction", "normalise", "matmul", "conv", "pool", "resize",
+            "quantize", "quantized_product")  # fmt: skip
 
 
 def load() -> None:
