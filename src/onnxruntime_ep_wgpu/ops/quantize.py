@@ -44,10 +44,10 @@ def spread(b: Builder, p: Operand, x: Operand, axis: int, block: int = 0) -> Ope
 
 def quantized(b: Builder, x: Operand, scale: Operand, zero: Operand | None, dtype: DType) -> Operand:
     """round(x / scale) + zero, saturated; scale and zero broadcast with x."""
-    return _rounded(b, "quotient(f32(x), s)", {"x": x, "s": scale}, zero, dtype, x.shape)
+    return rounded(b, "quotient(f32(x), s)", {"x": x, "s": scale}, zero, dtype, x.shape)
 
 
-def _rounded(b: Builder, real: str, operands: dict[str, Operand], zero: Operand | None, dtype: DType,
+def rounded(b: Builder, real: str, operands: dict[str, Operand], zero: Operand | None, dtype: DType,
              shape: tuple[Dim, ...] | None = None, **constants: float) -> Operand:  # fmt: skip
     """round(real) + zero, saturated to `dtype`. `real` is an expression over the operands, of type f32."""
     limits = np.iinfo(dtype.numpy)
@@ -86,12 +86,12 @@ def requantized(b: Builder, sums: Operand, scales: list[Operand], scale: Operand
         ratio: Any = np.float32(factor)
         for c in constants[:-1]:
             ratio = ratio * np.asarray(c, np.float32)
-        ratio = (ratio / np.asarray(constants[-1], np.float32)).astype(np.float32)
-        return _rounded(b, "f32(x) * ratio", {"x": sums, "ratio": b.constant(ratio)}, zero, dtype, sums.shape)
+        ratio = np.asarray(ratio / np.asarray(constants[-1], np.float32), np.float32)
+        return rounded(b, "f32(x) * ratio", {"x": sums, "ratio": b.constant(ratio)}, zero, dtype, sums.shape)
     names = [f"s{k}" for k in range(len(scales))]
     real = f"f32(x) * quotient({' * '.join(['factor', *names])}, y)"
     operands = {"x": sums, **dict(zip(names, scales, strict=True)), "y": scale}
-    return _rounded(b, real, operands, zero, dtype, sums.shape, factor=factor)
+    return rounded(b, real, operands, zero, dtype, sums.shape, factor=factor)
 
 
 # ---- QuantizeLinear, DequantizeLinear
