@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..builder import Builder, Operand
-from ..dims import Dim, equal, floordiv, maximum, product
+from ..dims import Dim, equal, floordiv, maximum
 from ..errors import UnsupportedError
 from . import depthwise
 from .conv_direct import direct_convolution

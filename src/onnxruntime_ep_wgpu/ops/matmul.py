@@ -70,7 +70,7 @@ def matmul(b: Builder, x: Operand, y: Operand) -> Operand:
 
 @op("Gemm", types=FLOATS)
 def gemm(b: Builder, x: Operand, y: Operand, c: Operand | None = None, *, alpha: float = 1.0, beta: float = 1.0,
-         transA: int = 0, transB: int = 0) -> Operand:  # noqa: N803  # fmt: skip
+         transA: int = 0, transB: int = 0) -> Operand:  # fmt: skip
     left = b.permute(x, (1, 0)) if transA else x
     right = b.permute(y, (1, 0)) if transB else y
     shape = (left.shape[0], right.shape[1])

@@ -81,7 +81,7 @@ def qlinear_conv(b: Builder, x: Operand, x_scale: Operand, x_zero: Operand, w: O
 @op("QGemm", domain="com.microsoft", types=BYTES, x_scale=FLOATS, y_scale=FLOATS, scale=FLOATS, bias=SUMS)
 def qgemm(b: Builder, x: Operand, x_scale: Operand, x_zero: Operand, y: Operand, y_scale: Operand, y_zero: Operand,
           bias: Operand | None = None, scale: Operand | None = None, zero: Operand | None = None, *, alpha: float = 1.0,
-          transA: int = 0, transB: int = 0) -> Operand:  # noqa: N803  # fmt: skip
+          transA: int = 0, transB: int = 0) -> Operand:  # fmt: skip
     """alpha * x y + bias, with bias in units of alpha * x_scale * y_scale; float32 without a scale for the result."""
     left = b.permute(x, (1, 0)) if transA else x
     right = b.permute(y, (1, 0)) if transB else y
