@@ -80,7 +80,8 @@ def test_dequantize_types(dtype: type, scale: type) -> None:
 
 
 def test_quantize_float16() -> None:
-    check("QuantizeLinear", random(7, 13, dtype=np.float16), np.asarray(0.02, np.float16), np.uint8(100), outputs=[np.uint8], opset=21)
+    x = random(7, 13, dtype=np.float16)
+    check("QuantizeLinear", x, np.float16(0.02), np.uint8(100), outputs=[np.uint8], opset=21)
 
 
 def test_quantize_of_a_shape_not_known_when_compiled() -> None:

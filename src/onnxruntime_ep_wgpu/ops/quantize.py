@@ -48,7 +48,7 @@ def quantized(b: Builder, x: Operand, scale: Operand, zero: Operand | None, dtyp
 
 
 def rounded(b: Builder, real: str, operands: dict[str, Operand], zero: Operand | None, dtype: DType,
-             shape: tuple[Dim, ...] | None = None, **constants: float) -> Operand:  # fmt: skip
+             shape: tuple[Dim, ...] | None = None, **constants: Any) -> Operand:  # fmt: skip
     """round(real) + zero, saturated to `dtype`. `real` is an expression over the operands, of type f32."""
     limits = np.iinfo(dtype.numpy)
     if zero is not None:

@@ -21,7 +21,7 @@ from .reduction import reduce_axes
 from .registry import BOOLS, FLOATS, op
 from .shape import concat
 
-SCALES = {"x_scale": FLOATS, "y_scale": FLOATS, "scale": FLOATS}
+SCALES: dict[str, Any] = {"x_scale": FLOATS, "y_scale": FLOATS, "scale": FLOATS}
 
 
 def _whole(b: Builder, p: Operand) -> Operand:
@@ -49,7 +49,6 @@ def _scalar(b: Builder, expression: str, **operands: Operand) -> Operand:
 
 _EXACT: dict[str, Any] = {
     "quotient(x, y)": lambda x, y: x / y,
-    "quotient(1, x)": lambda x: np.float32(1) / x,
     "quotient(x * y, z)": lambda x, y, z: x * y / z,
     "f32(z) - fma(r, f32(x), q * f32(y))": lambda r, q, x, y, z: z - np.float32(np.float64(r) * np.float64(x) + np.float64(q * y)),
 }
@@ -110,7 +109,8 @@ def qlinear_concat(b: Builder, scale: Operand, zero: Operand, *xs: Operand, axis
         if not (same(x_scale, scale) and same(x_zero, zero)):
             x = quantized(b, _real(b, x, x_scale, x_zero), _whole(b, scale), _whole(b, zero), zero.dtype)
         parts.append(x)
-    return concat(b, *parts, axis=axis)
+    result: Operand = concat(b, *parts, axis=axis)
+    return result
 
 
 @op("QLinearGlobalAveragePool", domain="com.microsoft", types=BYTES, **SCALES)
@@ -132,7 +132,7 @@ def qlinear_average_pool(b: Builder, x: Operand, x_scale: Operand, x_zero: Opera
         x = b.permute(x, (0, x.rank - 1, *range(1, x.rank - 1)))
     means = average_pool(b, _real(b, x, x_scale, x_zero), kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
                          count_include_pad=count_include_pad, pads=pads, strides=strides)  # fmt: skip
-    # As the CPU provider: multiplied by the inverse of the scale, and rounded with the zero point added.
-    operands = {"x": means, "r": _scalar(b, "quotient(1, x)", x=_whole(b, scale)), "z": _zero(b, zero, x.dtype)}
-    result = rounded(b, "x * r + f32(z)", operands, None, x.dtype)
+    # As the CPU provider, which rounds with the zero point added.
+    operands = {"x": means, "s": _whole(b, scale), "z": _zero(b, zero, x.dtype)}
+    result = rounded(b, "quotient(x, s) + f32(z)", operands, None, x.dtype)
     return b.permute(result, (0, *range(2, x.rank), 1)) if channels_last else result

@@ -40,7 +40,8 @@ def _weights(b: Builder, w: Operand, zero: Operand | None) -> Operand:
 @op("MatMulInteger", types=BYTES)
 def matmul_integer(b: Builder, x: Operand, y: Operand, x_zero: Operand | None = None, y_zero: Operand | None = None) -> Operand:
     """(x - x_zero) times (y - y_zero) as int32; x_zero is one number or one per row, y_zero one or one per column."""
-    return matmul(b, centred(b, x, _rows(b, x_zero)), centred(b, y, _scalar(b, y_zero)))
+    sums: Operand = matmul(b, centred(b, x, _rows(b, x_zero)), centred(b, y, _scalar(b, y_zero)))
+    return sums
 
 
 @op("QLinearMatMul", types=BYTES, x_scale=FLOATS, y_scale=FLOATS, scale=FLOATS)
@@ -72,7 +73,8 @@ def qlinear_conv(b: Builder, x: Operand, x_scale: Operand, x_zero: Operand, w: O
         x = b.permute(x, (0, x.rank - 1, *range(1, x.rank - 1)))
     sums = conv_integer(b, x, w, x_zero, w_zero, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
     if bias is not None:
-        sums = b.pointwise("x + bias", {"x": sums, "bias": b.reshape(bias, (bias.shape[0], *(1,) * (x.rank - 2)))}, DType.INT32, sums.shape)
+        spread = _per_feature(b, bias, x.rank - 1)
+        sums = b.pointwise("x + bias", {"x": sums, "bias": spread}, DType.INT32, sums.shape)
     scales = [b.reshape(x_scale, ()), _per_feature(b, w_scale, x.rank - 1)]
     result = requantized(b, sums, scales, b.reshape(scale, ()), b.reshape(zero, ()), zero.dtype)
     return b.permute(result, (0, *range(2, x.rank), 1)) if channels_last else result
