@@ -7,8 +7,22 @@ from __future__ import annotations
 
 from importlib import import_module
 
-FAMILIES = ("pointwise", "shape", "indexing", "scatter", "reduction", "order", "normalise", "matmul", "conv", "pool",
-            "resize")  # fmt: skip
+FAMILIES = (
+    "pointwise",
+    "shape",
+    "indexing",
+    "scatter",
+    "reduction",
+    "order",
+    "normalise",
+    "matmul",
+    "conv",
+    "pool",
+    "resize",
+    "quantize",
+    "quantized_product",
+    "quantized_pointwise",
+)
 
 
 def load() -> None:
