@@ -210,13 +210,17 @@ class Builder:
         shape: Shape | None = None,
         *,
         cost: int = 1,
+        inline: bool = False,
         **constants: Constant,
     ) -> Operand:
-        """output[i] = expression(operands[i]); operands broadcast to `shape` or to their common shape."""
+        """output[i] = expression(operands[i]); operands broadcast to `shape` or to their common shape.
+
+        For `inline` see `Map`.
+        """
         shape = shape if shape is not None else broadcast_shapes(*(x.shape for x in operands.values()))
         output = self._tensor(dtype, shape)
         reads = {n: Read(self.expand(x, shape).view, (len(shape),)) for n, x in operands.items()}
-        return self._append(Map(output, reads, expression=expression, constants=dict(constants), cost=cost))
+        return self._append(Map(output, reads, expression=expression, constants=dict(constants), cost=cost, inline=inline))
 
     def map(
         self,

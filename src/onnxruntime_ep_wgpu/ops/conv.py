@@ -12,11 +12,10 @@ from collections.abc import Sequence
 
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, floordiv, maximum
-from ..dtypes import DType
 from ..errors import UnsupportedError
 from . import depthwise
 from .conv_direct import direct_convolution
-from .matmul import matrix_product
+from .matmul import accumulated, matrix_product
 from .registry import FLOATS, op
 from .window import Window, body, digits, parameters, position, window
 
@@ -38,6 +37,16 @@ def conv(
     strides: list[int] | None = None,
 ) -> Operand:
     """x (batch, channels, *inputs), w (features, channels / group, *kernel) -> (batch, features, *outputs)."""
+    result = convolution(b, x, w, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
+    if bias is not None:
+        spread = b.reshape(bias, (bias.shape[0], *(1,) * (result.rank - 2)))
+        return b.pointwise("x + bias", {"x": result, "bias": spread}, x.dtype, result.shape)
+    return result if result.dtype is x.dtype else b.pointwise("x", {"x": result}, x.dtype)
+
+
+def convolution(b: Builder, x: Operand, w: Operand, *, auto_pad: str = "NOTSET", dilations: list[int] | None = None,
+                group: int = 1, pads: list[int] | None = None, strides: list[int] | None = None) -> Operand:  # fmt: skip
+    """The sums of a convolution, in the type in which elements of x are accumulated; the padding counts as zeros."""
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
     kernel = _kernel(w)
@@ -47,12 +56,12 @@ def conv(
     win = window(b, x.shape[2:], kernel, strides, dilations, pads, auto_pad)
     per_group = floordiv(w.shape[0], group)
     if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.fits(win):
-        return _finished(b, depthwise.depthwise_convolution(b, x, w, win), bias, x.dtype)
+        return depthwise.depthwise_convolution(b, x, w, win)
     if group > 1 and isinstance(per_group, int) and per_group < FEWEST_ROWS:
-        return _direct(b, x, w, bias, win, group)
+        return _direct(b, x, w, win, group)
     # Windows that share elements are read straight from the image there, others are a matrix that is copied once.
     if b.target.software and win.rank <= 2 and (win.is_padded or win.overlap) and isinstance(w.shape[0], int):
-        return _finished(b, direct_convolution(b, x, w, win, group), bias, x.dtype)
+        return direct_convolution(b, x, w, win, group)
     if group > 1:
         x = b.reshape(x, (x.shape[0] * group, floordiv(x.shape[1], group), *x.shape[2:]))
     windows = _windows(b, x, win)
@@ -69,20 +78,9 @@ def conv(
         shape, parts = (first, *features, *win.outputs), (2, 1, win.rank)
     lead = parts[0]
     result = matrix_product(
-        b, weights, (lead, 1, 1 + win.rank), windows, (lead, 1 + win.rank, win.rank), shape, parts, x.dtype
+        b, weights, (lead, 1, 1 + win.rank), windows, (lead, 1 + win.rank, win.rank), shape, parts, accumulated(x.dtype)
     )
-    if bias is not None:
-        spread = b.reshape(bias, (*(features if group > 1 else (w.shape[0],)), *(1,) * win.rank))
-        result = b.pointwise("x + bias", {"x": result, "bias": spread}, x.dtype, shape)
     return b.reshape(result, (shape[0], w.shape[0], *win.outputs))
-
-
-def _finished(b: Builder, result: Operand, bias: Operand | None, dtype: DType) -> Operand:
-    """The sums of a convolution (batch, features, *outputs) with the bias, in the type of its input."""
-    if bias is not None:
-        spread = b.reshape(bias, (bias.shape[0], *(1,) * (result.rank - 2)))
-        return b.pointwise("x + bias", {"x": result, "bias": spread}, dtype, result.shape)
-    return result if result.dtype is dtype else b.pointwise("x", {"x": result}, dtype)
 
 
 def _kernel(w: Operand) -> tuple[int, ...]:
@@ -125,12 +123,12 @@ def _begin(win: Window, k: int) -> str:
     return f"$begin{k}" if win.begins[k] != 0 else ""
 
 
-def _direct(b: Builder, x: Operand, w: Operand, bias: Operand | None, win: Window, group: int) -> Operand:
+def _direct(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
     """One invocation sums the taps of one output element: depthwise convolution and small groups."""
     axes = range(win.rank)
     channels, features = w.shape[1], w.shape[0]
     operands = {"x": (x, (1,) * x.rank), "w": (w, (1, 1, win.rank))}
-    lines = ["var total = 0f;"]
+    lines = ["var total = $out_t();"]
     lines.append(
         f"for (var c = 0u; c < $channels; c++) {{ let channel = feature / {floordiv(features, group)}u * $channels + c;"
     )
@@ -147,20 +145,8 @@ def _direct(b: Builder, x: Operand, w: Operand, bias: Operand | None, win: Windo
     shape = (x.shape[0], features, *win.outputs)
     coordinates = ("image", "feature", *(f"at{k}" for k in axes))
     cost = min(64, 3 * win.taps * (channels if isinstance(channels, int) else 4))
-    result = b.map(
-        body(lines),
-        x.dtype,
-        shape,
-        coordinates,
-        (1,) * x.rank,
-        operands,
-        parameters={**parameters(win), "channels": channels},
-        cost=cost,
-        reuse=True,
-    )
-    if bias is None:
-        return result
-    return b.pointwise("x + bias", {"x": result, "bias": b.reshape(bias, (features, *(1,) * win.rank))}, x.dtype, shape)
+    return b.map(body(lines), accumulated(x.dtype), shape, coordinates, (1,) * x.rank, operands,
+                 parameters={**parameters(win), "channels": channels}, cost=cost, reuse=True)  # fmt: skip
 
 
 @op("ConvTranspose", types=FLOATS)

@@ -185,7 +185,7 @@ def clip(
 
 @op("Cast", types=ANY)
 def cast(b: Builder, x: Operand, *, to: int, saturate: int = 1, round_mode: str = "up") -> Operand:
-    return _cast(b, x, _type_of(to))
+    return _cast(b, x, type_of(to))
 
 
 @op("CastLike", types=ANY)
@@ -193,7 +193,8 @@ def cast_like(b: Builder, x: Operand, like: Operand, *, saturate: int = 1, round
     return _cast(b, x, like.dtype)
 
 
-def _type_of(code: int) -> DType:
+def type_of(code: int) -> DType:
+    """The element type of an ONNX code; raises UnsupportedError for one without kernels."""
     try:
         return DType.of(code)
     except KeyError:
