@@ -1,5 +1,5 @@
 """What each operator computes, by family: pointwise, shape, indexing, reduction, normalise, matmul, conv, pool, resize,
-quantize, quantized_product, quantized_pointwise.
+quantize, quantized_product, quantized_pointwise, recurrent.
 
 `host` holds the same operators on small integers known before anything runs. `registry` is the table.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 
 FAMILIES = ("pointwise", "shape", "indexing", "reduction", "normalise", "matmul", "conv", "pool", "resize",
-            "quantize", "quantized_product", "quantized_pointwise")  # fmt: skip
+            "quantize", "quantized_product", "quantized_pointwise", "recurrent")  # fmt: skip
 
 
 def load() -> None:
