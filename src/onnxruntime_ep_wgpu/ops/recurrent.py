@@ -8,7 +8,6 @@ hidden), and sequences (steps, batch, ...), which `layout` 1 turns around.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -55,8 +54,9 @@ def _expressions(names: Sequence[str], alphas: Sequence[float] | None, betas: Se
 def _functions(roles: Sequence[str], names: Sequence[str] | None, defaults: Sequence[str], directions: int,
                alphas: Sequence[float] | None, betas: Sequence[float] | None, clip: float | None) -> dict[str, Function]:  # fmt: skip
     """The functions `roles` of the kernel, per direction, and `limited`, which clips what they are given."""
-    expressions = _expressions(names or [*defaults] * directions, alphas, betas)
-    if len(expressions) != len(roles) * directions:
+    wanted = len(roles) * directions  # RNN's default names two, whatever the direction
+    expressions = _expressions((names or [*defaults] * directions)[:wanted], alphas, betas)
+    if len(expressions) != wanted:
         raise UnsupportedError(f"{len(expressions)} activations for {directions} directions of {len(roles)}")
     limit = f"max(min(x, {float(clip)!r}), {-float(clip)!r})" if clip else "x"
     out = {"limited": Function((("x", "f32"),), limit, "f32")}
@@ -92,8 +92,10 @@ def _layer(b: Builder, template: str, gates: int, x: Operand, w: Operand, r: Ope
     x = b.permute(x, (1, 0, 2)) if layout else x
     steps, batch = x.shape[:2]
     width = gates * hidden
-    inputs = matrix_product(b, x, (0, 2, 1), _transposed(b, w, (2, 0, 1)), (0, 1, 2), (steps, batch, directions, width), (0, 2, 2),
-                            DType.FLOAT32)  # fmt: skip
+    by_input = _transposed(b, w, (2, 0, 1))
+    inputs = matrix_product(
+        b, x, (0, 2, 1), by_input, (0, 1, 2), (steps, batch, directions, width), (0, 2, 2), DType.FLOAT32
+    )
     if bias is not None:
         inputs = b.pointwise("x + bias", {"x": inputs, "bias": bias}, DType.FLOAT32, inputs.shape)
     shape = (directions, batch, hidden)
@@ -111,7 +113,7 @@ def _layer(b: Builder, template: str, gates: int, x: Operand, w: Operand, r: Ope
     outputs: dict[str, tuple[DType, tuple[Dim, ...], Sequence[int]]] = {
         "y": (DType.FLOAT32, (steps, directions, batch, hidden), (1, 1, 1, 1))
     }
-    outputs |= {name: (DType.FLOAT32, shape, (1, 1, 1)) for name in results}
+    outputs |= dict.fromkeys(results, (DType.FLOAT32, shape, (1, 1, 1)))
     y, *last = b.call(
         template, operands, outputs, (Variant(batch * directions, size),), parameters={"steps": steps, "batch": batch},
         functions=functions, HIDDEN=hidden, REVERSE=int(direction == "reverse"), **constants,
@@ -147,11 +149,13 @@ def lstm(b: Builder, x: Operand, w: Operand, r: Operand, bias: Operand | None = 
                            activation_alpha, activation_beta, clip)  # fmt: skip
     width = (w.shape[0], r.shape[-1] * 3)
     if peephole is not None and hidden is not None and cell is not None:
-        both = concat(b, b.reshape(hidden, (1, *hidden.shape)), b.reshape(cell, (1, *cell.shape)))  # to bind one buffer less
+        # One buffer less to bind.
+        both = concat(b, b.reshape(hidden, (1, *hidden.shape)), b.reshape(cell, (1, *cell.shape)))
         hidden, cell = (b.reshape(b.slice(both, 0, k, 1, 1), hidden.shape) for k in (0, 1))
     more = {"peephole": b.expand(peephole if peephole is not None else b.constant(np.zeros((), np.float32)), width)}
-    return _layer(b, "lstm", 4, x, w, r, _bias(b, bias, 4, (1, 1, 1, 1)), lengths, {"hidden": hidden, "cell": cell}, ("last", "cells"),
-                  functions, direction, layout, more, 3, COUPLED=bool(input_forget))  # fmt: skip
+    total = _bias(b, bias, 4, (1, 1, 1, 1))
+    return _layer(b, "lstm", 4, x, w, r, total, lengths, {"hidden": hidden, "cell": cell}, ("last", "cells"), functions,
+                  direction, layout, more, 3, COUPLED=bool(input_forget))  # fmt: skip
 
 
 @op("GRU", types=FLOATS, lengths=INT32)
@@ -165,8 +169,8 @@ def gru(b: Builder, x: Operand, w: Operand, r: Operand, bias: Operand | None = N
     if bias is not None and linear_before_reset:
         inner = b.slice(bias, 1, r.shape[-1] * 5, 1, r.shape[-1])
     total = _bias(b, bias, 3, (1, 1, 0) if linear_before_reset else (1, 1, 1))
-    return _layer(b, "gru", 3, x, w, r, total, lengths, {"hidden": hidden}, ("last",), functions, direction, layout, {"bias": inner}, 3,
-                  LINEAR_BEFORE_RESET=bool(linear_before_reset))  # fmt: skip
+    return _layer(b, "gru", 3, x, w, r, total, lengths, {"hidden": hidden}, ("last",), functions, direction, layout,
+                  {"bias": inner}, 3, LINEAR_BEFORE_RESET=bool(linear_before_reset))  # fmt: skip
 
 
 @op("RNN", types=FLOATS, lengths=INT32)
