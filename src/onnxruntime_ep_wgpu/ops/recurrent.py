@@ -52,7 +52,8 @@ def _expressions(names: Sequence[str], alphas: Sequence[float] | None, betas: Se
 
 
 def _functions(roles: Sequence[str], names: Sequence[str] | None, defaults: Sequence[str], directions: int,
-               alphas: Sequence[float] | None, betas: Sequence[float] | None, clip: float | None) -> dict[str, Function]:  # fmt: skip
+               alphas: Sequence[float] | None, betas: Sequence[float] | None,
+               clip: float | None) -> dict[str, Function]:  # fmt: skip
     """The functions `roles` of the kernel, per direction, and `limited`, which clips what they are given."""
     wanted = len(roles) * directions  # RNN's default names two, whatever the direction
     expressions = _expressions((names or [*defaults] * directions)[:wanted], alphas, betas)
@@ -162,7 +163,8 @@ def lstm(b: Builder, x: Operand, w: Operand, r: Operand, bias: Operand | None = 
 def gru(b: Builder, x: Operand, w: Operand, r: Operand, bias: Operand | None = None, lengths: Operand | None = None,
         hidden: Operand | None = None, *, activation_alpha: list[float] | None = None,
         activation_beta: list[float] | None = None, activations: list[str] | None = None, clip: float | None = None,
-        direction: str = "forward", hidden_size: int = 0, layout: int = 0, linear_before_reset: int = 0) -> list[Operand]:  # fmt: skip
+        direction: str = "forward", hidden_size: int = 0, layout: int = 0,
+        linear_before_reset: int = 0) -> list[Operand]:  # fmt: skip
     functions = _functions(("gate", "candidate"), activations, ("Sigmoid", "Tanh"), _directions(direction), activation_alpha,
                            activation_beta, clip)  # fmt: skip
     inner = b.expand(b.constant(np.zeros((), np.float32)), (w.shape[0], r.shape[-1]))
