@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +133,7 @@ def _verify_group(graph: Any, nodes: list[Any], device: Any, truth: dict[str, An
         buffer = device.buffer(max(16, array.nbytes))
         if array.nbytes:
             device.upload(buffer, 0, array.reshape(-1).view(np.uint8).data)
-        tensors.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer, 0, lambda value=array: value))
+        tensors.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer, 0, partial(np.asarray, array)))
     first = result.dispatches
     result.dispatches += len(program.dispatches)
     for number, written in Executable(program, device).trace(tensors):
@@ -150,7 +151,14 @@ def _compare(kernel: str, name: str, got: Any, want: Any, nodes: tuple[str, ...]
         return Compared(kernel, name, shape, 0.0, 0.0, nodes)
     a, b = got.reshape(-1).astype(np.float64), want.reshape(-1).astype(np.float64)
     if want.dtype.kind in "iub":
-        return Compared(kernel, name, shape, float(np.inf if (got.reshape(-1) != want.reshape(-1)).any() else 0), float(np.abs(b).max()), nodes)
+        return Compared(
+            kernel,
+            name,
+            shape,
+            float(np.inf if (got.reshape(-1) != want.reshape(-1)).any() else 0),
+            float(np.abs(b).max()),
+            nodes,
+        )
     finite = np.isfinite(b)
     scale = float(np.abs(b[finite]).max()) if finite.any() else 0.0
     with np.errstate(invalid="ignore"):

@@ -122,7 +122,9 @@ def _notes(rows: list[Row]) -> list[str]:
             where = "WebGPU" if on_gpu(row) else "CPU" if not row["gpu"] else "mixed"
             found[f"{row['status']} on {where}: `{row['name']}`"] += 1
         if row["cpu"]:
-            found.update(set(map(_without_name, row["reasons"])) or {f"{operator} on the CPU" for operator in row["cpu"]})
+            found.update(
+                set(map(_without_name, row["reasons"])) or {f"{operator} on the CPU" for operator in row["cpu"]}
+            )
         elif not row["gpu"] and row["status"] in RIGHT:
             found["onnxruntime folded every node away"] += 1
     ordered = sorted(found.items(), key=lambda note: (-note[1], note[0]))

@@ -41,11 +41,27 @@ def test_softmax_of_nothing() -> None:
 @pytest.mark.parametrize("shape", [(3, 5, 7), (2, 9, 768), (40, 3, 33)])
 def test_layer_normalization(axis: int, shape: tuple[int, ...]) -> None:
     inner = shape[axis:]
-    check("LayerNormalization", random(*shape) + 3, random(*inner, seed=1), random(*inner, seed=2), axis=axis, rtol=1e-4, atol=1e-5)
+    check(
+        "LayerNormalization",
+        random(*shape) + 3,
+        random(*inner, seed=1),
+        random(*inner, seed=2),
+        axis=axis,
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def test_layer_normalization_without_bias_and_with_statistics() -> None:
-    check("LayerNormalization", random(4, 6, 9), random(9, seed=1), outputs=[np.float32] * 3, epsilon=0.1, rtol=1e-4, atol=1e-5)
+    check(
+        "LayerNormalization",
+        random(4, 6, 9),
+        random(9, seed=1),
+        outputs=[np.float32] * 3,
+        epsilon=0.1,
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def test_layer_normalization_far_from_zero() -> None:
@@ -58,7 +74,12 @@ def test_layer_normalization_far_from_zero() -> None:
 
 
 def test_layer_normalization_float16() -> None:
-    check("LayerNormalization", random(4, 65, dtype=np.float16), random(65, dtype=np.float16, seed=1), random(65, dtype=np.float16, seed=2))
+    check(
+        "LayerNormalization",
+        random(4, 65, dtype=np.float16),
+        random(65, dtype=np.float16, seed=1),
+        random(65, dtype=np.float16, seed=2),
+    )
 
 
 @pytest.mark.parametrize("constants", [(), (1, 2, 3, 4)])

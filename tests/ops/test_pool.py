@@ -60,7 +60,13 @@ def test_one_and_three_axes(op: str) -> None:
 
 def test_indices_over_three_axes() -> None:
     for order in (0, 1):
-        check("MaxPool", random(2, 2, 5, 4, 6), kernel_shape=[2, 2, 2], outputs=[np.float32, np.int64], storage_order=order)
+        check(
+            "MaxPool",
+            random(2, 2, 5, 4, 6),
+            kernel_shape=[2, 2, 2],
+            outputs=[np.float32, np.int64],
+            storage_order=order,
+        )
 
 
 def test_max_pool_of_special_values() -> None:

@@ -19,8 +19,15 @@ def _scales(*factors: float) -> np.ndarray:
     return np.array((1, 1, *factors), np.float32)
 
 
-def _resize(x: np.ndarray, scales: np.ndarray | None = None, sizes: list[int] | None = None, roi: Any = None, **how: Any) -> None:
-    given = [x, None if roi is None else np.array(roi, np.float32), scales, None if sizes is None else np.array(sizes, np.int64)]
+def _resize(
+    x: np.ndarray, scales: np.ndarray | None = None, sizes: list[int] | None = None, roi: Any = None, **how: Any
+) -> None:
+    given = [
+        x,
+        None if roi is None else np.array(roi, np.float32),
+        scales,
+        None if sizes is None else np.array(sizes, np.int64),
+    ]
     while given[-1] is None:
         given.pop()
     check("Resize", *given, constants=[1, 2, 3], rtol=1e-4, atol=1e-5, **how)
@@ -31,14 +38,26 @@ def _resize(x: np.ndarray, scales: np.ndarray | None = None, sizes: list[int] | 
 def test_nearest(transform: str, rounding: str) -> None:
     old = {"opset": 11, "roi": []} if transform == "tf_half_pixel_for_nn" else {}
     for factors in FACTORS:
-        _resize(random(2, 3, 7, 5), _scales(*factors), coordinate_transformation_mode=transform, nearest_mode=rounding, **old)
+        _resize(
+            random(2, 3, 7, 5),
+            _scales(*factors),
+            coordinate_transformation_mode=transform,
+            nearest_mode=rounding,
+            **old,
+        )
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_linear(transform: str, symbolic: bool) -> None:
     for factors in FACTORS:
-        _resize(random(2, 3, 7, 5), _scales(*factors), mode="linear", coordinate_transformation_mode=transform, symbolic=symbolic)
+        _resize(
+            random(2, 3, 7, 5),
+            _scales(*factors),
+            mode="linear",
+            coordinate_transformation_mode=transform,
+            symbolic=symbolic,
+        )
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
@@ -65,8 +84,14 @@ def test_some_axes_only(mode: str) -> None:
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_region_of_interest(mode: str) -> None:
     roi = [0, 0, 0.2, 0.1, 1, 1, 0.9, 1.4]
-    _resize(random(1, 2, 7, 5), sizes=[1, 2, 6, 8], roi=roi, mode=mode, coordinate_transformation_mode="tf_crop_and_resize",
-            extrapolation_value=9.5)  # fmt: skip
+    _resize(
+        random(1, 2, 7, 5),
+        sizes=[1, 2, 6, 8],
+        roi=roi,
+        mode=mode,
+        coordinate_transformation_mode="tf_crop_and_resize",
+        extrapolation_value=9.5,
+    )
 
 
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])

@@ -55,15 +55,30 @@ def test_expand(target: tuple[int, ...], constant: bool) -> None:
 
 
 SLICES = [
-    ([1], [3], [0], [1]), ([0, 1], [9, 4], [0, 2], [1, 1]), ([-1], [-9], [1], [-1]), ([5], [0], [2], [-2]), ([0], [2**31 - 1], [1], [2]),
-    ([-3, -2], [-1, 99], [2, 0], [1, 1]), ([3], [1], [0], [1]), ([2**62], [-(2**62)], [1], [-1]),
-]  # fmt: skip
+    ([1], [3], [0], [1]),
+    ([0, 1], [9, 4], [0, 2], [1, 1]),
+    ([-1], [-9], [1], [-1]),
+    ([5], [0], [2], [-2]),
+    ([0], [2**31 - 1], [1], [2]),
+    ([-3, -2], [-1, 99], [2, 0], [1, 1]),
+    ([3], [1], [0], [1]),
+    ([2**62], [-(2**62)], [1], [-1]),
+]
 
 
 @pytest.mark.parametrize(("starts", "ends", "axes", "steps"), SLICES)
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_slice(starts: list[int], ends: list[int], axes: list[int], steps: list[int], symbolic: bool) -> None:
-    check("Slice", random(4, 5, 6), _ints(*starts), _ints(*ends), _ints(*axes), _ints(*steps), constants=[1, 2, 3, 4], symbolic=symbolic)
+    check(
+        "Slice",
+        random(4, 5, 6),
+        _ints(*starts),
+        _ints(*ends),
+        _ints(*axes),
+        _ints(*steps),
+        constants=[1, 2, 3, 4],
+        symbolic=symbolic,
+    )
 
 
 @pytest.mark.parametrize(("starts", "ends"), [(0, 3), (-2, 9), (1, -1), (3, 1), (-9, 2)])
@@ -148,10 +163,12 @@ def test_a_chain_of_views_of_symbolic_dimensions(int64: str) -> None:
     weights = {"zero": 0, "one": 1, "two": 2, "three": heads, "minus": -1, "width": heads * 4}
     for length in (1, 2, 7):
         graph = helper.make_graph(
-            nodes, "views", [helper.make_tensor_value_info("x0", TensorProto.FLOAT, ["batch", "length", heads * 4])],
+            nodes,
+            "views",
+            [helper.make_tensor_value_info("x0", TensorProto.FLOAT, ["batch", "length", heads * 4])],
             [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
             [numpy_helper.from_array(_ints(v), n) for n, v in weights.items()],
-        )  # fmt: skip
+        )
         built = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
         check_model(built, [random(2, length, heads * 4)], int64=int64)
 

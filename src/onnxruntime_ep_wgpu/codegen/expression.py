@@ -26,7 +26,8 @@ _BINARY = {
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _CASTS = ("f32", "i32", "u32", "i64", "u64", "bool")
 _LITERAL = "literal"  # the kind of a number that has not met a typed operand yet
-_PREDICATES = ("isnan", "isinf", "signbit")
+# Functions whose result is of another type than their operands.
+_RESULTS = {"isnan": "bool", "isinf": "bool", "signbit": "bool", "ordered": "u32"}
 
 Typed = tuple[str, str]  # WGSL text, compute type
 
@@ -108,7 +109,7 @@ class _Emitter:
                 else self.scalars.convert(text, kind, name)
             ), name
         texts, kind = self._together(*args)
-        return self.scalars.function(name, list(texts), kind), "bool" if name in _PREDICATES else kind
+        return self.scalars.function(name, list(texts), kind), _RESULTS.get(name, kind)
 
     def _together(self, *nodes: ast.expr) -> tuple[tuple[str, ...], str]:
         """Operands of one type: literals become the type of the others, floats when there are none."""

@@ -1,5 +1,4 @@
-"""What each operator computes, by family: pointwise, shape, indexing, reduction, normalise, matmul, conv, pool, resize,
-quantize, quantized_product, quantized_pointwise, recurrent.
+"""What each operator computes, by family: the file of a family says what its operators share.
 
 `host` holds the same operators on small integers known before anything runs. `registry` is the table.
 """
@@ -8,8 +7,23 @@ from __future__ import annotations
 
 from importlib import import_module
 
-FAMILIES = ("pointwise", "shape", "indexing", "reduction", "normalise", "matmul", "conv", "pool", "resize",
-            "quantize", "quantized_product", "quantized_pointwise", "recurrent")  # fmt: skip
+FAMILIES = (
+    "pointwise",
+    "shape",
+    "indexing",
+    "scatter",
+    "reduction",
+    "order",
+    "normalise",
+    "matmul",
+    "conv",
+    "pool",
+    "resize",
+    "quantize",
+    "quantized_product",
+    "quantized_pointwise",
+    "recurrent",
+)
 
 
 def load() -> None:

@@ -23,9 +23,19 @@ FEWEST_ROWS = 8  # output channels per group below which a matrix product comput
 
 
 @op("Conv", types=FLOATS)
-def conv(b: Builder, x: Operand, w: Operand, bias: Operand | None = None, *, auto_pad: str = "NOTSET",
-         dilations: list[int] | None = None, group: int = 1, kernel_shape: list[int] | None = None,
-         pads: list[int] | None = None, strides: list[int] | None = None) -> Operand:  # fmt: skip
+def conv(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    bias: Operand | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Operand:
     """x (batch, channels, *inputs), w (features, channels / group, *kernel) -> (batch, features, *outputs)."""
     result = convolution(b, x, w, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
     if bias is not None:
@@ -94,8 +104,17 @@ def _windows(b: Builder, x: Operand, win: Window) -> Operand:
     lines.append(f"if ({' || '.join(checks)}) {{ return $out_t(); }}")
     lines.append(f"return x_at(image, c0, {', '.join(f'i{k}' for k in axes)});")
     shape = (*x.shape[:2], *win.kernel, *win.outputs)
-    return b.map(body(lines), x.dtype, shape, ("image", "row", "column"), (1, 1 + win.rank, win.rank),
-                 {"x": (x, (1,) * x.rank)}, parameters=parameters(win), cost=4 + 2 * win.rank, inline=True)  # fmt: skip
+    return b.map(
+        body(lines),
+        x.dtype,
+        shape,
+        ("image", "row", "column"),
+        (1, 1 + win.rank, win.rank),
+        {"x": (x, (1,) * x.rank)},
+        parameters=parameters(win),
+        cost=4 + 2 * win.rank,
+        inline=True,
+    )
 
 
 def _begin(win: Window, k: int) -> str:
@@ -129,10 +148,21 @@ def _direct(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Oper
 
 
 @op("ConvTranspose", types=FLOATS)
-def conv_transpose(b: Builder, x: Operand, w: Operand, bias: Operand | None = None, *, auto_pad: str = "NOTSET",
-                   dilations: list[int] | None = None, group: int = 1, kernel_shape: list[int] | None = None,
-                   output_padding: list[int] | None = None, output_shape: list[int] | None = None,
-                   pads: list[int] | None = None, strides: list[int] | None = None) -> Operand:  # fmt: skip
+def conv_transpose(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    bias: Operand | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    output_padding: list[int] | None = None,
+    output_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Operand:
     """x (batch, channels, *inputs), w (channels, features / group, *kernel) -> (batch, features, *outputs).
 
     A matrix product gives what each input position adds to each tap; a map then sums, per output element, the taps that
@@ -160,8 +190,16 @@ def conv_transpose(b: Builder, x: Operand, w: Operand, bias: Operand | None = No
     )
 
 
-def _transposed(inputs: Sequence[Dim], kernel: tuple[int, ...], strides: Sequence[int] | None, dilations: Sequence[int] | None,
-                pads: Sequence[int] | None, auto_pad: str, extra: Sequence[int] | None, wanted: Sequence[int] | None) -> Window:  # fmt: skip
+def _transposed(
+    inputs: Sequence[Dim],
+    kernel: tuple[int, ...],
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    auto_pad: str,
+    extra: Sequence[int] | None,
+    wanted: Sequence[int] | None,
+) -> Window:
     """The windows of the convolution that is transposed: `inputs` are what it reads, which is what we write."""
     rank = len(inputs)
     strides, dilations = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
@@ -210,5 +248,14 @@ def _gathered(b: Builder, columns: Operand, win: Window) -> Operand:
     lines += [f"total += columns_at(image, feature, {coordinates});", *["}"] * win.rank, "return total;"]
     shape = (*columns.shape[:2], *win.inputs)
     names = ("image", "feature", *(f"at{k}" for k in axes))
-    return b.map(body(lines), columns.dtype, shape, names, (1,) * len(shape), {"columns": (columns, (1,) * columns.rank)},
-                 parameters=parameters(win), cost=24, reuse=True)  # fmt: skip
+    return b.map(
+        body(lines),
+        columns.dtype,
+        shape,
+        names,
+        (1,) * len(shape),
+        {"columns": (columns, (1,) * columns.rank)},
+        parameters=parameters(win),
+        cost=24,
+        reuse=True,
+    )

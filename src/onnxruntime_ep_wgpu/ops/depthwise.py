@@ -43,12 +43,28 @@ def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Op
         {"x": Read(image.view, (1, 1, 1, 1), reuse=True), "w": Read(weights.view, (1, 1), reuse=True)},
         {"y": (stored, shape, (1, 1, win.rank))},
         (Variant(groups, size),),
-        parameters={"strips": strips, "items": items, "tiles": ceildiv(items, size), "planes": batch * features, "features": features,
-                    "channels": x.shape[1], "height": plane.inputs[0], "width": plane.inputs[1], "out_height": plane.outputs[0],
-                    "out_width": plane.outputs[1], "pad_y": plane.begins[0], "pad_x": plane.begins[1]},
-        ROWS=rows, COLUMNS=columns, STRIDE_Y=plane.strides[0], STRIDE_X=plane.strides[1], SHARED=b.target.software,
-        SUMS="\n".join(f"  {line}" for line in _sums(plane, rows, columns, stored.compute or "")), STORES="\n".join(f"  {line}" for line in _stores(rows, columns)),
-    )  # fmt: skip
+        parameters={
+            "strips": strips,
+            "items": items,
+            "tiles": ceildiv(items, size),
+            "planes": batch * features,
+            "features": features,
+            "channels": x.shape[1],
+            "height": plane.inputs[0],
+            "width": plane.inputs[1],
+            "out_height": plane.outputs[0],
+            "out_width": plane.outputs[1],
+            "pad_y": plane.begins[0],
+            "pad_x": plane.begins[1],
+        },
+        ROWS=rows,
+        COLUMNS=columns,
+        STRIDE_Y=plane.strides[0],
+        STRIDE_X=plane.strides[1],
+        SHARED=b.target.software,
+        SUMS="\n".join(f"  {line}" for line in _sums(plane, rows, columns, stored.compute or "")),
+        STORES="\n".join(f"  {line}" for line in _stores(rows, columns)),
+    )
     return y
 
 

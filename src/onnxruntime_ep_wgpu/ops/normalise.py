@@ -1,17 +1,20 @@
-"""Normalisation over rows: Softmax, LogSoftmax, LayerNormalization, BatchNormalization."""
+"""Normalisation: rows are the axes that statistics are taken over; views make rows of any axes or groups of channels."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ..builder import Builder, Operand
-from ..dims import product
+from ..dims import equal, floordiv, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..lowered import Read
 from ..tune import row_variants
+from ..view import Shape
+from .reduction import reduce_axes
 from .registry import FLOATS, op
 from .shape import axis_of
+from .window import body
 
 
 def _stored(dtype: DType) -> DType:
@@ -51,27 +54,110 @@ _declare("Softmax", False)
 _declare("LogSoftmax", True)
 
 
+def _normalised(b: Builder, x: Operand, count: int, epsilon: float, *, gain: Operand | None = None, bias: Operand | None = None,
+                centred: bool = True, statistics: bool = False) -> list[Operand]:  # fmt: skip
+    """x over its last `count` axes with mean 0 (when `centred`) and variance 1, and the mean and inverse deviation.
+
+    `gain` and `bias` are per element of a row.
+    """
+    kept = x.rank - count
+    rows, columns, inner = product(x.shape[:kept]), product(x.shape[kept:]), x.shape[kept:]
+    gain = gain if gain is not None else b.constant(np.ones(1, np.float32))
+    bias = bias if bias is not None else b.constant(np.zeros(1, np.float32))
+    operands = {"x": Read(x.view, (kept, count), reuse=True), "gain": Read(b.expand(gain, inner).view, (count,)),
+                "bias": Read(b.expand(bias, inner).view, (count,))}  # fmt: skip
+    results = {"y": (_stored(x.dtype), x.shape, (kept, count))}
+    puts = ""
+    if statistics:
+        shape = (*x.shape[:kept], *(1,) * count)
+        results["mean"] = (DType.FLOAT32, shape, (x.rank,))
+        results["inverse"] = (DType.FLOAT32, shape, (x.rank,))
+        puts = "mean_put(row, mean); inverse_put(row, inverse);"
+    return b.call("layer_norm", operands, results, row_variants(rows, columns, b.target),
+                  parameters={"rows": rows, "columns": columns}, EPSILON=float(epsilon), CENTRED=centred, PUT_STATISTICS=puts)  # fmt: skip
+
+
 @op("LayerNormalization", types=FLOATS)
 def layer_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand | None = None, *, axis: int = -1,
                         epsilon: float = 1e-5, stash_type: int = 1, outputs: int = 1) -> list[Operand]:  # fmt: skip
     """Normalises x over the axes from `axis` on; mean and inverse deviation are optional results."""
-    axis = axis_of(axis, x.rank)
-    count = x.rank - axis
-    rows, columns = product(x.shape[:axis]), product(x.shape[axis:])
-    bias = bias if bias is not None else b.constant(np.zeros(1, np.float32))
-    inner = x.shape[axis:]
-    operands = {"x": Read(x.view, (axis, count), reuse=True), "gain": Read(b.expand(gain, inner).view, (count,)),
-                "bias": Read(b.expand(bias, inner).view, (count,))}  # fmt: skip
-    statistics = (*x.shape[:axis], *(1,) * count)
-    results = {"y": (_stored(x.dtype), x.shape, (axis, count))}
-    puts = ""
-    if outputs > 1:
-        results["mean"] = (DType.FLOAT32, statistics, (x.rank,))
-        results["inverse"] = (DType.FLOAT32, statistics, (x.rank,))
-        puts = "mean_put(row, mean); inverse_put(row, inverse);"
-    y, *rest = b.call("layer_norm", operands, results, row_variants(rows, columns, b.target),
-                      parameters={"rows": rows, "columns": columns}, EPSILON=float(epsilon), PUT_STATISTICS=puts)  # fmt: skip
+    count = x.rank - axis_of(axis, x.rank)
+    y, *rest = _normalised(b, x, count, epsilon, gain=gain, bias=bias, statistics=outputs > 1)
     return [_narrowed(b, y, x.dtype), *rest]
+
+
+@op("RMSNormalization", types=FLOATS)
+def rms_normalization(b: Builder, x: Operand, gain: Operand, *, axis: int = -1, epsilon: float = 1e-5,
+                      stash_type: int = 1) -> Operand:  # fmt: skip
+    """x divided by the root of its mean square over the axes from `axis` on."""
+    axis = axis_of(axis, x.rank)
+    if gain.rank > x.rank - axis:  # one that varies between rows
+        (y, *_) = _normalised(b, x, x.rank - axis, epsilon, centred=False)
+        return b.pointwise("x * gain", {"x": y, "gain": gain}, x.dtype, x.shape)
+    return _narrowed(b, _normalised(b, x, x.rank - axis, epsilon, gain=gain, centred=False)[0], x.dtype)
+
+
+@op("InstanceNormalization", types=FLOATS)
+def instance_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand, *, epsilon: float = 1e-5) -> Operand:
+    """Each channel of each image to mean 0 and variance 1."""
+    return _groups(b, x, gain, bias, x.shape[:2], epsilon)
+
+
+@op("GroupNormalization", types=FLOATS)
+def group_normalization_18(b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5) -> Operand:
+    """Each group of channels to mean 0 and variance 1; scales and shifts are per group."""
+    b.require(equal(x.shape[1] % num_groups, 0), f"{x.shape[1]} channels do not make {num_groups} groups")
+    each = floordiv(x.shape[1], num_groups)
+    spread = [b.reshape(b.expand(b.reshape(o, (num_groups, 1)), (num_groups, each)), (num_groups * each,)) for o in (gain, bias)]
+    return _groups(b, x, *spread, (x.shape[0], num_groups), epsilon)
+
+
+@op("GroupNormalization", since=21, types=FLOATS)
+def group_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5,
+                        stash_type: int = 1) -> Operand:  # fmt: skip
+    """As before version 21, with scales and shifts per channel."""
+    b.require(equal(x.shape[1] % num_groups, 0), f"{x.shape[1]} channels do not make {num_groups} groups")
+    return _groups(b, x, gain, bias, (x.shape[0], num_groups), epsilon)
+
+
+def _groups(b: Builder, x: Operand, gain: Operand, bias: Operand, groups: Shape, epsilon: float) -> Operand:
+    """Rows of all elements of a group of channels; `gain` and `bias` are per channel and follow in the same kernel."""
+    rows = b.reshape(x, (*groups, floordiv(x.shape[1], groups[1]), *x.shape[2:]))
+    (y,) = _normalised(b, rows, rows.rank - 2, epsilon)
+    channels = (x.shape[1], *(1,) * (x.rank - 2))
+    return b.pointwise("x * gain + bias", {"x": b.reshape(y, x.shape), "gain": b.reshape(gain, channels),
+                                           "bias": b.reshape(bias, channels)}, x.dtype, x.shape, cost=2)  # fmt: skip
+
+
+@op("MeanVarianceNormalization", types=FLOATS)
+def mean_variance_normalization(b: Builder, x: Operand, *, axes: list[int] | None = None) -> Operand:
+    over = sorted({axis_of(a, x.rank) for a in (axes if axes is not None else (0, 2, 3))})
+    order = [*(k for k in range(x.rank) if k not in over), *over]
+    (y,) = _normalised(b, b.permute(x, order), len(over), 1e-18)
+    return b.permute(_narrowed(b, y, x.dtype), np.argsort(order).tolist())
+
+
+@op("LpNormalization", types=FLOATS)
+def lp_normalization(b: Builder, x: Operand, *, axis: int = -1, p: int = 2) -> Operand:
+    """x divided by its p-norm along an axis; zeros stay zeros."""
+    norm = reduce_axes(b, "ReduceL1" if p == 1 else "ReduceL2", x, [axis_of(axis, x.rank)], True)
+    return b.pointwise("where(norm == 0, 0, x / norm)", {"x": x, "norm": norm}, x.dtype, cost=2)
+
+
+@op("LRN", types=FLOATS)
+def local_response_normalization(b: Builder, x: Operand, *, size: int, alpha: float = 1e-4, beta: float = 0.75,
+                                 bias: float = 1.0) -> Operand:  # fmt: skip
+    """x divided by a power of the sum of squares over `size` neighbouring channels."""
+    lines = [
+        f"let first = channel - min(channel, {(size - 1) // 2}u);",
+        f"let end = min(channel + {size // 2 + 1}u, $channels);",
+        "var total = 0f;",
+        "for (var c = first; c < end; c++) { let v = x_at(image, c, inner); total += v * v; }",
+        f"return x_at(image, channel, inner) / pow_f32({float(bias)!r}f + {float(alpha) / size!r}f * total, {float(beta)!r}f);",
+    ]
+    groups = (1, 1, x.rank - 2)
+    return b.map(body(lines), x.dtype, x.shape, ("image", "channel", "inner"), groups, {"x": (x, groups)},
+                 parameters={"channels": x.shape[1]}, cost=24, reuse=True)  # fmt: skip
 
 
 @op("BatchNormalization", types=FLOATS)

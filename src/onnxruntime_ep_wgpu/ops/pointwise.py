@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,8 @@ def unary(name: str, expression: str, types: frozenset[DType] = FLOATS, cost: in
     """output = expression(x); attributes are names in it. `to` is the output type when it is not the input's."""
 
     def lower(b: Builder, x: Operand, **attributes: float) -> Operand:
-        return b.pointwise(expression, {"x": x}, to or x.dtype, cost=cost, **{**defaults, **attributes})
+        values: dict[str, Any] = {**defaults, **attributes}
+        return b.pointwise(expression, {"x": x}, to or x.dtype, cost=cost, **values)
 
     # The registry reads a function's signature to learn its attributes.
     parameters = list(inspect.signature(lower).parameters.values())[:2]
@@ -183,7 +185,7 @@ def clip(
 
 @op("Cast", types=ANY)
 def cast(b: Builder, x: Operand, *, to: int, saturate: int = 1, round_mode: str = "up") -> Operand:
-    return _cast(b, x, _type_of(to))
+    return _cast(b, x, type_of(to))
 
 
 @op("CastLike", types=ANY)
@@ -191,7 +193,8 @@ def cast_like(b: Builder, x: Operand, like: Operand, *, saturate: int = 1, round
     return _cast(b, x, like.dtype)
 
 
-def _type_of(code: int) -> DType:
+def type_of(code: int) -> DType:
+    """The element type of an ONNX code; raises UnsupportedError for one without kernels."""
     try:
         return DType.of(code)
     except KeyError:

@@ -1,17 +1,20 @@
 // Normalises rows of `columns` elements to mean 0 and variance 1, then scales and shifts. The variance is taken of the
-// centred elements, which keeps it exact for rows far from 0.
+// centred elements, which keeps it exact for rows far from 0. Not CENTRED, the mean counts as 0.
 fn kernel(w: u32, lane: u32) {
   let row = min(w * $ROWS + lane / $LANES, $rows - 1u);
   let me = lane % $LANES;
-  // Sums are made in blocks, so that a long one does not lose what is added late.
-  var total = 0f;
-  for (var start = me; start < $columns; start += 32u * $LANES) {
-    let end = min(start + 32u * $LANES, $columns);
-    var block = 0f;
-    for (var k = start; k < end; k += $LANES) { block += x_at(row, k); }
-    total += block;
+  var mean = 0f;
+  if ($CENTRED) {
+    // Sums are made in blocks, so that a long one does not lose what is added late.
+    var total = 0f;
+    for (var start = me; start < $columns; start += 32u * $LANES) {
+      let end = min(start + 32u * $LANES, $columns);
+      var block = 0f;
+      for (var k = start; k < end; k += $LANES) { block += x_at(row, k); }
+      total += block;
+    }
+    mean = lanes_sum(lane, $LANES, total) / f32($columns);
   }
-  let mean = lanes_sum(lane, $LANES, total) / f32($columns);
   var squares = 0f;
   for (var start = me; start < $columns; start += 32u * $LANES) {
     let end = min(start + 32u * $LANES, $columns);

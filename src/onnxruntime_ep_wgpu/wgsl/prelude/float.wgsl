@@ -21,6 +21,12 @@ fn sign_f32(a: f32) -> f32 { return select(select(select(0f, 1f, a > 0f), -1f, a
 fn half_f32(a: f32) -> f32 { return unpack2x16float(pack2x16float(vec2f(a, 0f))).x; }
 fn round_f32(a: f32) -> f32 { return round(a); }
 
+// An integer that is larger for a larger number; zeros are equal and NaN is the largest.
+fn ordered_f32(a: f32) -> u32 {
+  let bits = bitcast<u32>(a);
+  if (isnan_f32(a)) { return 0xffffffffu; }
+  return select(select(bits | 0x80000000u, ~bits, signbit_f32(a)), 0x80000000u, a == 0f);
+}
 // NaN counts as the lower limit.
 fn clamp_f32(a: f32, low: f32, high: f32) -> f32 { return select(min(max(a, low), high), low, isnan_f32(a)); }
 // What a * b leaves of `c`, exact as long as it is small: products of halves of the digits are.

@@ -1,0 +1,129 @@
+"""Operators that compare the elements of a row: ArgMax, ArgMin, Hardmax, TopK. Of equal elements the first one counts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..builder import Builder, Operand
+from ..dims import ceildiv, less_equal, product
+from ..dtypes import DType
+from ..errors import UnsupportedError
+from ..lowered import Function, Read, Variant
+from ..tune import row_variants
+from .indexing import gather_along
+from .registry import FLOATS, INTEGERS, NUMBERS, op
+from .shape import axis_of
+
+
+def _comparison(kind: str, name: str, expression: str) -> dict[str, Function]:
+    return {
+        name: Function((("x", kind), ("y", kind)), expression, "bool"),
+        "same": Function((("x", kind), ("y", kind)), "x == y", "bool"),
+    }
+
+
+def _best(b: Builder, x: Operand, axes: int, expression: str, last: bool) -> Operand:
+    """The i32 positions of the best elements of x over its last `axes` axes."""
+    kept = x.rank - axes
+    rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
+    (y,) = b.call(
+        "argmax",
+        {"x": Read(x.view, (kept, axes))},
+        {"y": (DType.INT32, x.shape[:kept], (kept,))},
+        row_variants(rows, columns, b.target),
+        parameters={"rows": rows, "columns": columns},
+        functions=_comparison(x.dtype.compute or "", "better", expression),
+        LAST=last,
+    )
+    return y
+
+
+def _declare(name: str, expression: str) -> None:
+    @op(name, types=NUMBERS)
+    def lower(b: Builder, x: Operand, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Operand:
+        axis = axis_of(axis, x.rank)
+        others = [k for k in range(x.rank) if k != axis]
+        b.require(less_equal(1, x.shape[axis]), f"{name} along an axis without elements")
+        place = _best(b, b.permute(x, [*others, axis]), 1, expression, bool(select_last_index))
+        shape = [x.shape[k] if k != axis else 1 for k in range(x.rank)] if keepdims else [x.shape[k] for k in others]
+        return b.reshape(b.pointwise("i64(x)", {"x": place}, DType.INT64), shape)
+
+
+_declare("ArgMax", "x > y")
+_declare("ArgMin", "x < y")
+
+
+def _hardmax(b: Builder, x: Operand, axes: int) -> Operand:
+    """1 at the first of the largest elements over the last `axes` axes of x, else 0."""
+    kept = x.rank - axes
+    place = _best(b, x, axes, "x > y", False)
+    return b.map("  return select(0f, 1f, at == u32(place_at(row)));", x.dtype, x.shape, ("row", "at"), (kept, axes),
+                 {"place": (place, (kept,))}, reuse=True)  # fmt: skip
+
+
+@op("Hardmax", types=FLOATS)
+def hardmax_flattened(b: Builder, x: Operand, *, axis: int = 1) -> Operand:
+    """Before version 13 all axes from `axis` on were one row."""
+    return _hardmax(b, x, x.rank - axis_of(axis, x.rank))
+
+
+@op("Hardmax", since=13, types=FLOATS)
+def hardmax(b: Builder, x: Operand, *, axis: int = -1) -> Operand:
+    axis = axis_of(axis, x.rank)
+    order = [*(k for k in range(x.rank) if k != axis), axis]
+    return b.permute(_hardmax(b, b.permute(x, order), 1), np.argsort(order).tolist())
+
+
+# The largest k for which a workgroup holds the chosen elements, at most 12 bytes each, in 16 KB beside its counts.
+MOST_SELECTED = 1024
+_KEYS = {"f32": "ordered(x)", "i32": "u32(x) ^ 2147483648", "u32": "x", "i64": "u64(x) ^ 9223372036854775808", "u64": "x"}
+
+
+@op("TopK", types=NUMBERS, k_input=INTEGERS)
+def top_k(b: Builder, x: Operand, k_input: Operand | None = None, *, axis: int = -1, k: int = -1, largest: int = 1,
+          sorted: int = 1) -> list[Operand]:  # fmt: skip
+    """Values and positions of the k largest (or smallest) elements along an axis, best first; NaN counts as the largest.
+
+    Elements become unsigned keys of the same order. Long rows are selected from digit by digit, in time proportional to
+    their length; in short ones, or for many results, each element counts those before it.
+    """
+    axis = axis_of(axis, x.rank)
+    order = [*(a for a in range(x.rank) if a != axis), axis]
+    if k_input is not None:
+        (count,) = k_input.dims("the number of results k")
+    else:
+        count = k
+    if isinstance(count, int) and count < 0:
+        raise UnsupportedError(f"k={count} is negative")
+    b.require(less_equal(count, x.shape[axis]), f"TopK wants {count} of {x.shape[axis]} elements")
+    wide = DType.UINT64 if x.dtype in (DType.INT64, DType.UINT64) else DType.UINT32
+    key = _KEYS[x.dtype.compute or ""]
+    keys = b.pointwise(key if largest else f"~({key})", {"x": b.permute(x, order)}, wide, cost=6)
+    place = _places(b, keys, count)
+    back = np.argsort(order).tolist()
+    index = b.permute(b.pointwise("i64(x)", {"x": place}, DType.INT64), back)
+    return [gather_along(b, x, b.permute(place, back), axis), index]
+
+
+def _places(b: Builder, keys: Operand, count: object) -> Operand:
+    """The i32 positions of the `count` largest unsigned keys along the last axis."""
+    kind = keys.dtype.compute or ""
+    groups = (keys.rank - 1, 1)
+    rows, columns = product(keys.shape[:-1]), keys.shape[-1]
+    functions = _comparison(kind, "larger", "x > y")
+    parameters = {"rows": rows, "columns": columns, "k": count}
+    size = min(256, b.target.max_invocations)
+    if isinstance(count, int) and 0 < count <= MOST_SELECTED and not (isinstance(columns, int) and columns <= size):
+        functions |= {
+            "nothing": Function((), "0", kind),
+            "begins_alike": Function((("x", kind), ("y", kind), ("s", "u32")), f"shr(x, {kind}(s)) == shr(y, {kind}(s))", "bool"),
+            "digit": Function((("x", kind), ("s", "u32")), f"u32(shr(x, {kind}(s))) & 255", "u32"),
+            "extended": Function((("x", kind), ("d", "u32"), ("s", "u32")), f"x | shl({kind}(d), {kind}(s))", kind),
+        }
+        template, variant = "top_select", Variant(rows, size, 1, (("DIGITS", keys.dtype.itemsize),))
+    else:
+        template, variant = "top_rank", Variant(ceildiv(rows * columns, 64), 64)
+    (place,) = b.call(template, {"x": Read(keys.view, groups, reuse=True)},
+                      {"y": (DType.INT32, (*keys.shape[:-1], count), groups)}, (variant,),
+                      parameters=parameters, functions=functions)  # type: ignore[dict-item,arg-type]  # fmt: skip
+    return place

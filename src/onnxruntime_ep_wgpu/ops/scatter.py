@@ -1,0 +1,99 @@
+"""ScatterElements and ScatterND: elements of the data are replaced by, or combined with, updates.
+
+Each element of the result looks for the updates that are meant for it, in the order of the updates: results do not depend
+on timing (a sum of floats by atomic operations would), any element type works, and nothing has to be cleared or copied
+first. A search costs a comparison of integers per update of the same line or, in ScatterND, per update; ScatterND without
+a reduction finds the last update of every slice in one pass by atomic maxima in workgroup memory.
+"""
+
+from __future__ import annotations
+
+from ..builder import Builder, Operand
+from ..codegen.scalar import Scalars
+from ..dims import ceildiv, product
+from ..dtypes import DType
+from ..errors import UnsupportedError
+from ..lowered import Read, Variant
+from .indexing import INDICES, beside, index32
+from .registry import ANY, op
+from .shape import axis_of
+from .window import body
+
+SPAN = 1024  # slices whose last update one workgroup finds, four bytes each in workgroup memory
+
+
+def _combined(b: Builder, dtype: DType, reduction: str) -> str:
+    """WGSL for `total` combined with the update `u`."""
+    scalars, kind = Scalars(b.target.int64), dtype.compute or ""
+    if kind == "bool":
+        raise UnsupportedError(f"scattering booleans with reduction {reduction!r}")
+    if reduction in ("add", "mul"):
+        return scalars.binary("+" if reduction == "add" else "*", "total", "u", kind)
+    if reduction not in ("min", "max"):
+        raise UnsupportedError(f"reduction={reduction!r}")
+    return scalars.function(reduction, ["total", "u"], kind)
+
+
+@op("ScatterElements", "Scatter", types=ANY, indices=INDICES)
+def scatter_elements(b: Builder, x: Operand, indices: Operand, updates: Operand, *, axis: int = 0, reduction: str = "none") -> Operand:
+    """y[..., indices[..., k, ...], ...] = updates[..., k, ...]; each element searches its line along the axis."""
+    axis = axis_of(axis, x.rank)
+    names, groups = beside(x, indices, axis)
+    parameters = {"extent": x.shape[axis], "count": indices.shape[axis]}
+    start = []
+    for name in names:
+        if name.startswith("at"):  # a side on which there may be fewer indices than elements
+            parameters[f"limit_{name}"] = indices.shape[int(name[2:])]
+            start.append(f"if ({name} >= $limit_{name}) {{ return x_at({', '.join(names)}); }}")
+    at = ", ".join("n" if n == "along" else n for n in names)
+    match = [f"let k = indices_at({at});", "if (select(k, k + i32($extent), k < 0) == i32(along)) {"]
+    if reduction == "none":
+        lines = ["for (var n = $count - 1u; n < $count; n--) {", *match, f"return updates_at({at});", "} }",
+                 f"return x_at({', '.join(names)});"]  # fmt: skip
+    else:
+        lines = [f"var total = x_at({', '.join(names)});", "for (var n = 0u; n < $count; n++) {", *match, f"let u = updates_at({at});",
+                 f"total = {_combined(b, x.dtype, reduction)};", "} }", "return total;"]  # fmt: skip
+    operands = {"x": (x, groups), "indices": (index32(b, indices), groups), "updates": (updates, groups)}
+    return b.map(body([*start, *lines]), x.dtype, x.shape, names, groups, operands, parameters=parameters, cost=16, reuse=True)
+
+
+@op("ScatterND", types=ANY, indices=INDICES)
+def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, reduction: str = "none") -> Operand:
+    """Each index vector names a slice of x, which its update replaces or is combined with."""
+    depth = indices.shape[-1]
+    if not isinstance(depth, int):
+        raise UnsupportedError("the number of indices per update depends on the input")
+    inner, queries = x.rank - depth, indices.rank - 1
+    target = _targets(b, x, index32(b, indices), depth)
+    groups = (depth, inner)
+    sources = {"x": (x, groups), "updates": (updates, (queries, inner))}
+    if reduction == "none":
+        owner = _owners(b, x, target, depth)
+        lines = ["let n = owner_at(slice);", "if (n >= 0) { return updates_at(u32(n), inner); }", "return x_at(slice, inner);"]
+        return b.map(body(lines), x.dtype, x.shape, ("slice", "inner"), groups, {**sources, "owner": (owner, (depth,))}, cost=4,
+                     reuse=True)  # fmt: skip
+    lines = ["var total = x_at(slice, inner);", "for (var n = 0u; n < $count; n++) {", "if (target_at(n) == i32(slice)) {",
+             "let u = updates_at(n, inner);", f"total = {_combined(b, x.dtype, reduction)};", "} }", "return total;"]  # fmt: skip
+    return b.map(body(lines), x.dtype, x.shape, ("slice", "inner"), groups, {**sources, "target": (target, (1,))},
+                 parameters={"count": target.size}, cost=16, reuse=True)  # fmt: skip
+
+
+def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
+    """i32 per update: the number of the slice it is meant for, -1 when an index is out of range."""
+    lines = ["var slice = 0i;"]
+    for k in range(depth):
+        lines += [f"let k{k} = indices_at(n, {k}u);", f"let i{k} = select(k{k}, k{k} + i32($extent{k}), k{k} < 0);",
+                  f"if (i{k} < 0 || i{k} >= i32($extent{k})) {{ return -1i; }}", f"slice = slice * i32($extent{k}) + i{k};"]  # fmt: skip
+    return b.map(body([*lines, "return slice;"]), DType.INT32, (product(indices.shape[:-1]),), ("n",), (1,),
+                 {"indices": (indices, (indices.rank - 1, 1))}, parameters={f"extent{k}": x.shape[k] for k in range(depth)},
+                 cost=4 * depth)  # fmt: skip
+
+
+def _owners(b: Builder, x: Operand, target: Operand, depth: int) -> Operand:
+    """i32 per slice of x: the last update meant for it, or -1."""
+    slices = product(x.shape[:depth])
+    variant = Variant(ceildiv(slices, SPAN), min(256, b.target.max_invocations))
+    (owner,) = b.call("scatter_owner", {"target": Read(target.view, (1,), reuse=True)},
+                      {"y": (DType.INT32, tuple(x.shape[:depth]), (depth,))}, (variant,),
+                      parameters={"slices": slices, "updates": target.size}, SPAN=SPAN)  # fmt: skip
+    return owner

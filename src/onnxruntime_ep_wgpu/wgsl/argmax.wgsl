@@ -1,0 +1,35 @@
+// The position of the best element of each row; the operator supplies better(a, b) and same(a, b). Every lane starts with
+// element 0: as in a loop over the row, a NaN there is never beaten, and a NaN elsewhere never wins.
+var<workgroup> bests: array<$x_t, $WG>;
+var<workgroup> places: array<u32, $WG>;
+
+fn kernel(w: u32, lane: u32) {
+  let row = w * $ROWS + lane / $LANES;
+  let me = lane % $LANES;
+  var best = x_at(min(row, $rows - 1u), 0u);
+  var place = 0u;
+  if (row < $rows) {
+    for (var k = me; k < $columns; k += $LANES) {
+      let v = x_at(row, k);
+      if (better(v, best) || ($LAST && same(v, best))) { best = v; place = k; }
+    }
+  }
+  if ($LANES > 1u) {
+    bests[lane] = best;
+    places[lane] = place;
+    for (var n = $LANES / 2u; n > 0u; n /= 2u) {
+      workgroupBarrier();
+      if (me < n) {
+        let v = bests[lane + n];
+        let other = places[lane + n];
+        let earlier = (other < places[lane]) != $LAST;
+        if (better(v, bests[lane]) || (same(v, bests[lane]) && earlier)) {
+          bests[lane] = v;
+          places[lane] = other;
+        }
+      }
+    }
+    place = places[lane];
+  }
+  if (me == 0u && row < $rows) { y_put(row, i32(place)); }
+}
