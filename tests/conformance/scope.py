@@ -19,6 +19,9 @@ OPERATORS = {
     "product": "Conv ConvTranspose Gemm MatMul",
     "pooling": "AveragePool GlobalAveragePool GlobalMaxPool MaxPool",
     "layout": "Concat Expand Flatten Gather Pad Reshape Resize Slice Split Squeeze Transpose Unsqueeze",
+    "quantised": """
+        ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul QuantizeLinear""",
+    "recurrent": "GRU LSTM RNN",
     "shape": "Constant ConstantOfShape Range Shape Size",
 }
 IN_SCOPE = frozenset(op for family in OPERATORS.values() for op in family.split())

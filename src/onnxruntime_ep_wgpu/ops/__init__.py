@@ -22,6 +22,7 @@ FAMILIES = (
     "quantize",
     "quantized_product",
     "quantized_pointwise",
+    "recurrent",
 )
 
 
