@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-FAMILIES = ("pointwise", "shape", "indexing", "scatter", "reduction", "order", "normalise", "matmul", "conv", "pool",
-            "resize")  # fmt: skip
+FAMILIES = ("pointwise", "shape", "indexing", "scatter", "reduction", "order", "normalise", "matmul", "algebra", "conv",
+            "pool", "resize", "rotary", "sample")  # fmt: skip
 
 
 def load() -> None:

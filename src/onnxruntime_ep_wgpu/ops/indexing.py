@@ -147,7 +147,8 @@ def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = N
     kept = np.flatnonzero(known if known is not None else condition.ints("the condition")).astype(np.int64)
     if axis is None:
         x = b.reshape(x, (product(x.shape),))
-    return gather(b, x, b.constant(kept), axis=axis or 0)
+    result: Operand = gather(b, x, b.constant(kept), axis=axis or 0)
+    return result
 
 
 @op("Pad", types=ANY, pads_input=INTEGERS, axes=INTEGERS)
@@ -176,7 +177,7 @@ def pad(b: Builder, x: Operand, pads_input: Operand | None = None, fill: Operand
         if mode == "constant":
             lines.append(f"if (i{a} >= $extent{a}) {{ return fill_at(0u); }}")
     lines.append(f"return x_at({', '.join(f'i{n[2:]}' if n.startswith('at') else n for n in names)});")
-    operands = {"x": (x, groups)}
+    operands: dict[str, tuple[Operand, Sequence[int]]] = {"x": (x, groups)}
     if mode == "constant":
         fill = fill if fill is not None else b.constant(np.array([value], x.dtype.numpy))
         operands["fill"] = (b.reshape(fill, (1,)), (1,))
