@@ -67,7 +67,7 @@ def affine_grid(b: Builder, theta: Operand, size: Operand, *, align_corners: int
     lines = [f"var total = theta_at(image, c, {rank}u);"]
     for k in range(rank):
         at, n = f"f32(at{k})", f"f32($out{k})"
-        place = f"select(2f * {at} / ({n} - 1f) - 1f, -1f, $out{k} == 1u)" if align_corners else f"(2f * {at} + 1f) / {n} - 1f"
+        place = f"select(2f * {at} / ({n} - 1f) - 1f, 1f, $out{k} == 1u)" if align_corners else f"(2f * {at} + 1f) / {n} - 1f"
         lines.append(f"total += theta_at(image, c, {rank - 1 - k}u) * ({place});")
     shape = (extents[0], *extents[2:], rank)
     return b.map(body([*lines, "return total;"]), theta.dtype, shape, ("image", *(f"at{k}" for k in range(rank)), "c"), (1,) * (rank + 2),
