@@ -81,13 +81,16 @@ def main() -> None:
         for tile in TILES:
             try:
                 taken = seconds(compiled(shape, tile, device), device, a, b, args.repeats)  # type: ignore[arg-type]
-            except Exception as error:  # noqa: BLE001 - a tile may not fit this adapter
+            except Exception as error:
                 print(text, tile, f"{type(error).__name__}: {error}"[:200], flush=True)
                 continue
             rows.append({"shape": text, "tile": [tile.m, tile.n, tile.k, tile.rows, tile.columns, tile.slices],
                          "us": taken * 1e6, "gflops": 2 * batch * m * k * n / taken / 1e9})  # fmt: skip
             if not args.json:
-                print(f"{text:18} {rows[-1]['tile']!s:28} {taken * 1e6:9.1f} us {rows[-1]['gflops']:9.1f} GFLOP/s", flush=True)
+                print(
+                    f"{text:18} {rows[-1]['tile']!s:28} {taken * 1e6:9.1f} us {rows[-1]['gflops']:9.1f} GFLOP/s",
+                    flush=True,
+                )
     if args.json:
         print(json.dumps({"adapter": device.adapter.name, "driver": device.adapter.driver, "rows": rows}))
 

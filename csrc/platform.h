@@ -10,6 +10,8 @@
 #define PLATFORM_EXPORT __declspec(dllexport)
 #define PLATFORM_POPEN _popen
 #define PLATFORM_PCLOSE _pclose
+/* cmd.exe takes the outermost quotes of a command line away. */
+#define PLATFORM_QUOTED(command) "\"" command "\""
 #define PLATFORM_SEPARATOR '\\'
 #else
 #ifndef _GNU_SOURCE
@@ -22,6 +24,7 @@
 #define PLATFORM_EXPORT __attribute__((visibility("default")))
 #define PLATFORM_POPEN popen
 #define PLATFORM_PCLOSE pclose
+#define PLATFORM_QUOTED(command) command
 #define PLATFORM_SEPARATOR '/'
 #endif
 #include <stddef.h>

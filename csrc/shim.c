@@ -46,11 +46,11 @@ static int ask_for_libpython(const char *executable, char *library, size_t size)
   const char *script =
       "import os, sys, sysconfig as s; v = s.get_config_var; n = [v('INSTSONAME'), v('LDLIBRARY')]; "
       "d = [v('LIBDIR'), os.path.join(sys.base_prefix, 'lib'), v('LIBPL')]; "
-      "w = os.path.join(sys.base_prefix, 'python%d%d.dll' % sys.version_info[:2]); "
+      "w = os.path.join(sys.base_prefix, 'python' + ''.join(map(str, sys.version_info[:2])) + '.dll'); "
       "f = v('PYTHONFRAMEWORKPREFIX'); "
       "c = [w] + [os.path.join(f, x) for x in n if f and x] + [os.path.join(p, x) for p in d for x in n if p and x]; "
       "print(next((x for x in c if os.path.isfile(x) and not x.endswith('.a')), ''))";
-  snprintf(command, sizeof command, "\"%s\" -I -S -c \"%s\"", executable, script);
+  snprintf(command, sizeof command, PLATFORM_QUOTED("\"%s\" -I -S -c \"%s\""), executable, script);
   FILE *pipe = PLATFORM_POPEN(command, "r");
   if (pipe == NULL) return 0;
   char *line = fgets(library, (int)size, pipe);

@@ -18,7 +18,9 @@ from pathlib import Path
 from PIL import Image
 from rich.console import Console
 
-from . import picture, provider, reader, show
+import onnxruntime_ep_wgpu
+
+from . import picture, reader, show
 from .measure import measure
 from .progress import Steps
 from .reader import PARTS, Recorded
@@ -50,23 +52,24 @@ def main() -> int:
         recorded = []
         for part in PARTS:
             steps.doing(f"{part}: opening the session")
-            recorded.append(reader.record(part, provider.open_session, ran))
+            recorded.append(reader.record(part, ran))
             steps.done(f"{part}: session opened in {recorded[-1].creation:.2f} s")
         steps.doing("reading the picture")
         reading = reader.read(image, {r.part: r.session for r in recorded})
         rows = []
         for r in recorded:
             steps.doing(f"{r.part}: steady runs")
-            rows.append(measure(r, provider.reasons(r.session), arguments.repeats, steps.done))
+            rows.append(measure(r, arguments.repeats, steps.done))
 
     picture.annotate(image, reading.boxes, reading.texts).save(arguments.out / "ocr.png")
+    adapter = onnxruntime_ep_wgpu.report(recorded[0].session).device
     if arguments.json:
-        result = {"adapter": provider.adapter(), "reading": asdict(reading), "sessions": [asdict(r) for r in rows]}
+        result = {"adapter": adapter, "reading": asdict(reading), "sessions": [asdict(r) for r in rows]}
         print(json.dumps(result, indent=1))
     else:
         console = Console() if sys.stdout.isatty() else Console(width=100)
         show.reading(console, reading)
-        show.sessions(console, rows, provider.adapter())
+        show.sessions(console, rows, adapter)
         console.print(f"Picture: {arguments.out / 'ocr.png'}", highlight=False)
     return 0 if reading.texts else 1
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnxruntime as ort
 
+import onnxruntime_ep_wgpu
+
 from .reader import Feeds, Recorded
 
-CPU = "CPUExecutionProvider"
 ENOUGH = 10.0  # seconds of steady runs
 
 
@@ -34,14 +35,14 @@ class Row:
     shapes: list[list[int]]
 
 
-def measure(recorded: Recorded, reasons: list[str], repeats: int, step: Callable[[str], None]) -> Row:
+def measure(recorded: Recorded, repeats: int, step: Callable[[str], None]) -> Row:
     """`repeats` steady runs of the first recorded inputs; every recorded run is compared with the CPU provider.
 
     `step` is told after the comparison, and after the steady runs here.
     """
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    cpu = ort.InferenceSession(str(recorded.path), options, providers=[CPU])
+    cpu = ort.InferenceSession(str(recorded.path), options, providers=["CPUExecutionProvider"])
     runs = recorded.runs
     difference = max(
         (_difference(results, cpu.run(None, feeds)) for feeds, results, _ in runs),
@@ -52,13 +53,13 @@ def measure(recorded: Recorded, reasons: list[str], repeats: int, step: Callable
     steady = _steady(recorded.session, feeds, repeats) if runs else float("nan")
     cpu_steady = _steady(cpu, feeds, repeats) if runs else float("nan")
     step(f"{recorded.part}: steady run {steady:.3f} s")
-    on_gpu, on_cpu = _placement(recorded.session)
+    report = onnxruntime_ep_wgpu.report(recorded.session)
     return Row(
         part=recorded.part,
         model=recorded.path.name,
-        nodes_webgpu=on_gpu,
-        nodes_cpu=dict(on_cpu),
-        reasons=reasons,
+        nodes_webgpu=len(report.nodes) - len(report.on_cpu),
+        nodes_cpu=dict(Counter(node.op_type for node in report.on_cpu)),
+        reasons=sorted({f"{node.op_type}: {node.reason}" for node in report.on_cpu}),
         creation=recorded.creation,
         first_run=first,
         steady_run=steady,
@@ -80,14 +81,3 @@ def _steady(session: ort.InferenceSession, feeds: Feeds, repeats: int) -> float:
 
 def _difference(got: list[np.ndarray], want: list[np.ndarray]) -> float:
     return max(float(np.abs(g - w).max()) for g, w in zip(got, want, strict=True))
-
-
-def _placement(session: ort.InferenceSession) -> tuple[int, Counter[str]]:
-    on_gpu, on_cpu = 0, Counter[str]()
-    for part in session.get_provider_graph_assignment_info():
-        nodes = part.get_nodes()
-        if part.ep_name == CPU:
-            on_cpu.update(node.op_type for node in nodes)
-        else:
-            on_gpu += len(nodes)
-    return on_gpu, on_cpu

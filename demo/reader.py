@@ -18,6 +18,8 @@ import numpy as np
 import onnxruntime as ort
 from PIL import Image
 
+import onnxruntime_ep_wgpu
+
 PARTS = ("Det", "Cls", "Rec")  # finds the lines, says which are upside down, reads them
 Feeds = dict[str, np.ndarray]
 
@@ -52,11 +54,11 @@ def model_file(part: str) -> Path:
     return sorted(folder.glob(f"*{part.lower()}*.onnx"))[0]
 
 
-def record(part: str, make: Callable[[Path], ort.InferenceSession], ran: Callable[[Recorded], None]) -> Recorded:
-    """Opens the part's session; `ran` is called after each of its runs."""
+def record(part: str, ran: Callable[[Recorded], None]) -> Recorded:
+    """Opens the part's session on WebGPU; `ran` is called after each of its runs."""
     path = model_file(part)
     start = time.perf_counter()
-    session = make(path)
+    session = onnxruntime_ep_wgpu.session(path)
     recorded = Recorded(part, path, session, time.perf_counter() - start)
     run = session.run  # RapidOCR insists on an InferenceSession, so its method is wrapped, not the session
 

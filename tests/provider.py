@@ -106,9 +106,8 @@ def describe(provider: str) -> str:
     return f"{device.ep_name} of {device.ep_vendor} {facts.get('version', '')}, {device.device.vendor}".strip(" ,")
 
 
-
-def counters() -> dict[str, int]:
-    """Live counters of the device that `ours` uses first: pipelines, buffers, buffer_bytes, submits..."""
+def counters(context: int = 0) -> dict[str, int]:
+    """Counters of the device that `ours` uses first, with the option deviceId=context: pipelines, buffer_bytes..."""
     from onnxruntime_ep_wgpu.device import adapters, open_device
 
-    return dict(open_device(adapters()[0]).counters)
+    return dict(open_device(adapters()[0], context).counters)

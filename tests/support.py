@@ -72,7 +72,10 @@ def make_model(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[type, list]]
     weights = weights or {}
     read = {name for node in nodes for name in node.input}
     outputs = [onnx.ValueInfoProto(name=name) for node in nodes for name in node.output if name and name not in read]
-    values = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(t)), d) for n, (t, d) in inputs.items()]
+    values = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(t)), d)
+        for n, (t, d) in inputs.items()
+    ]
     initializers = [numpy_helper.from_array(np.asarray(w), n) for n, w in weights.items()]
     graph = helper.make_graph(nodes, "test", values, outputs, initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)

@@ -57,6 +57,11 @@ class Operand:
             self._view = View.of(Tensor(self.dtype, self.shape, Storage.HOST, elements=elements))
         return self._view
 
+    def name(self, name: str) -> None:
+        """Names the tensor that holds exactly this value after it, for messages and inspection; the first name stays."""
+        if self._view is not None and self._view.is_whole and not self._view.tensor.name:
+            self._view.tensor.name = name
+
     @property
     def has_host(self) -> bool:
         return self._host is not None
@@ -205,13 +210,17 @@ class Builder:
         shape: Shape | None = None,
         *,
         cost: int = 1,
+        inline: bool = False,
         **constants: Constant,
     ) -> Operand:
-        """output[i] = expression(operands[i]); operands broadcast to `shape` or to their common shape."""
+        """output[i] = expression(operands[i]); operands broadcast to `shape` or to their common shape.
+
+        For `inline` see `Map`.
+        """
         shape = shape if shape is not None else broadcast_shapes(*(x.shape for x in operands.values()))
         output = self._tensor(dtype, shape)
         reads = {n: Read(self.expand(x, shape).view, (len(shape),)) for n, x in operands.items()}
-        return self._append(Map(output, reads, expression=expression, constants=dict(constants), cost=cost))
+        return self._append(Map(output, reads, expression=expression, constants=dict(constants), cost=cost, inline=inline))
 
     def map(
         self,

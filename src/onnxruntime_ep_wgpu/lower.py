@@ -104,6 +104,7 @@ class Lowering:
         for value, result in zip(node.outputs, results, strict=False):
             if result is not None:
                 self.values[value] = result
+                result.name(value.name or "")
 
     def _results(self, node: ir.Node) -> Sequence[Operand | None]:
         domain = "" if node.domain == "ai.onnx" else node.domain
@@ -168,7 +169,8 @@ def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> Lowered
     for value in graph.outputs:
         operand = lowering.operand(value)
         assert operand is not None
-        lowering.builder.origin = (f"output {value.name}",)
+        made_by = operand.view.tensor.producer
+        lowering.builder.origin = made_by.origin if made_by is not None else (f"output {value.name}",)
         outputs.append(_output(lowering.builder, operand, value.name or "", outputs))
     return LoweredGraph(
         tuple(lowering.symbols.values()), lowering.inputs, outputs, lowering.builder.nodes, lowering.builder.checks

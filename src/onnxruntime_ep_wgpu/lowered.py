@@ -68,8 +68,9 @@ class Map:
     Otherwise `body` is WGSL, the statements of a function of the output's coordinates (named by `coordinates`, grouped
     by `groups`) that reads operands through `<name>_at(...)` and returns the element.
 
-    `inline` marks index arithmetic that must never be materialised, such as the matrix of windows that a convolution
-    multiplies: its one reader computes it where it loads elements, even when it loads them more than once.
+    `inline` marks what is not worth memory of its own, such as the matrix of windows that a convolution multiplies, or a
+    narrow integer less its zero point: its one reader computes it where it loads elements, even when it loads them more
+    than once.
     """
 
     output: Tensor

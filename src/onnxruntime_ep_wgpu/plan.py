@@ -63,8 +63,9 @@ def size_class(nbytes: int) -> int:
 
 @dataclass
 class Step:
-    """A dispatch of this plan. `entries` has None where a caller's buffer goes."""
+    """A dispatch of this plan, `number` in the program. `entries` has None where a caller's buffer goes."""
 
+    number: int
     pipeline: Pipeline
     groups: tuple[int, int, int]
     args: tuple[int, ...]
@@ -152,7 +153,7 @@ class Plan:
             data += b"\0" * (-len(data) % UNIFORM_ALIGNMENT)
         uniforms = self.device.uniform(bytes(data)) if data else None
         steps = []
-        for (dispatch, variant, count), offset in zip(chosen, offsets, strict=True):
+        for number, ((dispatch, variant, count), offset) in enumerate(zip(chosen, offsets, strict=True)):
             if count == 0:
                 continue
             kernel = program.kernels[dispatch.kernel]
@@ -163,7 +164,7 @@ class Plan:
                 assert uniforms is not None
                 entries.append((uniforms, offset, -(-4 * kernel.uniforms // 16) * 16))
             bound = None if None in entries else self.device.bind_group(pipeline, [e for e in entries if e is not None])
-            steps.append(Step(pipeline, fold_grid(count), dispatch.args, entries, bound, kernel.label))
+            steps.append(Step(number, pipeline, fold_grid(count), dispatch.args, entries, bound, kernel.label))
         return steps
 
     def _entry(self, arg: int) -> Entry | None:

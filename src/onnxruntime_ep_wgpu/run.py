@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +109,27 @@ class Executable:
         self.device.submit(plan.bind(callers), before)
         for source, target, offset, nbytes in after:
             self.device.copy(source, 0, target, offset, nbytes)
+
+    def trace(self, inputs: Sequence[DeviceTensor]) -> Iterator[tuple[int, dict[int, Any]]]:
+        """Runs dispatch by dispatch, for inspection: (number of the dispatch, what it wrote by value number), in order."""
+        program, device = self.program, self.device
+        plan = self.plan(inputs)
+        callers: dict[int, Slice] = {
+            v: (t.buffer or self._empty, t.offset) for v, t in zip(program.inputs, inputs, strict=True)
+        }
+        callers |= {v: (device.buffer(max(16, plan.nbytes[v])), 0) for v in program.outputs}
+        for step, dispatch in zip(plan.steps, plan.dispatches(callers), strict=True):
+            device.submit([dispatch])
+            written = {}
+            kernel = program.kernels[program.dispatches[step.number].kernel]
+            for value, access in zip(step.args, kernel.bindings, strict=True):
+                if access == "read_write":
+                    array = np.empty(plan.shapes[value], program.values[value].dtype.numpy)
+                    buffer = plan.buffers.get(value) or callers[value][0]
+                    if array.nbytes:
+                        device.download(buffer, 0, array.reshape(-1).view(np.uint8).data)
+                    written[value] = array
+            yield step.number, written
 
     def _separate(
         self, plan: Plan, callers: dict[int, Slice], written: set[int]

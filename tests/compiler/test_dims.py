@@ -26,7 +26,9 @@ OPERATIONS = {
 
 def trees() -> st.SearchStrategy:
     leaves = st.one_of(st.integers(0, 9), st.sampled_from(NAMES))
-    return st.recursive(leaves, lambda inner: st.tuples(st.sampled_from(sorted(OPERATIONS)), inner, inner), max_leaves=8)
+    return st.recursive(
+        leaves, lambda inner: st.tuples(st.sampled_from(sorted(OPERATIONS)), inner, inner), max_leaves=8
+    )
 
 
 def symbolic(tree):

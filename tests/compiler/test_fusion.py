@@ -23,7 +23,12 @@ def dispatches(model) -> int:
 
 
 def test_bias_residual_and_activation_are_stored_by_the_matrix_product():
-    nodes = [node("MatMul", ["x", "w"], ["m"]), node("Add", ["m", "b"], ["a"]), node("Add", ["a", "r"], ["s"]), node("Relu", ["s"], ["y"])]
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"]),
+        node("Add", ["m", "b"], ["a"]),
+        node("Add", ["a", "r"], ["s"]),
+        node("Relu", ["s"], ["y"]),
+    ]
     model = make_model(nodes, {"x": (F, ["n", 8]), "r": (F, ["n", 4])}, {"w": floats(8, 4), "b": floats(4)})
     assert dispatches(model) == 1
     x, r = floats(3, 8), floats(3, 4)
@@ -32,7 +37,12 @@ def test_bias_residual_and_activation_are_stored_by_the_matrix_product():
 
 
 def test_a_diamond_of_maps_is_one_kernel_that_computes_its_top_once():
-    nodes = [node("Exp", ["x"], ["e"]), node("Neg", ["e"], ["a"]), node("Sqrt", ["e"], ["b"]), node("Mul", ["a", "b"], ["y"])]
+    nodes = [
+        node("Exp", ["x"], ["e"]),
+        node("Neg", ["e"], ["a"]),
+        node("Sqrt", ["e"], ["b"]),
+        node("Mul", ["a", "b"], ["y"]),
+    ]
     program = compile_model(make_model(nodes, {"x": (F, ["n"])}))
     assert len(program.dispatches) == 1
     assert program.kernels[0].wgsl[0].count("exp(") == 1
@@ -54,12 +64,18 @@ def test_views_cost_no_dispatch():
     model = make_model(nodes, {"x": (F, ["b", "s", 12])}, {"heads": np.array([0, 0, 3, 4]), "axis": np.array([0])})
     assert dispatches(model) == 1
     x = floats(2, 5, 12)
-    np.testing.assert_array_equal(run_model(model, x)[0], np.maximum(x.reshape(2, 5, 3, 4).transpose(0, 2, 1, 3)[None], 0))
+    np.testing.assert_array_equal(
+        run_model(model, x)[0], np.maximum(x.reshape(2, 5, 3, 4).transpose(0, 2, 1, 3)[None], 0)
+    )
 
 
 def test_a_map_waits_for_an_operand_that_needs_the_call_itself():
     """x @ w feeds a reduction whose result the following map reads: fusing them would be a cycle."""
-    nodes = [node("MatMul", ["x", "w"], ["m"]), node("ReduceMax", ["m"], ["h"], keepdims=1), node("Sub", ["m", "h"], ["y"])]
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"]),
+        node("ReduceMax", ["m"], ["h"], keepdims=1),
+        node("Sub", ["m", "h"], ["y"]),
+    ]
     model = make_model(nodes, {"x": (F, ["n", 8])}, {"w": floats(8, 4)})
     assert dispatches(model) == 3
     x = floats(5, 8)

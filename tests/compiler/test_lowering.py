@@ -24,7 +24,9 @@ def reasons(model) -> list[str | None]:
 def test_shape_arithmetic_leaves_no_kernel():
     nodes = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "zero"], ["b"]), node("Mul", ["b", "two"], ["d"]),
              node("Concat", ["d", "rest"], ["t"], axis=0), node("Reshape", ["x", "t"], ["r"]), node("Relu", ["r"], ["y"])]  # fmt: skip
-    model = make_model(nodes, {"x": (F, ["batch", 6])}, {"zero": np.array([0]), "two": np.array(2), "rest": np.array([-1])})
+    model = make_model(
+        nodes, {"x": (F, ["batch", 6])}, {"zero": np.array([0]), "two": np.array(2), "rest": np.array([-1])}
+    )
     program = compile_model(model)
     assert len(program.dispatches) == 1
     assert [v.shape for v in program.values][program.outputs[0]] == ((2, "$batch", "*"), 3)
@@ -50,7 +52,9 @@ def test_a_target_shape_may_be_an_input():
 
 def test_integers_that_are_data_are_not_read_back():
     """A static integer input changes results, not shapes: one plan serves all its values."""
-    model = make_model([node("Gather", ["w", "ids"], ["y"])], {"ids": (I64, [3])}, {"w": np.arange(20, dtype=F).reshape(10, 2)})
+    model = make_model(
+        [node("Gather", ["w", "ids"], ["y"])], {"ids": (I64, [3])}, {"w": np.arange(20, dtype=F).reshape(10, 2)}
+    )
     run = Runner(compile_model(model))
     for ids in ([0, 1, 2], [9, -1, 5]):
         np.testing.assert_array_equal(run(np.array(ids))[0], np.arange(20, dtype=F).reshape(10, 2)[ids])
@@ -59,7 +63,9 @@ def test_integers_that_are_data_are_not_read_back():
 
 @pytest.mark.parametrize("name", ["?", "", "1", "my dim"])
 def test_names_that_say_nothing_do_not_make_dimensions_equal(name):
-    model = make_model([node("Relu", ["x"], ["a"]), node("Neg", ["y"], ["b"])], {"x": (F, [name, name]), "y": (F, [name])})
+    model = make_model(
+        [node("Relu", ["x"], ["a"]), node("Neg", ["y"], ["b"])], {"x": (F, [name, name]), "y": (F, [name])}
+    )
     a, b = run_model(model, np.ones((2, 3), F), np.ones(4, F))
     assert a.shape == (2, 3) and b.shape == (4,)
 
@@ -81,7 +87,12 @@ def test_dimensions_of_any_name_broadcast_by_what_they_are():
 
 
 def test_every_refusal_has_a_reason_that_names_the_cause():
-    nodes = [node("Relu", ["x"], ["a"]), node("NonZero", ["x"], ["i"]), node("Abs", ["d"], ["e"]), node("Reshape", ["x", "i2"], ["r"])]
+    nodes = [
+        node("Relu", ["x"], ["a"]),
+        node("NonZero", ["x"], ["i"]),
+        node("Abs", ["d"], ["e"]),
+        node("Reshape", ["x", "i2"], ["r"]),
+    ]
     model = make_model(nodes, {"x": (F, ["n"]), "d": (np.float64, ["n"]), "i2": (I64, ["k"])})
     assert reasons(model)[0] is None
     assert "NonZero" in reasons(model)[1]

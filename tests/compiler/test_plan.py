@@ -93,7 +93,9 @@ def test_inputs_and_outputs_may_share_a_buffer_at_any_offsets(read, written):
 
 
 def test_one_tensor_may_be_several_inputs():
-    executable = Executable(compile_model(make_model([node("Mul", ["a", "b"], ["y"])], {"a": (F, ["n"]), "b": (F, ["n"])})), device())
+    executable = Executable(
+        compile_model(make_model([node("Mul", ["a", "b"], ["y"])], {"a": (F, ["n"]), "b": (F, ["n"])})), device()
+    )
     x, y = np.arange(5, dtype=F), np.empty(5, F)
     source, result = device().buffer(20), device().buffer(20)
     device().upload(source, 0, x.tobytes())

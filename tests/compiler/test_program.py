@@ -71,7 +71,7 @@ def test_a_damaged_file_is_refused(model, tmp_path):
 def test_another_format_version_is_refused_with_the_way_out(model, tmp_path):
     path = tmp_path / "p.wgpu"
     dataclasses.replace(compile_model(model), format_version=99).save(path)
-    with pytest.raises(ProgramError, match="version 99.*export it again"):
+    with pytest.raises(ProgramError, match=r"version 99.*export it again"):
         Program.load(path)
 
 

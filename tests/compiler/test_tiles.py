@@ -53,7 +53,11 @@ def test_what_lies_beyond_the_end_of_k_or_n_does_not_leak_into_results(value):
 @pytest.mark.parametrize(("kernel", "group", "stride"), [(1, 1, 1), (3, 1, 1), (3, 1, 2), (3, 3, 1), (5, 6, 2)])
 def test_convolution_through_the_matrix_of_windows(kernel, group, stride):
     rng = np.random.default_rng(1)
-    x, w, b = rng.standard_normal((2, 6, 9, 11)), rng.standard_normal((12, 6 // group, kernel, kernel)), rng.standard_normal(12)
+    x, w, b = (
+        rng.standard_normal((2, 6, 9, 11)),
+        rng.standard_normal((12, 6 // group, kernel, kernel)),
+        rng.standard_normal(12),
+    )
     pads = [kernel // 2] * 4
     attributes = {"pads": pads, "strides": [stride] * 2, "group": group}
     model = make_model([node("Conv", ["x", "w", "b"], ["y"], **attributes)], {"x": (F, ["n", 6, "h", "w_"])},
@@ -61,7 +65,11 @@ def test_convolution_through_the_matrix_of_windows(kernel, group, stride):
     padded = np.pad(x, [(0, 0), (0, 0), (kernel // 2,) * 2, (kernel // 2,) * 2])
     windows = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), (2, 3))[:, :, ::stride, ::stride]
     parts = [
-        np.einsum("nchwij,ocij->nohw", windows[:, g * 6 // group : (g + 1) * 6 // group], w[g * 12 // group : (g + 1) * 12 // group])
+        np.einsum(
+            "nchwij,ocij->nohw",
+            windows[:, g * 6 // group : (g + 1) * 6 // group],
+            w[g * 12 // group : (g + 1) * 12 // group],
+        )
         for g in range(group)
     ]
     want = np.concatenate(parts, 1) + b[:, None, None]

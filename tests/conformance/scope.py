@@ -1,6 +1,8 @@
-"""Which cases must run on WebGPU: operators and element types in scope, and the exceptions with their reasons."""
+"""Which cases must run on WebGPU: operators and element types in scope, and the accepted reasons for not doing so."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from .cases import Info
 
@@ -13,10 +15,17 @@ OPERATORS = {
     "reduction": """
         LogSoftmax ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
         ReduceSumSquare Softmax""",
-    "normalisation": "BatchNormalization LayerNormalization",
-    "product": "Conv ConvTranspose Gemm MatMul",
-    "pooling": "AveragePool GlobalAveragePool GlobalMaxPool MaxPool",
-    "layout": "Concat Expand Flatten Gather Pad Reshape Resize Slice Split Squeeze Transpose Unsqueeze",
+    "normalisation": """
+        BatchNormalization GroupNormalization Hardmax InstanceNormalization LRN LayerNormalization LpNormalization
+        MeanVarianceNormalization RMSNormalization""",
+    "order": "ArgMax ArgMin TopK",
+    "product": "Conv ConvTranspose Det Einsum Gemm MatMul RotaryEmbedding",
+    "pooling": "AveragePool Col2Im GlobalAveragePool GlobalMaxPool MaxPool MaxUnpool",
+    "sampling": "AffineGrid GridSample RoiAlign",
+    "layout": """
+        BitCast CenterCropPad Concat DepthToSpace Expand EyeLike Flatten Gather GatherElements GatherND OneHot Pad Reshape
+        Resize ReverseSequence Scatter ScatterElements ScatterND Slice SpaceToDepth Split Squeeze TensorScatter Transpose
+        Unsqueeze Upsample""",
     "shape": "Constant ConstantOfShape Range Shape Size",
 }
 IN_SCOPE = frozenset(op for family in OPERATORS.values() for op in family.split())
@@ -26,8 +35,31 @@ TYPES = frozenset(
 )
 """Element types that WebGPU kernels calculate with."""
 
-ON_CPU: dict[str, str] = {}
-"""Cases in scope whose nodes, some or all, are left to the CPU: name and reason."""
+CPU_REASONS = {
+    "only shape arithmetic": "a few integers from shapes, for nothing on WebGPU: cheaper where they are",
+    "the list of axes depends on": "axes as a run-time input would change ranks; models give them as constants",
+    "the rank of": "follows from axes as a run-time input",
+    "a bound of the range is computed": "the length of the result is data, not shape",
+    "the depth is not a constant": "the length of the result is data, not shape",
+    "the block shape depends on": "taps as a run-time input; models give them as constants",
+    "the scale is not a constant": "float scales as a run-time input: the result's shape is data",
+    "the region of interest is not a constant": "the result's shape is data",
+    "keeping the aspect ratio of": "the result's shape is data",
+    "antialiasing": "Resize with antialias has no kernel",
+    "batch normalisation in training mode": "inference only",
+    "type float64": "WebGPU has no 64-bit floats",
+}
+"""What the package may say for leaving a node of a case in scope to the CPU, and why that is accepted."""
+
+FOLLOWS = "held by CPUExecutionProvider"
+"""Said of nodes of function bodies whose neighbours have one of the reasons above."""
+
+
+def unaccepted(reasons: Iterable[str]) -> list[str]:
+    """The reasons that are not accepted. Reasons look like `Operator name: reason`."""
+    given = list(reasons)
+    bad = [r for r in given if FOLLOWS not in r and not any(text in r for text in CPU_REASONS)]
+    return bad or (given if all(FOLLOWS in r for r in given) else [])
 
 
 def in_scope(case: Info) -> bool:

@@ -122,12 +122,20 @@ def _notes(rows: list[Row]) -> list[str]:
             where = "WebGPU" if on_gpu(row) else "CPU" if not row["gpu"] else "mixed"
             found[f"{row['status']} on {where}: `{row['name']}`"] += 1
         if row["cpu"]:
-            found.update(set(row["reasons"]) or {f"{operator} on the CPU" for operator in row["cpu"]})
+            found.update(
+                set(map(_without_name, row["reasons"])) or {f"{operator} on the CPU" for operator in row["cpu"]}
+            )
         elif not row["gpu"] and row["status"] in RIGHT:
             found["onnxruntime folded every node away"] += 1
     ordered = sorted(found.items(), key=lambda note: (-note[1], note[0]))
     notes = [text if count == 1 else f"{text} ({count})" for text, count in ordered]
     return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
+
+
+def _without_name(reason: str) -> str:
+    """`Add node7: held by ...` as `Add: held by ...`."""
+    node, colon, why = reason.partition(": ")
+    return f"{node.split(' ')[0]}{colon}{why}"
 
 
 def _why_refused(detail: str) -> str:

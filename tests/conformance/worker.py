@@ -60,7 +60,7 @@ def run_case(name: str, setup: Setup) -> Row:
     placed = provider.placement(session)
     row["gpu"] = Counter(op for _, op in placed.on_gpu)
     row["cpu"] = placed.cpu_operators()
-    row["reasons"] = provider.reasons(session) if setup.provider == "ours" else []
+    row["reasons"] = provider.reasons(session) if setup.provider == "ours" and placed.on_cpu else []
     try:
         feeds = _feeds(session, data)
     except Exception as error:

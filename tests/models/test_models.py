@@ -138,13 +138,15 @@ def test_two_sessions_of_two_threads_share_the_device(name: str) -> None:
 
 @every_model
 def test_from_the_third_shape_on_nothing_is_compiled(name: str) -> None:
-    opened = provider.open_session(case(name).path)
+    context = 1 + zoo.NAMES.index(name)  # a device of its own, on which nothing has been compiled
+    opened = provider.open_session(case(name).path, options={"deviceId": str(context)})
     for variation in (0, 1):
         run(opened, name, variation)
-    compiled = provider.counters()["pipelines"]
+    compiled = provider.counters(context)["pipelines"]
+    assert compiled
     for variation in range(case(name).variations):
         run(opened, name, variation)
-    assert provider.counters()["pipelines"] == compiled
+    assert provider.counters(context)["pipelines"] == compiled
 
 
 def test_a_thousand_runs_of_changing_shapes_leave_memory_flat() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
@@ -15,9 +16,43 @@ from tests import support
 
 OPSET = 20
 SPECIAL = np.array(
-    [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.7, -3.7, 1e-6, -1e-6, 1e-3, 30.25, -30.25, 87.5, -87.5,
-     1e9, -1e9, 3e38, -3e38, np.inf, -np.inf, np.nan], np.float32)  # fmt: skip
+    [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -2.5,
+        3.7,
+        -3.7,
+        1e-6,
+        -1e-6,
+        1e-3,
+        30.25,
+        -30.25,
+        87.5,
+        -87.5,
+        1e9,
+        -1e9,
+        3e38,
+        -3e38,
+        np.inf,
+        -np.inf,
+        np.nan,
+    ],
+    np.float32,
+)
 """Floats where functions and their implementations differ."""
+
+
+def both_ways(types: Sequence[Any]) -> list[Any]:
+    """Parameters (type, how 64-bit integers are calculated): both ways for types that have them."""
+    wide = [t for t in types if np.dtype(t) in (np.int64, np.uint64)]
+    ways = [(t, "native") for t in types] + [(t, "pair") for t in wide]
+    return [pytest.param(t, way, id=f"{np.dtype(t).name}-{way}") for t, way in ways]
 
 
 def random(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
@@ -32,8 +67,17 @@ def random(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
     return generator.standard_normal(shape).astype(dtype)
 
 
-def model(op: str, arrays: Sequence[np.ndarray | None], *, outputs: Sequence[Any] = (), opset: int = OPSET,
-          symbolic: bool = False, constants: Sequence[int] = (), domain: str = "", **attributes: Any) -> onnx.ModelProto:  # fmt: skip
+def model(
+    op: str,
+    arrays: Sequence[np.ndarray | None],
+    *,
+    outputs: Sequence[Any] = (),
+    opset: int = OPSET,
+    symbolic: bool = False,
+    constants: Sequence[int] = (),
+    domain: str = "",
+    **attributes: Any,
+) -> onnx.ModelProto:
     """A graph of one node. `outputs` are numpy types, by default that of the first input; `constants` are the inputs that
     are initializers; with `symbolic` no dimension of the others is known when the model is compiled."""
     names = [f"x{k}" if a is not None else "" for k, a in enumerate(arrays)]
@@ -48,7 +92,10 @@ def model(op: str, arrays: Sequence[np.ndarray | None], *, outputs: Sequence[Any
         else:
             shape = [f"{name}_{axis}" for axis in range(array.ndim)] if symbolic else array.shape
             inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), shape))
-    values = [helper.make_tensor_value_info(f"y{k}", helper.np_dtype_to_tensor_dtype(np.dtype(d)), None) for k, d in enumerate(results)]
+    values = [
+        helper.make_tensor_value_info(f"y{k}", helper.np_dtype_to_tensor_dtype(np.dtype(d)), None)
+        for k, d in enumerate(results)
+    ]
     graph = helper.make_graph([node], op, inputs, values, weights)
     opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(domain, 1)] if domain else [])]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
@@ -68,8 +115,15 @@ def expected(built: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.nd
     return [np.asarray(r) for r in session.run(None, feeds)]
 
 
-def check_model(built: onnx.ModelProto, arrays: Sequence[np.ndarray | None], *, rtol: float = 1e-5, atol: float = 1e-6,
-                int64: str = "native", want: Sequence[np.ndarray] | None = None) -> list[np.ndarray]:  # fmt: skip
+def check_model(
+    built: onnx.ModelProto,
+    arrays: Sequence[np.ndarray | None],
+    *,
+    rtol: float = 1e-5,
+    atol: float = 1e-6,
+    int64: str = "native",
+    want: Sequence[np.ndarray] | None = None,
+) -> list[np.ndarray]:
     """Runs both and compares results, also their types, shapes, NaN and infinities; returns ours."""
     names = {v.name for v in built.graph.input}
     feeds = {f"x{k}": a for k, a in enumerate(arrays) if f"x{k}" in names and a is not None}
@@ -84,11 +138,19 @@ def check_model(built: onnx.ModelProto, arrays: Sequence[np.ndarray | None], *, 
         else:
             wider = 200 if ours.dtype == np.float16 else 1
             np.testing.assert_allclose(
-                ours.astype(np.float64), theirs.astype(np.float64), rtol=rtol * wider, atol=atol * wider, equal_nan=True)  # fmt: skip
+                ours.astype(np.float64), theirs.astype(np.float64), rtol=rtol * wider, atol=atol * wider, equal_nan=True
+            )
     return got
 
 
-def check(op: str, *arrays: np.ndarray | None, rtol: float = 1e-5, atol: float = 1e-6, int64: str = "native",
-          want: Sequence[np.ndarray] | None = None, **how: Any) -> list[np.ndarray]:  # fmt: skip
+def check(
+    op: str,
+    *arrays: np.ndarray | None,
+    rtol: float = 1e-5,
+    atol: float = 1e-6,
+    int64: str = "native",
+    want: Sequence[np.ndarray] | None = None,
+    **how: Any,
+) -> list[np.ndarray]:
     """`check_model` of one node; `how` are attributes and the options of `model`."""
     return check_model(model(op, arrays, **how), arrays, rtol=rtol, atol=atol, int64=int64, want=want)

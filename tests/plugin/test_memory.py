@@ -149,13 +149,11 @@ ranges = st.tuples(st.integers(0, 2040), st.integers(1, 700)).map(lambda r: (r[0
 def test_any_sequence_of_writes_and_reads_equals_plain_memory(
     space: memory.AddressSpace, device: Any, steps: list[tuple[bool, tuple[int, int]]], seed: int
 ) -> None:
-    """Ranges overlap in any way. They start at multiples of 4, as tensors do; what was never written is not compared."""
+    """Ranges overlap in any way and need not be whole words; what was never written is not compared."""
     data = random.Random(seed)
     plain, written = bytearray(2048), bytearray(2048)
     start = space.allocate(2048, lambda: device)
     for is_write, (offset, nbytes) in steps:
-        offset, nbytes = offset & ~3, (nbytes + 3) & ~3
-        nbytes = min(nbytes, 2048 - offset)
         if is_write:
             content = data.randbytes(nbytes)
             put(space, start + offset, content)

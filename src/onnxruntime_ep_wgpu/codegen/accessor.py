@@ -180,7 +180,7 @@ class Accessors:
                 return f"extractBits(bitcast<i32>({name}[({index}) >> 2u]), (({index}) & 3u) * 8u, 8u)"
             return f"({byte} != 0u)" if dtype is DType.BOOL else byte
         if tensor in self.vectors:
-            return f"f32({name}[({index}) >> 2u][({index}) & 3u])"
+            return f"{dtype.compute}({name}[({index}) >> 2u][({index}) & 3u])"
         if dtype is DType.FLOAT16 and self.native_f16:
             return f"f32({name}[{index}])"
         if dtype is DType.FLOAT16:
@@ -209,15 +209,16 @@ class Accessors:
         """
         coordinates = tuple("abcdefgh"[: len(read.groups)])
         parameters = ", ".join(f"{c}: u32" for c in coordinates)
+        vector = f"vec4<{self.scalars.type(read.view.dtype.compute or '')}>"
         if read.view.tensor in self.vectors and read.loads_vectors:
             address = self._address(read.view, Index(coordinates, read.extents))
-            body = f"return vec4f({self.bind(read.view.tensor, False)}[({address}) >> 2u]);"
+            body = f"return {vector}({self.bind(read.view.tensor, False)}[({address}) >> 2u]);"
         else:
             *outer, last = coordinates
             top = self.dim(product(read.extents[-1]) - 1)
             parts = [f"{name}({', '.join([*outer, f'min({last} + {k}u, {top})'])})" for k in range(4)]
-            body = f"return vec4f({', '.join(parts)});"
-        self.functions.append(f"fn {name}4({parameters}) -> vec4f {{\n  {body}\n}}")
+            body = f"return {vector}({', '.join(parts)});"
+        self.functions.append(f"fn {name}4({parameters}) -> {vector} {{\n  {body}\n}}")
 
     def fill(self, text: str, node: Map, prefix: str) -> str:
         """A map's body with its operands' accessors declared and renamed, and constants and dims in place."""

@@ -48,7 +48,8 @@ class _Writer:
             if r.vector
             and r.loads_vectors
             and r.view.tensor not in inside
-            and self._element(r.view.dtype) in ("f32", "f16")
+            and elements_per_word(r.view.dtype, self.target) == 1
+            and r.view.dtype.compute in ("f32", "i32", "u32")
         )
 
     def bind(self, tensor: Tensor, written: bool) -> str:

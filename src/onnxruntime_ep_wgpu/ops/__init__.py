@@ -7,8 +7,25 @@ from __future__ import annotations
 
 from importlib import import_module
 
-FAMILIES = ("pointwise", "shape", "indexing", "scatter", "reduction", "order", "normalise", "matmul", "algebra", "conv",
-            "pool", "resize", "rotary", "sample")  # fmt: skip
+FAMILIES = (
+    "pointwise",
+    "shape",
+    "indexing",
+    "scatter",
+    "reduction",
+    "order",
+    "normalise",
+    "matmul",
+    "algebra",
+    "conv",
+    "pool",
+    "resize",
+    "rotary",
+    "sample",
+    "quantize",
+    "quantized_product",
+    "quantized_pointwise",
+)
 
 
 def load() -> None:

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..builder import Builder, Operand
-from ..dims import Dim, equal, floordiv, maximum, product
-from ..dtypes import DType
+from ..dims import Dim, equal, floordiv, maximum
 from ..errors import UnsupportedError
 from . import depthwise
 from .conv_direct import direct_convolution
-from .matmul import matrix_product
+from .matmul import accumulated, matrix_product
 from .registry import FLOATS, op
 from .window import Window, body, digits, parameters, position, window
 
@@ -24,10 +23,30 @@ FEWEST_ROWS = 8  # output channels per group below which a matrix product comput
 
 
 @op("Conv", types=FLOATS)
-def conv(b: Builder, x: Operand, w: Operand, bias: Operand | None = None, *, auto_pad: str = "NOTSET",
-         dilations: list[int] | None = None, group: int = 1, kernel_shape: list[int] | None = None,
-         pads: list[int] | None = None, strides: list[int] | None = None) -> Operand:  # fmt: skip
+def conv(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    bias: Operand | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Operand:
     """x (batch, channels, *inputs), w (features, channels / group, *kernel) -> (batch, features, *outputs)."""
+    result = convolution(b, x, w, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
+    if bias is not None:
+        spread = b.reshape(bias, (bias.shape[0], *(1,) * (result.rank - 2)))
+        return b.pointwise("x + bias", {"x": result, "bias": spread}, x.dtype, result.shape)
+    return result if result.dtype is x.dtype else b.pointwise("x", {"x": result}, x.dtype)
+
+
+def convolution(b: Builder, x: Operand, w: Operand, *, auto_pad: str = "NOTSET", dilations: list[int] | None = None,
+                group: int = 1, pads: list[int] | None = None, strides: list[int] | None = None) -> Operand:  # fmt: skip
+    """The sums of a convolution, in the type in which elements of x are accumulated; the padding counts as zeros."""
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
     kernel = _kernel(w)
@@ -37,11 +56,11 @@ def conv(b: Builder, x: Operand, w: Operand, bias: Operand | None = None, *, aut
     win = window(b, x.shape[2:], kernel, strides, dilations, pads, auto_pad)
     per_group = floordiv(w.shape[0], group)
     if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.fits(win):
-        return _finished(b, depthwise.depthwise_convolution(b, x, w, win), bias, x.dtype)
+        return depthwise.depthwise_convolution(b, x, w, win)
     if group > 1 and isinstance(per_group, int) and per_group < FEWEST_ROWS:
-        return _direct(b, x, w, bias, win, group)
+        return _direct(b, x, w, win, group)
     if b.target.software and win.rank <= 2 and win.view(x.view) is None and isinstance(w.shape[0], int):
-        return _finished(b, direct_convolution(b, x, w, win, group), bias, x.dtype)
+        return direct_convolution(b, x, w, win, group)
     if group > 1:
         x = b.reshape(x, (x.shape[0] * group, floordiv(x.shape[1], group), *x.shape[2:]))
     windows = _windows(b, x, win)
@@ -58,20 +77,9 @@ def conv(b: Builder, x: Operand, w: Operand, bias: Operand | None = None, *, aut
         shape, parts = (first, *features, *win.outputs), (2, 1, win.rank)
     lead = parts[0]
     result = matrix_product(
-        b, weights, (lead, 1, 1 + win.rank), windows, (lead, 1 + win.rank, win.rank), shape, parts, x.dtype
+        b, weights, (lead, 1, 1 + win.rank), windows, (lead, 1 + win.rank, win.rank), shape, parts, accumulated(x.dtype)
     )
-    if bias is not None:
-        spread = b.reshape(bias, (*(features if group > 1 else (w.shape[0],)), *(1,) * win.rank))
-        result = b.pointwise("x + bias", {"x": result, "bias": spread}, x.dtype, shape)
     return b.reshape(result, (shape[0], w.shape[0], *win.outputs))
-
-
-def _finished(b: Builder, result: Operand, bias: Operand | None, dtype: DType) -> Operand:
-    """The sums of a convolution (batch, features, *outputs) with the bias, in the type of its input."""
-    if bias is not None:
-        spread = b.reshape(bias, (bias.shape[0], *(1,) * (result.rank - 2)))
-        return b.pointwise("x + bias", {"x": result, "bias": spread}, dtype, result.shape)
-    return result if result.dtype is dtype else b.pointwise("x", {"x": result}, dtype)
 
 
 def _kernel(w: Operand) -> tuple[int, ...]:
@@ -96,20 +104,29 @@ def _windows(b: Builder, x: Operand, win: Window) -> Operand:
     lines.append(f"if ({' || '.join(checks)}) {{ return $out_t(); }}")
     lines.append(f"return x_at(image, c0, {', '.join(f'i{k}' for k in axes)});")
     shape = (*x.shape[:2], *win.kernel, *win.outputs)
-    return b.map(body(lines), x.dtype, shape, ("image", "row", "column"), (1, 1 + win.rank, win.rank),
-                 {"x": (x, (1,) * x.rank)}, parameters=parameters(win), cost=4 + 2 * win.rank, inline=True)  # fmt: skip
+    return b.map(
+        body(lines),
+        x.dtype,
+        shape,
+        ("image", "row", "column"),
+        (1, 1 + win.rank, win.rank),
+        {"x": (x, (1,) * x.rank)},
+        parameters=parameters(win),
+        cost=4 + 2 * win.rank,
+        inline=True,
+    )
 
 
 def _begin(win: Window, k: int) -> str:
     return f"$begin{k}" if win.begins[k] != 0 else ""
 
 
-def _direct(b: Builder, x: Operand, w: Operand, bias: Operand | None, win: Window, group: int) -> Operand:
+def _direct(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
     """One invocation sums the taps of one output element: depthwise convolution and small groups."""
     axes = range(win.rank)
     channels, features = w.shape[1], w.shape[0]
     operands = {"x": (x, (1,) * x.rank), "w": (w, (1, 1, win.rank))}
-    lines = ["var total = 0f;"]
+    lines = ["var total = $out_t();"]
     lines.append(
         f"for (var c = 0u; c < $channels; c++) {{ let channel = feature / {floordiv(features, group)}u * $channels + c;"
     )
@@ -126,18 +143,26 @@ def _direct(b: Builder, x: Operand, w: Operand, bias: Operand | None, win: Windo
     shape = (x.shape[0], features, *win.outputs)
     coordinates = ("image", "feature", *(f"at{k}" for k in axes))
     cost = min(64, 3 * win.taps * (channels if isinstance(channels, int) else 4))
-    result = b.map(body(lines), x.dtype, shape, coordinates, (1,) * x.rank, operands,
-                   parameters={**parameters(win), "channels": channels}, cost=cost, reuse=True)  # fmt: skip
-    if bias is None:
-        return result
-    return b.pointwise("x + bias", {"x": result, "bias": b.reshape(bias, (features, *(1,) * win.rank))}, x.dtype, shape)
+    return b.map(body(lines), accumulated(x.dtype), shape, coordinates, (1,) * x.rank, operands,
+                 parameters={**parameters(win), "channels": channels}, cost=cost, reuse=True)  # fmt: skip
 
 
 @op("ConvTranspose", types=FLOATS)
-def conv_transpose(b: Builder, x: Operand, w: Operand, bias: Operand | None = None, *, auto_pad: str = "NOTSET",
-                   dilations: list[int] | None = None, group: int = 1, kernel_shape: list[int] | None = None,
-                   output_padding: list[int] | None = None, output_shape: list[int] | None = None,
-                   pads: list[int] | None = None, strides: list[int] | None = None) -> Operand:  # fmt: skip
+def conv_transpose(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    bias: Operand | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    output_padding: list[int] | None = None,
+    output_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Operand:
     """x (batch, channels, *inputs), w (channels, features / group, *kernel) -> (batch, features, *outputs).
 
     A matrix product gives what each input position adds to each tap; a map then sums, per output element, the taps that
@@ -165,8 +190,16 @@ def conv_transpose(b: Builder, x: Operand, w: Operand, bias: Operand | None = No
     )
 
 
-def _transposed(inputs: Sequence[Dim], kernel: tuple[int, ...], strides: Sequence[int] | None, dilations: Sequence[int] | None,
-                pads: Sequence[int] | None, auto_pad: str, extra: Sequence[int] | None, wanted: Sequence[int] | None) -> Window:  # fmt: skip
+def _transposed(
+    inputs: Sequence[Dim],
+    kernel: tuple[int, ...],
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    auto_pad: str,
+    extra: Sequence[int] | None,
+    wanted: Sequence[int] | None,
+) -> Window:
     """The windows of the convolution that is transposed: `inputs` are what it reads, which is what we write."""
     rank = len(inputs)
     strides, dilations = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
@@ -215,5 +248,14 @@ def _gathered(b: Builder, columns: Operand, win: Window) -> Operand:
     lines += [f"total += columns_at(image, feature, {coordinates});", *["}"] * win.rank, "return total;"]
     shape = (*columns.shape[:2], *win.inputs)
     names = ("image", "feature", *(f"at{k}" for k in axes))
-    return b.map(body(lines), columns.dtype, shape, names, (1,) * len(shape), {"columns": (columns, (1,) * columns.rank)},
-                 parameters=parameters(win), cost=24, reuse=True)  # fmt: skip
+    return b.map(
+        body(lines),
+        columns.dtype,
+        shape,
+        names,
+        (1,) * len(shape),
+        {"columns": (columns, (1,) * columns.rank)},
+        parameters=parameters(win),
+        cost=24,
+        reuse=True,
+    )

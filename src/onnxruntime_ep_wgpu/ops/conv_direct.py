@@ -6,19 +6,20 @@ import numpy as np
 
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, less_equal
-from ..dtypes import DType
 from ..lowered import Read, Variant
+from .matmul import accumulated
 from .window import Window
 
 
 def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: int) -> Operand:
     """x (batch, groups * channels, *inputs) with w (groups * outputs, channels, *kernel) to (batch, ..., *outputs).
 
-    One or two spatial axes. Accumulates in f32; the result is f32 whatever x is.
+    One or two spatial axes. The result has the type of sums.
     """
-    line = (0,) * (2 - win.rank)  # a single axis gets a first one of extent 1
-    height, width = (*(1 for _ in line), *win.inputs)
-    rows, columns = (*(1 for _ in line), *win.outputs)
+    one: tuple[Dim, ...] = (1,) * (2 - win.rank)  # a single axis gets a first one of extent 1
+    none: tuple[Dim, ...] = (0,) * (2 - win.rank)
+    height, width = one + win.inputs
+    rows, columns = one + win.outputs
     taps_x = win.kernel[-1]
     assert isinstance(w.shape[0], int)
     outputs, channels = w.shape[0] // groups, w.shape[1]
@@ -32,12 +33,13 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
         count = x.shape[0] * groups * channel_tiles * tiles
         return Variant(count, 8, guard, (("PIXELS", per_invocation),), (("tiles", tiles),))
 
-    (stride_y, stride_x), (dilation_y, dilation_x) = (*(1 for _ in line), *win.strides), (*(1 for _ in line), *win.dilations)
-    pad_y, pad_x = (*line, *win.begins)
+    stride_y, stride_x = (1,) * (2 - win.rank) + win.strides
+    dilation_y, dilation_x = (1,) * (2 - win.rank) + win.dilations
+    pad_y, pad_x = none + win.begins
     (y,) = b.call(
         "conv_direct",
         {"x": Read(image.view, (1, 1, 2), reuse=True), "w": Read(weights.view, (1, 1, 1, 1), reuse=True, vector=True)},
-        {"y": (DType.FLOAT32, (x.shape[0], w.shape[0], *win.outputs), (1, 1, win.rank))},
+        {"y": (accumulated(x.dtype), (x.shape[0], w.shape[0], *win.outputs), (1, 1, win.rank))},
         (variant(2, less_equal(pixels, 128)), variant(8, 1)),
         parameters={"pixels": pixels, "out_width": columns, "height": height, "width": width, "channels": channels,
                     "pad_y": pad_y, "pad_x": pad_x},

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, product
-from ..dtypes import DType
 from ..lowered import Read, Variant
+from .matmul import accumulated
 from .window import Window
 
 LARGEST = 64  # taps; a larger kernel makes too much text
@@ -21,12 +21,13 @@ def fits(win: Window) -> bool:
 
 
 def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:
-    """x (batch, channels, *inputs) with w (channels * n, 1, *kernel) to (batch, channels * n, *outputs), as f32."""
+    """x (batch, channels, *inputs) with w (channels * n, 1, *kernel) to (batch, channels * n, *outputs), in the type of sums."""
     plane = _Plane(win)
     batch, features = x.shape[0], w.shape[0]
     image = b.reshape(x, (*x.shape[:2], *plane.inputs))
     weights = b.reshape(w, (features, win.taps))
     rows, columns = _block(win)
+    stored = accumulated(x.dtype)
     strips = ceildiv(plane.outputs[1], columns)
     items = strips * ceildiv(plane.outputs[0], rows)
     shape = (batch, features, *win.outputs)
@@ -40,14 +41,30 @@ def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Op
     (y,) = b.call(
         "depthwise",
         {"x": Read(image.view, (1, 1, 1, 1), reuse=True), "w": Read(weights.view, (1, 1), reuse=True)},
-        {"y": (DType.FLOAT32, shape, (1, 1, win.rank))},
+        {"y": (stored, shape, (1, 1, win.rank))},
         (Variant(groups, size),),
-        parameters={"strips": strips, "items": items, "tiles": ceildiv(items, size), "planes": batch * features, "features": features,
-                    "channels": x.shape[1], "height": plane.inputs[0], "width": plane.inputs[1], "out_height": plane.outputs[0],
-                    "out_width": plane.outputs[1], "pad_y": plane.begins[0], "pad_x": plane.begins[1]},
-        ROWS=rows, COLUMNS=columns, STRIDE_Y=plane.strides[0], STRIDE_X=plane.strides[1], SHARED=b.target.software,
-        SUMS="\n".join(f"  {line}" for line in _sums(plane, rows, columns)), STORES="\n".join(f"  {line}" for line in _stores(rows, columns)),
-    )  # fmt: skip
+        parameters={
+            "strips": strips,
+            "items": items,
+            "tiles": ceildiv(items, size),
+            "planes": batch * features,
+            "features": features,
+            "channels": x.shape[1],
+            "height": plane.inputs[0],
+            "width": plane.inputs[1],
+            "out_height": plane.outputs[0],
+            "out_width": plane.outputs[1],
+            "pad_y": plane.begins[0],
+            "pad_x": plane.begins[1],
+        },
+        ROWS=rows,
+        COLUMNS=columns,
+        STRIDE_Y=plane.strides[0],
+        STRIDE_X=plane.strides[1],
+        SHARED=b.target.software,
+        SUMS="\n".join(f"  {line}" for line in _sums(plane, rows, columns, stored.compute or "")),
+        STORES="\n".join(f"  {line}" for line in _stores(rows, columns)),
+    )
     return y
 
 
@@ -69,11 +86,11 @@ def _block(win: Window) -> tuple[int, int]:
     return (1, 4) if win.rank == 1 else (2, 4)
 
 
-def _sums(plane: _Plane, rows: int, columns: int) -> list[str]:
+def _sums(plane: _Plane, rows: int, columns: int, kind: str) -> list[str]:
     """Statements that leave the outputs of the block in `s<row>_<column>`."""
     (kh, kw), (sy, sx), (dy, dx) = plane.kernel, plane.strides, plane.dilations
     lines = [f"let w{t} = w_at(feature, {t}u);" for t in range(kh * kw)]
-    lines += [f"var s{r}_{c} = 0f;" for r in range(rows) for c in range(columns)]
+    lines += [f"var s{r}_{c} = {kind}();" for r in range(rows) for c in range(columns)]
     across = sorted({c * sx + k * dx for c in range(columns) for k in range(kw)})
     for x in across:
         lines.append(f"let x{x} = left + {x}u;")

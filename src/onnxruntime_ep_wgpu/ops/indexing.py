@@ -34,9 +34,16 @@ def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operan
         "  let i = clamp(select(k, k + i32($extent), k < 0), 0, i32($extent) - 1);\n"
         "  return x_at(outer, u32(i), inner);"
     )
-    return b.map(lines, x.dtype, shape, ("outer", "picked", "inner"), groups,
-                 {"x": (x, (axis, 1, x.rank - axis - 1)), "indices": (index32(b, indices), (indices.rank,))},
-                 parameters={"extent": x.shape[axis]}, cost=4)  # fmt: skip
+    return b.map(
+        lines,
+        x.dtype,
+        shape,
+        ("outer", "picked", "inner"),
+        groups,
+        {"x": (x, (axis, 1, x.rank - axis - 1)), "indices": (index32(b, indices), (indices.rank,))},
+        parameters={"extent": x.shape[axis]},
+        cost=4,
+    )
 
 
 def gather_along(b: Builder, x: Operand, indices: Operand, axis: int) -> Operand:
@@ -152,8 +159,18 @@ def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = N
 
 
 @op("Pad", types=ANY, pads_input=INTEGERS, axes=INTEGERS)
-def pad(b: Builder, x: Operand, pads_input: Operand | None = None, fill: Operand | None = None, axes: Operand | None = None, *,
-        mode: str = "constant", pads: list[int] | None = None, paddings: list[int] | None = None, value: float = 0.0) -> Operand:  # fmt: skip
+def pad(
+    b: Builder,
+    x: Operand,
+    pads_input: Operand | None = None,
+    fill: Operand | None = None,
+    axes: Operand | None = None,
+    *,
+    mode: str = "constant",
+    pads: list[int] | None = None,
+    paddings: list[int] | None = None,
+    value: float = 0.0,
+) -> Operand:
     """Pads, which may be negative and expressions of the input shapes, are all beginnings and then all ends."""
     amounts: list[Dim] = pads_input.dims("the padding") if pads_input is not None else list(pads or paddings or [])
     where = [axis_of(a, x.rank) for a in axes.ints("the list of axes")] if axes is not None else list(range(x.rank))
@@ -181,8 +198,17 @@ def pad(b: Builder, x: Operand, pads_input: Operand | None = None, fill: Operand
     if mode == "constant":
         fill = fill if fill is not None else b.constant(np.array([value], x.dtype.numpy))
         operands["fill"] = (b.reshape(fill, (1,)), (1,))
-    return b.map(body(lines), x.dtype, shape, names, groups, operands, parameters=parameters, cost=4 * len(padded),
-                 reuse=mode != "constant")  # fmt: skip
+    return b.map(
+        body(lines),
+        x.dtype,
+        shape,
+        names,
+        groups,
+        operands,
+        parameters=parameters,
+        cost=4 * len(padded),
+        reuse=mode != "constant",
+    )
 
 
 # The u32 input index along axis #. A constant pad lets it wrap past every extent; the others bring it back.
@@ -214,4 +240,6 @@ def trilu(b: Builder, x: Operand, diagonal: Operand | None = None, *, upper: int
     keep = "i32(column) - i32(row) >= k_at(0u)" if upper else "i32(column) - i32(row) <= k_at(0u)"
     groups = (x.rank - 2, 1, 1)
     lines = [f"if ({keep}) {{ return x_at(outer, row, column); }}", "return $out_t();"]
-    return b.map(body(lines), x.dtype, x.shape, ("outer", "row", "column"), groups, {"x": (x, groups), "k": (k, (1,))}, cost=4)
+    return b.map(
+        body(lines), x.dtype, x.shape, ("outer", "row", "column"), groups, {"x": (x, groups), "k": (k, (1,))}, cost=4
+    )

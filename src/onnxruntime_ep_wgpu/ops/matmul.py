@@ -14,9 +14,14 @@ from .registry import FLOATS, op
 Groups = tuple[int, int, int]
 
 
+def accumulated(dtype: DType) -> DType:
+    """The type in which products of `dtype` are summed: whole words, exact for integers."""
+    return DType.FLOAT32 if dtype is DType.FLOAT16 else dtype
+
+
 def matrix_product(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups, shape: Shape, groups: Groups,
                    dtype: DType) -> Operand:  # fmt: skip
-    """result[batch, m, n] = sum over k of x[batch, m, k] * y[batch, k, n], accumulated in f32.
+    """result[batch, m, n] = sum over k of x[batch, m, k] * y[batch, k, n], accumulated in f32 or i32.
 
     The groups say which axes of the operands and of `shape` count as batch, m, n and k; the batches agree in size.
     """
@@ -30,13 +35,14 @@ def matrix_product(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_group
     b.require(equal(k, also_k), f"cannot multiply {x} by {y}")
     template, variants, parameters = matmul_variants(product(shape[: groups[0]]), m, n, k, b.target)
     (result,) = b.call(template, {"a": Read(x.view, x_groups, reuse=True, vector=True), "b": Read(y.view, y_groups, reuse=True, vector=True)},
-                       {"y": (DType.FLOAT32 if dtype is DType.FLOAT16 else dtype, shape, groups)}, variants,
+                       {"y": (accumulated(dtype), shape, groups)}, variants,
                        parameters={"m": m, "n": n, "k": k, **parameters})  # fmt: skip
     return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
 
 
-@op("MatMul", types=FLOATS)
+@op("MatMul", types=FLOATS | {DType.INT32, DType.UINT32})
 def matmul(b: Builder, x: Operand, y: Operand) -> Operand:
+    """The product of matrices by the rules of numpy, in the type of x."""
     if x.rank == 0 or y.rank == 0:
         raise UnsupportedError("a matrix product of scalars")
     left = b.reshape(x, (1, *x.shape)) if x.rank == 1 else x
@@ -64,7 +70,7 @@ def matmul(b: Builder, x: Operand, y: Operand) -> Operand:
 
 @op("Gemm", types=FLOATS)
 def gemm(b: Builder, x: Operand, y: Operand, c: Operand | None = None, *, alpha: float = 1.0, beta: float = 1.0,
-         transA: int = 0, transB: int = 0) -> Operand:  # noqa: N803  # fmt: skip
+         transA: int = 0, transB: int = 0) -> Operand:  # fmt: skip
     left = b.permute(x, (1, 0)) if transA else x
     right = b.permute(y, (1, 0)) if transB else y
     shape = (left.shape[0], right.shape[1])

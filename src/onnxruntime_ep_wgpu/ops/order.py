@@ -81,7 +81,7 @@ _KEYS = {"f32": "ordered(x)", "i32": "u32(x) ^ 2147483648", "u32": "x", "i64": "
 
 @op("TopK", types=NUMBERS, k_input=INTEGERS)
 def top_k(b: Builder, x: Operand, k_input: Operand | None = None, *, axis: int = -1, k: int = -1, largest: int = 1,
-          sorted: int = 1) -> list[Operand]:  # noqa: A002  # fmt: skip
+          sorted: int = 1) -> list[Operand]:  # fmt: skip
     """Values and positions of the k largest (or smallest) elements along an axis, best first; NaN counts as the largest.
 
     Elements become unsigned keys of the same order. Long rows are selected from digit by digit, in time proportional to

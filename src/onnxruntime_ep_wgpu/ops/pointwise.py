@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,8 @@ def unary(name: str, expression: str, types: frozenset[DType] = FLOATS, cost: in
     """output = expression(x); attributes are names in it. `to` is the output type when it is not the input's."""
 
     def lower(b: Builder, x: Operand, **attributes: float) -> Operand:
-        return b.pointwise(expression, {"x": x}, to or x.dtype, cost=cost, **{**defaults, **attributes})
+        values: dict[str, Any] = {**defaults, **attributes}
+        return b.pointwise(expression, {"x": x}, to or x.dtype, cost=cost, **values)
 
     # The registry reads a function's signature to learn its attributes.
     parameters = list(inspect.signature(lower).parameters.values())[:2]

@@ -15,8 +15,16 @@ from .window import Window, body, parameters, position, window
 BYTES = frozenset({DType.INT8, DType.UINT8})
 
 
-def _fold(b: Builder, x: Operand, win: Window, dtype: DType, start: Sequence[str], tap: Sequence[str], finish: str,
-          extents: str = "in") -> Operand:  # fmt: skip
+def _fold(
+    b: Builder,
+    x: Operand,
+    win: Window,
+    dtype: DType,
+    start: Sequence[str],
+    tap: Sequence[str],
+    finish: str,
+    extents: str = "in",
+) -> Operand:
     """Statements `start`, then `tap` for each element of the window at (image, channel, i0, i1...), then `finish`.
 
     `extents` is "in" to visit only elements of x, "padded" to visit the padding too.
@@ -33,25 +41,52 @@ def _fold(b: Builder, x: Operand, win: Window, dtype: DType, start: Sequence[str
     shape = (*x.shape[:2], *win.outputs)
     names = ("image", "channel", *(f"at{k}" for k in axes))
     dims = {**parameters(win), "channels": x.shape[1]}
-    return b.map(body(lines), dtype, shape, names, (1,) * x.rank, {"x": (x, (1,) * x.rank)}, parameters=dims,
-                 cost=min(64, 4 * win.taps), reuse=True)  # fmt: skip
+    return b.map(
+        body(lines),
+        dtype,
+        shape,
+        names,
+        (1,) * x.rank,
+        {"x": (x, (1,) * x.rank)},
+        parameters=dims,
+        cost=min(64, 4 * win.taps),
+        reuse=True,
+    )
 
 
 def _element(win: Window) -> str:
     return f"x_at(image, channel, {', '.join(f'i{k}' for k in range(win.rank))})"
 
 
-def _window(b: Builder, x: Operand, kernel_shape: list[int], strides: list[int] | None, dilations: list[int] | None, pads: list[int] | None,
-            auto_pad: str, ceil_mode: int) -> Window:  # fmt: skip
+def _window(
+    b: Builder,
+    x: Operand,
+    kernel_shape: list[int],
+    strides: list[int] | None,
+    dilations: list[int] | None,
+    pads: list[int] | None,
+    auto_pad: str,
+    ceil_mode: int,
+) -> Window:
     if x.rank < 3:
         raise UnsupportedError("pooling without spatial axes")
     return window(b, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, bool(ceil_mode))
 
 
 @op("MaxPool", types=FLOATS | BYTES)
-def max_pool(b: Builder, x: Operand, *, kernel_shape: list[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-             dilations: list[int] | None = None, pads: list[int] | None = None, storage_order: int = 0,
-             strides: list[int] | None = None, outputs: int = 1) -> list[Operand]:  # fmt: skip
+def max_pool(
+    b: Builder,
+    x: Operand,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: list[int] | None = None,
+    pads: list[int] | None = None,
+    storage_order: int = 0,
+    strides: list[int] | None = None,
+    outputs: int = 1,
+) -> list[Operand]:
     """The largest element of each window and, when asked for, its flat position in x; NaN counts as the largest."""
     win = _window(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     v = _element(win)
@@ -77,9 +112,18 @@ def _flat(win: Window, storage_order: int) -> str:
 
 
 @op("AveragePool", types=FLOATS)
-def average_pool(b: Builder, x: Operand, *, kernel_shape: list[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-                 count_include_pad: int = 0, dilations: list[int] | None = None, pads: list[int] | None = None,
-                 strides: list[int] | None = None) -> Operand:  # fmt: skip
+def average_pool(
+    b: Builder,
+    x: Operand,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Operand:
     """The mean of each window; the padding counts as zeros with `count_include_pad`, else not at all."""
     win = _window(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     if not any(win.may_leave(k) for k in range(win.rank)):
@@ -97,9 +141,18 @@ def average_pool(b: Builder, x: Operand, *, kernel_shape: list[int], auto_pad: s
 
 
 @op("LpPool", types=FLOATS)
-def lp_pool(b: Builder, x: Operand, *, kernel_shape: list[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-            dilations: list[int] | None = None, p: int = 2, pads: list[int] | None = None,
-            strides: list[int] | None = None) -> Operand:  # fmt: skip
+def lp_pool(
+    b: Builder,
+    x: Operand,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: list[int] | None = None,
+    p: int = 2,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Operand:
     """The p-norm of each window."""
     win = _window(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     power = {1: "v", 2: "v * v"}.get(p, f"pow_f32(v, {float(p)}f)")

@@ -35,11 +35,23 @@ class _Scaled:
 
 
 @op("Resize", since=11, types=ANY)
-def resize(b: Builder, x: Operand, roi: Operand | None = None, scales: Operand | None = None, sizes: Operand | None = None, *,
-           antialias: int = 0, axes: list[int] | None = None, coordinate_transformation_mode: str = "half_pixel",
-           cubic_coeff_a: float = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
-           keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
-           nearest_mode: str = "round_prefer_floor") -> Operand:  # fmt: skip
+def resize(
+    b: Builder,
+    x: Operand,
+    roi: Operand | None = None,
+    scales: Operand | None = None,
+    sizes: Operand | None = None,
+    *,
+    antialias: int = 0,
+    axes: list[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Operand:
     """Scales or sizes, for all axes or for `axes`; scales are constants, sizes may be expressions of the input shapes."""
     if antialias:
         raise UnsupportedError("antialiasing")
@@ -68,15 +80,25 @@ def resize(b: Builder, x: Operand, roi: Operand | None = None, scales: Operand |
 
 
 @op("Resize", types=ANY)
-def resize_10(b: Builder, x: Operand, scales: Operand, *, mode: str = "nearest", opset: int = 10) -> Operand:
+def resize_10(b: Builder, x: Operand, scales: Operand, *, mode: str = "nearest") -> Operand:
     """Version 10: positions are multiplied; nearest rounds down when it enlarges and up when it shrinks."""
-    return upsample(b, x, scales, mode=mode)
+    return _upsampled(b, x, scales.floats("the scale"), mode)
 
 
 @op("Upsample", types=ANY)
-def upsample(b: Builder, x: Operand, scales_input: Operand | None = None, *, scales: list[float] | None = None,
-             mode: str = "nearest") -> Operand:  # fmt: skip
+def upsample(
+    b: Builder,
+    x: Operand,
+    scales_input: Operand | None = None,
+    *,
+    scales: list[float] | None = None,
+    mode: str = "nearest",
+) -> Operand:
     factors = scales_input.floats("the scale") if scales_input is not None else list(scales or [])
+    return _upsampled(b, x, factors, mode)
+
+
+def _upsampled(b: Builder, x: Operand, factors: list[float], mode: str) -> Operand:
     scaled = [s for s in _by_scale(x, list(range(x.rank)), factors) if s.outputs != s.inputs or s.scale != 1.0]
     return _resized(b, x, scaled, mode, _Transform("asymmetric", "simple", 0.0), -0.75, False)
 
@@ -130,8 +152,8 @@ class _Transform:
             "tf_half_pixel_for_nn": f"({o} + 0.5f) / scale{k}",
             "half_pixel_symmetric": f"0.5f * f32($in{k}) * (1f - f32($out{k}) / (scale{k} * f32($in{k}))) + {half}",
             "tf_crop_and_resize": f"select({(s.start + s.end) / 2!r}f * {last}, {s.start!r}f * {last} + {o} * {s.end - s.start!r}f"
-                                  f" * {last} / (f32($out{k}) - 1f), $out{k} > 1u)",
-        }  # fmt: skip
+            f" * {last} / (f32($out{k}) - 1f), $out{k} > 1u)",
+        }
         if self.mode not in texts:
             raise UnsupportedError(f"coordinate_transformation_mode={self.mode!r}")
         text = texts[self.mode]
@@ -154,15 +176,27 @@ class _Transform:
         )
         p = f"near{k}"
         simple = f"ceil({p})" if s.scale is not None and s.scale < 1 else f"floor({p})"
-        rounded = {"round_prefer_floor": f"ceil({p} - 0.5f)", "round_prefer_ceil": f"floor({p} + 0.5f)", "floor": f"floor({p})",
-                   "ceil": f"ceil({p})", "simple": simple}  # fmt: skip
+        rounded = {
+            "round_prefer_floor": f"ceil({p} - 0.5f)",
+            "round_prefer_ceil": f"floor({p} + 0.5f)",
+            "floor": f"floor({p})",
+            "ceil": f"ceil({p})",
+            "simple": simple,
+        }
         if self.nearest not in rounded:
             raise UnsupportedError(f"nearest_mode={self.nearest!r}")
         return [*lines, f"let i{k} = u32(clamp({rounded[self.nearest]}, 0f, f32($in{k}) - 1f));"]
 
 
-def _resized(b: Builder, x: Operand, scaled: list[_Scaled], mode: str, transform: _Transform, coefficient: float,
-             exclude_outside: bool) -> Operand:  # fmt: skip
+def _resized(
+    b: Builder,
+    x: Operand,
+    scaled: list[_Scaled],
+    mode: str,
+    transform: _Transform,
+    coefficient: float,
+    exclude_outside: bool,
+) -> Operand:
     if not scaled:
         return x
     if mode != "nearest" and x.dtype not in INTERPOLATED:
@@ -191,8 +225,17 @@ def _resized(b: Builder, x: Operand, scaled: list[_Scaled], mode: str, transform
         f"out{k}": s.outputs for k, s in enumerate(scaled)
     }
     taps = {"nearest": 1, "linear": 2, "cubic": 4}[mode] ** len(scaled)
-    return b.map(body(lines), x.dtype, tuple(shape), names, groups, {"x": (x, groups)}, parameters=parameters,
-                 cost=min(64, 4 + 4 * taps), reuse=taps > 1 or mode == "nearest")  # fmt: skip
+    return b.map(
+        body(lines),
+        x.dtype,
+        tuple(shape),
+        names,
+        groups,
+        {"x": (x, groups)},
+        parameters=parameters,
+        cost=min(64, 4 + 4 * taps),
+        reuse=taps > 1 or mode == "nearest",
+    )
 
 
 def _coordinates(rank: int, axes: list[int]) -> tuple[list[str], list[int], list[str]]:

@@ -165,7 +165,7 @@ def _concat(b: Builder, xs: list[Operand], axis: int) -> Operand:
     if len(xs) == 1:
         return xs[0]
     shape = list(xs[0].shape)
-    shape[axis] = sum((x.shape[axis] for x in xs), start=0)  # type: ignore[misc]
+    shape[axis] = sum((x.shape[axis] for x in xs), start=0)
     for x in xs[1:]:
         for k, d in enumerate(x.shape):
             if k != axis:

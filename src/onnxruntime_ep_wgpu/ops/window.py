@@ -45,7 +45,8 @@ class Window:
         """True when a tap of some window may lie outside the input along axis k."""
         span = (self.kernel[k] - 1) * self.dilations[k] + 1
         last = (self.outputs[k] - 1) * self.strides[k] + span
-        return self.begins[k] != 0 or less_equal(last, self.inputs[k]) != 1 and (self.ends[k] != 0 or self.rounds_up)
+        beyond = self.ends[k] != 0 or self.rounds_up
+        return self.begins[k] != 0 or (beyond and less_equal(last, self.inputs[k]) != 1)
 
     def view(self, x: View) -> View | None:
         """x of shape (batch, channels, *inputs) seen as (batch, channels, *kernel, *outputs), or None when windows reach
@@ -68,8 +69,16 @@ def _axis(extent: Dim, stride: Dim) -> Axis:
     return (Factor(extent, stride),) if extent != 1 else ()
 
 
-def window(b: Builder, inputs: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int] | None, dilations: Sequence[int] | None,
-           pads: Sequence[int] | None, auto_pad: str, ceil_mode: bool = False) -> Window:  # fmt: skip
+def window(
+    b: Builder,
+    inputs: Sequence[Dim],
+    kernel: Sequence[int],
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    auto_pad: str,
+    ceil_mode: bool = False,
+) -> Window:
     """The windows of a convolution or pooling; raises UnsupportedError on attributes that do not fit together."""
     rank = len(inputs)
     strides, dilations = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)

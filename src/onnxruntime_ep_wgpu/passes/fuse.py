@@ -64,6 +64,9 @@ class _Fusion:
         for node in self.graph.nodes:
             if isinstance(node, Map):
                 self._join_producers(node)
+        for node in self.graph.nodes:
+            if isinstance(node, Map) and elements_per_word(node.output.dtype, self.target) > 1:
+                self._join_producers(node)  # now that it is known whether a narrow result is stored
         for node in reversed(self.graph.nodes):
             self._absorb_producers(node)
         return self._ordered()
@@ -88,10 +91,11 @@ class _Fusion:
         anchor = ours.anchor or theirs.anchor
         if sum(n.cost for n in nodes if isinstance(n, Map)) > MAX_COST or not self._in_step(nodes, anchor):
             return False
-        if anchor and any(isinstance(n, Map) and elements_per_word(n.output.dtype, self.target) > 1 for n in nodes):
+        stored = self._stored(nodes)
+        if anchor and any(elements_per_word(t.dtype, self.target) > 1 for t in stored):
             return False  # a call stores single elements, a narrow result needs the owner of the whole word
         merged = Group(nodes, anchor)
-        buffers = len(self._bound(merged)) + len(self._stored(nodes))
+        buffers = len(self._bound(merged)) + len(stored)
         return buffers <= self.target.max_storage_buffers and not self._cycle(ours, theirs)
 
     def _in_step(self, nodes: list[Node], anchor: Call | None) -> bool:

@@ -68,7 +68,7 @@ class _Run:
         self._node, self._context = node, context
         self._space = memory.space()
         self._temporary: list[Buffer] = []
-        self._downloads: list[tuple[memory.Place, Any, int]] = []
+        self._deliveries: list[tuple[memory.Place, Any, int]] = []
 
     def inputs(self) -> list[Any]:
         """The inputs as the runtime takes them; None for one that was left out."""
@@ -88,15 +88,14 @@ class _Run:
             raise DeviceError(f"no memory for an input of shape {shape}: ONNX Runtime passed a null pointer")
         if self._space.owns(at):
             place = self._space.read(at, nbytes)
-            if place.device is self._node.device:
-                return backend.device_tensor(dtype, shape, place.buffer, place.offset, host)
-        # Host memory, or memory of another adapter.
-        buffer = self._scratch(nbytes)
-        if self._space.owns(at):
-            memory.copy(place, memory.Place(self._node.device, buffer, 0), nbytes)
+            if place.device is not self._node.device:
+                here = self._scratch(nbytes)
+                memory.copy(place, here, nbytes)
+                place = here
         else:
-            self._node.device.upload(buffer, 0, transfer.host_bytes(tensor.data, nbytes))
-        return backend.device_tensor(dtype, shape, buffer, 0, host)
+            place = self._scratch(nbytes)
+            place.device.upload(place.buffer, place.offset, transfer.host_bytes(tensor.data, nbytes))
+        return backend.device_tensor(dtype, shape, place.buffer, place.offset, host)
 
     def allocate(self, index: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Buffer, int] | None:
         """Where output `index` goes: (buffer, offset in bytes); None when it is empty."""
@@ -113,13 +112,14 @@ class _Run:
             place = self._space.write(at, nbytes)
             if place.device is self._node.device:
                 return place.buffer, place.offset
-        buffer = self._scratch(nbytes)
-        self._downloads.append((memory.Place(self._node.device, buffer, 0), out[0], nbytes))
-        return buffer, 0
+        # Host memory, or memory of another device: brought there when the run is queued.
+        here = self._scratch(nbytes)
+        self._deliveries.append((here, out[0], nbytes))
+        return here.buffer, here.offset
 
     def deliver(self) -> None:
-        """Brings outputs to the host memory, or the other adapter, that ONNX Runtime wants them in."""
-        for place, pointer, nbytes in self._downloads:
+        """Brings outputs to the host memory, or the other device, that ONNX Runtime wants them in."""
+        for place, pointer, nbytes in self._deliveries:
             if self._space.owns(address(pointer)):
                 memory.copy(place, self._space.write(address(pointer), nbytes), nbytes)
             else:
@@ -132,10 +132,10 @@ class _Run:
             for buffer in self._temporary:
                 pool.give(buffer)
 
-    def _scratch(self, nbytes: int) -> Buffer:
+    def _scratch(self, nbytes: int) -> memory.Place:
         buffer = self._space.pool(self._node.device).take(nbytes)
         self._temporary.append(buffer)
-        return buffer
+        return memory.Place(self._node.device, buffer, 0)
 
 
 class _HostValue:

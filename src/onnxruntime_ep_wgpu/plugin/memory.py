@@ -68,8 +68,8 @@ class Allocation:
 
 
 def size_class(nbytes: int) -> int:
-    """`nbytes` rounded up so that buffers fit again: four classes per power of two, 256 bytes at least."""
-    step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - 3))
+    """`nbytes` rounded up so that buffers fit again: eight classes per power of two, 256 bytes at least."""
+    step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - 4))
     return max(1, -(-nbytes // step)) * step
 
 
@@ -179,7 +179,7 @@ class AddressSpace:
                 allocation.mirrors = {
                     at: kept for at, kept in allocation.mirrors.items() if at >= end or at + len(kept) <= offset
                 }
-        place = self._within(allocation, offset, nbytes)
+        place = self._within(allocation, offset, nbytes, whole_words=True)
         if place is not None:
             return place
         device = self._device(allocation)
@@ -231,16 +231,27 @@ class AddressSpace:
                 pool = self._pools.setdefault(device, BufferPool(device))
         return pool
 
-    def _within(self, allocation: Allocation, offset: int, nbytes: int) -> Place | None:
+    def _within(self, allocation: Allocation, offset: int, nbytes: int, whole_words: bool = False) -> Place | None:
+        """The place of a range that lies in one piece.
+
+        With `whole_words` only when writing it cannot touch bytes beside it: GPU memory is written in words of 4 bytes.
+        """
+        end = offset + nbytes
         for piece in allocation.pieces:
-            if piece.start <= offset and offset + nbytes <= piece.end:
+            if piece.start <= offset and end <= piece.end:
+                at = piece.base + offset - piece.start
+                if whole_words and (at | nbytes) & 3:
+                    alone = sum(other.buffer is piece.buffer for other in allocation.pieces) == 1
+                    if at & 3 or end != piece.end or not alone:
+                        return None
                 assert allocation.device is not None
-                return Place(allocation.device, piece.buffer, piece.base + offset - piece.start)
+                return Place(allocation.device, piece.buffer, at)
         return None
 
     def _gather(self, device: Device, allocation: Allocation, start: int, end: int) -> Place:
         """Makes one piece of the pieces that a read touches; a range never written is a new buffer. Rare."""
-        touched = [piece for piece in allocation.pieces if piece.start < end and start < piece.end]
+        # In order of their starts: the last word of a copy may reach into the next piece, which then overwrites it.
+        touched = sorted(piece for piece in allocation.pieces if piece.start < end and start < piece.end)
         low = min([start, *(piece.start for piece in touched)])
         high = max([end, *(piece.end for piece in touched)])
         buffer = self._pool(device).take(high - low)

@@ -24,7 +24,9 @@ NUMPY_TYPES = {
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="an ONNX file")
     parser.add_argument("--device", metavar="D", help="number or part of the name of a device (see wgpu-ep info)")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="a provider option; may be repeated")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE", help="a provider option; may be repeated"
+    )
 
 
 def open_session(args: argparse.Namespace) -> Any:
@@ -43,7 +45,9 @@ def open_session(args: argparse.Namespace) -> Any:
 
 
 def add_input_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,3,224,224", help="the shape of a made-up input")
+    parser.add_argument(
+        "--shape", action="append", default=[], metavar="NAME=1,3,224,224", help="the shape of a made-up input"
+    )
     parser.add_argument("--input", action="append", default=[], metavar="[NAME=]FILE.npy", help="an input from a file")
     parser.add_argument("--seed", type=int, default=0, help="of the made-up inputs (0)")
 
@@ -78,7 +82,9 @@ def _named_file(text: str, names: list[str]) -> tuple[str, Path]:
     if separator:
         return name, Path(path)
     if len(names) != 1:
-        raise OptionError(f"--input {text}: the model has several inputs, write NAME={text}; they are {', '.join(names)}")
+        raise OptionError(
+            f"--input {text}: the model has several inputs, write NAME={text}; they are {', '.join(names)}"
+        )
     return names[0], Path(text)
 
 

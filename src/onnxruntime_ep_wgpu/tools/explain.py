@@ -36,7 +36,9 @@ def main(args: argparse.Namespace) -> int:
     show_pairs(data)
     rows = []
     for node in nodes:
-        kernel = ", ".join(node.kernels) or ("no kernel: a view, or known before the run" if node.partition is not None else "")
+        kernel = ", ".join(node.kernels) or (
+            "no kernel: a view, or known before the run" if node.partition is not None else ""
+        )
         where = f"{node.within}/" if node.within else ""
         place = node.provider if node.partition is None else f"WebGPU {node.partition}"
         rows.append([where + node.name, node.op_type, place, node.reason or kernel])

@@ -59,7 +59,11 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         show_json(data)
         return 0
-    steady = f"{data['run_s']['median']:.4f} s (median of {args.runs}, {min(times):.4f} to {max(times):.4f})" if times else None
+    steady = (
+        f"{data['run_s']['median']:.4f} s (median of {args.runs}, {min(times):.4f} to {max(times):.4f})"
+        if times
+        else None
+    )
     show_pairs({
         "model": data["model"], "device": data["device"], "nodes": f"{data['nodes']}, {data['nodes_on_cpu']} on the CPU",
         "session": f"{created:.3f} s", "first run": f"{first:.3f} s", **({"later runs": steady} if steady else {}),

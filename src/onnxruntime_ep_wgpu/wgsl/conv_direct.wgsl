@@ -14,8 +14,8 @@ fn kernel(w: u32, lane: u32) {
     let pixel = min(first + j * 8u, $pixels - 1u);
     origin[j] = vec2u(pixel / $out_width * $STRIDE_Y - $pad_y, pixel % $out_width * $STRIDE_X - $pad_x);
   }
-  var sum0: array<vec4f, $PIXELS>;
-  var sum1: array<vec4f, $PIXELS>;
+  var sum0: array<vec4<$y_t>, $PIXELS>;
+  var sum1: array<vec4<$y_t>, $PIXELS>;
   for (var tap = 0u; tap < $TAPS; tap++) {
     let step = vec2u(tap / $TAPS_X * $DILATION_Y, tap % $TAPS_X * $DILATION_X);
     var at: array<u32, $PIXELS>;
@@ -29,7 +29,7 @@ fn kernel(w: u32, lane: u32) {
       let w0 = w_at4(group, tap, c, co0);
       let w1 = w_at4(group, tap, c, co1);
       for (var j = 0u; j < $PIXELS; j++) {
-        let v = select(0f, x_at(n, group * $channels + c, at[j]), inside[j]);
+        let v = select($y_t(), x_at(n, group * $channels + c, at[j]), inside[j]);
         sum0[j] += v * w0;
         sum1[j] += v * w1;
       }

@@ -1,11 +1,11 @@
 // Depthwise 2D convolution: an invocation computes ROWS x COLUMNS outputs of one plane. SUMS loads the input elements of
 // that block, each once, and adds up the products; the weights of the plane are the same for the whole workgroup where
 // SHARED, which lets an adapter load them once.
-fn pixel(image: u32, channel: u32, y: u32, x: u32, inside: bool) -> f32 {
-  return select(0f, x_at(image, channel, select(0u, y, inside), select(0u, x, inside)), inside);
+fn pixel(image: u32, channel: u32, y: u32, x: u32, inside: bool) -> $y_t {
+  return select($y_t(), x_at(image, channel, select(0u, y, inside), select(0u, x, inside)), inside);
 }
 
-fn store(image: u32, feature: u32, y: u32, x: u32, value: f32) {
+fn store(image: u32, feature: u32, y: u32, x: u32, value: $y_t) {
   if (y < $out_height && x < $out_width) { y_put(image, feature, y * $out_width + x, value); }
 }
 

@@ -1,8 +1,8 @@
 // Matrix product y = a b from tiles in workgroup memory: a workgroup computes TILE_M x TILE_N elements, an invocation
 // 4 * ROWS4 x 4 * COLUMNS4 of them. The next tiles are fetched into registers while the present ones are multiplied.
 // SLICES groups of invocations share a tile and each take their part of k, which keeps small products parallel.
-var<workgroup> a_tile: array<vec4f, $SLICES * $TILE_K * $TILE_M / 4u>;  // per slice k-major
-var<workgroup> b_tile: array<vec4f, $SLICES * $TILE_K * $TILE_N / 4u>;
+var<workgroup> a_tile: array<vec4<$y_t>, $SLICES * $TILE_K * $TILE_M / 4u>;  // per slice k-major
+var<workgroup> b_tile: array<vec4<$y_t>, $SLICES * $TILE_K * $TILE_N / 4u>;
 
 const THREADS_X = $TILE_N / (4u * $COLUMNS4);
 const THREADS = THREADS_X * $TILE_M / (4u * $ROWS4);  // per slice
@@ -10,15 +10,15 @@ const A_LOADS = $TILE_M * $TILE_K / 4u / THREADS;
 const B_LOADS = $TILE_N * $TILE_K / 4u / THREADS;
 
 // Four elements of a row of a from column k on; zeros from the end of k on, whatever lies in memory there.
-fn a_part(batch: u32, m: u32, k: u32) -> vec4f {
-  if (k >= $k) { return vec4f(); }
+fn a_part(batch: u32, m: u32, k: u32) -> vec4<$y_t> {
+  if (k >= $k) { return vec4<$y_t>(); }
   let v = a_at4(batch, m, k);
   if ($K_WHOLE) { return v; }
-  return select(vec4f(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
+  return select(vec4<$y_t>(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
 }
 
-fn b_part(batch: u32, k: u32, n: u32) -> vec4f {
-  if (k >= $k) { return vec4f(); }
+fn b_part(batch: u32, k: u32, n: u32) -> vec4<$y_t> {
+  if (k >= $k) { return vec4<$y_t>(); }
   return b_at4(batch, k, n);
 }
 
@@ -41,9 +41,9 @@ fn kernel(w: u32, lane: u32) {
   let b_base = slice * ($TILE_K * $TILE_N / 4u);
   let last = ($n - 1u) / 4u * 4u;
 
-  var sum: array<array<vec4f, $COLUMNS4>, 4u * $ROWS4>;
-  var next_a: array<vec4f, A_LOADS>;
-  var next_b: array<vec4f, B_LOADS>;
+  var sum: array<array<vec4<$y_t>, $COLUMNS4>, 4u * $ROWS4>;
+  var next_a: array<vec4<$y_t>, A_LOADS>;
+  var next_b: array<vec4<$y_t>, B_LOADS>;
   for (var l = 0u; l < A_LOADS; l++) {
     let e = me + l * THREADS;
     next_a[l] = a_part(batch, min(row + e % $TILE_M, $m - 1u), slice * $TILE_K + e / $TILE_M * 4u);
@@ -75,7 +75,7 @@ fn kernel(w: u32, lane: u32) {
       next_b[l] = b_part(batch, k1 + e / ($TILE_N / 4u), min(column + e % ($TILE_N / 4u) * 4u, last));
     }
     for (var k = 0u; k < $TILE_K; k++) {
-      var b: array<vec4f, $COLUMNS4>;
+      var b: array<vec4<$y_t>, $COLUMNS4>;
       for (var j = 0u; j < $COLUMNS4; j++) { b[j] = b_tile[b_base + k * ($TILE_N / 4u) + j * THREADS_X + tx]; }
       for (var i = 0u; i < $ROWS4; i++) {
         let a = a_tile[a_base + k * ($TILE_M / 4u) + ty * $ROWS4 + i];

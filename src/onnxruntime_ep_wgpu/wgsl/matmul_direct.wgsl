@@ -10,11 +10,11 @@ fn kernel(w: u32, lane: u32) {
   let last = ($n - 1u) / 4u * 4u;
   let n0 = min(left, last);
   let n1 = min(right, last);
-  var sum0: array<vec4f, $ROWS>;
-  var sum1: array<vec4f, $ROWS>;
+  var sum0: array<vec4<$y_t>, $ROWS>;
+  var sum1: array<vec4<$y_t>, $ROWS>;
   let whole = $k / 4u * 4u;
   for (var k = 0u; k < whole; k += 4u) {
-    var a: array<vec4f, $ROWS>;
+    var a: array<vec4<$y_t>, $ROWS>;
     for (var i = 0u; i < $ROWS; i++) { a[i] = a_at4(batch, min(top + i, $m - 1u), k); }
     for (var e = 0u; e < 4u; e++) {
       let b0 = b_at4(batch, k + e, n0);

@@ -27,6 +27,26 @@ fn ordered_f32(a: f32) -> u32 {
   if (isnan_f32(a)) { return 0xffffffffu; }
   return select(select(bits | 0x80000000u, ~bits, signbit_f32(a)), 0x80000000u, a == 0f);
 }
+// NaN counts as the lower limit.
+fn clamp_f32(a: f32, low: f32, high: f32) -> f32 { return select(min(max(a, low), high), low, isnan_f32(a)); }
+// What a * b leaves of `c`, exact as long as it is small: products of halves of the digits are.
+fn residue_f32(c: f32, a: f32, b: f32) -> f32 {
+  let a1 = bitcast<f32>(bitcast<u32>(a) & 0xfffff000u);
+  let b1 = bitcast<f32>(bitcast<u32>(b) & 0xfffff000u);
+  return (((c - a1 * b1) - a1 * (b - b1)) - (a - a1) * b1) - (a - a1) * (b - b1);
+}
+// a / b rounded once; the operator may be off by 2.5 ulp, which turns the ties that quantised values are full of.
+fn quotient_f32(a: f32, b: f32) -> f32 {
+  let q = a / b;
+  return select(q, q + residue_f32(a, q, b) / b, abs(q) > 1e-30f && abs(q) < 1e30f);
+}
+// a * b + c rounded once; the builtin may round twice.
+fn fma_f32(a: f32, b: f32, c: f32) -> f32 {
+  let p = a * b;
+  let s = p + c;
+  let other = s - p;
+  return s + (((p - (s - other)) + (c - other)) - residue_f32(p, a, b));
+}
 
 // The exact remainder with the sign of the dividend: multiples of the divisor by powers of two are subtracted.
 fn fmod_f32(a: f32, b: f32) -> f32 {

@@ -24,7 +24,7 @@ fn i32_of_i64_native(a: i64) -> i32 { return i32(a); }
 fn u32_of_i64_native(a: i64) -> u32 { return u32(a); }
 fn f32_of_i64_native(a: i64) -> f32 { return f32(a); }
 fn i64_of_i32_native(a: i32) -> i64 { return i64(a); }
-fn i64_of_u32_native(a: u32) -> i64 { return i64(a); }
+fn i64_of_u32_native(a: u32) -> i64 { return bitcast<i64>(u64(a)); }  // naga extends the sign of i64(a)
 fn i32_of_u64_native(a: u64) -> i32 { return i32(a); }
 fn u32_of_u64_native(a: u64) -> u32 { return u32(a); }
 fn f32_of_u64_native(a: u64) -> f32 { return f32(a); }

@@ -1,0 +1,61 @@
+"""The whole ONNX backend node suite through the compiler alone: every case is right or is refused for a reason listed here.
+
+`tests/conformance` runs the cases in scope through ONNX Runtime and the plugin.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.conformance import cases, scope
+from tests.conformance.conftest import Outcomes
+from tests.conformance.worker import Setup
+
+NATIVE, PAIR = Setup(provider="compiler", int64="native"), Setup(provider="compiler", int64="pair")
+
+# What a kernel cannot do, or should not.
+REFUSED = {
+    "types without a kernel": r"tensors of type \w+ are not supported|(of|element) type (float64|string|\d+)|string",
+    "sequences and optional values": r"is not a tensor|the rank of .* is unknown|the type of .* is unknown",
+    "control flow": r"control flow runs on the CPU",
+    "sizes that depend on data": r"is computed on the device, so the shape depends on data|so the shape of the result depends on data",
+    "random numbers": r"dropout in training mode|attribute ratio=",
+    "training": r"batch normalisation in training mode",
+    "values that models hold as initializers": r"which this kernel does not support|is not a constant",
+    "antialiased resizing": r"antialiasing",
+    "no kernel": r"no kernel for [\w.]+$",
+}
+
+DISPUTED = {
+    "test_resize_downsample_scales_linear_align_corners": "onnxruntime aligns the corners of whole pixels, so do we",
+    "test_resize_downsample_scales_cubic_align_corners": "onnxruntime aligns the corners of whole pixels, so do we",
+}
+"""Cases whose result onnxruntime's CPU provider does not give either."""
+
+
+def _cases() -> list[object]:
+    chosen = [case for case in cases.index().values() if scope.TYPES.issuperset(case.types)]
+    wide = [case for case in chosen if scope.wide(case)]
+    return [
+        pytest.param(setup, case.name, id=f"{case.name.removeprefix('test_')}-{setup.int64}")
+        for setup, part in ((NATIVE, chosen), (PAIR, wide))
+        for case in part
+    ]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("setup", "case"), _cases())
+def test_case(setup: Setup, case: str, outcomes: Outcomes) -> None:
+    row = outcomes.row(setup, case)
+    if row["status"] == "refused":
+        reason = next((name for name, pattern in REFUSED.items() if re.search(pattern, row["detail"])), None)
+        assert reason is not None, row["detail"]
+        operators = set(cases.index()[case].nodes)
+        assert reason != "no kernel" or not operators <= scope.IN_SCOPE, row["detail"]
+        pytest.skip(f"{reason}: {row['detail']}")
+    if case in DISPUTED:
+        assert row["status"] == "wrong", f"right now; take it off the list ({DISPUTED[case]})"
+    else:
+        assert row["status"] in ("right", "random"), row["detail"]

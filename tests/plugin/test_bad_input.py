@@ -1,0 +1,132 @@
+"""What goes wrong outside this package: each an exception that names the thing, or a right result; never a crash."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx.helper import make_node as node
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from tests.support import make_model
+
+F = np.float32
+
+
+@pytest.fixture(scope="module")
+def session():
+    nodes = [node("MatMul", ["x", "w"], ["m"]), node("Softmax", ["m"], ["y"])]
+    model = make_model(nodes, {"x": (F, ["n", 4])}, {"w": np.ones((4, 3), F)})
+    return webgpu_ep.session(model.SerializeToString())
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(Exception, match=r"absent\.onnx"):
+        webgpu_ep.session(tmp_path / "absent.onnx")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x08\x07\x12\xff\xff\xff"])
+def test_a_broken_file(tmp_path, content):
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(content)
+    with pytest.raises(Exception, match=r"(?i)protobuf|model|graph"):
+        webgpu_ep.session(path)
+
+
+def test_an_unsupported_opset():
+    model = make_model([node("Relu", ["x"], ["y"])], {"x": (F, [1])})
+    model.opset_import[0].version = 999
+    with pytest.raises(Exception, match="999"):
+        webgpu_ep.session(model.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("feed", "message"),
+    [
+        ({"z": np.ones((1, 4), F)}, "z"),
+        ({}, "x"),
+        ({"x": np.ones((1, 1, 4), F)}, "rank"),
+        ({"x": np.ones((1, 4), np.float64)}, "(?i)type"),
+        ({"x": np.ones((1, 5), F)}, "x"),
+    ],
+    ids=["name", "missing", "rank", "type", "shape"],
+)
+def test_a_wrong_input_is_named_and_the_session_goes_on(session, feed, message):
+    with pytest.raises(Exception, match=message):
+        session.run(None, feed)
+    (y,) = session.run(None, {"x": np.ones((2, 4), F)})
+    np.testing.assert_allclose(y, np.full((2, 3), 1 / 3), rtol=1e-5)
+
+
+def test_a_dimension_of_zero_gives_the_empty_result(session):
+    (y,) = session.run(None, {"x": np.ones((0, 4), F)})
+    assert y.shape == (0, 3)
+
+
+def test_shapes_that_disagree_with_each_other_are_named():
+    model = make_model([node("Add", ["a", "b"], ["y"])], {"a": (F, ["n", "m"]), "b": (F, ["n", "m"])})
+    session = webgpu_ep.session(model.SerializeToString())
+    with pytest.raises(Exception, match="'b' has 3 elements along axis 0, the model wants 2"):
+        session.run(None, {"a": np.ones((2, 2), F), "b": np.ones((3, 2), F)})
+
+
+def test_a_result_above_the_binding_limit_is_refused_with_its_size():
+    nodes = [node("Expand", ["x", "s"], ["e"]), node("Relu", ["e"], ["y"])]
+    model = make_model(nodes, {"x": (F, ["n", 1])}, {"s": np.array([1, 1 << 20])})
+    session = webgpu_ep.session(model.SerializeToString())
+    limit = int(session_limit())
+    rows = limit // (4 << 20) + 1
+    with pytest.raises(Exception, match=rf"takes {rows * (4 << 20)} bytes.*at most {limit}"):
+        session.run(None, {"x": np.ones((rows, 1), F)})
+    assert session.run(None, {"x": np.ones((1, 1), F)})[0].sum() == 1 << 20
+
+
+def session_limit() -> int:
+    from onnxruntime_ep_wgpu.device import adapters
+
+    return adapters()[0].target().max_binding_bytes
+
+
+def test_a_weight_above_the_binding_limit_runs_on_the_cpu_and_says_why(tmp_path):
+    size = session_limit() // 4 + 1
+    if size > 1 << 27:
+        pytest.skip("the adapter binds more than this test wants to allocate")
+    path = tmp_path / "large.onnx"
+    nodes = [node("Gather", ["w", "i"], ["g"], name="lookup"), node("Relu", ["g"], ["y"], name="relu")]
+    onnx.save(make_model(nodes, {"i": (np.int64, ["n"])}, {"w": np.ones(size, F)}), path)
+    session = webgpu_ep.session(path)
+    (left,) = webgpu_ep.report(session).on_cpu
+    assert left.name == "lookup" and str(size * 4) in (left.reason or "")
+    np.testing.assert_array_equal(session.run(None, {"i": np.array([0, size - 1])})[0], [1, 1])
+
+
+NO_LOADER = """
+import onnxruntime as ort, onnxruntime_ep_wgpu as webgpu_ep
+ort.register_execution_provider_library("ep", webgpu_ep.get_library_path())
+print(len([d for d in ort.get_ep_devices() if d.ep_name == webgpu_ep.get_ep_name()]))
+try:
+    webgpu_ep.session("any.onnx")
+except webgpu_ep.DeviceError as error:
+    print(error)
+"""
+
+
+def test_no_adapter_is_an_error_that_says_what_to_install(tmp_path):
+    """Vulkan is pointed at a driver that does not exist, which is how a machine without one looks."""
+    environment = {**os.environ, "VK_ICD_FILENAMES": str(tmp_path / "none.json"), "VK_DRIVER_FILES": str(tmp_path / "none.json")}
+    done = subprocess.run([sys.executable, "-c", NO_LOADER], capture_output=True, text=True, env=environment, check=True)
+    devices, message = done.stdout.strip().split("\n", 1)
+    assert devices == "0"
+    assert "mesa-vulkan-drivers" in message or "driver" in message
+
+
+def test_the_cpu_is_never_used_silently_by_session(monkeypatch):
+    """InferenceSession would retry on the CPU; session() raises what the provider raised."""
+    with pytest.raises(webgpu_ep.OptionError, match="validationMode"):
+        webgpu_ep.session(make_model([node("Relu", ["x"], ["y"])], {"x": (F, [1])}).SerializeToString(), validationMode="all")
+    assert ort.get_available_providers()
