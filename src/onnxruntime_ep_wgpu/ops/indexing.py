@@ -154,7 +154,8 @@ def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = N
     kept = np.flatnonzero(known if known is not None else condition.ints("the condition")).astype(np.int64)
     if axis is None:
         x = b.reshape(x, (product(x.shape),))
-    return gather(b, x, b.constant(kept), axis=axis or 0)
+    result: Operand = gather(b, x, b.constant(kept), axis=axis or 0)
+    return result
 
 
 @op("Pad", types=ANY, pads_input=INTEGERS, axes=INTEGERS)

@@ -66,7 +66,7 @@ def _normalised(b: Builder, x: Operand, count: int, epsilon: float, *, gain: Ope
     bias = bias if bias is not None else b.constant(np.zeros(1, np.float32))
     operands = {"x": Read(x.view, (kept, count), reuse=True), "gain": Read(b.expand(gain, inner).view, (count,)),
                 "bias": Read(b.expand(bias, inner).view, (count,))}  # fmt: skip
-    results = {"y": (_stored(x.dtype), x.shape, (kept, count))}
+    results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {"y": (_stored(x.dtype), x.shape, (kept, count))}
     puts = ""
     if statistics:
         shape = (*x.shape[:kept], *(1,) * count)
@@ -108,8 +108,11 @@ def group_normalization_18(b: Builder, x: Operand, gain: Operand, bias: Operand,
     """Each group of channels to mean 0 and variance 1; scales and shifts are per group."""
     b.require(equal(x.shape[1] % num_groups, 0), f"{x.shape[1]} channels do not make {num_groups} groups")
     each = floordiv(x.shape[1], num_groups)
-    spread = [b.reshape(b.expand(b.reshape(o, (num_groups, 1)), (num_groups, each)), (num_groups * each,)) for o in (gain, bias)]
-    return _groups(b, x, *spread, (x.shape[0], num_groups), epsilon)
+
+    def spread(o: Operand) -> Operand:
+        return b.reshape(b.expand(b.reshape(o, (num_groups, 1)), (num_groups, each)), (num_groups * each,))
+
+    return _groups(b, x, spread(gain), spread(bias), (x.shape[0], num_groups), epsilon)
 
 
 @op("GroupNormalization", since=21, types=FLOATS)

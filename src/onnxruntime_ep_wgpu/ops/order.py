@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..builder import Builder, Operand
-from ..dims import ceildiv, less_equal, product
+from ..dims import Dim, ceildiv, less_equal, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..lowered import Function, Read, Variant
@@ -105,7 +105,7 @@ def top_k(b: Builder, x: Operand, k_input: Operand | None = None, *, axis: int =
     return [gather_along(b, x, b.permute(place, back), axis), index]
 
 
-def _places(b: Builder, keys: Operand, count: object) -> Operand:
+def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
     """The i32 positions of the `count` largest unsigned keys along the last axis."""
     kind = keys.dtype.compute or ""
     groups = (keys.rank - 1, 1)
@@ -125,5 +125,5 @@ def _places(b: Builder, keys: Operand, count: object) -> Operand:
         template, variant = "top_rank", Variant(ceildiv(rows * columns, 64), 64)
     (place,) = b.call(template, {"x": Read(keys.view, groups, reuse=True)},
                       {"y": (DType.INT32, (*keys.shape[:-1], count), groups)}, (variant,),
-                      parameters=parameters, functions=functions)  # type: ignore[dict-item,arg-type]  # fmt: skip
+                      parameters=parameters, functions=functions)  # fmt: skip
     return place

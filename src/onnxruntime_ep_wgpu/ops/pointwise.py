@@ -211,6 +211,23 @@ def _cast(b: Builder, x: Operand, to: DType) -> Operand:
     return b.pointwise(expression, {"x": x}, to)
 
 
+@op("BitCast", types=ANY)
+def bit_cast(b: Builder, x: Operand, *, to: int) -> Operand:
+    """The same bits as another type of the same size."""
+    dtype = type_of(to)
+    if dtype.itemsize != x.dtype.itemsize or dtype.compute is None:
+        raise UnsupportedError(f"the bits of {x.dtype.label} as {dtype.label}")
+    bits = 8 * x.dtype.itemsize
+    source = {"bool": "u32(v)"}.get(x.dtype.compute or "", "v" if bits == 64 else "bitcast<u32>(v)")
+    if x.dtype is DType.FLOAT16:
+        source = "pack2x16float(vec2f(v, 0f))"
+    results = {DType.FLOAT16: "unpack2x16float(bits).x", DType.BOOL: "((bits & 0xffu) != 0u)"}
+    narrow = f"extractBits(bitcast<$out_t>(bits), 0u, {bits}u)" if bits < 32 else "bitcast<$out_t>(bits)"
+    same = bits == 64 and b.target.int64 == "pair"
+    lines = f"  let v = x_at(at);\n  let bits = {source};\n  return {'bits' if same else results.get(dtype, narrow)};"
+    return b.map(lines, dtype, x.shape, ("at",), (x.rank,), {"x": (x, (x.rank,))}, cost=2)
+
+
 @op("Identity", types=ANY)
 def identity(b: Builder, x: Operand) -> Operand:
     return x

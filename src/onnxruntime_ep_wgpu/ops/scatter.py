@@ -8,6 +8,8 @@ a reduction finds the last update of every slice in one pass by atomic maxima in
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..builder import Builder, Operand
 from ..codegen.scalar import Scalars
 from ..dims import ceildiv, product
@@ -97,3 +99,40 @@ def _owners(b: Builder, x: Operand, target: Operand, depth: int) -> Operand:
                       {"y": (DType.INT32, tuple(x.shape[:depth]), (depth,))}, (variant,),
                       parameters={"slices": slices, "updates": target.size}, SPAN=SPAN)  # fmt: skip
     return owner
+
+
+@op("TensorScatter", types=ANY, starts=INDICES)
+def tensor_scatter(b: Builder, past: Operand, update: Operand, starts: Operand | None = None, *, axis: int = -2,
+                   mode: str = "linear") -> Operand:  # fmt: skip
+    """A cache with `update` written along an axis from starts[batch] on; `circular` goes on at the beginning."""
+    axis = axis_of(axis, past.rank)
+    groups = (1, axis - 1, 1, past.rank - axis - 1)
+    lines = ["let start = starts_at(batch);" if starts is not None else "let start = 0i;", "var k = i32(at) - start;"]
+    if mode == "circular":
+        lines.append("k = floormod_i32(k, i32($extent));")
+    lines += ["if (k >= 0 && k < i32($count)) { return update_at(batch, outer, u32(k), inner); }", "return past_at(batch, outer, at, inner);"]
+    operands: dict[str, tuple[Operand, tuple[int, ...]]] = {"past": (past, groups), "update": (update, groups)}
+    if starts is not None:
+        operands["starts"] = (index32(b, starts), (1,))
+    return b.map(body(lines), past.dtype, past.shape, ("batch", "outer", "at", "inner"), groups, operands,
+                 parameters={"extent": past.shape[axis], "count": update.shape[axis]}, cost=4)  # fmt: skip
+
+
+@op("MaxUnpool", types=ANY, indices=INDICES)
+def max_unpool(b: Builder, x: Operand, indices: Operand, output_shape: Operand | None = None, *, kernel_shape: list[int],
+               pads: list[int] | None = None, strides: list[int] | None = None) -> Operand:  # fmt: skip
+    """Each element of x at its flat index, zeros elsewhere; a larger `output_shape` adds zeros at the ends."""
+    rank = x.rank - 2
+    pads, strides = pads or [0] * (2 * rank), strides or [1] * rank
+    spatial = [(x.shape[2 + k] - 1) * strides[k] - pads[k] - pads[rank + k] + kernel_shape[k] for k in range(rank)]
+    shape = [*x.shape[:2], *spatial]
+    zeros = b.expand(b.constant(np.zeros(1, x.dtype.numpy)), (product(shape),))
+    y = b.reshape(scatter_nd(b, zeros, b.reshape(indices, (x.size, 1)), b.reshape(x, (x.size,))), shape)
+    if output_shape is None:
+        return y
+    wanted = output_shape.dims("the shape of the result")
+    at = [f"at{k}" for k in range(x.rank)]
+    inside = " && ".join(f"{a} < $in{k}" for k, a in enumerate(at))
+    lines = [f"if ({inside}) {{ return y_at({', '.join(at)}); }}", "return $out_t();"]
+    return b.map(body(lines), x.dtype, tuple(wanted), at, (1,) * x.rank, {"y": (y, (1,) * x.rank)},
+                 parameters={f"in{k}": d for k, d in enumerate(shape)}, cost=4)  # fmt: skip

@@ -218,18 +218,30 @@ def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR")
 @op("Range", types=FLOATS | INTEGERS)
 def range_(b: Builder, start: Operand, limit: Operand, delta: Operand) -> Operand:
     """start + k * delta; the number of elements must follow from shapes or constants."""
-    if start.dtype.is_float:
-        low, high, step = (o.floats("a bound of the range")[0] for o in (start, limit, delta))
-        length: Dim = max(0, math.ceil((high - low) / step))
+    first, last, by = (_bound(o) for o in (start, limit, delta))
+    length: Dim
+    if isinstance(first, float) or isinstance(last, float) or isinstance(by, float):
+        if not (isinstance(first, (int, float)) and isinstance(last, (int, float)) and isinstance(by, (int, float))):
+            raise UnsupportedError("a range of fractions between bounds that depend on the input")
+        length = max(0, math.ceil((last - first) / by))
+    elif by == 0:
+        raise UnsupportedError("the step of a range is 0")
     else:
-        (first,), (last,), (by,) = (o.dims("a bound of the range") for o in (start, limit, delta))
-        if not isinstance(by, int) or by == 0:
-            raise UnsupportedError("the step of a range depends on the input")
-        length = maximum(ceildiv(last - first, by) if by > 0 else ceildiv(first - last, -by), 0)
+        length = maximum(-floordiv(first - last, by), 0)
     kind = start.dtype.compute
     counter = DType.FLOAT32 if start.dtype.is_float else DType.INT32
     index = b.map("  return $out_t(k);", counter, (length,), ("k",), (1,), {}, cost=1)
     return b.pointwise(f"start + {kind}(k) * delta", {"start": start, "k": index, "delta": delta}, start.dtype, (length,), cost=2)
+
+
+def _bound(x: Operand) -> Dim | float:
+    """A bound of a range: a dim where it is a whole number, else a fraction; constant or derived from shapes."""
+    if x.has_host:
+        return x.dims("a bound of the range")[0]
+    if x.constant is None:
+        raise UnsupportedError("a bound of the range is computed on the device, so the shape depends on data")
+    (value,) = x.floats("a bound of the range")
+    return int(value) if value == int(value) else value
 
 
 @op("ConstantOfShape", types=INTEGERS)
