@@ -30,6 +30,7 @@ def _softmax(b: Builder, x: Operand, axes: int, logarithm: bool) -> Operand:
     """Softmax over the last `axes` axes of x."""
     kept = x.rank - axes
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
+    b.bound_rows(columns)
     (y,) = b.call("softmax", {"x": Read(x.view, (kept, axes), reuse=True)}, {"y": (_stored(x.dtype), x.shape, (kept, axes))},
                   row_variants(rows, columns, b.target), parameters={"rows": rows, "columns": columns}, LOGARITHM=logarithm)  # fmt: skip
     return _narrowed(b, y, x.dtype)
@@ -73,6 +74,7 @@ def _normalised(b: Builder, x: Operand, count: int, epsilon: float, *, gain: Ope
         results["mean"] = (DType.FLOAT32, shape, (x.rank,))
         results["inverse"] = (DType.FLOAT32, shape, (x.rank,))
         puts = "mean_put(row, mean); inverse_put(row, inverse);"
+    b.bound_rows(columns)
     return b.call("layer_norm", operands, results, row_variants(rows, columns, b.target),
                   parameters={"rows": rows, "columns": columns}, EPSILON=float(epsilon), CENTRED=centred, PUT_STATISTICS=puts)  # fmt: skip
 

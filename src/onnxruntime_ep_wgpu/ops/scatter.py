@@ -55,6 +55,7 @@ def scatter_elements(b: Builder, x: Operand, indices: Operand, updates: Operand,
     else:
         lines = [f"var total = x_at({', '.join(names)});", "for (var n = 0u; n < $count; n++) {", *match, f"let u = updates_at({at});",
                  f"total = {_combined(b, x.dtype, reduction)};", "} }", "return total;"]  # fmt: skip
+    b.bound_loop(indices.shape[axis], f"scattering {indices.shape[axis]} updates")
     operands = {"x": (x, groups), "indices": (index32(b, indices), groups), "updates": (updates, groups)}
     return b.map(body([*start, *lines]), x.dtype, x.shape, names, groups, operands, parameters=parameters, cost=16, reuse=True)
 
@@ -74,6 +75,7 @@ def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, re
         lines = ["let n = owner_at(slice);", "if (n >= 0) { return updates_at(u32(n), inner); }", "return x_at(slice, inner);"]
         return b.map(body(lines), x.dtype, x.shape, ("slice", "inner"), groups, {**sources, "owner": (owner, (depth,))}, cost=4,
                      reuse=True)  # fmt: skip
+    b.bound_loop(target.size, f"scattering {target.size} updates")
     lines = ["var total = x_at(slice, inner);", "for (var n = 0u; n < $count; n++) {", "if (target_at(n) == i32(slice)) {",
              "let u = updates_at(n, inner);", f"total = {_combined(b, x.dtype, reduction)};", "} }", "return total;"]  # fmt: skip
     return b.map(body(lines), x.dtype, x.shape, ("slice", "inner"), groups, {**sources, "target": (target, (1,))},
