@@ -30,8 +30,14 @@ def _softmax(b: Builder, x: Operand, axes: int, logarithm: bool) -> Operand:
     """Softmax over the last `axes` axes of x."""
     kept = x.rank - axes
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
-    (y,) = b.call("softmax", {"x": Read(x.view, (kept, axes), reuse=True)}, {"y": (_stored(x.dtype), x.shape, (kept, axes))},
-                  row_variants(rows, columns, b.target), parameters={"rows": rows, "columns": columns}, LOGARITHM=logarithm)  # fmt: skip
+    (y,) = b.call(
+        "softmax",
+        {"x": Read(x.view, (kept, axes), reuse=True)},
+        {"y": (_stored(x.dtype), x.shape, (kept, axes))},
+        row_variants(rows, columns, b.target),
+        parameters={"rows": rows, "columns": columns},
+        LOGARITHM=logarithm,
+    )
     return _narrowed(b, y, x.dtype)
 
 
@@ -54,8 +60,17 @@ _declare("Softmax", False)
 _declare("LogSoftmax", True)
 
 
-def _normalised(b: Builder, x: Operand, count: int, epsilon: float, *, gain: Operand | None = None, bias: Operand | None = None,
-                centred: bool = True, statistics: bool = False) -> list[Operand]:  # fmt: skip
+def _normalised(
+    b: Builder,
+    x: Operand,
+    count: int,
+    epsilon: float,
+    *,
+    gain: Operand | None = None,
+    bias: Operand | None = None,
+    centred: bool = True,
+    statistics: bool = False,
+) -> list[Operand]:
     """x over its last `count` axes with mean 0 (when `centred`) and variance 1, and the mean and inverse deviation.
 
     `gain` and `bias` are per element of a row.
@@ -64,8 +79,11 @@ def _normalised(b: Builder, x: Operand, count: int, epsilon: float, *, gain: Ope
     rows, columns, inner = product(x.shape[:kept]), product(x.shape[kept:]), x.shape[kept:]
     gain = gain if gain is not None else b.constant(np.ones(1, np.float32))
     bias = bias if bias is not None else b.constant(np.zeros(1, np.float32))
-    operands = {"x": Read(x.view, (kept, count), reuse=True), "gain": Read(b.expand(gain, inner).view, (count,)),
-                "bias": Read(b.expand(bias, inner).view, (count,))}  # fmt: skip
+    operands = {
+        "x": Read(x.view, (kept, count), reuse=True),
+        "gain": Read(b.expand(gain, inner).view, (count,)),
+        "bias": Read(b.expand(bias, inner).view, (count,)),
+    }
     results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {"y": (_stored(x.dtype), x.shape, (kept, count))}
     puts = ""
     if statistics:
@@ -73,13 +91,30 @@ def _normalised(b: Builder, x: Operand, count: int, epsilon: float, *, gain: Ope
         results["mean"] = (DType.FLOAT32, shape, (x.rank,))
         results["inverse"] = (DType.FLOAT32, shape, (x.rank,))
         puts = "mean_put(row, mean); inverse_put(row, inverse);"
-    return b.call("layer_norm", operands, results, row_variants(rows, columns, b.target),
-                  parameters={"rows": rows, "columns": columns}, EPSILON=float(epsilon), CENTRED=centred, PUT_STATISTICS=puts)  # fmt: skip
+    return b.call(
+        "layer_norm",
+        operands,
+        results,
+        row_variants(rows, columns, b.target),
+        parameters={"rows": rows, "columns": columns},
+        EPSILON=float(epsilon),
+        CENTRED=centred,
+        PUT_STATISTICS=puts,
+    )
 
 
 @op("LayerNormalization", types=FLOATS)
-def layer_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand | None = None, *, axis: int = -1,
-                        epsilon: float = 1e-5, stash_type: int = 1, outputs: int = 1) -> list[Operand]:  # fmt: skip
+def layer_normalization(
+    b: Builder,
+    x: Operand,
+    gain: Operand,
+    bias: Operand | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    outputs: int = 1,
+) -> list[Operand]:
     """Normalises x over the axes from `axis` on; mean and inverse deviation are optional results."""
     count = x.rank - axis_of(axis, x.rank)
     y, *rest = _normalised(b, x, count, epsilon, gain=gain, bias=bias, statistics=outputs > 1)
@@ -87,8 +122,9 @@ def layer_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand | N
 
 
 @op("RMSNormalization", types=FLOATS)
-def rms_normalization(b: Builder, x: Operand, gain: Operand, *, axis: int = -1, epsilon: float = 1e-5,
-                      stash_type: int = 1) -> Operand:  # fmt: skip
+def rms_normalization(
+    b: Builder, x: Operand, gain: Operand, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Operand:
     """x divided by the root of its mean square over the axes from `axis` on."""
     axis = axis_of(axis, x.rank)
     if gain.rank > x.rank - axis:  # one that varies between rows
@@ -104,7 +140,9 @@ def instance_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand,
 
 
 @op("GroupNormalization", types=FLOATS)
-def group_normalization_18(b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5) -> Operand:
+def group_normalization_18(
+    b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5
+) -> Operand:
     """Each group of channels to mean 0 and variance 1; scales and shifts are per group."""
     b.require(equal(x.shape[1] % num_groups, 0), f"{x.shape[1]} channels do not make {num_groups} groups")
     each = floordiv(x.shape[1], num_groups)
@@ -116,8 +154,9 @@ def group_normalization_18(b: Builder, x: Operand, gain: Operand, bias: Operand,
 
 
 @op("GroupNormalization", since=21, types=FLOATS)
-def group_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5,
-                        stash_type: int = 1) -> Operand:  # fmt: skip
+def group_normalization(
+    b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+) -> Operand:
     """As before version 21, with scales and shifts per channel."""
     b.require(equal(x.shape[1] % num_groups, 0), f"{x.shape[1]} channels do not make {num_groups} groups")
     return _groups(b, x, gain, bias, (x.shape[0], num_groups), epsilon)
@@ -128,8 +167,13 @@ def _groups(b: Builder, x: Operand, gain: Operand, bias: Operand, groups: Shape,
     rows = b.reshape(x, (*groups, floordiv(x.shape[1], groups[1]), *x.shape[2:]))
     (y,) = _normalised(b, rows, rows.rank - 2, epsilon)
     channels = (x.shape[1], *(1,) * (x.rank - 2))
-    return b.pointwise("x * gain + bias", {"x": b.reshape(y, x.shape), "gain": b.reshape(gain, channels),
-                                           "bias": b.reshape(bias, channels)}, x.dtype, x.shape, cost=2)  # fmt: skip
+    return b.pointwise(
+        "x * gain + bias",
+        {"x": b.reshape(y, x.shape), "gain": b.reshape(gain, channels), "bias": b.reshape(bias, channels)},
+        x.dtype,
+        x.shape,
+        cost=2,
+    )
 
 
 @op("MeanVarianceNormalization", types=FLOATS)
@@ -148,8 +192,9 @@ def lp_normalization(b: Builder, x: Operand, *, axis: int = -1, p: int = 2) -> O
 
 
 @op("LRN", types=FLOATS)
-def local_response_normalization(b: Builder, x: Operand, *, size: int, alpha: float = 1e-4, beta: float = 0.75,
-                                 bias: float = 1.0) -> Operand:  # fmt: skip
+def local_response_normalization(
+    b: Builder, x: Operand, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> Operand:
     """x divided by a power of the sum of squares over `size` neighbouring channels."""
     lines = [
         f"let first = channel - min(channel, {(size - 1) // 2}u);",
@@ -159,13 +204,33 @@ def local_response_normalization(b: Builder, x: Operand, *, size: int, alpha: fl
         f"return x_at(image, channel, inner) / pow_f32({float(bias)!r}f + {float(alpha) / size!r}f * total, {float(beta)!r}f);",
     ]
     groups = (1, 1, x.rank - 2)
-    return b.map(body(lines), x.dtype, x.shape, ("image", "channel", "inner"), groups, {"x": (x, groups)},
-                 parameters={"channels": x.shape[1]}, cost=24, reuse=True)  # fmt: skip
+    return b.map(
+        body(lines),
+        x.dtype,
+        x.shape,
+        ("image", "channel", "inner"),
+        groups,
+        {"x": (x, groups)},
+        parameters={"channels": x.shape[1]},
+        cost=24,
+        reuse=True,
+    )
 
 
 @op("BatchNormalization", types=FLOATS)
-def batch_normalization(b: Builder, x: Operand, scale: Operand, bias: Operand, mean: Operand, variance: Operand, *,
-                        epsilon: float = 1e-5, momentum: float = 0.9, training_mode: int = 0, spatial: int = 1) -> Operand:  # fmt: skip
+def batch_normalization(
+    b: Builder,
+    x: Operand,
+    scale: Operand,
+    bias: Operand,
+    mean: Operand,
+    variance: Operand,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    spatial: int = 1,
+) -> Operand:
     """With stored statistics, per channel: one multiplication and one addition when these are constants."""
     if training_mode or not spatial:
         raise UnsupportedError("batch normalisation in training mode")
@@ -177,6 +242,10 @@ def batch_normalization(b: Builder, x: Operand, scale: Operand, bias: Operand, m
         a = b.constant(factor.astype(np.float32).reshape(channels))
         c = b.constant((o - m * factor).astype(np.float32).reshape(channels))
         return b.pointwise("x * a + c", {"x": x, "a": a, "c": c}, x.dtype, x.shape, cost=2)
-    per_channel = {n: b.reshape(o, (o.shape[0], *channels[1:])) for n, o in
-                   {"s": scale, "o": bias, "m": mean, "v": variance}.items()}  # fmt: skip
-    return b.pointwise("(x - m) * (s / sqrt(v + epsilon)) + o", {"x": x, **per_channel}, x.dtype, x.shape, cost=8, epsilon=epsilon)
+    per_channel = {
+        n: b.reshape(o, (o.shape[0], *channels[1:]))
+        for n, o in {"s": scale, "o": bias, "m": mean, "v": variance}.items()
+    }
+    return b.pointwise(
+        "(x - m) * (s / sqrt(v + epsilon)) + o", {"x": x, **per_channel}, x.dtype, x.shape, cost=8, epsilon=epsilon
+    )
