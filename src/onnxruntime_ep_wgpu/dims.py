@@ -326,8 +326,23 @@ def to_postfix(dim: Dim) -> Postfix:
     return tuple(out)
 
 
-def compile_dims(dims: Sequence[Postfix], symbols: Sequence[str]) -> Callable[[Sequence[int]], list[int]]:
-    """One straight-line function from the values of `symbols` to the values of `dims`; equal parts are computed once."""
+@lru_cache(maxsize=16384)
+def length(dim: Dim) -> int:
+    """Tokens in the postfix form of a dim."""
+    return 1 if isinstance(dim, int) else sum(_monomial_length(m) for m, _ in dim.terms)
+
+
+def _monomial_length(monomial: Monomial) -> int:
+    return 2 + sum(2 if isinstance(a, str) else 1 + sum(map(length, a.args)) for a in monomial)
+
+
+def compile_dims(
+    dims: Sequence[Postfix], symbols: Sequence[str], definitions: Sequence[tuple[str, Postfix]] = ()
+) -> Callable[[Sequence[int]], list[int]]:
+    """One straight-line function from the values of `symbols` to the values of `dims`; equal parts are computed once.
+
+    `definitions` are further symbols, each given by an expression over the symbols and definitions before it.
+    """
     index = {"$" + name: f"s[{i}]" for i, name in enumerate(symbols)}
     lines: list[str] = []
     known: dict[str, str] = {}
@@ -354,6 +369,8 @@ def compile_dims(dims: Sequence[Postfix], symbols: Sequence[str]) -> Callable[[S
         (result,) = stack
         return result
 
+    for name, postfix in definitions:
+        index["$" + name] = emit(postfix)
     results = [emit(d) for d in dims]
     source = "\n".join(["def evaluate(s):", *lines, f"    return [{', '.join(results)}]"])
     scope: dict[str, Callable[..., object]] = {

@@ -26,6 +26,9 @@ OPERATORS = {
         BitCast CenterCropPad Concat DepthToSpace Expand EyeLike Flatten Gather GatherElements GatherND OneHot Pad Reshape
         Resize ReverseSequence Scatter ScatterElements ScatterND Slice SpaceToDepth Split Squeeze TensorScatter Transpose
         Unsqueeze Upsample""",
+    "quantised": """
+        ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul QuantizeLinear""",
+    "recurrent": "GRU LSTM RNN",
     "shape": "Constant ConstantOfShape Range Shape Size",
 }
 IN_SCOPE = frozenset(op for family in OPERATORS.values() for op in family.split())

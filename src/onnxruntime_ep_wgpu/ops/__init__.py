@@ -25,6 +25,7 @@ FAMILIES = (
     "quantize",
     "quantized_product",
     "quantized_pointwise",
+    "recurrent",
 )
 
 

@@ -37,7 +37,8 @@ def _rule(*names: str) -> Callable[[Rule], Rule]:
     return add
 
 
-def evaluate(op_type: str, domain: str, operands: list[Operand | None], attributes: Mapping[str, Any], opset: int
+def evaluate(op_type: str, domain: str, operands: list[Operand | None], attributes: Mapping[str, Any], opset: int,
+             named: Callable[[Dim], Dim]
              ) -> list[Operand] | None:  # fmt: skip
     """Host values of a node's results, or None when they are not small integers or no rule knows the operator.
 
@@ -66,6 +67,7 @@ def evaluate(op_type: str, domain: str, operands: list[Operand | None], attribut
     if dtype is None:
         return None
     known = all(o.known for o in given)
+    arrays = [_elementwise(named, a) for a in arrays]
     return [Operand(dtype, a.shape, host=_constant(a), known=known) for a in arrays]
 
 

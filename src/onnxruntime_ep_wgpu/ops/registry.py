@@ -76,7 +76,13 @@ def _defaults(op_type: str, domain: str, opset: int) -> dict[str, Any]:
     if schema is None:
         return {}
     values = {k: helper.get_attribute_value(a.default_value) for k, a in schema.attributes.items() if a.default_value.type}
-    return {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
+    return {k: _decoded(v) for k, v in values.items()}
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decoded(v) for v in value]
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def find(op_type: str, domain: str, opset: int) -> Operator | None:

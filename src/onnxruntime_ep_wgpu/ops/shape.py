@@ -35,7 +35,7 @@ def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: int = 0) -> Op
         wanted = [x.shape[k] if d == 0 else d for k, d in enumerate(wanted)]
     if any(not isinstance(d, int) and any("@" in str(m) for m, _ in d.terms) for d in wanted):
         # Elements of an input may be -1 or 0, whose meaning is only known at run time.
-        wanted = [_runtime_dim(d, x, wanted, k, bool(allowzero)) for k, d in enumerate(wanted)]
+        wanted = [b.named(_runtime_dim(d, x, wanted, k, bool(allowzero))) for k, d in enumerate(wanted)]
     if any(d == -1 for d in wanted):
         k = wanted.index(-1)
         known = product(d for d in wanted if d != -1)

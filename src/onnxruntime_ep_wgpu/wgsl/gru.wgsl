@@ -1,0 +1,39 @@
+// A layer of gated recurrent units: a workgroup carries the state of one direction and one sequence through all steps.
+// `x` is what the inputs add to the gates (update, reset, candidate), made for all steps beforehand; `r` are the recurrent
+// weights as (direction, state, gate), so that neighbouring invocations load neighbours.
+var<workgroup> hidden: array<f32, $HIDDEN>;
+var<workgroup> update: array<f32, $HIDDEN>;
+var<workgroup> reset: array<f32, $HIDDEN>;  // the state as the candidate sees it, or what that adds to the candidate
+
+fn kernel(w: u32, lane: u32) {
+  let direction = w / $batch;
+  let sequence = w % $batch;
+  let length = min(u32(lengths_at(sequence)), $steps);
+  for (var u = lane; u < $HIDDEN; u += $WG) { hidden[u] = hidden_at(direction, sequence, u); }
+  for (var step = 0u; step < $steps; step++) {
+    workgroupBarrier();
+    let inside = step < length;
+    let t = select(step, length - 1u - step, inside && direction + $REVERSE == 1u);
+    for (var u = lane; u < $HIDDEN; u += $WG) {
+      var sum = vec3f(x_at(t, sequence, direction, u), x_at(t, sequence, direction, u + $HIDDEN), bias_at(direction, u));
+      for (var k = 0u; k < $HIDDEN; k++) {
+        sum += hidden[k] * vec3f(r_at(direction, k, u), r_at(direction, k, u + $HIDDEN), r_at(direction, k, u + 2u * $HIDDEN));
+      }
+      update[u] = gate(direction, limited(sum.x));
+      reset[u] = gate(direction, limited(sum.y)) * select(hidden[u], sum.z, $LINEAR_BEFORE_RESET);
+    }
+    workgroupBarrier();
+    for (var u = lane; u < $HIDDEN; u += $WG) {
+      var sum = x_at(t, sequence, direction, u + 2u * $HIDDEN);
+      if ($LINEAR_BEFORE_RESET) {
+        sum += reset[u];
+      } else {
+        for (var k = 0u; k < $HIDDEN; k++) { sum += reset[k] * r_at(direction, k, u + 2u * $HIDDEN); }
+      }
+      let h = (1f - update[u]) * candidate(direction, limited(sum)) + update[u] * hidden[u];
+      hidden[u] = select(hidden[u], h, inside);
+      y_put(t, direction, sequence, u, select(0f, h, inside));
+    }
+  }
+  for (var u = lane; u < $HIDDEN; u += $WG) { last_put(direction, sequence, u, hidden[u]); }
+}

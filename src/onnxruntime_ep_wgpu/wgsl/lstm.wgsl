@@ -1,0 +1,45 @@
+// A layer of long short-term memory: a workgroup carries the state of one direction and one sequence through all steps.
+// `x` is what the inputs add to the gates (input, output, forget, candidate), made for all steps beforehand; `r` are the
+// recurrent weights as (direction, state, gate), so that neighbouring invocations load neighbours.
+var<workgroup> hidden: array<f32, 2u * $HIDDEN>;  // of this step and the next, in turn
+var<workgroup> cell: array<f32, $HIDDEN>;
+
+fn kernel(w: u32, lane: u32) {
+  let direction = w / $batch;
+  let sequence = w % $batch;
+  let length = min(u32(lengths_at(sequence)), $steps);
+  for (var u = lane; u < $HIDDEN; u += $WG) {
+    hidden[u] = hidden_at(direction, sequence, u);
+    cell[u] = cell_at(direction, sequence, u);
+  }
+  for (var step = 0u; step < $steps; step++) {
+    workgroupBarrier();
+    let now = step % 2u * $HIDDEN;
+    let next = $HIDDEN - now;
+    let inside = step < length;
+    let t = select(step, length - 1u - step, inside && direction + $REVERSE == 1u);
+    for (var u = lane; u < $HIDDEN; u += $WG) {
+      var sum = vec4f(x_at(t, sequence, direction, u), x_at(t, sequence, direction, u + $HIDDEN),
+        x_at(t, sequence, direction, u + 2u * $HIDDEN), x_at(t, sequence, direction, u + 3u * $HIDDEN));
+      for (var k = 0u; k < $HIDDEN; k++) {
+        sum += hidden[now + k] * vec4f(r_at(direction, k, u), r_at(direction, k, u + $HIDDEN),
+          r_at(direction, k, u + 2u * $HIDDEN), r_at(direction, k, u + 3u * $HIDDEN));
+      }
+      let before = cell[u];
+      let input = gate(direction, limited(sum.x + peephole_at(direction, u) * before));
+      var keep = 1f - input;
+      if (!$COUPLED) { keep = gate(direction, limited(sum.z + peephole_at(direction, u + 2u * $HIDDEN) * before)); }
+      let c = keep * before + input * candidate(direction, limited(sum.w));
+      let output = gate(direction, limited(sum.y + peephole_at(direction, u + $HIDDEN) * c));
+      let h = output * shown(direction, c);
+      cell[u] = select(before, c, inside);
+      hidden[next + u] = select(hidden[now + u], h, inside);
+      y_put(t, direction, sequence, u, select(0f, h, inside));
+    }
+  }
+  let last = $steps % 2u * $HIDDEN;
+  for (var u = lane; u < $HIDDEN; u += $WG) {
+    last_put(direction, sequence, u, hidden[last + u]);
+    cells_put(direction, sequence, u, cell[u]);
+  }
+}

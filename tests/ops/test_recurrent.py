@@ -1,0 +1,139 @@
+"""LSTM, GRU and RNN against the CPU provider (layout 1, which it lacks, against a run without it)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from . import compare
+from .compare import random
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+STEPS, BATCH, INPUT, HIDDEN = 7, 3, 5, 6
+CLOSE: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def directions(how: dict[str, Any]) -> int:
+    return 2 if how.get("direction") == "bidirectional" else 1
+
+
+def arrays(op: str, count: int = 1, *, steps: int = STEPS, batch: int = BATCH, hidden: int = HIDDEN, bias: bool = True,
+           lengths: list[int] | None = None, states: bool = False, peepholes: bool = False,
+           dtype: type = np.float32) -> list[np.ndarray | None]:  # fmt: skip
+    width = GATES[op] * hidden
+    out: list[np.ndarray | None] = [
+        random(steps, batch, INPUT),
+        random(count, width, INPUT, seed=1) / 2,
+        random(count, width, hidden, seed=2) / 2,
+        random(count, 2 * width, seed=3) / 2 if bias else None,
+        np.array(lengths, np.int32) if lengths else None,
+        random(count, batch, hidden, seed=4) if states else None,
+    ]
+    if op == "LSTM":
+        out += [random(count, batch, hidden, seed=5) if states else None, random(count, 3 * hidden, seed=6) if peepholes else None]
+    return [a.astype(dtype) if a is not None and a.dtype == np.float32 else a for a in out]
+
+
+def check(op: str, given: list[np.ndarray | None], **how: Any) -> list[np.ndarray]:
+    outputs = [given[0].dtype] * (3 if op == "LSTM" else 2)  # type: ignore[union-attr]
+    while given[-1] is None:
+        given = given[:-1]
+    return compare.check(op, *given, outputs=outputs, hidden_size=given[2].shape[-1], **CLOSE, **how)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("states", [False, True])
+@pytest.mark.parametrize("lengths", [None, [7, 2, 5]])
+def test_directions_states_and_lengths(op: str, direction: str, states: bool, lengths: list[int] | None) -> None:
+    how = {"direction": direction}
+    check(op, arrays(op, directions(how), states=states, lengths=lengths), **how)
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("constants", [(1, 2), (1, 2, 3)])
+def test_steps_and_batch_not_known_when_compiled(op: str, constants: tuple[int, ...]) -> None:
+    check(op, arrays(op, 2), direction="bidirectional", symbolic=True, constants=constants)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_without_bias(op: str) -> None:
+    check(op, arrays(op, bias=False))
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_state_larger_than_a_workgroup(op: str) -> None:
+    given = arrays(op, 1, steps=4, batch=2, hidden=267)
+    check(op, [given[0], *(a / 8 if a is not None else None for a in given[1:])], constants=(1, 2, 3))
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_clip(op: str) -> None:
+    check(op, arrays(op), clip=0.3)
+
+
+@pytest.mark.parametrize("states", [False, True])
+@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
+def test_lstm_peepholes(states: bool, direction: str) -> None:
+    how = {"direction": direction}
+    check("LSTM", arrays("LSTM", directions(how), states=states, peepholes=True, lengths=[7, 2, 5]), **how)
+
+
+def test_lstm_coupled_gates() -> None:
+    check("LSTM", arrays("LSTM"), input_forget=1)
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_gru_linear_before_reset(direction: str) -> None:
+    how = {"direction": direction}
+    check("GRU", arrays("GRU", directions(how), states=True, lengths=[7, 2, 5]), linear_before_reset=1, **how)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("Relu", {}), ("Softsign", {}), ("Softplus", {}), ("Sigmoid", {}),
+        ("Affine", {"activation_alpha": [0.7], "activation_beta": [0.1]}), ("LeakyRelu", {"activation_alpha": [0.3]}),
+        ("ThresholdedRelu", {"activation_alpha": [0.3]}), ("Elu", {"activation_alpha": [0.7]}),
+        ("ScaledTanh", {"activation_alpha": [0.7], "activation_beta": [0.4]}),
+        ("HardSigmoid", {"activation_alpha": [0.3], "activation_beta": [0.4]}),
+    ],
+)  # fmt: skip
+def test_activations(name: str, parameters: dict[str, Any]) -> None:
+    check("RNN", arrays("RNN"), activations=[name], **parameters)
+
+
+def test_activations_per_direction() -> None:
+    given = arrays("LSTM", 2)
+    names = ["Sigmoid", "Tanh", "Tanh", "HardSigmoid", "Softsign", "ScaledTanh"]
+    check("LSTM", given, direction="bidirectional", activations=names, activation_alpha=[0.3, 0.8], activation_beta=[0.4, 0.9])
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_batch_first(op: str) -> None:
+    given = arrays(op, 2, states=True)
+    turned = [a.swapaxes(0, 1).copy() if a is not None and k in (0, 5, 6) else a for k, a in enumerate(given)]
+    kinds = [np.float32] * (3 if op == "LSTM" else 2)
+    how: dict[str, Any] = {"direction": "bidirectional", "hidden_size": HIDDEN, "outputs": kinds}
+    while turned[-1] is None:
+        given, turned = given[:-1], turned[:-1]
+    y, *last = compare.expected(
+        compare.model(op, given, **how), {f"x{k}": a for k, a in enumerate(given) if a is not None})  # fmt: skip
+    want = [y.transpose(2, 0, 1, 3), *(s.swapaxes(0, 1) for s in last)]
+    compare.check(op, *turned, layout=1, want=want, **CLOSE, **how)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_float16(op: str) -> None:
+    given = arrays(op, dtype=np.float16)
+    wide = [a.astype(np.float32) if a is not None and a.dtype == np.float16 else a for a in given]
+    while given[-1] is None:
+        given, wide = given[:-1], wide[:-1]
+    how: dict[str, Any] = {"hidden_size": HIDDEN, "outputs": [np.float16] * (3 if op == "LSTM" else 2)}
+    results = compare.expected(
+        compare.model(op, wide, hidden_size=HIDDEN, outputs=[np.float32] * len(how["outputs"])),
+        {f"x{k}": a for k, a in enumerate(wide) if a is not None},
+    )
+    compare.check(op, *given, want=[r.astype(np.float16) for r in results], **CLOSE, **how)
