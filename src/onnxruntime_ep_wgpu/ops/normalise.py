@@ -26,8 +26,8 @@ def _narrowed(b: Builder, x: Operand, dtype: DType) -> Operand:
     return x if x.dtype is dtype else b.pointwise("x", {"x": x}, dtype)
 
 
-def _softmax(b: Builder, x: Operand, axes: int, logarithm: bool) -> Operand:
-    """Softmax over the last `axes` axes of x."""
+def softmax_rows(b: Builder, x: Operand, axes: int, logarithm: bool = False, *, masked: bool = False) -> Operand:
+    """Softmax over the last `axes` axes of x; with `masked`, a row of minus infinities gives zeros instead of NaN."""
     kept = x.rank - axes
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
     (y,) = b.call(
@@ -37,6 +37,7 @@ def _softmax(b: Builder, x: Operand, axes: int, logarithm: bool) -> Operand:
         row_variants(rows, columns, b.target),
         parameters={"rows": rows, "columns": columns},
         LOGARITHM=logarithm,
+        MASKED=masked,
     )
     return _narrowed(b, y, x.dtype)
 
@@ -45,7 +46,7 @@ def _declare(name: str, logarithm: bool) -> None:
     @op(name, types=FLOATS)
     def flattened(b: Builder, x: Operand, *, axis: int = 1) -> Operand:
         """Before version 13 all axes from `axis` on were one row."""
-        return _softmax(b, x, x.rank - axis_of(axis, x.rank), logarithm)
+        return softmax_rows(b, x, x.rank - axis_of(axis, x.rank), logarithm)
 
     @op(name, since=13, types=FLOATS)
     def along(b: Builder, x: Operand, *, axis: int = -1) -> Operand:
@@ -53,7 +54,7 @@ def _declare(name: str, logarithm: bool) -> None:
             return b.pointwise("x - x" if logarithm else "x - x + 1", {"x": x}, x.dtype)
         axis = axis_of(axis, x.rank)
         order = [*(k for k in range(x.rank) if k != axis), axis]
-        return b.permute(_softmax(b, b.permute(x, order), 1, logarithm), np.argsort(order).tolist())
+        return b.permute(softmax_rows(b, b.permute(x, order), 1, logarithm), np.argsort(order).tolist())
 
 
 _declare("Softmax", False)
