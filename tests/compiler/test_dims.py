@@ -82,3 +82,26 @@ def test_an_undefined_symbol_is_named():
 def test_definitions_are_symbols_for_what_follows_them():
     definitions = [("=0", to_postfix(symbol("batch") + 1)), ("=1", to_postfix(symbol("=0") * 2))]
     assert compile_dims([to_postfix(symbol("=1") + symbol("=0"))], ["batch"], definitions)([3]) == [12]
+
+
+def test_multiples_of_a_divisor_are_taken_out_of_a_quotient():
+    n = symbol("n")
+    assert dims.floordiv(n - 1, 2) + 1 == dims.floordiv(n + 1, 2)
+    assert dims.floordiv(4 * n + 3, 2) == 2 * n + 1
+    assert dims.maximum(dims.floordiv(n - 1, 2) + 1, 0) == dims.floordiv(n + 1, 2)
+
+
+@pytest.mark.parametrize("divisor", [2, 3, 7])
+def test_quotients_in_lowest_terms_have_the_same_values(divisor: int):
+    n = symbol("n")
+    for constant in (-9, -1, 0, 5, 14):
+        for factor in (1, divisor, divisor + 1):
+            evaluate = compile_dims([to_postfix(dims.floordiv(factor * n + constant, divisor))], ["n"])
+            assert all(evaluate([v]) == [(factor * v + constant) // divisor] for v in range(20))
+
+
+def test_a_table_cut_to_a_length_broadcasts_with_that_length():
+    n = symbol("n")
+    assert dims.broadcast(n, dims.minimum(n, 1500)) == n
+    assert dims.broadcast(dims.minimum(n, 1500), n) == n
+    assert dims.broadcast(n, dims.minimum(n, 1)) != n

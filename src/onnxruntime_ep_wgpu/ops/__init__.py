@@ -16,6 +16,7 @@ FAMILIES = (
     "order",
     "normalise",
     "matmul",
+    "attention",
     "algebra",
     "conv",
     "pool",

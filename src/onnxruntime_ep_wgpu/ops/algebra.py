@@ -81,7 +81,9 @@ def _summed(b: Builder, x: Operand, labels: list[str], kept: set[str]) -> tuple[
     return (reduce_axes(b, "ReduceSum", x, axes, False) if axes else x), [n for n in labels if n in kept]
 
 
-def _product(b: Builder, x: Operand, x_labels: list[str], y: Operand, y_labels: list[str], later: set[str]) -> tuple[Operand, list[str]]:
+def _product(
+    b: Builder, x: Operand, x_labels: list[str], y: Operand, y_labels: list[str], later: set[str]
+) -> tuple[Operand, list[str]]:
     """x times y, summed over the labels of both that nobody needs later."""
     common = [n for n in x_labels if n in y_labels]
     batch, inner = [n for n in common if n in later], [n for n in common if n not in later]
@@ -91,13 +93,16 @@ def _product(b: Builder, x: Operand, x_labels: list[str], y: Operand, y_labels: 
         right = b.permute(y, [y_labels.index(c) for c in (*batch, *inner, *n)])
         shape = (*left.shape[: len(batch) + len(m)], *right.shape[len(batch) + len(inner) :])
         groups = (len(batch), len(m), len(n))
-        return matrix_product(b, left, (len(batch), len(m), len(inner)), right, (len(batch), len(inner), len(n)), shape,
-                              groups, x.dtype), [*batch, *m, *n]  # fmt: skip
+        return matrix_product(
+            b, left, (len(batch), len(m), len(inner)), right, (len(batch), len(inner), len(n)), shape, groups, x.dtype
+        ), [*batch, *m, *n]
     right = b.permute(y, [y_labels.index(c) for c in (*batch, *n, *inner)])
     at, where = len(batch), len(batch) + len(m)
     left = b.reshape(left, (*left.shape[:where], *(1,) * len(n), *left.shape[where:]))
     right = b.reshape(right, (*right.shape[:at], *(1,) * len(m), *right.shape[at:]))
-    return _summed(b, b.pointwise("x * y", {"x": left, "y": right}, x.dtype), [*batch, *m, *n, *inner], later | {*m, *n})
+    return _summed(
+        b, b.pointwise("x * y", {"x": left, "y": right}, x.dtype), [*batch, *m, *n, *inner], later | {*m, *n}
+    )
 
 
 LARGEST_MATRIX = 16  # rows of a matrix that one invocation eliminates in its own memory
@@ -108,7 +113,9 @@ def determinant(b: Builder, x: Operand) -> Operand:
     """By elimination with row exchanges, one invocation per matrix."""
     n = x.shape[-1]
     if not isinstance(n, int) or n > LARGEST_MATRIX:
-        raise UnsupportedError(f"a determinant of {n} rows; at most {LARGEST_MATRIX}, known when the graph is compiled, have a kernel")
+        raise UnsupportedError(
+            f"a determinant of {n} rows; at most {LARGEST_MATRIX}, known when the graph is compiled, have a kernel"
+        )
     lines = [
         f"var a: array<f32, {max(n * n, 1)}>;",
         f"for (var k = 0u; k < {n * n}u; k++) {{ a[k] = x_at(matrix, k); }}",

@@ -58,8 +58,15 @@ def _hardmax(b: Builder, x: Operand, axes: int) -> Operand:
     """1 at the first of the largest elements over the last `axes` axes of x, else 0."""
     kept = x.rank - axes
     place = _best(b, x, axes, "x > y", False)
-    return b.map("  return select(0f, 1f, at == u32(place_at(row)));", x.dtype, x.shape, ("row", "at"), (kept, axes),
-                 {"place": (place, (kept,))}, reuse=True)  # fmt: skip
+    return b.map(
+        "  return select(0f, 1f, at == u32(place_at(row)));",
+        x.dtype,
+        x.shape,
+        ("row", "at"),
+        (kept, axes),
+        {"place": (place, (kept,))},
+        reuse=True,
+    )
 
 
 @op("Hardmax", types=FLOATS)
@@ -77,12 +84,26 @@ def hardmax(b: Builder, x: Operand, *, axis: int = -1) -> Operand:
 
 # The largest k for which a workgroup holds the chosen elements, at most 12 bytes each, in 16 KB beside its counts.
 MOST_SELECTED = 1024
-_KEYS = {"f32": "ordered(x)", "i32": "u32(x) ^ 2147483648", "u32": "x", "i64": "u64(x) ^ 9223372036854775808", "u64": "x"}
+_KEYS = {
+    "f32": "ordered(x)",
+    "i32": "u32(x) ^ 2147483648",
+    "u32": "x",
+    "i64": "u64(x) ^ 9223372036854775808",
+    "u64": "x",
+}
 
 
 @op("TopK", types=NUMBERS, k_input=INTEGERS)
-def top_k(b: Builder, x: Operand, k_input: Operand | None = None, *, axis: int = -1, k: int = -1, largest: int = 1,
-          sorted: int = 1) -> list[Operand]:  # fmt: skip
+def top_k(
+    b: Builder,
+    x: Operand,
+    k_input: Operand | None = None,
+    *,
+    axis: int = -1,
+    k: int = -1,
+    largest: int = 1,
+    sorted: int = 1,
+) -> list[Operand]:
     """Values and positions of the k largest (or smallest) elements along an axis, best first; NaN counts as the largest.
 
     Elements become unsigned keys of the same order. Long rows are selected from digit by digit, in time proportional to
@@ -117,7 +138,9 @@ def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
     if isinstance(count, int) and 0 < count <= MOST_SELECTED and not (isinstance(columns, int) and columns <= size):
         functions |= {
             "nothing": Function((), "0", kind),
-            "begins_alike": Function((("x", kind), ("y", kind), ("s", "u32")), f"shr(x, {kind}(s)) == shr(y, {kind}(s))", "bool"),
+            "begins_alike": Function(
+                (("x", kind), ("y", kind), ("s", "u32")), f"shr(x, {kind}(s)) == shr(y, {kind}(s))", "bool"
+            ),
             "digit": Function((("x", kind), ("s", "u32")), f"u32(shr(x, {kind}(s))) & 255", "u32"),
             "extended": Function((("x", kind), ("d", "u32"), ("s", "u32")), f"x | shl({kind}(d), {kind}(s))", kind),
         }
@@ -125,7 +148,12 @@ def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
     else:
         b.bound_loop(columns, f"ranking a row of {columns} elements")
         template, variant = "top_rank", Variant(ceildiv(rows * columns, 64), 64)
-    (place,) = b.call(template, {"x": Read(keys.view, groups, reuse=True)},
-                      {"y": (DType.INT32, (*keys.shape[:-1], count), groups)}, (variant,),
-                      parameters=parameters, functions=functions)  # fmt: skip
+    (place,) = b.call(
+        template,
+        {"x": Read(keys.view, groups, reuse=True)},
+        {"y": (DType.INT32, (*keys.shape[:-1], count), groups)},
+        (variant,),
+        parameters=parameters,
+        functions=functions,
+    )
     return place

@@ -76,7 +76,12 @@ unary("Swish", "x * sigmoid(alpha * x)", alpha=1.0, cost=8)
 
 @op("IsInf", types=FLOATS)
 def is_inf(b: Builder, x: Operand, *, detect_negative: int = 1, detect_positive: int = 1) -> Operand:
-    wanted = {(1, 1): "isinf(x)", (1, 0): "isinf(x) and x < 0", (0, 1): "isinf(x) and x > 0", (0, 0): "isinf(x) and isnan(x)"}
+    wanted = {
+        (1, 1): "isinf(x)",
+        (1, 0): "isinf(x) and x < 0",
+        (0, 1): "isinf(x) and x > 0",
+        (0, 0): "isinf(x) and isnan(x)",
+    }
     return b.pointwise(wanted[detect_negative, detect_positive], {"x": x}, DType.BOOL)
 
 
@@ -122,8 +127,15 @@ def power(b: Builder, x: Operand, y: Operand) -> Operand:
     """x to the power y; integers by repeated squaring. The exponent is calculated in the base's type."""
     kind = x.dtype.compute
     exponent = y.constant
-    if exponent is not None and exponent.size == 1 and x.dtype.is_float and float(exponent.reshape(-1)[0]) in (0.5, 1.0, 2.0, 3.0):
-        simple = {0.5: "where(isinf(x), abs(x), sqrt(x))", 1.0: "x", 2.0: "x * x", 3.0: "x * x * x"}[float(exponent.reshape(-1)[0])]
+    if (
+        exponent is not None
+        and exponent.size == 1
+        and x.dtype.is_float
+        and float(exponent.reshape(-1)[0]) in (0.5, 1.0, 2.0, 3.0)
+    ):
+        simple = {0.5: "where(isinf(x), abs(x), sqrt(x))", 1.0: "x", 2.0: "x * x", 3.0: "x * x * x"}[
+            float(exponent.reshape(-1)[0])
+        ]
         return b.pointwise(simple, {"x": x}, x.dtype, broadcast_shapes(x.shape, y.shape), cost=2)
     if y.dtype.is_float and not x.dtype.is_float:
         return b.pointwise(f"{kind}(pow(f32(x), y))", {"x": x, "y": y}, x.dtype, cost=16)

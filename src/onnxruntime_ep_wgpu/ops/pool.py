@@ -170,8 +170,16 @@ def lp_pool(
 
 
 @op("Col2Im", types=FLOATS, image_shape=INTEGERS, block_shape=INTEGERS)
-def col2im(b: Builder, x: Operand, image_shape: Operand, block_shape: Operand, *, dilations: list[int] | None = None,
-           pads: list[int] | None = None, strides: list[int] | None = None) -> Operand:  # fmt: skip
+def col2im(
+    b: Builder,
+    x: Operand,
+    image_shape: Operand,
+    block_shape: Operand,
+    *,
+    dilations: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Operand:
     """Columns (batch, channels * taps, windows) summed back to the image that they were cut from."""
     block = block_shape.ints("the block shape")
     win = window(b, image_shape.dims("the image shape"), block, strides, dilations, pads, "NOTSET")
@@ -179,13 +187,26 @@ def col2im(b: Builder, x: Operand, image_shape: Operand, block_shape: Operand, *
     columns = b.reshape(x, (x.shape[0], floordiv(x.shape[1], win.taps), *block, *win.outputs))
     lines = ["var total = 0f;"]
     for k in axes:
-        lines += [f"for (var t{k} = 0u; t{k} < {block[k]}u; t{k}++) {{", f"let p{k} = at{k} + $begin{k} - t{k} * {win.dilations[k]}u;",
-                  f"let o{k} = p{k} / {win.strides[k]}u;", f"if (p{k} % {win.strides[k]}u != 0u || o{k} >= $out{k}) {{ continue; }}"]  # fmt: skip
+        lines += [
+            f"for (var t{k} = 0u; t{k} < {block[k]}u; t{k}++) {{",
+            f"let p{k} = at{k} + $begin{k} - t{k} * {win.dilations[k]}u;",
+            f"let o{k} = p{k} / {win.strides[k]}u;",
+            f"if (p{k} % {win.strides[k]}u != 0u || o{k} >= $out{k}) {{ continue; }}",
+        ]
     taps, outputs = (", ".join(f"{c}{k}" for k in axes) for c in "to")
     lines += [f"total += x_at(image, channel, {taps}, {outputs});", *["}"] * win.rank, "return total;"]
     names = ("image", "channel", *(f"at{k}" for k in axes))
-    return b.map(body(lines), x.dtype, (*columns.shape[:2], *win.inputs), names, (1,) * len(names),
-                 {"x": (columns, (1,) * columns.rank)}, parameters=parameters(win), cost=min(64, 4 * win.taps), reuse=True)  # fmt: skip
+    return b.map(
+        body(lines),
+        x.dtype,
+        (*columns.shape[:2], *win.inputs),
+        names,
+        (1,) * len(names),
+        {"x": (columns, (1,) * columns.rank)},
+        parameters=parameters(win),
+        cost=min(64, 4 * win.taps),
+        reuse=True,
+    )
 
 
 @op("GlobalAveragePool", types=FLOATS)

@@ -11,8 +11,17 @@ from .window import body
 
 
 @op("RotaryEmbedding", types=FLOATS, positions=INDICES)
-def rotary_embedding(b: Builder, x: Operand, cosines: Operand, sines: Operand, positions: Operand | None = None, *,
-                     interleaved: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0) -> Operand:  # fmt: skip
+def rotary_embedding(
+    b: Builder,
+    x: Operand,
+    cosines: Operand,
+    sines: Operand,
+    positions: Operand | None = None,
+    *,
+    interleaved: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+) -> Operand:
     """x is (batch, heads, sequence, size) or (batch, sequence, heads * size); the caches hold a row per position, or per
     (batch, sequence) when no positions are given. Elements from `rotary_embedding_dim` on stay."""
     heads_first = x.rank == 4
@@ -25,15 +34,34 @@ def rotary_embedding(b: Builder, x: Operand, cosines: Operand, sines: Operand, p
     if interleaved:
         pair = ["let k = d / 2u;", "let second = (d & 1u) == 1u;", "let other = d ^ 1u;"]
     else:
-        pair = ["let second = d >= $half;", "let k = select(d, d - $half, second);", "let other = select(d + $half, k, second);"]
+        pair = [
+            "let second = d >= $half;",
+            "let k = select(d, d - $half, second);",
+            "let other = select(d + $half, k, second);",
+        ]
     row = "batch, step" if positions is None else "u32(clamp(positions_at(batch, step), 0, i32($rows) - 1))"
-    lines = [f"let v = x_at({at}, d);", "if (d >= 2u * $half) { return v; }", *pair,
-             f"let c = cosines_at({row}, k);", f"let s = sines_at({row}, k);",
-             f"let u = x_at({at}, other);", "return select(c * v - s * u, s * u + c * v, second);"]  # fmt: skip
+    lines = [
+        f"let v = x_at({at}, d);",
+        "if (d >= 2u * $half) { return v; }",
+        *pair,
+        f"let c = cosines_at({row}, k);",
+        f"let s = sines_at({row}, k);",
+        f"let u = x_at({at}, other);",
+        "return select(c * v - s * u, s * u + c * v, second);",
+    ]
     groups = (1,) * cosines.rank
     operands = {"x": (whole, (1, 1, 1, 1)), "cosines": (cosines, groups), "sines": (sines, groups)}
     if positions is not None:
         operands["positions"] = (index32(b, positions), (1, 1))
-    y = b.map(body(lines), x.dtype, whole.shape, names, (1, 1, 1, 1), operands,
-              parameters={"half": floordiv(turned, 2), "rows": cosines.shape[0]}, cost=12, reuse=True)  # fmt: skip
+    y = b.map(
+        body(lines),
+        x.dtype,
+        whole.shape,
+        names,
+        (1, 1, 1, 1),
+        operands,
+        parameters={"half": floordiv(turned, 2), "rows": cosines.shape[0]},
+        cost=12,
+        reuse=True,
+    )
     return b.reshape(y, x.shape)
