@@ -137,7 +137,9 @@ class Builder:
     def bound_loop(self, iterations: Dim, what: str) -> None:
         """lavapipe ends a shader after 65,535 iterations of all loops of an invocation, without a word: refuse instead."""
         if self.target.software:
-            self.require(less_equal(iterations, MOST_ITERATIONS), f"{what} is longer than software adapters can loop over")
+            self.require(
+                less_equal(iterations, MOST_ITERATIONS), f"{what} is longer than software adapters can loop over"
+            )
 
     def _tensor(self, dtype: DType, shape: Shape) -> Tensor:
         size = product(shape)
@@ -244,7 +246,9 @@ class Builder:
         shape = shape if shape is not None else broadcast_shapes(*(x.shape for x in operands.values()))
         output = self._tensor(dtype, shape)
         reads = {n: Read(self.expand(x, shape).view, (len(shape),)) for n, x in operands.items()}
-        return self._append(Map(output, reads, expression=expression, constants=dict(constants), cost=cost, inline=inline))
+        return self._append(
+            Map(output, reads, expression=expression, constants=dict(constants), cost=cost, inline=inline)
+        )
 
     def map(
         self,

@@ -157,7 +157,9 @@ class Plan:
             if count == 0:
                 continue
             kernel = program.kernels[dispatch.kernel]
-            pipeline = self.device.pipeline(kernel.wgsl[variant], kernel.all_bindings, _label(kernel.label, dispatch), checked)
+            pipeline = self.device.pipeline(
+                kernel.wgsl[variant], kernel.all_bindings, _label(kernel.label, dispatch), checked
+            )
             entries = [self._entry(arg) for arg in dispatch.args]
             if kernel.uniforms:
                 assert uniforms is not None

@@ -44,8 +44,17 @@ def conv(
     return result if result.dtype is x.dtype else b.pointwise("x", {"x": result}, x.dtype)
 
 
-def convolution(b: Builder, x: Operand, w: Operand, *, auto_pad: str = "NOTSET", dilations: list[int] | None = None,
-                group: int = 1, pads: list[int] | None = None, strides: list[int] | None = None) -> Operand:  # fmt: skip
+def convolution(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Operand:
     """The sums of a convolution, in the type in which elements of x are accumulated; the padding counts as zeros."""
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
@@ -145,8 +154,17 @@ def _direct(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Oper
     shape = (x.shape[0], features, *win.outputs)
     coordinates = ("image", "feature", *(f"at{k}" for k in axes))
     cost = min(64, 3 * win.taps * (channels if isinstance(channels, int) else 4))
-    return b.map(body(lines), accumulated(x.dtype), shape, coordinates, (1,) * x.rank, operands,
-                 parameters={**parameters(win), "channels": channels}, cost=cost, reuse=True)  # fmt: skip
+    return b.map(
+        body(lines),
+        accumulated(x.dtype),
+        shape,
+        coordinates,
+        (1,) * x.rank,
+        operands,
+        parameters={**parameters(win), "channels": channels},
+        cost=cost,
+        reuse=True,
+    )
 
 
 @op("ConvTranspose", types=FLOATS)

@@ -37,9 +37,14 @@ def _rule(*names: str) -> Callable[[Rule], Rule]:
     return add
 
 
-def evaluate(op_type: str, domain: str, operands: list[Operand | None], attributes: Mapping[str, Any], opset: int,
-             named: Callable[[Dim], Dim]
-             ) -> list[Operand] | None:  # fmt: skip
+def evaluate(
+    op_type: str,
+    domain: str,
+    operands: list[Operand | None],
+    attributes: Mapping[str, Any],
+    opset: int,
+    named: Callable[[Dim], Dim],
+) -> list[Operand] | None:
     """Host values of a node's results, or None when they are not small integers or no rule knows the operator.
 
     When every operand is known, so are the results; otherwise they are evaluated when a shape asks for them.
@@ -268,4 +273,3 @@ _RULES["ReduceProd"] = _reduction(lambda a, b: a * b, 1)
 _RULES["ReduceSum"] = _reduction(lambda a, b: a + b, 0)
 _RULES["ReduceMax"] = _reduction(dims.maximum, None)
 _RULES["ReduceMin"] = _reduction(dims.minimum, None)
-

@@ -17,8 +17,14 @@ from .registry import ANY, BOOLS, FLOATS, INTEGERS, NUMBERS, op
 SIGNED = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
 
 
-def unary(name: str, expression: str, types: frozenset[DType] = FLOATS, cost: int = 1, to: DType | None = None,
-          **defaults: float) -> None:  # fmt: skip
+def unary(
+    name: str,
+    expression: str,
+    types: frozenset[DType] = FLOATS,
+    cost: int = 1,
+    to: DType | None = None,
+    **defaults: float,
+) -> None:
     """output = expression(x); attributes are names in it. `to` is the output type when it is not the input's."""
 
     def lower(b: Builder, x: Operand, **attributes: float) -> Operand:
@@ -246,8 +252,9 @@ def identity(b: Builder, x: Operand) -> Operand:
 
 
 @op("Dropout", types=ANY)
-def dropout(b: Builder, x: Operand, ratio: Operand | None = None, training: Operand | None = None, *,
-            seed: int = 0) -> tuple[Operand, Operand | None]:  # fmt: skip
+def dropout(
+    b: Builder, x: Operand, ratio: Operand | None = None, training: Operand | None = None, *, seed: int = 0
+) -> tuple[Operand, Operand | None]:
     """In inference the identity; the mask is all true."""
     if training is not None and (training.constant is None or bool(training.constant)):
         raise UnsupportedError("dropout in training mode needs random numbers")

@@ -24,14 +24,27 @@ _REDUCTIONS = {
 }
 WHOLE = 1 << 16  # elements from which a whole tensor is reduced in two steps
 CHUNKS = 256
-_LIMITS = {"f32": (float("-inf"), float("inf")), "i32": (-(2**31), 2**31 - 1), "u32": (0, 2**32 - 1),
-           "i64": (-(2**63), 2**63 - 1), "u64": (0, 2**64 - 1), "bool": (False, True)}  # fmt: skip
+_LIMITS = {
+    "f32": (float("-inf"), float("inf")),
+    "i32": (-(2**31), 2**31 - 1),
+    "u32": (0, 2**32 - 1),
+    "i64": (-(2**63), 2**63 - 1),
+    "u64": (0, 2**64 - 1),
+    "bool": (False, True),
+}
 
 
 def _declare(name: str) -> None:
     @op(name, types=NUMBERS | BOOLS if name in ("ReduceMax", "ReduceMin") else NUMBERS, axes_input=INTEGERS)
-    def lower(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: list[int] | None = None, keepdims: int = 1,
-              noop_with_empty_axes: int = 0) -> Operand:  # fmt: skip
+    def lower(
+        b: Builder,
+        x: Operand,
+        axes_input: Operand | None = None,
+        *,
+        axes: list[int] | None = None,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Operand:
         given = axes_of(axes_input, axes)
         if not given and noop_with_empty_axes:
             return _elementwise(b, name, x)
@@ -46,7 +59,9 @@ def _elementwise(b: Builder, name: str, x: Operand) -> Operand:
 
 
 def _finish(b: Builder, finish: str, x: Operand, dtype: DType) -> Operand:
-    return b.pointwise(finish if dtype.is_float else f"{dtype.compute}({finish.replace('(x)', '(f32(x))')})", {"x": x}, dtype, cost=4)
+    return b.pointwise(
+        finish if dtype.is_float else f"{dtype.compute}({finish.replace('(x)', '(f32(x))')})", {"x": x}, dtype, cost=4
+    )
 
 
 def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bool) -> Operand:
@@ -61,7 +76,11 @@ def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bo
         source = b.pointwise(f"{kind}(x)", {"x": source}, wide)
     lowest, highest = _LIMITS[kind]
     limits = {"lowest": _literal(lowest), "highest": _literal(highest)}
-    last = finish if kind == "f32" else {"x / n": f"x / {kind}(n)", "x": "x"}.get(finish, f"{kind}({finish.replace('(x)', '(f32(x))')})")
+    last = (
+        finish
+        if kind == "f32"
+        else {"x / n": f"x / {kind}(n)", "x": "x"}.get(finish, f"{kind}({finish.replace('(x)', '(f32(x))')})")
+    )
     shown = limits.get(identity, identity)
     functions = {
         "identity": Function((), shown, kind),
@@ -103,14 +122,29 @@ def _chunked(b: Builder, x: Operand) -> Operand:
     size = x.size
     columns = ceildiv(size, CHUNKS)
     body = "  let i = chunk * $columns + k;\n  if (i >= $size) { return identity(); }\n  return x_at(i);"
-    return b.map(body, x.dtype, (CHUNKS, columns), ("chunk", "k"), (1, 1), {"x": (x, (x.rank,))}, inline=True,
-                 parameters={"columns": columns, "size": size}, cost=2)  # fmt: skip
+    return b.map(
+        body,
+        x.dtype,
+        (CHUNKS, columns),
+        ("chunk", "k"),
+        (1, 1),
+        {"x": (x, (x.rank,))},
+        inline=True,
+        parameters={"columns": columns, "size": size},
+        cost=2,
+    )
 
 
 def _wide(dtype: DType) -> DType:
     """The type with whole words in which a narrow one is reduced."""
-    return {"f32": DType.FLOAT32, "i32": DType.INT32, "u32": DType.UINT32, "bool": DType.UINT32,
-            "i64": DType.INT64, "u64": DType.UINT64}[dtype.compute or ""]  # fmt: skip
+    return {
+        "f32": DType.FLOAT32,
+        "i32": DType.INT32,
+        "u32": DType.UINT32,
+        "bool": DType.UINT32,
+        "i64": DType.INT64,
+        "u64": DType.UINT64,
+    }[dtype.compute or ""]
 
 
 def _literal(value: float) -> str:
@@ -124,8 +158,15 @@ for _name in _REDUCTIONS:
 
 
 @op("ReduceLogSumExp", types=FLOATS, axes_input=INTEGERS)
-def reduce_log_sum_exp(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: list[int] | None = None,
-                       keepdims: int = 1, noop_with_empty_axes: int = 0) -> Operand:  # fmt: skip
+def reduce_log_sum_exp(
+    b: Builder,
+    x: Operand,
+    axes_input: Operand | None = None,
+    *,
+    axes: list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Operand:
     """The maximum is taken out first, so that large values do not overflow."""
     given = axes_of(axes_input, axes)
     if not given and noop_with_empty_axes:

@@ -94,9 +94,18 @@ def expand(b: Builder, x: Operand, shape: Operand) -> Operand:
 
 
 @op("Slice", types=ANY, starts_input=INTEGERS, ends_input=INTEGERS, axes_input=INTEGERS, steps_input=INTEGERS)
-def slice_(b: Builder, x: Operand, starts_input: Operand | None = None, ends_input: Operand | None = None,
-           axes_input: Operand | None = None, steps_input: Operand | None = None, *, starts: list[int] | None = None,
-           ends: list[int] | None = None, axes: list[int] | None = None) -> Operand:  # fmt: skip
+def slice_(
+    b: Builder,
+    x: Operand,
+    starts_input: Operand | None = None,
+    ends_input: Operand | None = None,
+    axes_input: Operand | None = None,
+    steps_input: Operand | None = None,
+    *,
+    starts: list[int] | None = None,
+    ends: list[int] | None = None,
+    axes: list[int] | None = None,
+) -> Operand:
     """Bounds may be expressions of the input shapes; steps and axes are constants."""
     low = starts_input.dims("the start of the slice") if starts_input else list(starts or [])
     high = ends_input.dims("the end of the slice") if ends_input else list(ends or [])
@@ -134,8 +143,16 @@ def _from_end(value: Dim, extent: Dim) -> Dim:
 
 
 @op("Split", types=ANY, split_input=INTEGERS)
-def split(b: Builder, x: Operand, split_input: Operand | None = None, *, axis: int = 0, split: list[int] | None = None,
-          num_outputs: int = 0, outputs: int = 0) -> list[Operand]:  # fmt: skip
+def split(
+    b: Builder,
+    x: Operand,
+    split_input: Operand | None = None,
+    *,
+    axis: int = 0,
+    split: list[int] | None = None,
+    num_outputs: int = 0,
+    outputs: int = 0,
+) -> list[Operand]:
     axis = axis_of(axis, x.rank)
     sizes: list[Dim] = split_input.dims("the sizes of the split") if split_input else list(split or [])
     if not sizes:
@@ -179,8 +196,16 @@ def _concat(b: Builder, xs: list[Operand], axis: int) -> Operand:
         read = f"return x{k}_at(outer, axis - $start{k}, inner);"
         lines.append(f"  if (axis < $end{k}) {{ {read} }}" if k + 1 < len(xs) else f"  {read}")
     groups = (axis, 1, xs[0].rank - axis - 1)
-    return b.map("\n".join(lines), xs[0].dtype, tuple(shape), ("outer", "axis", "inner"), groups,
-                 {f"x{k}": (x, groups) for k, x in enumerate(xs)}, parameters=parameters, cost=len(xs))  # fmt: skip
+    return b.map(
+        "\n".join(lines),
+        xs[0].dtype,
+        tuple(shape),
+        ("outer", "axis", "inner"),
+        groups,
+        {f"x{k}": (x, groups) for k, x in enumerate(xs)},
+        parameters=parameters,
+        cost=len(xs),
+    )
 
 
 @op("Tile", types=ANY, repeats=INTEGERS)
@@ -189,7 +214,10 @@ def tile(b: Builder, x: Operand, repeats: Operand) -> Operand:
     counts = repeats.dims("the number of repeats")
     if all(r == 1 for r in counts):
         return x
-    spread = b.expand(b.reshape(x, [e for d in x.shape for e in (1, d)]), [e for r, d in zip(counts, x.shape, strict=True) for e in (r, d)])
+    spread = b.expand(
+        b.reshape(x, [e for d in x.shape for e in (1, d)]),
+        [e for r, d in zip(counts, x.shape, strict=True) for e in (r, d)],
+    )
     return b.reshape(spread, [r * d for r, d in zip(counts, x.shape, strict=True)])
 
 
@@ -231,7 +259,9 @@ def range_(b: Builder, start: Operand, limit: Operand, delta: Operand) -> Operan
     kind = start.dtype.compute
     counter = DType.FLOAT32 if start.dtype.is_float else DType.INT32
     index = b.map("  return $out_t(k);", counter, (length,), ("k",), (1,), {}, cost=1)
-    return b.pointwise(f"start + {kind}(k) * delta", {"start": start, "k": index, "delta": delta}, start.dtype, (length,), cost=2)
+    return b.pointwise(
+        f"start + {kind}(k) * delta", {"start": start, "k": index, "delta": delta}, start.dtype, (length,), cost=2
+    )
 
 
 def _bound(x: Operand) -> Dim | float:
@@ -251,8 +281,15 @@ def constant_of_shape(b: Builder, shape: Operand, *, value: object = None) -> Op
 
 
 @op("Constant")
-def constant(b: Builder, *, value: object = None, value_float: float | None = None, value_int: int | None = None,
-             value_floats: list[float] | None = None, value_ints: list[int] | None = None) -> Operand:  # fmt: skip
+def constant(
+    b: Builder,
+    *,
+    value: object = None,
+    value_float: float | None = None,
+    value_int: int | None = None,
+    value_floats: list[float] | None = None,
+    value_ints: list[int] | None = None,
+) -> Operand:
     if value is not None:
         return b.constant(np.asarray(value))
     if value_float is not None or value_floats is not None:
