@@ -22,8 +22,14 @@ def reasons(model) -> list[str | None]:
 
 
 def test_shape_arithmetic_leaves_no_kernel():
-    nodes = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "zero"], ["b"]), node("Mul", ["b", "two"], ["d"]),
-             node("Concat", ["d", "rest"], ["t"], axis=0), node("Reshape", ["x", "t"], ["r"]), node("Relu", ["r"], ["y"])]  # fmt: skip
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "zero"], ["b"]),
+        node("Mul", ["b", "two"], ["d"]),
+        node("Concat", ["d", "rest"], ["t"], axis=0),
+        node("Reshape", ["x", "t"], ["r"]),
+        node("Relu", ["r"], ["y"]),
+    ]
     model = make_model(
         nodes, {"x": (F, ["batch", 6])}, {"zero": np.array([0]), "two": np.array(2), "rest": np.array([-1])}
     )
