@@ -136,7 +136,10 @@ def eye_like(b: Builder, x: Operand, *, dtype: int | None = None, k: int = 0) ->
 
 def _depends_on_data(name: str, what: str) -> None:
     @op(name, types=ANY)
-    def lower(b: Builder, *xs: Operand) -> Operand:
+    def lower(
+        b: Builder, *xs: Operand, axis: int | None = None, sorted: int = 1, center_point_box: int = 0
+    ) -> Operand:
+        """Takes every attribute, so that this reason is the one that is given."""
         raise UnsupportedError(f"{what}, so the shape of the result depends on data; it runs on the CPU")
 
 
