@@ -143,7 +143,9 @@ def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
             "digit": Function((("x", kind), ("s", "u32")), f"u32(shr(x, {kind}(s))) & 255", "u32"),
             "extended": Function((("x", kind), ("d", "u32"), ("s", "u32")), f"x | shl({kind}(d), {kind}(s))", kind),
         }
-        template, variant = "top_select", Variant(rows, size, 1, (("DIGITS", keys.dtype.itemsize),))
+        # Sizes of workgroup memory are constants of the kernel.
+        constants = (("DIGITS", keys.dtype.itemsize), ("K", count))
+        template, variant = "top_select", Variant(rows, size, 1, constants)
     else:
         template, variant = "top_rank", Variant(ceildiv(rows * columns, 64), 64)
     (place,) = b.call(
