@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .dims import Dim, Expr, equal, length, less_equal, maximum, product, symbol
+from .dims import Dim, Expr, ceildiv, equal, length, less_equal, maximum, product, symbol
 from .dtypes import DType
 from .errors import LimitError, UnsupportedError
 from .lowered import Call, Constant, Function, Map, Node, Read, Variant, Write
@@ -129,6 +129,10 @@ class Builder:
             # "@": unlike a dimension it may be negative.
             self.definitions[dim] = symbol(f"{'' if is_dimension else '@'}={len(self.definitions)}")
         return self.definitions[dim]
+
+    def bound_rows(self, columns: Dim) -> None:
+        """The bound for kernels that take `row_variants` and pass over a row at most three times."""
+        self.bound_loop(ceildiv(columns, 80), f"a row of {columns} elements")
 
     def bound_loop(self, iterations: Dim, what: str) -> None:
         """lavapipe ends a shader after 65,535 iterations of all loops of an invocation, without a word: refuse instead."""

@@ -81,7 +81,8 @@ class Symbol:
 class Program:
     """Everything needed to run a graph on any device that satisfies `target`.
 
-    `definitions` are further symbols, each an expression over those before it. `inputs` and `outputs` index `values` in ONNX order. `checks` are conditions that must not be 0, with a message.
+    `definitions` are further symbols, each an expression over those before it. `inputs` and `outputs` index `values` in
+    ONNX order. `checks` are conditions that must not be 0, with a message.
     """
 
     name: str

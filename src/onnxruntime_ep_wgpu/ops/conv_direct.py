@@ -23,6 +23,7 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
     taps_x = win.kernel[-1]
     assert isinstance(w.shape[0], int)
     outputs, channels = w.shape[0] // groups, w.shape[1]
+    b.bound_loop(channels * win.taps, f"a convolution over {channels * win.taps} channels and taps")
     weights = _by_tap(b, w, groups, outputs, win.taps)
     image = b.reshape(x, (x.shape[0], x.shape[1], height, width))
     pixels = rows * columns

@@ -179,25 +179,15 @@ def eye_like(b: Builder, x: Operand, *, dtype: int | None = None, k: int = 0) ->
     return b.pointwise(f"{to.compute}(x)", {"x": counter}, to)
 
 
-def _data_sets_size(what: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{what} only from the data, so the shape of the result depends on data; it runs on the CPU"
-    )
+def _depends_on_data(name: str, what: str) -> None:
+    @op(name, types=ANY)
+    def lower(b: Builder, *xs: Operand, **attributes: object) -> Operand:
+        raise UnsupportedError(f"{what}, so the shape of the result depends on data; it runs on the CPU")
 
 
-@op("NonZero", types=ANY)
-def non_zero(b: Builder, x: Operand) -> Operand:
-    raise _data_sets_size("the number of elements that are not zero is known")
-
-
-@op("Unique", types=ANY)
-def unique(b: Builder, x: Operand, *, axis: int | None = None, sorted: int = 1) -> Operand:
-    raise _data_sets_size("the number of distinct elements is known")
-
-
-@op("NonMaxSuppression", types=ANY)
-def non_max_suppression(b: Builder, *xs: Operand, center_point_box: int = 0) -> Operand:
-    raise _data_sets_size("the number of boxes that stay is known")
+_depends_on_data("NonZero", "the number of elements that are not zero is known only from the data")
+_depends_on_data("Unique", "the number of distinct elements is known only from the data")
+_depends_on_data("NonMaxSuppression", "the number of boxes that stay is known only from the data")
 
 
 @op("Compress", types=ANY, condition=BOOLS)

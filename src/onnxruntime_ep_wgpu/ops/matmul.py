@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..builder import Builder, Operand
-from ..dims import Dim, equal, product
+from ..dims import Dim, equal, floordiv, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..lowered import Read
@@ -33,6 +33,7 @@ def matrix_product(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_group
     _, m, k = sizes(x.shape, x_groups)
     _, also_k, n = sizes(y.shape, y_groups)
     b.require(equal(k, also_k), f"cannot multiply {x} by {y}")
+    b.bound_loop(floordiv(k, 2), f"a matrix product over {k} columns")
     template, variants, parameters = matmul_variants(product(shape[: groups[0]]), m, n, k, b.target)
     (result,) = b.call(template, {"a": Read(x.view, x_groups, reuse=True, vector=True), "b": Read(y.view, y_groups, reuse=True, vector=True)},
                        {"y": (accumulated(dtype), shape, groups)}, variants,

@@ -30,6 +30,7 @@ def softmax_rows(b: Builder, x: Operand, axes: int, logarithm: bool = False, *, 
     """Softmax over the last `axes` axes of x; with `masked`, a row of minus infinities gives zeros instead of NaN."""
     kept = x.rank - axes
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
+    b.bound_rows(columns)
     (y,) = b.call(
         "softmax",
         {"x": Read(x.view, (kept, axes), reuse=True)},
@@ -92,6 +93,7 @@ def _normalised(
         results["mean"] = (DType.FLOAT32, shape, (x.rank,))
         results["inverse"] = (DType.FLOAT32, shape, (x.rank,))
         puts = "mean_put(row, mean); inverse_put(row, inverse);"
+    b.bound_rows(columns)
     return b.call(
         "layer_norm",
         operands,

@@ -26,6 +26,7 @@ def _best(b: Builder, x: Operand, axes: int, expression: str, last: bool) -> Ope
     """The i32 positions of the best elements of x over its last `axes` axes."""
     kept = x.rank - axes
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
+    b.bound_rows(columns)
     (y,) = b.call(
         "argmax",
         {"x": Read(x.view, (kept, axes))},
@@ -147,6 +148,7 @@ def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
         constants = (("DIGITS", keys.dtype.itemsize), ("K", count))
         template, variant = "top_select", Variant(rows, size, 1, constants)
     else:
+        b.bound_loop(columns, f"ranking a row of {columns} elements")
         template, variant = "top_rank", Variant(ceildiv(rows * columns, 64), 64)
     (place,) = b.call(
         template,

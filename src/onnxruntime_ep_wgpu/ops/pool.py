@@ -30,6 +30,7 @@ def _fold(
     `extents` is "in" to visit only elements of x, "padded" to visit the padding too.
     """
     axes = range(win.rank)
+    b.bound_loop(win.taps, f"a window of {win.taps} elements")
     lines = list(start)
     for k in axes:
         lines.append(f"for (var t{k} = 0u; t{k} < {win.kernel[k]}u; t{k}++) {{")

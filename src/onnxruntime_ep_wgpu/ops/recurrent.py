@@ -115,6 +115,8 @@ def _layer(b: Builder, template: str, gates: int, x: Operand, w: Operand, r: Ope
         "y": (DType.FLOAT32, (steps, directions, batch, hidden), (1, 1, 1, 1))
     }
     outputs |= dict.fromkeys(results, (DType.FLOAT32, shape, (1, 1, 1)))
+    units = -(-hidden // size)
+    b.bound_loop(steps * (units * (hidden + 1) * 2 + 2), f"{steps} steps of {hidden} units")
     y, *last = b.call(
         template, operands, outputs, (Variant(batch * directions, size),), parameters={"steps": steps, "batch": batch},
         functions=functions, HIDDEN=hidden, REVERSE=int(direction == "reverse"), **constants,

@@ -86,6 +86,7 @@ def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bo
 def _reduced(b: Builder, x: Operand, kept: int, dtype: DType, count: Dim, functions: dict[str, Function]) -> Operand:
     """x with all axes after the first `kept` reduced; `count` elements go into each result in all."""
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
+    b.bound_rows(columns)
     (result,) = b.call(
         "reduce",
         {"x": Read(x.view, (kept, x.rank - kept))},
@@ -155,6 +156,7 @@ def _scan(name: str, identity: str, combine: str) -> None:
             "identity": Function((), identity, kind),
             "combine": Function((("x", kind), ("y", kind)), combine, kind),
         }
+        b.bound_rows(columns)
         (result,) = b.call(
             "scan",
             {"x": Read(source.view, groups, reuse=True)},

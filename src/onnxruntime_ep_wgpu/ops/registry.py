@@ -37,6 +37,7 @@ class Operator:
     operands: tuple[str, ...]
     variadic: str | None
     attributes: frozenset[str]
+    any_attributes: bool = False
 
 
 _OPERATORS: dict[tuple[str, str], list[Operator]] = {}
@@ -51,9 +52,10 @@ def op(*names: str, since: int = 1, domain: str = "", types: frozenset[DType] = 
         positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
         variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         allowed = {n: by_operand.get(n, types) for n in (*positional, *((variadic,) if variadic else ()))}
+        anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
         attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         for name in names:
-            entry = Operator(name, domain, since, allowed, function, positional, variadic, attributes)
+            entry = Operator(name, domain, since, allowed, function, positional, variadic, attributes, anything)
             versions = _OPERATORS.setdefault((domain, name), [])
             versions.append(entry)
             versions.sort(key=lambda o: -o.since)
@@ -105,6 +107,8 @@ def arguments(entry: Operator, opset: int, attributes: Mapping[str, Any]) -> dic
     out = {k: v for k, v in defaults.items() if k in entry.attributes}
     for name, value in attributes.items():
         if name in entry.attributes:
+            out[name] = value
+        elif entry.any_attributes:
             out[name] = value
         elif name not in defaults or defaults[name] != value:
             raise UnsupportedError(f"attribute {name}={value!r} is not supported")

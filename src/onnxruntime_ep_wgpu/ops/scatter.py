@@ -69,6 +69,7 @@ def scatter_elements(
             "} }",
             "return total;",
         ]
+    b.bound_loop(indices.shape[axis], f"scattering {indices.shape[axis]} updates")
     operands = {"x": (x, groups), "indices": (index32(b, indices), groups), "updates": (updates, groups)}
     return b.map(
         body([*start, *lines]), x.dtype, x.shape, names, groups, operands, parameters=parameters, cost=16, reuse=True
@@ -102,6 +103,7 @@ def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, re
             cost=4,
             reuse=True,
         )
+    b.bound_loop(target.size, f"scattering {target.size} updates")
     lines = [
         "var total = x_at(slice, inner);",
         "for (var n = 0u; n < $count; n++) {",
