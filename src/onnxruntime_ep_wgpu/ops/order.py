@@ -55,16 +55,16 @@ _declare("ArgMin", "x < y")
 
 
 def _hardmax(b: Builder, x: Operand, axes: int) -> Operand:
-    """1 at the first of the largest elements over the last `axes` axes of x, else 0."""
+    """1 at the first of the largest elements over the last `axes` axes of x, else 0; nowhere in a row with NaN."""
     kept = x.rank - axes
-    place = _best(b, x, axes, "x > y", False)
+    place = _best(b, x, axes, "x > y or (isnan(x) and not isnan(y))", False)
     return b.map(
-        "  return select(0f, 1f, at == u32(place_at(row)));",
+        "  return select(0f, 1f, at == u32(place_at(row)) && !isnan_f32(x_at(row, at)));",
         x.dtype,
         x.shape,
         ("row", "at"),
         (kept, axes),
-        {"place": (place, (kept,))},
+        {"place": (place, (kept,)), "x": (x, (kept, axes))},
         reuse=True,
     )
 
