@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .dims import Dim, equal, maximum, product
+from .dims import Dim, Expr, ceildiv, equal, length, less_equal, maximum, product, symbol
 from .dtypes import DType
 from .errors import LimitError, UnsupportedError
 from .lowered import Call, Constant, Function, Map, Node, Read, Variant, Write
@@ -15,6 +15,8 @@ from .target import Target
 from .view import Shape, Storage, Tensor, View, broadcast_shapes
 
 HostArray = Any  # numpy object array of Dim
+LONGEST_EXPRESSION = 48  # tokens
+MOST_ITERATIONS = 60_000
 LARGEST_HOST_VALUE = 1024  # elements; larger integer tensors are data, not shapes
 
 
@@ -112,8 +114,32 @@ class Builder:
         self.nodes: list[Node] = []
         self.checks: list[tuple[Dim, str]] = []
         self.origin: tuple[str, ...] = ()
+        self.definitions: dict[Dim, Expr] = {}
 
     # ---- values
+
+    def named(self, dim: Dim, is_dimension: bool = True) -> Dim:
+        """The dim itself, or a symbol that stands for it when its expression has grown long.
+
+        Shapes that are computed from shapes that are inputs would otherwise double in length with every layer.
+        """
+        if length(dim) <= LONGEST_EXPRESSION:
+            return dim
+        if dim not in self.definitions:
+            # "@": unlike a dimension it may be negative.
+            self.definitions[dim] = symbol(f"{'' if is_dimension else '@'}={len(self.definitions)}")
+        return self.definitions[dim]
+
+    def bound_rows(self, columns: Dim) -> None:
+        """The bound for kernels that take `row_variants` and pass over a row at most three times."""
+        self.bound_loop(ceildiv(columns, 80), f"a row of {columns} elements")
+
+    def bound_loop(self, iterations: Dim, what: str) -> None:
+        """lavapipe ends a shader after 65,535 iterations of all loops of an invocation, without a word: refuse instead."""
+        if self.target.software:
+            self.require(
+                less_equal(iterations, MOST_ITERATIONS), f"{what} is longer than software adapters can loop over"
+            )
 
     def _tensor(self, dtype: DType, shape: Shape) -> Tensor:
         size = product(shape)
@@ -220,7 +246,9 @@ class Builder:
         shape = shape if shape is not None else broadcast_shapes(*(x.shape for x in operands.values()))
         output = self._tensor(dtype, shape)
         reads = {n: Read(self.expand(x, shape).view, (len(shape),)) for n, x in operands.items()}
-        return self._append(Map(output, reads, expression=expression, constants=dict(constants), cost=cost, inline=inline))
+        return self._append(
+            Map(output, reads, expression=expression, constants=dict(constants), cost=cost, inline=inline)
+        )
 
     def map(
         self,

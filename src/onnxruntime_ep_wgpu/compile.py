@@ -10,6 +10,7 @@ from . import program as p
 from .codegen.kernel import Source, generate
 from .dims import Dim, to_postfix
 from .lower import lower, reasons
+from .lowered import LoweredGraph
 from .passes.dead import remove_dead
 from .passes.fold import fold_constants
 from .passes.fuse import Group, fuse
@@ -32,7 +33,7 @@ def compile_graph(graph: ir.Graph, opset_imports: Mapping[str, int], target: Tar
     lowered = lower(graph, opset_imports, target)
     lowered = remove_dead(share_maps(lowered))
     groups = fuse(lowered, target)
-    return _assemble(name, target, lowered.symbols, lowered.inputs, lowered.outputs, lowered.checks, groups)
+    return _assemble(name, target, lowered, groups)
 
 
 class _Values:
@@ -60,18 +61,10 @@ def _plain(value: Dim) -> Dim:
     return int(value) if not hasattr(value, "terms") else value
 
 
-def _assemble(
-    name: str,
-    target: Target,
-    symbols: tuple[tuple[str, int, int, bool], ...],
-    inputs: list[Tensor],
-    outputs: list[Tensor],
-    checks: list[tuple[Dim, str]],
-    groups: list[Group],
-) -> p.Program:
+def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Group]) -> p.Program:
     values = _Values()
-    input_index = tuple(values.of(t) for t in inputs)
-    output_index = tuple(values.of(t) for t in outputs)
+    input_index = tuple(values.of(t) for t in lowered.inputs)
+    output_index = tuple(values.of(t) for t in lowered.outputs)
     kernels: dict[tuple[object, ...], int] = {}
     texts: list[p.Kernel] = []
     dispatches = []
@@ -95,13 +88,14 @@ def _assemble(
     return p.Program(
         name,
         target,
-        tuple(p.Symbol(*s) for s in symbols),
+        tuple(p.Symbol(*s) for s in lowered.symbols),
+        tuple((name, to_postfix(dim)) for name, dim in lowered.definitions),
         input_index,
         output_index,
         tuple(values.values),
         tuple(texts),
         tuple(dispatches),
-        tuple((to_postfix(c), m) for c, m in checks),
+        tuple((to_postfix(c), m) for c, m in lowered.checks),
         tuple(values.weights),
     )
 

@@ -176,25 +176,28 @@ def _call(op: str, *args: Dim) -> Dim:
 
 def _nonnegative(a: Dim) -> bool:
     """True when `a` cannot be negative because it is a sum of products of dimensions."""
-    known = ("min", "max", "//", "%", "bcast", "<", "<=", "==")
-    return all(
-        c >= 0
-        and all(
-            (isinstance(x, str)
-            and not x.startswith("@"))
-            or (isinstance(x, Call)
-            and x.op in known
-            and all(_nonnegative(y) for y in x.args))
-            for x in m
-        )
-        for m, c in _terms(a)
-    )
+    return all(c >= 0 and all(_nonnegative_atom(x) for x in m) for m, c in _terms(a))
+
+
+def _nonnegative_atom(x: Atom) -> bool:
+    if isinstance(x, str):
+        return not x.startswith("@")
+    if x.op == "max":
+        return any(_nonnegative(y) for y in x.args)
+    return x.op in ("min", "//", "%", "bcast", "<", "<=", "==") and all(_nonnegative(y) for y in x.args)
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
-    """Division rounded towards minus infinity."""
+    """Division rounded towards minus infinity. Multiples of a constant divisor are divided by themselves, so that
+    (n - 1) // 2 + 1 and (n + 1) // 2 are the same dim, which is seen not to be negative."""
     exact = quotient(a, b) if b != 0 else None
-    return exact if exact is not None else _call("//", a, b)
+    if exact is not None:
+        return exact
+    if not isinstance(b, int) or b <= 1 or isinstance(a, int):
+        return _call("//", a, b)
+    whole = _from({m: c // b for m, c in a.terms if not m or c % b == 0})
+    rest = a - whole * b
+    return whole + (rest // b if isinstance(rest, int) else _call("//", rest, b))
 
 
 def truncdiv(a: Dim, b: Dim) -> Dim:
@@ -264,7 +267,23 @@ def broadcast(a: Dim, b: Dim) -> Dim:
         return b
     if isinstance(a, int):
         return a
-    return b if isinstance(b, int) else _call("bcast", a, b)
+    if isinstance(b, int):
+        return b
+    # A slice of a longer table: it is either as long as `a` or too short, which is checked when a plan is made.
+    if _is_cut(b, a):
+        return a
+    return b if _is_cut(a, b) else _call("bcast", a, b)
+
+
+def _is_cut(a: Dim, b: Dim) -> bool:
+    """True when `a` is min(b, a constant above 1)."""
+    (monomial, coefficient), *more = _terms(a) or [((), 0)]
+    if more or coefficient != 1 or len(monomial) != 1:
+        return False
+    (atom,) = monomial
+    if not isinstance(atom, Call) or atom.op != "min" or b not in atom.args:
+        return False
+    return any(isinstance(limit, int) and limit > 1 for limit in atom.args)
 
 
 def _tdiv(a: int, b: int) -> int:
@@ -326,8 +345,23 @@ def to_postfix(dim: Dim) -> Postfix:
     return tuple(out)
 
 
-def compile_dims(dims: Sequence[Postfix], symbols: Sequence[str]) -> Callable[[Sequence[int]], list[int]]:
-    """One straight-line function from the values of `symbols` to the values of `dims`; equal parts are computed once."""
+@lru_cache(maxsize=16384)
+def length(dim: Dim) -> int:
+    """Tokens in the postfix form of a dim."""
+    return 1 if isinstance(dim, int) else sum(_monomial_length(m) for m, _ in dim.terms)
+
+
+def _monomial_length(monomial: Monomial) -> int:
+    return 2 + sum(2 if isinstance(a, str) else 1 + sum(map(length, a.args)) for a in monomial)
+
+
+def compile_dims(
+    dims: Sequence[Postfix], symbols: Sequence[str], definitions: Sequence[tuple[str, Postfix]] = ()
+) -> Callable[[Sequence[int]], list[int]]:
+    """One straight-line function from the values of `symbols` to the values of `dims`; equal parts are computed once.
+
+    `definitions` are further symbols, each given by an expression over the symbols and definitions before it.
+    """
     index = {"$" + name: f"s[{i}]" for i, name in enumerate(symbols)}
     lines: list[str] = []
     known: dict[str, str] = {}
@@ -354,6 +388,8 @@ def compile_dims(dims: Sequence[Postfix], symbols: Sequence[str]) -> Callable[[S
         (result,) = stack
         return result
 
+    for name, postfix in definitions:
+        index["$" + name] = emit(postfix)
     results = [emit(d) for d in dims]
     source = "\n".join(["def evaluate(s):", *lines, f"    return [{', '.join(results)}]"])
     scope: dict[str, Callable[..., object]] = {

@@ -111,7 +111,9 @@ class Lowering:
         opset = self.opsets.get(domain, self.opsets.get("ai.onnx", 1) if not domain else 1)
         operands = [self.operand(v) for v in node.inputs]
         attributes = {name: _attribute(a) for name, a in node.attributes.items()}
-        small = host.evaluate(node.op_type, domain, operands, attributes, opset)
+        small = host.evaluate(
+            node.op_type, domain, operands, attributes, opset, lambda dim: self.builder.named(dim, is_dimension=False)
+        )
         if small is not None and small[0].known:
             return small
         entry = registry.find(node.op_type, domain, opset)
@@ -173,7 +175,12 @@ def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> Lowered
         lowering.builder.origin = made_by.origin if made_by is not None else (f"output {value.name}",)
         outputs.append(_output(lowering.builder, operand, value.name or "", outputs))
     return LoweredGraph(
-        tuple(lowering.symbols.values()), lowering.inputs, outputs, lowering.builder.nodes, lowering.builder.checks
+        tuple(lowering.symbols.values()),
+        [(str(name), dim) for dim, name in lowering.builder.definitions.items()],
+        lowering.inputs,
+        outputs,
+        lowering.builder.nodes,
+        lowering.builder.checks,
     )
 
 

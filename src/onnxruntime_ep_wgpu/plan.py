@@ -157,8 +157,9 @@ class Plan:
             if count == 0:
                 continue
             kernel = program.kernels[dispatch.kernel]
-            bindings = (*kernel.bindings, "uniform") if kernel.uniforms else kernel.bindings
-            pipeline = self.device.pipeline(kernel.wgsl[variant], bindings, _label(kernel.label, dispatch), checked)
+            pipeline = self.device.pipeline(
+                kernel.wgsl[variant], kernel.all_bindings, _label(kernel.label, dispatch), checked
+            )
             entries = [self._entry(arg) for arg in dispatch.args]
             if kernel.uniforms:
                 assert uniforms is not None
@@ -236,7 +237,7 @@ class Evaluator:
         flat += [d for v in program.values for d in v.elements]
         flat += [d for x in program.dispatches for d in (*x.uniforms, *x.guards, *x.workgroups)]
         flat += [c for c, _ in program.checks]
-        self._evaluate = compile_dims(flat, [s.name for s in program.symbols])
+        self._evaluate = compile_dims(flat, [s.name for s in program.symbols], program.definitions)
 
     def __call__(self, symbols: Sequence[int]) -> _Dims:
         """Raises InputError when a check of the program fails for these values of its symbols."""

@@ -46,6 +46,11 @@ class Kernel:
     bindings: tuple[str, ...]
     uniforms: int
 
+    @property
+    def all_bindings(self) -> tuple[str, ...]:
+        """The bindings with the uniform block, as a pipeline needs them."""
+        return (*self.bindings, "uniform") if self.uniforms else self.bindings
+
 
 @dataclass(frozen=True)
 class Dispatch:
@@ -76,12 +81,14 @@ class Symbol:
 class Program:
     """Everything needed to run a graph on any device that satisfies `target`.
 
-    `inputs` and `outputs` index `values` in ONNX order. `checks` are conditions that must not be 0, with a message.
+    `definitions` are further symbols, each an expression over those before it. `inputs` and `outputs` index `values` in
+    ONNX order. `checks` are conditions that must not be 0, with a message.
     """
 
     name: str
     target: Target
     symbols: tuple[Symbol, ...]
+    definitions: tuple[tuple[str, Postfix], ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     values: tuple[Value, ...]
@@ -105,6 +112,7 @@ class Program:
             "name": self.name,
             "target": {**asdict(self.target), "features": sorted(self.target.features)},
             "symbols": [[s.name, s.input, s.index, s.is_element] for s in self.symbols],
+            "definitions": self.definitions,
             "inputs": self.inputs,
             "outputs": self.outputs,
             "values": [[v.name, v.dtype.name, v.shape, v.storage.name, v.weight, v.elements] for v in self.values],
@@ -179,6 +187,7 @@ def _from_header(header: dict[str, Any], path: str | Path, start: int) -> Progra
         header["name"],
         target,
         tuple(Symbol(*s) for s in header["symbols"]),
+        _tuple(header["definitions"]),
         tuple(header["inputs"]),
         tuple(header["outputs"]),
         tuple(Value(n, DType[d], _tuple(s), Storage[t], w, _tuple(e)) for n, d, s, t, w, e in header["values"]),

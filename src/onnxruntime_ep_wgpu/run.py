@@ -40,6 +40,7 @@ class Executable:
         self.plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
         self.copied_inputs = 0  # inputs that had to be copied because they shared a buffer with an output
         self._lock = threading.Lock()
+        self._made = 0
         self._pool = TempPool(device)
         self._evaluator = Evaluator(program)
         self._elements = [s for s in program.symbols if s.is_element]
@@ -69,9 +70,18 @@ class Executable:
                 self.program, self.device, self._pool, self._weights, self._dims(inputs, elements), self.checked
             )
             self.plans[key] = plan
+            self._made += 1
+            if self._made == 2:
+                self._compile_variants()
             while len(self.plans) > MAX_PLANS:
                 self.plans.popitem(last=False)
             return plan
+
+    def _compile_variants(self) -> None:
+        """Shapes change, so sooner or later every variant is wanted: later shapes then compile nothing."""
+        for kernel in self.program.kernels:
+            for wgsl in kernel.wgsl:
+                self.device.pipeline(wgsl, kernel.all_bindings, kernel.label, self.checked)
 
     def _element(self, tensor: DeviceTensor, index: int) -> int:
         if tensor.host is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .dims import Dim, ceildiv, less_equal, quotient
+from .dims import Dim, ceildiv, less_equal, quotient, select
 from .lowered import Constant, Variant
 from .target import Target
 
@@ -21,8 +21,10 @@ def row_variants(rows: Dim, columns: Dim, target: Target) -> tuple[Variant, ...]
     narrow = Variant(ceildiv(rows, 64), 64, less_equal(columns, 32), _constants(LANES=1, ROWS=64))
     wide = Variant(rows, 64, 1, _constants(LANES=64, ROWS=1))
     if target.software:
-        many = Variant(ceildiv(rows, 16), 16, less_equal(32, rows), _constants(LANES=1, ROWS=16))
-        return (many, wide)
+        short = less_equal(columns, 4096)
+        many = Variant(ceildiv(rows, 16), 16, select(short, less_equal(32, rows), 0), _constants(LANES=1, ROWS=16))
+        widest = Variant(rows, 256, less_equal(65536, columns), _constants(LANES=256, ROWS=1))
+        return (many, widest, wide)
     widest = Variant(rows, 256, less_equal(2048, columns), _constants(LANES=256, ROWS=1))
     return (narrow, widest, wide) if target.max_invocations >= 256 else (narrow, wide)
 

@@ -15,10 +15,17 @@ OPERATORS = {
     "reduction": """
         LogSoftmax ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
         ReduceSumSquare Softmax""",
-    "normalisation": "BatchNormalization LayerNormalization",
-    "product": "Conv ConvTranspose Gemm MatMul",
-    "pooling": "AveragePool GlobalAveragePool GlobalMaxPool MaxPool",
-    "layout": "Concat Expand Flatten Gather Pad Reshape Resize Slice Split Squeeze Transpose Unsqueeze",
+    "normalisation": """
+        BatchNormalization GroupNormalization Hardmax InstanceNormalization LRN LayerNormalization LpNormalization
+        MeanVarianceNormalization RMSNormalization""",
+    "order": "ArgMax ArgMin TopK",
+    "product": "Attention Conv ConvTranspose Det Einsum Gemm MatMul RotaryEmbedding",
+    "pooling": "AveragePool Col2Im GlobalAveragePool GlobalMaxPool MaxPool MaxUnpool",
+    "sampling": "AffineGrid GridSample RoiAlign",
+    "layout": """
+        BitCast CenterCropPad Concat DepthToSpace Expand EyeLike Flatten Gather GatherElements GatherND OneHot Pad Reshape
+        Resize ReverseSequence Scatter ScatterElements ScatterND Slice SpaceToDepth Split Squeeze TensorScatter Transpose
+        Unsqueeze Upsample""",
     "quantised": """
         ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul QuantizeLinear""",
     "recurrent": "GRU LSTM RNN",
@@ -35,8 +42,9 @@ CPU_REASONS = {
     "only shape arithmetic": "a few integers from shapes, for nothing on WebGPU: cheaper where they are",
     "the list of axes depends on": "axes as a run-time input would change ranks; models give them as constants",
     "the rank of": "follows from axes as a run-time input",
-    "a bound of the range is not a constant": "the length of the result is data, not shape",
-    "the step of a range depends on": "the length of the result is data, not shape",
+    "a bound of the range is computed": "the length of the result is data, not shape",
+    "the depth is not a constant": "the length of the result is data, not shape",
+    "the block shape depends on": "taps as a run-time input; models give them as constants",
     "the scale is not a constant": "float scales as a run-time input: the result's shape is data",
     "the region of interest is not a constant": "the result's shape is data",
     "keeping the aspect ratio of": "the result's shape is data",

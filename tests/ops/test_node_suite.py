@@ -20,7 +20,7 @@ REFUSED = {
     "types without a kernel": r"tensors of type \w+ are not supported|(of|element) type (float64|string|\d+)|string",
     "sequences and optional values": r"is not a tensor|the rank of .* is unknown|the type of .* is unknown",
     "control flow": r"control flow runs on the CPU",
-    "sizes that depend on data": r"is computed on the device, so the shape depends on data",
+    "sizes that depend on data": r"so the shape (of the result )?depends on data",
     "random numbers": r"dropout in training mode|attribute ratio=",
     "training": r"batch normalisation in training mode",
     "values that models hold as initializers": r"which this kernel does not support|is not a constant",

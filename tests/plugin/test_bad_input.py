@@ -118,8 +118,14 @@ except webgpu_ep.DeviceError as error:
 
 def test_no_adapter_is_an_error_that_says_what_to_install(tmp_path):
     """Vulkan is pointed at a driver that does not exist, which is how a machine without one looks."""
-    environment = {**os.environ, "VK_ICD_FILENAMES": str(tmp_path / "none.json"), "VK_DRIVER_FILES": str(tmp_path / "none.json")}
-    done = subprocess.run([sys.executable, "-c", NO_LOADER], capture_output=True, text=True, env=environment, check=True)
+    environment = {
+        **os.environ,
+        "VK_ICD_FILENAMES": str(tmp_path / "none.json"),
+        "VK_DRIVER_FILES": str(tmp_path / "none.json"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", NO_LOADER], capture_output=True, text=True, env=environment, check=True
+    )
     devices, message = done.stdout.strip().split("\n", 1)
     assert devices == "0"
     assert "mesa-vulkan-drivers" in message or "driver" in message
@@ -128,5 +134,7 @@ def test_no_adapter_is_an_error_that_says_what_to_install(tmp_path):
 def test_the_cpu_is_never_used_silently_by_session(monkeypatch):
     """InferenceSession would retry on the CPU; session() raises what the provider raised."""
     with pytest.raises(webgpu_ep.OptionError, match="validationMode"):
-        webgpu_ep.session(make_model([node("Relu", ["x"], ["y"])], {"x": (F, [1])}).SerializeToString(), validationMode="all")
+        webgpu_ep.session(
+            make_model([node("Relu", ["x"], ["y"])], {"x": (F, [1])}).SerializeToString(), validationMode="all"
+        )
     assert ort.get_available_providers()

@@ -36,10 +36,14 @@ class _Writer:
     group: Group
     target: Target
     bindings: dict[Tensor, tuple[str, bool]] = field(default_factory=dict)
-    uniforms: dict[Dim, str] = field(default_factory=dict)
+    uniforms: list[Dim] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.scalars = Scalars(self.target.int64)
+        # A call compiles slowly and is used for many sizes, so its dims are uniforms and layers of other sizes share it.
+        # Where it inlines index arithmetic, divisions by constants are worth a kernel per size; maps compile quickly.
+        maps = [n for n in self.group.nodes if isinstance(n, Map)]
+        self.shared = self.group.anchor is not None and all(n.is_pointwise for n in maps)
         operands = self.group.anchor.operands.values() if self.group.anchor else ()
         inside = {t for n in self.group.nodes for t in n.outputs}
         self.vectors = frozenset(
@@ -58,9 +62,15 @@ class _Writer:
         return name
 
     def dim(self, value: Dim) -> str:
-        if isinstance(value, int):
+        if isinstance(value, int) and (value in (0, 1) or not self.shared):
             return f"{value & 0xFFFFFFFF}u"
-        return f"dims.{self.uniforms.setdefault(value, f'd{len(self.uniforms)}')}"
+        if self.shared:
+            # A uniform per place, so that which sizes happen to be equal does not change the text.
+            self.uniforms.append(value)
+            return f"dims.d{len(self.uniforms) - 1}"
+        if value not in self.uniforms:
+            self.uniforms.append(value)
+        return f"dims.d{self.uniforms.index(value)}"
 
     def accessors(self) -> Accessors:
         maps = {n.output: n for n in self.group.nodes if isinstance(n, Map)}
@@ -183,7 +193,7 @@ class _Writer:
             mode = "read_write" if written else "read"
             head.append(f"@group(0) @binding({k}) var<storage, {mode}> {name}: array<{self._array_element(tensor)}>;")
         if self.uniforms:
-            members = ", ".join(f"{n}: u32" for n in self.uniforms.values())
+            members = ", ".join(f"d{k}: u32" for k in range(len(self.uniforms)))
             head.append(
                 f"struct Dims {{ {members} }}\n@group(0) @binding({len(self.bindings)}) var<uniform> dims: Dims;"
             )
@@ -232,4 +242,4 @@ def generate(group: Group, target: Target) -> Source:
             bodies.append((variant.guard, body, variant.workgroups))
         label = group.anchor.template
     used = [(g, re.sub(r"[ \t]+\n", "\n", writer.module(b)), w) for g, b, w in bodies]
-    return Source(used, [(t, w) for t, (_, w) in writer.bindings.items()], list(writer.uniforms), label)
+    return Source(used, [(t, w) for t, (_, w) in writer.bindings.items()], writer.uniforms, label)

@@ -2,8 +2,8 @@
 
 A convolution is the matrix product of its weights (output channels by channels and taps) and the matrix of windows
 (channels and taps by positions). That matrix is a view of the input, or index arithmetic with zeros for the padding that
-the product's loads carry out; it is never in memory. Groups with few channels have no product worth the name: there each
-output element is summed by one invocation.
+the product's loads carry out. It is in memory only where windows share no elements, so that loads find neighbours.
+Groups with few channels have no product worth the name: there each output element is summed by one invocation.
 """
 
 from __future__ import annotations
@@ -44,8 +44,17 @@ def conv(
     return result if result.dtype is x.dtype else b.pointwise("x", {"x": result}, x.dtype)
 
 
-def convolution(b: Builder, x: Operand, w: Operand, *, auto_pad: str = "NOTSET", dilations: list[int] | None = None,
-                group: int = 1, pads: list[int] | None = None, strides: list[int] | None = None) -> Operand:  # fmt: skip
+def convolution(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Operand:
     """The sums of a convolution, in the type in which elements of x are accumulated; the padding counts as zeros."""
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
@@ -59,7 +68,8 @@ def convolution(b: Builder, x: Operand, w: Operand, *, auto_pad: str = "NOTSET",
         return depthwise.depthwise_convolution(b, x, w, win)
     if group > 1 and isinstance(per_group, int) and per_group < FEWEST_ROWS:
         return _direct(b, x, w, win, group)
-    if b.target.software and win.rank <= 2 and win.view(x.view) is None and isinstance(w.shape[0], int):
+    # Windows that share elements are read straight from the image there, others are a matrix that is copied once.
+    if b.target.software and win.rank <= 2 and (win.is_padded or win.overlap) and isinstance(w.shape[0], int):
         return direct_convolution(b, x, w, win, group)
     if group > 1:
         x = b.reshape(x, (x.shape[0] * group, floordiv(x.shape[1], group), *x.shape[2:]))
@@ -93,7 +103,8 @@ def _windows(b: Builder, x: Operand, win: Window) -> Operand:
     """x (batch, channels, *inputs) as (batch, channels, *kernel, *outputs): element of each window, 0 in the padding."""
     view = win.view(x.view)
     if view is not None:
-        return b.seen(x, view)
+        rearranged = not win.overlap and (win.taps > 1 or any(step != 1 for step in win.strides))
+        return b.copy(b.seen(x, view)) if rearranged else b.seen(x, view)
     axes = range(win.rank)
     lines = digits("c", "row", ["1u", *(f"{k}u" for k in win.kernel)]) if win.taps > 1 else ["let c0 = row;"]
     lines += digits("at", "column", [f"$out{k}" for k in axes])
@@ -143,8 +154,17 @@ def _direct(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Oper
     shape = (x.shape[0], features, *win.outputs)
     coordinates = ("image", "feature", *(f"at{k}" for k in axes))
     cost = min(64, 3 * win.taps * (channels if isinstance(channels, int) else 4))
-    return b.map(body(lines), accumulated(x.dtype), shape, coordinates, (1,) * x.rank, operands,
-                 parameters={**parameters(win), "channels": channels}, cost=cost, reuse=True)  # fmt: skip
+    return b.map(
+        body(lines),
+        accumulated(x.dtype),
+        shape,
+        coordinates,
+        (1,) * x.rank,
+        operands,
+        parameters={**parameters(win), "channels": channels},
+        cost=cost,
+        reuse=True,
+    )
 
 
 @op("ConvTranspose", types=FLOATS)

@@ -23,6 +23,7 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
     taps_x = win.kernel[-1]
     assert isinstance(w.shape[0], int)
     outputs, channels = w.shape[0] // groups, w.shape[1]
+    b.bound_loop(channels * win.taps, f"a convolution over {channels * win.taps} channels and taps")
     weights = _by_tap(b, w, groups, outputs, win.taps)
     image = b.reshape(x, (x.shape[0], x.shape[1], height, width))
     pixels = rows * columns
@@ -41,11 +42,25 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
         {"x": Read(image.view, (1, 1, 2), reuse=True), "w": Read(weights.view, (1, 1, 1, 1), reuse=True, vector=True)},
         {"y": (accumulated(x.dtype), (x.shape[0], w.shape[0], *win.outputs), (1, 1, win.rank))},
         (variant(2, less_equal(pixels, 128)), variant(8, 1)),
-        parameters={"pixels": pixels, "out_width": columns, "height": height, "width": width, "channels": channels,
-                    "pad_y": pad_y, "pad_x": pad_x},
-        channel_tiles=channel_tiles, groups=groups, outputs=outputs, TAPS=win.taps, TAPS_X=taps_x,
-        STRIDE_Y=stride_y, STRIDE_X=stride_x, DILATION_Y=dilation_y, DILATION_X=dilation_x,
-    )  # fmt: skip
+        parameters={
+            "pixels": pixels,
+            "out_width": columns,
+            "height": height,
+            "width": width,
+            "channels": channels,
+            "pad_y": pad_y,
+            "pad_x": pad_x,
+        },
+        channel_tiles=channel_tiles,
+        groups=groups,
+        outputs=outputs,
+        TAPS=win.taps,
+        TAPS_X=taps_x,
+        STRIDE_Y=stride_y,
+        STRIDE_X=stride_x,
+        DILATION_Y=dilation_y,
+        DILATION_X=dilation_x,
+    )
     return y
 
 

@@ -20,6 +20,8 @@ Array = Any
 Rule = Callable[..., Any]
 
 _RULES: dict[str, Rule] = {}
+# What also works on whole numbers that were cast to floats, such as the bounds of a Range.
+_MOVES = frozenset({"Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape"})
 
 
 class _Unknown(Exception):
@@ -35,8 +37,14 @@ def _rule(*names: str) -> Callable[[Rule], Rule]:
     return add
 
 
-def evaluate(op_type: str, domain: str, operands: list[Operand | None], attributes: Mapping[str, Any], opset: int
-             ) -> list[Operand] | None:  # fmt: skip
+def evaluate(
+    op_type: str,
+    domain: str,
+    operands: list[Operand | None],
+    attributes: Mapping[str, Any],
+    opset: int,
+    named: Callable[[Dim], Dim],
+) -> list[Operand] | None:
     """Host values of a node's results, or None when they are not small integers or no rule knows the operator.
 
     When every operand is known, so are the results; otherwise they are evaluated when a shape asks for them.
@@ -45,6 +53,8 @@ def evaluate(op_type: str, domain: str, operands: list[Operand | None], attribut
         return _shape(op_type, operands[0], attributes)
     given = [o for o in operands if o is not None]
     if domain or op_type not in _RULES or not given or not all(o.has_host for o in given):
+        return None
+    if op_type not in _MOVES and any(o.dtype.is_float for o in given):
         return None
     rule = _RULES[op_type]
 
@@ -62,6 +72,7 @@ def evaluate(op_type: str, domain: str, operands: list[Operand | None], attribut
     if dtype is None:
         return None
     known = all(o.known for o in given)
+    arrays = [_elementwise(named, a) for a in arrays]
     return [Operand(dtype, a.shape, host=_constant(a), known=known) for a in arrays]
 
 
@@ -80,7 +91,7 @@ def _shape(op_type: str, x: Operand, attributes: Mapping[str, Any]) -> list[Oper
 def _result_type(op_type: str, operands: list[Operand | None], attributes: Mapping[str, Any]) -> DType | None:
     if op_type == "Cast":
         dtype = DType.of(attributes["to"]) if attributes["to"] in {t.code for t in DType} else None
-        return dtype if dtype is not None and (dtype.is_integer or dtype is DType.BOOL) else None
+        return dtype if dtype is not None and (dtype.is_integer or dtype in (DType.BOOL, DType.FLOAT32)) else None
     if op_type in ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Not"):
         return DType.BOOL
     if op_type == "ConstantOfShape":
@@ -262,4 +273,3 @@ _RULES["ReduceProd"] = _reduction(lambda a, b: a * b, 1)
 _RULES["ReduceSum"] = _reduction(lambda a, b: a + b, 0)
 _RULES["ReduceMax"] = _reduction(dims.maximum, None)
 _RULES["ReduceMin"] = _reduction(dims.minimum, None)
-

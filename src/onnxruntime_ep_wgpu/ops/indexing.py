@@ -55,8 +55,16 @@ def gather_along(b: Builder, x: Operand, indices: Operand, axis: int) -> Operand
         "  let i = clamp(select(k, k + i32($extent), k < 0), 0, i32($extent) - 1);\n"
         f"  return x_at({at.replace('along', 'u32(i)')});"
     )
-    return b.map(lines, x.dtype, indices.shape, names, groups, {"x": (x, groups), "indices": (index32(b, indices), groups)},
-                 parameters={"extent": x.shape[axis]}, cost=4)  # fmt: skip
+    return b.map(
+        lines,
+        x.dtype,
+        indices.shape,
+        names,
+        groups,
+        {"x": (x, groups), "indices": (index32(b, indices), groups)},
+        parameters={"extent": x.shape[axis]},
+        cost=4,
+    )
 
 
 def beside(x: Operand, y: Operand, axis: int) -> tuple[list[str], list[int]]:
@@ -87,9 +95,16 @@ def gather_nd(b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0) 
     picks = ", ".join(f"p{k}" for k in range(count))
     lines.append(f"return x_at({', '.join(n for n in ('batch', picks, 'inner') if n)});")
     queries = indices.rank - batch_dims - 1
-    return b.map(body(lines), x.dtype, shape, ("batch", "picked", "inner"), (batch_dims, queries, inner),
-                 {"x": (x, (batch_dims, *(1,) * count, inner)), "indices": (index32(b, indices), (batch_dims, queries, 1))},
-                 parameters=parameters, cost=4 * max(count, 1))  # fmt: skip
+    return b.map(
+        body(lines),
+        x.dtype,
+        shape,
+        ("batch", "picked", "inner"),
+        (batch_dims, queries, inner),
+        {"x": (x, (batch_dims, *(1,) * count, inner)), "indices": (index32(b, indices), (batch_dims, queries, 1))},
+        parameters=parameters,
+        cost=4 * max(count, 1),
+    )
 
 
 def picked_axes(extents: Sequence[Dim], index: str) -> tuple[list[str], dict[str, Dim]]:
@@ -106,10 +121,21 @@ def reverse_sequence(b: Builder, x: Operand, lengths: Operand, *, batch_axis: in
     """Reverses the first lengths[batch] elements along the time axis of each batch."""
     names, groups = coordinates(x.rank, sorted((batch_axis, time_axis)))
     time = f"at{time_axis}"
-    lines = [f"let length = u32(lengths_at(at{batch_axis}));", f"let i = select({time}, length - 1u - {time}, {time} < length);",
-             f"return x_at({', '.join('min(i, $extent - 1u)' if n == time else n for n in names)});"]  # fmt: skip
-    return b.map(body(lines), x.dtype, x.shape, names, groups, {"x": (x, groups), "lengths": (index32(b, lengths), (1,))},
-                 parameters={"extent": x.shape[time_axis]}, cost=4)  # fmt: skip
+    lines = [
+        f"let length = u32(lengths_at(at{batch_axis}));",
+        f"let i = select({time}, length - 1u - {time}, {time} < length);",
+        f"return x_at({', '.join('min(i, $extent - 1u)' if n == time else n for n in names)});",
+    ]
+    return b.map(
+        body(lines),
+        x.dtype,
+        x.shape,
+        names,
+        groups,
+        {"x": (x, groups), "lengths": (index32(b, lengths), (1,))},
+        parameters={"extent": x.shape[time_axis]},
+        cost=4,
+    )
 
 
 @op("OneHot", types=ANY, indices=NUMBERS, depth=NUMBERS)
@@ -120,23 +146,42 @@ def one_hot(b: Builder, indices: Operand, depth: Operand, values: Operand, *, ax
     shape = (*indices.shape[:axis], extent, *indices.shape[axis:])
     kind = f"i32({'trunc(x)' if indices.dtype.is_float else 'x'})"
     index = indices if indices.dtype is DType.INT32 else b.pointwise(kind, {"x": indices}, DType.INT32)
-    lines = ["let k = index_at(outer, inner);", "let i = select(k, k + i32($depth), k < 0);",
-             "return values_at(select(0u, 1u, i == i32(at)));"]  # fmt: skip
-    return b.map(body(lines), values.dtype, shape, ("outer", "at", "inner"), (axis, 1, indices.rank - axis),
-                 {"index": (index, (axis, indices.rank - axis)), "values": (values, (1,))}, parameters={"depth": extent}, cost=4)  # fmt: skip
+    lines = [
+        "let k = index_at(outer, inner);",
+        "let i = select(k, k + i32($depth), k < 0);",
+        "return values_at(select(0u, 1u, i == i32(at)));",
+    ]
+    return b.map(
+        body(lines),
+        values.dtype,
+        shape,
+        ("outer", "at", "inner"),
+        (axis, 1, indices.rank - axis),
+        {"index": (index, (axis, indices.rank - axis)), "values": (values, (1,))},
+        parameters={"depth": extent},
+        cost=4,
+    )
 
 
 @op("EyeLike", types=ANY)
 def eye_like(b: Builder, x: Operand, *, dtype: int | None = None, k: int = 0) -> Operand:
     """Ones on diagonal k, zeros elsewhere."""
     to = x.dtype if dtype is None else type_of(dtype)
-    counter = b.map(f"  return select(0i, 1i, i32(column) - i32(row) == {k}i);", DType.INT32, x.shape, ("row", "column"), (1, 1), {}, cost=2)
+    counter = b.map(
+        f"  return select(0i, 1i, i32(column) - i32(row) == {k}i);",
+        DType.INT32,
+        x.shape,
+        ("row", "column"),
+        (1, 1),
+        {},
+        cost=2,
+    )
     return b.pointwise(f"{to.compute}(x)", {"x": counter}, to)
 
 
 def _depends_on_data(name: str, what: str) -> None:
     @op(name, types=ANY)
-    def lower(b: Builder, *xs: Operand) -> Operand:
+    def lower(b: Builder, *xs: Operand, **attributes: object) -> Operand:
         raise UnsupportedError(f"{what}, so the shape of the result depends on data; it runs on the CPU")
 
 
@@ -150,11 +195,14 @@ def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = N
     """Elements or slices of x whose condition holds; the conditions must be known when the graph is compiled."""
     known = condition.constant
     if known is None and not (condition.has_host and condition.known):
-        raise UnsupportedError("the condition is computed on the device, so the shape of the result depends on data; it runs on the CPU")
+        raise UnsupportedError(
+            "the condition is computed on the device, so the shape of the result depends on data; it runs on the CPU"
+        )
     kept = np.flatnonzero(known if known is not None else condition.ints("the condition")).astype(np.int64)
     if axis is None:
         x = b.reshape(x, (product(x.shape),))
-    return gather(b, x, b.constant(kept), axis=axis or 0)
+    result: Operand = gather(b, x, b.constant(kept), axis=axis or 0)
+    return result
 
 
 @op("Pad", types=ANY, pads_input=INTEGERS, axes=INTEGERS)

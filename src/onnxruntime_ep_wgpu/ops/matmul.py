@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..builder import Builder, Operand
-from ..dims import Dim, equal, product
+from ..dims import Dim, equal, floordiv, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..lowered import Read
@@ -19,8 +19,9 @@ def accumulated(dtype: DType) -> DType:
     return DType.FLOAT32 if dtype is DType.FLOAT16 else dtype
 
 
-def matrix_product(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups, shape: Shape, groups: Groups,
-                   dtype: DType) -> Operand:  # fmt: skip
+def matrix_product(
+    b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups, shape: Shape, groups: Groups, dtype: DType
+) -> Operand:
     """result[batch, m, n] = sum over k of x[batch, m, k] * y[batch, k, n], accumulated in f32 or i32.
 
     The groups say which axes of the operands and of `shape` count as batch, m, n and k; the batches agree in size.
@@ -33,10 +34,15 @@ def matrix_product(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_group
     _, m, k = sizes(x.shape, x_groups)
     _, also_k, n = sizes(y.shape, y_groups)
     b.require(equal(k, also_k), f"cannot multiply {x} by {y}")
+    b.bound_loop(floordiv(k, 2), f"a matrix product over {k} columns")
     template, variants, parameters = matmul_variants(product(shape[: groups[0]]), m, n, k, b.target)
-    (result,) = b.call(template, {"a": Read(x.view, x_groups, reuse=True, vector=True), "b": Read(y.view, y_groups, reuse=True, vector=True)},
-                       {"y": (accumulated(dtype), shape, groups)}, variants,
-                       parameters={"m": m, "n": n, "k": k, **parameters})  # fmt: skip
+    (result,) = b.call(
+        template,
+        {"a": Read(x.view, x_groups, reuse=True, vector=True), "b": Read(y.view, y_groups, reuse=True, vector=True)},
+        {"y": (accumulated(dtype), shape, groups)},
+        variants,
+        parameters={"m": m, "n": n, "k": k, **parameters},
+    )
     return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
 
 
@@ -59,7 +65,9 @@ def matmul(b: Builder, x: Operand, y: Operand) -> Operand:
         batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
         left, right = b.expand(left, (*batch, *left.shape[-2:])), b.expand(right, (*batch, *right.shape[-2:]))
         groups = (len(batch), 1, 1)
-        result = matrix_product(b, left, groups, right, groups, (*batch, left.shape[-2], right.shape[-1]), groups, x.dtype)
+        result = matrix_product(
+            b, left, groups, right, groups, (*batch, left.shape[-2], right.shape[-1]), groups, x.dtype
+        )
     kept = list(result.shape)
     if y.rank == 1:
         del kept[-1]
@@ -69,8 +77,17 @@ def matmul(b: Builder, x: Operand, y: Operand) -> Operand:
 
 
 @op("Gemm", types=FLOATS)
-def gemm(b: Builder, x: Operand, y: Operand, c: Operand | None = None, *, alpha: float = 1.0, beta: float = 1.0,
-         transA: int = 0, transB: int = 0) -> Operand:  # fmt: skip
+def gemm(
+    b: Builder,
+    x: Operand,
+    y: Operand,
+    c: Operand | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Operand:
     left = b.permute(x, (1, 0)) if transA else x
     right = b.permute(y, (1, 0)) if transB else y
     shape = (left.shape[0], right.shape[1])

@@ -26,12 +26,20 @@ def _narrowed(b: Builder, x: Operand, dtype: DType) -> Operand:
     return x if x.dtype is dtype else b.pointwise("x", {"x": x}, dtype)
 
 
-def _softmax(b: Builder, x: Operand, axes: int, logarithm: bool) -> Operand:
-    """Softmax over the last `axes` axes of x."""
+def softmax_rows(b: Builder, x: Operand, axes: int, logarithm: bool = False, *, masked: bool = False) -> Operand:
+    """Softmax over the last `axes` axes of x; with `masked`, a row of minus infinities gives zeros instead of NaN."""
     kept = x.rank - axes
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
-    (y,) = b.call("softmax", {"x": Read(x.view, (kept, axes), reuse=True)}, {"y": (_stored(x.dtype), x.shape, (kept, axes))},
-                  row_variants(rows, columns, b.target), parameters={"rows": rows, "columns": columns}, LOGARITHM=logarithm)  # fmt: skip
+    b.bound_rows(columns)
+    (y,) = b.call(
+        "softmax",
+        {"x": Read(x.view, (kept, axes), reuse=True)},
+        {"y": (_stored(x.dtype), x.shape, (kept, axes))},
+        row_variants(rows, columns, b.target),
+        parameters={"rows": rows, "columns": columns},
+        LOGARITHM=logarithm,
+        MASKED=masked,
+    )
     return _narrowed(b, y, x.dtype)
 
 
@@ -39,7 +47,7 @@ def _declare(name: str, logarithm: bool) -> None:
     @op(name, types=FLOATS)
     def flattened(b: Builder, x: Operand, *, axis: int = 1) -> Operand:
         """Before version 13 all axes from `axis` on were one row."""
-        return _softmax(b, x, x.rank - axis_of(axis, x.rank), logarithm)
+        return softmax_rows(b, x, x.rank - axis_of(axis, x.rank), logarithm)
 
     @op(name, since=13, types=FLOATS)
     def along(b: Builder, x: Operand, *, axis: int = -1) -> Operand:
@@ -47,15 +55,24 @@ def _declare(name: str, logarithm: bool) -> None:
             return b.pointwise("x - x" if logarithm else "x - x + 1", {"x": x}, x.dtype)
         axis = axis_of(axis, x.rank)
         order = [*(k for k in range(x.rank) if k != axis), axis]
-        return b.permute(_softmax(b, b.permute(x, order), 1, logarithm), np.argsort(order).tolist())
+        return b.permute(softmax_rows(b, b.permute(x, order), 1, logarithm), np.argsort(order).tolist())
 
 
 _declare("Softmax", False)
 _declare("LogSoftmax", True)
 
 
-def _normalised(b: Builder, x: Operand, count: int, epsilon: float, *, gain: Operand | None = None, bias: Operand | None = None,
-                centred: bool = True, statistics: bool = False) -> list[Operand]:  # fmt: skip
+def _normalised(
+    b: Builder,
+    x: Operand,
+    count: int,
+    epsilon: float,
+    *,
+    gain: Operand | None = None,
+    bias: Operand | None = None,
+    centred: bool = True,
+    statistics: bool = False,
+) -> list[Operand]:
     """x over its last `count` axes with mean 0 (when `centred`) and variance 1, and the mean and inverse deviation.
 
     `gain` and `bias` are per element of a row.
@@ -64,22 +81,43 @@ def _normalised(b: Builder, x: Operand, count: int, epsilon: float, *, gain: Ope
     rows, columns, inner = product(x.shape[:kept]), product(x.shape[kept:]), x.shape[kept:]
     gain = gain if gain is not None else b.constant(np.ones(1, np.float32))
     bias = bias if bias is not None else b.constant(np.zeros(1, np.float32))
-    operands = {"x": Read(x.view, (kept, count), reuse=True), "gain": Read(b.expand(gain, inner).view, (count,)),
-                "bias": Read(b.expand(bias, inner).view, (count,))}  # fmt: skip
-    results = {"y": (_stored(x.dtype), x.shape, (kept, count))}
+    operands = {
+        "x": Read(x.view, (kept, count), reuse=True),
+        "gain": Read(b.expand(gain, inner).view, (count,)),
+        "bias": Read(b.expand(bias, inner).view, (count,)),
+    }
+    results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {"y": (_stored(x.dtype), x.shape, (kept, count))}
     puts = ""
     if statistics:
         shape = (*x.shape[:kept], *(1,) * count)
         results["mean"] = (DType.FLOAT32, shape, (x.rank,))
         results["inverse"] = (DType.FLOAT32, shape, (x.rank,))
         puts = "mean_put(row, mean); inverse_put(row, inverse);"
-    return b.call("layer_norm", operands, results, row_variants(rows, columns, b.target),
-                  parameters={"rows": rows, "columns": columns}, EPSILON=float(epsilon), CENTRED=centred, PUT_STATISTICS=puts)  # fmt: skip
+    b.bound_rows(columns)
+    return b.call(
+        "layer_norm",
+        operands,
+        results,
+        row_variants(rows, columns, b.target),
+        parameters={"rows": rows, "columns": columns},
+        EPSILON=float(epsilon),
+        CENTRED=centred,
+        PUT_STATISTICS=puts,
+    )
 
 
 @op("LayerNormalization", types=FLOATS)
-def layer_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand | None = None, *, axis: int = -1,
-                        epsilon: float = 1e-5, stash_type: int = 1, outputs: int = 1) -> list[Operand]:  # fmt: skip
+def layer_normalization(
+    b: Builder,
+    x: Operand,
+    gain: Operand,
+    bias: Operand | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    outputs: int = 1,
+) -> list[Operand]:
     """Normalises x over the axes from `axis` on; mean and inverse deviation are optional results."""
     count = x.rank - axis_of(axis, x.rank)
     y, *rest = _normalised(b, x, count, epsilon, gain=gain, bias=bias, statistics=outputs > 1)
@@ -87,8 +125,9 @@ def layer_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand | N
 
 
 @op("RMSNormalization", types=FLOATS)
-def rms_normalization(b: Builder, x: Operand, gain: Operand, *, axis: int = -1, epsilon: float = 1e-5,
-                      stash_type: int = 1) -> Operand:  # fmt: skip
+def rms_normalization(
+    b: Builder, x: Operand, gain: Operand, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Operand:
     """x divided by the root of its mean square over the axes from `axis` on."""
     axis = axis_of(axis, x.rank)
     if gain.rank > x.rank - axis:  # one that varies between rows
@@ -104,17 +143,23 @@ def instance_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand,
 
 
 @op("GroupNormalization", types=FLOATS)
-def group_normalization_18(b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5) -> Operand:
+def group_normalization_18(
+    b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5
+) -> Operand:
     """Each group of channels to mean 0 and variance 1; scales and shifts are per group."""
     b.require(equal(x.shape[1] % num_groups, 0), f"{x.shape[1]} channels do not make {num_groups} groups")
     each = floordiv(x.shape[1], num_groups)
-    spread = [b.reshape(b.expand(b.reshape(o, (num_groups, 1)), (num_groups, each)), (num_groups * each,)) for o in (gain, bias)]
-    return _groups(b, x, *spread, (x.shape[0], num_groups), epsilon)
+
+    def spread(o: Operand) -> Operand:
+        return b.reshape(b.expand(b.reshape(o, (num_groups, 1)), (num_groups, each)), (num_groups * each,))
+
+    return _groups(b, x, spread(gain), spread(bias), (x.shape[0], num_groups), epsilon)
 
 
 @op("GroupNormalization", since=21, types=FLOATS)
-def group_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5,
-                        stash_type: int = 1) -> Operand:  # fmt: skip
+def group_normalization(
+    b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+) -> Operand:
     """As before version 21, with scales and shifts per channel."""
     b.require(equal(x.shape[1] % num_groups, 0), f"{x.shape[1]} channels do not make {num_groups} groups")
     return _groups(b, x, gain, bias, (x.shape[0], num_groups), epsilon)
@@ -125,8 +170,13 @@ def _groups(b: Builder, x: Operand, gain: Operand, bias: Operand, groups: Shape,
     rows = b.reshape(x, (*groups, floordiv(x.shape[1], groups[1]), *x.shape[2:]))
     (y,) = _normalised(b, rows, rows.rank - 2, epsilon)
     channels = (x.shape[1], *(1,) * (x.rank - 2))
-    return b.pointwise("x * gain + bias", {"x": b.reshape(y, x.shape), "gain": b.reshape(gain, channels),
-                                           "bias": b.reshape(bias, channels)}, x.dtype, x.shape, cost=2)  # fmt: skip
+    return b.pointwise(
+        "x * gain + bias",
+        {"x": b.reshape(y, x.shape), "gain": b.reshape(gain, channels), "bias": b.reshape(bias, channels)},
+        x.dtype,
+        x.shape,
+        cost=2,
+    )
 
 
 @op("MeanVarianceNormalization", types=FLOATS)
@@ -145,8 +195,9 @@ def lp_normalization(b: Builder, x: Operand, *, axis: int = -1, p: int = 2) -> O
 
 
 @op("LRN", types=FLOATS)
-def local_response_normalization(b: Builder, x: Operand, *, size: int, alpha: float = 1e-4, beta: float = 0.75,
-                                 bias: float = 1.0) -> Operand:  # fmt: skip
+def local_response_normalization(
+    b: Builder, x: Operand, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> Operand:
     """x divided by a power of the sum of squares over `size` neighbouring channels."""
     lines = [
         f"let first = channel - min(channel, {(size - 1) // 2}u);",
@@ -156,13 +207,33 @@ def local_response_normalization(b: Builder, x: Operand, *, size: int, alpha: fl
         f"return x_at(image, channel, inner) / pow_f32({float(bias)!r}f + {float(alpha) / size!r}f * total, {float(beta)!r}f);",
     ]
     groups = (1, 1, x.rank - 2)
-    return b.map(body(lines), x.dtype, x.shape, ("image", "channel", "inner"), groups, {"x": (x, groups)},
-                 parameters={"channels": x.shape[1]}, cost=24, reuse=True)  # fmt: skip
+    return b.map(
+        body(lines),
+        x.dtype,
+        x.shape,
+        ("image", "channel", "inner"),
+        groups,
+        {"x": (x, groups)},
+        parameters={"channels": x.shape[1]},
+        cost=24,
+        reuse=True,
+    )
 
 
 @op("BatchNormalization", types=FLOATS)
-def batch_normalization(b: Builder, x: Operand, scale: Operand, bias: Operand, mean: Operand, variance: Operand, *,
-                        epsilon: float = 1e-5, momentum: float = 0.9, training_mode: int = 0, spatial: int = 1) -> Operand:  # fmt: skip
+def batch_normalization(
+    b: Builder,
+    x: Operand,
+    scale: Operand,
+    bias: Operand,
+    mean: Operand,
+    variance: Operand,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    spatial: int = 1,
+) -> Operand:
     """With stored statistics, per channel: one multiplication and one addition when these are constants."""
     if training_mode or not spatial:
         raise UnsupportedError("batch normalisation in training mode")
@@ -174,6 +245,10 @@ def batch_normalization(b: Builder, x: Operand, scale: Operand, bias: Operand, m
         a = b.constant(factor.astype(np.float32).reshape(channels))
         c = b.constant((o - m * factor).astype(np.float32).reshape(channels))
         return b.pointwise("x * a + c", {"x": x, "a": a, "c": c}, x.dtype, x.shape, cost=2)
-    per_channel = {n: b.reshape(o, (o.shape[0], *channels[1:])) for n, o in
-                   {"s": scale, "o": bias, "m": mean, "v": variance}.items()}  # fmt: skip
-    return b.pointwise("(x - m) * (s / sqrt(v + epsilon)) + o", {"x": x, **per_channel}, x.dtype, x.shape, cost=8, epsilon=epsilon)
+    per_channel = {
+        n: b.reshape(o, (o.shape[0], *channels[1:]))
+        for n, o in {"s": scale, "o": bias, "m": mean, "v": variance}.items()
+    }
+    return b.pointwise(
+        "(x - m) * (s / sqrt(v + epsilon)) + o", {"x": x, **per_channel}, x.dtype, x.shape, cost=8, epsilon=epsilon
+    )

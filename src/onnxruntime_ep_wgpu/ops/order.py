@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..builder import Builder, Operand
-from ..dims import ceildiv, less_equal, product
+from ..dims import Dim, ceildiv, less_equal, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..lowered import Function, Read, Variant
@@ -26,6 +26,7 @@ def _best(b: Builder, x: Operand, axes: int, expression: str, last: bool) -> Ope
     """The i32 positions of the best elements of x over its last `axes` axes."""
     kept = x.rank - axes
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
+    b.bound_rows(columns)
     (y,) = b.call(
         "argmax",
         {"x": Read(x.view, (kept, axes))},
@@ -57,8 +58,15 @@ def _hardmax(b: Builder, x: Operand, axes: int) -> Operand:
     """1 at the first of the largest elements over the last `axes` axes of x, else 0."""
     kept = x.rank - axes
     place = _best(b, x, axes, "x > y", False)
-    return b.map("  return select(0f, 1f, at == u32(place_at(row)));", x.dtype, x.shape, ("row", "at"), (kept, axes),
-                 {"place": (place, (kept,))}, reuse=True)  # fmt: skip
+    return b.map(
+        "  return select(0f, 1f, at == u32(place_at(row)));",
+        x.dtype,
+        x.shape,
+        ("row", "at"),
+        (kept, axes),
+        {"place": (place, (kept,))},
+        reuse=True,
+    )
 
 
 @op("Hardmax", types=FLOATS)
@@ -76,12 +84,26 @@ def hardmax(b: Builder, x: Operand, *, axis: int = -1) -> Operand:
 
 # The largest k for which a workgroup holds the chosen elements, at most 12 bytes each, in 16 KB beside its counts.
 MOST_SELECTED = 1024
-_KEYS = {"f32": "ordered(x)", "i32": "u32(x) ^ 2147483648", "u32": "x", "i64": "u64(x) ^ 9223372036854775808", "u64": "x"}
+_KEYS = {
+    "f32": "ordered(x)",
+    "i32": "u32(x) ^ 2147483648",
+    "u32": "x",
+    "i64": "u64(x) ^ 9223372036854775808",
+    "u64": "x",
+}
 
 
 @op("TopK", types=NUMBERS, k_input=INTEGERS)
-def top_k(b: Builder, x: Operand, k_input: Operand | None = None, *, axis: int = -1, k: int = -1, largest: int = 1,
-          sorted: int = 1) -> list[Operand]:  # fmt: skip
+def top_k(
+    b: Builder,
+    x: Operand,
+    k_input: Operand | None = None,
+    *,
+    axis: int = -1,
+    k: int = -1,
+    largest: int = 1,
+    sorted: int = 1,
+) -> list[Operand]:
     """Values and positions of the k largest (or smallest) elements along an axis, best first; NaN counts as the largest.
 
     Elements become unsigned keys of the same order. Long rows are selected from digit by digit, in time proportional to
@@ -105,7 +127,7 @@ def top_k(b: Builder, x: Operand, k_input: Operand | None = None, *, axis: int =
     return [gather_along(b, x, b.permute(place, back), axis), index]
 
 
-def _places(b: Builder, keys: Operand, count: object) -> Operand:
+def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
     """The i32 positions of the `count` largest unsigned keys along the last axis."""
     kind = keys.dtype.compute or ""
     groups = (keys.rank - 1, 1)
@@ -116,14 +138,22 @@ def _places(b: Builder, keys: Operand, count: object) -> Operand:
     if isinstance(count, int) and 0 < count <= MOST_SELECTED and not (isinstance(columns, int) and columns <= size):
         functions |= {
             "nothing": Function((), "0", kind),
-            "begins_alike": Function((("x", kind), ("y", kind), ("s", "u32")), f"shr(x, {kind}(s)) == shr(y, {kind}(s))", "bool"),
+            "begins_alike": Function(
+                (("x", kind), ("y", kind), ("s", "u32")), f"shr(x, {kind}(s)) == shr(y, {kind}(s))", "bool"
+            ),
             "digit": Function((("x", kind), ("s", "u32")), f"u32(shr(x, {kind}(s))) & 255", "u32"),
             "extended": Function((("x", kind), ("d", "u32"), ("s", "u32")), f"x | shl({kind}(d), {kind}(s))", kind),
         }
         template, variant = "top_select", Variant(rows, size, 1, (("DIGITS", keys.dtype.itemsize),))
     else:
+        b.bound_loop(columns, f"ranking a row of {columns} elements")
         template, variant = "top_rank", Variant(ceildiv(rows * columns, 64), 64)
-    (place,) = b.call(template, {"x": Read(keys.view, groups, reuse=True)},
-                      {"y": (DType.INT32, (*keys.shape[:-1], count), groups)}, (variant,),
-                      parameters=parameters, functions=functions)  # type: ignore[dict-item,arg-type]  # fmt: skip
+    (place,) = b.call(
+        template,
+        {"x": Read(keys.view, groups, reuse=True)},
+        {"y": (DType.INT32, (*keys.shape[:-1], count), groups)},
+        (variant,),
+        parameters=parameters,
+        functions=functions,
+    )
     return place

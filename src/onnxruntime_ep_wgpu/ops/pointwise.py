@@ -17,8 +17,14 @@ from .registry import ANY, BOOLS, FLOATS, INTEGERS, NUMBERS, op
 SIGNED = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
 
 
-def unary(name: str, expression: str, types: frozenset[DType] = FLOATS, cost: int = 1, to: DType | None = None,
-          **defaults: float) -> None:  # fmt: skip
+def unary(
+    name: str,
+    expression: str,
+    types: frozenset[DType] = FLOATS,
+    cost: int = 1,
+    to: DType | None = None,
+    **defaults: float,
+) -> None:
     """output = expression(x); attributes are names in it. `to` is the output type when it is not the input's."""
 
     def lower(b: Builder, x: Operand, **attributes: float) -> Operand:
@@ -76,7 +82,12 @@ unary("Swish", "x * sigmoid(alpha * x)", alpha=1.0, cost=8)
 
 @op("IsInf", types=FLOATS)
 def is_inf(b: Builder, x: Operand, *, detect_negative: int = 1, detect_positive: int = 1) -> Operand:
-    wanted = {(1, 1): "isinf(x)", (1, 0): "isinf(x) and x < 0", (0, 1): "isinf(x) and x > 0", (0, 0): "isinf(x) and isnan(x)"}
+    wanted = {
+        (1, 1): "isinf(x)",
+        (1, 0): "isinf(x) and x < 0",
+        (0, 1): "isinf(x) and x > 0",
+        (0, 0): "isinf(x) and isnan(x)",
+    }
     return b.pointwise(wanted[detect_negative, detect_positive], {"x": x}, DType.BOOL)
 
 
@@ -122,8 +133,15 @@ def power(b: Builder, x: Operand, y: Operand) -> Operand:
     """x to the power y; integers by repeated squaring. The exponent is calculated in the base's type."""
     kind = x.dtype.compute
     exponent = y.constant
-    if exponent is not None and exponent.size == 1 and x.dtype.is_float and float(exponent.reshape(-1)[0]) in (0.5, 1.0, 2.0, 3.0):
-        simple = {0.5: "where(isinf(x), abs(x), sqrt(x))", 1.0: "x", 2.0: "x * x", 3.0: "x * x * x"}[float(exponent.reshape(-1)[0])]
+    if (
+        exponent is not None
+        and exponent.size == 1
+        and x.dtype.is_float
+        and float(exponent.reshape(-1)[0]) in (0.5, 1.0, 2.0, 3.0)
+    ):
+        simple = {0.5: "where(isinf(x), abs(x), sqrt(x))", 1.0: "x", 2.0: "x * x", 3.0: "x * x * x"}[
+            float(exponent.reshape(-1)[0])
+        ]
         return b.pointwise(simple, {"x": x}, x.dtype, broadcast_shapes(x.shape, y.shape), cost=2)
     if y.dtype.is_float and not x.dtype.is_float:
         return b.pointwise(f"{kind}(pow(f32(x), y))", {"x": x, "y": y}, x.dtype, cost=16)
@@ -211,14 +229,32 @@ def _cast(b: Builder, x: Operand, to: DType) -> Operand:
     return b.pointwise(expression, {"x": x}, to)
 
 
+@op("BitCast", types=ANY)
+def bit_cast(b: Builder, x: Operand, *, to: int) -> Operand:
+    """The same bits as another type of the same size."""
+    dtype = type_of(to)
+    if dtype.itemsize != x.dtype.itemsize or dtype.compute is None:
+        raise UnsupportedError(f"the bits of {x.dtype.label} as {dtype.label}")
+    bits = 8 * x.dtype.itemsize
+    source = {"bool": "u32(v)"}.get(x.dtype.compute or "", "v" if bits == 64 else "bitcast<u32>(v)")
+    if x.dtype is DType.FLOAT16:
+        source = "pack2x16float(vec2f(v, 0f))"
+    results = {DType.FLOAT16: "unpack2x16float(bits).x", DType.BOOL: "((bits & 0xffu) != 0u)"}
+    narrow = f"extractBits(bitcast<$out_t>(bits), 0u, {bits}u)" if bits < 32 else "bitcast<$out_t>(bits)"
+    same = bits == 64 and b.target.int64 == "pair"
+    lines = f"  let v = x_at(at);\n  let bits = {source};\n  return {'bits' if same else results.get(dtype, narrow)};"
+    return b.map(lines, dtype, x.shape, ("at",), (x.rank,), {"x": (x, (x.rank,))}, cost=2)
+
+
 @op("Identity", types=ANY)
 def identity(b: Builder, x: Operand) -> Operand:
     return x
 
 
 @op("Dropout", types=ANY)
-def dropout(b: Builder, x: Operand, ratio: Operand | None = None, training: Operand | None = None, *,
-            seed: int = 0) -> tuple[Operand, Operand | None]:  # fmt: skip
+def dropout(
+    b: Builder, x: Operand, ratio: Operand | None = None, training: Operand | None = None, *, seed: int = 0
+) -> tuple[Operand, Operand | None]:
     """In inference the identity; the mask is all true."""
     if training is not None and (training.constant is None or bool(training.constant)):
         raise UnsupportedError("dropout in training mode needs random numbers")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..builder import Builder, Operand
+from ..dims import floordiv
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from .reduction import reduce_axes
-from .registry import FLOATS, op
+from .registry import FLOATS, INTEGERS, op
 from .window import Window, body, parameters, position, window
 
 BYTES = frozenset({DType.INT8, DType.UINT8})
@@ -29,6 +30,7 @@ def _fold(
     `extents` is "in" to visit only elements of x, "padded" to visit the padding too.
     """
     axes = range(win.rank)
+    b.bound_loop(win.taps, f"a window of {win.taps} elements")
     lines = list(start)
     for k in axes:
         lines.append(f"for (var t{k} = 0u; t{k} < {win.kernel[k]}u; t{k}++) {{")
@@ -164,6 +166,46 @@ def lp_pool(
         ["var total = 0f;"],
         [f"let v = abs({_element(win)});", f"total += {power};"],
         f"return {finish};",
+    )
+
+
+@op("Col2Im", types=FLOATS, image_shape=INTEGERS, block_shape=INTEGERS)
+def col2im(
+    b: Builder,
+    x: Operand,
+    image_shape: Operand,
+    block_shape: Operand,
+    *,
+    dilations: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Operand:
+    """Columns (batch, channels * taps, windows) summed back to the image that they were cut from."""
+    block = block_shape.ints("the block shape")
+    win = window(b, image_shape.dims("the image shape"), block, strides, dilations, pads, "NOTSET")
+    axes = range(win.rank)
+    columns = b.reshape(x, (x.shape[0], floordiv(x.shape[1], win.taps), *block, *win.outputs))
+    lines = ["var total = 0f;"]
+    for k in axes:
+        lines += [
+            f"for (var t{k} = 0u; t{k} < {block[k]}u; t{k}++) {{",
+            f"let p{k} = at{k} + $begin{k} - t{k} * {win.dilations[k]}u;",
+            f"let o{k} = p{k} / {win.strides[k]}u;",
+            f"if (p{k} % {win.strides[k]}u != 0u || o{k} >= $out{k}) {{ continue; }}",
+        ]
+    taps, outputs = (", ".join(f"{c}{k}" for k in axes) for c in "to")
+    lines += [f"total += x_at(image, channel, {taps}, {outputs});", *["}"] * win.rank, "return total;"]
+    names = ("image", "channel", *(f"at{k}" for k in axes))
+    return b.map(
+        body(lines),
+        x.dtype,
+        (*columns.shape[:2], *win.inputs),
+        names,
+        (1,) * len(names),
+        {"x": (columns, (1,) * columns.rank)},
+        parameters=parameters(win),
+        cost=min(64, 4 * win.taps),
+        reuse=True,
     )
 
 

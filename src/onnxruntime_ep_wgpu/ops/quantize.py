@@ -47,8 +47,15 @@ def quantized(b: Builder, x: Operand, scale: Operand, zero: Operand | None, dtyp
     return rounded(b, "quotient(f32(x), s)", {"x": x, "s": scale}, zero, dtype, x.shape)
 
 
-def rounded(b: Builder, real: str, operands: dict[str, Operand], zero: Operand | None, dtype: DType,
-             shape: tuple[Dim, ...] | None = None, **constants: Any) -> Operand:  # fmt: skip
+def rounded(
+    b: Builder,
+    real: str,
+    operands: dict[str, Operand],
+    zero: Operand | None,
+    dtype: DType,
+    shape: tuple[Dim, ...] | None = None,
+    **constants: Any,
+) -> Operand:
     """round(real) + zero, saturated to `dtype`. `real` is an expression over the operands, of type f32."""
     limits = np.iinfo(dtype.numpy)
     if zero is not None:
@@ -73,13 +80,18 @@ def dequantized(b: Builder, x: Operand, scale: Operand, zero: Operand | None, dt
     operands = {"x": x, "s": scale}
     if zero is None or (zero.constant is not None and not np.any(zero.constant)):
         return b.pointwise("f32(x) * s", operands, dtype, x.shape, cost=2, inline=True)
-    return b.pointwise(
-        "f32(i32(x) - i32(zero)) * s", {**operands, "zero": zero}, dtype, x.shape, cost=3, inline=True
-    )
+    return b.pointwise("f32(i32(x) - i32(zero)) * s", {**operands, "zero": zero}, dtype, x.shape, cost=3, inline=True)
 
 
-def requantized(b: Builder, sums: Operand, scales: list[Operand], scale: Operand, zero: Operand | None, dtype: DType,
-                factor: float = 1.0) -> Operand:  # fmt: skip
+def requantized(
+    b: Builder,
+    sums: Operand,
+    scales: list[Operand],
+    scale: Operand,
+    zero: Operand | None,
+    dtype: DType,
+    factor: float = 1.0,
+) -> Operand:
     """Integers `sums`, in units of factor and the product of `scales`, as `dtype` in units of `scale`."""
     constants = [s.constant for s in (*scales, scale)]
     if all(c is not None for c in constants):
@@ -108,8 +120,18 @@ def _type(code: int, default: DType) -> DType:
 
 @op("QuantizeLinear", types=FLOATS | {DType.INT32}, y_zero_point=NARROW)
 @op("QuantizeLinear", domain="com.microsoft", types=FLOATS, y_zero_point=NARROW)
-def quantize_linear(b: Builder, x: Operand, y_scale: Operand, y_zero_point: Operand | None = None, *, axis: int = 1,
-                    block_size: int = 0, output_dtype: int = 0, precision: int = 0, saturate: int = 1) -> Operand:  # fmt: skip
+def quantize_linear(
+    b: Builder,
+    x: Operand,
+    y_scale: Operand,
+    y_zero_point: Operand | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Operand:
     """x as integers of the zero point's type, with scales per tensor, per index of `axis` or per block of it."""
     dtype = _type(output_dtype, DType.UINT8 if y_zero_point is None else y_zero_point.dtype)
     if dtype not in NARROW:
@@ -122,8 +144,16 @@ def quantize_linear(b: Builder, x: Operand, y_scale: Operand, y_zero_point: Oper
 
 @op("DequantizeLinear", types=QUANTIZED, x_scale=FLOATS)
 @op("DequantizeLinear", domain="com.microsoft", types=QUANTIZED, x_scale=FLOATS)
-def dequantize_linear(b: Builder, x: Operand, x_scale: Operand, x_zero_point: Operand | None = None, *, axis: int = 1,
-                      block_size: int = 0, output_dtype: int = 0) -> Operand:  # fmt: skip
+def dequantize_linear(
+    b: Builder,
+    x: Operand,
+    x_scale: Operand,
+    x_zero_point: Operand | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Operand:
     """x as real numbers of the scale's type, with scales per tensor, per index of `axis` or per block of it."""
     dtype = _type(output_dtype, x_scale.dtype)
     if dtype not in FLOATS:

@@ -16,7 +16,11 @@ SUMS = frozenset({DType.INT32})
 
 def _rows(b: Builder, zero: Operand | None) -> Operand | None:
     """A zero point of the left matrix, one number or one per row, in a shape that broadcasts with it."""
-    return b.reshape(zero, (zero.shape[0], 1)) if zero is not None and zero.rank == 1 and zero.size != 1 else _scalar(b, zero)
+    return (
+        b.reshape(zero, (zero.shape[0], 1))
+        if zero is not None and zero.rank == 1 and zero.size != 1
+        else _scalar(b, zero)
+    )
 
 
 def _scalar(b: Builder, p: Operand | None) -> Operand | None:
@@ -38,15 +42,26 @@ def _weights(b: Builder, w: Operand, zero: Operand | None) -> Operand:
 
 
 @op("MatMulInteger", types=BYTES)
-def matmul_integer(b: Builder, x: Operand, y: Operand, x_zero: Operand | None = None, y_zero: Operand | None = None) -> Operand:
+def matmul_integer(
+    b: Builder, x: Operand, y: Operand, x_zero: Operand | None = None, y_zero: Operand | None = None
+) -> Operand:
     """(x - x_zero) times (y - y_zero) as int32; x_zero is one number or one per row, y_zero one or one per column."""
     sums: Operand = matmul(b, centred(b, x, _rows(b, x_zero)), centred(b, y, _scalar(b, y_zero)))
     return sums
 
 
 @op("QLinearMatMul", types=BYTES, x_scale=FLOATS, y_scale=FLOATS, scale=FLOATS)
-def qlinear_matmul(b: Builder, x: Operand, x_scale: Operand, x_zero: Operand, y: Operand, y_scale: Operand, y_zero: Operand,
-                   scale: Operand, zero: Operand) -> Operand:  # fmt: skip
+def qlinear_matmul(
+    b: Builder,
+    x: Operand,
+    x_scale: Operand,
+    x_zero: Operand,
+    y: Operand,
+    y_scale: Operand,
+    y_zero: Operand,
+    scale: Operand,
+    zero: Operand,
+) -> Operand:
     sums = matmul_integer(b, x, y, x_zero, y_zero)
     scales = [_rows(b, x_scale) or x_scale, _scalar(b, y_scale) or y_scale]
     return requantized(b, sums, scales, _rows(b, scale) or scale, _rows(b, zero), zero.dtype)
@@ -73,25 +88,61 @@ def dynamic_quantize_matmul(b: Builder, x: Operand, y: Operand, y_scale: Operand
 
 
 @op("ConvInteger", types=BYTES)
-def conv_integer(b: Builder, x: Operand, w: Operand, x_zero: Operand | None = None, w_zero: Operand | None = None, *,
-                 auto_pad: str = "NOTSET", dilations: list[int] | None = None, group: int = 1,
-                 kernel_shape: list[int] | None = None, pads: list[int] | None = None,
-                 strides: list[int] | None = None) -> Operand:  # fmt: skip
+def conv_integer(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    x_zero: Operand | None = None,
+    w_zero: Operand | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Operand:
     """The convolution of x - x_zero with w - w_zero as int32; the padding stands for x_zero."""
-    return convolution(b, centred(b, x, _scalar(b, x_zero)), _weights(b, w, w_zero), auto_pad=auto_pad, dilations=dilations,
-                       group=group, pads=pads, strides=strides)  # fmt: skip
+    return convolution(
+        b,
+        centred(b, x, _scalar(b, x_zero)),
+        _weights(b, w, w_zero),
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        pads=pads,
+        strides=strides,
+    )
 
 
 @op("QLinearConv", types=BYTES, x_scale=FLOATS, w_scale=FLOATS, scale=FLOATS, bias=SUMS)
 @op("QLinearConv", domain="com.microsoft", types=BYTES, x_scale=FLOATS, w_scale=FLOATS, scale=FLOATS, bias=SUMS)
-def qlinear_conv(b: Builder, x: Operand, x_scale: Operand, x_zero: Operand, w: Operand, w_scale: Operand, w_zero: Operand,
-                 scale: Operand, zero: Operand, bias: Operand | None = None, *, auto_pad: str = "NOTSET",
-                 dilations: list[int] | None = None, group: int = 1, kernel_shape: list[int] | None = None,
-                 pads: list[int] | None = None, strides: list[int] | None = None, channels_last: int = 0) -> Operand:  # fmt: skip
+def qlinear_conv(
+    b: Builder,
+    x: Operand,
+    x_scale: Operand,
+    x_zero: Operand,
+    w: Operand,
+    w_scale: Operand,
+    w_zero: Operand,
+    scale: Operand,
+    zero: Operand,
+    bias: Operand | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+    channels_last: int = 0,
+) -> Operand:
     """A convolution of quantised numbers; bias is in units of x_scale * w_scale."""
     if channels_last:
         x = b.permute(x, (0, x.rank - 1, *range(1, x.rank - 1)))
-    sums = conv_integer(b, x, w, x_zero, w_zero, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
+    sums = conv_integer(
+        b, x, w, x_zero, w_zero, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides
+    )
     if bias is not None:
         spread = _per_feature(b, bias, x.rank - 1)
         sums = b.pointwise("x + bias", {"x": sums, "bias": spread}, DType.INT32, sums.shape)
@@ -101,9 +152,22 @@ def qlinear_conv(b: Builder, x: Operand, x_scale: Operand, x_zero: Operand, w: O
 
 
 @op("QGemm", domain="com.microsoft", types=BYTES, x_scale=FLOATS, y_scale=FLOATS, scale=FLOATS, bias=SUMS)
-def qgemm(b: Builder, x: Operand, x_scale: Operand, x_zero: Operand, y: Operand, y_scale: Operand, y_zero: Operand,
-          bias: Operand | None = None, scale: Operand | None = None, zero: Operand | None = None, *, alpha: float = 1.0,
-          transA: int = 0, transB: int = 0) -> Operand:  # fmt: skip
+def qgemm(
+    b: Builder,
+    x: Operand,
+    x_scale: Operand,
+    x_zero: Operand,
+    y: Operand,
+    y_scale: Operand,
+    y_zero: Operand,
+    bias: Operand | None = None,
+    scale: Operand | None = None,
+    zero: Operand | None = None,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Operand:
     """alpha * x y + bias, with bias in units of alpha * x_scale * y_scale; float32 without a scale for the result."""
     left = b.permute(x, (1, 0)) if transA else x
     right = b.permute(y, (1, 0)) if transB else y
@@ -116,4 +180,6 @@ def qgemm(b: Builder, x: Operand, x_scale: Operand, x_zero: Operand, y: Operand,
     if scale is None:
         operands = {"x": sums, "a": scales[0], "b": scales[1]}
         return b.pointwise("f32(x) * (alpha * a * b)", operands, DType.FLOAT32, shape, cost=3, alpha=alpha)
-    return requantized(b, sums, scales, b.reshape(scale, ()), _scalar(b, zero), x.dtype if zero is None else zero.dtype, alpha)
+    return requantized(
+        b, sums, scales, b.reshape(scale, ()), _scalar(b, zero), x.dtype if zero is None else zero.dtype, alpha
+    )

@@ -51,9 +51,15 @@ def _expressions(names: Sequence[str], alphas: Sequence[float] | None, betas: Se
     return out
 
 
-def _functions(roles: Sequence[str], names: Sequence[str] | None, defaults: Sequence[str], directions: int,
-               alphas: Sequence[float] | None, betas: Sequence[float] | None,
-               clip: float | None) -> dict[str, Function]:  # fmt: skip
+def _functions(
+    roles: Sequence[str],
+    names: Sequence[str] | None,
+    defaults: Sequence[str],
+    directions: int,
+    alphas: Sequence[float] | None,
+    betas: Sequence[float] | None,
+    clip: float | None,
+) -> dict[str, Function]:
     """The functions `roles` of the kernel, per direction, and `limited`, which clips what they are given."""
     wanted = len(roles) * directions  # RNN's default names two, whatever the direction
     expressions = _expressions((names or [*defaults] * directions)[:wanted], alphas, betas)
@@ -76,9 +82,24 @@ def _transposed(b: Builder, w: Operand, order: Sequence[int]) -> Operand:
     return b.copy(b.permute(w, order))
 
 
-def _layer(b: Builder, template: str, gates: int, x: Operand, w: Operand, r: Operand, bias: Operand | None,
-           lengths: Operand | None, states: dict[str, Operand | None], results: Sequence[str], functions: dict[str, Function],
-           direction: str, layout: int, more: dict[str, Operand], floats: int, **constants: Constant) -> list[Operand]:  # fmt: skip
+def _layer(
+    b: Builder,
+    template: str,
+    gates: int,
+    x: Operand,
+    w: Operand,
+    r: Operand,
+    bias: Operand | None,
+    lengths: Operand | None,
+    states: dict[str, Operand | None],
+    results: Sequence[str],
+    functions: dict[str, Function],
+    direction: str,
+    layout: int,
+    more: dict[str, Operand],
+    floats: int,
+    **constants: Constant,
+) -> list[Operand]:
     """The results `y` (steps, directions, batch, hidden) and the last states.
 
     `bias` (directions, gates * hidden) is added to the inputs; `states` are those before the first step; `more` are other
@@ -115,10 +136,19 @@ def _layer(b: Builder, template: str, gates: int, x: Operand, w: Operand, r: Ope
         "y": (DType.FLOAT32, (steps, directions, batch, hidden), (1, 1, 1, 1))
     }
     outputs |= dict.fromkeys(results, (DType.FLOAT32, shape, (1, 1, 1)))
+    units = -(-hidden // size)
+    b.bound_loop(steps * (units * (hidden + 1) * 2 + 2), f"{steps} steps of {hidden} units")
     y, *last = b.call(
-        template, operands, outputs, (Variant(batch * directions, size),), parameters={"steps": steps, "batch": batch},
-        functions=functions, HIDDEN=hidden, REVERSE=int(direction == "reverse"), **constants,
-    )  # fmt: skip
+        template,
+        operands,
+        outputs,
+        (Variant(batch * directions, size),),
+        parameters={"steps": steps, "batch": batch},
+        functions=functions,
+        HIDDEN=hidden,
+        REVERSE=int(direction == "reverse"),
+        **constants,
+    )
     if layout:
         y, last = b.permute(y, (2, 0, 1, 3)), [b.permute(s, (1, 0, 2)) for s in last]
     return [s if x.dtype is DType.FLOAT32 else b.pointwise("x", {"x": s}, x.dtype) for s in (y, *last)]
@@ -141,13 +171,35 @@ def _bias(b: Builder, bias: Operand | None, gates: int, recurrent: Sequence[int]
 
 
 @op("LSTM", types=FLOATS, lengths=INT32)
-def lstm(b: Builder, x: Operand, w: Operand, r: Operand, bias: Operand | None = None, lengths: Operand | None = None,
-         hidden: Operand | None = None, cell: Operand | None = None, peephole: Operand | None = None, *,
-         activation_alpha: list[float] | None = None, activation_beta: list[float] | None = None,
-         activations: list[str] | None = None, clip: float | None = None, direction: str = "forward",
-         hidden_size: int = 0, input_forget: int = 0, layout: int = 0) -> list[Operand]:  # fmt: skip
-    functions = _functions(("gate", "candidate", "shown"), activations, ("Sigmoid", "Tanh", "Tanh"), _directions(direction),
-                           activation_alpha, activation_beta, clip)  # fmt: skip
+def lstm(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    r: Operand,
+    bias: Operand | None = None,
+    lengths: Operand | None = None,
+    hidden: Operand | None = None,
+    cell: Operand | None = None,
+    peephole: Operand | None = None,
+    *,
+    activation_alpha: list[float] | None = None,
+    activation_beta: list[float] | None = None,
+    activations: list[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int = 0,
+    input_forget: int = 0,
+    layout: int = 0,
+) -> list[Operand]:
+    functions = _functions(
+        ("gate", "candidate", "shown"),
+        activations,
+        ("Sigmoid", "Tanh", "Tanh"),
+        _directions(direction),
+        activation_alpha,
+        activation_beta,
+        clip,
+    )
     width = (w.shape[0], r.shape[-1] * 3)
     if peephole is not None and hidden is not None and cell is not None:
         # One buffer less to bind.
@@ -155,31 +207,100 @@ def lstm(b: Builder, x: Operand, w: Operand, r: Operand, bias: Operand | None = 
         hidden, cell = (b.reshape(b.slice(both, 0, k, 1, 1), hidden.shape) for k in (0, 1))
     more = {"peephole": b.expand(peephole if peephole is not None else b.constant(np.zeros((), np.float32)), width)}
     total = _bias(b, bias, 4, (1, 1, 1, 1))
-    return _layer(b, "lstm", 4, x, w, r, total, lengths, {"hidden": hidden, "cell": cell}, ("last", "cells"), functions,
-                  direction, layout, more, 3, COUPLED=bool(input_forget))  # fmt: skip
+    return _layer(
+        b,
+        "lstm",
+        4,
+        x,
+        w,
+        r,
+        total,
+        lengths,
+        {"hidden": hidden, "cell": cell},
+        ("last", "cells"),
+        functions,
+        direction,
+        layout,
+        more,
+        3,
+        COUPLED=bool(input_forget),
+    )
 
 
 @op("GRU", types=FLOATS, lengths=INT32)
-def gru(b: Builder, x: Operand, w: Operand, r: Operand, bias: Operand | None = None, lengths: Operand | None = None,
-        hidden: Operand | None = None, *, activation_alpha: list[float] | None = None,
-        activation_beta: list[float] | None = None, activations: list[str] | None = None, clip: float | None = None,
-        direction: str = "forward", hidden_size: int = 0, layout: int = 0,
-        linear_before_reset: int = 0) -> list[Operand]:  # fmt: skip
-    functions = _functions(("gate", "candidate"), activations, ("Sigmoid", "Tanh"), _directions(direction), activation_alpha,
-                           activation_beta, clip)  # fmt: skip
+def gru(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    r: Operand,
+    bias: Operand | None = None,
+    lengths: Operand | None = None,
+    hidden: Operand | None = None,
+    *,
+    activation_alpha: list[float] | None = None,
+    activation_beta: list[float] | None = None,
+    activations: list[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int = 0,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+) -> list[Operand]:
+    functions = _functions(
+        ("gate", "candidate"),
+        activations,
+        ("Sigmoid", "Tanh"),
+        _directions(direction),
+        activation_alpha,
+        activation_beta,
+        clip,
+    )
     inner = b.expand(b.constant(np.zeros((), np.float32)), (w.shape[0], r.shape[-1]))
     if bias is not None and linear_before_reset:
         inner = b.slice(bias, 1, r.shape[-1] * 5, 1, r.shape[-1])
     total = _bias(b, bias, 3, (1, 1, 0) if linear_before_reset else (1, 1, 1))
-    return _layer(b, "gru", 3, x, w, r, total, lengths, {"hidden": hidden}, ("last",), functions, direction, layout,
-                  {"bias": inner}, 3, LINEAR_BEFORE_RESET=bool(linear_before_reset))  # fmt: skip
+    return _layer(
+        b,
+        "gru",
+        3,
+        x,
+        w,
+        r,
+        total,
+        lengths,
+        {"hidden": hidden},
+        ("last",),
+        functions,
+        direction,
+        layout,
+        {"bias": inner},
+        3,
+        LINEAR_BEFORE_RESET=bool(linear_before_reset),
+    )
 
 
 @op("RNN", types=FLOATS, lengths=INT32)
-def rnn(b: Builder, x: Operand, w: Operand, r: Operand, bias: Operand | None = None, lengths: Operand | None = None,
-        hidden: Operand | None = None, *, activation_alpha: list[float] | None = None,
-        activation_beta: list[float] | None = None, activations: list[str] | None = None, clip: float | None = None,
-        direction: str = "forward", hidden_size: int = 0, layout: int = 0) -> list[Operand]:  # fmt: skip
-    functions = _functions(("gate",), activations, ("Tanh",), _directions(direction), activation_alpha, activation_beta, clip)
+def rnn(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    r: Operand,
+    bias: Operand | None = None,
+    lengths: Operand | None = None,
+    hidden: Operand | None = None,
+    *,
+    activation_alpha: list[float] | None = None,
+    activation_beta: list[float] | None = None,
+    activations: list[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int = 0,
+    layout: int = 0,
+) -> list[Operand]:
+    functions = _functions(
+        ("gate",), activations, ("Tanh",), _directions(direction), activation_alpha, activation_beta, clip
+    )
     total = _bias(b, bias, 1, (1,))
-    return _layer(b, "rnn", 1, x, w, r, total, lengths, {"hidden": hidden}, ("last",), functions, direction, layout, {}, 2)
+    return _layer(
+        b, "rnn", 1, x, w, r, total, lengths, {"hidden": hidden}, ("last",), functions, direction, layout, {}, 2
+    )

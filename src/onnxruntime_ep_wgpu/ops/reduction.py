@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..builder import Builder, Operand
-from ..dims import Dim, product
+from ..dims import Dim, ceildiv, product
 from ..dtypes import DType
 from ..lowered import Function, Read
 from ..tune import row_variants
@@ -22,14 +22,29 @@ _REDUCTIONS = {
     "ReduceSumSquare": ("0", "x * x", "x + y", "x"),
     "ReduceLogSum": ("0", "x", "x + y", "log(x)"),
 }
-_LIMITS = {"f32": (float("-inf"), float("inf")), "i32": (-(2**31), 2**31 - 1), "u32": (0, 2**32 - 1),
-           "i64": (-(2**63), 2**63 - 1), "u64": (0, 2**64 - 1), "bool": (False, True)}  # fmt: skip
+WHOLE = 1 << 16  # elements from which a whole tensor is reduced in two steps
+CHUNKS = 256
+_LIMITS = {
+    "f32": (float("-inf"), float("inf")),
+    "i32": (-(2**31), 2**31 - 1),
+    "u32": (0, 2**32 - 1),
+    "i64": (-(2**63), 2**63 - 1),
+    "u64": (0, 2**64 - 1),
+    "bool": (False, True),
+}
 
 
 def _declare(name: str) -> None:
     @op(name, types=NUMBERS | BOOLS if name in ("ReduceMax", "ReduceMin") else NUMBERS, axes_input=INTEGERS)
-    def lower(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: list[int] | None = None, keepdims: int = 1,
-              noop_with_empty_axes: int = 0) -> Operand:  # fmt: skip
+    def lower(
+        b: Builder,
+        x: Operand,
+        axes_input: Operand | None = None,
+        *,
+        axes: list[int] | None = None,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Operand:
         given = axes_of(axes_input, axes)
         if not given and noop_with_empty_axes:
             return _elementwise(b, name, x)
@@ -44,7 +59,9 @@ def _elementwise(b: Builder, name: str, x: Operand) -> Operand:
 
 
 def _finish(b: Builder, finish: str, x: Operand, dtype: DType) -> Operand:
-    return b.pointwise(finish if dtype.is_float else f"{dtype.compute}({finish.replace('(x)', '(f32(x))')})", {"x": x}, dtype, cost=4)
+    return b.pointwise(
+        finish if dtype.is_float else f"{dtype.compute}({finish.replace('(x)', '(f32(x))')})", {"x": x}, dtype, cost=4
+    )
 
 
 def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bool) -> Operand:
@@ -59,26 +76,75 @@ def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bo
         source = b.pointwise(f"{kind}(x)", {"x": source}, wide)
     lowest, highest = _LIMITS[kind]
     limits = {"lowest": _literal(lowest), "highest": _literal(highest)}
-    last = finish if kind == "f32" else {"x / n": f"x / {kind}(n)", "x": "x"}.get(finish, f"{kind}({finish.replace('(x)', '(f32(x))')})")
+    last = (
+        finish
+        if kind == "f32"
+        else {"x / n": f"x / {kind}(n)", "x": "x"}.get(finish, f"{kind}({finish.replace('(x)', '(f32(x))')})")
+    )
+    shown = limits.get(identity, identity)
     functions = {
-        "identity": Function((), limits.get(identity, identity), kind),
+        "identity": Function((), shown, kind),
         "prepare": Function((("x", kind),), prepare, kind),
         "combine": Function((("x", kind), ("y", kind)), combine, kind),
         "finish": Function((("x", kind), ("n", "f32")), last, kind),
     }
-    rows, columns = product(shape), product(x.shape[k] for k in axes)
-    (result,) = b.call("reduce", {"x": Read(source.view, (len(kept), len(axes)))}, {"y": (wide, shape, (len(kept),))},
-                       row_variants(rows, columns, b.target), parameters={"rows": rows, "columns": columns}, functions=functions)  # fmt: skip
+    count = product(x.shape[k] for k in axes)
+    if not kept and (not isinstance(count, int) or count > WHOLE):
+        # One row would keep one workgroup busy and all others waiting: first CHUNKS rows of their own.
+        source = _chunked(b, source)
+        partial = {**functions, "finish": Function((("x", kind), ("n", "f32")), "x", kind)}
+        source = _reduced(b, source, 1, wide, count, partial)
+        functions["prepare"] = Function((("x", kind),), "x", kind)
+    result = _reduced(b, source, len(kept) if kept else 0, wide, count, functions)
     if wide is not x.dtype:
         result = b.pointwise(f"{x.dtype.compute}(x)", {"x": result}, x.dtype)
     full: list[Dim] = [1 if k in axes else d for k, d in enumerate(x.shape)]
     return b.reshape(result, full if keepdims else shape)
 
 
+def _reduced(b: Builder, x: Operand, kept: int, dtype: DType, count: Dim, functions: dict[str, Function]) -> Operand:
+    """x with all axes after the first `kept` reduced; `count` elements go into each result in all."""
+    rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
+    b.bound_rows(columns)
+    (result,) = b.call(
+        "reduce",
+        {"x": Read(x.view, (kept, x.rank - kept))},
+        {"y": (dtype, x.shape[:kept], (kept,))},
+        row_variants(rows, columns, b.target),
+        parameters={"rows": rows, "columns": columns, "count": count},
+        functions=functions,
+    )
+    return result
+
+
+def _chunked(b: Builder, x: Operand) -> Operand:
+    """The elements of x as CHUNKS rows, the last ones filled up with the identity of the reduction."""
+    size = x.size
+    columns = ceildiv(size, CHUNKS)
+    body = "  let i = chunk * $columns + k;\n  if (i >= $size) { return identity(); }\n  return x_at(i);"
+    return b.map(
+        body,
+        x.dtype,
+        (CHUNKS, columns),
+        ("chunk", "k"),
+        (1, 1),
+        {"x": (x, (x.rank,))},
+        inline=True,
+        parameters={"columns": columns, "size": size},
+        cost=2,
+    )
+
+
 def _wide(dtype: DType) -> DType:
     """The type with whole words in which a narrow one is reduced."""
-    return {"f32": DType.FLOAT32, "i32": DType.INT32, "u32": DType.UINT32, "bool": DType.UINT32,
-            "i64": DType.INT64, "u64": DType.UINT64}[dtype.compute or ""]  # fmt: skip
+    return {
+        "f32": DType.FLOAT32,
+        "i32": DType.INT32,
+        "u32": DType.UINT32,
+        "bool": DType.UINT32,
+        "i64": DType.INT64,
+        "u64": DType.UINT64,
+    }[dtype.compute or ""]
 
 
 def _literal(value: float) -> str:
@@ -92,8 +158,15 @@ for _name in _REDUCTIONS:
 
 
 @op("ReduceLogSumExp", types=FLOATS, axes_input=INTEGERS)
-def reduce_log_sum_exp(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: list[int] | None = None,
-                       keepdims: int = 1, noop_with_empty_axes: int = 0) -> Operand:  # fmt: skip
+def reduce_log_sum_exp(
+    b: Builder,
+    x: Operand,
+    axes_input: Operand | None = None,
+    *,
+    axes: list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Operand:
     """The maximum is taken out first, so that large values do not overflow."""
     given = axes_of(axes_input, axes)
     if not given and noop_with_empty_axes:
@@ -124,6 +197,7 @@ def _scan(name: str, identity: str, combine: str) -> None:
             "identity": Function((), identity, kind),
             "combine": Function((("x", kind), ("y", kind)), combine, kind),
         }
+        b.bound_rows(columns)
         (result,) = b.call(
             "scan",
             {"x": Read(source.view, groups, reuse=True)},

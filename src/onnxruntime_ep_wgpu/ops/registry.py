@@ -37,13 +37,15 @@ class Operator:
     operands: tuple[str, ...]
     variadic: str | None
     attributes: frozenset[str]
+    any_attributes: bool = False
 
 
 _OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
-def op(*names: str, since: int = 1, domain: str = "", types: frozenset[DType] = ANY, **by_operand: frozenset[DType]
-       ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
+def op(
+    *names: str, since: int = 1, domain: str = "", types: frozenset[DType] = ANY, **by_operand: frozenset[DType]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declares `lower(builder, *operands, *, attributes...)` for operators; `op_type` is passed when asked for."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,9 +53,10 @@ def op(*names: str, since: int = 1, domain: str = "", types: frozenset[DType] = 
         positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
         variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         allowed = {n: by_operand.get(n, types) for n in (*positional, *((variadic,) if variadic else ()))}
+        anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
         attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         for name in names:
-            entry = Operator(name, domain, since, allowed, function, positional, variadic, attributes)
+            entry = Operator(name, domain, since, allowed, function, positional, variadic, attributes, anything)
             versions = _OPERATORS.setdefault((domain, name), [])
             versions.append(entry)
             versions.sort(key=lambda o: -o.since)
@@ -75,7 +78,9 @@ def _defaults(op_type: str, domain: str, opset: int) -> dict[str, Any]:
     schema = schema_of(op_type, domain, opset)
     if schema is None:
         return {}
-    values = {k: helper.get_attribute_value(a.default_value) for k, a in schema.attributes.items() if a.default_value.type}
+    values = {
+        k: helper.get_attribute_value(a.default_value) for k, a in schema.attributes.items() if a.default_value.type
+    }
     return {k: _decoded(v) for k, v in values.items()}
 
 
@@ -104,7 +109,7 @@ def arguments(entry: Operator, opset: int, attributes: Mapping[str, Any]) -> dic
     defaults = _defaults(entry.name, entry.domain, opset)
     out = {k: v for k, v in defaults.items() if k in entry.attributes}
     for name, value in attributes.items():
-        if name in entry.attributes:
+        if name in entry.attributes or entry.any_attributes:
             out[name] = value
         elif name not in defaults or defaults[name] != value:
             raise UnsupportedError(f"attribute {name}={value!r} is not supported")

@@ -8,6 +8,8 @@ a reduction finds the last update of every slice in one pass by atomic maxima in
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..builder import Builder, Operand
 from ..codegen.scalar import Scalars
 from ..dims import ceildiv, product
@@ -35,7 +37,9 @@ def _combined(b: Builder, dtype: DType, reduction: str) -> str:
 
 
 @op("ScatterElements", "Scatter", types=ANY, indices=INDICES)
-def scatter_elements(b: Builder, x: Operand, indices: Operand, updates: Operand, *, axis: int = 0, reduction: str = "none") -> Operand:
+def scatter_elements(
+    b: Builder, x: Operand, indices: Operand, updates: Operand, *, axis: int = 0, reduction: str = "none"
+) -> Operand:
     """y[..., indices[..., k, ...], ...] = updates[..., k, ...]; each element searches its line along the axis."""
     axis = axis_of(axis, x.rank)
     names, groups = beside(x, indices, axis)
@@ -48,13 +52,28 @@ def scatter_elements(b: Builder, x: Operand, indices: Operand, updates: Operand,
     at = ", ".join("n" if n == "along" else n for n in names)
     match = [f"let k = indices_at({at});", "if (select(k, k + i32($extent), k < 0) == i32(along)) {"]
     if reduction == "none":
-        lines = ["for (var n = $count - 1u; n < $count; n--) {", *match, f"return updates_at({at});", "} }",
-                 f"return x_at({', '.join(names)});"]  # fmt: skip
+        lines = [
+            "for (var n = $count - 1u; n < $count; n--) {",
+            *match,
+            f"return updates_at({at});",
+            "} }",
+            f"return x_at({', '.join(names)});",
+        ]
     else:
-        lines = [f"var total = x_at({', '.join(names)});", "for (var n = 0u; n < $count; n++) {", *match, f"let u = updates_at({at});",
-                 f"total = {_combined(b, x.dtype, reduction)};", "} }", "return total;"]  # fmt: skip
+        lines = [
+            f"var total = x_at({', '.join(names)});",
+            "for (var n = 0u; n < $count; n++) {",
+            *match,
+            f"let u = updates_at({at});",
+            f"total = {_combined(b, x.dtype, reduction)};",
+            "} }",
+            "return total;",
+        ]
+    b.bound_loop(indices.shape[axis], f"scattering {indices.shape[axis]} updates")
     operands = {"x": (x, groups), "indices": (index32(b, indices), groups), "updates": (updates, groups)}
-    return b.map(body([*start, *lines]), x.dtype, x.shape, names, groups, operands, parameters=parameters, cost=16, reuse=True)
+    return b.map(
+        body([*start, *lines]), x.dtype, x.shape, names, groups, operands, parameters=parameters, cost=16, reuse=True
+    )
 
 
 @op("ScatterND", types=ANY, indices=INDICES)
@@ -69,31 +88,141 @@ def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, re
     sources = {"x": (x, groups), "updates": (updates, (queries, inner))}
     if reduction == "none":
         owner = _owners(b, x, target, depth)
-        lines = ["let n = owner_at(slice);", "if (n >= 0) { return updates_at(u32(n), inner); }", "return x_at(slice, inner);"]
-        return b.map(body(lines), x.dtype, x.shape, ("slice", "inner"), groups, {**sources, "owner": (owner, (depth,))}, cost=4,
-                     reuse=True)  # fmt: skip
-    lines = ["var total = x_at(slice, inner);", "for (var n = 0u; n < $count; n++) {", "if (target_at(n) == i32(slice)) {",
-             "let u = updates_at(n, inner);", f"total = {_combined(b, x.dtype, reduction)};", "} }", "return total;"]  # fmt: skip
-    return b.map(body(lines), x.dtype, x.shape, ("slice", "inner"), groups, {**sources, "target": (target, (1,))},
-                 parameters={"count": target.size}, cost=16, reuse=True)  # fmt: skip
+        lines = [
+            "let n = owner_at(slice);",
+            "if (n >= 0) { return updates_at(u32(n), inner); }",
+            "return x_at(slice, inner);",
+        ]
+        return b.map(
+            body(lines),
+            x.dtype,
+            x.shape,
+            ("slice", "inner"),
+            groups,
+            {**sources, "owner": (owner, (depth,))},
+            cost=4,
+            reuse=True,
+        )
+    b.bound_loop(target.size, f"scattering {target.size} updates")
+    lines = [
+        "var total = x_at(slice, inner);",
+        "for (var n = 0u; n < $count; n++) {",
+        "if (target_at(n) == i32(slice)) {",
+        "let u = updates_at(n, inner);",
+        f"total = {_combined(b, x.dtype, reduction)};",
+        "} }",
+        "return total;",
+    ]
+    return b.map(
+        body(lines),
+        x.dtype,
+        x.shape,
+        ("slice", "inner"),
+        groups,
+        {**sources, "target": (target, (1,))},
+        parameters={"count": target.size},
+        cost=16,
+        reuse=True,
+    )
 
 
 def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
     """i32 per update: the number of the slice it is meant for, -1 when an index is out of range."""
     lines = ["var slice = 0i;"]
     for k in range(depth):
-        lines += [f"let k{k} = indices_at(n, {k}u);", f"let i{k} = select(k{k}, k{k} + i32($extent{k}), k{k} < 0);",
-                  f"if (i{k} < 0 || i{k} >= i32($extent{k})) {{ return -1i; }}", f"slice = slice * i32($extent{k}) + i{k};"]  # fmt: skip
-    return b.map(body([*lines, "return slice;"]), DType.INT32, (product(indices.shape[:-1]),), ("n",), (1,),
-                 {"indices": (indices, (indices.rank - 1, 1))}, parameters={f"extent{k}": x.shape[k] for k in range(depth)},
-                 cost=4 * depth)  # fmt: skip
+        lines += [
+            f"let k{k} = indices_at(n, {k}u);",
+            f"let i{k} = select(k{k}, k{k} + i32($extent{k}), k{k} < 0);",
+            f"if (i{k} < 0 || i{k} >= i32($extent{k})) {{ return -1i; }}",
+            f"slice = slice * i32($extent{k}) + i{k};",
+        ]
+    return b.map(
+        body([*lines, "return slice;"]),
+        DType.INT32,
+        (product(indices.shape[:-1]),),
+        ("n",),
+        (1,),
+        {"indices": (indices, (indices.rank - 1, 1))},
+        parameters={f"extent{k}": x.shape[k] for k in range(depth)},
+        cost=4 * depth,
+    )
 
 
 def _owners(b: Builder, x: Operand, target: Operand, depth: int) -> Operand:
     """i32 per slice of x: the last update meant for it, or -1."""
     slices = product(x.shape[:depth])
     variant = Variant(ceildiv(slices, SPAN), min(256, b.target.max_invocations))
-    (owner,) = b.call("scatter_owner", {"target": Read(target.view, (1,), reuse=True)},
-                      {"y": (DType.INT32, tuple(x.shape[:depth]), (depth,))}, (variant,),
-                      parameters={"slices": slices, "updates": target.size}, SPAN=SPAN)  # fmt: skip
+    (owner,) = b.call(
+        "scatter_owner",
+        {"target": Read(target.view, (1,), reuse=True)},
+        {"y": (DType.INT32, tuple(x.shape[:depth]), (depth,))},
+        (variant,),
+        parameters={"slices": slices, "updates": target.size},
+        SPAN=SPAN,
+    )
     return owner
+
+
+@op("TensorScatter", types=ANY, starts=INDICES)
+def tensor_scatter(
+    b: Builder, past: Operand, update: Operand, starts: Operand | None = None, *, axis: int = -2, mode: str = "linear"
+) -> Operand:
+    """A cache with `update` written along an axis from starts[batch] on; `circular` goes on at the beginning."""
+    axis = axis_of(axis, past.rank)
+    groups = (1, axis - 1, 1, past.rank - axis - 1)
+    lines = ["let start = starts_at(batch);" if starts is not None else "let start = 0i;", "var k = i32(at) - start;"]
+    if mode == "circular":
+        lines.append("k = floormod_i32(k, i32($extent));")
+    lines += [
+        "if (k >= 0 && k < i32($count)) { return update_at(batch, outer, u32(k), inner); }",
+        "return past_at(batch, outer, at, inner);",
+    ]
+    operands: dict[str, tuple[Operand, tuple[int, ...]]] = {"past": (past, groups), "update": (update, groups)}
+    if starts is not None:
+        operands["starts"] = (index32(b, starts), (1,))
+    return b.map(
+        body(lines),
+        past.dtype,
+        past.shape,
+        ("batch", "outer", "at", "inner"),
+        groups,
+        operands,
+        parameters={"extent": past.shape[axis], "count": update.shape[axis]},
+        cost=4,
+    )
+
+
+@op("MaxUnpool", types=ANY, indices=INDICES)
+def max_unpool(
+    b: Builder,
+    x: Operand,
+    indices: Operand,
+    output_shape: Operand | None = None,
+    *,
+    kernel_shape: list[int],
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Operand:
+    """Each element of x at its flat index, zeros elsewhere; a larger `output_shape` adds zeros at the ends."""
+    rank = x.rank - 2
+    pads, strides = pads or [0] * (2 * rank), strides or [1] * rank
+    spatial = [(x.shape[2 + k] - 1) * strides[k] - pads[k] - pads[rank + k] + kernel_shape[k] for k in range(rank)]
+    shape = [*x.shape[:2], *spatial]
+    zeros = b.expand(b.constant(np.zeros(1, x.dtype.numpy)), (product(shape),))
+    y = b.reshape(scatter_nd(b, zeros, b.reshape(indices, (x.size, 1)), b.reshape(x, (x.size,))), shape)
+    if output_shape is None:
+        return y
+    wanted = output_shape.dims("the shape of the result")
+    at = [f"at{k}" for k in range(x.rank)]
+    inside = " && ".join(f"{a} < $in{k}" for k, a in enumerate(at))
+    lines = [f"if ({inside}) {{ return y_at({', '.join(at)}); }}", "return $out_t();"]
+    return b.map(
+        body(lines),
+        x.dtype,
+        tuple(wanted),
+        at,
+        (1,) * x.rank,
+        {"y": (y, (1,) * x.rank)},
+        parameters={f"in{k}": d for k, d in enumerate(shape)},
+        cost=4,
+    )

@@ -35,7 +35,7 @@ def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: int = 0) -> Op
         wanted = [x.shape[k] if d == 0 else d for k, d in enumerate(wanted)]
     if any(not isinstance(d, int) and any("@" in str(m) for m, _ in d.terms) for d in wanted):
         # Elements of an input may be -1 or 0, whose meaning is only known at run time.
-        wanted = [_runtime_dim(d, x, wanted, k, bool(allowzero)) for k, d in enumerate(wanted)]
+        wanted = [b.named(_runtime_dim(d, x, wanted, k, bool(allowzero))) for k, d in enumerate(wanted)]
     if any(d == -1 for d in wanted):
         k = wanted.index(-1)
         known = product(d for d in wanted if d != -1)
@@ -94,9 +94,18 @@ def expand(b: Builder, x: Operand, shape: Operand) -> Operand:
 
 
 @op("Slice", types=ANY, starts_input=INTEGERS, ends_input=INTEGERS, axes_input=INTEGERS, steps_input=INTEGERS)
-def slice_(b: Builder, x: Operand, starts_input: Operand | None = None, ends_input: Operand | None = None,
-           axes_input: Operand | None = None, steps_input: Operand | None = None, *, starts: list[int] | None = None,
-           ends: list[int] | None = None, axes: list[int] | None = None) -> Operand:  # fmt: skip
+def slice_(
+    b: Builder,
+    x: Operand,
+    starts_input: Operand | None = None,
+    ends_input: Operand | None = None,
+    axes_input: Operand | None = None,
+    steps_input: Operand | None = None,
+    *,
+    starts: list[int] | None = None,
+    ends: list[int] | None = None,
+    axes: list[int] | None = None,
+) -> Operand:
     """Bounds may be expressions of the input shapes; steps and axes are constants."""
     low = starts_input.dims("the start of the slice") if starts_input else list(starts or [])
     high = ends_input.dims("the end of the slice") if ends_input else list(ends or [])
@@ -134,8 +143,16 @@ def _from_end(value: Dim, extent: Dim) -> Dim:
 
 
 @op("Split", types=ANY, split_input=INTEGERS)
-def split(b: Builder, x: Operand, split_input: Operand | None = None, *, axis: int = 0, split: list[int] | None = None,
-          num_outputs: int = 0, outputs: int = 0) -> list[Operand]:  # fmt: skip
+def split(
+    b: Builder,
+    x: Operand,
+    split_input: Operand | None = None,
+    *,
+    axis: int = 0,
+    split: list[int] | None = None,
+    num_outputs: int = 0,
+    outputs: int = 0,
+) -> list[Operand]:
     axis = axis_of(axis, x.rank)
     sizes: list[Dim] = split_input.dims("the sizes of the split") if split_input else list(split or [])
     if not sizes:
@@ -179,8 +196,16 @@ def _concat(b: Builder, xs: list[Operand], axis: int) -> Operand:
         read = f"return x{k}_at(outer, axis - $start{k}, inner);"
         lines.append(f"  if (axis < $end{k}) {{ {read} }}" if k + 1 < len(xs) else f"  {read}")
     groups = (axis, 1, xs[0].rank - axis - 1)
-    return b.map("\n".join(lines), xs[0].dtype, tuple(shape), ("outer", "axis", "inner"), groups,
-                 {f"x{k}": (x, groups) for k, x in enumerate(xs)}, parameters=parameters, cost=len(xs))  # fmt: skip
+    return b.map(
+        "\n".join(lines),
+        xs[0].dtype,
+        tuple(shape),
+        ("outer", "axis", "inner"),
+        groups,
+        {f"x{k}": (x, groups) for k, x in enumerate(xs)},
+        parameters=parameters,
+        cost=len(xs),
+    )
 
 
 @op("Tile", types=ANY, repeats=INTEGERS)
@@ -189,7 +214,10 @@ def tile(b: Builder, x: Operand, repeats: Operand) -> Operand:
     counts = repeats.dims("the number of repeats")
     if all(r == 1 for r in counts):
         return x
-    spread = b.expand(b.reshape(x, [e for d in x.shape for e in (1, d)]), [e for r, d in zip(counts, x.shape, strict=True) for e in (r, d)])
+    spread = b.expand(
+        b.reshape(x, [e for d in x.shape for e in (1, d)]),
+        [e for r, d in zip(counts, x.shape, strict=True) for e in (r, d)],
+    )
     return b.reshape(spread, [r * d for r, d in zip(counts, x.shape, strict=True)])
 
 
@@ -218,18 +246,32 @@ def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR")
 @op("Range", types=FLOATS | INTEGERS)
 def range_(b: Builder, start: Operand, limit: Operand, delta: Operand) -> Operand:
     """start + k * delta; the number of elements must follow from shapes or constants."""
-    if start.dtype.is_float:
-        low, high, step = (o.floats("a bound of the range")[0] for o in (start, limit, delta))
-        length: Dim = max(0, math.ceil((high - low) / step))
+    first, last, by = (_bound(o) for o in (start, limit, delta))
+    length: Dim
+    if isinstance(first, float) or isinstance(last, float) or isinstance(by, float):
+        if not (isinstance(first, (int, float)) and isinstance(last, (int, float)) and isinstance(by, (int, float))):
+            raise UnsupportedError("a range of fractions between bounds that depend on the input")
+        length = max(0, math.ceil((last - first) / by))
+    elif by == 0:
+        raise UnsupportedError("the step of a range is 0")
     else:
-        (first,), (last,), (by,) = (o.dims("a bound of the range") for o in (start, limit, delta))
-        if not isinstance(by, int) or by == 0:
-            raise UnsupportedError("the step of a range depends on the input")
-        length = maximum(ceildiv(last - first, by) if by > 0 else ceildiv(first - last, -by), 0)
+        length = maximum(-floordiv(first - last, by), 0)
     kind = start.dtype.compute
     counter = DType.FLOAT32 if start.dtype.is_float else DType.INT32
     index = b.map("  return $out_t(k);", counter, (length,), ("k",), (1,), {}, cost=1)
-    return b.pointwise(f"start + {kind}(k) * delta", {"start": start, "k": index, "delta": delta}, start.dtype, (length,), cost=2)
+    return b.pointwise(
+        f"start + {kind}(k) * delta", {"start": start, "k": index, "delta": delta}, start.dtype, (length,), cost=2
+    )
+
+
+def _bound(x: Operand) -> Dim | float:
+    """A bound of a range: a dim where it is a whole number, else a fraction; constant or derived from shapes."""
+    if x.has_host:
+        return x.dims("a bound of the range")[0]
+    if x.constant is None:
+        raise UnsupportedError("a bound of the range is computed on the device, so the shape depends on data")
+    (value,) = x.floats("a bound of the range")
+    return int(value) if value == int(value) else value
 
 
 @op("ConstantOfShape", types=INTEGERS)
@@ -239,8 +281,15 @@ def constant_of_shape(b: Builder, shape: Operand, *, value: object = None) -> Op
 
 
 @op("Constant")
-def constant(b: Builder, *, value: object = None, value_float: float | None = None, value_int: int | None = None,
-             value_floats: list[float] | None = None, value_ints: list[int] | None = None) -> Operand:  # fmt: skip
+def constant(
+    b: Builder,
+    *,
+    value: object = None,
+    value_float: float | None = None,
+    value_int: int | None = None,
+    value_floats: list[float] | None = None,
+    value_ints: list[int] | None = None,
+) -> Operand:
     if value is not None:
         return b.constant(np.asarray(value))
     if value_float is not None or value_floats is not None:

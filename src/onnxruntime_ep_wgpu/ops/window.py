@@ -41,6 +41,12 @@ class Window:
         """False when every tap of every window is known to lie inside the input."""
         return any(self.may_leave(k) for k in range(self.rank))
 
+    @property
+    def overlap(self) -> bool:
+        """True when windows share elements."""
+        spans = ((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+        return any(s < span for s, span in zip(self.strides, spans, strict=True))
+
     def may_leave(self, k: int) -> bool:
         """True when a tap of some window may lie outside the input along axis k."""
         span = (self.kernel[k] - 1) * self.dilations[k] + 1

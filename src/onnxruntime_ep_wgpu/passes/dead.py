@@ -17,4 +17,4 @@ def remove_dead(graph: LoweredGraph) -> LoweredGraph:
     for node in kept:
         for tensor in {view.tensor: None for view in node.reads}:
             tensor.users.append(node)
-    return LoweredGraph(graph.symbols, graph.inputs, graph.outputs, kept, graph.checks)
+    return LoweredGraph(graph.symbols, graph.definitions, graph.inputs, graph.outputs, kept, graph.checks)

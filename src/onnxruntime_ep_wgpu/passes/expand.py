@@ -71,7 +71,9 @@ def _proto(node: ir.Node, domain: str, input_types: list[int], schema: Any) -> o
         return None
     if not text:
         return None
-    proto: onnx.FunctionProto = onnx.FunctionProto.FromString(text if isinstance(text, bytes) else text.SerializeToString())
+    proto: onnx.FunctionProto = onnx.FunctionProto.FromString(
+        text if isinstance(text, bytes) else text.SerializeToString()
+    )
     if not proto.opset_import:
         proto.opset_import.append(helper.make_opsetid("", version))
     return proto

@@ -53,7 +53,9 @@ def _evaluate(node: ir.Node, opset_imports: Mapping[str, int]) -> list[np.ndarra
         )
         opsets = [helper.make_opsetid(d, v) for d, v in opset_imports.items()]
         session = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
-        feeds = {v.name or "": v.const_value.numpy() for v in node.inputs if v is not None and v.const_value is not None}
+        feeds = {
+            v.name or "": v.const_value.numpy() for v in node.inputs if v is not None and v.const_value is not None
+        }
         results = session.run(None, feeds)
     except Exception:
         return None

@@ -23,5 +23,5 @@ fn kernel(w: u32, lane: u32) {
     }
     total = partial[lane];
   }
-  if (me == 0u && row < $rows) { y_put(row, finish(total, f32($columns))); }
+  if (me == 0u && row < $rows) { y_put(row, finish(total, f32($count))); }
 }

@@ -1,10 +1,12 @@
-// Softmax or its logarithm over rows of `columns` elements; the maximum is subtracted first.
+// Softmax or its logarithm over rows of `columns` elements; the maximum is subtracted first. MASKED, a row of nothing but
+// minus infinity becomes zeros.
 fn kernel(w: u32, lane: u32) {
   let row = min(w * $ROWS + lane / $LANES, $rows - 1u);
   let me = lane % $LANES;
   var highest = x_at(row, 0u);
   for (var k = me; k < $columns; k += $LANES) { highest = max_f32(highest, x_at(row, k)); }
   highest = lanes_max(lane, $LANES, highest);
+  if ($MASKED && highest == float_bits(0xff800000u)) { highest = 0f; }
   // In blocks, so that a long sum of f32 does not lose what is added late.
   var total = 0f;
   for (var start = me; start < $columns; start += 32u * $LANES) {
@@ -14,6 +16,7 @@ fn kernel(w: u32, lane: u32) {
     total += block;
   }
   total = lanes_sum(lane, $LANES, total);
+  if ($MASKED && total == 0f) { total = 1f; }
   if (w * $ROWS + lane / $LANES < $rows) {
     for (var k = me; k < $columns; k += $LANES) {
       let v = x_at(row, k) - highest;

@@ -234,6 +234,11 @@ fn pow_u32(base: u32, exponent: u32) -> u32 {
   }
   return result;
 }
+// The index that mirrors `i` at the outer edges of the first and last of `n` elements, which repeats them.
+fn mirrored(i: i32, n: i32) -> u32 {
+  let r = floormod_i32(i, max(2 * n, 1));
+  return u32(min(r, 2 * n - 1 - r));
+}
 // The index that mirrors `i` at both ends of an axis of `n` elements without repeating them.
 fn reflected(i: i32, n: i32) -> u32 {
   let period = max(2 * (n - 1), 1);

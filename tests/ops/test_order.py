@@ -1,0 +1,118 @@
+"""ArgMax, ArgMin, Hardmax, TopK: ties, NaN, every element type, short rows and long ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests import support
+
+from .compare import both_ways, check, model, random
+
+NUMBERS = [np.float32, np.float16, np.int8, np.int32, np.int64, np.uint8, np.uint64]
+
+
+def _count(k: int) -> np.ndarray:
+    return np.array([k], np.int64)
+
+
+def _with_ties_and_nan() -> np.ndarray:
+    x = random(3, 5, 37)
+    x[0, 0, 5:9] = x[0, 0].max()
+    x[0, 1, 3] = x[1, 0, 0] = x[1, 2, 36] = np.nan
+    x[2, 2] = np.nan
+    x[2, 3] = -np.inf
+    x[2, 4, 7] = np.inf
+    return x
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("last", [0, 1])
+def test_best_position_with_ties_and_nan(op: str, axis: int, keepdims: int, last: int) -> None:
+    x = _with_ties_and_nan()
+    check(op, x, axis=axis, keepdims=keepdims, select_last_index=last, outputs=[np.int64])
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize(("dtype", "int64"), both_ways(NUMBERS))
+@pytest.mark.parametrize("columns", [1, 33, 3000])
+def test_best_position_types(op: str, dtype: type, int64: str, columns: int) -> None:
+    x = random(5, columns, dtype=dtype)
+    want = [getattr(np, op.lower())(x, 1)]
+    check(op, x, axis=1, keepdims=0, outputs=[np.int64], int64=int64, want=want)
+
+
+def test_best_position_of_no_rows() -> None:
+    x = np.zeros((0, 3), np.float32)
+    check("ArgMax", x, axis=1, outputs=[np.int64], want=[np.zeros((0, 1), np.int64)])
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(11, 1), (20, 1), (20, -1)])
+def test_hardmax(opset: int, axis: int) -> None:
+    x = random(3, 4, 5)
+    x[1, 2] = x[0, 0, 0]
+    check("Hardmax", x, axis=axis, opset=opset)
+
+
+@pytest.mark.parametrize(("dtype", "int64"), both_ways(NUMBERS))
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize(("columns", "k"), [(40, 7), (700, 7), (700, 700)], ids=str)
+def test_top_k_types(dtype: type, int64: str, largest: int, columns: int, k: int) -> None:
+    x = random(3, columns, dtype=dtype)
+    order = np.argsort(x if not largest else -x.astype(np.float64), axis=1, kind="stable")[:, :k]
+    want = [np.take_along_axis(x, order, 1), order]
+    check("TopK", x, _count(k), constants=[1], largest=largest, outputs=[dtype, np.int64], int64=int64, want=want)
+
+
+@pytest.mark.parametrize(("dtype", "int64"), [(np.int64, "native"), (np.int64, "pair"), (np.uint64, "pair")])
+def test_top_k_of_large_integers(dtype: type, int64: str) -> None:
+    x = np.array([[2**40 + k * 7919 % 501 for k in range(500)]], dtype)
+    x[0, 3:5] = np.iinfo(dtype).max, np.iinfo(dtype).min
+    check("TopK", x, _count(9), constants=[1], outputs=[dtype, np.int64], int64=int64)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("k", [1, 3])
+def test_top_k_axes(axis: int, k: int) -> None:
+    check("TopK", random(4, 300, 3), _count(k), constants=[1], axis=axis, outputs=[np.float32, np.int64])
+
+
+def test_top_k_of_many_results_and_of_none() -> None:
+    x = random(2, 3000)
+    for k in (1024, 1025, 3000, 0):
+        check("TopK", x, _count(k), constants=[1], outputs=[np.float32, np.int64])
+
+
+@pytest.mark.parametrize("columns", [5, 600])
+def test_equal_elements_come_in_the_order_of_their_positions(columns: int) -> None:
+    x = np.zeros((2, columns), np.float32)
+    x[:, 1] = -0.0
+    x[0, 4] = 1
+    check("TopK", x, _count(4), constants=[1], outputs=[np.float32, np.int64])
+
+
+@pytest.mark.parametrize("columns", [9, 600])
+def test_infinities_are_ordered_and_nan_is_the_largest(columns: int) -> None:
+    x = random(1, columns)
+    x[0, 1:6] = np.nan, np.inf, -np.inf, np.nan, np.inf
+    values, positions = support.run_model(
+        model("TopK", [x, _count(4)], constants=[1], outputs=[np.float32, np.int64]), x
+    )
+    np.testing.assert_array_equal(positions, [[1, 4, 2, 5]])
+    np.testing.assert_array_equal(values, x[:, [1, 4, 2, 5]])
+    built = model("TopK", [x, _count(1)], constants=[1], outputs=[np.float32, np.int64], largest=0)
+    assert support.run_model(built, x)[1] == 3
+
+
+def test_top_k_whose_extents_and_count_are_known_at_run_time() -> None:
+    built = model("TopK", [np.zeros((1, 1), np.float32), _count(1)], symbolic=True, outputs=[np.float32, np.int64])
+    built.graph.input[1].type.tensor_type.shape.dim[0].dim_value = 1
+    runner = support.Runner(support.compile_model(built))
+    for columns, k in ((9, 2), (400, 30), (9, 9)):
+        x = random(3, columns)
+        order = np.argsort(-x, 1, kind="stable")[:, :k]
+        values, positions = runner(x, _count(k))
+        np.testing.assert_array_equal(positions, order)
+        np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))

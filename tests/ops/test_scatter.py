@@ -1,0 +1,173 @@
+"""Elements gathered and scattered by index: duplicates, reductions, indices from the end, every element type."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests import support
+
+from .compare import both_ways, check, model, random
+
+TYPES = [np.float32, np.float16, np.int8, np.int32, np.int64, np.uint8, np.uint64, np.bool_]
+REDUCTIONS = ["add", "mul", "min", "max"]
+
+
+def _indices(*shape: int, low: int, high: int) -> np.ndarray:
+    return np.random.default_rng(1).integers(low, high, shape)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_gather_elements(axis: int, kind: type) -> None:
+    x = random(4, 5, 6)
+    extent = x.shape[axis]
+    indices = _indices(4, 5, 6, low=-extent, high=extent).astype(kind)
+    check("GatherElements", x, indices, axis=axis)
+    check("GatherElements", x, np.ascontiguousarray(indices[:2, :3, :4]), axis=axis)
+
+
+@pytest.mark.parametrize(("dtype", "int64"), both_ways(TYPES))
+def test_gather_elements_types(dtype: type, int64: str) -> None:
+    check("GatherElements", random(3, 5, dtype=dtype), _indices(3, 9, low=-5, high=5), axis=1, int64=int64)
+
+
+def test_gather_elements_of_nothing() -> None:
+    check("GatherElements", random(3, 5), np.zeros((3, 0), np.int64), axis=1)
+
+
+def test_gathering_never_reads_outside() -> None:
+    x, wild = random(3, 5), np.array([[99, -99], [5, -6], [2**40, -(2**40)]])
+    for op in ("GatherElements", "GatherND"):
+        result = support.run_model(model(op, [x, wild], **({"axis": 1} if op == "GatherElements" else {})), x, wild)[0]
+        assert np.isin(result, x).all()
+
+
+@pytest.mark.parametrize("batch", [0, 1, 2])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_gather_nd(batch: int, depth: int) -> None:
+    x = random(3, 4, 5, 6, 2)
+    indices = _indices(*x.shape[:batch], 7, depth, low=-3, high=3)
+    check("GatherND", x, indices, batch_dims=batch)
+
+
+@pytest.mark.parametrize(("dtype", "int64"), both_ways(TYPES))
+def test_gather_nd_types(dtype: type, int64: str) -> None:
+    check("GatherND", random(3, 5, dtype=dtype), _indices(4, 2, low=-3, high=3), int64=int64)
+
+
+def _distinct(*shape: int, axis: int, extent: int) -> np.ndarray:
+    wide = (*shape[:axis], extent, *shape[axis + 1 :])
+    order = np.argsort(np.random.default_rng(2).random(wide), axis)
+    return np.ascontiguousarray(np.take(order, range(shape[axis]), axis)) - extent * (order.take(0, axis).flat[0] % 2)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(3, 4, 5), (2, 3, 4)])
+def test_scatter_elements(axis: int, shape: tuple[int, ...]) -> None:
+    x = random(3, 4, 5)
+    indices = _distinct(*shape, axis=axis, extent=x.shape[axis])
+    check("ScatterElements", x, indices, random(*shape, seed=3), axis=axis, opset=18)
+
+
+@pytest.mark.parametrize(("dtype", "int64"), both_ways(TYPES))
+def test_scatter_elements_types(dtype: type, int64: str) -> None:
+    indices = _distinct(3, 4, axis=1, extent=7)
+    updates = random(3, 4, dtype=dtype, seed=3)
+    check("ScatterElements", random(3, 7, dtype=dtype), indices, updates, axis=1, opset=18, int64=int64)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(("dtype", "int64"), both_ways([np.float32, np.int8, np.int32, np.int64, np.uint8, np.uint64]))
+def test_scatter_with_duplicates_reduces_in_the_order_of_the_updates(reduction: str, dtype: type, int64: str) -> None:
+    x = random(3, 5, 7, dtype=dtype)
+    along = _indices(3, 9, 7, low=0 if dtype in (np.uint8, np.uint64) else -5, high=5)
+    updates = random(3, 9, 7, dtype=dtype, seed=3)
+    check("ScatterElements", x, along, updates, axis=1, reduction=reduction, opset=18, int64=int64, rtol=1e-4)
+    vectors = _indices(17, 2, low=-3, high=3)
+    slices = random(17, 7, dtype=dtype, seed=4)
+    check("ScatterND", x, vectors, slices, reduction=reduction, opset=18, int64=int64, rtol=1e-4)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize(("dtype", "int64"), both_ways(TYPES))
+def test_scatter_nd_types(depth: int, dtype: type, int64: str) -> None:
+    x = random(3, 4, 5, dtype=dtype)
+    extents = x.shape[:depth]
+    flat = np.random.default_rng(5).permutation(int(np.prod(extents)))[:3]
+    indices = np.stack(np.unravel_index(flat, extents), -1).reshape(1, 3, depth)
+    indices[0, 1] -= np.array(extents)
+    check("ScatterND", x, indices, random(1, 3, *x.shape[depth:], dtype=dtype, seed=3), opset=18, int64=int64)
+
+
+def test_scatter_nd_of_more_slices_than_a_workgroup_owns() -> None:
+    indices = np.random.default_rng(0).permutation(3000)[:2500].reshape(-1, 1)
+    check("ScatterND", random(3000, 2), indices, random(2500, 2, seed=1), opset=18)
+
+
+def test_of_duplicates_without_a_reduction_the_last_stays() -> None:
+    x, updates = random(5, 2), random(4, 2, seed=1)
+    got = support.run_model(
+        model("ScatterND", [x, np.array([[1], [3], [1], [1]]), updates]), x, np.array([[1], [3], [1], [1]]), updates
+    )
+    want = x.copy()
+    want[[3, 1]] = updates[[1, 3]]
+    np.testing.assert_array_equal(got[0], want)
+
+
+def test_updates_outside_are_left_out() -> None:
+    x, updates, wild = random(4, 2), random(3, 2, seed=1), np.array([[99], [2], [-99]])
+    got = support.run_model(model("ScatterND", [x, wild, updates]), x, wild, updates)
+    want = x.copy()
+    want[2] = updates[1]
+    np.testing.assert_array_equal(got[0], want)
+
+
+def test_scatter_of_no_updates() -> None:
+    check("ScatterND", random(4, 2), np.zeros((0, 1), np.int64), np.zeros((0, 2), np.float32), opset=18)
+    check("ScatterElements", random(4, 2), np.zeros((0, 2), np.int64), np.zeros((0, 2), np.float32), opset=18)
+
+
+@pytest.mark.parametrize("values", [[2.0, 7.0], [0, 1]])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_one_hot(values: list, axis: int) -> None:
+    dtype = np.float32 if isinstance(values[0], float) else np.int64
+    indices = np.array([[1, -1, 7], [3, -5, 0]])
+    check("OneHot", indices, np.array(5), np.array(values, dtype), constants=[1], outputs=[dtype], axis=axis)
+    check("OneHot", indices.astype(np.float32), np.array(5.0, np.float32), np.array(values, dtype), constants=[1], outputs=[dtype],
+          axis=axis, want=None if dtype is np.float32 else support.run_model(
+              model("OneHot", [indices, np.array(5), np.array(values, dtype)], constants=[1], outputs=[dtype], axis=axis),
+              indices, np.array(values, dtype)))  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "int64"), both_ways(TYPES))
+def test_reverse_sequence(dtype: type, int64: str) -> None:
+    lengths = np.array([1, 4, 2])
+    check("ReverseSequence", random(4, 3, 5, dtype=dtype), lengths, int64=int64)
+    check("ReverseSequence", random(3, 4, 5, dtype=dtype), lengths, batch_axis=0, time_axis=1, int64=int64)
+
+
+@pytest.mark.parametrize("k", [-2, 0, 1, 9])
+def test_eye_like(k: int) -> None:
+    check("EyeLike", random(4, 6), k=k)
+    check("EyeLike", random(4, 6), k=k, dtype=7, outputs=[np.int64])
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+def test_compress_by_a_constant_condition(axis: int | None) -> None:
+    how = {} if axis is None else {"axis": axis}
+    check("Compress", random(3, 4, 5), np.array([True, False, True]), constants=[1], **how)
+
+
+def test_tensor_scatter_writes_past_the_end_only_in_a_circle() -> None:
+    past, update, starts = random(2, 3, 6, 4), random(2, 3, 4, 4, seed=1), np.array([1, 4])
+    circular = past.copy()
+    for k in range(4):
+        for image, start in enumerate(starts):
+            circular[image, :, (start + k) % 6] = update[image, :, k]
+    check("TensorScatter", past, update, starts, mode="circular", opset=24, want=[circular])
+
+
+def test_max_unpool() -> None:
+    at = np.array([[[[5, 7], [13, 15]]]])
+    check("MaxUnpool", random(1, 1, 2, 2), at, kernel_shape=[2, 2], strides=[2, 2])
