@@ -14,6 +14,7 @@ from .lowered import LoweredGraph
 from .passes.dead import remove_dead
 from .passes.fold import fold_constants
 from .passes.fuse import Group, fuse
+from .passes.share import share_maps
 from .target import Target
 from .view import Storage, Tensor
 
@@ -30,7 +31,7 @@ def compile_graph(graph: ir.Graph, opset_imports: Mapping[str, int], target: Tar
     """
     fold_constants(graph, opset_imports)
     lowered = lower(graph, opset_imports, target)
-    lowered = remove_dead(lowered)
+    lowered = remove_dead(share_maps(lowered))
     groups = fuse(lowered, target)
     return _assemble(name, target, lowered, groups)
 

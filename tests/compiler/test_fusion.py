@@ -127,3 +127,32 @@ def test_equal_layers_share_their_kernels():
         nodes += [node("MatMul", [f"v{k}", f"w{k}"], [f"m{k}"]), node("Add", [f"m{k}", f"b{k}"], [f"v{k + 1}"])]
     program = compile_model(make_model(nodes, {"v0": (F, ["n", 8])}, weights))
     assert (len(program.dispatches), len(program.kernels)) == (4, 1)
+
+
+QUANTISED = {"s": np.array(0.05, F), "z": np.array(7, np.uint8), "w": np.ones((4, 3, 3, 3), np.int8), "one": np.array(1, np.int8)}
+
+
+def test_a_convolution_between_pairs_of_quantising_and_dequantising_is_one_kernel():
+    nodes = [
+        node("Conv", ["x", "f"], ["c"]),
+        node("QuantizeLinear", ["c", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["e"]),
+        node("Conv", ["d", "g"], ["a"]),
+        node("Conv", ["e", "g"], ["b"]),
+    ]
+    weights = {**QUANTISED, "f": floats(4, 3, 3, 3), "g": floats(8, 4, 1, 1)}
+    assert dispatches(make_model(nodes, {"x": (F, [1, 3, 9, 9])}, weights)) == 3
+
+
+def test_integers_are_requantised_where_their_sums_are_stored():
+    first, second = (["x", "s", "z", "w", "s", "one", "s", "z"], ["m", "s", "z", "v", "s", "one", "s", "z"])
+    nodes = [node("QLinearConv", first, ["m"]), node("QLinearConv", second, ["y"])]
+    model = make_model(nodes, {"x": (np.uint8, [1, 3, 9, 9])}, {**QUANTISED, "v": np.ones((8, 4, 1, 1), np.int8)})
+    assert dispatches(model) == 3  # the last result is bytes, which a product cannot store
+
+
+def test_zero_points_are_subtracted_where_bytes_are_loaded():
+    model = make_model([node("MatMulInteger", ["x", "y", "p", "q"], ["z"])],
+                       {"x": (np.uint8, ["m", 8]), "y": (np.int8, [8, 4]), "p": (np.uint8, []), "q": (np.int8, [])})  # fmt: skip
+    assert dispatches(model) == 1

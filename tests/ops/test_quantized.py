@@ -136,6 +136,19 @@ def test_qlinear_matmul(dtype: type, per_column: bool, constants: tuple[int, ...
     check("QLinearMatMul", x, f32(0.02), dtype(9), y, y_scale, y_zero, f32(0.7), dtype(20), outputs=[dtype], constants=constants)
 
 
+@pytest.mark.parametrize("per_column", [False, True])
+def test_products_as_real_numbers(per_column: bool) -> None:
+    x, y = random(5, 70), integers(70, 36, dtype=np.int8, seed=1)
+    scale = np.abs(random(36)) / np.float32(50) if per_column else f32(0.011)
+    zero = integers(36, dtype=np.int8, seed=2) if per_column else np.int8(4)
+    bias = random(36, seed=3)
+    check("DynamicQuantizeMatMul", x, y, scale, zero, bias, domain=MICROSOFT, constants=(1, 2, 3))
+    narrow = integers(5, 70)
+    for given in (bias, None):
+        check("MatMulIntegerToFloat", narrow, y, f32(0.02), scale, np.uint8(9), zero, given, domain=MICROSOFT,
+              outputs=[np.float32], rtol=1e-5, atol=1e-4)  # fmt: skip
+
+
 CONVOLUTIONS = [
     ((2, 3, 9, 11), (5, 3, 3, 3), {"pads": [1, 1, 1, 1]}),
     ((1, 8, 10, 7), (16, 8, 1, 1), {}),

@@ -46,7 +46,7 @@ def check(op: str, given: list[np.ndarray | None], **how: Any) -> list[np.ndarra
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("states", [False, True])
-@pytest.mark.parametrize("lengths", [None, [7, 2, 5]])
+@pytest.mark.parametrize("lengths", [None, [7, 2, 5], [7, 0, 1]])
 def test_directions_states_and_lengths(op: str, direction: str, states: bool, lengths: list[int] | None) -> None:
     how = {"direction": direction}
     check(op, arrays(op, directions(how), states=states, lengths=lengths), **how)

@@ -213,12 +213,42 @@ class Accessors:
         if read.view.tensor in self.vectors and read.loads_vectors:
             address = self._address(read.view, Index(coordinates, read.extents))
             body = f"return {vector}({self.bind(read.view.tensor, False)}[({address}) >> 2u]);"
+        elif self._from_words(read):
+            scope = Scope()
+            address = self._address(read.view, Index(coordinates, read.extents))
+            parts = self._four(self.maps[read.view.tensor], address, scope)
+            body = "\n  ".join([*scope.lines, f"return {vector}({', '.join(parts)});"])
         else:
             *outer, last = coordinates
             top = self.dim(product(read.extents[-1]) - 1)
             parts = [f"{name}({', '.join([*outer, f'min({last} + {k}u, {top})'])})" for k in range(4)]
             body = f"return {vector}({', '.join(parts)});"
         self.functions.append(f"fn {name}4({parameters}) -> {vector} {{\n  {body}\n}}")
+
+    def _from_words(self, read: Read) -> bool:
+        """True when an operand is a map of bytes, four of which are a word: a narrow integer less its zero point."""
+        node = self.maps.get(read.view.tensor)
+        if node is None or not (node.inline and node.is_pointwise and read.loads_vectors):
+            return False
+        return any(self._is_byte(r.view) for r in node.operands.values())
+
+    def _is_byte(self, view: View) -> bool:
+        bytes_in_memory = view.dtype in (DType.INT8, DType.UINT8) and view.tensor not in self.maps
+        return bytes_in_memory and view.is_whole and self._literal(view.tensor) is None
+
+    def _four(self, node: Map, address: str, scope: Scope) -> list[str]:
+        """The elements of a map at `address`, a multiple of 4, and the next three; their bytes are loaded once."""
+        scope.lines.append(f"let i = {address};")
+        places = [f"(i + {k}u)" for k in range(4)]
+        for read in node.operands.values():
+            if self._is_byte(read.view):
+                word, tensor = self.fresh("w"), read.view.tensor
+                load = f"{self.bind(tensor, False)}[i >> 2u]"
+                scope.lines.append(f"let {word} = {f'bitcast<i32>({load})' if tensor.dtype is DType.INT8 else load};")
+                for k, place in enumerate(places):
+                    scope.known[id(tensor), (place,)] = f"extractBits({word}, {8 * k}u, 8u)"
+        shape = (node.output.shape,)
+        return [self._compute(node.output, Index((place,), shape), scope) for place in places]
 
     def fill(self, text: str, node: Map, prefix: str) -> str:
         """A map's body with its operands' accessors declared and renamed, and constants and dims in place."""

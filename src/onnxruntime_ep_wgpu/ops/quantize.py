@@ -169,7 +169,7 @@ def dynamic_quantize_linear(b: Builder, x: Operand) -> list[Operand]:
     if x.rank > 1:
         low, high = _extremes(b, x, x, x.rank - 1)
     scale, zero = _parameters(b, low, high)
-    narrow = b.pointwise("u32(x)", {"x": zero}, DType.UINT8)
+    narrow = b.pointwise("u32(x)", {"x": zero}, DType.UINT8, inline=True)
     return [quantized(b, x, scale, zero, DType.UINT8), scale, narrow]
 
 

@@ -8,7 +8,7 @@ from ..builder import Builder, Operand
 from ..dtypes import DType
 from .conv import convolution
 from .matmul import matmul, matrix_product
-from .quantize import BYTES, centred, requantized
+from .quantize import BYTES, centred, dynamic_quantize_linear, requantized
 from .registry import FLOATS, op
 
 SUMS = frozenset({DType.INT32})
@@ -65,6 +65,26 @@ def qlinear_matmul(
     sums = matmul_integer(b, x, y, x_zero, y_zero)
     scales = [_rows(b, x_scale) or x_scale, _scalar(b, y_scale) or y_scale]
     return requantized(b, sums, scales, _rows(b, scale) or scale, _rows(b, zero), zero.dtype)
+
+
+@op("MatMulIntegerToFloat", domain="com.microsoft", types=BYTES, x_scale=FLOATS, y_scale=FLOATS, bias=FLOATS)
+def matmul_integer_to_float(b: Builder, x: Operand, y: Operand, x_scale: Operand, y_scale: Operand, x_zero: Operand | None = None,
+                            y_zero: Operand | None = None, bias: Operand | None = None) -> Operand:  # fmt: skip
+    """(x - x_zero) times (y - y_zero) in units of x_scale * y_scale, plus bias; parameters of y may be per column."""
+    sums = matmul_integer(b, x, y, x_zero, y_zero)
+    operands = {"x": sums, "p": _scalar(b, x_scale) or x_scale, "q": _scalar(b, y_scale) or y_scale}
+    if bias is None:
+        return b.pointwise("f32(x) * (p * q)", operands, x_scale.dtype, sums.shape, cost=3)
+    return b.pointwise("f32(x) * (p * q) + bias", {**operands, "bias": bias}, x_scale.dtype, sums.shape, cost=4)
+
+
+@op("DynamicQuantizeMatMul", domain="com.microsoft", types=BYTES, x=frozenset({DType.FLOAT32}), y_scale=FLOATS, bias=FLOATS)
+def dynamic_quantize_matmul(b: Builder, x: Operand, y: Operand, y_scale: Operand, y_zero: Operand | None = None,
+                            bias: Operand | None = None) -> Operand:  # fmt: skip
+    """x, quantised to uint8 by its own range, times y."""
+    narrow, scale, zero = dynamic_quantize_linear(b, x)
+    result: Operand = matmul_integer_to_float(b, narrow, y, scale, y_scale, zero, y_zero, bias)
+    return result
 
 
 @op("ConvInteger", types=BYTES)

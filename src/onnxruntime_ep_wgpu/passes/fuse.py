@@ -141,7 +141,7 @@ class _Fusion:
                 continue
             if read.reuse and not producer.inline:
                 continue
-            if isinstance(node, Map) and read.view.size != producer.output.size:
+            if isinstance(node, Map) and read.view.size != producer.output.size and not producer.inline:
                 continue
             if isinstance(node, Call) and any(
                 not n.is_pointwise and not n.inline for n in theirs.nodes if isinstance(n, Map)

@@ -35,5 +35,6 @@ fn kernel(w: u32, lane: u32) {
       y_put(t, direction, sequence, u, select(0f, h, inside));
     }
   }
-  for (var u = lane; u < $HIDDEN; u += $WG) { last_put(direction, sequence, u, hidden[u]); }
+  // An empty sequence ends in zeros, as the CPU provider has it.
+  for (var u = lane; u < $HIDDEN; u += $WG) { last_put(direction, sequence, u, select(0f, hidden[u], length > 0u)); }
 }

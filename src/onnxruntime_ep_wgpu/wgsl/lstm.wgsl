@@ -37,9 +37,10 @@ fn kernel(w: u32, lane: u32) {
       y_put(t, direction, sequence, u, select(0f, h, inside));
     }
   }
+  // An empty sequence ends in zeros, as the CPU provider has it.
   let last = $steps % 2u * $HIDDEN;
   for (var u = lane; u < $HIDDEN; u += $WG) {
-    last_put(direction, sequence, u, hidden[last + u]);
-    cells_put(direction, sequence, u, cell[u]);
+    last_put(direction, sequence, u, select(0f, hidden[last + u], length > 0u));
+    cells_put(direction, sequence, u, select(0f, cell[u], length > 0u));
   }
 }

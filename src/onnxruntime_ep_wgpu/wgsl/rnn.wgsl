@@ -23,5 +23,6 @@ fn kernel(w: u32, lane: u32) {
     }
   }
   let last = $steps % 2u * $HIDDEN;
-  for (var u = lane; u < $HIDDEN; u += $WG) { last_put(direction, sequence, u, hidden[last + u]); }
+  // An empty sequence ends in zeros, as the CPU provider has it.
+  for (var u = lane; u < $HIDDEN; u += $WG) { last_put(direction, sequence, u, select(0f, hidden[last + u], length > 0u)); }
 }

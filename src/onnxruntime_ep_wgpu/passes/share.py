@@ -1,0 +1,45 @@
+"""Sharing: maps that compute the same become one, as when every reader of a tensor dequantises it for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+from ..lowered import LoweredGraph, Map, Node, Read
+from ..view import Storage, Tensor
+
+
+def share_maps(graph: LoweredGraph) -> LoweredGraph:
+    """The graph without maps that an earlier one equals; run it before `remove_dead`, which learns who reads what.
+
+    A result that the caller receives keeps a map of its own.
+    """
+    first: dict[Hashable, Map] = {}
+    instead: dict[Tensor, Tensor] = {}
+    kept: list[Node] = []
+    for node in graph.nodes:
+        for name, read in node.operands.items():
+            if read.view.tensor in instead:
+                node.operands[name] = replace(read, view=replace(read.view, tensor=instead[read.view.tensor]))
+        if isinstance(node, Map) and node.output.storage is Storage.TEMP and _is_worth_memory(node):
+            known = first.setdefault(_meaning(node), node)
+            if known is not node:
+                known.origin = tuple(dict.fromkeys((*known.origin, *node.origin)))
+                instead[node.output] = known.output
+                continue
+        kept.append(node)
+    return LoweredGraph(graph.symbols, graph.inputs, graph.outputs, kept, graph.checks)
+
+
+def _is_worth_memory(node: Map) -> bool:
+    """False for what each reader had better compute itself; the kernel before can store, in place of its result, a map of it."""
+    return not node.inline or (node.is_pointwise and any(view.tensor.producer for view in node.reads))
+
+
+def _meaning(node: Map) -> Hashable:
+    """What decides a map's elements; constants by their text, because 0.0 equals -0.0 and 1."""
+    operands: tuple[tuple[str, Read], ...] = tuple(node.operands.items())
+    constants = tuple((name, repr(value)) for name, value in node.constants.items())
+    parameters = tuple(node.parameters.items())
+    text = (node.expression, node.body, node.coordinates, node.groups)
+    return text, operands, constants, parameters, node.output.dtype, node.output.shape, node.inline
