@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..lowered import LoweredGraph, Node
 
 
@@ -17,4 +19,4 @@ def remove_dead(graph: LoweredGraph) -> LoweredGraph:
     for node in kept:
         for tensor in {view.tensor: None for view in node.reads}:
             tensor.users.append(node)
-    return LoweredGraph(graph.symbols, graph.definitions, graph.inputs, graph.outputs, kept, graph.checks)
+    return replace(graph, nodes=kept)
