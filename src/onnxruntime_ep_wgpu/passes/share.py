@@ -28,7 +28,7 @@ def share_maps(graph: LoweredGraph) -> LoweredGraph:
                 instead[node.output] = known.output
                 continue
         kept.append(node)
-    return LoweredGraph(graph.symbols, graph.inputs, graph.outputs, kept, graph.checks)
+    return replace(graph, nodes=kept)
 
 
 def _is_worth_memory(node: Map) -> bool:
