@@ -54,6 +54,7 @@ def test_hardmax(opset: int, axis: int) -> None:
     x = random(3, 4, 5)
     x[1, 2] = x[0, 0, 0]
     check("Hardmax", x, axis=axis, opset=opset)
+    check("Hardmax", np.ascontiguousarray(_with_ties_and_nan()[0]), axis=axis, opset=opset)
 
 
 @pytest.mark.parametrize(("dtype", "int64"), both_ways(NUMBERS))

@@ -62,6 +62,8 @@ class Scalars:
             return f"{name}_{kind if operator in '/%' else '64'}({a}, {b})"
         if operator == "%" and kind == "f32":
             return f"fmod_f32({a}, {b})"
+        if operator == "%" and kind in ("i32", "i64"):
+            return self.function("rem", [a, b], kind)
         return f"({a} {operator} {b})"
 
     def compare(self, operator: str, a: str, b: str, kind: str) -> str:

@@ -55,16 +55,16 @@ _declare("ArgMin", "x < y")
 
 
 def _hardmax(b: Builder, x: Operand, axes: int) -> Operand:
-    """1 at the first of the largest elements over the last `axes` axes of x, else 0."""
+    """1 at the first of the largest elements over the last `axes` axes of x, else 0; nowhere in a row with NaN."""
     kept = x.rank - axes
-    place = _best(b, x, axes, "x > y", False)
+    place = _best(b, x, axes, "x > y or (isnan(x) and not isnan(y))", False)
     return b.map(
-        "  return select(0f, 1f, at == u32(place_at(row)));",
+        "  return select(0f, 1f, at == u32(place_at(row)) && !isnan_f32(x_at(row, at)));",
         x.dtype,
         x.shape,
         ("row", "at"),
         (kept, axes),
-        {"place": (place, (kept,))},
+        {"place": (place, (kept,)), "x": (x, (kept, axes))},
         reuse=True,
     )
 
@@ -144,7 +144,9 @@ def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
             "digit": Function((("x", kind), ("s", "u32")), f"u32(shr(x, {kind}(s))) & 255", "u32"),
             "extended": Function((("x", kind), ("d", "u32"), ("s", "u32")), f"x | shl({kind}(d), {kind}(s))", kind),
         }
-        template, variant = "top_select", Variant(rows, size, 1, (("DIGITS", keys.dtype.itemsize),))
+        # Sizes of workgroup memory are constants of the kernel.
+        constants = (("DIGITS", keys.dtype.itemsize), ("K", count))
+        template, variant = "top_select", Variant(rows, size, 1, constants)
     else:
         b.bound_loop(columns, f"ranking a row of {columns} elements")
         template, variant = "top_rank", Variant(ceildiv(rows * columns, 64), 64)

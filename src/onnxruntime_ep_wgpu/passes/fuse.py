@@ -81,8 +81,19 @@ class _Fusion:
             assert producer is not None
             view = producers[producer]
             ours, theirs = self.group[node], self.group[producer]
+            if self._belongs_to_reader(node, view.tensor):
+                continue
             if ours is not theirs and view.is_whole and view.size == node.output.size and self._can_merge(ours, theirs):
                 self._merge(theirs, ours)
+
+    def _belongs_to_reader(self, node: Map, operand: Tensor) -> bool:
+        """True when only a call reads the node, each element once, and what the node reads is in memory anyway: the
+        square of x is then computed where it is summed, which saves writing it."""
+        if node.output.storage is Storage.OUTPUT or node.cost > MAX_INLINED_COST or len(set(node.output.users)) != 1:
+            return False
+        (reader,) = set(node.output.users)
+        reads = [r for r in reader.operands.values() if r.view.tensor is node.output]
+        return isinstance(reader, Call) and len(reads) == 1 and not reads[0].reuse and set(operand.users) != {node}
 
     def _can_merge(self, ours: Group, theirs: Group) -> bool:
         if (ours.anchor and theirs.anchor) or ours.inlined or theirs.inlined:

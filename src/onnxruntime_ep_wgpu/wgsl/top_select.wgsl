@@ -3,13 +3,13 @@
 var<workgroup> counts: array<atomic<u32>, 256>;
 var<workgroup> sums: array<u32, $WG>;
 var<workgroup> found: array<u32, 2>;
-var<workgroup> keys: array<$x_t, $k>;
-var<workgroup> places: array<u32, $k>;
+var<workgroup> keys: array<$x_t, $K>;
+var<workgroup> places: array<u32, $K>;
 
 fn kernel(w: u32, lane: u32) {
   let row = w;
   var limit = nothing();
-  var wanted = $k;
+  var wanted = $K;
   for (var step = 0u; step < $DIGITS; step++) {
     let shift = 8u * ($DIGITS - 1u - step);
     for (var d = lane; d < 256u; d += $WG) { atomicStore(&counts[d], 0u); }
@@ -64,9 +64,9 @@ fn kernel(w: u32, lane: u32) {
     equals += sums[$WG - 1u] >> 16u;
   }
   workgroupBarrier();
-  for (var i = lane; i < $k; i += $WG) {
+  for (var i = lane; i < $K; i += $WG) {
     var rank = 0u;
-    for (var other = 0u; other < $k; other++) {
+    for (var other = 0u; other < $K; other++) {
       if (larger(keys[other], keys[i]) || (other < i && same(keys[other], keys[i]))) { rank++; }
     }
     y_put(row, rank, i32(places[i]));

@@ -209,8 +209,10 @@ fn u32_of_f32(a: f32) -> u32 {
   if (!(abs(a) < 4294967296f)) { return 0u; }
   return select(u32(abs(a)), 0u - u32(abs(a)), a < 0f);
 }
+// The remainder with the sign of the dividend. WGSL defines `%` so, but drivers do not for negative operands.
+fn rem_i32(a: i32, b: i32) -> i32 { return a - a / b * b; }
 fn floormod_i32(a: i32, b: i32) -> i32 {
-  let r = a % b;
+  let r = rem_i32(a, b);
   return select(r, r + b, r != 0 && ((r < 0) != (b < 0)));
 }
 fn floormod_u32(a: u32, b: u32) -> u32 { return a % b; }

@@ -37,8 +37,9 @@ fn shr_u64_native(a: u64, b: u64) -> u64 { return select(a >> u32(b), 0lu, b >= 
 fn shl_i64_native(a: i64, b: i64) -> i64 { return bitcast<i64>(shl_u64_native(bitcast<u64>(a), bitcast<u64>(b))); }
 fn shr_i64_native(a: i64, b: i64) -> i64 { return a >> min(u32(min_u64_native(bitcast<u64>(b), 63lu)), 63u); }
 // Remainder with the sign of the divisor (ONNX Mod with fmod=0) is built from the truncated one.
+fn rem_i64_native(a: i64, b: i64) -> i64 { return a - a / b * b; }
 fn floormod_i64_native(a: i64, b: i64) -> i64 {
-  let r = a % b;
+  let r = rem_i64_native(a, b);
   return select(r, r + b, r != 0li && ((r < 0li) != (b < 0li)));
 }
 fn floormod_u64_native(a: u64, b: u64) -> u64 { return a % b; }
