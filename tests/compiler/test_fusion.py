@@ -129,7 +129,12 @@ def test_equal_layers_share_their_kernels():
     assert (len(program.dispatches), len(program.kernels)) == (4, 1)
 
 
-QUANTISED = {"s": np.array(0.05, F), "z": np.array(7, np.uint8), "w": np.ones((4, 3, 3, 3), np.int8), "one": np.array(1, np.int8)}
+QUANTISED = {
+    "s": np.array(0.05, F),
+    "z": np.array(7, np.uint8),
+    "w": np.ones((4, 3, 3, 3), np.int8),
+    "one": np.array(1, np.int8),
+}
 
 
 def test_a_convolution_between_pairs_of_quantising_and_dequantising_is_one_kernel():

@@ -15,13 +15,22 @@ def dispatches(model) -> int:
 
 
 def test_equal_maps_are_computed_once():
-    nodes = [node("Exp", ["x"], ["a"]), node("Exp", ["x"], ["b"]), node("Add", ["a", "b"], ["c"]), node("Neg", ["c"], ["y"])]
+    nodes = [
+        node("Exp", ["x"], ["a"]),
+        node("Exp", ["x"], ["b"]),
+        node("Add", ["a", "b"], ["c"]),
+        node("Neg", ["c"], ["y"]),
+    ]
     program = compile_model(make_model(nodes, {"x": (F, ["n"])}))
     assert sum(text.count("exp(") for kernel in program.kernels for text in kernel.wgsl) == 1
 
 
 def test_maps_with_other_constants_are_others():
-    nodes = [node("Elu", ["x"], ["a"], alpha=0.0), node("Elu", ["x"], ["b"], alpha=-0.0), node("Div", ["a", "b"], ["y"])]
+    nodes = [
+        node("Elu", ["x"], ["a"], alpha=0.0),
+        node("Elu", ["x"], ["b"], alpha=-0.0),
+        node("Div", ["a", "b"], ["y"]),
+    ]
     model = make_model(nodes, {"x": (F, [4])})
     assert len(compile_model(model).dispatches) == 1
 

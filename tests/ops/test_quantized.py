@@ -58,7 +58,9 @@ def test_quantize_and_dequantize_per_axis(axis: int, opset: int) -> None:
     count = x.shape[axis]
     scale, zero = np.abs(random(count, seed=1)) + np.float32(0.01), integers(count, dtype=np.int8, seed=2)
     check("QuantizeLinear", x, scale, zero, axis=axis, outputs=[np.int8], opset=opset)
-    check("DequantizeLinear", integers(3, 5, 7, dtype=np.int8), scale, zero, axis=axis, outputs=[np.float32], opset=opset)
+    check(
+        "DequantizeLinear", integers(3, 5, 7, dtype=np.int8), scale, zero, axis=axis, outputs=[np.float32], opset=opset
+    )
 
 
 @pytest.mark.parametrize("size", [8, 10, 9])
@@ -86,7 +88,15 @@ def test_quantize_float16() -> None:
 
 def test_quantize_of_a_shape_not_known_when_compiled() -> None:
     check("QuantizeLinear", random(3, 5), f32(0.05), np.uint8(7), outputs=[np.uint8], symbolic=True, constants=(1, 2))
-    check("DequantizeLinear", integers(3, 5), f32(0.05), np.uint8(7), outputs=[np.float32], symbolic=True, constants=(1, 2))
+    check(
+        "DequantizeLinear",
+        integers(3, 5),
+        f32(0.05),
+        np.uint8(7),
+        outputs=[np.float32],
+        symbolic=True,
+        constants=(1, 2),
+    )
 
 
 @pytest.mark.parametrize("shape", [(1,), (37,), (3, 5), (5, 300), (2, 3, 129)])
@@ -107,7 +117,9 @@ def test_dynamic_quantize_of_a_shape_not_known_when_compiled() -> None:
 
 
 @pytest.mark.parametrize("right", BYTES)
-@pytest.mark.parametrize("shapes", [((5, 7), (7, 3)), ((2, 33, 130), (130, 37)), ((3, 2, 5, 8), (3, 2, 8, 4)), ((9,), (9, 5))])
+@pytest.mark.parametrize(
+    "shapes", [((5, 7), (7, 3)), ((2, 33, 130), (130, 37)), ((3, 2, 5, 8), (3, 2, 8, 4)), ((9,), (9, 5))]
+)
 @pytest.mark.parametrize("constants", [(), (1, 3)])
 def test_matmul_integer(right: type, shapes: tuple[tuple[int, ...], ...], constants: tuple[int, ...]) -> None:
     x, y = integers(*shapes[0]), integers(*shapes[1], dtype=right, seed=1)
@@ -133,7 +145,19 @@ def test_qlinear_matmul(dtype: type, per_column: bool, constants: tuple[int, ...
     x, y = integers(2, 5, 70, dtype=dtype), integers(70, 37, dtype=np.int8, seed=1)
     y_scale = np.abs(random(37)) / np.float32(50) + np.float32(0.001) if per_column else f32(0.011)
     y_zero = integers(37, dtype=np.int8, seed=2) if per_column else np.int8(4)
-    check("QLinearMatMul", x, f32(0.02), dtype(9), y, y_scale, y_zero, f32(0.7), dtype(20), outputs=[dtype], constants=constants)
+    check(
+        "QLinearMatMul",
+        x,
+        f32(0.02),
+        dtype(9),
+        y,
+        y_scale,
+        y_zero,
+        f32(0.7),
+        dtype(20),
+        outputs=[dtype],
+        constants=constants,
+    )
 
 
 @pytest.mark.parametrize("per_column", [False, True])
@@ -162,14 +186,18 @@ CONVOLUTIONS = [
 
 @pytest.mark.parametrize(("shape", "kernel", "how"), CONVOLUTIONS)
 @pytest.mark.parametrize("constants", [(), (1, 2, 3)])
-def test_conv_integer(shape: tuple[int, ...], kernel: tuple[int, ...], how: dict[str, Any], constants: tuple[int, ...]) -> None:
+def test_conv_integer(
+    shape: tuple[int, ...], kernel: tuple[int, ...], how: dict[str, Any], constants: tuple[int, ...]
+) -> None:
     check("ConvInteger", integers(*shape), integers(*kernel, seed=1), np.uint8(100), np.uint8(130), outputs=[np.int32],
           constants=constants, **how)  # fmt: skip
 
 
 @pytest.mark.parametrize(("shape", "kernel", "how"), CONVOLUTIONS)
 @pytest.mark.parametrize(("left", "right"), [(np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8)])
-def test_qlinear_conv(shape: tuple[int, ...], kernel: tuple[int, ...], how: dict[str, Any], left: type, right: type) -> None:
+def test_qlinear_conv(
+    shape: tuple[int, ...], kernel: tuple[int, ...], how: dict[str, Any], left: type, right: type
+) -> None:
     features = kernel[0]
     scales = np.abs(random(features)) / np.float32(100) + np.float32(0.001)
     bias = np.random.default_rng(5).integers(-5000, 5000, features, np.int32)
@@ -221,7 +249,15 @@ def test_qlinear_pools(dtype: type) -> None:
     x = integers(2, 5, 11, 9, dtype=dtype)
     scales = (f32(0.03), dtype(13), f32(0.021), dtype(5))
     check("QLinearGlobalAveragePool", x, *scales, domain=MICROSOFT, constants=(1, 2, 3, 4))
-    check("QLinearAveragePool", x, *scales, domain=MICROSOFT, constants=(1, 2, 3, 4), kernel_shape=[3, 2], pads=[1, 0, 1, 1])
+    check(
+        "QLinearAveragePool",
+        x,
+        *scales,
+        domain=MICROSOFT,
+        constants=(1, 2, 3, 4),
+        kernel_shape=[3, 2],
+        pads=[1, 0, 1, 1],
+    )
 
 
 def test_qlinear_concat() -> None:

@@ -32,7 +32,10 @@ def arrays(op: str, count: int = 1, *, steps: int = STEPS, batch: int = BATCH, h
         random(count, batch, hidden, seed=4) if states else None,
     ]
     if op == "LSTM":
-        out += [random(count, batch, hidden, seed=5) if states else None, random(count, 3 * hidden, seed=6) if peepholes else None]
+        out += [
+            random(count, batch, hidden, seed=5) if states else None,
+            random(count, 3 * hidden, seed=6) if peepholes else None,
+        ]
     return [a.astype(dtype) if a is not None and a.dtype == np.float32 else a for a in out]
 
 
@@ -108,7 +111,14 @@ def test_activations(name: str, parameters: dict[str, Any]) -> None:
 def test_activations_per_direction() -> None:
     given = arrays("LSTM", 2)
     names = ["Sigmoid", "Tanh", "Tanh", "HardSigmoid", "Softsign", "ScaledTanh"]
-    check("LSTM", given, direction="bidirectional", activations=names, activation_alpha=[0.3, 0.8], activation_beta=[0.4, 0.9])
+    check(
+        "LSTM",
+        given,
+        direction="bidirectional",
+        activations=names,
+        activation_alpha=[0.3, 0.8],
+        activation_beta=[0.4, 0.9],
+    )
 
 
 @pytest.mark.parametrize("op", GATES)

@@ -78,7 +78,14 @@ def matmul_integer_to_float(b: Builder, x: Operand, y: Operand, x_scale: Operand
     return b.pointwise("f32(x) * (p * q) + bias", {**operands, "bias": bias}, x_scale.dtype, sums.shape, cost=4)
 
 
-@op("DynamicQuantizeMatMul", domain="com.microsoft", types=BYTES, x=frozenset({DType.FLOAT32}), y_scale=FLOATS, bias=FLOATS)
+@op(
+    "DynamicQuantizeMatMul",
+    domain="com.microsoft",
+    types=BYTES,
+    x=frozenset({DType.FLOAT32}),
+    y_scale=FLOATS,
+    bias=FLOATS,
+)
 def dynamic_quantize_matmul(b: Builder, x: Operand, y: Operand, y_scale: Operand, y_zero: Operand | None = None,
                             bias: Operand | None = None) -> Operand:  # fmt: skip
     """x, quantised to uint8 by its own range, times y."""
