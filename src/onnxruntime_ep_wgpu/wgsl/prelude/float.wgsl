@@ -18,7 +18,17 @@ fn ge_f32(a: f32, b: f32) -> bool { return le_f32(b, a); }
 fn min_f32(a: f32, b: f32) -> f32 { return select(select(select(b, a, a < b), b, isnan_f32(b)), a, isnan_f32(a)); }
 fn max_f32(a: f32, b: f32) -> f32 { return select(select(select(b, a, a > b), b, isnan_f32(b)), a, isnan_f32(a)); }
 fn sign_f32(a: f32) -> f32 { return select(select(select(0f, 1f, a > 0f), -1f, a < 0f), a, isnan_f32(a)); }
-fn half_f32(a: f32) -> f32 { return unpack2x16float(pack2x16float(vec2f(a, 0f))).x; }
+// Rounded to f16 by hand: a driver may take a conversion there and back for nothing.
+fn half_f32(a: f32) -> f32 {
+  let bits = bitcast<u32>(a);
+  let magnitude = bits & 0x7fffffffu;
+  if (magnitude >= 0x477ff000u) { return select(float_bits((bits & 0x80000000u) | 0x7f800000u), a, isnan_f32(a)); }
+  if (magnitude < 0x38800000u) {
+    let rounded = (abs(a) + 0.5f) - 0.5f;  // below the normal numbers the last place of f16 is that of 0.5 in f32
+    return select(rounded, -rounded, signbit_f32(a));
+  }
+  return bitcast<f32>((bits + 0xfffu + ((bits >> 13u) & 1u)) & 0xffffe000u);
+}
 fn round_f32(a: f32) -> f32 { return round(a); }
 
 // An integer that is larger for a larger number; zeros are equal and NaN is the largest.
