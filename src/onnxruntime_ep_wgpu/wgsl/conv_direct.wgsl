@@ -1,6 +1,8 @@
 // 2D convolution without workgroup memory: an invocation computes 8 channels x PIXELS output pixels, its pixels 8 apart
 // so that neighbouring invocations read neighbours. Positions and bounds are found once per tap, not once per channel.
 // Weights are read as (group, tap, channel, output channel), so that four output channels are one load.
+var<workgroup> results: array<vec4<$y_t>, $PIXELS * 16u>;
+
 fn kernel(w: u32, lane: u32) {
   let first = (w % $tiles) * (8u * $PIXELS) + lane;
   let rest = w / $tiles;
@@ -35,13 +37,17 @@ fn kernel(w: u32, lane: u32) {
       }
     }
   }
+  // Through workgroup memory to one loop: the maps fused into the store are in the text once, not once per element.
   for (var j = 0u; j < $PIXELS; j++) {
-    let pixel = first + j * 8u;
-    if (pixel < $pixels) {
-      for (var e = 0u; e < 4u; e++) {
-        if (co + e < $outputs) { y_put(n, group * $outputs + co + e, pixel, sum0[j][e]); }
-        if (co + 4u + e < $outputs) { y_put(n, group * $outputs + co + 4u + e, pixel, sum1[j][e]); }
-      }
+    results[(j * 8u + lane) * 2u] = sum0[j];
+    results[(j * 8u + lane) * 2u + 1u] = sum1[j];
+  }
+  workgroupBarrier();
+  for (var t = lane; t < $PIXELS * 64u; t += 8u) {
+    let channel = t / ($PIXELS * 8u);
+    let pixel = t % ($PIXELS * 8u);
+    if (co + channel < $outputs && first - lane + pixel < $pixels) {
+      y_put(n, group * $outputs + co + channel, first - lane + pixel, results[pixel * 2u + channel / 4u][channel % 4u]);
     }
   }
 }

@@ -1,5 +1,7 @@
 // Matrix product y = a b without workgroup memory: an invocation computes ROWS x 8 elements from vector loads, four of k
 // at a time. For adapters whose cache is as near as their workgroup memory.
+var<workgroup> results: array<vec4<$y_t>, $ROWS * 16u>;
+
 fn kernel(w: u32, lane: u32) {
   let left = (w % $tiles_n) * 64u + lane * 4u;
   let right = left + 32u;
@@ -34,12 +36,16 @@ fn kernel(w: u32, lane: u32) {
       sum1[i] += a * b1;
     }
   }
+  // Through workgroup memory to one loop: the maps fused into the store are in the text once, not once per element, and
+  // neighbouring invocations store neighbours.
   for (var i = 0u; i < $ROWS; i++) {
-    if (top + i < $m) {
-      for (var e = 0u; e < 4u; e++) {
-        if (left + e < $n) { y_put(batch, top + i, left + e, sum0[i][e]); }
-        if (right + e < $n) { y_put(batch, top + i, right + e, sum1[i][e]); }
-      }
-    }
+    results[i * 16u + lane] = sum0[i];
+    results[i * 16u + 8u + lane] = sum1[i];
+  }
+  workgroupBarrier();
+  for (var t = lane; t < $ROWS * 64u; t += 8u) {
+    let m = top + t / 64u;
+    let n = w % $tiles_n * 64u + t % 64u;
+    if (m < $m && n < $n) { y_put(batch, m, n, results[t / 4u][t % 4u]); }
   }
 }
