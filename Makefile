@@ -1,5 +1,5 @@
 # make demo      recognise text in a page, on the GPU that is found
-# make test      the tests, in an environment made on the first run (.venv)
+# make test      make check, then the tests, in an environment made on the first run (.venv)
 # make test-all  make check, then every test, the exhaustive ones too
 # make check     ruff and mypy
 # make clean     removes what the others made
@@ -13,8 +13,7 @@ demo:
 	@scripts/setup demo
 	@$(PYTHON) -m demo
 
-test:
-	@scripts/setup test
+test: check
 	@$(PYTEST) -m "not exhaustive"
 
 test-all: check
