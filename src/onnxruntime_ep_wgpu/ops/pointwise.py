@@ -144,7 +144,9 @@ def power(b: Builder, x: Operand, y: Operand) -> Operand:
         ]
         return b.pointwise(simple, {"x": x}, x.dtype, broadcast_shapes(x.shape, y.shape), cost=2)
     if y.dtype.is_float and not x.dtype.is_float:
-        return b.pointwise(f"{kind}(where(y == floor(y), round(pow(f32(x), y)), pow(f32(x), y)))", {"x": x, "y": y}, x.dtype, cost=16)
+        return b.pointwise(
+            f"{kind}(where(y == floor(y), round(pow(f32(x), y)), pow(f32(x), y)))", {"x": x, "y": y}, x.dtype, cost=16
+        )
     return b.pointwise(f"pow(x, {kind}(y))", {"x": x, "y": y}, x.dtype, cost=16)
 
 
