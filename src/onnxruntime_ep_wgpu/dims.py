@@ -99,10 +99,6 @@ def symbol(name: str) -> Expr:
     return Expr((((name,), 1),))
 
 
-def is_static(dims: Iterable[Dim]) -> bool:
-    return all(isinstance(d, int) for d in dims)
-
-
 def product(dims: Iterable[Dim]) -> Dim:
     result: Dim = 1
     for d in dims:

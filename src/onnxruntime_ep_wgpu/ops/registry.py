@@ -100,10 +100,6 @@ def find(op_type: str, domain: str, opset: int) -> Operator | None:
     return None
 
 
-def declared() -> list[Operator]:
-    return [entry for versions in _OPERATORS.values() for entry in versions]
-
-
 def arguments(entry: Operator, opset: int, attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The keyword arguments of a lowering function; raises UnsupportedError on an attribute it does not know."""
     defaults = _defaults(entry.name, entry.domain, opset)
