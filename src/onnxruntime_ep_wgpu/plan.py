@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .device import BindGroup, Buffer, Device, Pipeline, Recording
+from .dims import compile_dims
 from .dtypes import DType
 from .errors import InputError, LimitError
 from .program import Dispatch, Program
@@ -143,17 +144,16 @@ class Plan:
 
     def _steps(self, dims: _Dims, checked: bool) -> list[Step]:
         program = self.program
-        chosen = [(d, k, n) for d, (k, n) in zip(program.dispatches, dims.variants, strict=True)]
         data = bytearray()
         offsets = []
-        for index in range(len(chosen)):
+        for values in dims.uniforms:
             offsets.append(len(data))
-            values = dims.uniforms[index]
             data += struct.pack(f"<{len(values)}I", *(v & 0xFFFFFFFF for v in values))
             data += b"\0" * (-len(data) % UNIFORM_ALIGNMENT)
         uniforms = self.device.uniform(bytes(data)) if data else None
         steps = []
-        for number, ((dispatch, variant, count), offset) in enumerate(zip(chosen, offsets, strict=True)):
+        chosen = zip(program.dispatches, dims.variants, offsets, strict=True)
+        for number, (dispatch, (variant, count), offset) in enumerate(chosen):
             if count == 0:
                 continue
             kernel = program.kernels[dispatch.kernel]
@@ -230,8 +230,6 @@ class Evaluator:
     """Evaluates all expressions of a program with one straight-line function."""
 
     def __init__(self, program: Program) -> None:
-        from .dims import compile_dims
-
         self.program = program
         flat = [d for v in program.values for d in v.shape]
         flat += [d for v in program.values for d in v.elements]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,9 @@ class Executable:
 
     def __init__(self, program: Program, device: Device, checked: bool = False) -> None:
         check_target(program.target, device.target, f"the program {program.name!r}")
+        self._weights: list[Buffer | None] = [self._upload(device, w) for w in program.weights]
+        # The arrays may be large, or views of memory that the caller frees; from here on the device has them.
+        program = replace(program, weights=())
         self.program, self.device, self.checked = program, device, checked
         self.plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
         self.copied_inputs = 0  # inputs that had to be copied because they shared a buffer with an output
@@ -46,13 +49,13 @@ class Executable:
         self._elements = [s for s in program.symbols if s.is_element]
         self._expected = _InputShapes(program)
         self._empty = device.buffer(256, "empty tensor")
-        self._weights: list[Buffer | None] = [self._upload(w) for w in program.weights]
 
-    def _upload(self, weight: Any) -> Buffer:
+    @staticmethod
+    def _upload(device: Device, weight: Any) -> Buffer:
         array = np.ascontiguousarray(weight_array(weight))
-        buffer = self.device.buffer(max(array.nbytes, 16), "weight")
+        buffer = device.buffer(max(array.nbytes, 16), "weight")
         if array.nbytes:
-            self.device.upload(buffer, 0, weight_bytes(array))
+            device.upload(buffer, 0, weight_bytes(array))
         return buffer
 
     # ---- plans

@@ -42,8 +42,8 @@ class _Writer:
         self.scalars = Scalars(self.target.int64)
         # A call compiles slowly and is used for many sizes, so its dims are uniforms and layers of other sizes share it.
         # Where it inlines index arithmetic, divisions by constants are worth a kernel per size; maps compile quickly.
-        maps = [n for n in self.group.nodes if isinstance(n, Map)]
-        self.shared = self.group.anchor is not None and all(n.is_pointwise for n in maps)
+        self.maps_inside = {n.output: n for n in self.group.nodes if isinstance(n, Map)}
+        self.shared = self.group.anchor is not None and all(n.is_pointwise for n in self.maps_inside.values())
         operands = self.group.anchor.operands.values() if self.group.anchor else ()
         inside = {t for n in self.group.nodes for t in n.outputs}
         self.vectors = frozenset(
@@ -73,8 +73,8 @@ class _Writer:
         return f"dims.d{self.uniforms.index(value)}"
 
     def accessors(self) -> Accessors:
-        maps = {n.output: n for n in self.group.nodes if isinstance(n, Map)}
-        return Accessors(self.scalars, maps, self.bind, self.dim, "shader-f16" in self.target.features, self.vectors)
+        native_f16 = "shader-f16" in self.target.features
+        return Accessors(self.scalars, self.maps_inside, self.bind, self.dim, native_f16, self.vectors)
 
     # ---- stores
 
@@ -109,7 +109,7 @@ class _Writer:
 
     def _follows(self, target: Tensor, source: Tensor) -> bool:
         """True when a fused map's result is computed from `source` inside this group."""
-        inside = {n.output: n for n in self.group.nodes if isinstance(n, Map)}
+        inside = self.maps_inside
         pending, seen = [target], set()
         while pending:
             tensor = pending.pop()

@@ -45,23 +45,35 @@ def _declare(name: str) -> None:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Operand:
-        given = axes_of(axes_input, axes)
-        if not given and noop_with_empty_axes:
+        reduced = _reduced_axes(x, axes_input, axes, bool(noop_with_empty_axes))
+        if reduced is None:
             return _elementwise(b, name, x)
-        reduced = sorted({axis_of(a, x.rank) for a in given}) if given else list(range(x.rank))
         return reduce_axes(b, name, x, reduced, bool(keepdims))
+
+
+def _reduced_axes(
+    x: Operand, axes_input: Operand | None, axes: list[int] | None, none_when_empty: bool
+) -> list[int] | None:
+    """The axes to reduce, in order; without any given, all of them or, with `none_when_empty`, None."""
+    given = axes_of(axes_input, axes)
+    if not given:
+        return None if none_when_empty else list(range(x.rank))
+    return sorted({axis_of(a, x.rank) for a in given})
 
 
 def _elementwise(b: Builder, name: str, x: Operand) -> Operand:
     _, prepare, _, finish = _REDUCTIONS[name]
     result = b.pointwise(prepare, {"x": x}, x.dtype)
-    return result if finish in ("x", "x / n") else _finish(b, finish, result, x.dtype)
+    if finish in ("x", "x / n"):
+        return result
+    return b.pointwise(_last_step(finish, x.dtype.compute or ""), {"x": result}, x.dtype, cost=4)
 
 
-def _finish(b: Builder, finish: str, x: Operand, dtype: DType) -> Operand:
-    return b.pointwise(
-        finish if dtype.is_float else f"{dtype.compute}({finish.replace('(x)', '(f32(x))')})", {"x": x}, dtype, cost=4
-    )
+def _last_step(finish: str, kind: str) -> str:
+    """`finish` for a compute type; functions of integers are calculated in f32."""
+    if kind == "f32" or finish == "x":
+        return finish
+    return f"x / {kind}(n)" if finish == "x / n" else f"{kind}({finish.replace('(x)', '(f32(x))')})"
 
 
 def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bool) -> Operand:
@@ -76,17 +88,12 @@ def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bo
         source = b.pointwise(f"{kind}(x)", {"x": source}, wide)
     lowest, highest = _LIMITS[kind]
     limits = {"lowest": _literal(lowest), "highest": _literal(highest)}
-    last = (
-        finish
-        if kind == "f32"
-        else {"x / n": f"x / {kind}(n)", "x": "x"}.get(finish, f"{kind}({finish.replace('(x)', '(f32(x))')})")
-    )
     shown = limits.get(identity, identity)
     functions = {
         "identity": Function((), shown, kind),
         "prepare": Function((("x", kind),), prepare, kind),
         "combine": Function((("x", kind), ("y", kind)), combine, kind),
-        "finish": Function((("x", kind), ("n", "f32")), last, kind),
+        "finish": Function((("x", kind), ("n", "f32")), _last_step(finish, kind), kind),
     }
     count = product(x.shape[k] for k in axes)
     if not kept and (not isinstance(count, int) or count > WHOLE):
@@ -95,7 +102,7 @@ def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bo
         partial = {**functions, "finish": Function((("x", kind), ("n", "f32")), "x", kind)}
         source = _reduced(b, source, 1, wide, count, partial)
         functions["prepare"] = Function((("x", kind),), "x", kind)
-    result = _reduced(b, source, len(kept) if kept else 0, wide, count, functions)
+    result = _reduced(b, source, len(kept), wide, count, functions)
     if wide is not x.dtype:
         result = b.pointwise(f"{x.dtype.compute}(x)", {"x": result}, x.dtype)
     full: list[Dim] = [1 if k in axes else d for k, d in enumerate(x.shape)]
@@ -168,10 +175,9 @@ def reduce_log_sum_exp(
     noop_with_empty_axes: int = 0,
 ) -> Operand:
     """The maximum is taken out first, so that large values do not overflow."""
-    given = axes_of(axes_input, axes)
-    if not given and noop_with_empty_axes:
+    reduced = _reduced_axes(x, axes_input, axes, bool(noop_with_empty_axes))
+    if reduced is None:
         return x
-    reduced = sorted({axis_of(a, x.rank) for a in given}) if given else list(range(x.rank))
     highest = reduce_axes(b, "ReduceMax", x, reduced, True)
     safe = b.pointwise("where(isinf(m) or isnan(m), 0, m)", {"m": highest}, x.dtype, cost=4)
     scaled = b.pointwise("exp(x - m)", {"x": x, "m": safe}, x.dtype, cost=5)

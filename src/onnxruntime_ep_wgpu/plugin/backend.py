@@ -6,7 +6,6 @@ package, imported when first used. Other modules here write `backend.check(...)`
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -69,10 +68,7 @@ def executable(program: Any, device: Device, checked: bool) -> Executable:
     """A Program on a device, weights uploaded. `checked`: shader modules test every index."""
     from ..run import Executable
 
-    made = Executable(program, device, checked=checked)
-    # The weights are views of ONNX Runtime's memory, which it frees after Compile.
-    made.program = dataclasses.replace(program, weights=())
-    return made
+    return Executable(program, device, checked=checked)
 
 
 def kernels(program: Any) -> dict[str, tuple[str, ...]]:
