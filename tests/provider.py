@@ -76,13 +76,13 @@ def placement(session: ort.InferenceSession) -> Placement:
 
 def hide_int64() -> None:
     """From here on in this process `ours` calculates 64-bit integers as pairs, as on adapters that lack them."""
-    from onnxruntime_ep_wgpu.device import Adapter
+    from onnxruntime_ep_wgpu.device import Adapter, Settings
     from onnxruntime_ep_wgpu.target import Target
 
     whole = Adapter.target
 
-    def target(self: Adapter, max_storage_buffers: int | None = None) -> Target:
-        full = whole(self, max_storage_buffers)
+    def target(self: Adapter, *settings: Settings) -> Target:
+        full = whole(self, *settings)
         return dataclasses.replace(full, features=full.features - {"shader-int64"})
 
     Adapter.target = target  # type: ignore[method-assign]

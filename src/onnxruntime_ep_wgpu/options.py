@@ -144,7 +144,14 @@ OPTIONS: dict[str, Option] = {
             "0",
             "Which adapter; pass the device instead, a session runs on the one given.",
         ),
-        _number("maxStorageBuffersPerShaderStage", 1, 1024, "8", "Storage buffers that a kernel may bind."),
+        _number(
+            "maxStorageBuffersPerShaderStage",
+            1,
+            1024,
+            "8",
+            "Storage buffers that a kernel may bind.",
+            "kernels are compiled for this many, or the adapter's own limit where that is lower",
+        ),
     )
 }
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from onnxruntime_ep_wgpu.device import Adapter, adapters, adapters_problem
+from onnxruntime_ep_wgpu.device import Adapter, Settings, adapters, adapters_problem
 from onnxruntime_ep_wgpu.device import adapters as adapters_module_function
 from onnxruntime_ep_wgpu.device.adapters import unique
 
@@ -66,7 +66,7 @@ def test_the_target_offers_eight_storage_buffers_unless_more_are_wished() -> Non
     adapter = adapters()[0]
     most = adapter.limits["max-storage-buffers-per-shader-stage"]
     assert adapter.target().max_storage_buffers == min(8, most)
-    assert adapter.target(10_000).max_storage_buffers == most
+    assert adapter.target(Settings(storage_buffers=10_000)).max_storage_buffers == most
     assert adapter.target().software == adapter.software
 
 

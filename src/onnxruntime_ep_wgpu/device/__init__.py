@@ -1,9 +1,9 @@
 """The device layer: the only code that touches wgpu.
 
-In the order data flows: `native` (the wgpu-native library, its errors and callbacks), `adapters` (the chips that are
-there), `request` (a device from an adapter), `buffers` (memory), `pipelines` (compiled kernels and their bindings),
-`encoding` (dispatch lists as command buffers), `readback` (memory to the host), `timing` (seconds per dispatch),
-`device` (all of it, for the rest of the package).
+In the order data flows: `native` (the wgpu-native library, its errors and callbacks), `settings` (what a user chooses),
+`adapters` (the chips that are there), `request` (a device from an adapter), `buffers` (memory), `pipelines` (compiled
+kernels and their bindings), `encoding` (dispatch lists as command buffers), `readback` (memory to the host), `timing`
+(seconds per dispatch), `device` (all of it, for the rest of the package).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from .device import Device, open_device
 from .encoding import Recording
 from .native import native_version
 from .pipelines import BindGroup, Pipeline
+from .settings import Settings
 
 __all__ = [
     "Adapter",
@@ -22,6 +23,7 @@ __all__ = [
     "Device",
     "Pipeline",
     "Recording",
+    "Settings",
     "adapters",
     "adapters_problem",
     "native_version",

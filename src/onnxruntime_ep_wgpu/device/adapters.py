@@ -18,13 +18,12 @@ from wgpu.backends.wgpu_native import _api  # type: ignore[import-untyped,unused
 
 from ..target import Target
 from .native import BACKEND_OPENGL, PRIMARY_BACKENDS, ffi, instance, lib, quiet_display_probe, text_of
+from .settings import DEFAULT, Settings
 
 # The features that kernels may use, by the name of the WebGPU specification or of wgpu. Requested wherever they exist.
 USED_FEATURES = ("shader-f16", "shader-int64", "subgroup", "subgroup-barrier", "timestamp-query")
 BACKEND_ORDER = ("Vulkan", "Metal", "D3D12", "OpenGL")
 TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
-# What a device gets unless more is asked for: eight is what every WebGPU implementation offers.
-DEFAULT_STORAGE_BUFFERS = 8
 
 
 @dataclass(frozen=True)
@@ -48,18 +47,13 @@ class Adapter:
         """Whether the adapter calculates on the CPU."""
         return self.type == "CPU"
 
-    def target(self, max_storage_buffers: int | None = None) -> Target:
-        """What lowering may rely on: the limits and features that a device of this adapter is opened with.
-
-        `max_storage_buffers` per kernel is 8, or less where the adapter has less; a larger wish is granted up to the
-        adapter's own limit.
-        """
+    def target(self, settings: Settings = DEFAULT) -> Target:
+        """What lowering may rely on: the limits and features that a device with `settings` is opened with."""
         limits = self.limits
-        wished = DEFAULT_STORAGE_BUFFERS if max_storage_buffers is None else max_storage_buffers
         return Target(
             name=f"{self.name} ({self.backend})",
             features=self.features.intersection(USED_FEATURES),
-            max_storage_buffers=min(limits["max-storage-buffers-per-shader-stage"], wished),
+            max_storage_buffers=min(limits["max-storage-buffers-per-shader-stage"], settings.storage_buffers),
             max_invocations=limits["max-compute-invocations-per-workgroup"],
             max_workgroup_storage=limits["max-compute-workgroup-storage-size"],
             max_binding_bytes=limits["max-storage-buffer-binding-size"],

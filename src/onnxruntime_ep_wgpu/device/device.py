@@ -30,6 +30,7 @@ from .native import (
 from .pipelines import BindGroup, Compiler, Pipeline
 from .readback import Reader
 from .request import request_device
+from .settings import DEFAULT, Settings
 from .timing import PER_SET, RESOLVE_USAGE, encode_timed, query_set
 
 # Writes wait in wgpu-native's own staging memory until the next submit; past this many bytes we submit them ourselves.
@@ -296,18 +297,17 @@ def _check_range(buffer: Buffer, offset: int, nbytes: int, what: str) -> None:
         raise DeviceError(f"{what} of {nbytes} bytes at offset {offset} leaves {buffer!r}")
 
 
-_registry: dict[tuple[int, int, Target], Device] = {}
+_registry: dict[tuple[int, int, Settings], Device] = {}
 _registry_lock = threading.Lock()
 
 
-def open_device(adapter: Adapter, context: int = 0, max_storage_buffers: int | None = None) -> Device:
-    """The device of (adapter, context), made on first use and shared by all sessions; made anew after a loss.
+def open_device(adapter: Adapter, context: int = 0, settings: Settings = DEFAULT) -> Device:
+    """The device of (adapter, context, settings), made on first use and shared by all sessions; made anew after a loss.
 
-    `max_storage_buffers` as in `Adapter.target`; another value means another device. Raises DeviceError when the
-    adapter refuses.
+    Raises DeviceError when the adapter refuses.
     """
-    target = adapter.target(max_storage_buffers)
-    key = (adapter.index, context, target)
+    target = adapter.target(settings)
+    key = (adapter.index, context, settings)
     with _registry_lock:
         device = _registry.get(key)
         if device is None or device.lost:

@@ -16,6 +16,7 @@ from .abi import WARNING, Logger, Ort, text
 from .account import Account
 from .claim import Claim, claim, fingerprint
 from .compute import ComputeInfo
+from .settings import settings_of
 
 if TYPE_CHECKING:
     from ..device import Adapter, Device
@@ -26,7 +27,8 @@ class Planner:
 
     def __init__(self, ort: Ort, name: str, adapter: Adapter, options: Options, logger: Logger) -> None:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
-        self.target = adapter.target()
+        self.settings = settings_of(options)
+        self.target = adapter.target(self.settings)
         self.inputs: tuple[str, ...] = ()
         self.outputs: tuple[str, ...] = ()
         self.account = Account(name, logger, options["forceCpuNodeNames"])
@@ -36,7 +38,7 @@ class Planner:
 
     def device(self) -> Device:
         """The session's device, opened on first use."""
-        return backend.open_device(self.adapter, self.options["deviceId"])
+        return backend.open_device(self.adapter, self.options["deviceId"], self.settings)
 
     # Deciding
 
