@@ -152,11 +152,16 @@ class Plan:
             data += b"\0" * (-len(data) % UNIFORM_ALIGNMENT)
         uniforms = self.device.uniform(bytes(data)) if data else None
         steps = []
-        chosen = zip(program.dispatches, dims.variants, offsets, strict=True)
-        for number, (dispatch, (variant, count), offset) in enumerate(chosen):
-            if count == 0:
-                continue
-            kernel = program.kernels[dispatch.kernel]
+        chosen = [
+            (number, dispatch, program.kernels[dispatch.kernel], variant, count)
+            for number, (dispatch, (variant, count)) in enumerate(zip(program.dispatches, dims.variants, strict=True))
+            if count
+        ]
+        self.device.prepare(
+            [(kernel.wgsl[v], kernel.all_bindings, _label(kernel.label, d)) for _, d, kernel, v, _ in chosen], checked
+        )
+        for number, dispatch, kernel, variant, count in chosen:
+            offset = offsets[number]
             pipeline = self.device.pipeline(
                 kernel.wgsl[variant], kernel.all_bindings, _label(kernel.label, dispatch), checked
             )

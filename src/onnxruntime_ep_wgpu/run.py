@@ -82,9 +82,8 @@ class Executable:
 
     def _compile_variants(self) -> None:
         """Shapes change, so sooner or later every variant is wanted: later shapes then compile nothing."""
-        for kernel in self.program.kernels:
-            for wgsl in kernel.wgsl:
-                self.device.pipeline(wgsl, kernel.all_bindings, kernel.label, self.checked)
+        kernels = self.program.kernels
+        self.device.prepare([(wgsl, k.all_bindings, k.label) for k in kernels for wgsl in k.wgsl], self.checked)
 
     def _element(self, tensor: DeviceTensor, index: int) -> int:
         if tensor.host is None:

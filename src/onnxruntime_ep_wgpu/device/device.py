@@ -7,9 +7,11 @@ abort the process; the queue runs uploads, copies and submits in the order of th
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..errors import DeviceError, DeviceLostError, LimitError, UnsupportedError
@@ -37,6 +39,8 @@ from .timing import PER_SET, RESOLVE_USAGE, encode_timed, query_set
 FLUSH_BYTES = 64 << 20
 # `bind_groups` is how many were made; `buffers` and `buffer_bytes` are what lives now; the others count calls.
 COUNTERS = ("pipelines", "submits", "dispatches", "bind_groups", "buffers", "buffer_bytes", "uploads", "downloads")
+# More threads than this gain nothing (16 cores, an H200) and hold much memory.
+MOST_COMPILERS = 8
 NOTHING = Recording(())
 
 
@@ -210,6 +214,21 @@ class Device:
         else:
             lib.wgpuComputePipelineRelease(made.handle)
         return known
+
+    def prepare(self, kernels: Iterable[tuple[str, tuple[str, ...], str]], checked: bool = False) -> None:
+        """Compiles those of `kernels` (WGSL, bindings, label) that are new, several at once; `pipeline` then has them.
+
+        Most of the time of a first run: drivers compile on one core per kernel. Raises ShaderError.
+        """
+        new = {(wgsl, bindings): label for wgsl, bindings, label in kernels}
+        jobs = [(*key, label, checked) for key, label in new.items() if (*key, checked) not in self._pipelines]
+        if len(jobs) <= 1:
+            for job in jobs:
+                self.pipeline(*job)
+            return
+        with ThreadPoolExecutor(min(len(jobs), os.cpu_count() or 1, MOST_COMPILERS)) as pool:
+            for made in [pool.submit(self.pipeline, *job) for job in jobs]:
+                made.result()
 
     def bind_group(self, pipeline: Pipeline, entries: Sequence[tuple[Buffer, int, int]]) -> BindGroup:
         """The buffers of a dispatch: (buffer, offset, size) per binding, in bytes.

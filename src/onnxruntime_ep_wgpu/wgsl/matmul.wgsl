@@ -1,13 +1,16 @@
 // Matrix product y = a b from tiles in workgroup memory: a workgroup computes TILE_M x TILE_N elements, an invocation
 // 4 * ROWS4 x 4 * COLUMNS4 of them. The next tiles are fetched into registers while the present ones are multiplied.
 // SLICES groups of invocations share a tile and each take their part of k, which keeps small products parallel.
-var<workgroup> a_tile: array<vec4<$y_t>, $SLICES * $TILE_K * $TILE_M / 4u>;  // per slice k-major
-var<workgroup> b_tile: array<vec4<$y_t>, $SLICES * $TILE_K * $TILE_N / 4u>;
-
 const THREADS_X = $TILE_N / (4u * $COLUMNS4);
 const THREADS = THREADS_X * $TILE_M / (4u * $ROWS4);  // per slice
 const A_LOADS = $TILE_M * $TILE_K / 4u / THREADS;
 const B_LOADS = $TILE_N * $TILE_K / 4u / THREADS;
+const A_SIZE = $SLICES * $TILE_K * $TILE_M / 4u;
+const B_SIZE = $SLICES * $TILE_K * $TILE_N / 4u;
+const TURN_SIZE = $SLICES * THREADS * $COLUMNS4;
+
+// While multiplying, the tile of a, per slice k-major, then that of b; afterwards one row of results per invocation.
+var<workgroup> tiles: array<vec4<$y_t>, max(A_SIZE + B_SIZE, TURN_SIZE)>;
 
 // Four elements of a row of a from column k on; zeros from the end of k on, whatever lies in memory there.
 fn a_part(batch: u32, m: u32, k: u32) -> vec4<$y_t> {
@@ -24,9 +27,9 @@ fn b_part(batch: u32, k: u32, n: u32) -> vec4<$y_t> {
 
 fn kernel(w: u32, lane: u32) {
   // Neighbouring workgroups share rows of b in groups of 8 tiles, which the cache then holds.
-  let tiles = $tiles_m * $tiles_n;
-  let batch = w / tiles;
-  let t = w % tiles;
+  let count = $tiles_m * $tiles_n;
+  let batch = w / count;
+  let t = w % count;
   let band = t / (8u * $tiles_n);
   let rows_in_band = min(8u, $tiles_m - band * 8u);
   let in_band = t - band * 8u * $tiles_n;
@@ -38,34 +41,30 @@ fn kernel(w: u32, lane: u32) {
   let tx = me % THREADS_X;
   let ty = me / THREADS_X;
   let a_base = slice * ($TILE_K * $TILE_M / 4u);
-  let b_base = slice * ($TILE_K * $TILE_N / 4u);
+  let b_base = A_SIZE + slice * ($TILE_K * $TILE_N / 4u);
   let last = ($n - 1u) / 4u * 4u;
 
   var sum: array<array<vec4<$y_t>, $COLUMNS4>, 4u * $ROWS4>;
   var next_a: array<vec4<$y_t>, A_LOADS>;
   var next_b: array<vec4<$y_t>, B_LOADS>;
-  for (var l = 0u; l < A_LOADS; l++) {
-    let e = me + l * THREADS;
-    next_a[l] = a_part(batch, min(row + e % $TILE_M, $m - 1u), slice * $TILE_K + e / $TILE_M * 4u);
-  }
-  for (var l = 0u; l < B_LOADS; l++) {
-    let e = me + l * THREADS;
-    next_b[l] = b_part(batch, slice * $TILE_K + e / ($TILE_N / 4u), min(column + e % ($TILE_N / 4u) * 4u, last));
-  }
-  for (var k0 = 0u; k0 < $k; k0 += $SLICES * $TILE_K) {
-    workgroupBarrier();
-    for (var l = 0u; l < A_LOADS; l++) {
-      let e = me + l * THREADS;
-      let at = a_base + e / $TILE_M * $TILE_M + e % $TILE_M / 4u;
-      let part = e % 4u;
-      a_tile[at][part] = next_a[l].x;
-      a_tile[at + $TILE_M / 4u][part] = next_a[l].y;
-      a_tile[at + $TILE_M / 2u][part] = next_a[l].z;
-      a_tile[at + 3u * $TILE_M / 4u][part] = next_a[l].w;
+  // Each round fetches the tiles at k0 and multiplies those of the round before. The fetch stands in the text once: with
+  // the maps fused into it, it is most of what a driver compiles.
+  for (var k0 = 0u; k0 < $k + $SLICES * $TILE_K; k0 += $SLICES * $TILE_K) {
+    if (k0 > 0u) {
+      workgroupBarrier();
+      for (var l = 0u; l < A_LOADS; l++) {
+        let e = me + l * THREADS;
+        let at = a_base + e / $TILE_M * $TILE_M + e % $TILE_M / 4u;
+        let part = e % 4u;
+        tiles[at][part] = next_a[l].x;
+        tiles[at + $TILE_M / 4u][part] = next_a[l].y;
+        tiles[at + $TILE_M / 2u][part] = next_a[l].z;
+        tiles[at + 3u * $TILE_M / 4u][part] = next_a[l].w;
+      }
+      for (var l = 0u; l < B_LOADS; l++) { tiles[b_base + me + l * THREADS] = next_b[l]; }
+      workgroupBarrier();
     }
-    for (var l = 0u; l < B_LOADS; l++) { b_tile[b_base + me + l * THREADS] = next_b[l]; }
-    workgroupBarrier();
-    let k1 = k0 + ($SLICES + slice) * $TILE_K;
+    let k1 = k0 + slice * $TILE_K;
     for (var l = 0u; l < A_LOADS; l++) {
       let e = me + l * THREADS;
       next_a[l] = a_part(batch, min(row + e % $TILE_M, $m - 1u), k1 + e / $TILE_M * 4u);
@@ -74,42 +73,44 @@ fn kernel(w: u32, lane: u32) {
       let e = me + l * THREADS;
       next_b[l] = b_part(batch, k1 + e / ($TILE_N / 4u), min(column + e % ($TILE_N / 4u) * 4u, last));
     }
-    for (var k = 0u; k < $TILE_K; k++) {
-      var b: array<vec4<$y_t>, $COLUMNS4>;
-      for (var j = 0u; j < $COLUMNS4; j++) { b[j] = b_tile[b_base + k * ($TILE_N / 4u) + j * THREADS_X + tx]; }
-      for (var i = 0u; i < $ROWS4; i++) {
-        let a = a_tile[a_base + k * ($TILE_M / 4u) + ty * $ROWS4 + i];
-        for (var j = 0u; j < $COLUMNS4; j++) {
-          sum[4u * i][j] += a.x * b[j];
-          sum[4u * i + 1u][j] += a.y * b[j];
-          sum[4u * i + 2u][j] += a.z * b[j];
-          sum[4u * i + 3u][j] += a.w * b[j];
+    if (k0 > 0u) {
+      for (var k = 0u; k < $TILE_K; k++) {
+        var b: array<vec4<$y_t>, $COLUMNS4>;
+        for (var j = 0u; j < $COLUMNS4; j++) { b[j] = tiles[b_base + k * ($TILE_N / 4u) + j * THREADS_X + tx]; }
+        for (var i = 0u; i < $ROWS4; i++) {
+          let a = tiles[a_base + k * ($TILE_M / 4u) + ty * $ROWS4 + i];
+          for (var j = 0u; j < $COLUMNS4; j++) {
+            sum[4u * i][j] += a.x * b[j];
+            sum[4u * i + 1u][j] += a.y * b[j];
+            sum[4u * i + 2u][j] += a.z * b[j];
+            sum[4u * i + 3u][j] += a.w * b[j];
+          }
         }
       }
     }
   }
-  if ($SLICES > 1u) {
-    // The slices add up in turn, through the memory of the tiles of b.
+  // Through workgroup memory, a row per invocation in each turn, to one loop: the maps fused into the store are in the
+  // text once, not once per element, neighbouring invocations store neighbours, and slices are added on the way. The
+  // bounds depend on m so that no compiler unrolls the loops again.
+  let turns = min(4u * $ROWS4, $m);
+  let width = min($TILE_N, $m * $TILE_N);
+  for (var turn = 0u; turn < turns; turn++) {
+    workgroupBarrier();
     for (var i = 0u; i < 4u * $ROWS4; i++) {
-      for (var j = 0u; j < $COLUMNS4; j++) {
-        workgroupBarrier();
-        b_tile[lane] = sum[i][j];
-        workgroupBarrier();
-        var total = b_tile[me];
-        for (var s = 1u; s < $SLICES; s++) { total += b_tile[me + s * THREADS]; }
-        sum[i][j] = total;
+      if (i == turn) {
+        for (var j = 0u; j < $COLUMNS4; j++) {
+          tiles[((slice * $TILE_M / (4u * $ROWS4) + ty) * $COLUMNS4 + j) * THREADS_X + tx] = sum[i][j];
+        }
       }
     }
-    if (slice != 0u) { return; }
-  }
-  for (var i = 0u; i < 4u * $ROWS4; i++) {
-    let m = row + ty * 4u * $ROWS4 + i;
-    if (m < $m) {
-      for (var j = 0u; j < $COLUMNS4; j++) {
-        let n = column + (j * THREADS_X + tx) * 4u;
-        for (var e = 0u; e < 4u; e++) {
-          if (n + e < $n) { y_put(batch, m, n + e, sum[i][j][e]); }
-        }
+    workgroupBarrier();
+    for (var e = lane; e < $TILE_M / (4u * $ROWS4) * width; e += $WG) {
+      let m = row + e / $TILE_N * 4u * $ROWS4 + turn;
+      let n = column + e % $TILE_N;
+      if (m < $m && n < $n) {
+        var total = tiles[e / 4u][e % 4u];
+        for (var s = 1u; s < $SLICES; s++) { total += tiles[(e + s * 4u * THREADS * $COLUMNS4) / 4u][e % 4u]; }
+        y_put(batch, m, n, total);
       }
     }
   }
