@@ -17,7 +17,18 @@ from typing import Any
 from wgpu.backends.wgpu_native import _api  # type: ignore[import-untyped,unused-ignore]
 
 from ..target import Target
-from .native import BACKEND_OPENGL, PRIMARY_BACKENDS, ffi, instance, lib, quiet_display_probe, text_of
+from .native import (
+    BACKEND_OPENGL,
+    LIMITS,
+    PRIMARY_BACKENDS,
+    ffi,
+    instance,
+    lib,
+    new,
+    quiet_display_probe,
+    spec_name,
+    text_of,
+)
 from .settings import DEFAULT, Settings
 
 # The features that kernels may use, by the name of the WebGPU specification or of wgpu. Requested wherever they exist.
@@ -94,7 +105,7 @@ def unique(found: Iterable[Adapter]) -> tuple[Adapter, ...]:
 
 
 def _describe(handle: Any) -> Adapter:
-    info = ffi.new("WGPUAdapterInfo *")
+    info = new("WGPUAdapterInfo *")
     lib.wgpuAdapterGetInfo(handle, info)
     backends = {
         lib.WGPUBackendType_Vulkan: "Vulkan",
@@ -118,18 +129,24 @@ def _describe(handle: Any) -> Adapter:
         vendor_id=int(info.vendorID),
         device_id=int(info.deviceID),
         features=frozenset(_api._get_features(handle, adapter=True)),
-        limits=_api._get_limits(handle, adapter=True),
+        limits=_limits(handle),
         handle=handle,
     )
     lib.wgpuAdapterInfoFreeMembers(info[0])
     return adapter
 
 
+def _limits(handle: Any) -> dict[str, int]:
+    limits = new("WGPULimits *")
+    lib.wgpuAdapterGetLimits(handle, limits)
+    return {spec_name(key): getattr(limits, key) for key in LIMITS}
+
+
 def _enumerate(backends: int) -> list[Adapter]:
     with quiet_display_probe():
         here = instance(backends)
         count = lib.wgpuInstanceEnumerateAdapters(here, ffi.NULL, ffi.NULL)
-        handles = ffi.new("WGPUAdapter[]", max(1, count))
+        handles = new("WGPUAdapter[]", max(1, count))
         if count:
             lib.wgpuInstanceEnumerateAdapters(here, ffi.NULL, handles)
     return [_describe(handles[i]) for i in range(count)]

@@ -20,6 +20,7 @@ from .adapters import Adapter
 from .buffers import Buffer, Releases
 from .encoding import Copy, Dispatch, Encoder, Recording
 from .native import (
+    TYPES,
     USAGE_COPY_DST,
     USAGE_COPY_SRC,
     USAGE_MAP_READ,
@@ -28,6 +29,7 @@ from .native import (
     errors,
     ffi,
     lib,
+    new,
 )
 from .pipelines import BindGroup, Compiler, Pipeline
 from .readback import Reader
@@ -105,7 +107,7 @@ class Device:
 
     def _create(self, size: int, usage: int, label: str) -> Any:
         self._check()
-        descriptor = ffi.new("WGPUBufferDescriptor *")
+        descriptor = new("WGPUBufferDescriptor *")
         descriptor.usage = usage
         descriptor.size = size
         handle = lib.wgpuDeviceCreateBuffer(self._handle, descriptor)
@@ -147,7 +149,7 @@ class Device:
         GPU memory is written in words of 4 bytes: the up to 3 bytes after the data in its last word become zero, and
         an `offset` inside a word costs a readback of that word.
         """
-        source = ffi.from_buffer("char[]", data)
+        source = ffi.from_buffer(data)
         nbytes = len(source)
         if not nbytes:
             return
@@ -182,7 +184,7 @@ class Device:
 
         Other Python threads run meanwhile, and may use the device.
         """
-        target = ffi.from_buffer("char[]", into, require_writable=True)
+        target = ffi.from_buffer(TYPES["char[]"], into, require_writable=True)
         if len(target):
             _check_range(buffer, offset, len(target), "download")
             self._count(downloads=1)
@@ -263,7 +265,7 @@ class Device:
             lib.wgpuCommandBufferRelease(commands)
             self._raise(what)
         else:
-            count, array = 1, ffi.new("WGPUCommandBuffer *", commands)
+            count, array = 1, new("WGPUCommandBuffer *", commands)
         with self._lock:
             self._check()
             self._releases.drain()
@@ -296,7 +298,7 @@ class Device:
 
     def wait(self) -> None:
         """Returns when everything submitted so far has run. Other Python threads run meanwhile."""
-        lib.wgpuDevicePoll(self._handle, True, ffi.new("WGPUSubmissionIndex *", self._submit()))
+        lib.wgpuDevicePoll(self._handle, True, new("WGPUSubmissionIndex *", self._submit()))
 
     def _raise(self, what: str) -> None:
         problem = errors.take()

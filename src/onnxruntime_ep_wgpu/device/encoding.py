@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .buffers import Buffer
-from .native import ffi, lib
+from .native import TYPES, ffi, lib
 from .pipelines import BindGroup, Pipeline
 
 try:
@@ -40,7 +40,7 @@ _WORDS = 5
 
 def address(handle: Any) -> int:
     """The number behind a wgpu-native handle or function."""
-    return int(ffi.cast("uintptr_t", handle))
+    return int(ffi.cast(TYPES["uintptr_t"], handle))
 
 
 class Recording:
@@ -93,7 +93,7 @@ class Encoder:
             words("uint64_t[]", recording.words),
             len(recording),
         )
-        return ffi.cast("WGPUCommandBuffer", commands)
+        return ffi.cast(TYPES["WGPUCommandBuffer"], commands)
 
     def _encode_in_python(self, recording: Recording, copies: Sequence[Copy]) -> Any:
         null = ffi.NULL

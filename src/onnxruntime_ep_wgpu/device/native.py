@@ -33,6 +33,51 @@ MAP_READ = 1
 STAGE_COMPUTE = 4
 
 
+# Every C type that this folder names. wgpu-py's cffi object parses a type's name together with all 500 typedefs of the
+# header, 13 ms each on one x86-64 core and 0.5 s in all; one function type with all of them as parameters is parsed once.
+_TYPE_NAMES = (
+    "WGPUAdapter[]", "WGPUAdapterInfo *", "WGPUBindGroupDescriptor *", "WGPUBindGroupEntry[]",
+    "WGPUBindGroupLayout[]", "WGPUBindGroupLayoutDescriptor *", "WGPUBindGroupLayoutEntry[]",
+    "WGPUBufferDescriptor *", "WGPUBufferMapCallbackInfo *", "WGPUChainedStruct *", "WGPUCommandBuffer",
+    "WGPUCommandBuffer *", "WGPUComputePassDescriptor *", "WGPUComputePipelineDescriptor *", "WGPUDeviceDescriptor *",
+    "WGPUFeatureName[]", "WGPUInstanceDescriptor *", "WGPUInstanceExtras *", "WGPULimits", "WGPULimits *",
+    "WGPUPassTimestampWrites *", "WGPUPipelineLayoutDescriptor *", "WGPUQuerySetDescriptor *",
+    "WGPURequestDeviceCallbackInfo *", "WGPUShaderModuleDescriptor *", "WGPUShaderSourceWGSL *",
+    "WGPUSubmissionIndex *", "char[]", "uintptr_t", "void *",
+)  # fmt: skip
+_CALLBACKS = {
+    "on_error": "void (*)(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)",
+    "on_mapped": "void (*)(WGPUMapAsyncStatus, WGPUStringView, void *, void *)",
+    "on_lost": "void (*)(WGPUDevice const *, WGPUDeviceLostReason, WGPUStringView, void *, void *)",
+    "on_device": "void (*)(WGPURequestDeviceStatus, WGPUDevice, WGPUStringView, void *, void *)",
+}
+
+
+def _parsed() -> dict[str, Any]:
+    # An array as a parameter would become a pointer; a pointer to an array keeps it.
+    names = [name.replace("[]", " (*)[]") for name in _TYPE_NAMES]
+    types = ffi.typeof(f"void (*)({', '.join([*names, *_CALLBACKS.values()])})").args
+    found = {n: t.item if n.endswith("[]") else t for n, t in zip(_TYPE_NAMES, types, strict=False)}
+    return found | dict(zip(_CALLBACKS, types[len(names) :], strict=True))
+
+
+TYPES = _parsed()
+
+
+# The fields of WGPULimits, and the size in bytes of each.
+LIMITS = {name: ffi.sizeof(kind.type) for name, kind in TYPES["WGPULimits"].fields if name != "nextInChain"}
+
+
+def new(name: str, *initial: Any) -> Any:
+    """`ffi.new` of a type in TYPES."""
+    return ffi.new(TYPES[name], *initial)
+
+
+def spec_name(camel: str) -> str:
+    """A limit as WebGPU's specification of features and wgpu-py write it: `maxBufferSize` -> `max-buffer-size`."""
+    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in camel)
+
+
 _HEADING = re.compile(r"Validation Error$|Caused by:$|\s*In wgpu\w+(, label = .*)?$")
 
 
@@ -72,39 +117,39 @@ class Text:
     def __init__(self, text: str) -> None:
         encoded = text.encode()
         self.length = len(encoded)
-        self.data = ffi.new("char[]", encoded)
+        self.data = new("char[]", encoded)
 
     def fill(self, view: Any) -> None:
         view.data = self.data
         view.length = self.length
 
 
-@ffi.callback("void(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)")  # type: ignore[untyped-decorator]
+@ffi.callback(TYPES["on_error"])  # type: ignore[untyped-decorator]
 def on_error(_device: Any, _type: int, message: Any, _userdata1: Any, _userdata2: Any) -> None:
     """The uncaptured-error callback of every device: files the message for the calling thread."""
     errors.messages.append(text_of(message))
 
 
-@ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")  # type: ignore[untyped-decorator]
+@ffi.callback(TYPES["on_mapped"])  # type: ignore[untyped-decorator]
 def on_mapped(status: int, message: Any, token: Any, _userdata2: Any) -> None:
     """The map callback of every staging buffer; it may run on any thread that polls."""
     _answer(token, status, message)
 
 
-@ffi.callback("void(WGPUDevice const *, WGPUDeviceLostReason, WGPUStringView, void *, void *)")  # type: ignore[untyped-decorator]
+@ffi.callback(TYPES["on_lost"])  # type: ignore[untyped-decorator]
 def on_lost(_device: Any, reason: int, message: Any, token: Any, _userdata2: Any) -> None:
     """The device-lost callback of every device; it may run on any thread."""
     _answer(token, reason, message)
 
 
-@ffi.callback("void(WGPURequestDeviceStatus, WGPUDevice, WGPUStringView, void *, void *)")  # type: ignore[untyped-decorator]
+@ffi.callback(TYPES["on_device"])  # type: ignore[untyped-decorator]
 def on_device(status: int, device: Any, message: Any, result: Any, _userdata2: Any) -> None:
     """Files the answer to wgpuAdapterRequestDevice in the list that `result` is a handle of."""
     ffi.from_handle(result).append((int(status), device, text_of(message)))
 
 
 def _answer(token: Any, status: int, message: Any) -> None:
-    receiver = _waiting.pop(int(ffi.cast("uintptr_t", token)), None)
+    receiver = _waiting.pop(int(ffi.cast(TYPES["uintptr_t"], token)), None)
     if receiver is not None:
         receiver(int(status), text_of(message))
 
@@ -113,7 +158,7 @@ def expect(receiver: Callable[[int, str], None]) -> Any:
     """Registers `receiver(status, message)` for one answer; gives the userdata pointer to pass to wgpu-native."""
     token = next(_tokens)
     _waiting[token] = receiver
-    return ffi.cast("void *", token)
+    return ffi.cast(TYPES["void *"], token)
 
 
 def native_version() -> str:
@@ -126,11 +171,11 @@ def native_version() -> str:
 @cache
 def instance(backends: int) -> Any:
     """The process-wide wgpu-native instance restricted to `backends` (a mask of BACKEND_*)."""
-    extras = ffi.new("WGPUInstanceExtras *")
+    extras = new("WGPUInstanceExtras *")
     extras.chain.sType = lib.WGPUSType_InstanceExtras
     extras.backends = backends
-    descriptor = ffi.new("WGPUInstanceDescriptor *")
-    descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", extras)
+    descriptor = new("WGPUInstanceDescriptor *")
+    descriptor.nextInChain = ffi.cast(TYPES["WGPUChainedStruct *"], extras)
     return lib.wgpuCreateInstance(descriptor)
 
 

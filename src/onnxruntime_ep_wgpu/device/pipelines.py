@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import DeviceError, LimitError, ShaderError
 from .buffers import Buffer, Releases
-from .native import STAGE_COMPUTE, Text, errors, ffi, lib
+from .native import STAGE_COMPUTE, TYPES, Text, errors, ffi, lib, new
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class BindGroup:
 
     def __init__(self, handle: Any, buffers: tuple[Buffer, ...], releases: Releases) -> None:
         self.handle = handle
-        self.address = int(ffi.cast("uintptr_t", handle))
+        self.address = int(ffi.cast(TYPES["uintptr_t"], handle))
         self.buffers = buffers
         self._release = releases.add
 
@@ -70,17 +70,17 @@ class Compiler:
         return known
 
     def _make_layout(self, bindings: tuple[str, ...]) -> tuple[Any, Any]:
-        entries = ffi.new("WGPUBindGroupLayoutEntry[]", max(1, len(bindings)))
+        entries = new("WGPUBindGroupLayoutEntry[]", max(1, len(bindings)))
         for number, kind in enumerate(bindings):
             entries[number].binding = number
             entries[number].visibility = STAGE_COMPUTE
             entries[number].buffer.type = self._kinds[kind]
-        group_descriptor = ffi.new("WGPUBindGroupLayoutDescriptor *")
+        group_descriptor = new("WGPUBindGroupLayoutDescriptor *")
         group_descriptor.entryCount = len(bindings)
         group_descriptor.entries = entries
         group = lib.wgpuDeviceCreateBindGroupLayout(self._device, group_descriptor)
-        groups = ffi.new("WGPUBindGroupLayout[]", [group])
-        descriptor = ffi.new("WGPUPipelineLayoutDescriptor *")
+        groups = new("WGPUBindGroupLayout[]", [group])
+        descriptor = new("WGPUPipelineLayoutDescriptor *")
         descriptor.bindGroupLayoutCount = 1
         descriptor.bindGroupLayouts = groups
         layout = lib.wgpuDeviceCreatePipelineLayout(self._device, descriptor)
@@ -93,11 +93,11 @@ class Compiler:
         """Compiles `wgsl`, entry point `main`. Raises ShaderError with the label, the message and the WGSL line."""
         group, layout = self.layout(bindings)
         code, name, entry = Text(wgsl), Text(label), Text("main")
-        source = ffi.new("WGPUShaderSourceWGSL *")
+        source = new("WGPUShaderSourceWGSL *")
         source.chain.sType = lib.WGPUSType_ShaderSourceWGSL
         code.fill(source.code)
-        module_descriptor = ffi.new("WGPUShaderModuleDescriptor *")
-        module_descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", source)
+        module_descriptor = new("WGPUShaderModuleDescriptor *")
+        module_descriptor.nextInChain = ffi.cast(TYPES["WGPUChainedStruct *"], source)
         name.fill(module_descriptor.label)
         if checked:
             module = lib.wgpuDeviceCreateShaderModule(self._device, module_descriptor)
@@ -110,7 +110,7 @@ class Compiler:
             if module != ffi.NULL:
                 lib.wgpuShaderModuleRelease(module)
             raise ShaderError(_explain(problem, wgsl, label))
-        descriptor = ffi.new("WGPUComputePipelineDescriptor *")
+        descriptor = new("WGPUComputePipelineDescriptor *")
         name.fill(descriptor.label)
         descriptor.layout = layout
         descriptor.compute.module = module
@@ -120,7 +120,7 @@ class Compiler:
         problem = errors.take()
         if problem:
             raise ShaderError(_explain(problem, wgsl, label))
-        return Pipeline(label, bindings, pipeline, group, int(ffi.cast("uintptr_t", pipeline)))
+        return Pipeline(label, bindings, pipeline, group, int(ffi.cast(TYPES["uintptr_t"], pipeline)))
 
     def bind_group(
         self, pipeline: Pipeline, entries: Sequence[tuple[Buffer, int, int]], limit: int, releases: Releases
@@ -129,14 +129,14 @@ class Compiler:
         count = len(entries)
         if count != len(pipeline.bindings):
             raise DeviceError(f"kernel {pipeline.label!r} has {len(pipeline.bindings)} bindings, {count} were given")
-        array = ffi.new("WGPUBindGroupEntry[]", max(1, count))
+        array = new("WGPUBindGroupEntry[]", max(1, count))
         for number, (buffer, offset, size) in enumerate(entries):
             entry = array[number]
             entry.binding = number
             entry.buffer = buffer.handle
             entry.offset = offset
             entry.size = size
-        descriptor = ffi.new("WGPUBindGroupDescriptor *")
+        descriptor = new("WGPUBindGroupDescriptor *")
         descriptor.layout = pipeline.layout
         descriptor.entryCount = count
         descriptor.entries = array

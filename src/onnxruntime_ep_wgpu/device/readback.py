@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import DeviceError
 from .buffers import Buffer, StagingPool
-from .native import MAP_READ, expect, ffi, lib, on_mapped
+from .native import MAP_READ, TYPES, expect, ffi, lib, new, on_mapped
 
 PIECE_BYTES = 16 << 20
 
@@ -39,7 +39,7 @@ class Reader:
 
     def read(self, buffer: Buffer, offset: int, target: Any, nbytes: int) -> None:
         """Copies `nbytes` at `offset` to the C pointer `target`, after everything submitted so far has run."""
-        destination = int(ffi.cast("uintptr_t", target))
+        destination = int(ffi.cast(TYPES["uintptr_t"], target))
         pieces: deque[_Piece] = deque()
         for place in range(offset, offset + nbytes, PIECE_BYTES):
             length = min(PIECE_BYTES, offset + nbytes - place)
@@ -60,7 +60,7 @@ class Reader:
         lib.wgpuCommandEncoderRelease(encoder)
         piece = _Piece(staging, size, length, offset - start, nbytes, destination)
         piece.index = self._submit(commands, "the download")
-        info = ffi.new("WGPUBufferMapCallbackInfo *")
+        info = new("WGPUBufferMapCallbackInfo *")
         info.mode = lib.WGPUCallbackMode_AllowProcessEvents
         info.callback = on_mapped
         info.userdata1 = expect(piece.on_mapped)
@@ -68,7 +68,7 @@ class Reader:
         return piece
 
     def _finish(self, buffer: Buffer, piece: _Piece) -> None:
-        lib.wgpuDevicePoll(self._device, True, ffi.new("WGPUSubmissionIndex *", piece.index))
+        lib.wgpuDevicePoll(self._device, True, new("WGPUSubmissionIndex *", piece.index))
         # The callback may be running on another thread, one that polled at the same time.
         while not piece.answered.wait(0.01):
             self._check()
@@ -77,7 +77,7 @@ class Reader:
             lib.wgpuBufferRelease(piece.staging)
             self._check()
             raise DeviceError(f"{buffer!r} cannot be read: {piece.message}")
-        source = int(ffi.cast("uintptr_t", lib.wgpuBufferGetConstMappedRange(piece.staging, 0, piece.length)))
+        source = int(ffi.cast(TYPES["uintptr_t"], lib.wgpuBufferGetConstMappedRange(piece.staging, 0, piece.length)))
         # ctypes.memmove lets other Python threads run, unlike a copy between memoryviews.
         ctypes.memmove(piece.destination, source + piece.skip, piece.nbytes)
         lib.wgpuBufferUnmap(piece.staging)

@@ -17,7 +17,20 @@ from wgpu.backends.wgpu_native._mappings import (  # type: ignore[import-untyped
 from ..errors import DeviceError
 from ..target import Target
 from .adapters import Adapter
-from .native import BACKEND_OPENGL, PRIMARY_BACKENDS, expect, ffi, instance, lib, on_device, on_error, on_lost
+from .native import (
+    BACKEND_OPENGL,
+    LIMITS,
+    PRIMARY_BACKENDS,
+    expect,
+    ffi,
+    instance,
+    lib,
+    new,
+    on_device,
+    on_error,
+    on_lost,
+    spec_name,
+)
 
 
 def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str], None]) -> Any:
@@ -25,7 +38,7 @@ def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str
 
     Raises DeviceError when the adapter refuses.
     """
-    limits = ffi.new("WGPULimits *")
+    limits = new("WGPULimits *")
     own = adapter.limits
     raised = {
         "max-storage-buffers-per-shader-stage": target.max_storage_buffers,
@@ -37,16 +50,14 @@ def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str
         "max-storage-buffer-binding-size": target.max_binding_bytes,
         "max-buffer-size": target.max_buffer_bytes,
     }
-    for name, kind in ffi.typeof("WGPULimits").fields:
-        if name == "nextInChain":
-            continue
-        key = _limit_name(name)
+    for name, size in LIMITS.items():
+        key = spec_name(name)
         # "undefined" asks for WebGPU's default. OpenGL has less than the defaults in places: there, ask for its own.
-        undefined = (1 << 8 * ffi.sizeof(kind.type)) - 1
+        undefined = (1 << 8 * size) - 1
         setattr(limits, name, raised.get(key, own.get(key, undefined) if adapter.backend == "OpenGL" else undefined))
     numbers = [enummap.get(f"FeatureName.{name}") or enum_str2int["NativeFeature"][name] for name in target.features]
-    features = ffi.new("WGPUFeatureName[]", numbers or 1)
-    descriptor = ffi.new("WGPUDeviceDescriptor *")
+    features = new("WGPUFeatureName[]", numbers or 1)
+    descriptor = new("WGPUDeviceDescriptor *")
     descriptor.requiredFeatureCount = len(numbers)
     descriptor.requiredFeatures = features
     descriptor.requiredLimits = limits
@@ -56,7 +67,7 @@ def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str
     descriptor.uncapturedErrorCallbackInfo.callback = on_error
     answers: list[tuple[int, Any, str]] = []
     userdata = ffi.new_handle(answers)
-    info = ffi.new("WGPURequestDeviceCallbackInfo *")
+    info = new("WGPURequestDeviceCallbackInfo *")
     info.mode = lib.WGPUCallbackMode_AllowProcessEvents
     info.callback = on_device
     info.userdata1 = userdata
@@ -67,8 +78,3 @@ def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str
     if status != lib.WGPURequestDeviceStatus_Success:
         raise DeviceError(f"the adapter {adapter.name!r} refused a device: {message}")
     return handle
-
-
-def _limit_name(camel: str) -> str:
-    """`maxComputeWorkgroupSizeX` -> `max-compute-workgroup-size-x`."""
-    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in camel)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .encoding import Dispatch
-from .native import USAGE_COPY_SRC, USAGE_QUERY_RESOLVE, ffi, lib
+from .native import USAGE_COPY_SRC, USAGE_QUERY_RESOLVE, ffi, lib, new
 
 # WebGPU allows 4,096 queries in a set, two per dispatch.
 PER_SET = 2048
@@ -19,11 +19,11 @@ def encode_timed(device: Any, dispatches: Sequence[Dispatch], queries: Any, reso
     """A command buffer that runs at most PER_SET dispatches and leaves two 64-bit timestamps of each in `resolved`."""
     encoder = lib.wgpuDeviceCreateCommandEncoder(device, ffi.NULL)
     for number, (pipeline, group, (x, y, z)) in enumerate(dispatches):
-        writes = ffi.new("WGPUPassTimestampWrites *")
+        writes = new("WGPUPassTimestampWrites *")
         writes.querySet = queries
         writes.beginningOfPassWriteIndex = 2 * number
         writes.endOfPassWriteIndex = 2 * number + 1
-        descriptor = ffi.new("WGPUComputePassDescriptor *")
+        descriptor = new("WGPUComputePassDescriptor *")
         descriptor.timestampWrites = writes
         compute = lib.wgpuCommandEncoderBeginComputePass(encoder, descriptor)
         lib.wgpuComputePassEncoderSetPipeline(compute, pipeline.handle)
@@ -39,7 +39,7 @@ def encode_timed(device: Any, dispatches: Sequence[Dispatch], queries: Any, reso
 
 def query_set(device: Any, count: int) -> Any:
     """A set of `count` timestamp queries."""
-    descriptor = ffi.new("WGPUQuerySetDescriptor *")
+    descriptor = new("WGPUQuerySetDescriptor *")
     descriptor.type = lib.WGPUQueryType_Timestamp
     descriptor.count = count
     return lib.wgpuDeviceCreateQuerySet(device, descriptor)

@@ -7,10 +7,10 @@ const A_LOADS = $TILE_M * $TILE_K / 4u / THREADS;
 const B_LOADS = $TILE_N * $TILE_K / 4u / THREADS;
 const A_SIZE = $SLICES * $TILE_K * $TILE_M / 4u;
 const B_SIZE = $SLICES * $TILE_K * $TILE_N / 4u;
-const TURN_SIZE = $SLICES * THREADS * $COLUMNS4;
+const ROW_SIZE = $SLICES * THREADS * $COLUMNS4;
 
 // While multiplying, the tile of a, per slice k-major, then that of b; afterwards one row of results per invocation.
-var<workgroup> tiles: array<vec4<$y_t>, max(A_SIZE + B_SIZE, TURN_SIZE)>;
+var<workgroup> tiles: array<vec4<$y_t>, max(A_SIZE + B_SIZE, ROW_SIZE)>;
 
 // Four elements of a row of a from column k on; zeros from the end of k on, whatever lies in memory there.
 fn a_part(batch: u32, m: u32, k: u32) -> vec4<$y_t> {
@@ -47,24 +47,28 @@ fn kernel(w: u32, lane: u32) {
   var sum: array<array<vec4<$y_t>, $COLUMNS4>, 4u * $ROWS4>;
   var next_a: array<vec4<$y_t>, A_LOADS>;
   var next_b: array<vec4<$y_t>, B_LOADS>;
-  // Each round fetches the tiles at k0 and multiplies those of the round before. The fetch stands in the text once: with
-  // the maps fused into it, it is most of what a driver compiles.
-  for (var k0 = 0u; k0 < $k + $SLICES * $TILE_K; k0 += $SLICES * $TILE_K) {
-    if (k0 > 0u) {
-      workgroupBarrier();
-      for (var l = 0u; l < A_LOADS; l++) {
-        let e = me + l * THREADS;
-        let at = a_base + e / $TILE_M * $TILE_M + e % $TILE_M / 4u;
-        let part = e % 4u;
-        tiles[at][part] = next_a[l].x;
-        tiles[at + $TILE_M / 4u][part] = next_a[l].y;
-        tiles[at + $TILE_M / 2u][part] = next_a[l].z;
-        tiles[at + 3u * $TILE_M / 4u][part] = next_a[l].w;
-      }
-      for (var l = 0u; l < B_LOADS; l++) { tiles[b_base + me + l * THREADS] = next_b[l]; }
-      workgroupBarrier();
+  for (var l = 0u; l < A_LOADS; l++) {
+    let e = me + l * THREADS;
+    next_a[l] = a_part(batch, min(row + e % $TILE_M, $m - 1u), slice * $TILE_K + e / $TILE_M * 4u);
+  }
+  for (var l = 0u; l < B_LOADS; l++) {
+    let e = me + l * THREADS;
+    next_b[l] = b_part(batch, slice * $TILE_K + e / ($TILE_N / 4u), min(column + e % ($TILE_N / 4u) * 4u, last));
+  }
+  for (var k0 = 0u; k0 < $k; k0 += $SLICES * $TILE_K) {
+    workgroupBarrier();
+    for (var l = 0u; l < A_LOADS; l++) {
+      let e = me + l * THREADS;
+      let at = a_base + e / $TILE_M * $TILE_M + e % $TILE_M / 4u;
+      let part = e % 4u;
+      tiles[at][part] = next_a[l].x;
+      tiles[at + $TILE_M / 4u][part] = next_a[l].y;
+      tiles[at + $TILE_M / 2u][part] = next_a[l].z;
+      tiles[at + 3u * $TILE_M / 4u][part] = next_a[l].w;
     }
-    let k1 = k0 + slice * $TILE_K;
+    for (var l = 0u; l < B_LOADS; l++) { tiles[b_base + me + l * THREADS] = next_b[l]; }
+    workgroupBarrier();
+    let k1 = k0 + ($SLICES + slice) * $TILE_K;
     for (var l = 0u; l < A_LOADS; l++) {
       let e = me + l * THREADS;
       next_a[l] = a_part(batch, min(row + e % $TILE_M, $m - 1u), k1 + e / $TILE_M * 4u);
@@ -73,39 +77,33 @@ fn kernel(w: u32, lane: u32) {
       let e = me + l * THREADS;
       next_b[l] = b_part(batch, k1 + e / ($TILE_N / 4u), min(column + e % ($TILE_N / 4u) * 4u, last));
     }
-    if (k0 > 0u) {
-      for (var k = 0u; k < $TILE_K; k++) {
-        var b: array<vec4<$y_t>, $COLUMNS4>;
-        for (var j = 0u; j < $COLUMNS4; j++) { b[j] = tiles[b_base + k * ($TILE_N / 4u) + j * THREADS_X + tx]; }
-        for (var i = 0u; i < $ROWS4; i++) {
-          let a = tiles[a_base + k * ($TILE_M / 4u) + ty * $ROWS4 + i];
-          for (var j = 0u; j < $COLUMNS4; j++) {
-            sum[4u * i][j] += a.x * b[j];
-            sum[4u * i + 1u][j] += a.y * b[j];
-            sum[4u * i + 2u][j] += a.z * b[j];
-            sum[4u * i + 3u][j] += a.w * b[j];
-          }
+    for (var k = 0u; k < $TILE_K; k++) {
+      var b: array<vec4<$y_t>, $COLUMNS4>;
+      for (var j = 0u; j < $COLUMNS4; j++) { b[j] = tiles[b_base + k * ($TILE_N / 4u) + j * THREADS_X + tx]; }
+      for (var i = 0u; i < $ROWS4; i++) {
+        let a = tiles[a_base + k * ($TILE_M / 4u) + ty * $ROWS4 + i];
+        for (var j = 0u; j < $COLUMNS4; j++) {
+          sum[4u * i][j] += a.x * b[j];
+          sum[4u * i + 1u][j] += a.y * b[j];
+          sum[4u * i + 2u][j] += a.z * b[j];
+          sum[4u * i + 3u][j] += a.w * b[j];
         }
       }
     }
   }
-  // Through workgroup memory, a row per invocation in each turn, to one loop: the maps fused into the store are in the
-  // text once, not once per element, neighbouring invocations store neighbours, and slices are added on the way. The
-  // bounds depend on m so that no compiler unrolls the loops again.
-  let turns = min(4u * $ROWS4, $m);
-  let width = min($TILE_N, $m * $TILE_N);
-  for (var turn = 0u; turn < turns; turn++) {
+  // Through workgroup memory, a row of each invocation at a time: neighbouring invocations then store neighbours, slices
+  // are added on the way, and the maps fused into the store are in the text once per row. The bound depends on m so that
+  // no compiler unrolls the inner loop, which would make that once per element; the outer one must be, for `sum` to stay
+  // in registers.
+  let end = min($m, 1u) * ($TILE_M / (4u * $ROWS4)) * $TILE_N;
+  for (var i = 0u; i < 4u * $ROWS4; i++) {
     workgroupBarrier();
-    for (var i = 0u; i < 4u * $ROWS4; i++) {
-      if (i == turn) {
-        for (var j = 0u; j < $COLUMNS4; j++) {
-          tiles[((slice * $TILE_M / (4u * $ROWS4) + ty) * $COLUMNS4 + j) * THREADS_X + tx] = sum[i][j];
-        }
-      }
+    for (var j = 0u; j < $COLUMNS4; j++) {
+      tiles[((slice * $TILE_M / (4u * $ROWS4) + ty) * $COLUMNS4 + j) * THREADS_X + tx] = sum[i][j];
     }
     workgroupBarrier();
-    for (var e = lane; e < $TILE_M / (4u * $ROWS4) * width; e += $WG) {
-      let m = row + e / $TILE_N * 4u * $ROWS4 + turn;
+    for (var e = lane; e < end; e += $WG) {
+      let m = row + e / $TILE_N * 4u * $ROWS4 + i;
       let n = column + e % $TILE_N;
       if (m < $m && n < $n) {
         var total = tiles[e / 4u][e % 4u];
