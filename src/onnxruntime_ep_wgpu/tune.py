@@ -33,7 +33,8 @@ def row_variants(rows: Dim, columns: Dim, target: Target) -> tuple[Variant, ...]
 class Tile:
     """A tile of `m` x `n` results from `k` columns at a time; an invocation computes `rows` x `columns` of it.
 
-    `slices` groups of invocations split k between them. Taken from `workgroups` workgroups on.
+    `slices` groups of invocations split k between them, one where `rows` is more than 4. Taken from `workgroups`
+    workgroups on.
     """
 
     m: int

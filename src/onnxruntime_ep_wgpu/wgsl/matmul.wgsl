@@ -91,23 +91,38 @@ fn kernel(w: u32, lane: u32) {
       }
     }
   }
+  if ($ROWS4 > 1u) {
+    // With a barrier in it compilers no longer unroll a loop over this many rows, and `sum` leaves the registers: 4096 x
+    // 4096 x 4096 then takes 59 ms on an H200 instead of 3.0. Such tiles have one slice.
+    for (var i = 0u; i < 4u * $ROWS4; i++) {
+      let m = row + ty * 4u * $ROWS4 + i;
+      if (m < $m) {
+        for (var j = 0u; j < $COLUMNS4; j++) {
+          let n = column + (j * THREADS_X + tx) * 4u;
+          for (var e = 0u; e < 4u; e++) {
+            if (n + e < $n) { y_put(batch, m, n + e, sum[i][j][e]); }
+          }
+        }
+      }
+    }
+    return;
+  }
   // Through workgroup memory, a row of each invocation at a time: neighbouring invocations then store neighbours, slices
-  // are added on the way, and the maps fused into the store are in the text once per row. The bound depends on m so that
-  // no compiler unrolls the inner loop, which would make that once per element; the outer one must be, for `sum` to stay
-  // in registers.
-  let end = min($m, 1u) * ($TILE_M / (4u * $ROWS4)) * $TILE_N;
-  for (var i = 0u; i < 4u * $ROWS4; i++) {
+  // are added on the way, and the maps fused into the store are compiled four times instead of once per element. The bound
+  // depends on m so that no compiler unrolls the inner loop. On an H200 up to 10 % less GPU time per model.
+  let end = min($m, 1u) * ($TILE_M / 4u) * $TILE_N;
+  for (var i = 0u; i < 4u; i++) {
     workgroupBarrier();
     for (var j = 0u; j < $COLUMNS4; j++) {
-      tiles[((slice * $TILE_M / (4u * $ROWS4) + ty) * $COLUMNS4 + j) * THREADS_X + tx] = sum[i][j];
+      tiles[((slice * $TILE_M / 4u + ty) * $COLUMNS4 + j) * THREADS_X + tx] = sum[i][j];
     }
     workgroupBarrier();
     for (var e = lane; e < end; e += $WG) {
-      let m = row + e / $TILE_N * 4u * $ROWS4 + i;
+      let m = row + e / $TILE_N * 4u + i;
       let n = column + e % $TILE_N;
       if (m < $m && n < $n) {
         var total = tiles[e / 4u][e % 4u];
-        for (var s = 1u; s < $SLICES; s++) { total += tiles[(e + s * 4u * THREADS * $COLUMNS4) / 4u][e % 4u]; }
+        for (var s = 1u; s < $SLICES; s++) { total += tiles[e / 4u + s * THREADS * $COLUMNS4][e % 4u]; }
         y_put(batch, m, n, total);
       }
     }
