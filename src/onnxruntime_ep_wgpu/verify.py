@@ -22,17 +22,27 @@ if TYPE_CHECKING:
     from .device import Adapter
 
 
+TOLERANCE = {"float16": 4e-3}
+"""By type where the tolerance is not that of OTHERS: f16 has 11 bits, and both providers round every value to them."""
+OTHERS = 1e-3
+
+
 @dataclass(frozen=True)
 class Compared:
     """One stored value. `error` is the largest difference as a part of `scale`, the largest finite value; NaN in one
-    only counts as infinite."""
+    only counts as infinite, and so does any difference of integers or bools."""
 
     kernel: str
     value: str
+    dtype: str
     shape: str
     error: float
     scale: float
     nodes: tuple[str, ...]
+
+    def differs(self, tolerance: float | None = None) -> bool:
+        """Whether the error is above `tolerance`, by default that of the type."""
+        return not self.error <= (TOLERANCE.get(self.dtype, OTHERS) if tolerance is None else tolerance)
 
 
 @dataclass
@@ -147,21 +157,18 @@ def _verify_group(graph: Any, nodes: list[Any], device: Any, truth: dict[str, An
 
 def _compare(kernel: str, name: str, got: Any, want: Any, nodes: tuple[str, ...]) -> Compared:
     shape = "x".join(map(str, want.shape)) or "scalar"
-    if not want.size:
-        return Compared(kernel, name, shape, 0.0, 0.0, nodes)
-    a, b = got.reshape(-1).astype(np.float64), want.reshape(-1).astype(np.float64)
-    if want.dtype.kind in "iub":
-        return Compared(
-            kernel,
-            name,
-            shape,
-            float(np.inf if (got.reshape(-1) != want.reshape(-1)).any() else 0),
-            float(np.abs(b).max()),
-            nodes,
-        )
+    error, scale = _error(got.reshape(-1), want.reshape(-1)) if want.size else (0.0, 0.0)
+    return Compared(kernel, name, str(want.dtype), shape, error, scale, nodes)
+
+
+def _error(got: Any, want: Any) -> tuple[float, float]:
+    """The largest difference as a part of the scale, and the scale."""
+    a, b = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(b)
     scale = float(np.abs(b[finite]).max()) if finite.any() else 0.0
+    if want.dtype.kind in "iub":
+        return float(np.inf if (got != want).any() else 0), scale
     with np.errstate(invalid="ignore"):
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         difference = np.where(same, 0.0, np.where(np.isfinite(a) & finite, np.abs(a - b), np.inf))
-    return Compared(kernel, name, shape, float(difference.max() / (scale or 1.0)), scale, nodes)
+    return float(difference.max() / (scale or 1.0)), scale
