@@ -40,15 +40,11 @@ class _Recorder:
 
 def ours(path: Path, feeds: Feeds, _runs: int = 0) -> float:
     """The dispatches of all compiled groups, on the inputs where a group reads them and on zeros elsewhere."""
-    from onnxruntime_ep_wgpu.plugin import backend
+    from onnxruntime_ep_wgpu.plugin.watch import wrapping
 
     ran: list[tuple[Any, Any]] = []
-    made = backend.executable
-    backend.executable = lambda *given, **named: _Recorder(made(*given, **named), ran)  # type: ignore[assignment]
-    try:
+    with wrapping(lambda executable, _read_graph: _Recorder(executable, ran)):
         session = provider.open_session(path, "ours")
-    finally:
-        backend.executable = made
     session.run(None, feeds)
     return sum(_group_seconds(executable, plan, feeds) for executable, plan in ran)
 

@@ -49,7 +49,9 @@ def tables(report: Row) -> None:
     show_table(columns, _grouped(rows, _start_cells), START)
     if report["ratios"]["models"]:
         _show_ratios(report["ratios"])
-    for text in dict.fromkeys(f"{r['provider']}: no GPU time: {r['gpu_missing']}" for r in rows if r.get("gpu_missing")):
+    for text in dict.fromkeys(
+        f"{r['provider']}: no GPU time: {r['gpu_missing']}" for r in rows if r.get("gpu_missing")
+    ):
         print(text)
     for row in rows:
         if "error" in row:

@@ -3,9 +3,10 @@
     python -m bench.verify_zoo                               all models of the zoo
     python -m bench.verify_zoo --models folder --official    a folder's, and how many nodes the official plugin runs
 
-Per model, in a process of its own: nodes on WebGPU and on the CPU with the reasons, the largest error of all stored
-values, and the first kernel in running order whose error is above the tolerance. Each error is a part of the value's
-scale; integers and bools must be equal. Exit code 1 when a model fails or differs.
+Per model, in a process of its own: nodes on WebGPU and on the CPU with the reasons, how many values kernels store and
+how many of them are values of the model, which can be compared, the largest error, and the first kernel in running order
+whose error is above the tolerance. An error is a part of the value's scale; integers and bools must be equal. Exit code 1
+when a model fails or differs.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from onnxruntime_ep_wgpu.tools._output import show_table
 from . import process, show
 from .models import Model, find, zoo_names
 from .process import Row
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(
@@ -61,14 +63,22 @@ def main() -> int:
 
 def _show(rows: list[Row]) -> None:
     print("\n".join(dict.fromkeys(row["device"] for row in rows if "device" in row)))
-    columns = ["model", "on WebGPU", "on the CPU", "kernels", "values", "largest error", "there", "first differing kernel"]
+    columns = [
+        "model",
+        "on WebGPU",
+        "on the CPU",
+        "kernels",
+        "values",
+        "compared",
+        "largest error",
+        "there",
+        "first differing kernel",
+    ]
     official = any("official" in row for row in rows)
     if official:
         columns.insert(3, "official: WebGPU, CPU")
     show_table(columns, [_cells(row, official) for row in rows])
-    reasons = collections.Counter(
-        (row["model"], op, reason) for row in rows for _, op, reason in row.get("on_cpu", ())
-    )
+    reasons = collections.Counter((row["model"], op, reason) for row in rows for _, op, reason in row.get("on_cpu", ()))
     if reasons:
         shown = [[model, op, count, reason] for (model, op, reason), count in reasons.items()]
         show_table(("model", "operator", "nodes", "reason"), shown, "\nnodes on the CPU")
@@ -78,12 +88,18 @@ def _cells(row: Row, official: bool) -> list[object]:
     there = row.get("official", {})
     counts = there.get("error") or f"{there.get('on_webgpu', '')}, {there.get('on_cpu', '')}"
     if "error" in row:
-        return [row["model"], "failed", *[""] * (5 + official), row["error"]]
+        return [row["model"], "failed", *[""] * (6 + official), row["error"]]
     first, worst = row["first_differing"], row["worst"]
     cells: list[object] = [row["model"], row["nodes"] - len(row["on_cpu"]), len(row["on_cpu"])]
     if official:
         cells.append(counts)
-    cells += [row["kernels"], row["values"], f"{worst['error']:.1e}" if worst else "", worst["kernel"] if worst else ""]
+    cells += [
+        row["kernels"],
+        row["stored"],
+        row["values"],
+        f"{worst['error']:.1e}" if worst else "",
+        worst["kernel"] if worst else "",
+    ]
     place = f"{first['kernel']} ({', '.join(first['nodes'][:3])})" if first else ""
     cells.append(f"{place}: {first['value']} {first['shape']}, {first['error']:.1e}" if first else "")
     return cells
@@ -97,19 +113,22 @@ def work(job: Row) -> Row:
 
         placed = provider.placement(provider.open_session(model.file(), job["placement"]))
         return {"on_webgpu": len(placed.on_gpu), "on_cpu": len(placed.on_cpu), "cpu_operators": placed.cpu_operators()}
+    import onnxruntime_ep_wgpu as webgpu_ep
     from onnxruntime_ep_wgpu.verify import verify
 
-    found = verify(model.file(), lambda _session: model.feeds(), job["device"], lambda _step: None)
+    path, feeds = model.file(), model.feeds()
+    found = verify(lambda: webgpu_ep.session(path, device=job["device"]), lambda _: feeds, lambda _: None)
 
     bad = [row for row in found.kernels if row.differs(job["tolerance"])]
     worst = max(found.kernels, key=lambda row: row.error if row.error == row.error else float("inf"), default=None)
     return {
         "device": found.device,
-        "nodes": found.nodes,
-        "on_cpu": found.on_cpu,
+        "nodes": len(found.nodes),
+        "on_cpu": [(node.name, node.op_type, node.reason) for node in found.on_cpu],
         "kernels": found.dispatches,
+        "stored": found.stored,
         "values": len(found.kernels),
-        "differing": len(bad),
+        "kernels_differing": len({row.kernel for row in bad}),
         "first_differing": vars(bad[0]) if bad else None,
         "worst": vars(worst) if worst else None,
     }

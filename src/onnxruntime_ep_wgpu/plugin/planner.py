@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..model import ort_graph
 from ..options import Options
-from . import backend
+from . import backend, watch
 from .abi import WARNING, Logger, Ort, text
 from .account import Account
 from .claim import Claim, claim, fingerprint
@@ -81,6 +81,7 @@ class Planner:
         device = self.device()
         executable = backend.executable(program, device, checked=self.options["validationMode"] == "full")
         self.account.compiled(made, backend.kernels(program))
+        executable = watch.wrapped(executable, lambda: ort_graph.read(self.ort, handle))
         return ComputeInfo(self.ort, executable, device, input_places, output_places, len(inputs))
 
     def _names(self, count: Any, fill: Any, node: Any) -> list[str]:
