@@ -27,7 +27,8 @@ def main(args: argparse.Namespace) -> int:
     bad = [k for k in kernels if k.differs(args.tolerance)]
     data: dict[str, Any] = {
         "model": str(args.model), "device": found.device, "nodes": len(found.nodes), "nodes_on_cpu": len(found.on_cpu),
-        "kernels": found.dispatches, "values_stored": found.stored, "values_compared": len(kernels), "kernels_differing": len({k.kernel for k in bad}),
+        "kernels": found.dispatches, "values_stored": found.stored, "values_compared": len(kernels),
+        "kernels_differing": len({k.kernel for k in bad}),
         "first_differing": vars(bad[0]) if bad else None,
     }  # fmt: skip
     on_cpu = [(node.name, node.op_type, node.reason) for node in found.on_cpu]
