@@ -101,7 +101,11 @@ def _cells(row: Row, official: bool) -> list[object]:
         worst["kernel"] if worst else "",
     ]
     place = f"{first['kernel']} ({', '.join(first['nodes'][:3])})" if first else ""
-    cells.append(f"{place}: {first['value']} {first['shape']}, {first['error']:.1e}" if first else "")
+    cells.append(
+        f"{place}: {first['value']} {first['shape']}, {first['error']:.1e} ({first['elements']} elements)"
+        if first
+        else ""
+    )
     return cells
 
 

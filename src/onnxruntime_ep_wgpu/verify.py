@@ -28,7 +28,8 @@ OTHERS = 1e-3
 @dataclass(frozen=True)
 class Compared:
     """One stored value. `error` is the largest difference as a part of `scale`, the largest finite value; NaN in one
-    only counts as infinite, and so does any difference of integers or bools."""
+    only counts as infinite, and so does any difference of integers or bools. `elements`: how many are above the tolerance
+    of the type, as "3 of 1000"; a few in a quantised model were at the boundary of two integers."""
 
     kernel: str
     value: str
@@ -36,6 +37,7 @@ class Compared:
     shape: str
     error: float
     scale: float
+    elements: str
     nodes: tuple[str, ...]
 
     def differs(self, tolerance: float | None = None) -> bool:
@@ -162,18 +164,20 @@ def _calculated(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
 
 def _compare(kernel: str, name: str, got: Any, want: Any, nodes: tuple[str, ...]) -> Compared:
     shape = "x".join(map(str, want.shape)) or "scalar"
-    error, scale = _error(got.reshape(-1), want.reshape(-1)) if want.size else (0.0, 0.0)
-    return Compared(kernel, name, str(want.dtype), shape, error, scale, nodes)
+    errors, scale = _errors(got.reshape(-1), want.reshape(-1)) if want.size else (np.zeros(1), 0.0)
+    above = int(np.count_nonzero(errors > TOLERANCE.get(str(want.dtype), OTHERS)))
+    elements = f"{above} of {want.size}"
+    return Compared(kernel, name, str(want.dtype), shape, float(errors.max()), scale, elements, nodes)
 
 
-def _error(got: Any, want: Any) -> tuple[float, float]:
-    """The largest difference as a part of the scale, and the scale."""
+def _errors(got: Any, want: Any) -> tuple[Any, float]:
+    """The difference of every element as a part of the scale, and the scale."""
     a, b = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(b)
     scale = float(np.abs(b[finite]).max()) if finite.any() else 0.0
     if want.dtype.kind in "iub":
-        return float(np.inf if (got != want).any() else 0), scale
+        return np.where(got == want, 0.0, np.inf), scale
     with np.errstate(invalid="ignore"):
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         difference = np.where(same, 0.0, np.where(np.isfinite(a) & finite, np.abs(a - b), np.inf))
-    return float(difference.max() / (scale or 1.0)), scale
+    return difference / (scale or 1.0), scale

@@ -54,7 +54,9 @@ class _Detector:
         """Convolution, normalisation and HardSwish, at half the size."""
         g, layers = self.g, self.layers
         x = layers.conv(x, (width, WIDTH), 3, f"{name}.conv", stride=2)
-        ones = (layers.normal(WIDTH, centre=c, deviation=d) for c, d in ((1.0, 0.1), (0.0, 0.1), (0.0, 0.05), (0.15, 0.01)))
+        ones = (
+            layers.normal(WIDTH, centre=c, deviation=d) for c, d in ((1.0, 0.1), (0.0, 0.1), (0.0, 0.05), (0.15, 0.01))
+        )
         kinds = ("gain", "bias", "mean", "variance")
         parameters = [g.weight(f"{name}.{kind}", value) for kind, value in zip(kinds, ones, strict=True)]
         return g.op("HardSwish", g.op("BatchNormalization", x, *parameters, epsilon=1e-5, momentum=0.9), out=name)

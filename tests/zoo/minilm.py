@@ -78,7 +78,12 @@ def _random(size: Size) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         dense(f"{layer}.output.dense", 4 * c, c)
         norm(f"{layer}.attention.output.LayerNorm")
         norm(f"{layer}.output.LayerNorm")
-    config = {"hidden_size": c, "num_attention_heads": size.heads, "num_hidden_layers": size.layers, "layer_norm_eps": 1e-12}
+    config = {
+        "hidden_size": c,
+        "num_attention_heads": size.heads,
+        "num_hidden_layers": size.layers,
+        "layer_norm_eps": 1e-12,
+    }
     return state, config
 
 

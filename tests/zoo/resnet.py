@@ -65,7 +65,6 @@ class _Network:
         g, size = self.g, self.size
         side: int | str = size.image if self.statistics else "size"
         image = g.input("image", np.float32, ["batch", 3, side, side])
-        batch = g.op("Squeeze", g.op("Shape", image, start=0, end=1))
         x = self._unit(image, "stem", (3, size.width), 7, 2)
         x = g.op(
             "MaxPool",
@@ -92,8 +91,12 @@ class _Network:
                 channels = 4 * middle
 
         x = g.op("ReduceMean", x, g.const([-1, -2]), keepdims=1, noop_with_empty_axes=0)
-        batch = g.op("Reshape", batch, g.op("Constant", value_ints=[-1]), allowzero=0)
-        shape = g.op("Concat", batch, g.op("Constant", value_ints=[channels]), axis=0)
+        if self.folded:  # the exporter optimises what it folds
+            shape = g.const([-1, channels])
+        else:
+            batch = g.op("Squeeze", g.op("Shape", image, start=0, end=1))
+            batch = g.op("Reshape", batch, g.op("Constant", value_ints=[-1]), allowzero=0)
+            shape = g.op("Concat", batch, g.op("Constant", value_ints=[channels]), axis=0)
         bound = 1 / math.sqrt(channels)
         head = g.weight("head.weight", self._uniform(-bound, bound, size.classes, channels))
         bias = g.weight("head.bias", self._uniform(-bound, bound, size.classes))
@@ -105,9 +108,7 @@ class _Network:
     def _uniform(self, low: float, high: float, *shape: int) -> np.ndarray:
         return self.rng.uniform(low, high, shape).astype(np.float32)
 
-    def _unit(
-        self, x: str, name: str, channels: tuple[int, int], kernel: int, stride: int, relu: bool = True
-    ) -> str:
+    def _unit(self, x: str, name: str, channels: tuple[int, int], kernel: int, stride: int, relu: bool = True) -> str:
         """Convolution, normalisation and Relu."""
         bound = 1 / math.sqrt(channels[0] * kernel * kernel)
         weight = self._uniform(-bound, bound, channels[1], channels[0], kernel, kernel)
@@ -149,4 +150,6 @@ class _Network:
             g.weight(variance + ".start", np.ones(channels, np.float32)),
         )
         outs = (name, mean, variance)
-        return g.ops("BatchNormalization", x, *given, *start, outs=outs, epsilon=EPSILON, momentum=0.0, training_mode=1)[0]
+        return g.ops(
+            "BatchNormalization", x, *given, *start, outs=outs, epsilon=EPSILON, momentum=0.0, training_mode=1
+        )[0]

@@ -58,7 +58,13 @@ class _Step:
         for i in range(DEPTH):
             normed = self._rms(x, f"layer{i}.norm1")
             cache = [
-                g.op("Concat", f"past.{i}.{part}", self._heads(normed, f"layer{i}.{part}"), axis=2, out=f"present.{i}.{part}")
+                g.op(
+                    "Concat",
+                    f"past.{i}.{part}",
+                    self._heads(normed, f"layer{i}.{part}"),
+                    axis=2,
+                    out=f"present.{i}.{part}",
+                )
                 for part in ("key", "value")
             ]
             x = g.op("Add", x, self._attend(normed, *cache, near, f"layer{i}.self"))
@@ -82,7 +88,9 @@ class _Step:
         keys = g.op("Range", g.const(0), g.op("Add", past, g.const(1)), g.const(1))
         signed = g.op("Sub", g.op("Add", g.const([[0]]), past), g.op("Unsqueeze", keys, g.const([0])))
         distance = g.op("Clip", signed, g.const(0), out="distance")
-        ratio = g.op("Div", g.op("Cast", g.op("Clip", distance, g.const(1)), to=onnx.TensorProto.FLOAT), g.const(float(exact)))
+        ratio = g.op(
+            "Div", g.op("Cast", g.op("Clip", distance, g.const(1)), to=onnx.TensorProto.FLOAT), g.const(float(exact))
+        )
         steps = g.op("Div", g.op("Log", ratio), g.const(math.log(FAR / exact)))
         steps = g.op("Cast", g.op("Mul", steps, g.const(float(BUCKETS - exact))), to=onnx.TensorProto.INT64)
         far = g.op("Clip", g.op("Add", steps, g.const(exact)), "", g.const(BUCKETS - 1))
@@ -100,10 +108,14 @@ class _Step:
         return g.op("Mul", g.op("Mul", x, scale), gain, out=name)
 
     def _linear(self, x: str, widths: tuple[int, int], name: str) -> str:
-        return self.g.op("MatMul", x, self.g.weight(f"{name}.weight", self.layers.uniform(widths[0], *widths)), out=name)
+        return self.g.op(
+            "MatMul", x, self.g.weight(f"{name}.weight", self.layers.uniform(widths[0], *widths)), out=name
+        )
 
     def _heads(self, x: str, name: str) -> str:
-        split = self.g.op("Reshape", self._linear(x, (WIDTH, INNER), name), self.g.const([-1, 1, HEADS, HEAD]), allowzero=1)
+        split = self.g.op(
+            "Reshape", self._linear(x, (WIDTH, INNER), name), self.g.const([-1, 1, HEADS, HEAD]), allowzero=1
+        )
         return self.g.op("Transpose", split, perm=[0, 2, 1, 3])
 
     def _attend(self, x: str, keys: str, values: str, bias: str, name: str) -> str:

@@ -39,12 +39,18 @@ def build(size: Size = SMALL, half: bool = False) -> onnx.ModelProto:
     return _UNet(size, half).build()
 
 
-def inputs(batch: int, height: int, width: int, tokens: int, context: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def inputs(
+    batch: int, height: int, width: int, tokens: int, context: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
     def normal(*shape: int) -> np.ndarray:
         return rng.normal(0, 1, shape).astype(np.float32)
 
     steps = rng.integers(0, 1000, batch)
-    return {"sample": normal(batch, CHANNELS, height, width), "timestep": steps, "context": normal(batch, tokens, context)}
+    return {
+        "sample": normal(batch, CHANNELS, height, width),
+        "timestep": steps,
+        "context": normal(batch, tokens, context),
+    }
 
 
 class _UNet:
@@ -59,7 +65,7 @@ class _UNet:
         timestep = g.input("timestep", np.int64, ["batch"])
         self.context = g.input("context", np.float32, ["batch", size.tokens, size.context])
         self.batch = g.op("Shape", self.context, start=0, end=1, out="batch_size")
-        self.time = self._time(timestep)
+        self.time = layers.silu(self._time(timestep))
 
         x = layers.conv(sample, (CHANNELS, c), 3, "in")
         skip = self._transformer(self._residual(x, (c, c), "down.residual"), c, "down.attention")
@@ -92,7 +98,7 @@ class _UNet:
         g, layers, groups = self.g, self.layers, self.size.groups
         y = layers.silu(layers.group_norm(x, groups, widths[0], f"{name}.norm1"))
         y = layers.conv(y, widths, 3, f"{name}.conv1")
-        shift = layers.gemm(layers.silu(self.time), (4 * self.size.width, widths[1]), f"{name}.time")
+        shift = layers.gemm(self.time, (4 * self.size.width, widths[1]), f"{name}.time")
         y = g.op("Add", y, g.op("Unsqueeze", shift, g.const([2, 3])))
         y = layers.silu(layers.group_norm(y, groups, widths[1], f"{name}.norm2"))
         y = layers.conv(y, (widths[1], widths[1]), 3, f"{name}.conv2")

@@ -40,8 +40,11 @@ def main(args: argparse.Namespace) -> int:
     if first:
         show_pairs({**first, "nodes": ", ".join(first["nodes"])}, "\nfirst kernel that differs")
     worst = sorted(kernels, key=lambda k: -k.error if k.error == k.error else float("-inf"))[: args.rows]
-    columns = ("kernel", "value", "shape", "error", "scale", "nodes")
-    rows = [[k.kernel, k.value, k.shape, f"{k.error:.1e}", f"{k.scale:.3g}", ", ".join(k.nodes[:3])] for k in worst]
+    columns = ("kernel", "value", "shape", "error", "above", "scale", "nodes")
+    rows = [
+        [k.kernel, k.value, k.shape, f"{k.error:.1e}", k.elements, f"{k.scale:.3g}", ", ".join(k.nodes[:3])]
+        for k in worst
+    ]
     show_table(columns, rows, "\nlargest errors")
     if on_cpu:
         show_table(("node", "operator", "reason"), on_cpu, "\nnodes on the CPU, whose results come from there")
