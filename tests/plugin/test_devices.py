@@ -55,7 +55,7 @@ def test_two_providers_in_one_session_share_the_nodes(fake: Fake, devices: list[
 def test_a_lost_device_is_an_error_of_the_run_and_a_new_session_works(open_session: OpenSession) -> None:
     session = open_session(models.square(), {"deviceId": "11"}, log_severity_level=4)
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], X * X)
-    device = backend.open_device(backend.adapters()[0], 11)
+    device = backend.context_of(backend.adapters()[0], 11).device()
     native.wgpuDeviceDestroy(device._handle)
     for _ in range(2):
         with pytest.raises(Exception, match=r"DeviceLostError: .* create the session again"):
@@ -158,5 +158,5 @@ def test_shared_memory_is_made_on_the_newest_sessions_device(open_session: OpenS
     session = open_session(models.square(), {"deviceId": "13"})
     value = ort.OrtValue.ortvalue_from_numpy(X, "webgpu", 0)
     place = memory.space().read(value.data_ptr(), X.nbytes)
-    assert place.device is backend.open_device(backend.adapters()[0], 13)
+    assert place.device is backend.context_of(backend.adapters()[0], 13).device()
     del session

@@ -12,6 +12,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.device import Context
 from onnxruntime_ep_wgpu.plugin import backend, watch
 
 from . import models
@@ -75,7 +76,7 @@ def test_an_error_of_the_device_reaches_the_user_as_it_is(
     def broken(*_: Any) -> None:
         raise webgpu_ep.DeviceError("the device is on fire")
 
-    monkeypatch.setattr(backend, "open_device", broken)
+    monkeypatch.setattr(Context, "device", broken)
     with pytest.raises(webgpu_ep.DeviceError, match="on fire"):
         webgpu_ep.session(models.square())
     assert "EP Error" not in capsys.readouterr().out

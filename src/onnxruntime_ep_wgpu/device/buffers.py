@@ -105,3 +105,11 @@ class StagingPool:
                 self._free_bytes += size
                 return
         lib.wgpuBufferRelease(handle)
+
+    def close(self, releases: Releases) -> None:
+        """Files the buffers for release."""
+        with self._lock:
+            for handle in (handle for free in self._free.values() for handle in free):
+                releases.add(lib.wgpuBufferRelease, handle)
+            self._free.clear()
+            self._free_bytes = 0

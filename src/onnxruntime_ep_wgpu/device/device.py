@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import threading
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,13 +30,13 @@ from .native import (
     USAGE_UNIFORM,
     errors,
     ffi,
+    forget,
     lib,
     new,
 )
 from .pipelines import BindGroup, Compiler, Pipeline
 from .readback import Reader
 from .request import request_device
-from .settings import DEFAULT, Settings
 from .timing import PER_SET, RESOLVE_USAGE, encode_timed, query_set
 
 # Writes wait in wgpu-native's own staging memory until the next submit; past this many bytes we submit them ourselves.
@@ -47,13 +49,17 @@ NOTHING = Recording(())
 
 
 class Device:
-    """A WebGPU device and its queue. Methods may be called from many threads. Use `open_device`."""
+    """A WebGPU device and its queue. Methods may be called from many threads. Made by a `Context`."""
 
     def __init__(self, adapter: Adapter, target: Target) -> None:
         self.adapter = adapter
         self.target = target
         self._lost_reason: str | None = None
-        self._handle = request_device(adapter, target, self._on_lost)
+        # Nothing that the device holds refers back to it, so that it ends with its last user.
+        this = weakref.ref(self)
+        self._handle, self._waiting = request_device(
+            adapter, target, lambda _reason, message: _note_loss(this, message)
+        )
         self._queue = lib.wgpuDeviceGetQueue(self._handle)
         self._lock = threading.Lock()
         self._releases = Releases(self._lock)
@@ -65,11 +71,24 @@ class Device:
         self._pipelines: dict[tuple[str, tuple[str, ...], bool], Pipeline] = {}
         self._reader = Reader(
             self._handle,
-            lambda size: self._create(size, USAGE_MAP_READ | USAGE_COPY_DST, "a readback"),
-            self._submit,
-            self._check,
+            lambda size: _alive(this)._create(size, USAGE_MAP_READ | USAGE_COPY_DST, "a readback"),
+            lambda commands, what: _alive(this)._submit(commands, what),
+            lambda: _alive(this)._check(),
         )
         self._unflushed = 0
+
+    def __del__(self, native: Any = lib, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At interpreter exit the process gives back everything at once.
+        if finalizing() or not hasattr(self, "_reader"):
+            return
+        forget(self._waiting)
+        file = self._releases.add
+        for pipeline in self._pipelines.values():
+            file(native.wgpuComputePipelineRelease, pipeline.handle)
+        self._compiler.close(self._releases)
+        self._reader.close(self._releases)
+        file(native.wgpuQueueRelease, self._queue)
+        file(native.wgpuDeviceRelease, self._handle)
 
     def __repr__(self) -> str:
         return f"Device({self.target.name!r}{', lost' if self.lost else ''})"
@@ -78,9 +97,6 @@ class Device:
     def lost(self) -> bool:
         """Whether the device went away; every further call raises DeviceLostError."""
         return self._lost_reason is not None
-
-    def _on_lost(self, _reason: int, message: str) -> None:
-        self._lost_reason = message or "no reason given"
 
     def _check(self) -> None:
         if self._lost_reason is not None:
@@ -309,6 +325,20 @@ class Device:
             raise DeviceError(f"{what} was refused by the device {self.adapter.name!r}: {problem}")
 
 
+def _note_loss(device: weakref.ref[Device], message: str) -> None:
+    """wgpu-native's callback when a device is lost, or gone."""
+    here = device()
+    if here is not None:
+        here._lost_reason = here._lost_reason or message or "no reason given"
+
+
+def _alive(device: weakref.ref[Device]) -> Device:
+    """A device whose method is running."""
+    here = device()
+    assert here is not None
+    return here
+
+
 def _padded(nbytes: int) -> int:
     return max(16, (nbytes + 15) & ~15)
 
@@ -316,21 +346,3 @@ def _padded(nbytes: int) -> int:
 def _check_range(buffer: Buffer, offset: int, nbytes: int, what: str) -> None:
     if offset < 0 or offset + nbytes > buffer.size:
         raise DeviceError(f"{what} of {nbytes} bytes at offset {offset} leaves {buffer!r}")
-
-
-_registry: dict[tuple[int, int, Settings], Device] = {}
-_registry_lock = threading.Lock()
-
-
-def open_device(adapter: Adapter, context: int = 0, settings: Settings = DEFAULT) -> Device:
-    """The device of (adapter, context, settings), made on first use and shared by all sessions; made anew after a loss.
-
-    Raises DeviceError when the adapter refuses.
-    """
-    target = adapter.target(settings)
-    key = (adapter.index, context, settings)
-    with _registry_lock:
-        device = _registry.get(key)
-        if device is None or device.lost:
-            device = _registry[key] = Device(adapter, target)
-        return device

@@ -161,6 +161,11 @@ def expect(receiver: Callable[[int, str], None]) -> Any:
     return ffi.cast(TYPES["void *"], token)
 
 
+def forget(token: Any) -> None:
+    """Takes back what `expect` registered; an answer that still comes is ignored."""
+    _waiting.pop(int(ffi.cast("uintptr_t", token)), None)
+
+
 def native_version() -> str:
     """The version of the wgpu-native library in use, and its path when WGPU_LIB_PATH chose it."""
     version = ".".join(str(part) for part in _ffi.lib_version_info)

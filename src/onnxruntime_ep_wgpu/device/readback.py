@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import DeviceError
-from .buffers import Buffer, StagingPool
+from .buffers import Buffer, Releases, StagingPool
 from .native import MAP_READ, TYPES, expect, ffi, lib, new, on_mapped
 
 PIECE_BYTES = 16 << 20
@@ -36,6 +36,10 @@ class Reader:
         self._staging = StagingPool(create)
         self._submit = submit
         self._check = check
+
+    def close(self, releases: Releases) -> None:
+        """Files the staging buffers for release."""
+        self._staging.close(releases)
 
     def read(self, buffer: Buffer, offset: int, target: Any, nbytes: int) -> None:
         """Copies `nbytes` at `offset` to the C pointer `target`, after everything submitted so far has run."""

@@ -245,4 +245,4 @@ def _shared_device() -> Device:
     found = backend.adapters()
     if not found:
         raise DeviceError(backend.adapters_problem() or "no WebGPU adapter")
-    return backend.open_device(found[0], 0)
+    return backend.context_of(found[0]).device()

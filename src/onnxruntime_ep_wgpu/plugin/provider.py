@@ -124,4 +124,6 @@ class Provider(Exported, struct="OrtEp"):
 
     def release(self) -> None:
         super().release()
+        if self.planner is not None:
+            self.planner.close()
         self.factory.let_go(self)
