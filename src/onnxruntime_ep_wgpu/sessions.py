@@ -75,13 +75,17 @@ def session(
 ) -> Any:
     """An InferenceSession on WebGPU: `session("model.onnx", device="llvmpipe", validationMode="full")`.
 
-    `device` is an `OrtEpDevice`, a place in `devices()`, a part of a device's name or `"software"`; by default the first
-    device. `sess_options` is used as it is, with the device added. The other arguments are provider options, as text or
-    as Python values. Raises OptionError for a wrong option, DeviceError when there is no such device, and what the
-    provider or ONNX Runtime raised when the session cannot be made.
+    `device` is an `OrtEpDevice`, a place in `devices()`, a part of a device's name or `"software"`; by default the one
+    that the option adapterIndex names, else the first. `sess_options` is used as it is, with the device added. The other
+    arguments are provider options, as text or as Python values. Raises OptionError for a wrong option, DeviceError when
+    there is no such device, and what the provider or ONNX Runtime raised when the session cannot be made.
     """
     given = {key: as_text(value) for key, value in options.items()}
-    parse(given)
+    checked = parse(given)
+    if device is None and "adapterIndex" in given:
+        from .plugin.choose import numbered
+
+        device = numbered(checked["adapterIndex"]).index
     chosen = _pick(device)
     from .plugin.watch import watching
 

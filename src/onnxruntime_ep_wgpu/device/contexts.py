@@ -45,7 +45,7 @@ class Context:
     @property
     def target(self) -> Target:
         """What lowering may rely on here; opens no device."""
-        return self.adapter.target(self.settings)
+        return self.adapter.through(self.settings.backend).target(self.settings)
 
     @property
     def users(self) -> str:
@@ -76,14 +76,16 @@ class Context:
             return device
 
     def _open(self) -> Device:
-        return Device(self.adapter, self.target)
+        return Device(self.adapter.through(self.settings.backend), self.target)
 
     def agree(self, settings: Settings, asked: Collection[str] = ALL) -> None:
-        """Gives the context these settings; one that is in use must have them. Raises OptionError.
+        """Gives the context these settings; one that is in use must have them. Raises OptionError, also for an API that
+        does not reach the adapter.
 
         `asked` names the fields that matter; in the others a context in use stays as it is.
         """
         with self._lock:
+            self.adapter.through(settings.backend)
             users = self.users
             if not users:
                 self.settings = settings

@@ -24,6 +24,8 @@ def option_of(setting: Field[Any]) -> str:
 class Settings:
     """Choices about one device. Limits above the adapter's own are lowered to it."""
 
+    # The graphics API; "" is the adapter's best.
+    backend: str = _set_by("dawnBackendType", "")
     # Storage buffers per kernel; eight is what every WebGPU implementation offers.
     storage_buffers: int = _set_by("maxStorageBuffersPerShaderStage", 8)
 

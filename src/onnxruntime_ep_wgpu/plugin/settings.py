@@ -10,7 +10,10 @@ from ..options import Options
 
 def settings_of(options: Options) -> Settings:
     """The device settings that these options ask for."""
-    return Settings(storage_buffers=options["maxStorageBuffersPerShaderStage"])
+    return Settings(
+        backend=options["dawnBackendType"] if "dawnBackendType" in options.given else "",
+        storage_buffers=options["maxStorageBuffersPerShaderStage"],
+    )
 
 
 def asked(options: Options) -> frozenset[str]:
