@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import OptionError
@@ -66,6 +66,12 @@ def _foreign(key: str, what: str) -> Option:
     )
 
 
+def _address(key: str, help: str) -> Option:
+    """The address of an object of the wgpu-native library that is loaded."""
+    effect = "both addresses, as `device_options()` gives them; an unknown one, or one alone, is an error"
+    return replace(_number(key, 0, 2**64 - 1, "0", help, effect), domain="an address as a decimal number; 0 is none")
+
+
 def _member(text: str, values: tuple[str, ...]) -> str:
     if text not in values:
         raise ValueError(text)
@@ -115,8 +121,8 @@ OPTIONS: dict[str, Option] = {
             "Which device of the adapter: 0 is shared by default, the others are devices of their own.",
             "sessions with equal numbers share a device and its caches; see [memory.md](memory.md)",
         ),
-        _foreign("webgpuInstance", "the address of a WebGPU instance"),
-        _foreign("webgpuDevice", "the address of a WebGPU device"),
+        _address("webgpuInstance", "The WebGPU instance of webgpuDevice."),
+        _address("webgpuDevice", "The device to use: one that this process made through wgpu-py."),
         _foreign("dawnProcTable", "the address of Dawn's function table"),
         _choice(
             "dawnBackendType",

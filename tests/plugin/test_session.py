@@ -53,7 +53,7 @@ def test_a_device_that_is_not_there_is_an_error_that_names_the_others(device: An
         ({"preferedLayout": "NHWC"}, "did you mean 'preferredLayout'"),
         ({"powerPreference": "low"}, "did you mean 'low-power'"),
         ({"deviceId": -1}, "an integer, 0 to"),
-        ({"webgpuDevice": 1234}, "cannot be used"),
+        ({"webgpuDevice": 1234}, "give the addresses of both"),
     ],
 )
 def test_a_wrong_option_raises_from_session_and_from_inference_session(

@@ -127,6 +127,30 @@ def context_of(adapter: Adapter, number: int = 0) -> Context:
         return _contexts.setdefault((adapter.index, number), Context(adapter, number))
 
 
+def contexts() -> list[Context]:
+    """All contexts that were asked for so far."""
+    with _contexts_lock:
+        return list(_contexts.values())
+
+
+def claim(new: Context) -> Context:
+    """Registers a context that was made elsewhere under its number. Raises OptionError when the number is in use."""
+    with _contexts_lock:
+        old = _contexts.get((new.adapter.index, new.number))
+        if old is not None and old.users:
+            raise OptionError(f"option 'deviceId': {new.number} is another device, which {old.users} already")
+        _contexts[(new.adapter.index, new.number)] = new
+        return new
+
+
+def release(context: Context) -> None:
+    """Forgets a context."""
+    with _contexts_lock:
+        key = (context.adapter.index, context.number)
+        if _contexts.get(key) is context:
+            del _contexts[key]
+
+
 def open_device(adapter: Adapter, context: int = 0, settings: Settings | None = None) -> Device:
     """A context's device, for work outside sessions; it lives as long as it is held, or as sessions keep it.
 

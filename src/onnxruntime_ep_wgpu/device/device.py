@@ -46,20 +46,22 @@ COUNTERS = ("pipelines", "submits", "dispatches", "bind_groups", "buffers", "buf
 # More threads than this gain nothing (16 cores, an H200) and hold much memory.
 MOST_COMPILERS = 8
 NOTHING = Recording(())
+# (adapter, target, what to call on a loss) -> (the device's handle, what to `forget` when nobody wants to know any more).
+Acquire = Callable[[Adapter, Target, Callable[[int, str], None]], tuple[Any, Any]]
 
 
 class Device:
     """A WebGPU device and its queue. Methods may be called from many threads. Made by a `Context`."""
 
-    def __init__(self, adapter: Adapter, target: Target) -> None:
+    def __init__(self, adapter: Adapter, target: Target, acquire: Acquire = request_device) -> None:
+        """`acquire` gets the device and keeps what it depends on."""
         self.adapter = adapter
         self.target = target
         self._lost_reason: str | None = None
         # Nothing that the device holds refers back to it, so that it ends with its last user.
         this = weakref.ref(self)
-        self._handle, self._waiting = request_device(
-            adapter, target, lambda _reason, message: _note_loss(this, message)
-        )
+        self._acquire = acquire
+        self._handle, self._waiting = acquire(adapter, target, lambda _reason, message: _note_loss(this, message))
         self._queue = lib.wgpuDeviceGetQueue(self._handle)
         self._lock = threading.Lock()
         self._releases = Releases(self._lock)
@@ -92,6 +94,11 @@ class Device:
 
     def __repr__(self) -> str:
         return f"Device({self.target.name!r}{', lost' if self.lost else ''})"
+
+    @property
+    def handle(self) -> Any:
+        """wgpu-native's object."""
+        return self._handle
 
     @property
     def lost(self) -> bool:
@@ -148,6 +155,10 @@ class Device:
                 f" the adapter {self.adapter.name!r} allows {limit} (max-buffer-size)"
             )
         return self._new(size, USAGE_STORAGE | USAGE_COPY_SRC | USAGE_COPY_DST, label)
+
+    def adopt(self, handle: Any, size: int, usage: int, label: str) -> Buffer:
+        """A buffer of this device that was made elsewhere; the caller gives its reference away. Not counted."""
+        return Buffer(handle, size, usage, label, self._releases, lent=True)
 
     def uniform(self, data: bytes) -> Buffer:
         """A uniform buffer that holds `data`, padded with zeros to a multiple of 16 bytes. Raises LimitError."""

@@ -50,6 +50,13 @@ def context_of(adapter: Adapter, number: int = 0) -> Context:
     return context_of(adapter, number)
 
 
+def context_at(instance: int, device: int, number: int | None) -> Context:
+    """The context of a device that the caller made through wgpu-py, by the addresses of its instance and itself."""
+    from ..device.borrowed import context_at
+
+    return context_at(instance, device, number)
+
+
 def check(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> list[str | None]:
     """Per node of `graph`, None or the reason why it cannot run on `target`."""
     from ..compile import check

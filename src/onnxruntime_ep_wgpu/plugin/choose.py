@@ -1,4 +1,4 @@
-"""Which adapter a session runs on. In: the adapters of the devices that a session was given, its options. Out: one of them.
+"""Where a session runs. In: the adapters of the devices that it was given, its options. Out: an adapter, a context on it.
 
 Invariant: a session runs on a device that it was given; an option that names another one is an error, not a wish.
 """
@@ -13,7 +13,7 @@ from ..options import Options
 from . import backend
 
 if TYPE_CHECKING:
-    from ..device import Adapter
+    from ..device import Adapter, Context
 
 
 def choose(passed: Sequence[Adapter], options: Options) -> tuple[Adapter, str]:
@@ -29,6 +29,23 @@ def choose(passed: Sequence[Adapter], options: Options) -> tuple[Adapter, str]:
     order = ["IntegratedGPU", "DiscreteGPU"] if frugal else ["DiscreteGPU", "IntegratedGPU"]
     rank = {kind: place for place, kind in enumerate([*order, "Unknown", "CPU"])}
     return min(passed, key=lambda adapter: rank.get(adapter.type, len(rank))), "powerPreference"
+
+
+def context_for(adapter: Adapter, options: Options) -> Context:
+    """The context of a session on this adapter: that of deviceId, or of the device at webgpuDevice.
+
+    Raises OptionError for addresses that are not those of a device on this adapter.
+    """
+    instance, device = options["webgpuInstance"], options["webgpuDevice"]
+    if not instance and not device:
+        return backend.context_of(adapter, options["deviceId"])
+    found = backend.context_at(instance, device, options["deviceId"] if "deviceId" in options.given else None)
+    if found.adapter.index != adapter.index:
+        raise OptionError(
+            f"option 'webgpuDevice': that device is on adapter {found.adapter.index} ({found.adapter.name}), the session was"
+            f" given the one of adapter {adapter.index} ({adapter.name})"
+        )
+    return found
 
 
 def numbered(index: int) -> Adapter:

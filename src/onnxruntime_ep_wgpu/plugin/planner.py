@@ -14,6 +14,7 @@ from ..options import Options
 from . import backend
 from .abi import WARNING, Logger, Ort, text
 from .account import Account
+from .choose import context_for
 from .claim import Claim, claim, fingerprint
 from .compute import ComputeInfo
 from .settings import asked, settings_of
@@ -27,7 +28,7 @@ class Planner:
 
     def __init__(self, ort: Ort, name: str, adapter: Adapter, options: Options, logger: Logger) -> None:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
-        self.context = backend.context_of(adapter, options["deviceId"])
+        self.context = context_for(adapter, options)
         self.context.join(settings_of(options), asked(options), preserve=options["preserveDevice"])
         self.target = self.context.target
         self.inputs: tuple[str, ...] = ()
