@@ -22,7 +22,6 @@ from .adapters import Adapter
 from .buffers import Buffer, Releases
 from .encoding import Copy, Dispatch, Encoder, Recording
 from .native import (
-    TYPES,
     USAGE_COPY_DST,
     USAGE_COPY_SRC,
     USAGE_MAP_READ,
@@ -186,7 +185,7 @@ class Device:
         done = 0
         if lead:
             word = bytearray(4)
-            self._reader.read(buffer, offset - lead, ffi.from_buffer(word), 4)
+            self._reader.read([(buffer, offset - lead, ffi.from_buffer(word), 4)])
             done = min(4 - lead, nbytes)
             word[lead : lead + done] = ffi.buffer(source, done)[:]
             self._write(buffer, offset - lead, ffi.from_buffer(word), 4)
@@ -211,11 +210,19 @@ class Device:
 
         Other Python threads run meanwhile, and may use the device.
         """
-        target = ffi.from_buffer(TYPES["char[]"], into, require_writable=True)
-        if len(target):
-            _check_range(buffer, offset, len(target), "download")
-            self._count(downloads=1)
-            self._reader.read(buffer, offset, target, len(target))
+        self.download_all([(buffer, offset, into)])
+
+    def download_all(self, ranges: Iterable[tuple[Buffer, int, memoryview]]) -> None:
+        """Several downloads (buffer, offset, into) at the cost of about one."""
+        wanted = []
+        for buffer, offset, into in ranges:
+            target = ffi.from_buffer("char[]", into, require_writable=True)
+            if len(target):
+                _check_range(buffer, offset, len(target), "download")
+                wanted.append((buffer, offset, target, len(target)))
+        if wanted:
+            self._count(downloads=len(wanted))
+            self._reader.read(wanted)
 
     def copy(self, src: Buffer, src_offset: int, dst: Buffer, dst_offset: int, nbytes: int) -> None:
         """Copies on the GPU. Offsets are multiples of 4; `nbytes` is rounded up to 4. `src` and `dst` must differ."""
@@ -318,7 +325,7 @@ class Device:
             self._submit(encode_timed(self._handle, part, queries, resolved.handle), "the measured work")
             self._count(submits=1, dispatches=len(part))
             ticks = bytearray(16 * len(part))
-            self._reader.read(resolved, 0, ffi.from_buffer(ticks), len(ticks))
+            self._reader.read([(resolved, 0, ffi.from_buffer(ticks), len(ticks))])
             lib.wgpuQuerySetRelease(queries)
             seconds += [max(0, end - begin) * tick for begin, end in struct.iter_unpack("<QQ", ticks)]
         return seconds

@@ -161,6 +161,10 @@ class AddressSpace:
             pieces, allocation.pieces = allocation.pieces, ()
         self._recycle(allocation, pieces, ())
 
+    def start_of(self, address: int) -> int:
+        """The start of the range that an address lies in. Raises like `read`."""
+        return self._find(address, 0)[0].start
+
     def read(self, address: int, nbytes: int) -> Place:
         """Where a range lies, to read it. Raises DeviceError when it is not ours, LimitError when it is too large."""
         allocation, offset = self._find(address, nbytes)
@@ -313,10 +317,15 @@ def _outside(piece: Piece, start: int, end: int) -> list[Piece]:
     return [part for part in (left, right) if part.start < part.end]
 
 
+def copies_on_device(source: Place, destination: Place) -> bool:
+    """Whether WebGPU can copy this: on one device, between two buffers, at whole words."""
+    whole_words = (source.offset | destination.offset) & 3 == 0
+    return source.device is destination.device and source.buffer is not destination.buffer and whole_words
+
+
 def copy(source: Place, destination: Place, nbytes: int) -> None:
     """Copies on the device, or through the host between devices, within a buffer and at odd offsets."""
-    whole_words = (source.offset | destination.offset) & 3 == 0
-    if source.device is destination.device and source.buffer is not destination.buffer and whole_words:
+    if copies_on_device(source, destination):
         source.device.copy(source.buffer, source.offset, destination.buffer, destination.offset, nbytes)
         return
     data = bytearray(nbytes)
