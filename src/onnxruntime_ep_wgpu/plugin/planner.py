@@ -14,9 +14,10 @@ from ..options import Options
 from . import backend, watch
 from .abi import WARNING, Logger, Ort, text
 from .account import Account
+from .choose import context_for
 from .claim import Claim, claim, fingerprint
 from .compute import ComputeInfo
-from .settings import settings_of
+from .settings import asked, settings_of
 
 if TYPE_CHECKING:
     from ..device import Adapter, Device
@@ -27,8 +28,9 @@ class Planner:
 
     def __init__(self, ort: Ort, name: str, adapter: Adapter, options: Options, logger: Logger) -> None:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
-        self.settings = settings_of(options)
-        self.target = adapter.target(self.settings)
+        self.context = context_for(adapter, options)
+        self.context.join(settings_of(options), asked(options), preserve=options["preserveDevice"])
+        self.target = self.context.target
         self.inputs: tuple[str, ...] = ()
         self.outputs: tuple[str, ...] = ()
         self.account = Account(name, logger, options["forceCpuNodeNames"])
@@ -38,7 +40,11 @@ class Planner:
 
     def device(self) -> Device:
         """The session's device, opened on first use."""
-        return backend.open_device(self.adapter, self.options["deviceId"], self.settings)
+        return self.context.device()
+
+    def close(self) -> None:
+        """The session ends."""
+        self.context.leave()
 
     # Deciding
 
