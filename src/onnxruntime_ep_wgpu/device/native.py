@@ -41,15 +41,16 @@ _TYPE_NAMES = (
     "WGPUBufferDescriptor *", "WGPUBufferMapCallbackInfo *", "WGPUChainedStruct *", "WGPUCommandBuffer",
     "WGPUCommandBuffer *", "WGPUComputePassDescriptor *", "WGPUComputePipelineDescriptor *", "WGPUDeviceDescriptor *",
     "WGPUFeatureName[]", "WGPUInstanceDescriptor *", "WGPUInstanceExtras *", "WGPULimits", "WGPULimits *",
-    "WGPUPassTimestampWrites *", "WGPUPipelineLayoutDescriptor *", "WGPUQuerySetDescriptor *",
-    "WGPURequestDeviceCallbackInfo *", "WGPUShaderModuleDescriptor *", "WGPUShaderSourceWGSL *",
-    "WGPUSubmissionIndex *", "char[]", "uintptr_t", "void *",
+    "WGPUPassTimestampWrites *", "WGPUPipelineLayoutDescriptor *", "WGPUPopErrorScopeCallbackInfo *",
+    "WGPUQuerySetDescriptor *", "WGPURequestDeviceCallbackInfo *", "WGPUShaderModuleDescriptor *",
+    "WGPUShaderSourceWGSL *", "WGPUSubmissionIndex *", "char[]", "uintptr_t", "void *",
 )  # fmt: skip
 _CALLBACKS = {
     "on_error": "void (*)(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)",
     "on_mapped": "void (*)(WGPUMapAsyncStatus, WGPUStringView, void *, void *)",
     "on_lost": "void (*)(WGPUDevice const *, WGPUDeviceLostReason, WGPUStringView, void *, void *)",
     "on_device": "void (*)(WGPURequestDeviceStatus, WGPUDevice, WGPUStringView, void *, void *)",
+    "on_popped": "void (*)(WGPUPopErrorScopeStatus, WGPUErrorType, WGPUStringView, void *, void *)",
 }
 
 
@@ -81,6 +82,12 @@ def spec_name(camel: str) -> str:
 _HEADING = re.compile(r"Validation Error$|Caused by:$|\s*In wgpu\w+(, label = .*)?$")
 
 
+def readable(message: str) -> str:
+    """An error message without wgpu-native's headings."""
+    lines = (line.rstrip() for line in message.splitlines())
+    return "\n".join(line for line in lines if line and not _HEADING.match(line)).strip()
+
+
 class Errors(threading.local):
     """Messages that wgpu-native reported to this thread and nobody has looked at yet.
 
@@ -98,8 +105,7 @@ class Errors(threading.local):
             return ""
         text = "\n".join(self.messages)
         self.messages = []
-        lines = (line.rstrip() for line in text.splitlines())
-        return "\n".join(line for line in lines if line and not _HEADING.match(line)).strip()
+        return readable(text)
 
 
 errors = Errors()
@@ -158,6 +164,12 @@ def on_lost(_device: Any, reason: int, message: Any, token: Any, _userdata2: Any
 def on_device(status: int, device: Any, message: Any, result: Any, _userdata2: Any) -> None:
     """Files the answer to wgpuAdapterRequestDevice in the list that `result` is a handle of."""
     ffi.from_handle(result).append((int(status), device, text_of(message)))
+
+
+@ffi.callback(TYPES["on_popped"])  # type: ignore[untyped-decorator]
+def on_popped(_status: int, kind: int, message: Any, result: Any, _userdata2: Any) -> None:
+    """Files what an error scope caught, a WGPUErrorType and the message, in the list that `result` is a handle of."""
+    ffi.from_handle(result).append((int(kind), readable(text_of(message))))
 
 
 def _answer(token: Any, status: int, message: Any) -> None:

@@ -128,12 +128,11 @@ class _Run:
     def close(self) -> None:
         """Gives the temporary buffers back; work that uses them is queued already."""
         if self._temporary and not self._node.device.lost:
-            pool = self._space.pool(self._node.device)
             for buffer in self._temporary:
-                pool.give(buffer)
+                self._node.device.caches.storage.give(buffer)
 
     def _scratch(self, nbytes: int) -> memory.Place:
-        buffer = self._space.pool(self._node.device).take(nbytes)
+        buffer = self._node.device.caches.storage.take(nbytes, f"a tensor of {nbytes} bytes")
         self._temporary.append(buffer)
         return memory.Place(self._node.device, buffer, 0)
 
