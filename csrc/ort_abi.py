@@ -66,6 +66,7 @@ CALLED = {
         330 OrtStatus *ValueInfo_IsGraphOutput(const OrtValueInfo *value, bool *out)
         331 OrtStatus *ValueInfo_IsConstantInitializer(const OrtValueInfo *value, bool *out)
         333 OrtStatus *Graph_GetName(const OrtGraph *graph, const char **out)
+        334 OrtStatus *Graph_GetModelPath(const OrtGraph *graph, const ORTCHAR_T **out)
         336 OrtStatus *Graph_GetNumOperatorSets(const OrtGraph *graph, size_t *out)
         337 OrtStatus *Graph_GetOperatorSets(const OrtGraph *graph, const char **domains, int64_t *versions, size_t count)
         338 OrtStatus *Graph_GetNumInputs(const OrtGraph *graph, size_t *out)
@@ -128,6 +129,7 @@ CALLED = {
         33  void ReleaseKernelDef(OrtKernelDef *definition)
         34  const char *KernelDef_GetOperatorType(const OrtKernelDef *definition)
         40  OrtStatus *GetTensorDataType(int type, const OrtDataType **out)
+        49  OrtStatus *GetEnvConfigEntries(OrtKeyValuePairs **out)
     """,
 }
 
@@ -158,6 +160,7 @@ FILLED = {
         13  OrtStatus *GetKernelRegistry(OrtEp *self, const OrtKernelRegistry **out)
         14  OrtStatus *IsConcurrentRunSupported(OrtEp *self, bool *out)
         15  OrtStatus *Sync(OrtEp *self)
+        22  OrtStatus *OnSessionInitializationEnd(OrtEp *self)
         23  OrtStatus *GetDefaultMemoryDevice(const OrtEp *self, const OrtMemoryDevice **device)
         25  void *last
     """,

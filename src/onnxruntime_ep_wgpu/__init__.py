@@ -23,12 +23,14 @@ if TYPE_CHECKING:
         DeviceLostError,
         InputError,
         LimitError,
+        NonFiniteError,
         OptionError,
         ProgramError,
         ShaderError,
         UnsupportedError,
         WgpuEpError,
     )
+    from .options import set_default_options
     from .sessions import Report, devices, register, report, session
     from .sharing import DeviceBuffer, buffer_of, device_options, ort_value_from, wgpu_device_of
 
@@ -38,6 +40,7 @@ _PLACES = {
     "DeviceLostError": "errors",
     "InputError": "errors",
     "LimitError": "errors",
+    "NonFiniteError": "errors",
     "OptionError": "errors",
     "ProgramError": "errors",
     "Report": "sessions",
@@ -51,6 +54,7 @@ _PLACES = {
     "register": "sessions",
     "report": "sessions",
     "session": "sessions",
+    "set_default_options": "options",
     "wgpu_device_of": "sharing",
 }
 __all__ = [
@@ -59,6 +63,7 @@ __all__ = [
     "DeviceLostError",
     "InputError",
     "LimitError",
+    "NonFiniteError",
     "OptionError",
     "ProgramError",
     "Report",
@@ -75,6 +80,7 @@ __all__ = [
     "register",
     "report",
     "session",
+    "set_default_options",
     "wgpu_device_of",
 ]
 

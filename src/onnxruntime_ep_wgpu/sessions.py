@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from .errors import DeviceError, OptionError, WgpuEpError
 from .options import as_text, parse
 
 if TYPE_CHECKING:
+    from .device import CacheCounters
     from .plugin.placement import Placement
     from .plugin.planner import Planner
 
@@ -100,16 +102,19 @@ def session(
     settings = ort.SessionOptions() if sess_options is None else sess_options
     settings.add_provider_for_devices([chosen], given)
     path_or_bytes = model if isinstance(model, bytes) else os.fspath(model)
-    with watching() as watch:
+    with watching(path_or_bytes) as watch:
         try:
             made = ort.InferenceSession(path_or_bytes, settings, enable_fallback=0)
         except Exception as error:
             if watch.errors:  # the same, before ONNX Runtime made text of it
                 raise watch.errors[0] from error
             raise
-    provider = watch.providers[-1] if watch.providers else None
+        provider = watch.providers[-1] if watch.providers else None
+        if provider is not None and provider.planner is not None:
+            # ONNX Runtime below 1.27 does not say when all graphs have been decided.
+            provider.planner.complete()
     if provider is None or provider.planner is None or provider.refusal is not None:
-        # A graph without nodes is not worth an error to ONNX Runtime.
+        # ONNX Runtime below 1.27 asks nothing of us for a graph without nodes.
         reason = provider.refusal if provider is not None else None
         raise reason or WgpuEpError("ONNX Runtime made a session without this provider")
     _planners[made] = provider.planner
@@ -138,10 +143,14 @@ def _pick(device: Any) -> Any:
 
 @dataclass(frozen=True)
 class Report:
-    """Where the nodes of a session run. `device` is the adapter's name."""
+    """Where the nodes of a session run. `device` is the adapter's name.
+
+    `caches` counts by kind what the buffer caches of its device did and hold, for all sessions on that device.
+    """
 
     device: str
     nodes: tuple[Placement, ...]
+    caches: Mapping[str, CacheCounters]
 
     @property
     def on_cpu(self) -> tuple[Placement, ...]:
@@ -160,7 +169,10 @@ def report(session: Any) -> Report:
     Raises LookupError when the session has no node on this provider or cannot be told from another one.
     """
     planner = planner_of(session)
-    return Report(planner.adapter.name, tuple(planner.account.placements()))
+    nodes = tuple(planner.account.placements())
+    # A device is opened when something is first put on it.
+    used = any(node.partition is not None for node in nodes)
+    return Report(planner.adapter.name, nodes, planner.device().caches.counters() if used else {})
 
 
 def planner_of(session: Any) -> Planner:

@@ -76,8 +76,8 @@ class Program:
 class Executable:
     """Calculates on the host, reading and writing device buffers."""
 
-    def __init__(self, program: Program, device: Any, checked: bool) -> None:
-        self.program, self.device, self.checked = program, device, checked
+    def __init__(self, program: Program, device: Any, settings: Any) -> None:
+        self.program, self.device, self.settings = program, device, settings
         # Per integer input of every run: its value on the host, and how many downloads that cost.
         self.host_values: list[tuple[np.ndarray, int]] = []
 
@@ -128,8 +128,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
                 raise UnsupportedError(answer)
         return Program(graph, name)
 
-    def executable(program: Program, device: Any, checked: bool) -> Executable:
-        made = Executable(program, device, checked)
+    def executable(program: Program, device: Any, settings: Any) -> Executable:
+        made = Executable(program, device, settings)
         state.executables.append(made)
         return made
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from ..device import Adapter, Buffer, Context, Device
+    from ..run_settings import RunSettings
     from ..target import Target
 
 # Where output i of a dtype and shape goes: (buffer, offset in bytes), None when it is empty.
@@ -41,6 +42,13 @@ def adapters_problem() -> str | None:
     from ..device import adapters_problem
 
     return adapters_problem()
+
+
+def debugger_problem() -> str | None:
+    """Why runs cannot be captured for a graphics debugger; None when one is attached."""
+    from ..device import debugger
+
+    return None if debugger.attached() else debugger.MISSING
 
 
 def context_of(adapter: Adapter, number: int = 0) -> Context:
@@ -71,11 +79,11 @@ def compile_graph(graph: ir.Graph, opsets: Mapping[str, int], target: Target, na
     return compile_graph(graph, opsets, target, name)
 
 
-def executable(program: Any, device: Device, checked: bool) -> Executable:
-    """A Program on a device, weights uploaded. `checked`: shader modules test every index."""
+def executable(program: Any, device: Device, settings: RunSettings) -> Executable:
+    """A Program on a device, weights uploaded."""
     from ..run import Executable
 
-    return Executable(program, device, checked=checked)
+    return Executable(program, device, settings)
 
 
 def kernels(program: Any) -> dict[str, tuple[str, ...]]:
