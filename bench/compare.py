@@ -166,8 +166,17 @@ def host() -> dict[str, str]:
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs{_processor()}",
+        "load": _load(),
         "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
     }
+
+
+def _load() -> str:
+    """What else ran: a busy machine measures others too."""
+    try:
+        return f"load average {os.getloadavg()[0]:.1f} at the start"
+    except (AttributeError, OSError):
+        return "load average unknown"
 
 
 def _processor() -> str:
