@@ -294,6 +294,7 @@ class Builder:
         *,
         parameters: Mapping[str, Dim] | None = None,
         functions: Mapping[str, Function] | None = None,
+        flops: Dim = 0,
         **constants: Constant,
     ) -> list[Operand]:
         """A cooperative kernel; results are (dtype, shape, coordinate groups of the store accessor)."""
@@ -307,6 +308,7 @@ class Builder:
             dict(parameters or {}),
             dict(functions or {}),
             self.origin,
+            flops,
         )
         self.nodes.append(node)
         for write in writes.values():

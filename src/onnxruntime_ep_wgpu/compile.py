@@ -15,6 +15,7 @@ from .passes.dead import remove_dead
 from .passes.fold import fold_constants
 from .passes.fuse import Group, fuse
 from .passes.share import share_maps
+from .passes.work import operations, traffic
 from .target import Target
 from .view import Storage, Tensor
 
@@ -83,6 +84,9 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
                 tuple(to_postfix(guard) for guard, _, _ in source.variants),
                 tuple(to_postfix(count) for _, _, count in source.variants),
                 group.origin,
+                tuple(lowered.operators.get(name, "") for name in group.origin),
+                to_postfix(operations(group)),
+                to_postfix(traffic(group)),
             )
         )
     return p.Program(

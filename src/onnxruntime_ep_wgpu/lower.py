@@ -36,6 +36,7 @@ class Lowering:
         self.values: dict[ir.Value, Operand] = {}
         self.inputs: list[Tensor] = []
         self.symbols: dict[str, tuple[str, int, int, bool]] = {}
+        self.operators: dict[str, str] = {}  # by the name of the node
 
     # ---- values
 
@@ -91,6 +92,7 @@ class Lowering:
         """Lowers one node; raises UnsupportedError, leaving no trace of it, when that cannot be done."""
         marks = len(self.builder.nodes), len(self.builder.checks)
         self.builder.origin = (name or node.name or f"{node.op_type}({node.outputs[0].name})",)
+        self.operators.setdefault(self.builder.origin[0], node.op_type)
         try:
             results = self._results(node)
         except UnsupportedError:
@@ -181,6 +183,7 @@ def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> Lowered
         outputs,
         lowering.builder.nodes,
         lowering.builder.checks,
+        lowering.operators,
     )
 
 

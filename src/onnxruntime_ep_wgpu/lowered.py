@@ -128,7 +128,10 @@ class Function:
 
 @dataclass(eq=False)
 class Call:
-    """A cooperative kernel: `template` names a file in wgsl/ whose function `kernel(w, lane)` runs once per workgroup."""
+    """A cooperative kernel: `template` names a file in wgsl/ whose function `kernel(w, lane)` runs once per workgroup.
+
+    `flops` is the arithmetic that its definition asks for, 0 where memory is what it is about.
+    """
 
     template: str
     operands: dict[str, Read]
@@ -138,6 +141,7 @@ class Call:
     parameters: dict[str, Dim] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     origin: tuple[str, ...] = ()
+    flops: Dim = 0
 
     @property
     def reads(self) -> list[View]:
@@ -161,3 +165,4 @@ class LoweredGraph:
     outputs: list[Tensor]
     nodes: list[Node]
     checks: list[tuple[Dim, str]]  # must not be 0 when a plan is made; the message says what is wrong
+    operators: dict[str, str]  # of the ONNX nodes by name, as in `origin`

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,7 +20,7 @@ from .errors import ProgramError
 from .target import Target
 from .view import Storage
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _MAGIC = b"wgpuprog"
 
 
@@ -57,6 +57,8 @@ class Dispatch:
     """One use of a kernel. `args` are values in binding order, `uniforms` u32 dims, `origin` ONNX node names.
 
     `guards` and `workgroups` have one entry per variant of the kernel: the first variant whose guard is not 0 runs.
+    `operators` are the ONNX operators of `origin`. `flops` (arithmetic operations) and `traffic` (bytes read and written)
+    are for profiles; see `passes/work.py`.
     """
 
     kernel: int
@@ -65,6 +67,9 @@ class Dispatch:
     guards: tuple[Postfix, ...]
     workgroups: tuple[Postfix, ...]
     origin: tuple[str, ...]
+    operators: tuple[str, ...]
+    flops: Postfix
+    traffic: Postfix
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ class Program:
             "outputs": self.outputs,
             "values": [[v.name, v.dtype.name, v.shape, v.storage.name, v.weight, v.elements] for v in self.values],
             "kernels": [[k.label, k.wgsl, k.bindings, k.uniforms] for k in self.kernels],
-            "dispatches": [[d.kernel, d.args, d.uniforms, d.guards, d.workgroups, d.origin] for d in self.dispatches],
+            "dispatches": [[getattr(d, f.name) for f in fields(Dispatch)] for d in self.dispatches],
             "checks": self.checks,
             "weights": [[a.dtype.name, a.shape, a.nbytes] for a in arrays],
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..builder import Builder, Operand
-from ..dims import Dim, ceildiv, less_equal
+from ..dims import Dim, ceildiv, less_equal, product
 from ..lowered import Read, Variant
 from .matmul import accumulated
 from .window import Window
@@ -51,6 +51,7 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
             "pad_y": pad_y,
             "pad_x": pad_x,
         },
+        flops=2 * product((x.shape[0], w.shape[0], *win.outputs)) * channels * win.taps,
         channel_tiles=channel_tiles,
         groups=groups,
         outputs=outputs,

@@ -57,6 +57,7 @@ def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Op
             "pad_y": plane.begins[0],
             "pad_x": plane.begins[1],
         },
+        flops=2 * product(shape) * win.taps,
         ROWS=rows,
         COLUMNS=columns,
         STRIDE_Y=plane.strides[0],

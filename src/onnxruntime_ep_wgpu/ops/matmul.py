@@ -42,6 +42,7 @@ def matrix_product(
         {"y": (accumulated(dtype), shape, groups)},
         variants,
         parameters={"m": m, "n": n, "k": k, **parameters},
+        flops=2 * product(shape) * k,
     )
     return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
 

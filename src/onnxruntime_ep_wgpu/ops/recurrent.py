@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..builder import Builder, Operand
-from ..dims import Dim, equal
+from ..dims import Dim, equal, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..lowered import Constant, Function, Read, Variant
@@ -145,6 +145,7 @@ def _layer(
         (Variant(batch * directions, size),),
         parameters={"steps": steps, "batch": batch},
         functions=functions,
+        flops=2 * product((steps, directions, batch, hidden)) * gates * hidden,
         HIDDEN=hidden,
         REVERSE=int(direction == "reverse"),
         **constants,

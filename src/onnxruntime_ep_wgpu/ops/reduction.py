@@ -120,6 +120,7 @@ def _reduced(b: Builder, x: Operand, kept: int, dtype: DType, count: Dim, functi
         row_variants(rows, columns, b.target),
         parameters={"rows": rows, "columns": columns, "count": count},
         functions=functions,
+        flops=rows * columns,
     )
     return result
 
@@ -211,6 +212,7 @@ def _scan(name: str, identity: str, combine: str) -> None:
             row_variants(rows, columns, b.target),
             parameters={"rows": rows, "columns": columns},
             functions=functions,
+            flops=rows * columns,
             EXCLUSIVE=bool(exclusive),
             REVERSE=bool(reverse),
         )
