@@ -63,7 +63,7 @@ class Plan:
     ) -> None:
         self.program, self.device, self.check = program, device, check
         self.users = self.last_run = 0
-        self.shapes = dims.shapes
+        self.shapes, self.symbols = dims.shapes, dims.symbols
         self.output_shapes = tuple(dims.shapes[v] for v in program.outputs)
         self.nbytes = [_nbytes(v.dtype, s) for v, s in zip(program.values, dims.shapes, strict=True)]
         if check:
@@ -141,12 +141,13 @@ class Plan:
             if count
         ]
         self.device.prepare(
-            [(kernel.wgsl[v], kernel.all_bindings, _label(kernel.label, d)) for _, d, kernel, v, _ in chosen], bounds
+            [(kernel.wgsl[v], kernel.all_bindings, dispatch_label(kernel.label, d)) for _, d, kernel, v, _ in chosen],
+            bounds,
         )
         for number, dispatch, kernel, variant, count in chosen:
             offset = offsets[number]
             pipeline = self.device.pipeline(
-                kernel.wgsl[variant], kernel.all_bindings, _label(kernel.label, dispatch), bounds
+                kernel.wgsl[variant], kernel.all_bindings, dispatch_label(kernel.label, dispatch), bounds
             )
             entries = [self._entry(arg) for arg in dispatch.args]
             if kernel.uniforms:
@@ -221,6 +222,7 @@ class _Dims:
     elements: dict[int, list[int]]
     uniforms: list[list[int]]
     variants: list[tuple[int, int]]  # per dispatch: the variant taken and its number of workgroups
+    symbols: tuple[int, ...]
 
 
 class Evaluator:
@@ -256,7 +258,7 @@ class Evaluator:
             raise InputError(
                 f"{program.values[wrong].name or 'a result'} would have shape {list(shapes[wrong])}, with {values}"
             )
-        return _Dims(shapes, elements, uniforms, variants)
+        return _Dims(shapes, elements, uniforms, variants, tuple(symbols))
 
 
 def _best_slot(slots: list[int], free: list[int], nbytes: int) -> int:
@@ -277,7 +279,7 @@ def fold_grid(workgroups: int) -> tuple[int, int, int]:
     return (-(-workgroups // rows), rows, 1)
 
 
-def _label(kernel: str, dispatch: Dispatch) -> str:
+def dispatch_label(kernel: str, dispatch: Dispatch) -> str:
     return f"{kernel}: {', '.join(dispatch.origin[:4])}{'...' if len(dispatch.origin) > 4 else ''}"
 
 

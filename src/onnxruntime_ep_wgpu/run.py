@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .describe import Descriptions
 from .device import Buffer, Copy, Device
 from .dims import Postfix, compile_dims
 from .dtypes import DType
@@ -22,6 +23,7 @@ from .program import Program, check_target, weight_array, weight_bytes
 from .run_settings import RunSettings
 from .stepwise import Stepwise
 from .temps import Temps
+from .trace import Scope, listeners, span
 
 MAX_PLANS = 32  # sets of input shapes whose plans are kept
 
@@ -54,6 +56,7 @@ class Executable:
         self._temps = Temps(device.caches.storage, self.settings.temp_generations)
         self._stepwise = Stepwise(program, device, self._weights) if self.settings.stepwise else None
         self._evaluator = Evaluator(program)
+        self._descriptions = Descriptions(program)
         self._elements = [s for s in program.symbols if s.is_element]
         self._expected = _InputShapes(program)
         self._empty = device.buffer(256, "empty tensor")
@@ -81,13 +84,14 @@ class Executable:
             self.plans.move_to_end(key)
             return found
         bounds, check = self.settings.bounds_checks, self.settings.plan_checks
-        dims = self._dims(inputs, elements)
-        plan = Plan(self.program, self.device, self._temps, self._weights, dims, bounds, check)
-        plan.last_run = self._runs
-        self.plans[key] = plan
-        self._made += 1
-        if self._made == 2:
-            self._compile_variants()
+        with span("plan", self.program.name, inputs=_shapes(inputs)):
+            dims = self._dims(inputs, elements)
+            plan = Plan(self.program, self.device, self._temps, self._weights, dims, bounds, check)
+            plan.last_run = self._runs
+            self.plans[key] = plan
+            self._made += 1
+            if self._made == 2:
+                self._compile_variants()
         for old in list(self.plans)[:-MAX_PLANS]:
             if not self.plans[old].users:
                 self.plans.pop(old).retire()
@@ -178,10 +182,33 @@ class Executable:
         before = self._separate(plan, callers, {id(b) for b, _ in results.values()})
         after = self._align(plan, results)
         callers.update(results)
+        scopes = listeners()
         if self._stepwise is not None:
-            self._stepwise.run(plan, callers, before, after)
+            with span("submit", program.name, dispatches=len(plan.steps)):
+                self._stepwise.run(plan, callers, before, after)
+        elif scopes:
+            self._submit_recorded(scopes, plan, callers, before, after)
         else:
             self.device.submit(plan.bind(callers), before, after, self.settings.per_submission)
+
+    def _submit_recorded(
+        self,
+        scopes: Sequence[Scope],
+        plan: Plan,
+        callers: dict[int, Slice],
+        before: Sequence[Copy],
+        after: Sequence[Copy],
+    ) -> None:
+        """Submits a run that somebody listens to; its dispatches leave timestamps where the adapter has them."""
+        with span("submit", self.program.name, dispatches=len(plan.steps)):
+            work = plan.bind(callers), before, after, self.settings.per_submission
+            if not self.device.has_timestamps:
+                self.device.submit(*work)
+                return
+            timed = self.device.submit_timed(*work)
+        described = self._descriptions.of(plan)
+        for scope in scopes:
+            scope.dispatched(timed, described)
 
     def trace(
         self, inputs: Sequence[DeviceTensor], replace: Callable[[int, Any], Any] = lambda _value, _array: None
@@ -243,6 +270,10 @@ class Executable:
                 copies.append((temporary, 0, buffer, offset, plan.nbytes[value]))
                 results[value] = (temporary, 0)
         return copies
+
+
+def _shapes(inputs: Sequence[DeviceTensor]) -> str:
+    return ", ".join(f"{t.dtype.label}{list(t.shape)}" for t in inputs)
 
 
 class _InputShapes:

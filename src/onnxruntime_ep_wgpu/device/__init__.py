@@ -3,8 +3,8 @@
 In the order data flows: `native` (the wgpu-native library, its errors and callbacks), `settings` (what a user chooses),
 `adapters` (the chips that are there), `request` (a device from an adapter), `buffers` (memory), `cache` (free memory),
 `pipelines` (compiled kernels and their bindings), `encoding` (dispatch lists as command buffers), `readback` (memory to
-the host), `timing` (seconds per dispatch), `scopes` (errors of one piece of work), `debugger` (captures for RenderDoc and
-others), `device` (all of it, for the rest of the package), `contexts` (which sessions share a device).
+the host), `clock` and `timing` (when each dispatch ran), `scopes` (errors of one piece of work), `debugger` (captures for
+RenderDoc and others), `device` (all of it, for the rest of the package), `contexts` (which sessions share a device).
 """
 
 from __future__ import annotations

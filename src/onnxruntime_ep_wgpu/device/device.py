@@ -8,7 +8,6 @@ abort the process; the queue runs uploads, copies and submits in the order of th
 from __future__ import annotations
 
 import os
-import struct
 import sys
 import threading
 import weakref
@@ -19,12 +18,14 @@ from typing import Any
 
 from ..errors import DeviceError, DeviceLostError, LimitError, UnsupportedError
 from ..target import Target
+from ..trace import carried, span
 from . import debugger
 from .adapters import Adapter
 from .buffers import Buffer, Releases, padded
 from .cache import Caches
 from .encoding import Copy, Dispatch, Encoder, Recording
 from .native import (
+    TYPES,
     USAGE_COPY_DST,
     USAGE_COPY_SRC,
     USAGE_MAP_READ,
@@ -41,7 +42,7 @@ from .readback import Reader
 from .request import request_device
 from .scopes import error_scope
 from .settings import DEFAULT, Settings
-from .timing import PER_SET, RESOLVE_USAGE, encode_timed, query_set
+from .timing import RESOLVE_USAGE, Timed, Timer
 
 # Writes wait in wgpu-native's own staging memory until the next submit; past this many bytes we submit them ourselves.
 FLUSH_BYTES = 64 << 20
@@ -91,6 +92,14 @@ class Device:
             self.caches.default,
             lambda commands, what: _alive(this)._submit(commands, what),
             lambda: _alive(this)._check(),
+        )
+        self._timer = Timer(
+            self._handle,
+            self._queue,
+            self.caches.query_resolve,
+            lambda commands, what: _alive(this)._submit(commands, what),
+            lambda: _alive(this).wait(),
+            self._reader,
         )
         self._unflushed = 0
 
@@ -204,6 +213,10 @@ class Device:
             return
         _check_range(buffer, offset, nbytes, "upload")
         self._count(uploads=1)
+        with span("upload", buffer.label or "tensor", bytes=nbytes):
+            self._upload(buffer, offset, source, nbytes)
+
+    def _upload(self, buffer: Buffer, offset: int, source: Any, nbytes: int) -> None:
         lead = offset & 3
         done = 0
         if lead:
@@ -239,13 +252,17 @@ class Device:
         """Several downloads (buffer, offset, into) at the cost of about one."""
         wanted = []
         for buffer, offset, into in ranges:
-            target = ffi.from_buffer("char[]", into, require_writable=True)
+            target = ffi.from_buffer(TYPES["char[]"], into, require_writable=True)
             if len(target):
                 _check_range(buffer, offset, len(target), "download")
                 wanted.append((buffer, offset, target, len(target)))
         if wanted:
             self._count(downloads=len(wanted))
-            self._reader.read(wanted)
+            waited = self._timer.unfinished()
+            what = wanted[0][0].label or "tensor" if len(wanted) == 1 else f"{len(wanted)} tensors"
+            with span("download", what, bytes=sum(nbytes for *_, nbytes in wanted)):
+                self._reader.read(wanted)
+            self._timer.done(waited)
 
     def copy(self, src: Buffer, src_offset: int, dst: Buffer, dst_offset: int, nbytes: int) -> None:
         """Copies on the GPU. Offsets are multiples of 4; `nbytes` is rounded up to 4. `src` and `dst` must differ."""
@@ -265,7 +282,8 @@ class Device:
         if known is not None:
             return known
         self._check()
-        made = self._compiler.compile(wgsl, bindings, label, checked)
+        with span("pipeline", label):
+            made = self._compiler.compile(wgsl, bindings, label, checked)
         with self._compile_lock:
             known = self._pipelines.setdefault(key, made)
         if known is made:
@@ -286,7 +304,7 @@ class Device:
                 self.pipeline(*job)
             return
         with ThreadPoolExecutor(min(len(jobs), os.cpu_count() or 1, MOST_COMPILERS)) as pool:
-            for made in [pool.submit(self.pipeline, *job) for job in jobs]:
+            for made in [pool.submit(carried(self.pipeline), *job) for job in jobs]:
                 made.result()
 
     def bind_group(self, pipeline: Pipeline, entries: Sequence[tuple[Buffer, int, int]]) -> BindGroup:
@@ -360,27 +378,38 @@ class Device:
         """A capture by the attached graphics debugger of what is submitted in a `with`. Raises DeviceError without one."""
         return debugger.capture(self._handle)
 
+    @property
+    def has_timestamps(self) -> bool:
+        """Whether `submit_timed` and `measure` work."""
+        return "timestamp-query" in self.target.features
+
+    def submit_timed(
+        self,
+        recording: Recording,
+        copies_before: Sequence[Copy] = (),
+        copies_after: Sequence[Copy] = (),
+        per_submission: int = 0,
+    ) -> Timed:
+        """As `submit`, and notes when each dispatch begins and ends on the GPU; every dispatch is a pass of its own.
+
+        Raises UnsupportedError when the adapter has no timestamps.
+        """
+        if not self.has_timestamps:
+            raise UnsupportedError(f"the adapter {self.adapter.name!r} has no timestamps (feature timestamp-query)")
+        self._check()
+        timed, submits = self._timer.submit(recording, copies_before, copies_after, per_submission)
+        timed.device = self
+        self._count(submits=submits, dispatches=len(recording))
+        return timed
+
     def measure(self, dispatches: Sequence[Dispatch]) -> list[float]:
         """Runs `dispatches` one after the other and gives the seconds that each took on the GPU.
 
         Raises UnsupportedError when the adapter has no timestamps.
         """
-        if "timestamp-query" not in self.target.features:
-            raise UnsupportedError(f"the adapter {self.adapter.name!r} has no timestamps (feature timestamp-query)")
-        tick = float(lib.wgpuQueueGetTimestampPeriod(self._queue)) * 1e-9
-        seconds: list[float] = []
-        for first in range(0, len(dispatches), PER_SET):
-            part = dispatches[first : first + PER_SET]
-            resolved = self.caches.query_resolve.take(16 * len(part), "timestamps")
-            queries = query_set(self._handle, 2 * len(part))
-            self._submit([encode_timed(self._handle, part, queries, resolved.handle)], "the measured work")
-            self._count(submits=1, dispatches=len(part))
-            ticks = bytearray(16 * len(part))
-            self._reader.read([(resolved, 0, ffi.from_buffer(ticks), len(ticks))])
-            lib.wgpuQuerySetRelease(queries)
-            self.caches.query_resolve.give(resolved)
-            seconds += [max(0, end - begin) * tick for begin, end in struct.iter_unpack("<QQ", ticks)]
-        return seconds
+        timed = self.submit_timed(Recording(dispatches))
+        period = self._timer.clock.period * 1e-9
+        return [max(0, end - begin) * period for begin, end in timed.ticks()]
 
     def wait(self) -> None:
         """Returns when everything submitted so far has run. Other Python threads run meanwhile."""

@@ -7,7 +7,7 @@ Invariant: a list becomes rows of 64-bit words once; encoding the rows is one ca
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .buffers import Buffer
@@ -52,11 +52,22 @@ class Recording:
     def __len__(self) -> int:
         return len(self._dispatches)
 
+    def __iter__(self) -> Iterator[Dispatch]:
+        return iter(self._dispatches)
+
     def rebind(self, number: int, group: BindGroup) -> None:
         """Gives dispatch `number` other buffers."""
         kernel, _, workgroups = self._dispatches[number]
         self._dispatches[number] = kernel, group, workgroups
         self.words[number * _WORDS + 1] = group.address
+
+
+def encode_copies(encoder: Any, copies: Sequence[Copy]) -> None:
+    """Adds copies (rounded up to 4 bytes) to a command encoder."""
+    for source, start, destination, place, nbytes in copies:
+        lib.wgpuCommandEncoderCopyBufferToBuffer(
+            encoder, source.handle, start, destination.handle, place, (nbytes + 3) & ~3
+        )
 
 
 class Encoder:
@@ -96,10 +107,7 @@ class Encoder:
     def _encode_in_python(self, recording: Recording, copies: Sequence[Copy], first: int, count: int) -> Any:
         null = ffi.NULL
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, null)
-        for source, start, destination, place, nbytes in copies:
-            lib.wgpuCommandEncoderCopyBufferToBuffer(
-                encoder, source.handle, start, destination.handle, place, (nbytes + 3) & ~3
-            )
+        encode_copies(encoder, copies)
         if count:
             set_pipeline = lib.wgpuComputePassEncoderSetPipeline
             set_bind_group = lib.wgpuComputePassEncoderSetBindGroup

@@ -1,48 +1,210 @@
-"""How long each dispatch takes on the GPU, from timestamp queries. In: dispatches. Out: seconds per dispatch.
+"""When each dispatch ran, from timestamp queries. In: dispatches. Out: GPU ticks, and times of the CPU's clock.
 
-Invariant: every dispatch runs in a pass of its own, so the times leave out overlap between dispatches.
+Invariants: every timed dispatch runs in a pass of its own, so the times leave out overlap between dispatches; measuring
+waits for nothing, only `Timed.read` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from .encoding import Dispatch
+from ..trace import span
+from .buffers import Buffer
+from .cache import BufferCache
+from .clock import Clock, Sample
+from .encoding import Copy, Recording, encode_copies
 from .native import USAGE_COPY_SRC, USAGE_QUERY_RESOLVE, ffi, lib, new
+from .readback import Reader
 
-# WebGPU allows 4,096 queries in a set, two per dispatch.
+# WebGPU allows 4,096 queries in a set, two per dispatch, and wants resolved ones at multiples of 256 bytes.
 PER_SET = 2048
+BYTES_PER_SET = 16 * PER_SET
+RESOLVE_USAGE = USAGE_QUERY_RESOLVE | USAGE_COPY_SRC
+ROUNDS = 8
 
 
-def encode_timed(device: Any, dispatches: Sequence[Dispatch], queries: Any, resolved: Any) -> Any:
-    """A command buffer that runs at most PER_SET dispatches and leaves two 64-bit timestamps of each in `resolved`."""
-    encoder = lib.wgpuDeviceCreateCommandEncoder(device, ffi.NULL)
-    for number, (pipeline, group, (x, y, z)) in enumerate(dispatches):
+class Timed:
+    """A submission on its way. `read()` waits for it; `ticks` are its raw timestamps once read."""
+
+    def __init__(self, timer: Timer, count: int, resolved: Buffer | None, submitted: int) -> None:
+        self._timer, self._count, self._resolved = timer, count, resolved
+        self.submitted = submitted  # nanoseconds of the CPU's clock, before the submit
+        self.finished: int | None = None  # when the CPU first knew that it was done, if ever
+        self.device: object = None  # kept alive until the timestamps are read
+        self._ticks: list[tuple[int, int]] | None = None
+
+    def ticks(self) -> list[tuple[int, int]]:
+        """(begin, end) of every dispatch in GPU ticks; waits for the GPU."""
+        if self._ticks is None:
+            self._ticks = self._timer.fetch(self, self._resolved, self._count)
+            self._resolved = self.device = None
+        return self._ticks
+
+    def read(self) -> list[tuple[int, int]]:
+        """(begin, end) of every dispatch in nanoseconds of `time.perf_counter_ns()`; waits for the GPU.
+
+        As exact as the clock's `error`, but never before the submit nor after the CPU knew it was done.
+        """
+        ticks = self.ticks()
+        clock = self._timer.clock
+        times = [(clock.at(begin), clock.at(max(begin, end))) for begin, end in ticks]
+        if not times:
+            return []
+        late = 0 if self.finished is None else max(0, times[-1][1] - self.finished)
+        early = max(0, self.submitted - (times[0][0] - late))
+        return [(begin - late + early, end - late + early) for begin, end in times]
+
+
+class Timer:
+    """Measures on one device; many threads may use it at once.
+
+    `cache` has buffers of RESOLVE_USAGE, `submit(commands, what)` and `wait()` are the device's.
+    """
+
+    def __init__(
+        self,
+        device: Any,
+        queue: Any,
+        cache: BufferCache,
+        submit: Callable[[Sequence[Any], str], int],
+        wait: Callable[[], None],
+        reader: Reader,
+    ) -> None:
+        self._device = device
+        self._cache, self._submit, self._wait, self._reader = cache, submit, wait, reader
+        self.clock = Clock(float(lib.wgpuQueueGetTimestampPeriod(queue)))
+        self._lock = threading.Lock()
+        self._unfinished: weakref.WeakSet[Timed] = weakref.WeakSet()
+
+    def submit(
+        self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], per_submission: int
+    ) -> tuple[Timed, int]:
+        """Runs the copies before, the dispatches, each between two timestamps, and the copies after.
+
+        At most `per_submission` dispatches are submitted at a time, 0 meaning all; also gives the number of submissions.
+        """
+        if not self.clock.is_set:
+            self._calibrate()
+        count = len(recording)
+        sets = [self._query_set(2 * min(PER_SET, count - first)) for first in range(0, count, PER_SET)]
+        resolved = self._cache.take(16 * count, "timestamps") if count else None
+        encoders = [lib.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL)]
+        encode_copies(encoders[0], before)
+        for place, (pipeline, group, (x, y, z)) in enumerate(recording):
+            if per_submission and place and place % per_submission == 0:
+                encoders.append(lib.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL))
+            with _Pass(encoders[-1], sets[place // PER_SET], place % PER_SET) as compute:
+                lib.wgpuComputePassEncoderSetPipeline(compute, pipeline.handle)
+                lib.wgpuComputePassEncoderSetBindGroup(compute, 0, group.handle, 0, ffi.NULL)
+                lib.wgpuComputePassEncoderDispatchWorkgroups(compute, x, y, z)
+        for number, queries in enumerate(sets):
+            used = 2 * min(PER_SET, count - number * PER_SET)
+            assert resolved is not None
+            where = number * BYTES_PER_SET
+            lib.wgpuCommandEncoderResolveQuerySet(encoders[-1], queries, 0, used, resolved.handle, where)
+        encode_copies(encoders[-1], after)
+        begin = time.perf_counter_ns()
+        self._finish(encoders, sets, "the measured work")
+        timed = Timed(self, count, resolved, begin)
+        with self._lock:
+            self._unfinished.add(timed)
+        return timed, len(encoders)
+
+    def unfinished(self) -> Collection[Timed]:
+        """Submissions that the CPU does not know to be done; give them to `done` after waiting for the queue."""
+        if not self._unfinished:
+            return ()
+        with self._lock:
+            waited = list(self._unfinished)
+            self._unfinished.clear()
+        return waited
+
+    @staticmethod
+    def done(waited: Collection[Timed]) -> None:
+        """Notes that these are done by now."""
+        now = time.perf_counter_ns()
+        for timed in waited:
+            timed.finished = now
+
+    def fetch(self, timed: Timed, resolved: Buffer | None, count: int) -> list[tuple[int, int]]:
+        """The timestamps of `count` dispatches; sets the clock once more when it was last set long ago."""
+        with self._lock:
+            self._unfinished.discard(timed)
+        if resolved is None:
+            return []
+        data = bytearray(16 * count)
+        self._reader.read([(resolved, 0, ffi.from_buffer(data), len(data))])
+        self._cache.give(resolved)
+        if self.clock.is_stale:
+            self._calibrate()
+        return list(struct.iter_unpack("<QQ", data))
+
+    def _calibrate(self) -> None:
+        """Sets the clock by empty passes: the CPU's time before the submit and after the wait enclose the GPU's."""
+        with span("calibrate", "clock of the GPU") as args:
+            self.clock.set(self._samples())
+            if args is not None:
+                args["error_us"] = round(self.clock.error / 1e3, 1)
+
+    def _samples(self) -> list[Sample]:
+        queries = self._query_set(2 * ROUNDS)
+        resolved = self._cache.take(16 * ROUNDS, "timestamps")
+        self._wait()  # not for work of others in the first round
+        around = []
+        for number in range(ROUNDS):
+            encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL)
+            with _Pass(encoder, queries, number):
+                pass
+            if number == ROUNDS - 1:
+                lib.wgpuCommandEncoderResolveQuerySet(encoder, queries, 0, 2 * ROUNDS, resolved.handle, 0)
+            before = time.perf_counter_ns()
+            self._finish([encoder], (), "the calibration")
+            self._wait()
+            around.append((before, time.perf_counter_ns()))
+        data = bytearray(16 * ROUNDS)
+        self._reader.read([(resolved, 0, ffi.from_buffer(data), len(data))])
+        self._cache.give(resolved)
+        lib.wgpuQuerySetRelease(queries)
+        ticks = struct.iter_unpack("<QQ", data)
+        return [Sample(begin, end, *cpu) for (begin, end), cpu in zip(ticks, around, strict=True)]
+
+    def _query_set(self, count: int) -> Any:
+        descriptor = new("WGPUQuerySetDescriptor *")
+        descriptor.type = lib.WGPUQueryType_Timestamp
+        descriptor.count = count
+        return lib.wgpuDeviceCreateQuerySet(self._device, descriptor)
+
+    def _finish(self, encoders: Sequence[Any], sets: Sequence[Any], what: str) -> None:
+        commands = [lib.wgpuCommandEncoderFinish(encoder, ffi.NULL) for encoder in encoders]
+        for encoder in encoders:
+            lib.wgpuCommandEncoderRelease(encoder)
+        try:
+            self._submit(commands, what)
+        finally:
+            for queries in sets:  # wgpu-native keeps what submitted work uses
+                lib.wgpuQuerySetRelease(queries)
+
+
+class _Pass:
+    """A compute pass that leaves its begin and end in queries 2 * number and 2 * number + 1."""
+
+    def __init__(self, encoder: Any, queries: Any, number: int) -> None:
         writes = new("WGPUPassTimestampWrites *")
         writes.querySet = queries
         writes.beginningOfPassWriteIndex = 2 * number
         writes.endOfPassWriteIndex = 2 * number + 1
         descriptor = new("WGPUComputePassDescriptor *")
         descriptor.timestampWrites = writes
-        compute = lib.wgpuCommandEncoderBeginComputePass(encoder, descriptor)
-        lib.wgpuComputePassEncoderSetPipeline(compute, pipeline.handle)
-        lib.wgpuComputePassEncoderSetBindGroup(compute, 0, group.handle, 0, ffi.NULL)
-        lib.wgpuComputePassEncoderDispatchWorkgroups(compute, x, y, z)
-        lib.wgpuComputePassEncoderEnd(compute)
-        lib.wgpuComputePassEncoderRelease(compute)
-    lib.wgpuCommandEncoderResolveQuerySet(encoder, queries, 0, 2 * len(dispatches), resolved, 0)
-    commands = lib.wgpuCommandEncoderFinish(encoder, ffi.NULL)
-    lib.wgpuCommandEncoderRelease(encoder)
-    return commands
+        self._compute = lib.wgpuCommandEncoderBeginComputePass(encoder, descriptor)
 
+    def __enter__(self) -> Any:
+        return self._compute
 
-def query_set(device: Any, count: int) -> Any:
-    """A set of `count` timestamp queries."""
-    descriptor = new("WGPUQuerySetDescriptor *")
-    descriptor.type = lib.WGPUQueryType_Timestamp
-    descriptor.count = count
-    return lib.wgpuDeviceCreateQuerySet(device, descriptor)
-
-
-RESOLVE_USAGE = USAGE_QUERY_RESOLVE | USAGE_COPY_SRC
+    def __exit__(self, *error: object) -> None:
+        lib.wgpuComputePassEncoderEnd(self._compute)
+        lib.wgpuComputePassEncoderRelease(self._compute)
