@@ -130,6 +130,9 @@ CALLED = {
         34  const char *KernelDef_GetOperatorType(const OrtKernelDef *definition)
         40  OrtStatus *GetTensorDataType(int type, const OrtDataType **out)
         49  OrtStatus *GetEnvConfigEntries(OrtKeyValuePairs **out)
+        65  OrtStatus *CreateProfilingEvent(int category, int32_t process, int32_t thread, const char *name, int64_t microseconds, int64_t duration, const char *const *keys, const char *const *values, size_t count, OrtProfilingEvent **out)
+        66  void ReleaseProfilingEvent(OrtProfilingEvent *event)
+        72  OrtStatus *ProfilingEventsContainer_AddEvents(OrtProfilingEventsContainer *container, const OrtProfilingEvent *const *events, size_t count)
     """,
 }
 
@@ -160,6 +163,7 @@ FILLED = {
         13  OrtStatus *GetKernelRegistry(OrtEp *self, const OrtKernelRegistry **out)
         14  OrtStatus *IsConcurrentRunSupported(OrtEp *self, bool *out)
         15  OrtStatus *Sync(OrtEp *self)
+        16  OrtStatus *CreateProfiler(OrtEp *self, OrtEpProfilerImpl **out)
         22  OrtStatus *OnSessionInitializationEnd(OrtEp *self)
         23  OrtStatus *GetDefaultMemoryDevice(const OrtEp *self, const OrtMemoryDevice **device)
         25  void *last
@@ -191,6 +195,14 @@ FILLED = {
         1   void Release(OrtDataTransferImpl *self)
         2   bool CanCopy(const OrtDataTransferImpl *self, const OrtMemoryDevice *source, const OrtMemoryDevice *destination)
         3   OrtStatus *CopyTensors(OrtDataTransferImpl *self, const OrtValue **sources, OrtValue **destinations, OrtSyncStream **streams, size_t count)
+    """,
+    "OrtEpProfilerImpl": """
+        0   uint32_t ort_version_supported
+        1   void Release(OrtEpProfilerImpl *self)
+        2   OrtStatus *StartProfiling(OrtEpProfilerImpl *self, int64_t elapsed)
+        3   OrtStatus *StartEvent(OrtEpProfilerImpl *self, uint64_t event)
+        4   OrtStatus *StopEvent(OrtEpProfilerImpl *self, uint64_t event, const OrtProfilingEvent *record)
+        5   OrtStatus *EndProfiling(OrtEpProfilerImpl *self, OrtProfilingEventsContainer *container)
     """,
     "OrtNodeFusionOptions": """
         0   uint32_t ort_version_supported

@@ -26,6 +26,7 @@ CLIENT = """
     8   OrtStatus *CreateSessionFromArray(const OrtEnv *env, const void *model, size_t bytes, const OrtSessionOptions *options, OrtSession **out)
     9   OrtStatus *Run(OrtSession *session, const void *options, const char *const *names, const OrtValue *const *inputs, size_t count, const char *const *outputs, size_t output_count, OrtValue **out)
     10  OrtStatus *CreateSessionOptions(OrtSessionOptions **out)
+    39  OrtStatus *CreateRunOptions(OrtRunOptions **out)
     49  OrtStatus *CreateTensorWithDataAsOrtValue(const OrtMemoryInfo *info, void *data, size_t bytes, const int64_t *dims, size_t rank, int type, OrtValue **out)
     51  OrtStatus *GetTensorMutableData(OrtValue *value, void **out)
     68  OrtStatus *CreateMemoryInfo(const char *name, int allocator, int id, int memory, OrtMemoryInfo **out)
@@ -37,6 +38,7 @@ CLIENT = """
     94  void ReleaseMemoryInfo(OrtMemoryInfo *info)
     95  void ReleaseSession(OrtSession *session)
     96  void ReleaseValue(OrtValue *value)
+    97  void ReleaseRunOptions(OrtRunOptions *options)
     100 void ReleaseSessionOptions(OrtSessionOptions *options)
     131 OrtStatus *CreateAllocator(const OrtSession *session, const OrtMemoryInfo *info, OrtAllocator **out)
     132 void ReleaseAllocator(OrtAllocator *allocator)
@@ -50,6 +52,7 @@ CLIENT = """
     320 OrtStatus *CreateMemoryInfo_V2(const char *name, int device_type, uint32_t vendor_id, int32_t device_id, int memory_type, size_t alignment, int allocator_type, OrtMemoryInfo **out)
     386 OrtStatus *CopyTensors(const OrtEnv *env, const OrtValue *const *sources, OrtValue *const *destinations, void *stream, size_t count)
     406 OrtStatus *CreateEnvWithOptions(const OrtEnvCreationOptions *options, OrtEnv **out)
+    415 OrtStatus *RunOptionsEnableProfiling(OrtRunOptions *options, const ORTCHAR_T *prefix)
 """  # noqa: E501
 ENVIRONMENT = """
     struct OrtEnvCreationOptions {
@@ -74,7 +77,8 @@ class Runtime:
         self.library.OrtGetApiBase.restype = ctypes.c_void_p
         base = self.ffi.cast("OrtApiBase *", self.library.OrtGetApiBase())
         self.version = self.ffi.string(base.GetVersionString()).decode()
-        self.api = self.ffi.cast("OrtApi *", base.GetApi(ort_abi.API_VERSION_NEEDED))
+        known = min(int(self.version.split(".")[1]), ort_abi.API_VERSION_KNOWN)
+        self.api = self.ffi.cast("OrtApi *", base.GetApi(known))
         self.env = (
             self._environment(entries) if entries else self.out(self.api.CreateEnv, "OrtEnv *", 3, self.text("client"))
         )
@@ -140,8 +144,10 @@ class Runtime:
         finally:
             self.api.ReleaseSessionOptions(settings)
 
-    def run(self, session: Any, x: np.ndarray, name: str = "x", output: str = "y") -> np.ndarray:
-        """Runs a model with one f32 input and one output of its shape."""
+    def run(
+        self, session: Any, x: np.ndarray, name: str = "x", output: str = "y", profile: str | None = None
+    ) -> np.ndarray:
+        """Runs a model with one f32 input and one output of its shape; `profile` starts the name of a profile of it."""
         ffi, api = self.ffi, self.api
         info = self.out(api.CreateCpuMemoryInfo, "OrtMemoryInfo *", 1, 0)
         dims = ffi.new("int64_t[]", x.shape)
@@ -149,11 +155,14 @@ class Runtime:
             api.CreateTensorWithDataAsOrtValue, "OrtValue *", info, ffi.from_buffer(x), x.nbytes, dims, x.ndim, 1
         )
         result = ffi.new("OrtValue **")
+        options = self.out(api.CreateRunOptions, "OrtRunOptions *")
         try:
+            if profile is not None:
+                self.check(api.RunOptionsEnableProfiling(options, self.text(profile)))
             self.check(
                 api.Run(
                     session,
-                    ffi.NULL,
+                    options,
                     ffi.new("const char *[]", [one := self.text(name)]),
                     ffi.new("const OrtValue *[]", [value]),
                     1,
@@ -166,6 +175,7 @@ class Runtime:
             data = self.out(api.GetTensorMutableData, "void *", result[0])
             got = np.frombuffer(ffi.buffer(data, x.nbytes), np.float32).reshape(x.shape).copy()
         finally:
+            api.ReleaseRunOptions(options)
             api.ReleaseValue(value)
             if result[0]:
                 api.ReleaseValue(result[0])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import OptionError
 from ..model import ort_graph
 from ..options import Options
+from ..trace import span
 from . import backend, watch
 from .abi import INFO, WARNING, Logger, Ort, file_text, text
 from .account import Account
@@ -114,7 +115,8 @@ class Planner:
         input_places = [inputs.index(value.name or "") for value in graph.inputs]
         output_places = [outputs.index(value.name or "") for value in graph.outputs]
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
-        program = backend.compile_graph(graph, graph.opset_imports, self.target, name)
+        with span("compile", name, nodes=len(graph)):
+            program = backend.compile_graph(graph, graph.opset_imports, self.target, name)
         device = self.device()
         executable = backend.executable(program, device, run_settings_of(self.options))
         self.account.compiled(made, backend.kernels(program))

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
 from . import watch
-from .abi import ERROR, Exported, Logger, callback, held, message_of, text
+from .abi import ERROR, WARNING, Exported, Logger, callback, held, message_of, text
 from .compute import ComputeInfo
 from .planner import Planner
+from .profiler import Profiler
 
 if TYPE_CHECKING:
     from .factory import Factory
@@ -37,6 +38,7 @@ class Provider(Exported, struct="OrtEp"):
         self.number = next(_numbers)
         self.planner: Planner | None = None
         self.refusal: BaseException | None = None
+        self._warned = False
         try:
             self.planner = make_planner()
         except BaseException as error:
@@ -86,6 +88,21 @@ class Provider(Exported, struct="OrtEp"):
     @callback("Sync", since=25)
     def sync(self) -> None:
         self._plans().device().wait()
+
+    @callback("CreateProfiler", since=25)
+    def create_profiler(self, out: Any) -> None:
+        out[0] = Profiler(self.ort, self._warn_of_timestamps, self.logger).pointer
+
+    def _warn_of_timestamps(self) -> None:
+        """Says once what a profile of this session lacks."""
+        if self.planner is not None and not self._warned:
+            self._warned = True
+            target = self.planner.target
+            if "timestamp-query" not in target.features:
+                line = (
+                    f"the adapter {target.name} has no timestamps (feature timestamp-query): no GPU times in profiles"
+                )
+                self.logger.log(WARNING, line)
 
     @callback("GetCapability")
     def get_capability(self, graph: Any, info: Any) -> None:
