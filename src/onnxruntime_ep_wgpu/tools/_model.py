@@ -21,16 +21,20 @@ NUMPY_TYPES = {
 }  # fmt: skip
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL", help="an ONNX file")
+def add_model_arguments(parser: argparse.ArgumentParser, model: str = "an ONNX file") -> None:
+    """`model` is the help of the argument MODEL."""
+    parser.add_argument("model", type=Path, metavar="MODEL", help=model)
     parser.add_argument("--device", metavar="D", help="number or part of the name of a device (see wgpu-ep info)")
     parser.add_argument(
         "--option", action="append", default=[], metavar="KEY=VALUE", help="a provider option; may be repeated"
     )
 
 
-def open_session(args: argparse.Namespace) -> Any:
-    """An InferenceSession on WebGPU. Raises what onnxruntime raises for a model it cannot load, and OptionError."""
+def open_session(args: argparse.Namespace, **session_options: Any) -> Any:
+    """An InferenceSession on WebGPU; `session_options` are attributes of SessionOptions.
+
+    Raises what onnxruntime raises for a model it cannot load, and OptionError.
+    """
     import onnxruntime as ort
 
     from ..sessions import session
@@ -41,6 +45,8 @@ def open_session(args: argparse.Namespace) -> Any:
     device = int(args.device) if args.device is not None and args.device.isdecimal() else args.device
     settings = ort.SessionOptions()
     settings.log_severity_level = 3
+    for name, value in session_options.items():
+        setattr(settings, name, value)
     return session(args.model, device=device, sess_options=settings, **options)
 
 

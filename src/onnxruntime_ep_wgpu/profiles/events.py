@@ -1,0 +1,96 @@
+"""A profile as one list of events, wherever it came from. In: ONNX Runtime's JSON, or spans. Out: `Profile`.
+
+Invariant: times are microseconds from the first event on, and events are in the order of their begin.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..trace import GPU_THREAD, KINDS, Span
+
+RUN = "run"  # the kind of a whole run of a session
+# ONNX Runtime makes text of every arg; these are numbers.
+NUMBERS = ("flops", "bytes", "dispatch", "dispatches")
+# What ONNX Runtime says of a node and people read; the rest is about its thread pools and arenas.
+_SHOWN = ("op_name", "provider", "input_type_shape", "output_type_shape")
+
+
+@dataclass(frozen=True)
+class Event:
+    """`begin` and `duration` in microseconds; `thread` is the system's number, GPU_THREAD for the GPU."""
+
+    kind: str
+    name: str
+    begin: float
+    duration: float
+    thread: int
+    args: Mapping[str, Any]
+
+    @property
+    def end(self) -> float:
+        return self.begin + self.duration
+
+
+@dataclass(frozen=True)
+class Profile:
+    """`facts` are shown to people: model, device, versions. Peaks are per second; None where nobody measured them."""
+
+    events: Sequence[Event]
+    facts: Mapping[str, str] = field(default_factory=dict)
+    peak_flops: float | None = None
+    peak_bytes: float | None = None
+
+    @property
+    def runs(self) -> list[Event]:
+        return [event for event in self.events if event.kind == RUN]
+
+    @property
+    def steady(self) -> list[Event]:
+        """The events after the first run, which compiles and plans; all of them when there was one run only."""
+        runs = self.runs
+        return [event for event in self.events if event.begin >= runs[0].end] if len(runs) > 1 else list(self.events)
+
+    @property
+    def steady_runs(self) -> int:
+        """How many runs `steady` covers."""
+        return max(1, len(self.runs) - 1)
+
+
+def from_spans(spans: Iterable[Span]) -> list[Event]:
+    """The events of a recorder's spans."""
+    return _from_zero(
+        Event(it.kind, it.name, it.begin / 1e3, (it.end - it.begin) / 1e3, it.thread, dict(it.args)) for it in spans
+    )
+
+
+def from_ort(path: Path) -> list[Event]:
+    """The events of a profile that ONNX Runtime wrote. Raises InputError when it is something else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return _from_zero(_event(it) for it in found if it.get("ph") == "X")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is not a profile of ONNX Runtime: {type(error).__name__} {error}") from error
+
+
+def _event(it: Mapping[str, Any]) -> Event:
+    args = dict(it.get("args") or {})
+    kind = args.pop("kind", None)
+    if kind in KINDS:
+        args = {key: int(value) if key in NUMBERS else value for key, value in args.items()}
+    else:
+        kind = RUN if it["name"] == "model_run" else str(it["cat"]).lower()
+        args = {key: args[key] for key in _SHOWN if key in args}
+    thread = GPU_THREAD if kind == "dispatch" else int(it["tid"])
+    return Event(kind, str(it["name"]).removesuffix("_kernel_time"), float(it["ts"]), float(it["dur"]), thread, args)
+
+
+def _from_zero(events: Iterable[Event]) -> list[Event]:
+    ordered = sorted(events, key=lambda event: (event.begin, -event.duration))
+    start = ordered[0].begin if ordered else 0.0
+    return [Event(it.kind, it.name, it.begin - start, it.duration, it.thread, it.args) for it in ordered]

@@ -1,0 +1,57 @@
+"""A profile as one HTML file that needs nothing else: no network, no library. In: a profile. Out: the text.
+
+Invariant: everything about the profile is in the JSON of the element `profile`, which the page's script draws.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import PurePath
+from typing import Any
+
+from ..trace import GPU_THREAD
+from .events import Profile
+from .tables import by_dispatch, by_kernel, by_operator, summary
+
+
+def data(profile: Profile) -> dict[str, Any]:
+    """What the page shows; equal args of events are written once."""
+    places: dict[str, int] = {}
+    known: list[Any] = []
+    rows = []
+    for event in profile.events:
+        text = json.dumps(event.args, sort_keys=True, default=str)
+        if text not in places:
+            places[text] = len(known)
+            known.append(event.args)
+        begin, duration = round(event.begin, 3), round(event.duration, 3)
+        rows.append([event.kind, event.name, begin, duration, event.thread, places[text]])
+    tables = {"operators": by_operator, "kernels": by_kernel, "dispatches": by_dispatch}
+    return {
+        "facts": dict(profile.facts),
+        "summary": summary(profile),
+        "gpu": GPU_THREAD,
+        "steady": profile.steady[0].begin if profile.steady else 0,
+        "steady_runs": profile.steady_runs,
+        "args": known,
+        "events": rows,
+        "tables": {name: [asdict(row) for row in table(profile)] for name, table in tables.items()},
+    }
+
+
+def page(profile: Profile) -> str:
+    """The HTML text."""
+    folder = files(__package__)
+    parts = {name: (folder / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")}
+    # "</script>" in a name must not end the element.
+    text = json.dumps(data(profile), separators=(",", ":"), default=str).replace("</", "<\\/")
+    title = html.escape(
+        f"{PurePath(profile.facts.get('model', 'profile')).name} on {profile.facts.get('device', 'a GPU')}"
+    )
+    out = parts["page.html"]
+    for mark, value in (("title", title), ("style", parts["page.css"]), ("script", parts["page.js"]), ("data", text)):
+        out = out.replace("{{" + mark + "}}", value)
+    return out

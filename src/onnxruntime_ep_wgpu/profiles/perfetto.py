@@ -1,0 +1,45 @@
+"""A profile as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open: Chrome's trace event format.
+
+Invariant: one track per thread of the CPU and one for the GPU, each with a name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..trace import GPU_THREAD
+from .events import Profile
+
+PROCESS = 1
+GPU_TRACK = 1
+
+
+def trace(profile: Profile) -> dict[str, Any]:
+    """The trace as data for `json.dump`."""
+    # The GPU first; a thread's own number stays, unless it is the GPU's here.
+    tracks = {GPU_THREAD: (GPU_TRACK, f"GPU {profile.facts.get('device', '')}".strip())}
+    for event in profile.events:
+        if event.thread not in tracks:
+            number = (
+                event.thread if event.thread != GPU_TRACK else max(GPU_TRACK, *(it.thread for it in profile.events)) + 1
+            )
+            tracks[event.thread] = (number, f"thread {event.thread}")
+    named = [("process_name", 0, profile.facts.get("model", "session"))]
+    named += [("thread_name", number, name) for number, name in tracks.values()]
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": what, "pid": PROCESS, "tid": number, "args": {"name": name}} for what, number, name in named
+    ]
+    events += [
+        {
+            "ph": "X",
+            "name": event.name,
+            "cat": event.kind,
+            "ts": round(event.begin, 3),
+            "dur": round(event.duration, 3),
+            "pid": PROCESS,
+            "tid": tracks[event.thread][0],
+            "args": dict(event.args),
+        }
+        for event in profile.events
+    ]
+    return {"displayTimeUnit": "ms", "traceEvents": events, "otherData": dict(profile.facts)}

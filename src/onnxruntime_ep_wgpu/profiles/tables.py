@@ -1,0 +1,115 @@
+"""Where the time went. In: a profile. Out: rows by operator, kernel and dispatch, and a summary, per run.
+
+Invariant: rates are counted work by measured time (see `passes/work.py`), so what overlaps or is not counted lowers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from .events import Event, Profile
+
+
+@dataclass(frozen=True)
+class Row:
+    """Dispatches of one operator, kernel or place, or nodes on the CPU. Times in microseconds per run, rates per second.
+
+    `of_peak` is the share of the adapter's peak that is reached, of arithmetic or of memory, whichever is more; `bound`
+    says which. None where there is no peak to compare with.
+    """
+
+    name: str
+    where: str
+    calls: float
+    time: float
+    share: float = 0.0
+    flops: float = 0.0
+    bytes: float = 0.0
+    shapes: str = ""
+    of_peak: float | None = None
+    bound: str = ""
+
+
+def by_operator(profile: Profile) -> list[Row]:
+    """Fused operators count together: one kernel computes them. Nodes of the CPU provider follow from their own events."""
+    return _rows(profile, lambda it: (it.args.get("operators") or it.name,)) + _on_cpu(profile)
+
+
+def by_kernel(profile: Profile) -> list[Row]:
+    return _rows(profile, lambda it: (it.args.get("kernel") or it.name,))
+
+
+def by_dispatch(profile: Profile) -> list[Row]:
+    """One row per place in a program and set of shapes."""
+    return _rows(
+        profile, lambda it: (it.name, it.args.get("partition"), it.args.get("dispatch"), it.args.get("outputs"))
+    )
+
+
+def _rows(profile: Profile, key: Callable[[Event], tuple[Hashable, ...]]) -> list[Row]:
+    groups: dict[tuple[Hashable, ...], list[Event]] = {}
+    dispatches = [event for event in profile.steady if event.kind == "dispatch"]
+    for event in dispatches:
+        groups.setdefault(key(event), []).append(event)
+    whole = sum(event.duration for event in dispatches)
+    rows = [_row(profile, str(name[0]), events, whole) for name, events in groups.items()]
+    return sorted(rows, key=lambda row: -row.time)
+
+
+def _row(profile: Profile, name: str, events: Sequence[Event], whole: float) -> Row:
+    time = sum(event.duration for event in events)
+    seconds = time * 1e-6
+    flops = sum(event.args.get("flops", 0) for event in events) / seconds if seconds else 0.0
+    nbytes = sum(event.args.get("bytes", 0) for event in events) / seconds if seconds else 0.0
+    shapes = {f"{event.args.get('inputs', '')} -> {event.args.get('outputs', '')}" for event in events}
+    of_peak, bound = None, ""
+    if profile.peak_flops and profile.peak_bytes:
+        of_peak, bound = max((flops / profile.peak_flops, "arithmetic"), (nbytes / profile.peak_bytes, "memory"))
+    return Row(
+        name,
+        "GPU",
+        calls=len(events) / profile.steady_runs,
+        time=time / profile.steady_runs,
+        share=time / whole if whole else 0.0,
+        flops=flops,
+        bytes=nbytes,
+        shapes=shapes.pop() if len(shapes) == 1 else f"{len(shapes)} sets of shapes",
+        of_peak=of_peak,
+        bound=bound,
+    )
+
+
+def _on_cpu(profile: Profile) -> list[Row]:
+    groups: dict[str, list[Event]] = {}
+    for event in profile.steady:
+        if event.kind == "node" and event.args.get("provider") == "CPUExecutionProvider":
+            groups.setdefault(event.args.get("op_name") or event.name, []).append(event)
+    count = profile.steady_runs
+    rows = [
+        Row(name, "CPU", len(events) / count, sum(event.duration for event in events) / count)
+        for name, events in groups.items()
+    ]
+    return sorted(rows, key=lambda row: -row.time)
+
+
+def summary(profile: Profile) -> dict[str, Any]:
+    """Times in microseconds: a run, and the GPU's part of it; how much was computed and moved per run."""
+    dispatches = [event for event in profile.steady if event.kind == "dispatch"]
+    runs = [event for event in profile.steady if event.kind == "run"]
+    count = profile.steady_runs
+    busy = sum(event.duration for event in dispatches)
+    first = profile.runs[0].duration if len(profile.runs) > 1 else None
+    return {
+        "runs": len(profile.runs),
+        "first_run": first,
+        "run": median(event.duration for event in runs) if runs else None,
+        "gpu": busy / count if dispatches else None,
+        "dispatches": len(dispatches) / count,
+        "flops": sum(event.args.get("flops", 0) for event in dispatches) / count,
+        "bytes": sum(event.args.get("bytes", 0) for event in dispatches) / count,
+        "peak_flops": profile.peak_flops,
+        "peak_bytes": profile.peak_bytes,
+    }

@@ -1,0 +1,132 @@
+"""Profile a model: where the time of its runs goes, as a page, a trace for Perfetto and tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session
+from ._output import progress, show_json, show_pairs, show_table
+
+if TYPE_CHECKING:
+    from ..device import Device
+    from ..profiles.events import Event, Profile
+    from ..profiles.tables import Row
+
+# Providers have profilers of their own from this version of ONNX Runtime on.
+ORT_WITH_PROFILERS = 25
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser, "an ONNX file to run, or a profile (.json) that ONNX Runtime wrote")
+    add_input_arguments(parser)
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs after the first one (3)")
+    parser.add_argument("--output", type=Path, metavar="PREFIX",
+                        help="write PREFIX.html and PREFIX.trace.json (the model's name with .profile, here)")  # fmt: skip
+    parser.add_argument("--rows", type=int, default=15, metavar="N", help="how many operators to print (15)")
+
+
+def main(args: argparse.Namespace) -> int:
+    from ..profiles.page import page
+    from ..profiles.perfetto import trace
+    from ..profiles.tables import by_dispatch, by_kernel, by_operator, summary
+
+    profile = _read(args) if args.model.suffix == ".json" else _run(args)
+    prefix = args.output or Path(f"{args.model.stem}.profile")
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    written = {"page": Path(f"{prefix}.html"), "trace": Path(f"{prefix}.trace.json")}
+    written["page"].write_text(page(profile), encoding="utf-8")
+    written["trace"].write_text(json.dumps(trace(profile)), encoding="utf-8")
+    total = summary(profile)
+    files = {name: str(path) for name, path in written.items()}
+    if args.json:
+        tables = {"operators": by_operator, "kernels": by_kernel, "dispatches": by_dispatch}
+        rows = {name: [asdict(row) for row in table(profile)] for name, table in tables.items()}
+        show_json({**profile.facts, "summary": total, "tables": rows, **files})
+        return 0
+    shown = {name: _time(total[name]) for name in ("first_run", "run", "gpu") if total[name] is not None}
+    show_pairs({**profile.facts, **shown, "dispatches": round(total["dispatches"], 1), **files})
+    columns = ("operator", "on", "calls", "time", "of GPU time", "GFLOP/s", "GB/s", "of peak")
+    show_table(columns, [_shown(row) for row in by_operator(profile)[: args.rows]], "\nper run, without the first")
+    return 0
+
+
+def _shown(row: Row) -> list[object]:
+    share = f"{row.share:.1%}" if row.where == "GPU" else ""
+    peak = f"{row.of_peak:.0%} {row.bound}" if row.of_peak is not None else ""
+    rates = [f"{row.flops / 1e9:.1f}" if row.flops else "", f"{row.bytes / 1e9:.1f}" if row.bytes else ""]
+    return [row.name, row.where, round(row.calls, 1), _time(row.time), share, *rates, peak]
+
+
+def _time(microseconds: float) -> str:
+    return f"{microseconds / 1e3:.3f} ms"
+
+
+def _run(args: argparse.Namespace) -> Profile:
+    """Runs the model once and then `--runs` times."""
+    import onnxruntime as ort
+
+    from ..profiles.events import RUN, from_ort, from_spans
+    from ..trace import Recorder, span
+    from .info import versions
+
+    with_profilers = int(ort.__version__.split(".")[1]) >= ORT_WITH_PROFILERS
+    recorder = Recorder()
+    with tempfile.TemporaryDirectory() as folder, progress("session", 2 + args.runs) as step:
+        # Without profilers of providers, runs on this thread are listened to directly.
+        with nullcontext() if with_profilers else recorder.listening():
+            session = open_session(args, enable_profiling=with_profilers, profile_file_prefix=str(Path(folder) / "ort"))
+            feeds = make_feeds(session, args)
+            for number in range(1 + args.runs):
+                step(f"run {number} of {args.runs}" if number else "first run")
+                with span(RUN, args.model.stem):
+                    session.run(None, feeds)
+        events = from_ort(Path(session.end_profiling())) if with_profilers else from_spans(recorder.finish())
+        step("peak of the adapter")
+        device = _device(session)
+    found = versions()
+    facts = {"model": str(args.model), "device": device.adapter.name, "backend": device.adapter.backend}
+    facts |= {"driver": device.adapter.driver}
+    facts |= {name: found[name] for name in ("onnxruntime", "onnxruntime-ep-wgpu", "wgpu-native")}
+    return _beside_peak(events, facts, device)
+
+
+def _read(args: argparse.Namespace) -> Profile:
+    """The profile in a file. It says which adapter it was; when this machine has that one, its peak is measured."""
+    from ..device import adapters, open_device
+    from ..profiles.events import Profile, from_ort
+
+    if not args.model.exists():
+        raise FileNotFoundError(f"there is no file {args.model}")
+    events = from_ort(args.model)
+    name = next((event.args["device"] for event in events if "device" in event.args), None)
+    here = next((adapter for adapter in adapters() if adapter.name == name), None)
+    facts = {"model": str(args.model), "device": name or "no event of a GPU"}
+    return _beside_peak(events, facts, open_device(here)) if here is not None else Profile(events, facts)
+
+
+def _device(session: Any) -> Device:
+    from ..device import adapters, open_device
+    from ..sessions import report
+
+    name = report(session).device
+    return open_device(next(adapter for adapter in adapters() if adapter.name == name))
+
+
+def _beside_peak(events: list[Event], facts: dict[str, str], device: Device) -> Profile:
+    """The profile with the adapter's peak; without, and a warning, when that cannot be measured."""
+    from ..device.peak import peak
+    from ..profiles.events import Profile
+
+    if not device.has_timestamps:
+        lacks = f"the adapter {device.adapter.name} has no timestamps (feature timestamp-query)"
+        print(f"warning: {lacks}: the profile has times of the CPU only", file=sys.stderr)
+        return Profile(events, facts)
+    best = peak(device)
+    return Profile(events, facts, best.flops, best.bytes)
