@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import itertools
 import time
+import weakref
 
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu.device import Device
+from onnxruntime_ep_wgpu.device import Device, open_device
 from onnxruntime_ep_wgpu.device.clock import Clock, Sample
 from onnxruntime_ep_wgpu.device.timing import PER_SET
 from onnxruntime_ep_wgpu.errors import UnsupportedError
@@ -82,6 +84,34 @@ def test_copies_run_before_the_timed_dispatches(timed_device: Device) -> None:
     source, a, b = put(timed_device, x), timed_device.buffer(x.nbytes), timed_device.buffer(x.nbytes)
     timed_device.submit_timed(timed_device.record([add.dispatch(a, b)]), [(source, 0, a, 0, x.nbytes)])
     np.testing.assert_array_equal(get(timed_device, b, x), x + 1)
+
+
+def test_a_few_dispatches_at_a_time_are_timed_as_one_list(timed_device: Device) -> None:
+    x = np.arange(64, dtype=np.float32)
+    add = AddOne(timed_device, x.size)
+    a, b = put(timed_device, x), timed_device.buffer(x.nbytes)
+    c = timed_device.buffer(x.nbytes)
+    recording = timed_device.record([add.dispatch(a, b), add.dispatch(b, a)] * 2 + [add.dispatch(a, b)])
+    submits = timed_device.counters["submits"]
+    timed = timed_device.submit_timed(recording, (), [(b, 0, c, 0, x.nbytes)], 2)
+    assert timed_device.counters["submits"] - submits == 3
+    np.testing.assert_array_equal(get(timed_device, c, x), x + 5)
+    times = [edge for dispatch in timed.read() for edge in dispatch]
+    assert len(times) == 10 and times == sorted(times)
+
+
+def test_timestamps_keep_their_device_until_they_are_read(timed_device: Device) -> None:
+    own = open_device(timed_device.adapter, context=1001)
+    x = np.zeros(64, np.float32)
+    add = AddOne(own, x.size)
+    timed = own.submit_timed(own.record([add.dispatch(put(own, x), own.buffer(x.nbytes))]))
+    gone = weakref.ref(own)
+    del own, add
+    gc.collect()
+    assert gone() is not None
+    assert len(timed.read()) == 1
+    gc.collect()
+    assert gone() is None
 
 
 def test_nothing_to_do_takes_no_time(timed_device: Device) -> None:
