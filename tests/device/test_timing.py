@@ -101,7 +101,7 @@ def test_a_few_dispatches_at_a_time_are_timed_as_one_list(timed_device: Device) 
 
 
 def test_timestamps_keep_their_device_until_they_are_read(timed_device: Device) -> None:
-    own = open_device(timed_device.adapter, context=1001)
+    own = open_device(timed_device.adapter, context=1010)
     x = np.zeros(64, np.float32)
     add = AddOne(own, x.size)
     timed = own.submit_timed(own.record([add.dispatch(put(own, x), own.buffer(x.nbytes))]))

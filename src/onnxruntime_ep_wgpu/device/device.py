@@ -394,6 +394,17 @@ class Device:
 
         Raises UnsupportedError when the adapter has no timestamps.
         """
+        if self.has_timestamps and not self._timer.clock.is_set:
+            self._timer.calibrate()
+        return self._submit_timed(recording, copies_before, copies_after, per_submission)
+
+    def _submit_timed(
+        self,
+        recording: Recording,
+        copies_before: Sequence[Copy] = (),
+        copies_after: Sequence[Copy] = (),
+        per_submission: int = 0,
+    ) -> Timed:
         if not self.has_timestamps:
             raise UnsupportedError(f"the adapter {self.adapter.name!r} has no timestamps (feature timestamp-query)")
         self._check()
@@ -407,7 +418,7 @@ class Device:
 
         Raises UnsupportedError when the adapter has no timestamps.
         """
-        timed = self.submit_timed(Recording(dispatches))
+        timed = self._submit_timed(Recording(dispatches))
         period = self._timer.clock.period * 1e-9
         return [max(0, end - begin) * period for begin, end in timed.ticks()]
 

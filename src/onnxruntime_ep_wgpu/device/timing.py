@@ -50,8 +50,11 @@ class Timed:
 
         As exact as the clock's `error`, but never before the submit nor after the CPU knew it was done.
         """
-        ticks = self.ticks()
+        device, ticks = self.device, self.ticks()
         clock = self._timer.clock
+        if clock.is_stale and device is not None:  # once more, so that drift since then is known
+            self._timer.calibrate()
+        del device  # which the timer needs until here
         times = [(clock.at(begin), clock.at(max(begin, end))) for begin, end in ticks]
         if not times:
             return []
@@ -88,8 +91,6 @@ class Timer:
 
         At most `per_submission` dispatches are submitted at a time, 0 meaning all; also gives the number of submissions.
         """
-        if not self.clock.is_set:
-            self._calibrate()
         count = len(recording)
         sets = [self._query_set(2 * min(PER_SET, count - first)) for first in range(0, count, PER_SET)]
         resolved = self._cache.take(16 * count, "timestamps") if count else None
@@ -132,7 +133,7 @@ class Timer:
             timed.finished = now
 
     def fetch(self, timed: Timed, resolved: Buffer | None, count: int) -> list[tuple[int, int]]:
-        """The timestamps of `count` dispatches; sets the clock once more when it was last set long ago."""
+        """The timestamps of `count` dispatches."""
         with self._lock:
             self._unfinished.discard(timed)
         if resolved is None:
@@ -140,11 +141,9 @@ class Timer:
         data = bytearray(16 * count)
         self._reader.read([(resolved, 0, ffi.from_buffer(data), len(data))])
         self._cache.give(resolved)
-        if self.clock.is_stale:
-            self._calibrate()
         return list(struct.iter_unpack("<QQ", data))
 
-    def _calibrate(self) -> None:
+    def calibrate(self) -> None:
         """Sets the clock by empty passes: the CPU's time before the submit and after the wait enclose the GPU's."""
         with span("calibrate", "clock of the GPU") as args:
             self.clock.set(self._samples())
