@@ -14,11 +14,6 @@ from .registry import FLOATS, op
 Groups = tuple[int, int, int]
 
 
-def accumulated(dtype: DType) -> DType:
-    """The type in which products of `dtype` are summed: whole words, exact for integers."""
-    return DType.FLOAT32 if dtype is DType.FLOAT16 else dtype
-
-
 def matrix_product(
     b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups, shape: Shape, groups: Groups, dtype: DType
 ) -> Operand:
@@ -39,7 +34,7 @@ def matrix_product(
     (result,) = b.call(
         template,
         {"a": Read(x.view, x_groups, reuse=True, vector=True), "b": Read(y.view, y_groups, reuse=True, vector=True)},
-        {"y": (accumulated(dtype), shape, groups)},
+        {"y": (dtype.accumulated, shape, groups)},
         variants,
         parameters={"m": m, "n": n, "k": k, **parameters},
     )

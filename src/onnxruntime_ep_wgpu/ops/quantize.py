@@ -21,7 +21,7 @@ from .registry import FLOATS, op
 from .shape import axis_of
 
 BYTES = frozenset({DType.INT8, DType.UINT8})
-NARROW = BYTES | {DType.INT16, DType.UINT16}
+NARROW = BYTES | {DType.INT16, DType.UINT16, DType.INT4, DType.UINT4}
 QUANTIZED = NARROW | {DType.INT32}
 
 
@@ -57,14 +57,14 @@ def rounded(
     **constants: Any,
 ) -> Operand:
     """round(real) + zero, saturated to `dtype`. `real` is an expression over the operands, of type f32."""
-    limits = np.iinfo(dtype.numpy)
+    least, most = dtype.limits
     if zero is not None:
         operands = {**operands, "zero": zero}
     else:
         constants["zero"] = 0
     expression = f"{dtype.compute}(i32(round(clamp({real}, low - f32(zero), high - f32(zero)))) + i32(zero))"
     return b.pointwise(
-        expression, operands, dtype, shape, cost=16, low=float(limits.min), high=float(limits.max), **constants
+        expression, operands, dtype, shape, cost=16, low=float(least), high=float(most), **constants
     )
 
 

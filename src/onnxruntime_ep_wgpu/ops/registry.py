@@ -18,7 +18,7 @@ from onnx import defs, helper
 from ..dtypes import DType
 from ..errors import UnsupportedError
 
-FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16})
+FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 INTEGERS = frozenset(t for t in DType if t.is_integer)
 NUMBERS = FLOATS | INTEGERS
 BOOLS = frozenset({DType.BOOL})

@@ -79,7 +79,7 @@ class _Run:
 
     def _input(self, tensor: Any) -> Any:
         dtype, shape = DType.of(tensor.type), transfer.shape_of(tensor)
-        nbytes = math.prod(shape) * dtype.itemsize
+        nbytes = dtype.nbytes(math.prod(shape))
         at = address(tensor.data)
         host = _HostValue(tensor.data, nbytes, dtype, shape)
         if not nbytes:
@@ -102,7 +102,7 @@ class _Run:
         ort, out = self._node.ort, ffi.new("void **")
         dims = ffi.new("int64_t[]", shape or (0,))
         ort.check(lib.wgpu_output(ort.api, self._context, self._node.outputs[index], dims, len(shape), out))
-        nbytes = math.prod(shape) * dtype.itemsize
+        nbytes = dtype.nbytes(math.prod(shape))
         if not nbytes:
             return None
         at = address(out[0])

@@ -29,6 +29,12 @@ fn half_f32(a: f32) -> f32 {
   }
   return bitcast<f32>((bits + 0xfffu + ((bits >> 13u) & 1u)) & 0xffffe000u);
 }
+// The upper half of the bits, rounded to nearest even; a NaN keeps its sign and becomes quiet.
+fn bfloat_bits(a: f32) -> u32 {
+  let bits = bitcast<u32>(a);
+  return select((bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u, (bits >> 16u) | 0x40u, isnan_f32(a));
+}
+fn bfloat_f32(a: f32) -> f32 { return bitcast<f32>(bfloat_bits(a) << 16u); }
 fn round_f32(a: f32) -> f32 { return round(a); }
 
 // An integer that is larger for a larger number; zeros are equal and NaN is the largest.
