@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -45,9 +46,13 @@ def widened(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def as_type(array: Any, source: int, target: int) -> Any:
     """The array, converted when it is of element type `source`."""
-    array = np.asarray(array)
-    is_source = array.dtype == helper.tensor_dtype_to_np_dtype(source)
-    return array.astype(helper.tensor_dtype_to_np_dtype(target)) if is_source else array
+    array, kind = np.asarray(array), helper.tensor_dtype_to_np_dtype(target)
+    if array.dtype != helper.tensor_dtype_to_np_dtype(source):
+        return array
+    largest = float(ml_dtypes.finfo(kind).max)
+    # Finite numbers stay finite: models have the least one as a mask.
+    wide = array.astype(np.float64)
+    return np.where(np.isfinite(wide), np.clip(wide, -largest, largest), wide).astype(kind)
 
 
 def _retype(tensor: TensorProto, source: int, target: int) -> None:
