@@ -15,7 +15,6 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from onnxruntime_ep_wgpu.verify import optimised
 from tests import boundaries, halves, provider, support, zoo
 
 ALLOWED = 1.5
@@ -56,5 +55,5 @@ def test_the_error_of_halves_is_that_of_storing_them(name: str, half: int, nativ
 def test_the_error_of_a_file_in_halves_is_that_of_storing_them(path: Path) -> None:
     with np.load(path.with_suffix(".npz")) as arrays:
         feeds = {name.removeprefix("in:"): arrays[name] for name in arrays.files if name.startswith("in:")}
-    judge = boundaries.Judge(optimised(path), feeds, support.target())
+    judge = boundaries.Judge(boundaries.optimised(path), feeds, support.target())
     assert judge.error(provider.open_session(path).run(None, feeds)) <= ALLOWED * judge.bound
