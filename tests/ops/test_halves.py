@@ -13,7 +13,6 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, defs, helper
 
@@ -114,7 +113,9 @@ def test_every_operator_that_takes_f16_takes_bf16_where_its_schema_allows_it() -
 # ---- storage and casts
 
 
-SPECIAL = np.concatenate([compare.SPECIAL, np.float32([65519, 65520, 3.39e38, 3.4e38, 1e-40, 6e-8, 1 + 2**-8, 1 + 3 * 2**-8])])
+SPECIAL = np.concatenate(
+    [compare.SPECIAL, np.float32([65519, 65520, 3.39e38, 3.4e38, 1e-40, 6e-8, 1 + 2**-8, 1 + 3 * 2**-8])]
+)
 INTEGERS = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -147,10 +148,14 @@ def test_every_bfloat16_survives_a_cast_to_float32_and_back() -> None:
     np.testing.assert_array_equal(_bits(_cast(wide, BF16))[normal & ~nan], _bits(x)[normal & ~nan])
 
 
-@pytest.mark.parametrize(("dtype", "int64"), [*[(t, "native") for t in INTEGERS], (np.int64, "pair"), (np.uint64, "pair")])
+@pytest.mark.parametrize(
+    ("dtype", "int64"), [*[(t, "native") for t in INTEGERS], (np.int64, "pair"), (np.uint64, "pair")]
+)
 def test_casts_between_bfloat16_and_integers(dtype: Any, int64: str) -> None:
     x = compare.random(37, dtype=dtype)
-    np.testing.assert_array_equal(_cast(x, BF16, int64=int64).astype(np.float32), x.astype(np.float32).astype(BF16).astype(np.float32))
+    np.testing.assert_array_equal(
+        _cast(x, BF16, int64=int64).astype(np.float32), x.astype(np.float32).astype(BF16).astype(np.float32)
+    )
     whole = np.abs(compare.random(37) * 20).astype(BF16)
     np.testing.assert_array_equal(_cast(whole, dtype, int64=int64), whole.astype(np.float32).astype(dtype))
 

@@ -56,8 +56,8 @@ def reference(model: bytes, x: np.ndarray) -> np.ndarray:
     return result
 
 
-def test_a_bfloat16_model_runs_whole_and_as_exactly_as_its_type_allows(open_session: OpenSession) -> None:
-    session = open_session(network())
+def test_a_bfloat16_model_runs_whole_and_as_exactly_as_its_type_allows() -> None:
+    session = webgpu_ep.session(network())
     assert not webgpu_ep.report(session).on_cpu
     for rows in (5, 2, 5):
         x = weight(rows, 16) * BFLOAT16.type(4)
@@ -102,9 +102,7 @@ def test_a_device_tensor_of_bfloat16_is_an_input(open_session: OpenSession) -> N
 
 @pytest.mark.parametrize("rows", [4, 7])
 @pytest.mark.parametrize("kind", [ml_dtypes.int4, ml_dtypes.uint4])
-def test_weights_of_4_bits_are_dequantised_where_they_are_read(
-    open_session: OpenSession, kind: Any, rows: int
-) -> None:
+def test_weights_of_4_bits_are_dequantised_where_they_are_read(kind: Any, rows: int) -> None:
     limits = ml_dtypes.iinfo(kind)
     w = RNG.integers(limits.min, limits.max + 1, (15, rows)).astype(kind)
     scale, zero = np.abs(RNG.standard_normal(rows)).astype(np.float32), np.full(rows, 2, kind)
@@ -116,8 +114,9 @@ def test_weights_of_4_bits_are_dequantised_where_they_are_read(
     model = models.model(
         nodes, [("x", TensorProto.FLOAT, ["N", 15])], [("y", TensorProto.FLOAT, ["N", rows])], constants, 21
     )
-    settings = {"graph_optimization_level": ort.GraphOptimizationLevel.ORT_DISABLE_ALL}
-    session = open_session(model, **settings)
+    settings = ort.SessionOptions()
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = webgpu_ep.session(model, sess_options=settings)
     assert not webgpu_ep.report(session).on_cpu
     x = RNG.standard_normal((5, 15)).astype(np.float32)
     np.testing.assert_allclose(

@@ -63,9 +63,7 @@ def rounded(
     else:
         constants["zero"] = 0
     expression = f"{dtype.compute}(i32(round(clamp({real}, low - f32(zero), high - f32(zero)))) + i32(zero))"
-    return b.pointwise(
-        expression, operands, dtype, shape, cost=16, low=float(least), high=float(most), **constants
-    )
+    return b.pointwise(expression, operands, dtype, shape, cost=16, low=float(least), high=float(most), **constants)
 
 
 def centred(b: Builder, x: Operand, zero: Operand | None) -> Operand:

@@ -8,6 +8,7 @@ lie in host memory (ONNX Runtime may pass them at any time) are uploaded before 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     """A compiled group, shared by all runs.
 
     `inputs` and `outputs` give the fused node's place of each input and output of the executable; the fused node has
-    `input_count` inputs.
+    `input_count` inputs. `before` is called before the first run and may refuse it by raising.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
         inputs: list[int],
         outputs: list[int],
         input_count: int,
+        before: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(ort)
+        self._before = before
         self.executable, self.device = executable, device
         self.inputs, self.outputs, self.input_count = inputs, outputs, input_count
 
@@ -53,6 +56,9 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
 
     @callback("Compute")
     def compute(self, _state: Any, context: Any) -> None:
+        if self._before is not None:
+            self._before()
+            self._before = None
         run = _Run(self, context)
         try:
             self.executable.run(run.inputs(), run.allocate)
