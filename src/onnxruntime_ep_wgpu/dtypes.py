@@ -30,8 +30,13 @@ class DType(enum.Enum):
     UINT32 = (12, "uint32", 32, "u32")
     UINT64 = (13, "uint64", 64, "u64")
     BFLOAT16 = (16, "bfloat16", 16, "f32")
+    FLOAT8E4M3FN = (17, "float8_e4m3fn", 8, "f32")
+    FLOAT8E4M3FNUZ = (18, "float8_e4m3fnuz", 8, "f32")
+    FLOAT8E5M2 = (19, "float8_e5m2", 8, "f32")
+    FLOAT8E5M2FNUZ = (20, "float8_e5m2fnuz", 8, "f32")
     UINT4 = (21, "uint4", 4, "u32")
     INT4 = (22, "int4", 4, "i32")
+    FLOAT4E2M1 = (23, "float4_e2m1fn", 4, "f32")
 
     @property
     def code(self) -> int:
@@ -65,7 +70,7 @@ class DType(enum.Enum):
 
     @property
     def is_float(self) -> bool:
-        return self.is_half or self in (DType.FLOAT32, DType.FLOAT64)
+        return self.compute == "f32" or self is DType.FLOAT64
 
     @property
     def is_half(self) -> bool:
@@ -127,8 +132,7 @@ def unpacked(data: Any, dtype: DType, shape: tuple[int, ...]) -> Any:
     if dtype.bits >= 8:
         return data.view(dtype.numpy).reshape(shape)
     halves = np.stack((data & 15, data >> 4), axis=-1).reshape(-1)[: np.prod(shape, dtype=np.int64)]
-    signed = (halves.astype(np.int8) << 4 >> 4) if dtype.compute == "i32" else halves
-    return signed.astype(dtype.numpy).reshape(shape)
+    return halves.view(dtype.numpy).reshape(shape)
 
 
 _LARGEST = {

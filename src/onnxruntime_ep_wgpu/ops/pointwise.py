@@ -204,12 +204,12 @@ def clip(
 
 @op("Cast", types=ANY)
 def cast(b: Builder, x: Operand, *, to: int, saturate: int = 1, round_mode: str = "up") -> Operand:
-    return _cast(b, x, type_of(to))
+    return _cast(b, x, type_of(to), bool(saturate))
 
 
 @op("CastLike", types=ANY)
 def cast_like(b: Builder, x: Operand, like: Operand, *, saturate: int = 1, round_mode: str = "up") -> Operand:
-    return _cast(b, x, like.dtype)
+    return _cast(b, x, like.dtype, bool(saturate))
 
 
 def type_of(code: int) -> DType:
@@ -220,13 +220,13 @@ def type_of(code: int) -> DType:
         raise UnsupportedError(f"no kernel for ONNX element type {code}") from None
 
 
-def _cast(b: Builder, x: Operand, to: DType) -> Operand:
+def _cast(b: Builder, x: Operand, to: DType, saturate: bool) -> Operand:
     if to.compute is None:
         raise UnsupportedError(f"no kernel for results of type {to.label}")
     if to is x.dtype:
         return x
     # A fused chain calculates halves in f32; a cast is where a model asks for the rounding.
-    return b.pointwise(rounded(f"{to.compute}(x)", to), {"x": x}, to)
+    return b.pointwise(rounded(f"{to.compute}(x)", to, saturate), {"x": x}, to)
 
 
 @op("BitCast", types=ANY)
