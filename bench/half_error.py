@@ -3,9 +3,10 @@
     python -m bench.half_error resnet_f16.onnx vit_f16.onnx
     python -m bench.half_error *_f16.onnx --providers ours official cpu --official-env FILE
 
-Models and their inputs are given as to bench.compare; each provider is a process of its own. Errors are the largest difference to the truth over all outputs, as a part of the output's largest value. `bound` is the
-error of an f32 computation that is rounded to f16 where our kernels store. The CPU provider computes f16 in f32 and rounds
-little more than the results.
+Models and their inputs are given as to bench.compare, and each provider is a process of its own. Errors are the largest
+difference to the truth over all outputs, as a part of the output's largest value. `bound` is the error of an f32
+computation that is rounded to f16 where our kernels store. The CPU provider computes f16 in f32 and rounds little more
+than the results.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
