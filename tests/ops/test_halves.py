@@ -1,7 +1,8 @@
 """Every operator that calculates with floats takes them in 16 bits too, where ONNX allows it.
 
 The f32 cases of the ONNX node suite are run in f16 and bf16. What is right is the CPU provider's f32 result on the same
-rounded inputs, rounded once. The fast part takes the first cases of every operator, the exhaustive one all.
+rounded inputs, rounded once (or the onnx evaluator's, for what the CPU provider does not run). The fast part takes the
+first case of every operator, the exhaustive one all.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, defs, helper
+from onnx.reference import ReferenceEvaluator
 
 from onnxruntime_ep_wgpu import ops
 from onnxruntime_ep_wgpu.compile import check
@@ -29,9 +31,8 @@ from . import compare
 ROUNDINGS = 2
 """Errors are counted in units of the last place of the largest element: one for the result, one for a value between."""
 
-SENSITIVE = {
-    "test_attention_3d_diff_heads_with_past_and_present_qk_matmul_softmax",
-}
+DISPUTED = {"test_maxunpool_export_with_output_shape": "the CPU provider takes the positions as of the smaller result"}
+"""Cases whose result the CPU provider does not give."""
 
 
 def _name(half: int) -> str:
@@ -71,11 +72,16 @@ def _truth(model: onnx.ModelProto, arrays: list[np.ndarray]) -> list[np.ndarray]
         value.name: functools.reduce(lambda a, h: halves.as_type(a, h, TensorProto.FLOAT), halves.HALVES, array)
         for value, array in zip(wide.graph.input, arrays, strict=True)
     }
-    return compare.expected(wide, feeds)
+    try:
+        return compare.expected(wide, feeds)
+    except Exception:  # it lacks some attributes and the newest versions
+        return [np.asarray(r) for r in ReferenceEvaluator(wide).run(None, feeds)]
 
 
 @pytest.mark.parametrize(("case", "half"), _cases())
 def test_a_case_of_the_node_suite_in_halves(case: str, half: int) -> None:
+    if case in DISPUTED:
+        pytest.skip(DISPUTED[case])
     model = _in_halves(case, half)
     if model is None:
         pytest.skip(f"its schema does not allow {_name(half)}")
