@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from functools import cache
 
 import numpy as np
@@ -12,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from onnxruntime_ep_wgpu.compile import compile_graph
 from onnxruntime_ep_wgpu.device import Device, adapters, open_device
-from onnxruntime_ep_wgpu.dtypes import DType
+from onnxruntime_ep_wgpu.dtypes import DType, packed, unpacked
 from onnxruntime_ep_wgpu.program import Program
 from onnxruntime_ep_wgpu.run import DeviceTensor, Executable
 from onnxruntime_ep_wgpu.run_settings import RunSettings
@@ -45,23 +46,23 @@ class Runner:
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         tensors, results = [], []
         for array in arrays:
-            data = np.asarray(array, order="C")  # keeps rank 0
+            data = packed(np.asarray(array))
             buffer = self.device.buffer(max(16, data.nbytes))
             if data.nbytes:
-                self.device.upload(buffer, 0, memoryview(data.reshape(-1).view(np.uint8)))
-            tensors.append(DeviceTensor(DType.of_numpy(data.dtype), data.shape, buffer, 0, lambda data=data: data))
+                self.device.upload(buffer, 0, data.data)
+            tensors.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer, 0, lambda array=array: array))
 
         def allocate(index: int, dtype: DType, shape: tuple[int, ...]) -> tuple:
-            array = np.empty(shape, dtype.numpy)
-            buffer = self.device.buffer(max(16, array.nbytes))
-            results.append((array, buffer))
+            data = np.empty(dtype.nbytes(math.prod(shape)), np.uint8)
+            buffer = self.device.buffer(max(16, data.nbytes))
+            results.append((data, dtype, shape, buffer))
             return buffer, 0
 
         self.executable.run(tensors, allocate)
-        for array, buffer in results:
-            if array.nbytes:
-                self.device.download(buffer, 0, memoryview(array.reshape(-1).view(np.uint8)))
-        return [array for array, _ in results]
+        for data, *_, buffer in results:
+            if data.nbytes:
+                self.device.download(buffer, 0, data.data)
+        return [unpacked(data, dtype, shape) for data, dtype, shape, _ in results]
 
 
 def run_model(model: onnx.ModelProto, *arrays: np.ndarray, int64: str = "native") -> list[np.ndarray]:

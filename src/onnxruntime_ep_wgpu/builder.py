@@ -143,11 +143,11 @@ class Builder:
 
     def _tensor(self, dtype: DType, shape: Shape) -> Tensor:
         size = product(shape)
-        if isinstance(size, int) and size * dtype.itemsize > self.target.max_binding_bytes:
+        if isinstance(size, int) and dtype.nbytes(size) > self.target.max_binding_bytes:
             raise UnsupportedError(
                 str(
                     LimitError(
-                        f"a result of shape {list(shape)} takes {size * dtype.itemsize} bytes and the adapter binds at most "
+                        f"a result of shape {list(shape)} takes {dtype.nbytes(size)} bytes and the adapter binds at most "
                         f"{self.target.max_binding_bytes}"
                     )
                 )
@@ -162,9 +162,9 @@ class Builder:
         )
         size = product(shape)
         assert isinstance(size, int)
-        if size * dtype.itemsize > self.target.max_binding_bytes:
+        if dtype.nbytes(size) > self.target.max_binding_bytes:
             raise UnsupportedError(
-                f"the weight {name!r} of {size * dtype.itemsize} bytes is larger than the "
+                f"the weight {name!r} of {dtype.nbytes(size)} bytes is larger than the "
                 f"{self.target.max_binding_bytes} bytes that the adapter binds"
             )
         view = View.of(Tensor(dtype, shape, Storage.WEIGHT, name, data=value))

@@ -1,7 +1,8 @@
 """Element types: the ONNX code, the numpy type and how a tensor of it lies in a storage buffer.
 
 Storage follows ONNX Runtime's memory layout exactly (a bool is a byte, an int64 is eight bytes), so that
-caller-owned buffers are bound without conversion. The *compute* type is what a kernel calculates with.
+caller-owned buffers are bound without conversion. The *compute* type is what a kernel calculates with; how elements
+narrower than a word are read and written is in `codegen/storage.py`.
 """
 
 from __future__ import annotations
@@ -13,21 +14,29 @@ import numpy as np
 
 
 class DType(enum.Enum):
-    """An ONNX tensor element type: (ONNX code, numpy name, bytes per element, compute type or None)."""
+    """An ONNX tensor element type: (ONNX code, numpy name, bits per element, compute type or None)."""
 
-    FLOAT32 = (1, "float32", 4, "f32")
-    UINT8 = (2, "uint8", 1, "u32")
-    INT8 = (3, "int8", 1, "i32")
-    UINT16 = (4, "uint16", 2, "u32")
-    INT16 = (5, "int16", 2, "i32")
-    INT32 = (6, "int32", 4, "i32")
-    INT64 = (7, "int64", 8, "i64")
+    FLOAT32 = (1, "float32", 32, "f32")
+    UINT8 = (2, "uint8", 8, "u32")
+    INT8 = (3, "int8", 8, "i32")
+    UINT16 = (4, "uint16", 16, "u32")
+    INT16 = (5, "int16", 16, "i32")
+    INT32 = (6, "int32", 32, "i32")
+    INT64 = (7, "int64", 64, "i64")
     STRING = (8, "object", 0, None)
-    BOOL = (9, "bool", 1, "bool")
-    FLOAT16 = (10, "float16", 2, "f32")
-    FLOAT64 = (11, "float64", 8, None)
-    UINT32 = (12, "uint32", 4, "u32")
-    UINT64 = (13, "uint64", 8, "u64")
+    BOOL = (9, "bool", 8, "bool")
+    FLOAT16 = (10, "float16", 16, "f32")
+    FLOAT64 = (11, "float64", 64, None)
+    UINT32 = (12, "uint32", 32, "u32")
+    UINT64 = (13, "uint64", 64, "u64")
+    BFLOAT16 = (16, "bfloat16", 16, "f32")
+    FLOAT8E4M3FN = (17, "float8_e4m3fn", 8, "f32")
+    FLOAT8E4M3FNUZ = (18, "float8_e4m3fnuz", 8, "f32")
+    FLOAT8E5M2 = (19, "float8_e5m2", 8, "f32")
+    FLOAT8E5M2FNUZ = (20, "float8_e5m2fnuz", 8, "f32")
+    UINT4 = (21, "uint4", 4, "u32")
+    INT4 = (22, "int4", 4, "i32")
+    FLOAT4E2M1 = (23, "float4_e2m1fn", 4, "f32")
 
     @property
     def code(self) -> int:
@@ -35,9 +44,13 @@ class DType(enum.Enum):
         return int(self.value[0])
 
     @property
-    def itemsize(self) -> int:
-        """Bytes per element; 0 for strings."""
+    def bits(self) -> int:
+        """Bits per element; 0 for strings."""
         return int(self.value[2])
+
+    def nbytes(self, count: int) -> int:
+        """Bytes of a tensor of `count` elements; elements of 4 bits share bytes, the first in the low half."""
+        return -(-count * self.bits // 8)
 
     @property
     def compute(self) -> str | None:
@@ -47,8 +60,8 @@ class DType(enum.Enum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = np.dtype(self.value[1])
-        return dtype
+        """The numpy type; of package ml_dtypes where numpy has none."""
+        return numpy_type(self.value[1])
 
     @property
     def label(self) -> str:
@@ -57,7 +70,28 @@ class DType(enum.Enum):
 
     @property
     def is_float(self) -> bool:
-        return self in (DType.FLOAT32, DType.FLOAT16, DType.FLOAT64)
+        return self.compute == "f32" or self is DType.FLOAT64
+
+    @property
+    def is_half(self) -> bool:
+        """Floats of 16 bits: only a way to store what is calculated in f32."""
+        return self in (DType.FLOAT16, DType.BFLOAT16)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and largest number of an integer type of at most 32 bits."""
+        signed = self.compute == "i32"
+        return (-(1 << self.bits - 1), (1 << self.bits - 1) - 1) if signed else (0, (1 << self.bits) - 1)
+
+    @property
+    def accumulated(self) -> DType:
+        """The type in which sums of elements are kept: whole words, exact for integers."""
+        return DType.FLOAT32 if self.is_half else self
+
+    @property
+    def largest(self) -> float:
+        """The largest finite number of a float type."""
+        return _LARGEST[self]
 
     @property
     def is_integer(self) -> bool:
@@ -73,5 +107,39 @@ class DType(enum.Enum):
         return _BY_NUMPY[np.dtype(dtype).name]
 
 
+def numpy_type(name: str) -> np.dtype[Any]:
+    """The numpy type of a name such as `bfloat16`, which package ml_dtypes adds to numpy."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return dtype
+
+
+def packed(array: Any) -> Any:
+    """The memory of an array as ONNX Runtime has it: a uint8 vector, in which elements of 4 bits share bytes."""
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if DType.of_numpy(array.dtype).bits >= 8:
+        return data
+    data = np.append(data & 15, np.zeros(data.size % 2, np.uint8))
+    return data[::2] | data[1::2] << 4
+
+
+def unpacked(data: Any, dtype: DType, shape: tuple[int, ...]) -> Any:
+    """The array whose memory is the uint8 vector `data`."""
+    if dtype.bits >= 8:
+        return data.view(dtype.numpy).reshape(shape)
+    halves = np.stack((data & 15, data >> 4), axis=-1).reshape(-1)[: np.prod(shape, dtype=np.int64)]
+    return halves.view(dtype.numpy).reshape(shape)
+
+
+_LARGEST = {
+    DType.FLOAT64: 1.7976931348623157e308,
+    DType.FLOAT32: 3.4028234663852886e38,
+    DType.BFLOAT16: 3.3895313892515355e38,
+    DType.FLOAT16: 65504.0,
+}
 _BY_CODE = {t.code: t for t in DType}
 _BY_NUMPY = {t.value[1]: t for t in DType}

@@ -64,7 +64,7 @@ class Lowering:
         tensor = Tensor(dtype, shape, Storage.INPUT, name)
         self.inputs.append(tensor)
         size = product(shape)
-        if dtype.is_integer and isinstance(size, int) and size <= LARGEST_HOST_VALUE // 2:
+        if dtype.is_integer and dtype.bits >= 8 and isinstance(size, int) and size <= LARGEST_HOST_VALUE // 2:
             return Operand(dtype, shape, View.of(tensor), host=lambda: self._elements(name, index, shape))
         return Operand(dtype, shape, View.of(tensor))
 

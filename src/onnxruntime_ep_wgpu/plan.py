@@ -6,6 +6,7 @@ that mention them are cached for a few sets of callers' buffers, all others are 
 
 from __future__ import annotations
 
+import math
 import struct
 import threading
 from collections import OrderedDict
@@ -65,7 +66,7 @@ class Plan:
         self.users = self.last_run = 0
         self.shapes, self.symbols = dims.shapes, dims.symbols
         self.output_shapes = tuple(dims.shapes[v] for v in program.outputs)
-        self.nbytes = [_nbytes(v.dtype, s) for v, s in zip(program.values, dims.shapes, strict=True)]
+        self.nbytes = [v.dtype.nbytes(math.prod(s)) for v, s in zip(program.values, dims.shapes, strict=True)]
         if check:
             checks.limits(device, program.values, self.shapes, self.nbytes)
         self._lock = threading.Lock()
@@ -281,10 +282,3 @@ def fold_grid(workgroups: int) -> tuple[int, int, int]:
 
 def dispatch_label(kernel: str, dispatch: Dispatch) -> str:
     return f"{kernel}: {', '.join(dispatch.origin[:4])}{'...' if len(dispatch.origin) > 4 else ''}"
-
-
-def _nbytes(dtype: DType, shape: tuple[int, ...]) -> int:
-    size = dtype.itemsize
-    for d in shape:
-        size *= d
-    return size

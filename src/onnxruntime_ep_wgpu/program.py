@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .dims import Postfix
-from .dtypes import DType
+from .dtypes import DType, numpy_type, packed
 from .errors import ProgramError
 from .target import Target
 from .view import Storage
@@ -168,8 +168,9 @@ def check_target(needs: Target, has: Target, what: str) -> None:
 
 
 def weight_array(weight: Any) -> Any:
-    """The numpy array of a weight, which may be a lazy onnx_ir tensor."""
-    return np.asarray(weight.numpy() if hasattr(weight, "numpy") else weight)
+    """The numpy array of a weight, which may be a lazy onnx_ir tensor; elements narrower than a byte as packed bytes."""
+    array = np.asarray(weight.numpy() if hasattr(weight, "numpy") else weight)
+    return packed(array) if DType.of_numpy(array.dtype).bits < 8 else array
 
 
 def weight_bytes(array: Any) -> memoryview:
@@ -185,7 +186,8 @@ def _from_header(header: dict[str, Any], path: str | Path, start: int) -> Progra
     weights = []
     for dtype, shape, nbytes in header["weights"]:
         start += -start % 16
-        weights.append(np.memmap(path, np.dtype(dtype), "r", start, tuple(shape)) if nbytes else np.empty(shape, dtype))
+        kind = numpy_type(dtype)
+        weights.append(np.memmap(path, kind, "r", start, tuple(shape)) if nbytes else np.empty(shape, kind))
         start += nbytes
     target = Target(**{**header["target"], "features": frozenset(header["target"]["features"])})
     return Program(

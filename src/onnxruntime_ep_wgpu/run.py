@@ -16,7 +16,7 @@ import numpy as np
 from .describe import Descriptions
 from .device import Buffer, Copy, Device
 from .dims import Postfix, compile_dims
-from .dtypes import DType
+from .dtypes import DType, packed, unpacked
 from .errors import InputError
 from .plan import Evaluator, Plan, Slice
 from .program import Program, check_target, weight_array, weight_bytes
@@ -237,14 +237,14 @@ class Executable:
             kernel = program.kernels[program.dispatches[step.number].kernel]
             for value, access in zip(step.args, kernel.bindings, strict=True):
                 if access == "read_write":
-                    array = np.empty(plan.shapes[value], program.values[value].dtype.numpy)
+                    data = np.empty(plan.nbytes[value], np.uint8)
                     buffer = plan.buffers.get(value) or callers[value][0]
-                    if array.nbytes:
-                        device.download(buffer, 0, array.reshape(-1).view(np.uint8).data)
-                        instead = replace(value, array)
-                        if instead is not None:
-                            device.upload(buffer, 0, np.asarray(instead, order="C").reshape(-1).view(np.uint8).data)
-                    written[value] = array
+                    if data.size:
+                        device.download(buffer, 0, data.data)
+                    written[value] = unpacked(data, program.values[value].dtype, plan.shapes[value])
+                    instead = replace(value, written[value])
+                    if data.size and instead is not None:
+                        device.upload(buffer, 0, packed(np.asarray(instead)).data)
             yield step.number, written
 
     def _separate(self, plan: Plan, callers: dict[int, Slice], written: set[int]) -> list[Copy]:

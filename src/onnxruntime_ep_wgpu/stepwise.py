@@ -90,7 +90,7 @@ class Stepwise:
         if dtype not in _WATCHED or not count:
             return None
         device, (buffer, offset) = self._device, where
-        words = -(-count * dtype.itemsize // 4)
+        words = -(-dtype.nbytes(count) // 4)
         size = device.uniform(np.array([count, words, dtype is DType.FLOAT16, 0], np.uint32).tobytes())
         device.upload(self._result, 0, np.array([0xFFFFFFFF, 0, 0, 0], np.uint32).tobytes())
         nbytes = min(-(-4 * words // 16) * 16, buffer.size - offset)
@@ -105,7 +105,7 @@ class Stepwise:
     def _message(self, plan: Plan, step: Step, value: int, where: Slice, found: _Found) -> str:
         it, shape = self._program.values[value], plan.shapes[value]
         first = np.empty(1, it.dtype.numpy)
-        self._device.download(where[0], where[1] + found.index * it.dtype.itemsize, first.view(np.uint8).data)
+        self._device.download(where[0], where[1] + it.dtype.nbytes(found.index), first.view(np.uint8).data)
         place = [int(i) for i in np.unravel_index(found.index, shape)]
         name = repr(it.name) if it.name else "an intermediate result"
         return (

@@ -8,6 +8,7 @@ CPU provider's values where there are any: so an error is the kernel's own, and 
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from .dtypes import packed, unpacked
 
 if TYPE_CHECKING:
     from .plugin.placement import Placement
@@ -103,10 +106,10 @@ class _Group:
         self.executable.run(inputs, allocate)
 
     def _array(self, tensor: Any) -> Any:
-        array = np.empty(tensor.shape, tensor.dtype.numpy)
-        if array.nbytes:
-            self.executable.device.download(tensor.buffer, tensor.offset, array.reshape(-1).view(np.uint8).data)
-        return array
+        data = np.empty(tensor.dtype.nbytes(math.prod(tensor.shape)), np.uint8)
+        if data.size:
+            self.executable.device.download(tensor.buffer, tensor.offset, data.data)
+        return unpacked(data, tensor.dtype, tensor.shape)
 
     def compare(self, found: Found) -> None:
         from .run import DeviceTensor
@@ -114,9 +117,10 @@ class _Group:
         program, device = self.executable.program, self.executable.device
         tensors = []
         for value, array in zip(program.inputs, self.given or (), strict=True):
-            buffer = device.buffer(max(16, array.nbytes))
-            if array.nbytes:
-                device.upload(buffer, 0, array.reshape(-1).view(np.uint8).data)
+            data = packed(array)
+            buffer = device.buffer(max(16, data.size))
+            if data.size:
+                device.upload(buffer, 0, data.data)
             dtype = program.values[value].dtype
             tensors.append(DeviceTensor(dtype, array.shape, buffer, 0, partial(np.asarray, array)))
         names = [program.values[value].name for value in program.inputs]

@@ -7,7 +7,7 @@ import pytest
 
 from tests import support
 
-from .compare import check, model, random
+from .compare import both_ways, check, model, random
 
 SHAPES = [
     ((3, 5), (5, 7)),
@@ -33,6 +33,13 @@ SHAPES = [
 @pytest.mark.parametrize("weights", [False, True])
 def test_matmul(left: tuple[int, ...], right: tuple[int, ...], weights: bool) -> None:
     check("MatMul", random(*left), random(*right, seed=1), constants=[1] if weights else [], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "int64"), both_ways([np.int32, np.uint32, np.int64, np.uint64]))
+@pytest.mark.parametrize(("left", "right"), [SHAPES[k] for k in (0, 3, 5, 8, 9, 11, 13)])
+def test_integers(left: tuple[int, ...], right: tuple[int, ...], dtype: type, int64: str) -> None:
+    scale = dtype(2**20 + 3) if np.dtype(dtype).itemsize == 8 else dtype(3)
+    check("MatMul", random(*left, dtype=dtype) * scale, random(*right, dtype=dtype, seed=1) * scale, int64=int64)
 
 
 def test_matmul_float16_accumulates_in_float32() -> None:

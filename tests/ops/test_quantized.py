@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from . import compare
 from .compare import random
@@ -111,6 +113,43 @@ def test_dynamic_quantize_of_zeros() -> None:
 
 def test_dynamic_quantize_of_a_shape_not_known_when_compiled() -> None:
     check("DynamicQuantizeLinear", random(3, 7, 5), outputs=[np.uint8, np.float32, np.uint8], symbolic=True)
+
+
+SMALL = [TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ,
+         TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ]  # fmt: skip
+
+
+def _there_and_back(kind: int, shape: tuple[int, ...], scales: tuple[int, ...], **how: Any) -> onnx.ModelProto:
+    """x quantised to a type that numpy lacks and dequantised again, all in one model."""
+    scale = np.abs(random(*scales, seed=1)) / np.float32(3) + np.float32(0.01)
+    zero = np.full(scales, 2 if kind in SMALL[:2] else 0).astype(helper.tensor_dtype_to_np_dtype(kind))
+    attributes = {k: v for k, v in how.items() if k != "saturate"}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x0", "s", "z"], ["q"], **how),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], **attributes),
+    ]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in ("x0", "y")]
+    weights = [numpy_helper.from_array(scale, "s"), numpy_helper.from_array(zero, "z")]
+    graph = helper.make_graph(nodes, "there and back", values[:1], values[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("kind", SMALL, ids=[TensorProto.DataType.Name(k).lower() for k in SMALL])
+@pytest.mark.parametrize("how", [{}, {"axis": 0}, {"axis": 1, "block_size": 4}], ids=["tensor", "axis", "block"])
+def test_quantize_to_types_of_4_bits_and_small_floats(kind: int, how: dict[str, Any]) -> None:
+    for count in (33, 8):
+        shape = (5, count)
+        scales = {0: (), 1: (5,), 2: (5, -(-count // 4))}[len(how)]
+        x = random(*shape) * 30
+        x[0, :4] = [np.inf, -np.inf, 1e6, -1e6]
+        x[1, :5] = [0.0, -0.0, 1e-3, -1e-3, 0.02]
+        compare.check_model(_there_and_back(kind, shape, scales, **how), [x], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", SMALL[2:], ids=[TensorProto.DataType.Name(k).lower() for k in SMALL[2:]])
+def test_what_is_too_large_for_a_small_float_without_saturation(kind: int) -> None:
+    x = np.concatenate([random(300) * 1000, f32(np.inf, -np.inf, np.nan, 1e9)])
+    compare.check_model(_there_and_back(kind, x.shape, (), saturate=0), [x], rtol=0, atol=0)
 
 
 # ---- products

@@ -89,7 +89,7 @@ class Executable:
                 self.host_values.append((value, self.device.counters["downloads"] - before))
         values = dict(self.program.constants)
         for name, tensor in zip(self.program.inputs, inputs, strict=True):
-            count = int(np.prod(tensor.shape)) * tensor.dtype.itemsize
+            count = tensor.dtype.nbytes(int(np.prod(tensor.shape)))
             data = bytearray(count)
             self.device.download(tensor.buffer, tensor.offset, memoryview(data))
             values[name] = np.frombuffer(data, tensor.dtype.numpy).reshape(tensor.shape)

@@ -16,7 +16,7 @@ def model(nodes, inputs, outputs, constants=(), opset: int = 17, check: bool = T
         [helper.make_tensor_value_info(*value) for value in outputs],
         [numpy_helper.from_array(array, name) for name, array in constants],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     if check:
         onnx.checker.check_model(made)
     return made.SerializeToString()

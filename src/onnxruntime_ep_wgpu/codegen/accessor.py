@@ -19,6 +19,7 @@ from ..lowered import Map, Read, split_groups
 from ..view import Factor, Storage, Tensor, View, coalesce
 from .expression import to_wgsl
 from .scalar import Scalars
+from .storage import unpack
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,12 @@ class Accessors:
         maps: dict[Tensor, Map],
         bind: Callable[[Tensor, bool], str],
         dim: Callable[[Dim], str],
-        native_f16: bool,
+        lanes: Callable[[DType], int],
         vectors: frozenset[Tensor] = frozenset(),
     ) -> None:
         self.vectors = vectors  # tensors bound as arrays of vec4
-        self.scalars, self.maps, self.bind, self.dim, self.native_f16 = scalars, maps, bind, dim, native_f16
+        self.scalars, self.maps, self.bind, self.dim = scalars, maps, bind, dim
+        self.lanes = lanes  # how many elements of a type share a word
         self.functions: list[str] = []
         self._names = 0
 
@@ -174,21 +176,12 @@ class Accessors:
     def load(self, tensor: Tensor, index: str) -> str:
         """The element at a flat index of memory, as its compute type. Narrow types are parts of 32-bit words."""
         name, dtype = self.bind(tensor, False), tensor.dtype
-        if dtype in (DType.BOOL, DType.UINT8, DType.INT8):
-            byte = f"extractBits({name}[({index}) >> 2u], (({index}) & 3u) * 8u, 8u)"
-            if dtype is DType.INT8:
-                return f"extractBits(bitcast<i32>({name}[({index}) >> 2u]), (({index}) & 3u) * 8u, 8u)"
-            return f"({byte} != 0u)" if dtype is DType.BOOL else byte
         if tensor in self.vectors:
             return f"{dtype.compute}({name}[({index}) >> 2u][({index}) & 3u])"
-        if dtype is DType.FLOAT16 and self.native_f16:
-            return f"f32({name}[{index}])"
-        if dtype is DType.FLOAT16:
-            return f"unpack2x16float({name}[({index}) >> 1u])[({index}) & 1u]"
-        if dtype in (DType.UINT16, DType.INT16):
-            word = f"{name}[({index}) >> 1u]" if dtype is DType.UINT16 else f"bitcast<i32>({name}[({index}) >> 1u])"
-            return f"extractBits({word}, (({index}) & 1u) * 16u, 16u)"
-        return f"{name}[{index}]"
+        count = self.lanes(dtype)
+        if count > 1:
+            return unpack(f"{name}[({index}) / {count}u]", f"(({index}) % {count}u)", dtype)
+        return f"f32({name}[{index}])" if dtype is DType.FLOAT16 else f"{name}[{index}]"
 
     # ---- bodies
 
@@ -281,8 +274,7 @@ def substitute(text: str, marks: dict[str, str]) -> str:
 
 def _wrapped(text: str, dtype: DType) -> str:
     """A value calculated in 32 bits as the narrow integer it stands for, so that fused operators see what was stored."""
-    bits = {DType.UINT8: 8, DType.INT8: 8, DType.UINT16: 16, DType.INT16: 16}.get(dtype)
-    return f"extractBits({text}, 0u, {bits}u)" if bits else text
+    return f"extractBits({text}, 0u, {dtype.bits}u)" if dtype.is_integer and dtype.bits < 32 else text
 
 
 def _same_shape(index: Index, shape: tuple[Dim, ...]) -> bool:

@@ -70,6 +70,8 @@ class _Emitter:
                 return self.names[node.id]
             if node.id == "infinity":
                 return "inf", _LITERAL
+            if node.id == "nan":
+                return "nan", _LITERAL
             value = self.constants[node.id]
             return (str(value).lower(), "bool") if isinstance(value, bool) else (repr(value), _LITERAL)
         if isinstance(node, ast.BinOp):

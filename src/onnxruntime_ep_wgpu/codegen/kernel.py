@@ -11,7 +11,7 @@ from ..lowered import Call, Function, Map, Variant, Write, split_groups
 from ..passes.fuse import Group, elements_per_word
 from ..target import Target
 from ..view import Tensor, View
-from . import prelude
+from . import prelude, storage
 from .accessor import Accessors, Index, Scope, constant, substitute
 from .expression import to_wgsl
 from .scalar import Scalars
@@ -52,7 +52,7 @@ class _Writer:
             if r.vector
             and r.loads_vectors
             and r.view.tensor not in inside
-            and elements_per_word(r.view.dtype, self.target) == 1
+            and self.lanes(r.view.dtype) == 1
             and r.view.dtype.compute in ("f32", "i32", "u32")
         )
 
@@ -73,8 +73,10 @@ class _Writer:
         return f"dims.d{self.uniforms.index(value)}"
 
     def accessors(self) -> Accessors:
-        native_f16 = "shader-f16" in self.target.features
-        return Accessors(self.scalars, self.maps_inside, self.bind, self.dim, native_f16, self.vectors)
+        return Accessors(self.scalars, self.maps_inside, self.bind, self.dim, self.lanes, self.vectors)
+
+    def lanes(self, dtype: DType) -> int:
+        return elements_per_word(dtype, self.target)
 
     # ---- stores
 
@@ -149,20 +151,21 @@ class _Writer:
     def maps(self) -> tuple[str, Dim]:
         """A kernel without a Call: each invocation owns `pack` consecutive elements, whole words of every output."""
         access = self.accessors()
-        pack = max(elements_per_word(t.dtype, self.target) for t in self.group.stores)
+        pack = max(self.lanes(t.dtype) for t in self.group.stores)
         size = self.group.stores[0].size
         scope = Scope()
         stores: list[str] = []
         words: list[tuple[Tensor, str, int]] = []
         for tensor in self.group.stores:
             value = access.element(View.of(tensor), Index(("i",), (tensor.shape,)), scope)
-            count = elements_per_word(tensor.dtype, self.target)
+            count = self.lanes(tensor.dtype)
             if count == 1:
                 stores.append(self.store(tensor, "i", value))
             else:
                 word = f"w{len(words)}"
                 words.append((tensor, word, count))
-                stores.append(_pack(tensor.dtype, word, value, count))
+                shift = f"((e % {count}u) * {32 // count}u)"
+                stores.append(f"{word}[e / {count}u] |= {storage.pack(value, tensor.dtype)} << {shift};")
         lines = [*scope.lines, *stores]
         if pack == 1:
             body = [f"let i = w * {MAP_WORKGROUP}u + lane;", f"if (i >= {self.dim(size)}) {{ return; }}", *lines]
@@ -204,19 +207,9 @@ class _Writer:
         return f"vec4<{element}>" if tensor in self.vectors else element
 
     def _element(self, dtype: DType) -> str:
-        if elements_per_word(dtype, self.target) > 1:
+        if self.lanes(dtype) > 1:
             return "u32"
         return "f16" if dtype is DType.FLOAT16 else self.scalars.type(dtype.compute or "")
-
-
-def _pack(dtype: DType, word: str, value: str, count: int) -> str:
-    """Adds element e of a narrow output to the word that its invocation owns."""
-    slot, shift = f"{word}[e / {count}u]", f"((e % {count}u) * {32 // count}u)"
-    if dtype is DType.FLOAT16:
-        return f"{slot} |= pack2x16float(vec2f({value}, 0.0)) << {shift};"
-    bits = {"bool": f"u32({value})", "u32": value, "i32": f"bitcast<u32>({value})"}[dtype.compute or ""]
-    mask = "" if dtype is DType.BOOL else f" & {(1 << 32 // count) - 1}u"
-    return f"{slot} |= ({bits}{mask}) << {shift};"
 
 
 def _main(workgroup_size: int) -> str:

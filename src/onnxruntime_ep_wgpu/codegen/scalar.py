@@ -62,6 +62,8 @@ class Scalars:
             return f"{name}_{kind if operator in '/%' else '64'}({a}, {b})"
         if operator == "%" and kind == "f32":
             return f"fmod_f32({a}, {b})"
+        if operator == "/" and kind == "f32" and not _is_moderate(b):
+            return f"div_f32({a}, {b})"
         if operator == "%" and kind in ("i32", "i64"):
             return self.function("rem", [a, b], kind)
         return f"({a} {operator} {b})"
@@ -117,3 +119,8 @@ class Scalars:
         if source == "f32":
             return f"{kind}_of_f32({a})"
         return f"{kind}({a})"
+
+
+def _is_moderate(text: str) -> bool:
+    """Whether a divisor is a literal of which every device has a reciprocal."""
+    return re.fullmatch(r"[\d.e+-]+f", text) is not None and 1e-30 < abs(float(text[:-1])) < 1e30

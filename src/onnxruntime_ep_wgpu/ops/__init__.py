@@ -27,6 +27,7 @@ FAMILIES = (
     "quantized_product",
     "quantized_pointwise",
     "recurrent",
+    "optimised",
 )
 
 

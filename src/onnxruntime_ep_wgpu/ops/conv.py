@@ -15,7 +15,7 @@ from ..dims import Dim, equal, floordiv, maximum
 from ..errors import UnsupportedError
 from . import depthwise
 from .conv_direct import direct_convolution
-from .matmul import accumulated, matrix_product
+from .matmul import matrix_product
 from .registry import FLOATS, op
 from .window import Window, body, digits, parameters, position, window
 
@@ -87,7 +87,7 @@ def convolution(
         shape, parts = (first, *features, *win.outputs), (2, 1, win.rank)
     lead = parts[0]
     result = matrix_product(
-        b, weights, (lead, 1, 1 + win.rank), windows, (lead, 1 + win.rank, win.rank), shape, parts, accumulated(x.dtype)
+        b, weights, (lead, 1, 1 + win.rank), windows, (lead, 1 + win.rank, win.rank), shape, parts, x.dtype.accumulated
     )
     return b.reshape(result, (shape[0], w.shape[0], *win.outputs))
 
@@ -156,7 +156,7 @@ def _direct(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Oper
     cost = min(64, 3 * win.taps * (channels if isinstance(channels, int) else 4))
     return b.map(
         body(lines),
-        accumulated(x.dtype),
+        x.dtype.accumulated,
         shape,
         coordinates,
         (1,) * x.rank,

@@ -7,7 +7,6 @@ import numpy as np
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, less_equal, product
 from ..lowered import Read, Variant
-from .matmul import accumulated
 from .window import Window
 
 
@@ -40,7 +39,7 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
     (y,) = b.call(
         "conv_direct",
         {"x": Read(image.view, (1, 1, 2), reuse=True), "w": Read(weights.view, (1, 1, 1, 1), reuse=True, vector=True)},
-        {"y": (accumulated(x.dtype), (x.shape[0], w.shape[0], *win.outputs), (1, 1, win.rank))},
+        {"y": (x.dtype.accumulated, (x.shape[0], w.shape[0], *win.outputs), (1, 1, win.rank))},
         (variant(2, less_equal(pixels, 128)), variant(8, 1)),
         parameters={
             "pixels": pixels,

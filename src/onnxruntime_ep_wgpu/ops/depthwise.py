@@ -10,7 +10,6 @@ from __future__ import annotations
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, product
 from ..lowered import Read, Variant
-from .matmul import accumulated
 from .window import Window
 
 LARGEST = 64  # taps; a larger kernel makes too much text
@@ -27,7 +26,7 @@ def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Op
     image = b.reshape(x, (*x.shape[:2], *plane.inputs))
     weights = b.reshape(w, (features, win.taps))
     rows, columns = _block(win)
-    stored = accumulated(x.dtype)
+    stored = x.dtype.accumulated
     strips = ceildiv(plane.outputs[1], columns)
     items = strips * ceildiv(plane.outputs[0], rows)
     shape = (batch, features, *win.outputs)

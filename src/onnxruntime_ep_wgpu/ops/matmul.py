@@ -9,14 +9,10 @@ from ..errors import UnsupportedError
 from ..lowered import Read
 from ..tune import matmul_variants
 from ..view import Shape, broadcast_shapes
+from .reduction import reduce_axes
 from .registry import FLOATS, op
 
 Groups = tuple[int, int, int]
-
-
-def accumulated(dtype: DType) -> DType:
-    """The type in which products of `dtype` are summed: whole words, exact for integers."""
-    return DType.FLOAT32 if dtype is DType.FLOAT16 else dtype
 
 
 def matrix_product(
@@ -34,12 +30,14 @@ def matrix_product(
     _, m, k = sizes(x.shape, x_groups)
     _, also_k, n = sizes(y.shape, y_groups)
     b.require(equal(k, also_k), f"cannot multiply {x} by {y}")
+    if dtype.bits == 64:
+        return b.reshape(_summed_products(b, x, x_groups, y, y_groups), shape)
     b.bound_loop(floordiv(k, 2), f"a matrix product over {k} columns")
     template, variants, parameters = matmul_variants(product(shape[: groups[0]]), m, n, k, b.target)
     (result,) = b.call(
         template,
         {"a": Read(x.view, x_groups, reuse=True, vector=True), "b": Read(y.view, y_groups, reuse=True, vector=True)},
-        {"y": (accumulated(dtype), shape, groups)},
+        {"y": (dtype.accumulated, shape, groups)},
         variants,
         parameters={"m": m, "n": n, "k": k, **parameters},
         flops=2 * product(shape) * k,
@@ -47,7 +45,18 @@ def matrix_product(
     return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
 
 
-@op("MatMul", types=FLOATS | {DType.INT32, DType.UINT32})
+def _summed_products(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups) -> Operand:
+    """The product without a kernel of its own, for 64-bit integers, which no model multiplies much of."""
+    at, where = x_groups[0], x_groups[0] + x_groups[1]
+    inner, columns = y_groups[1], y_groups[2]
+    left = b.reshape(x, (*x.shape[:where], *(1,) * columns, *x.shape[where:]))
+    right = b.permute(y, [*range(at), *range(at + inner, y.rank), *range(at, at + inner)])
+    right = b.reshape(right, (*right.shape[:at], *(1,) * x_groups[1], *right.shape[at:]))
+    products = b.pointwise("x * y", {"x": left, "y": right}, x.dtype)
+    return reduce_axes(b, "ReduceSum", products, list(range(where + columns, products.rank)), keepdims=False)
+
+
+@op("MatMul", types=FLOATS | {DType.INT32, DType.UINT32, DType.INT64, DType.UINT64})
 def matmul(b: Builder, x: Operand, y: Operand) -> Operand:
     """The product of matrices by the rules of numpy, in the type of x."""
     if x.rank == 0 or y.rank == 0:

@@ -17,11 +17,6 @@ from .shape import axis_of
 from .window import body
 
 
-def _stored(dtype: DType) -> DType:
-    """Rows are written as whole words; f16 results are narrowed afterwards."""
-    return DType.FLOAT32 if dtype is DType.FLOAT16 else dtype
-
-
 def _narrowed(b: Builder, x: Operand, dtype: DType) -> Operand:
     return x if x.dtype is dtype else b.pointwise("x", {"x": x}, dtype)
 
@@ -34,7 +29,7 @@ def softmax_rows(b: Builder, x: Operand, axes: int, logarithm: bool = False, *, 
     (y,) = b.call(
         "softmax",
         {"x": Read(x.view, (kept, axes), reuse=True)},
-        {"y": (_stored(x.dtype), x.shape, (kept, axes))},
+        {"y": (x.dtype.accumulated, x.shape, (kept, axes))},
         row_variants(rows, columns, b.target),
         parameters={"rows": rows, "columns": columns},
         LOGARITHM=logarithm,
@@ -86,7 +81,7 @@ def _normalised(
         "gain": Read(b.expand(gain, inner).view, (count,)),
         "bias": Read(b.expand(bias, inner).view, (count,)),
     }
-    results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {"y": (_stored(x.dtype), x.shape, (kept, count))}
+    results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {"y": (x.dtype.accumulated, x.shape, (kept, count))}
     puts = ""
     if statistics:
         shape = (*x.shape[:kept], *(1,) * count)

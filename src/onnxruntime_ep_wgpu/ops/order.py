@@ -145,7 +145,7 @@ def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
             "extended": Function((("x", kind), ("d", "u32"), ("s", "u32")), f"x | shl({kind}(d), {kind}(s))", kind),
         }
         # Sizes of workgroup memory are constants of the kernel.
-        constants = (("DIGITS", keys.dtype.itemsize), ("K", count))
+        constants = (("DIGITS", keys.dtype.bits // 8), ("K", count))
         template, variant = "top_select", Variant(rows, size, 1, constants)
     else:
         b.bound_loop(columns, f"ranking a row of {columns} elements")

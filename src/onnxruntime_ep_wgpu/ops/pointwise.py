@@ -6,9 +6,8 @@ import builtins
 import inspect
 from typing import Any
 
-import numpy as np
-
 from ..builder import Builder, Operand
+from ..codegen.storage import pack, rounded, unpack
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..view import broadcast_shapes
@@ -191,7 +190,7 @@ def clip(
 ) -> Operand:
     """Limits are attributes before version 11, inputs since; without one, floats are limited to the finite ones."""
     operands = {"x": x}
-    largest = float(np.finfo(x.dtype.numpy).max) if x.dtype.is_float else 0.0
+    largest = x.dtype.largest if x.dtype.is_float else 0.0
     lower = repr(builtins.max(min, -largest)) if x.dtype.is_float else ""
     upper = repr(builtins.min(max, largest)) if x.dtype.is_float else ""
     if low is not None:
@@ -205,12 +204,12 @@ def clip(
 
 @op("Cast", types=ANY)
 def cast(b: Builder, x: Operand, *, to: int, saturate: int = 1, round_mode: str = "up") -> Operand:
-    return _cast(b, x, type_of(to))
+    return _cast(b, x, type_of(to), bool(saturate))
 
 
 @op("CastLike", types=ANY)
 def cast_like(b: Builder, x: Operand, like: Operand, *, saturate: int = 1, round_mode: str = "up") -> Operand:
-    return _cast(b, x, like.dtype)
+    return _cast(b, x, like.dtype, bool(saturate))
 
 
 def type_of(code: int) -> DType:
@@ -221,30 +220,28 @@ def type_of(code: int) -> DType:
         raise UnsupportedError(f"no kernel for ONNX element type {code}") from None
 
 
-def _cast(b: Builder, x: Operand, to: DType) -> Operand:
+def _cast(b: Builder, x: Operand, to: DType, saturate: bool) -> Operand:
     if to.compute is None:
         raise UnsupportedError(f"no kernel for results of type {to.label}")
     if to is x.dtype:
         return x
-    # A fused chain calculates f16 in f32; a cast is where a model asks for the rounding.
-    expression = "half(f32(x))" if to is DType.FLOAT16 else f"{to.compute}(x)"
-    return b.pointwise(expression, {"x": x}, to)
+    # A fused chain calculates halves in f32; a cast is where a model asks for the rounding.
+    return b.pointwise(rounded(f"{to.compute}(x)", to, saturate), {"x": x}, to)
 
 
 @op("BitCast", types=ANY)
 def bit_cast(b: Builder, x: Operand, *, to: int) -> Operand:
     """The same bits as another type of the same size."""
     dtype = type_of(to)
-    if dtype.itemsize != x.dtype.itemsize or dtype.compute is None:
+    if dtype.bits != x.dtype.bits or dtype.compute is None:
         raise UnsupportedError(f"the bits of {x.dtype.label} as {dtype.label}")
-    bits = 8 * x.dtype.itemsize
-    source = {"bool": "u32(v)"}.get(x.dtype.compute or "", "v" if bits == 64 else "bitcast<u32>(v)")
-    if x.dtype is DType.FLOAT16:
-        source = "pack2x16float(vec2f(v, 0f))"
-    results = {DType.FLOAT16: "unpack2x16float(bits).x", DType.BOOL: "((bits & 0xffu) != 0u)"}
-    narrow = f"extractBits(bitcast<$out_t>(bits), 0u, {bits}u)" if bits < 32 else "bitcast<$out_t>(bits)"
-    same = bits == 64 and b.target.int64 == "pair"
-    lines = f"  let v = x_at(at);\n  let bits = {source};\n  return {'bits' if same else results.get(dtype, narrow)};"
+    bits = x.dtype.bits
+    if bits < 32:
+        steps = pack("v", x.dtype), unpack("bits", "0u", dtype)
+    else:
+        same = bits == 64 and b.target.int64 == "pair"
+        steps = "v" if bits == 64 else "bitcast<u32>(v)", "bits" if same else "bitcast<$out_t>(bits)"
+    lines = f"  let v = x_at(at);\n  let bits = {steps[0]};\n  return {steps[1]};"
     return b.map(lines, dtype, x.shape, ("at",), (x.rank,), {"x": (x, (x.rank,))}, cost=2)
 
 

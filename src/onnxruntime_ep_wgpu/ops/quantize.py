@@ -12,17 +12,19 @@ from typing import Any
 import numpy as np
 
 from ..builder import Builder, Operand
+from ..codegen import storage
 from ..dims import Dim, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..lowered import Read
 from ..tune import row_variants
-from .registry import FLOATS, op
+from .registry import FLOATS, MINIFLOATS, op
 from .shape import axis_of
 
 BYTES = frozenset({DType.INT8, DType.UINT8})
-NARROW = BYTES | {DType.INT16, DType.UINT16}
-QUANTIZED = NARROW | {DType.INT32}
+NARROW = BYTES | {DType.INT16, DType.UINT16, DType.INT4, DType.UINT4}
+SMALL = NARROW | MINIFLOATS
+QUANTIZED = SMALL | {DType.INT32}
 
 
 # ---- the two maps
@@ -42,8 +44,13 @@ def spread(b: Builder, p: Operand, x: Operand, axis: int, block: int = 0) -> Ope
     return b.slice(b.reshape(repeated, (*before, count * block, *after)), axis, 0, 1, x.shape[axis])
 
 
-def quantized(b: Builder, x: Operand, scale: Operand, zero: Operand | None, dtype: DType) -> Operand:
-    """round(x / scale) + zero, saturated; scale and zero broadcast with x."""
+def quantized(
+    b: Builder, x: Operand, scale: Operand, zero: Operand | None, dtype: DType, saturate: bool = True
+) -> Operand:
+    """round(x / scale) + zero, saturated; scale and zero broadcast with x. Small floats have no zero point but 0."""
+    if dtype in MINIFLOATS:
+        expression = storage.rounded("quotient(f32(x), s)", dtype, saturate)
+        return b.pointwise(expression, {"x": x, "s": scale}, dtype, x.shape, cost=16)
     return rounded(b, "quotient(f32(x), s)", {"x": x, "s": scale}, zero, dtype, x.shape)
 
 
@@ -57,15 +64,13 @@ def rounded(
     **constants: Any,
 ) -> Operand:
     """round(real) + zero, saturated to `dtype`. `real` is an expression over the operands, of type f32."""
-    limits = np.iinfo(dtype.numpy)
+    least, most = dtype.limits
     if zero is not None:
         operands = {**operands, "zero": zero}
     else:
         constants["zero"] = 0
     expression = f"{dtype.compute}(i32(round(clamp({real}, low - f32(zero), high - f32(zero)))) + i32(zero))"
-    return b.pointwise(
-        expression, operands, dtype, shape, cost=16, low=float(limits.min), high=float(limits.max), **constants
-    )
+    return b.pointwise(expression, operands, dtype, shape, cost=16, low=float(least), high=float(most), **constants)
 
 
 def centred(b: Builder, x: Operand, zero: Operand | None) -> Operand:
@@ -80,6 +85,8 @@ def dequantized(b: Builder, x: Operand, scale: Operand, zero: Operand | None, dt
     operands = {"x": x, "s": scale}
     if zero is None or (zero.constant is not None and not np.any(zero.constant)):
         return b.pointwise("f32(x) * s", operands, dtype, x.shape, cost=2, inline=True)
+    if x.dtype in MINIFLOATS:
+        return b.pointwise("(x - zero) * s", {**operands, "zero": zero}, dtype, x.shape, cost=3, inline=True)
     return b.pointwise("f32(i32(x) - i32(zero)) * s", {**operands, "zero": zero}, dtype, x.shape, cost=3, inline=True)
 
 
@@ -118,8 +125,8 @@ def _type(code: int, default: DType) -> DType:
     return dtype
 
 
-@op("QuantizeLinear", types=FLOATS | {DType.INT32}, y_zero_point=NARROW)
-@op("QuantizeLinear", domain="com.microsoft", types=FLOATS, y_zero_point=NARROW)
+@op("QuantizeLinear", types=FLOATS | {DType.INT32}, y_zero_point=SMALL)
+@op("QuantizeLinear", domain="com.microsoft", types=FLOATS, y_zero_point=SMALL)
 def quantize_linear(
     b: Builder,
     x: Operand,
@@ -134,12 +141,12 @@ def quantize_linear(
 ) -> Operand:
     """x as integers of the zero point's type, with scales per tensor, per index of `axis` or per block of it."""
     dtype = _type(output_dtype, DType.UINT8 if y_zero_point is None else y_zero_point.dtype)
-    if dtype not in NARROW:
+    if dtype not in SMALL:
         raise UnsupportedError(f"no kernel that quantises to {dtype.label}")
     if precision not in (0, DType.FLOAT32.code):
         raise UnsupportedError(f"a division in ONNX element type {precision}")
     zero = None if y_zero_point is None else spread(b, y_zero_point, x, axis, block_size)
-    return quantized(b, x, spread(b, y_scale, x, axis, block_size), zero, dtype)
+    return quantized(b, x, spread(b, y_scale, x, axis, block_size), zero, dtype, bool(saturate))
 
 
 @op("DequantizeLinear", types=QUANTIZED, x_scale=FLOATS)

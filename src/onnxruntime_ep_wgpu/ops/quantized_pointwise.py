@@ -16,7 +16,7 @@ from ..dims import product
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from .pool import average_pool
-from .quantize import BYTES, centred, dequantized, quantized, rounded
+from .quantize import BYTES, centred, quantized, rounded
 from .reduction import reduce_axes
 from .registry import BOOLS, FLOATS, op
 from .shape import concat
@@ -36,7 +36,10 @@ def _zero(b: Builder, zero: Operand | None, dtype: DType) -> Operand:
 
 
 def _real(b: Builder, x: Operand, scale: Operand, zero: Operand | None) -> Operand:
-    return dequantized(b, x, _whole(b, scale), _zero(b, zero, x.dtype))
+    """x as real numbers, rounded before anything is added to them, as the CPU provider has them."""
+    operands = {"x": x, "s": _whole(b, scale), "zero": _zero(b, zero, x.dtype)}
+    expression = "rounded(f32(i32(x) - i32(zero)) * s)"
+    return b.pointwise(expression, operands, DType.FLOAT32, x.shape, cost=4, inline=True)
 
 
 def _scalar(b: Builder, expression: str, **operands: Operand) -> Operand:
@@ -94,7 +97,9 @@ def qlinear_mul(
     """(x - x_zero) (y - y_zero) (x_scale y_scale / scale) + zero."""
     ratio = _scalar(b, "quotient(x * y, z)", x=_whole(b, x_scale), y=_whole(b, y_scale), z=_whole(b, scale))
     operands = {"x": centred(b, x, _zero(b, x_zero, x.dtype)), "y": centred(b, y, _zero(b, y_zero, x.dtype))}
-    return rounded(b, "f32(x * y) * r + f32(z)", {**operands, "r": ratio, "z": _zero(b, zero, x.dtype)}, None, x.dtype)
+    return rounded(
+        b, "rounded(f32(x * y) * r) + f32(z)", {**operands, "r": ratio, "z": _zero(b, zero, x.dtype)}, None, x.dtype
+    )
 
 
 @op("QLinearSigmoid", domain="com.microsoft", types=BYTES, **SCALES)

@@ -18,11 +18,12 @@ from onnx import defs, helper
 from ..dtypes import DType
 from ..errors import UnsupportedError
 
-FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16})
+FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 INTEGERS = frozenset(t for t in DType if t.is_integer)
 NUMBERS = FLOATS | INTEGERS
 BOOLS = frozenset({DType.BOOL})
-ANY = NUMBERS | BOOLS
+MINIFLOATS = frozenset(t for t in DType if t.is_float and t.bits <= 8)
+ANY = NUMBERS | BOOLS | MINIFLOATS
 
 
 @dataclass(frozen=True)

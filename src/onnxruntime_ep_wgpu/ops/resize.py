@@ -140,17 +140,17 @@ class _Transform:
 
     def lines(self, s: _Scaled, k: int) -> list[str]:
         """WGSL statements for `place<k>`, the f32 input position of output position `o<k>`."""
-        scale = f"f32($out{k}) / f32($in{k})" if s.scale is None else f"{float(np.float32(s.scale))!r}f"
+        scale = f"quotient_f32(f32($out{k}), f32($in{k}))" if s.scale is None else f"{float(np.float32(s.scale))!r}f"
         o = f"f32(o{k})"
-        half = f"({o} + 0.5f) / scale{k} - 0.5f"
+        half = f"quotient_f32({o} + 0.5f, scale{k}) - 0.5f"
         last = f"(f32($in{k}) - 1f)"
         texts = {
             "half_pixel": half,
             "pytorch_half_pixel": f"select(0f, {half}, $out{k} > 1u)",
-            "asymmetric": f"{o} / scale{k}",
-            "align_corners": f"select({o} * {last} / (f32($out{k}) - 1f), 0f, $out{k} == 1u)",
-            "tf_half_pixel_for_nn": f"({o} + 0.5f) / scale{k}",
-            "half_pixel_symmetric": f"0.5f * f32($in{k}) * (1f - f32($out{k}) / (scale{k} * f32($in{k}))) + {half}",
+            "asymmetric": f"quotient_f32({o}, scale{k})",
+            "align_corners": f"select(quotient_f32({o} * {last}, f32($out{k}) - 1f), 0f, $out{k} == 1u)",
+            "tf_half_pixel_for_nn": f"quotient_f32({o} + 0.5f, scale{k})",
+            "half_pixel_symmetric": f"0.5f * f32($in{k}) * (1f - quotient_f32(f32($out{k}), scale{k} * f32($in{k}))) + {half}",
             "tf_crop_and_resize": f"select({(s.start + s.end) / 2!r}f * {last}, {s.start!r}f * {last} + {o} * {s.end - s.start!r}f"
             f" * {last} / (f32($out{k}) - 1f), $out{k} > 1u)",
         }

@@ -17,14 +17,13 @@ from ..view import Storage, Tensor
 
 MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe
 MAX_INLINED_COST = 24
-NARROW = {DType.BOOL: 4, DType.UINT8: 4, DType.INT8: 4, DType.UINT16: 2, DType.INT16: 2}
 
 
 def elements_per_word(dtype: DType, target: Target) -> int:
     """How many elements of a type share the smallest unit that a kernel can store; 1 for whole words."""
-    if dtype is DType.FLOAT16:
-        return 1 if "shader-f16" in target.features else 2
-    return NARROW.get(dtype, 1)
+    if dtype is DType.FLOAT16 and "shader-f16" in target.features:
+        return 1
+    return max(1, 32 // dtype.bits)
 
 
 @dataclass(eq=False)

@@ -18,6 +18,8 @@ from .placement import Placement
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+CPU = "CPUExecutionProvider"
+
 # A graph: the control-flow node whose body it is ("" for the main graph), its own name, and what it gives out.
 _Key = tuple[str, str, tuple[str, ...]]
 
@@ -42,7 +44,7 @@ class Account:
             if holders[place] == self._name:
                 continue  # one of our own groups, decided before
             name = node.name or ""
-            provider = self._name if place in partition else holders[place] or "CPUExecutionProvider"
+            provider = self._name if place in partition else holders[place] or CPU
             reason = decision.reasons[place]
             now[name] = Placement(name, node.op_type, node.domain, within, provider, partition.get(place), (), reason)
         self._graphs[key] = earlier | now

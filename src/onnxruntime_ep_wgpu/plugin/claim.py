@@ -100,6 +100,21 @@ def _is_small_integer(value: ir.Value) -> bool:
     return value.shape is not None and len(value.shape) <= 1
 
 
+def readers(graph: ir.Graph, ours: frozenset[int]) -> tuple[ir.Node, ...]:
+    """The nodes outside the places `ours` that read what a node inside makes or an input of the graph that one reads."""
+    inputs = {value.name for value in graph.inputs}
+    shared: set[str | None] = set()
+    others: list[tuple[ir.Node, set[str | None]]] = []
+    for place, node in enumerate(graph):
+        read = {value.name for value in (*node.inputs, *node.meta.get("implicit_inputs", ())) if value is not None}
+        if place in ours:
+            shared.update(value.name for value in node.outputs)
+            shared.update(read & inputs)
+        else:
+            others.append((node, read))
+    return tuple(node for node, read in others if not shared.isdisjoint(read))
+
+
 def fingerprint(graph: ir.Graph) -> str:
     """Equal for graphs that get one answer: the same nodes, types, attributes and small constants."""
     digest = hashlib.sha256()

@@ -8,6 +8,7 @@ lie in host memory (ONNX Runtime may pass them at any time) are uploaded before 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     """A compiled group, shared by all runs.
 
     `inputs` and `outputs` give the fused node's place of each input and output of the executable; the fused node has
-    `input_count` inputs.
+    `input_count` inputs. `before` is called before the first run and may refuse it by raising.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
         inputs: list[int],
         outputs: list[int],
         input_count: int,
+        before: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(ort)
+        self._before = before
         self.executable, self.device = executable, device
         self.inputs, self.outputs, self.input_count = inputs, outputs, input_count
 
@@ -53,6 +56,9 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
 
     @callback("Compute")
     def compute(self, _state: Any, context: Any) -> None:
+        if self._before is not None:
+            self._before()
+            self._before = None
         run = _Run(self, context)
         try:
             self.executable.run(run.inputs(), run.allocate)
@@ -79,7 +85,7 @@ class _Run:
 
     def _input(self, tensor: Any) -> Any:
         dtype, shape = DType.of(tensor.type), transfer.shape_of(tensor)
-        nbytes = math.prod(shape) * dtype.itemsize
+        nbytes = dtype.nbytes(math.prod(shape))
         at = address(tensor.data)
         host = _HostValue(tensor.data, nbytes, dtype, shape)
         if not nbytes:
@@ -102,7 +108,7 @@ class _Run:
         ort, out = self._node.ort, ffi.new("void **")
         dims = ffi.new("int64_t[]", shape or (0,))
         ort.check(lib.wgpu_output(ort.api, self._context, self._node.outputs[index], dims, len(shape), out))
-        nbytes = math.prod(shape) * dtype.itemsize
+        nbytes = dtype.nbytes(math.prod(shape))
         if not nbytes:
             return None
         at = address(out[0])

@@ -173,7 +173,7 @@ class Factory(Exported, struct="OrtEpFactory"):
         if len(passed) > 1:
             names = ", ".join(repr(adapter.name) for adapter in passed)
             log.log(INFO, f"{len(passed)} devices were passed ({names}); the session runs on {chosen.name!r}: {why}")
-        return Planner(self.ort, self.name, chosen, options, log)
+        return Planner(self.ort, self.name, chosen, options, log, lambda: self.memcpy_kernels().made)
 
     @callback("ReleaseEp")
     def release_ep(self, provider: Any) -> None:

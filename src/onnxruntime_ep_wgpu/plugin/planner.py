@@ -7,17 +7,18 @@ limits, and opens no device; equal graphs get equal answers; the device is opene
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import OptionError
+from ..errors import OptionError, UnsupportedError
 from ..model import ort_graph
 from ..options import Options
 from ..trace import span
 from . import backend, watch
 from .abi import INFO, WARNING, Logger, Ort, file_text, text
-from .account import Account
+from .account import CPU, Account
 from .choose import context_for
-from .claim import Claim, claim, fingerprint
+from .claim import Claim, claim, fingerprint, readers
 from .compute import ComputeInfo
 from .forced import Forced, names_in_model
 from .settings import asked, run_settings_of, settings_of
@@ -27,9 +28,14 @@ if TYPE_CHECKING:
 
 
 class Planner:
-    """The plans of one session, on one adapter, for the provider that is called `name`."""
+    """The plans of one session, on one adapter, for the provider that is called `name`.
 
-    def __init__(self, ort: Ort, name: str, adapter: Adapter, options: Options, logger: Logger) -> None:
+    `copies` counts the kernels that ONNX Runtime made to copy tensors between providers.
+    """
+
+    def __init__(
+        self, ort: Ort, name: str, adapter: Adapter, options: Options, logger: Logger, copies: Callable[[], int]
+    ) -> None:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
         self._check_debugger()
         self.context = context_for(adapter, options)
@@ -43,6 +49,9 @@ class Planner:
         self.account = Account(name, logger)
         self._forced = Forced(options["forceCpuNodeNames"])
         self._claims: dict[str, Claim] = {}
+        self._copies, self._copies_before = copies, 0
+        # Per graph, by name: nodes of other providers that read what nodes of ours read or make, as they are called.
+        self._readers: dict[tuple[str, str], dict[str, str]] = {}
         for key in options.without_effect():
             logger.log(WARNING, f"option {key}={options.given[key]!r} has no effect in this version")
 
@@ -79,6 +88,10 @@ class Planner:
             self.inputs = tuple(value.name or "" for value in graph.inputs)
             self.outputs = tuple(value.name or "" for value in graph.outputs)
         self.account.decided(within, graph, decision, holders)
+        # Between providers of accelerators copying is their own business.
+        accelerated = frozenset(place for place, holder in enumerate(holders) if holder not in ("", CPU))
+        others = readers(graph, accelerated.union(*decision.groups))
+        self._readers[within, graph.name or ""] = {it.name or "": f"{it.op_type} {it.name!r}" for it in others}
         return [[nodes[place] for place in group] for group in decision.groups]
 
     def complete(self) -> None:
@@ -117,11 +130,28 @@ class Planner:
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         with span("compile", name, nodes=len(graph)):
             program = backend.compile_graph(graph, graph.opset_imports, self.target, name)
+        self._copies_before = self._copies()
         device = self.device()
         executable = backend.executable(program, device, run_settings_of(self.options))
         self.account.compiled(made, backend.kernels(program))
         executable = watch.wrapped(executable, lambda: ort_graph.read(self.ort, handle))
-        return ComputeInfo(self.ort, executable, device, input_places, output_places, len(inputs))
+        return ComputeInfo(self.ort, executable, device, input_places, output_places, len(inputs), self._require_copies)
+
+    def _require_copies(self) -> None:
+        """Raises UnsupportedError when nodes of other providers would read device memory as if it were their own.
+
+        For a model in its own format ONNX Runtime puts no copies between providers.
+        """
+        if self._copies() != self._copies_before:
+            return
+        siblings = [it.planner for it in watch.live() if it.planner is not None and it.planner is not self]
+        share = {it.name for planner in siblings for it in planner.account.placements() if it.partition is not None}
+        nodes = [label for them in self._readers.values() for name, label in them.items() if name not in share]
+        if nodes:
+            raise UnsupportedError(
+                f"{', '.join(nodes[:4])}{'...' if len(nodes) > 4 else ''} cannot run on {self.name}, and ONNX Runtime "
+                "does not copy tensors between providers for a model in its own format: use the .onnx file instead"
+            )
 
     def _names(self, count: Any, fill: Any, node: Any) -> list[str]:
         infos = self.ort.list(count, fill, node, "const OrtValueInfo *")

@@ -216,13 +216,17 @@ class MemcpyKernel(Exported, struct="OrtKernelImpl"):
 
 
 class MemcpyKernels:
-    """The registry of the two Memcpy kernels under the name of one provider. `close()` gives it back."""
+    """The registry of the two Memcpy kernels under the name of one provider. `close()` gives it back.
+
+    `made` counts the kernels that sessions have asked for.
+    """
 
     def __init__(self, ort: Ort, provider: str) -> None:
         self.ort = ort
+        self.made = 0
         self.registry = ort.get_out(ort.ep.CreateKernelRegistry, "OrtKernelRegistry *")
         # ONNX Runtime hands this to CreateKernel.
-        self._state = ffi.new_handle(ort)
+        self._state = ffi.new_handle(self)
         types = []
         for code in _BITS:
             with contextlib.suppress(OrtError):  # the newest element types are unknown to an older ONNX Runtime
@@ -254,8 +258,10 @@ class MemcpyKernels:
 def _create_kernel(state: Any, _info: Any, out: Any) -> Any:
     ort: Ort | None = None
     try:
-        ort = ffi.from_handle(state)
+        kernels: MemcpyKernels = ffi.from_handle(state)
+        ort = kernels.ort
         out[0] = MemcpyKernel(ort).pointer
+        kernels.made += 1
         return ffi.NULL
     except BaseException as error:
         return failed(ort, error)

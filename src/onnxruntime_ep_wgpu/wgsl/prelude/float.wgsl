@@ -29,6 +29,12 @@ fn half_f32(a: f32) -> f32 {
   }
   return bitcast<f32>((bits + 0xfffu + ((bits >> 13u) & 1u)) & 0xffffe000u);
 }
+// The upper half of the bits, rounded to nearest even; a NaN keeps its sign and becomes quiet.
+fn bfloat_bits(a: f32) -> u32 {
+  let bits = bitcast<u32>(a);
+  return select((bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u, (bits >> 16u) | 0x40u, isnan_f32(a));
+}
+fn bfloat_f32(a: f32) -> f32 { return bitcast<f32>(bfloat_bits(a) << 16u); }
 fn round_f32(a: f32) -> f32 { return round(a); }
 
 // An integer that is larger for a larger number; zeros are equal and NaN is the largest.
@@ -45,11 +51,18 @@ fn residue_f32(c: f32, a: f32, b: f32) -> f32 {
   let b1 = bitcast<f32>(bitcast<u32>(b) & 0xfffff000u);
   return (((c - a1 * b1) - a1 * (b - b1)) - (a - a1) * b1) - (a - a1) * (b - b1);
 }
+// a / b. A device may take the product with the reciprocal, which is lost where it or `b` is below the normal numbers.
+fn div_f32(a: f32, b: f32) -> f32 {
+  let s = select(select(1f, 16777216f, abs(b) < 1.1754944e-38f), 0.25f, abs(b) > 8.507059e+37f);
+  return (a * s) / (b * s);
+}
 // a / b rounded once; the operator may be off by 2.5 ulp, which turns the ties that quantised values are full of.
 fn quotient_f32(a: f32, b: f32) -> f32 {
-  let q = a / b;
-  return select(q, q + residue_f32(a, q, b) / b, abs(q) > 1e-30f && abs(q) < 1e30f);
+  let q = div_f32(a, b);
+  return select(q, q + div_f32(residue_f32(a, q, b), b), abs(q) > 1e-30f && abs(q) < 1e30f);
 }
+// A product that is rounded before something is added to it: a device may fuse the two, not past this.
+fn rounded_f32(a: f32) -> f32 { return min(max(a, -3.4028235e+38f), 3.4028235e+38f); }
 // a * b + c rounded once; the builtin may round twice.
 fn fma_f32(a: f32, b: f32, c: f32) -> f32 {
   let p = a * b;
@@ -58,23 +71,30 @@ fn fma_f32(a: f32, b: f32, c: f32) -> f32 {
   return s + (((p - (s - other)) + (c - other)) - residue_f32(p, a, b));
 }
 
-// The exact remainder with the sign of the dividend: multiples of the divisor by powers of two are subtracted.
+// The exact remainder with the sign of the dividend, by integers: a device may flush what is below the normal numbers.
 fn fmod_f32(a: f32, b: f32) -> f32 {
-  let divisor = abs(b);
-  var rest = abs(a);
-  if (isnan_f32(a) || isnan_f32(b) || isinf_f32(a) || divisor == 0f) { return quiet_nan(); }
-  if (isinf_f32(b) || rest < divisor) { return a; }
-  let bits = bitcast<u32>(divisor);
-  for (var k = (bitcast<u32>(rest) >> 23u) - (bits >> 23u); k < 256u; k--) {
-    let part = bitcast<f32>(bits + (k << 23u));
-    if (part <= rest) { rest -= part; }
+  let x = bitcast<u32>(a) & 0x7fffffffu;
+  let y = bitcast<u32>(b) & 0x7fffffffu;
+  if (y == 0u || x >= 0x7f800000u || y > 0x7f800000u) { return quiet_nan(); }
+  if (x < y) { return a; }
+  // Numbers are digits * 2^(power - 150).
+  let digits = select(y, (y & 0x7fffffu) | 0x800000u, y >= 0x800000u);
+  var power = max(y >> 23u, 1u);
+  var rest = select(x, (x & 0x7fffffu) | 0x800000u, x >= 0x800000u) % digits;
+  for (var left = max(x >> 23u, 1u) - power; left > 0u;) {
+    let step = min(left, 8u);
+    rest = (rest << step) % digits;
+    left -= step;
   }
-  return select(rest, -rest, signbit_f32(a));
+  let sign = bitcast<u32>(a) & 0x80000000u;
+  if (rest == 0u) { return bitcast<f32>(sign); }
+  let shift = min(23u - firstLeadingBit(rest), power - 1u);
+  return bitcast<f32>(sign | (((power - shift - 1u) << 23u) + (rest << shift)));
 }
 // The remainder with the sign of the divisor.
 fn floormod_f32(a: f32, b: f32) -> f32 {
   let r = fmod_f32(a, b);
-  if (r == 0f) { return select(0f, -0f, signbit_f32(b)); }
+  if ((bitcast<u32>(r) & 0x7fffffffu) == 0u) { return select(0f, -0f, signbit_f32(b)); }
   return select(r, r + b, signbit_f32(r) != signbit_f32(b));
 }
 fn tanh_f32(a: f32) -> f32 {
@@ -94,7 +114,7 @@ fn sigmoid_f32(a: f32) -> f32 {
 // log(1 + a) without loss for small a.
 fn log1p_f32(a: f32) -> f32 {
   let u = 1f + a;
-  return select(log(u) * (a / (u - 1f)), a, u == 1f);
+  return select(log(u) * div_f32(a, u - 1f), a, u == 1f);
 }
 // exp(a) - 1 without loss for small a.
 fn expm1_f32(a: f32) -> f32 {
@@ -124,7 +144,7 @@ fn pow_f32(a: f32, b: f32) -> f32 {
   if (b == 2f) { return a * a; }
   if (b == 3f) { return a * a * a; }
   if (b == 0.5f && !isinf_f32(a)) { return sqrt(a); }
-  if (b == -1f) { return 1f / a; }
+  if (b == -1f) { return div_f32(1f, a); }
   let whole = floor(b) == b;
   let odd = whole && abs(b) < 16777216f && fract(abs(b) * 0.5f) != 0f;
   let magnitude = abs(a);
