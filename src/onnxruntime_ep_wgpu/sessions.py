@@ -106,8 +106,9 @@ def session(
         try:
             made = ort.InferenceSession(path_or_bytes, settings, enable_fallback=0)
         except Exception as error:
-            if watch.errors:  # the same, before ONNX Runtime made text of it
-                raise watch.errors[0] from error
+            reason = watch.reason()
+            if reason is not None:  # the same, before ONNX Runtime made text of it
+                raise reason from error
             raise
         provider = watch.providers[-1] if watch.providers else None
         if provider is not None and provider.planner is not None:
@@ -115,8 +116,7 @@ def session(
             provider.planner.complete()
     if provider is None or provider.planner is None or provider.refusal is not None:
         # ONNX Runtime below 1.27 asks nothing of us for a graph without nodes.
-        reason = provider.refusal if provider is not None else None
-        raise reason or WgpuEpError("ONNX Runtime made a session without this provider")
+        raise watch.reason() or WgpuEpError("ONNX Runtime made a session without this provider")
     _planners[made] = provider.planner
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -104,3 +105,21 @@ def test_a_lost_device_is_made_anew_with_the_same_settings(context: Context) -> 
     assert context.device() is not lost
     assert context.device().target == lost.target
     context.leave()
+
+
+def test_devices_come_and_go_under_many_threads(context: Context) -> None:
+    """Whoever gets the device can use it, also when it ends in another thread at that moment."""
+    data = bytes(range(64))
+
+    def work(_: int) -> bytes:
+        for _ in range(20):
+            device = context.device()
+            buffer = device.buffer(64)
+            device.upload(buffer, 0, data)
+            into = bytearray(64)
+            device.download(buffer, 0, memoryview(into))
+            del device, buffer
+        return bytes(into)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(8))) == [data] * 8

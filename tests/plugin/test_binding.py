@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from onnxruntime_ep_wgpu._ort import ffi
 from onnxruntime_ep_wgpu.device import Device
-from onnxruntime_ep_wgpu.plugin import memory, transfer
+from onnxruntime_ep_wgpu.plugin import backend, memory, transfer
 from onnxruntime_ep_wgpu.plugin.abi import NULL, held
 from onnxruntime_ep_wgpu.plugin.compute import ComputeInfo
 from onnxruntime_ep_wgpu.plugin.planner import Planner
@@ -24,6 +25,8 @@ from .fakes import Fake
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((5, 8), np.float32)
+BFLOAT16 = 16  # of ONNX's types
+U16 = ctypes.POINTER(ctypes.c_uint16)
 OpenSession = Callable[..., ort.InferenceSession]
 
 
@@ -62,6 +65,48 @@ def test_every_type_and_size_survives_the_round_trip(devices: list[Any], array: 
     got = on_device(array).numpy()
     assert (got.dtype, got.shape) == (array.dtype, array.shape)
     np.testing.assert_array_equal(got, array)
+
+
+def test_bfloat16_goes_to_the_device_and_back(devices: list[Any]) -> None:
+    """numpy has no such type: the bits travel as they are."""
+    bits = RNG.integers(0, 2**15, (5, 3), np.uint16)
+    host = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, BFLOAT16)
+    there = ort.OrtValue.ortvalue_from_shape_and_type([5, 3], BFLOAT16, "webgpu", 0)
+    back = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.zeros_like(bits), BFLOAT16)
+    ort.copy_tensors([host], [there], None)
+    ort.copy_tensors([there], [back], None)
+    assert there.data_type() == "tensor(bfloat16)"
+    np.testing.assert_array_equal(np.ctypeslib.as_array(ctypes.cast(back.data_ptr(), U16), bits.shape), bits)
+
+
+@pytest.mark.skipif(not hasattr(ort.OrtValue, "__dlpack__"), reason="this onnxruntime exports no DLPack tensors")
+def test_a_device_tensor_is_not_exported_through_dlpack(devices: list[Any]) -> None:
+    """A DLPack tensor needs an address that its reader can use."""
+    with pytest.raises(RuntimeError, match="DLPack"):
+        on_device(X).__dlpack__()
+    with pytest.raises(RuntimeError, match="DLPack"):
+        on_device(X).__dlpack_device__()
+
+
+def test_only_our_memory_and_the_hosts_is_said_to_be_copyable(devices: list[Any]) -> None:
+    transfers = [it for it in held.values() if isinstance(it, transfer.DataTransfer)]
+    api, info = transfers[0].ort, ffi.new("OrtMemoryInfo **")
+
+    def device(kind: int, vendor: int, number: int, memory_type: int = 0) -> Any:
+        api.check(api.api.CreateMemoryInfo_V2(api.string("m"), kind, vendor, number, memory_type, 0, 0, info))
+        made.append(info[0])
+        return api.ep.MemoryInfo_GetMemoryDevice(info[0])
+
+    made: list[Any] = []
+    host, ours = device(0, 0, 0), device(1, 0, 0)
+    others = [device(1, 0x10DE, 0), device(1, 0, len(backend.adapters())), device(1, 0, 0, 5), device(2, 0, 0)]
+    can = transfers[0].pointer.CanCopy
+    assert all(can(transfers[0].pointer, *pair) for pair in ((host, ours), (ours, host), (ours, ours)))
+    assert not can(transfers[0].pointer, host, host)
+    for other in others:
+        assert not any(can(transfers[0].pointer, *pair) for pair in ((other, ours), (ours, other), (host, other)))
+    for it in made:
+        api.api.ReleaseMemoryInfo(it)
 
 
 def test_update_in_place_is_seen(devices: list[Any]) -> None:

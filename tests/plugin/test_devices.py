@@ -13,7 +13,7 @@ import pytest
 from wgpu.backends.wgpu_native import lib as native
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import abi, backend, factory, memory, planner
+from onnxruntime_ep_wgpu.plugin import abi, backend, factory, memory, planner, watch
 from onnxruntime_ep_wgpu.plugin.forced import Forced
 from onnxruntime_ep_wgpu.plugin.provider import Provider
 
@@ -187,6 +187,18 @@ def test_sessions_that_contradict_each_other_about_a_device_are_refused(devices:
     gc.collect()
     third = webgpu_ep.session(models.square(), deviceId=17, maxStorageBuffersPerShaderStage=7)
     np.testing.assert_array_equal(third.run(None, {"x": X})[0], X * X)
+
+
+def test_a_session_that_is_refused_leaves_nothing_behind(devices: list[Any]) -> None:
+    before = len(watch.live())
+    first = webgpu_ep.session(models.square(), deviceId=19, maxStorageBuffersPerShaderStage=9)
+    for _ in range(2):
+        with pytest.raises(webgpu_ep.OptionError, match="contradicts 9"):
+            webgpu_ep.session(models.square(), deviceId=19, maxStorageBuffersPerShaderStage=7)
+    del first
+    gc.collect()
+    assert len(watch.live()) == before
+    assert backend.context_of(backend.adapters()[0], 19).users == ""
 
 
 def test_a_device_ends_with_its_last_session_and_its_last_tensor_unless_it_is_preserved(devices: list[Any]) -> None:

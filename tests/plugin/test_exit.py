@@ -38,6 +38,21 @@ ENDINGS = {
     "unregistered with a live session": "kept = opened(); ort.unregister_execution_provider_library('webgpu_ep_registration')",
     "unregistered, then the session is dropped": "kept = opened()\n"
     "ort.unregister_execution_provider_library('webgpu_ep_registration'); del kept; gc.collect()",
+    "a tensor that outlives session and registration": "s = opened(); kept = value(); del s; gc.collect()\n"
+    "ort.unregister_execution_provider_library('webgpu_ep_registration'); del kept; gc.collect()",
+    "a tensor that outlives session, registration and interpreter": "s = opened(); kept = value(); del s; gc.collect()\n"
+    "ort.unregister_execution_provider_library('webgpu_ep_registration')",
+    "a tensor in a cycle": "webgpu_ep.register(); kept = value(); kept.me = kept; del kept",
+    "copies after the last session": "s = opened(); v = value(); del s; gc.collect(); assert (v.numpy() == x).all()\n"
+    "v.update_inplace(x * 2); assert (v.numpy() == x * 2).all()",
+    "copies before any session, first in eight threads": "webgpu_ep.register()\n"
+    "def work():\n v = value(); assert (v.numpy() == x).all(); done.append(1)\n"
+    "done = []; ts = [threading.Thread(target=work) for _ in range(8)]\n"
+    "[t.start() for t in ts]; [t.join() for t in ts]; assert len(done) == 8",
+    "a preserved device": "s = webgpu_ep.session(models.square(), preserveDevice=1, deviceId=3); s.run(None, {'x': x})",
+    "a device of wgpu-py": "import wgpu; d = wgpu.gpu.request_adapter_sync().request_device_sync()\n"
+    "s = webgpu_ep.session(models.square(), wgpu_device=d); s.run(None, {'x': x}); kept = value()",
+    "a device given to wgpu-py": "d = webgpu_ep.wgpu_device_of(opened()); b = webgpu_ep.buffer_of(value())",
     "a failed session": "try: webgpu_ep.session(models.square(), nonsense=1)\nexcept webgpu_ep.OptionError: pass",
     "a failed run": "s = opened()\ntry: s.run(None, {'x': np.ones((2, 9), np.float32)})\nexcept Exception: pass",
     "threads that were running": "s = opened()\n"

@@ -31,7 +31,8 @@ class BorrowedContext(Context):
     @property
     def gpu_device(self) -> Any:
         """The caller's device; None when it is gone."""
-        return self._borrowed()
+        device = self._borrowed()
+        return device if device is not None and wgpu_py.is_alive(device) else None
 
     def _open(self) -> Device:
         before, device = self._device() if self._device is not None else None, self.gpu_device

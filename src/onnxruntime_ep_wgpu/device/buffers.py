@@ -77,6 +77,8 @@ class Buffer:
         # Bound when the class is made: at interpreter exit this module's names are gone before the last objects are.
         handle = getattr(self, "handle", None)
         if handle is not None:
+            # A weak reference may give the buffer to another thread even now: it can see that it is gone.
+            self.handle = None
             self._release(native, handle, self._counted)
 
     def __repr__(self) -> str:

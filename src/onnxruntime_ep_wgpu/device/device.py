@@ -8,7 +8,6 @@ abort the process; the queue runs uploads, copies and submits in the order of th
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -102,18 +101,17 @@ class Device:
             self._reader,
         )
         self._unflushed = 0
-
-    def __del__(self, native: Any = lib, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # Not __del__: while that runs, a weak reference still gives the object, to a thread that would use it.
+        end = weakref.finalize(
+            self,
+            _give_back,
+            (self._handle, self._queue, self._waiting),
+            self._pipelines,
+            self._compiler.layouts,
+            self._releases,
+        )
         # At interpreter exit the process gives back everything at once.
-        if finalizing() or not hasattr(self, "_reader"):
-            return
-        forget(self._waiting)
-        file = self._releases.add
-        for pipeline in self._pipelines.values():
-            file(native.wgpuComputePipelineRelease, pipeline.handle)
-        self._compiler.close(self._releases)
-        file(native.wgpuQueueRelease, self._queue)
-        file(native.wgpuDeviceRelease, self._handle)
+        end.atexit = False
 
     def __repr__(self) -> str:
         return f"Device({self.target.name!r}{', lost' if self.lost else ''})"
@@ -433,6 +431,24 @@ class Device:
                 self._lost_reason = self._lost_reason or problem
             self._check()
             raise DeviceError(f"{what} was refused by the device {self.adapter.name!r}: {problem}")
+
+
+def _give_back(
+    native: tuple[Any, Any, Any],
+    pipelines: dict[tuple[str, tuple[str, ...], bool], Pipeline],
+    layouts: dict[tuple[str, ...], tuple[Any, Any]],
+    releases: Releases,
+) -> None:
+    """What a device that nobody uses any more leaves to wgpu-native."""
+    handle, queue, waiting = native
+    forget(waiting)
+    for pipeline in pipelines.values():
+        releases.add(lib.wgpuComputePipelineRelease, pipeline.handle)
+    for group, layout in layouts.values():
+        releases.add(lib.wgpuBindGroupLayoutRelease, group)
+        releases.add(lib.wgpuPipelineLayoutRelease, layout)
+    releases.add(lib.wgpuQueueRelease, queue)
+    releases.add(lib.wgpuDeviceRelease, handle)
 
 
 def _note_loss(device: weakref.ref[Device], message: str) -> None:

@@ -52,27 +52,21 @@ class Compiler:
     def __init__(self, device: Any) -> None:
         self._device = device
         self._lock = threading.Lock()
-        self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
+        self.layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._kinds = {
             "read": lib.WGPUBufferBindingType_ReadOnlyStorage,
             "read_write": lib.WGPUBufferBindingType_Storage,
             "uniform": lib.WGPUBufferBindingType_Uniform,
         }
 
-    def close(self, releases: Releases) -> None:
-        """Files the layouts for release."""
-        for group, layout in self._layouts.values():
-            releases.add(lib.wgpuBindGroupLayoutRelease, group)
-            releases.add(lib.wgpuPipelineLayoutRelease, layout)
-
     def layout(self, bindings: tuple[str, ...]) -> tuple[Any, Any]:
         """(bind group layout, pipeline layout) for these binding kinds."""
-        known = self._layouts.get(bindings)
+        known = self.layouts.get(bindings)
         if known is None:
             with self._lock:
-                known = self._layouts.get(bindings)
+                known = self.layouts.get(bindings)
                 if known is None:
-                    known = self._layouts[bindings] = self._make_layout(bindings)
+                    known = self.layouts[bindings] = self._make_layout(bindings)
         return known
 
     def _make_layout(self, bindings: tuple[str, ...]) -> tuple[Any, Any]:

@@ -75,9 +75,14 @@ def pointers(device: Any) -> tuple[int, int]:
 def find(pointer: int) -> Any:
     """The live GPUDevice at this address; None when wgpu-py has made none there."""
     for candidate in gc.get_objects():
-        if type(candidate) is _api.GPUDevice and candidate._internal and address(candidate._internal) == pointer:
+        if type(candidate) is _api.GPUDevice and is_alive(candidate) and address(candidate._internal) == pointer:
             return candidate
     return None
+
+
+def is_alive(device: Any) -> bool:
+    """Whether a GPUDevice has not let go of its native object, as it does when it ends."""
+    return getattr(device, "_internal", None) is not None
 
 
 def is_device(value: Any) -> bool:
@@ -201,7 +206,7 @@ def adopt(gpu_buffer: Any, device: Device) -> Buffer:
         raise DeviceError(f"the wgpu buffer {gpu_buffer.label!r} is mapped; unmap it first")
     handle = gpu_buffer._internal
     known = _buffers.get(address(handle))
-    if known is None:
+    if known is None or known.handle is None:
         lib.wgpuBufferAddRef(handle)
         known = device.adopt(handle, gpu_buffer.size, gpu_buffer.usage, gpu_buffer.label)
         _buffers[address(handle)] = known
@@ -212,5 +217,5 @@ def gpu_buffer(buffer: Buffer, device: Any) -> Any:
     """A Buffer as a GPUBuffer of the GPUDevice `device`."""
     lib.wgpuBufferAddRef(buffer.handle)
     # So that it comes back as the same Buffer.
-    _buffers.setdefault(address(buffer.handle), buffer)
+    _buffers[address(buffer.handle)] = buffer
     return _api.GPUBuffer(buffer.label, buffer.handle, device, buffer.size, buffer.usage, "unmapped")

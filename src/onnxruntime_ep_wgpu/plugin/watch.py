@@ -36,6 +36,17 @@ class Watch:
     providers: list[Provider] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
 
+    def reason(self) -> BaseException | None:
+        """The first error of a session that could not be made, which its providers then let go of.
+
+        Raised to the user, the error's traceback holds the half-made session, which holds the providers, out of reach of
+        the garbage collector: a provider that held the error would never end.
+        """
+        kept = [provider.refusal for provider in self.providers if provider.refusal is not None]
+        for provider in self.providers:
+            provider.refusal = None
+        return next(iter([*self.errors, *kept]), None)
+
 
 @contextlib.contextmanager
 def watching(source: str | bytes) -> Iterator[Watch]:
