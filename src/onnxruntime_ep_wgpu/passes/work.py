@@ -11,7 +11,7 @@ import ast
 from functools import lru_cache
 
 from ..codegen.expression import parse
-from ..dims import Dim, maximum, minimum
+from ..dims import Dim, ceildiv, maximum, minimum
 from ..lowered import Call, Map, Node, Read
 from ..view import Tensor
 from .fuse import Group
@@ -58,9 +58,9 @@ def traffic(group: Group) -> Dim:
                 read[tensor] = elements if tensor not in read else maximum(read[tensor], elements)
     total: Dim = 0
     for tensor, elements in read.items():
-        total = total + minimum(tensor.size, elements) * tensor.dtype.itemsize
+        total = total + ceildiv(minimum(tensor.size, elements) * tensor.dtype.bits, 8)
     for tensor in group.stores:
-        total = total + tensor.size * tensor.dtype.itemsize
+        total = total + ceildiv(tensor.size * tensor.dtype.bits, 8)
     return total
 
 
