@@ -20,13 +20,14 @@ from .abi import Exported, Ort, address, callback
 
 if TYPE_CHECKING:
     from ..device import Buffer, Device
+    from .capture import CapturedNode
 
 
 class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     """A compiled group, shared by all runs.
 
     `inputs` and `outputs` give the fused node's place of each input and output of the executable; the fused node has
-    `input_count` inputs.
+    `input_count` inputs. `captured` when the session captures its runs.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
         inputs: list[int],
         outputs: list[int],
         input_count: int,
+        captured: CapturedNode | None,
     ) -> None:
         super().__init__(ort)
+        self.captured = captured
         self.executable, self.device = executable, device
         self.inputs, self.outputs, self.input_count = inputs, outputs, input_count
 
@@ -55,16 +58,23 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     def compute(self, _state: Any, context: Any) -> None:
         run = _Run(self, context)
         try:
-            self.executable.run(run.inputs(), run.allocate)
+            if self.captured is None:
+                self.executable.run(run.inputs(), run.allocate)
+            else:
+                self.captured.run(run.inputs(), run.allocate, run.addresses)
             run.deliver()
         finally:
             run.close()
 
 
 class _Run:
-    """One call of Compute: where its tensors lie, and the temporary buffers for those in host memory."""
+    """One call of Compute: where its tensors lie, and the temporary buffers for those in host memory.
+
+    `addresses`: the device address of every tensor so far, inputs first; 0 for one in a temporary buffer or empty.
+    """
 
     def __init__(self, node: ComputeInfo, context: Any) -> None:
+        self.addresses: list[int] = []
         self._node, self._context = node, context
         self._space = memory.space()
         self._temporary: list[Buffer] = []
@@ -81,6 +91,7 @@ class _Run:
         dtype, shape = DType.of(tensor.type), transfer.shape_of(tensor)
         nbytes = math.prod(shape) * dtype.itemsize
         at = address(tensor.data)
+        self.addresses.append(0)
         host = _HostValue(tensor.data, nbytes, dtype, shape)
         if not nbytes:
             return backend.device_tensor(dtype, shape, None, 0, host)
@@ -92,6 +103,8 @@ class _Run:
                 here = self._scratch(nbytes)
                 memory.copy(place, here, nbytes)
                 place = here
+            else:
+                self.addresses[-1] = at
         else:
             place = self._scratch(nbytes)
             place.device.upload(place.buffer, place.offset, transfer.host_bytes(tensor.data, nbytes))
@@ -103,6 +116,7 @@ class _Run:
         dims = ffi.new("int64_t[]", shape or (0,))
         ort.check(lib.wgpu_output(ort.api, self._context, self._node.outputs[index], dims, len(shape), out))
         nbytes = math.prod(shape) * dtype.itemsize
+        self.addresses.append(0)
         if not nbytes:
             return None
         at = address(out[0])
@@ -111,6 +125,7 @@ class _Run:
         if self._space.owns(at):
             place = self._space.write(at, nbytes)
             if place.device is self._node.device:
+                self.addresses[-1] = at
                 return place.buffer, place.offset
         # Host memory, or memory of another device: brought there when the run is queued.
         here = self._scratch(nbytes)
