@@ -230,15 +230,17 @@ class Executable:
         after: Sequence[Copy],
     ) -> None:
         """Queues copies, dispatches and copies; `recording` is what `callers` are bound to, when that is known."""
+        if recording is None:
+            recording = plan.bind(callers)
         scopes = listeners()
         with self.device.captured() if self.settings.debugger_capture else nullcontext():
             if self._stepwise is not None:
                 with span("submit", self.program.name, dispatches=len(plan.steps)):
                     self._stepwise.run(plan, callers, before, after)
             elif scopes:
-                self._submit_recorded(scopes, plan, recording or plan.bind(callers), before, after)
+                self._submit_recorded(scopes, plan, recording, before, after)
             else:
-                self.device.submit(recording or plan.bind(callers), before, after, self.settings.per_submission)
+                self.device.submit(recording, before, after, self.settings.per_submission)
 
     def _submit_recorded(
         self,
