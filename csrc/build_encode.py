@@ -10,9 +10,12 @@ from pathlib import Path
 import cffi
 
 ffibuilder = cffi.FFI()
+_LISTS = (
+    "const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t before, size_t after,"
+    " const uint64_t *dispatches, size_t dispatch_count"
+)
 ffibuilder.cdef(
-    "uint64_t encode(const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t copy_count,"
-    " const uint64_t *dispatches, size_t dispatch_count);"
+    f"uint64_t record({_LISTS});uint64_t finish(const uint64_t *functions, uint64_t encoder);uint64_t encode({_LISTS});"
 )
 ffibuilder.set_source(
     "onnxruntime_ep_wgpu._encode",

@@ -1,4 +1,4 @@
-/* Records a list of copies and dispatches into one WebGPU command buffer.
+/* Records copies, dispatches and more copies into one WebGPU command buffer.
  *
  * In: the addresses of wgpu-native's functions (the library is the one that wgpu-py has loaded; nothing links to it),
  * handles and numbers as 64-bit words. Out: a finished command buffer.
@@ -34,19 +34,24 @@ typedef void (*set_pipeline)(handle pass, handle pipeline);
 typedef void (*set_bind_group)(handle pass, uint32_t index, handle group, size_t offset_count, const uint32_t *offsets);
 typedef void (*dispatch)(handle pass, uint32_t x, uint32_t y, uint32_t z);
 typedef void (*use)(handle object);
-typedef handle (*finish)(handle encoder, const void *descriptor);
+typedef handle (*finish_encoder)(handle encoder, const void *descriptor);
 
 #define POINTER(type, word) ((type)(uintptr_t)(word))
 
-/* The handle of the finished command buffer. Errors are reported through the device's error callback. */
-uint64_t encode(const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t copy_count,
-                const uint64_t *dispatches, size_t dispatch_count) {
-  handle encoder = POINTER(create_encoder, functions[CREATE_ENCODER])(POINTER(handle, device), NULL);
+static void copy_rows(const uint64_t *functions, handle encoder, const uint64_t *rows, size_t count) {
   copy_buffer copy = POINTER(copy_buffer, functions[COPY_BUFFER]);
-  for (size_t i = 0; i < copy_count; i++) {
-    const uint64_t *row = copies + i * COPY_WORDS;
+  for (size_t i = 0; i < count; i++) {
+    const uint64_t *row = rows + i * COPY_WORDS;
     copy(encoder, POINTER(handle, row[0]), row[1], POINTER(handle, row[2]), row[3], row[4]);
   }
+}
+
+/* The handle of an encoder that holds the copies before, the dispatches in one pass, and the copies after. `copies` are
+ * the rows of both, those before first. */
+uint64_t record(const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t before, size_t after,
+                const uint64_t *dispatches, size_t dispatch_count) {
+  handle encoder = POINTER(create_encoder, functions[CREATE_ENCODER])(POINTER(handle, device), NULL);
+  copy_rows(functions, encoder, copies, before);
   if (dispatch_count) {
     handle pass = POINTER(begin_pass, functions[BEGIN_PASS])(encoder, NULL);
     set_pipeline use_pipeline = POINTER(set_pipeline, functions[SET_PIPELINE]);
@@ -62,7 +67,19 @@ uint64_t encode(const uint64_t *functions, uint64_t device, const uint64_t *copi
     POINTER(use, functions[END_PASS])(pass);
     POINTER(use, functions[RELEASE_PASS])(pass);
   }
-  handle commands = POINTER(finish, functions[FINISH])(encoder, NULL);
-  POINTER(use, functions[RELEASE_ENCODER])(encoder);
+  copy_rows(functions, encoder, copies + before * COPY_WORDS, after);
+  return (uint64_t)(uintptr_t)encoder;
+}
+
+/* The handle of the finished command buffer. Errors are reported through the device's error callback. */
+uint64_t finish(const uint64_t *functions, uint64_t encoder) {
+  handle commands = POINTER(finish_encoder, functions[FINISH])(POINTER(handle, encoder), NULL);
+  POINTER(use, functions[RELEASE_ENCODER])(POINTER(handle, encoder));
   return (uint64_t)(uintptr_t)commands;
+}
+
+/* Both at once: what a run does. */
+uint64_t encode(const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t before, size_t after,
+                const uint64_t *dispatches, size_t dispatch_count) {
+  return finish(functions, record(functions, device, copies, before, after, dispatches, dispatch_count));
 }

@@ -132,7 +132,12 @@ OPTIONS: dict[str, Option] = {
             " chosen and no Transpose is put in; each kernel takes its operands as they lie",
             inert=("NCHW",),
         ),
-        _flag("enableGraphCapture", "0", "Record the GPU work of a run and replay it in later runs."),
+        _flag(
+            "enableGraphCapture",
+            "0",
+            "Record the GPU work of a run and replay it in later runs.",
+            "one recording per gpu_graph_id and binding, or input shape; refused when a node runs elsewhere",
+        ),
         _flag(
             "enableInt64",
             "1",

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import struct
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +26,9 @@ from .errors import InputError
 from .program import Dispatch, Program
 from .temps import Temps
 from .view import Storage
+
+if TYPE_CHECKING:
+    from .capture import Capture
 
 UNIFORM_ALIGNMENT = 256  # bytes; every adapter allows uniform offsets at this multiple
 MAX_GROUPS = 65535  # WebGPU's limit per dimension of a grid
@@ -48,8 +53,9 @@ class Step:
 class Plan:
     """Ready to run for the dims it was made for.
 
-    `bounds` compiles kernels with bounds checks; `check` looks at limits, sizes and aliasing (see `checks`). `users` and
-    `last_run` belong to the Executable: how many runs are using the plan, and the number of the last one.
+    `bounds` compiles kernels with bounds checks; `check` looks at limits, sizes and aliasing (see `checks`). `users`,
+    `last_run` and `captures` belong to the Executable: how many runs are using the plan, the number of the last one, and
+    the captures that replay it.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class Plan:
     ) -> None:
         self.program, self.device, self.check = program, device, check
         self.users = self.last_run = 0
+        self.captures: weakref.WeakSet[Capture] = weakref.WeakSet()
         self.shapes, self.symbols = dims.shapes, dims.symbols
         self.output_shapes = tuple(dims.shapes[v] for v in program.outputs)
         self.nbytes = [v.dtype.nbytes(math.prod(s)) for v, s in zip(program.values, dims.shapes, strict=True)]
@@ -84,6 +91,11 @@ class Plan:
                 buffers[index] = self._host_value(value.dtype, dims.elements[index])
         self.buffers = buffers
         self.steps = self._steps(dims, bounds)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether its buffers have to stay: a run uses them, or a capture will."""
+        return self.users > 0 or len(self.captures) > 0
 
     # ---- sizes and memory
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from .capture import Capture
 from .describe import Descriptions
-from .device import Buffer, Copy, Device
+from .device import Buffer, Copy, Device, Recording
 from .dims import Postfix, compile_dims
 from .dtypes import DType, packed, unpacked
 from .errors import InputError
@@ -27,6 +29,8 @@ from .trace import Scope, listeners, span
 
 MAX_PLANS = 32  # sets of input shapes whose plans are kept
 
+Allocate = Callable[[int, DType, tuple[int, ...]], Slice | None]
+
 
 @dataclass(frozen=True)
 class DeviceTensor:
@@ -37,6 +41,11 @@ class DeviceTensor:
     buffer: Buffer | None  # None for an empty tensor
     offset: int = 0
     host: Callable[[], Any] | None = None
+
+    @property
+    def place(self) -> Slice | None:
+        """Where it lies; None when it is empty."""
+        return None if self.buffer is None else (self.buffer, self.offset)
 
 
 class Executable:
@@ -93,9 +102,18 @@ class Executable:
             if self._made == 2:
                 self._compile_variants()
         for old in list(self.plans)[:-MAX_PLANS]:
-            if not self.plans[old].users:
+            if not self.plans[old].in_use:
                 self.plans.pop(old).retire()
         return plan
+
+    @contextmanager
+    def planned(self, inputs: Sequence[DeviceTensor]) -> Iterator[Plan]:
+        """The plan for these inputs, for a `with`; raises like `plan`."""
+        plan = self._start(inputs)
+        try:
+            yield plan
+        finally:
+            self._end(plan)
 
     def _start(self, inputs: Sequence[DeviceTensor]) -> Plan:
         """The plan for these inputs, which keeps its buffers until `_end`."""
@@ -118,7 +136,7 @@ class Executable:
     def _give_back(self) -> None:
         """Lets go of intermediate buffers that no run has used lately, and of the plans that were made with them."""
         oldest = self._runs - self._temps.generations
-        kept = {buffer for it in self.plans.values() if it.users or it.last_run > oldest for buffer in it.temps}
+        kept = {buffer for it in self.plans.values() if it.in_use or it.last_run > oldest for buffer in it.temps}
         gone = self._temps.keep_only(kept)
         for key, it in list(self.plans.items()):
             if not gone.isdisjoint(it.temps):
@@ -149,59 +167,92 @@ class Executable:
 
     # ---- runs
 
-    def run(
-        self, inputs: Sequence[DeviceTensor], allocate: Callable[[int, DType, tuple[int, ...]], Slice | None]
-    ) -> None:
+    def run(self, inputs: Sequence[DeviceTensor], allocate: Allocate) -> None:
         """Runs once. `allocate(i, dtype, shape)` gives output i's (buffer, byte offset), None for an empty one.
 
         The work is submitted when this returns, not finished: the queue orders it before later copies and runs.
         """
-        plan = self._start(inputs)
-        try:
-            if self.settings.debugger_capture:
-                with self.device.captured():
-                    self._submit(plan, inputs, allocate)
-            else:
-                self._submit(plan, inputs, allocate)
-        finally:
-            self._end(plan)
+        with self.planned(inputs) as plan:
+            self.submit(plan, [tensor.place for tensor in inputs] + self.outputs(plan, allocate))
+
+    def outputs(self, plan: Plan, allocate: Allocate) -> list[Slice | None]:
+        """Where the caller wants the outputs of this plan: asked once for each, in order."""
+        values = self.program.values
+        return [
+            allocate(index, values[value].dtype, shape)
+            for index, (value, shape) in enumerate(zip(self.program.outputs, plan.output_shapes, strict=True))
+        ]
+
+    def submit(self, plan: Plan, places: Sequence[Slice | None]) -> None:
+        """Runs a plan once on these places: inputs, then outputs, None for empty ones."""
+        callers, before, after = self._place(plan, places)
+        self._submit(plan, callers, None, before, after)
+
+    def capture(self, plan: Plan, places: Sequence[Slice | None], kept: Sequence[bool]) -> Capture:
+        """What `submit` would run, to be replayed. Runs nothing.
+
+        `kept` says for each place whether the caller keeps the tensor there. The others get buffers of the capture's
+        own, which a replay copies from and to. The plan stays while the capture does.
+        """
+        values = (*self.program.inputs, *self.program.outputs)
+        bound = list(places)
+        staged: dict[int, Buffer] = {}
+        for number, value in enumerate(values):
+            if places[number] is not None and not kept[number]:
+                staged[number] = self.device.buffer(max(16, plan.nbytes[value]), "staging")
+                bound[number] = (staged[number], 0)
+        callers, before, after = self._place(plan, bound)
+        recording = self.device.record(plan.dispatches(callers))
+
+        def submit(in_front: Sequence[Copy], behind: Sequence[Copy]) -> None:
+            self._submit(plan, callers, recording, [*before, *in_front], [*after, *behind])
+
+        made = Capture(plan, bound, staged, len(recording), submit)
+        plan.captures.add(made)
+        return made
+
+    def _place(self, plan: Plan, places: Sequence[Slice | None]) -> tuple[dict[int, Slice], list[Copy], list[Copy]]:
+        """What the dispatches bind for the callers' tensors, with the copies before and after that this needs."""
+        bound = [place or (self._empty, 0) for place in places]
+        count = len(self.program.inputs)
+        callers = dict(zip(self.program.inputs, bound[:count], strict=True))
+        results = dict(zip(self.program.outputs, bound[count:], strict=True))
+        before = self._separate(plan, callers, {id(b) for b, _ in results.values()})
+        after = self._align(plan, results)
+        return callers | results, before, after
 
     def _submit(
         self,
         plan: Plan,
-        inputs: Sequence[DeviceTensor],
-        allocate: Callable[[int, DType, tuple[int, ...]], Slice | None],
+        callers: dict[int, Slice],
+        recording: Recording | None,
+        before: Sequence[Copy],
+        after: Sequence[Copy],
     ) -> None:
-        program = self.program
-        callers: dict[int, Slice] = {}
-        for value, tensor in zip(program.inputs, inputs, strict=True):
-            callers[value] = (tensor.buffer, tensor.offset) if tensor.buffer is not None else (self._empty, 0)
-        results: dict[int, Slice] = {}
-        for index, (value, shape) in enumerate(zip(program.outputs, plan.output_shapes, strict=True)):
-            results[value] = allocate(index, program.values[value].dtype, shape) or (self._empty, 0)
-        before = self._separate(plan, callers, {id(b) for b, _ in results.values()})
-        after = self._align(plan, results)
-        callers.update(results)
+        """Queues copies, dispatches and copies; `recording` is what `callers` are bound to, when that is known."""
+        if recording is None:
+            recording = plan.bind(callers)
         scopes = listeners()
-        if self._stepwise is not None:
-            with span("submit", program.name, dispatches=len(plan.steps)):
-                self._stepwise.run(plan, callers, before, after)
-        elif scopes:
-            self._submit_recorded(scopes, plan, callers, before, after)
-        else:
-            self.device.submit(plan.bind(callers), before, after, self.settings.per_submission)
+        with self.device.captured() if self.settings.debugger_capture else nullcontext():
+            if self._stepwise is not None:
+                with span("submit", self.program.name, dispatches=len(plan.steps)):
+                    self._stepwise.run(plan, callers, before, after)
+            elif scopes:
+                self._submit_recorded(scopes, plan, recording, before, after)
+            else:
+                self.device.submit(recording, before, after, self.settings.per_submission)
 
     def _submit_recorded(
         self,
         scopes: Sequence[Scope],
         plan: Plan,
-        callers: dict[int, Slice],
+        recording: Recording,
         before: Sequence[Copy],
         after: Sequence[Copy],
     ) -> None:
         """Submits a run that somebody listens to; its dispatches leave timestamps where the adapter has them."""
         with span("submit", self.program.name, dispatches=len(plan.steps)):
-            work = plan.bind(callers), before, after, self.settings.per_submission
+            work = recording, before, after, self.settings.per_submission
             if not self.device.has_timestamps:
                 self.device.submit(*work)
                 return
@@ -217,11 +268,8 @@ class Executable:
 
         `replace(value, array)` may give another array of the same type and shape, which later dispatches read instead.
         """
-        plan = self._start(inputs)
-        try:
+        with self.planned(inputs) as plan:
             yield from self._trace(plan, inputs, replace)
-        finally:
-            self._end(plan)
 
     def _trace(
         self, plan: Plan, inputs: Sequence[DeviceTensor], replace: Callable[[int, Any], Any]

@@ -18,6 +18,7 @@ import onnxruntime as ort
 
 from . import get_ep_name, get_ep_names, get_library_path
 from .errors import DeviceError, OptionError, WgpuEpError
+from .free_dimensions import check, fix
 from .options import as_text, parse
 
 if TYPE_CHECKING:
@@ -74,13 +75,15 @@ def session(
     device: Any = None,
     wgpu_device: Any = None,
     sess_options: Any = None,
+    free_dimensions: Mapping[str, int] | None = None,
     **options: Any,
 ) -> Any:
     """An InferenceSession on WebGPU: `session("model.onnx", device="llvmpipe", validationMode="full")`.
 
     `device` is an `OrtEpDevice`, a place in `devices()`, a part of a device's name or `"software"`; by default the one
     that the option adapterIndex names, else the first. `wgpu_device` is a `wgpu.GPUDevice` of the caller to run on; its
-    limits and features are what kernels are compiled for. `sess_options` is used as it is, with the device added. The other
+    limits and features are what kernels are compiled for. `sess_options` is used as it is, with the device added.
+    `free_dimensions` fixes dimensions of inputs by name or denotation, {"batch": 1}, which makes better kernels. The other
     arguments are provider options, as text or as Python values. Raises OptionError for a wrong option, DeviceError when
     there is no such device, and what the provider or ONNX Runtime raised when the session cannot be made.
     """
@@ -100,6 +103,7 @@ def session(
     from .plugin.watch import watching
 
     settings = ort.SessionOptions() if sess_options is None else sess_options
+    fixed = fix(model, free_dimensions, settings) if free_dimensions else {}
     settings.add_provider_for_devices([chosen], given)
     path_or_bytes = model if isinstance(model, bytes) else os.fspath(model)
     with watching(path_or_bytes) as watch:
@@ -117,6 +121,9 @@ def session(
     if provider is None or provider.planner is None or provider.refusal is not None:
         # ONNX Runtime below 1.27 asks nothing of us for a graph without nodes.
         raise watch.reason() or WgpuEpError("ONNX Runtime made a session without this provider")
+    # Onnxruntime before 1.26 knows nothing of captures, and may not have asked for anything to be compiled.
+    provider.planner.check_captures()
+    check(fixed, made)
     _planners[made] = provider.planner
     return made
 

@@ -32,12 +32,33 @@ def test_dispatches_of_one_submit_run_in_order(device: Device) -> None:
 
 
 @pytest.mark.usefixtures("encoder")
-def test_copies_run_before_the_dispatches(device: Device) -> None:
+def test_copies_run_before_and_after_the_dispatches(device: Device) -> None:
     x = np.arange(64, dtype=np.float32)
     add = AddOne(device, x.size)
     source, middle, result = put(device, x), device.buffer(x.nbytes), device.buffer(x.nbytes)
-    device.submit([add.dispatch(middle, result)], [(source, 0, middle, 0, x.nbytes)])
+    copied, half = device.buffer(x.nbytes), x.nbytes // 2
+    before = [(source, 0, middle, 0, half), (source, half, middle, half, half)]
+    for _ in range(3):
+        device.submit([add.dispatch(middle, result)], before, [(result, 0, copied, half, half)])
     assert np.array_equal(get(device, result, x), x + 1)
+    assert np.array_equal(get(device, copied, x), np.concatenate([np.zeros(32), x[:32] + 1]))
+
+
+@pytest.mark.usefixtures("encoder")
+def test_a_submit_may_be_copies_alone(device: Device) -> None:
+    x = np.arange(64, dtype=np.float32)
+    source, middle, last = put(device, x), device.buffer(x.nbytes), device.buffer(x.nbytes)
+    device.submit((), [(source, 0, middle, 0, x.nbytes)], [(middle, 0, last, 0, x.nbytes)])
+    assert np.array_equal(get(device, last, x), x)
+
+
+def test_encoding_in_two_halves_is_encoding(device: Device) -> None:
+    x = np.arange(64, dtype=np.float32)
+    add = AddOne(device, x.size)
+    one, other = put(device, x), device.buffer(x.nbytes)
+    encoder = device._encoder
+    device._submit([encoder.finish(encoder.record(device.record([add.dispatch(one, other)])))], "the work")
+    assert np.array_equal(get(device, other, x), x + 1)
 
 
 def test_a_recording_runs_again_and_can_be_rebound(device: Device) -> None:

@@ -14,6 +14,7 @@ from onnxruntime_ep_wgpu import errors
 from onnxruntime_ep_wgpu._ort import ffi, lib
 from onnxruntime_ep_wgpu.plugin import abi, compute, transfer
 from onnxruntime_ep_wgpu.plugin.allocator import Allocator
+from onnxruntime_ep_wgpu.plugin.capture import capture_slots
 from onnxruntime_ep_wgpu.plugin.factory import Factory
 from onnxruntime_ep_wgpu.plugin.provider import Provider
 
@@ -145,11 +146,14 @@ def test_a_slot_lies_where_its_number_says(table: str) -> None:
             assert fields[slot.name].offset == 8 * (slot.index - shared)
 
 
-def test_unused_callbacks_are_null(devices: list[Any], open_session: Any) -> None:
-    """A slot that is filled is called; ours are the ones with a method."""
-    session = open_session(models.square())
-    provider = next(it for it in abi.held.values() if isinstance(it, Provider))
+@pytest.mark.parametrize("captures", [False, True])
+def test_unused_callbacks_are_null(devices: list[Any], open_session: Any, captures: bool) -> None:
+    """A slot that is filled is called; ours are the ones with a method, those about capture when the session captures."""
+    session = open_session(models.square(), {"enableGraphCapture": str(int(captures))})
+    provider = max((it for it in abi.held.values() if isinstance(it, Provider)), key=lambda it: it.number)
     names = {name for name, since in Provider._slots if since <= provider.ort.version}
+    if not captures:
+        names -= set(capture_slots())
     assert {"GetName", "GetCapability", "Compile"} <= names
     for slot in ort_abi.slots(ort_abi.FILLED["OrtEp"]):
         if slot.parameters is not None:

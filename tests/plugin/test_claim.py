@@ -219,12 +219,12 @@ def test_onnx_runtimes_log_shows_it(
     fake: Fake, open_session: Callable[..., Any], capfd: pytest.CaptureFixture[str], devices: list[Any]
 ) -> None:
     open_session(
-        models.mixed(), {"forceCpuNodeNames": "double", "enableGraphCapture": "1"}, log_severity_level=abi.INFO
+        models.mixed(), {"forceCpuNodeNames": "double", "preferredLayout": "NCHW"}, log_severity_level=abi.INFO
     )
     shown = capfd.readouterr().err
     assert "Mul 'double' runs on CPUExecutionProvider: named in forceCpuNodeNames" in shown
     assert "Softmax 'softmax' runs on CPUExecutionProvider: no Softmax" in shown
-    assert "option enableGraphCapture='1' has no effect in this version" in shown
+    assert "option preferredLayout='NCHW' has no effect in this version" in shown
 
 
 def test_the_log_says_which_of_several_devices_is_used(devices: list[Any], capfd: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from onnxruntime_ep_wgpu.errors import OptionError
 from onnxruntime_ep_wgpu.options import NO_EFFECT, OPTIONS, as_text, parse
 
 # Options about which device and how it is replayed.
-ELSEWHERE = {"enableGraphCapture", "preserveDevice", "adapterIndex", "dawnBackendType"}
+ELSEWHERE = {"preserveDevice", "adapterIndex", "dawnBackendType"}
 
 
 def test_there_are_27_options_and_every_default_is_valid() -> None:

@@ -335,12 +335,12 @@ class Device:
         recording = dispatches if isinstance(dispatches, Recording) else Recording(dispatches)
         self._check()
         total = len(recording)
-        step = per_submission or total
-        encode = self._encoder.encode
-        commands = [encode(recording, copies_before, 0, min(step, total))]
-        commands += [encode(recording, (), first, min(step, total - first)) for first in range(step, total, step or 1)]
-        if copies_after:
-            commands.append(encode(NOTHING, copies_after))
+        step = per_submission or total or 1
+        commands = []
+        for first in range(0, max(total, 1), step):
+            before = copies_before if first == 0 else ()
+            after = copies_after if first + step >= total else ()
+            commands.append(self._encoder.encode(recording, before, after, first, min(step, total - first)))
         self._submit(commands, "the work")
         self._count(submits=len(commands), dispatches=total)
 

@@ -15,9 +15,10 @@ from .native import TYPES, address, ffi, lib
 from .pipelines import BindGroup, Pipeline
 
 try:
-    from .. import _encode  # type: ignore[attr-defined,unused-ignore]
+    from .. import _encode as _extension  # type: ignore[attr-defined,unused-ignore]
 except ImportError:
-    _encode = None
+    _extension = None
+_encode: Any = _extension
 
 Dispatch = tuple[Pipeline, BindGroup, tuple[int, int, int]]
 Copy = tuple[Buffer, int, Buffer, int, int]
@@ -78,36 +79,60 @@ class Encoder:
         self._address = address(device)
         self._functions = array("Q", [address(getattr(lib, name)) for name in _FUNCTIONS])
 
-    def encode(self, recording: Recording, copies: Sequence[Copy], first: int = 0, count: int | None = None) -> Any:
-        """The command buffer that copies (rounded up to 4 bytes), then runs `count` dispatches from number `first` on (all
-        by default), in one compute pass."""
+    def encode(
+        self,
+        recording: Recording,
+        before: Sequence[Copy] = (),
+        after: Sequence[Copy] = (),
+        first: int = 0,
+        count: int | None = None,
+    ) -> Any:
+        """The command buffer that copies, runs `count` dispatches from number `first` on (all by default) in one compute
+        pass, and copies; copies are rounded up to 4 bytes."""
         if count is None:
             count = len(recording) - first
         if _encode is None:
-            return self._encode_in_python(recording, copies, first, count)
+            return self._encode_in_python(recording, before, after, first, count)
+        lists = self._lists(recording, before, after, first, count)
+        return ffi.cast(TYPES["WGPUCommandBuffer"], _encode.lib.encode(*lists))
+
+    def record(self, recording: Recording) -> int:
+        """The first half of `encode`, apart so that it can be measured: an encoder for `finish`."""
+        return int(_encode.lib.record(*self._lists(recording, (), (), 0, len(recording))))
+
+    def finish(self, encoder: int) -> Any:
+        """The second half: the command buffer of an encoder."""
+        functions = _encode.ffi.from_buffer("uint64_t[]", self._functions)
+        return ffi.cast(TYPES["WGPUCommandBuffer"], _encode.lib.finish(functions, encoder))
+
+    def _lists(
+        self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], first: int, count: int
+    ) -> tuple[Any, ...]:
         rows = array(
             "Q",
             [
                 word
-                for source, start, destination, place, nbytes in copies
+                for source, start, destination, place, nbytes in (*before, *after)
                 for word in (address(source.handle), start, address(destination.handle), place, (nbytes + 3) & ~3)
             ],
         )
         words = _encode.ffi.from_buffer
-        commands = _encode.lib.encode(
+        return (
             words("uint64_t[]", self._functions),
             self._address,
             words("uint64_t[]", rows),
-            len(copies),
+            len(before),
+            len(after),
             words("uint64_t[]", recording.words) + first * _WORDS,
             count,
         )
-        return ffi.cast(TYPES["WGPUCommandBuffer"], commands)
 
-    def _encode_in_python(self, recording: Recording, copies: Sequence[Copy], first: int, count: int) -> Any:
+    def _encode_in_python(
+        self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], first: int, count: int
+    ) -> Any:
         null = ffi.NULL
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, null)
-        encode_copies(encoder, copies)
+        encode_copies(encoder, before)
         if count:
             set_pipeline = lib.wgpuComputePassEncoderSetPipeline
             set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
@@ -119,6 +144,7 @@ class Encoder:
                 dispatch(compute, x, y, z)
             lib.wgpuComputePassEncoderEnd(compute)
             lib.wgpuComputePassEncoderRelease(compute)
+        encode_copies(encoder, after)
         commands = lib.wgpuCommandEncoderFinish(encoder, null)
         lib.wgpuCommandEncoderRelease(encoder)
         return commands

@@ -205,7 +205,8 @@ class Exported:
         super().__init_subclass__()
         cls.struct = struct
         cls._slots = []
-        for attribute, method in list(vars(cls).items()):
+        # Base classes too: a table may be filled by several classes, each with one subject.
+        for attribute, method in [item for base in cls.__mro__ for item in vars(base).items()]:
             name, since = getattr(method, "callback", ("", 0))
             if name:
                 cls._slots.append((name, since))
@@ -220,6 +221,11 @@ class Exported:
             if since <= ort.version:
                 setattr(self.pointer, name, ffi.addressof(lib, f"c_{self.struct}_{name}"))
         held[address(self.pointer)] = self
+
+    def leave_out(self, *names: str) -> None:
+        """Empties slots: callbacks that are not needed here cost ONNX Runtime nothing."""
+        for name in names:
+            setattr(self.pointer, name, NULL)
 
     def release(self) -> None:
         held.pop(address(self.pointer), None)

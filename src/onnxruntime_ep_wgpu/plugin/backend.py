@@ -7,6 +7,7 @@ package, imported when first used. Other modules here write `backend.check(...)`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..dtypes import DType
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx_ir as ir
 
+    from ..capture import Capture
     from ..device import Adapter, Buffer, Context, Device
     from ..run_settings import RunSettings
     from ..target import Target
@@ -24,10 +26,26 @@ Allocate = Callable[[int, DType, tuple[int, ...]], "tuple[Buffer, int] | None"]
 
 
 class Executable(Protocol):
-    """A compiled group with its weights on the device."""
+    """What runs as a compiled group."""
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> None:
         """Queues the work; `allocate` is called once per output, in order. Thread safe."""
+
+
+class Capturable(Executable, Protocol):
+    """A compiled group with its weights on the device, whose run can be had in parts."""
+
+    def planned(self, inputs: Sequence[Any]) -> AbstractContextManager[Any]:
+        """The plan of these inputs' shapes and shape-setting values, for a `with`; the same again while a capture has it."""
+
+    def outputs(self, plan: Any, allocate: Allocate) -> list[Any]:
+        """The places of the outputs, allocated in order."""
+
+    def submit(self, plan: Any, places: Sequence[Any]) -> None:
+        """The rest of `run`: queues the work of a plan on these places, inputs first."""
+
+    def capture(self, plan: Any, places: Sequence[Any], kept: Sequence[bool]) -> Capture:
+        """The same to be replayed; the tensors that are not `kept` in place are copied from and to their places."""
 
 
 def adapters() -> tuple[Adapter, ...]:
@@ -79,7 +97,7 @@ def compile_graph(graph: ir.Graph, opsets: Mapping[str, int], target: Target, na
     return compile_graph(graph, opsets, target, name)
 
 
-def executable(program: Any, device: Device, settings: RunSettings) -> Executable:
+def executable(program: Any, device: Device, settings: RunSettings) -> Capturable:
     """A Program on a device, weights uploaded."""
     from ..run import Executable
 

@@ -21,13 +21,15 @@ from .abi import Exported, Ort, address, callback
 
 if TYPE_CHECKING:
     from ..device import Buffer, Device
+    from .capture import CapturedNode
 
 
 class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     """A compiled group, shared by all runs.
 
     `inputs` and `outputs` give the fused node's place of each input and output of the executable; the fused node has
-    `input_count` inputs. `before` is called before the first run and may refuse it by raising.
+    `input_count` inputs. `captured` when the session captures its runs. `before` is called before the first run and may
+    refuse it by raising.
     """
 
     def __init__(
@@ -38,9 +40,11 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
         inputs: list[int],
         outputs: list[int],
         input_count: int,
+        captured: CapturedNode | None,
         before: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(ort)
+        self.captured = captured
         self._before = before
         self.executable, self.device = executable, device
         self.inputs, self.outputs, self.input_count = inputs, outputs, input_count
@@ -61,16 +65,23 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
             self._before = None
         run = _Run(self, context)
         try:
-            self.executable.run(run.inputs(), run.allocate)
+            if self.captured is None:
+                self.executable.run(run.inputs(), run.allocate)
+            else:
+                self.captured.run(run.inputs(), run.allocate, run.addresses)
             run.deliver()
         finally:
             run.close()
 
 
 class _Run:
-    """One call of Compute: where its tensors lie, and the temporary buffers for those in host memory."""
+    """One call of Compute: where its tensors lie, and the temporary buffers for those in host memory.
+
+    `addresses`: the device address of every tensor so far, inputs first; 0 for one in a temporary buffer or empty.
+    """
 
     def __init__(self, node: ComputeInfo, context: Any) -> None:
+        self.addresses: list[int] = []
         self._node, self._context = node, context
         self._space = memory.space()
         self._temporary: list[Buffer] = []
@@ -87,6 +98,7 @@ class _Run:
         dtype, shape = DType.of(tensor.type), transfer.shape_of(tensor)
         nbytes = dtype.nbytes(math.prod(shape))
         at = address(tensor.data)
+        self.addresses.append(0)
         host = _HostValue(tensor.data, nbytes, dtype, shape)
         if not nbytes:
             return backend.device_tensor(dtype, shape, None, 0, host)
@@ -98,6 +110,8 @@ class _Run:
                 here = self._scratch(nbytes)
                 memory.copy(place, here, nbytes)
                 place = here
+            else:
+                self.addresses[-1] = at
         else:
             place = self._scratch(nbytes)
             place.device.upload(place.buffer, place.offset, transfer.host_bytes(tensor.data, nbytes))
@@ -109,6 +123,7 @@ class _Run:
         dims = ffi.new("int64_t[]", shape or (0,))
         ort.check(lib.wgpu_output(ort.api, self._context, self._node.outputs[index], dims, len(shape), out))
         nbytes = dtype.nbytes(math.prod(shape))
+        self.addresses.append(0)
         if not nbytes:
             return None
         at = address(out[0])
@@ -117,6 +132,7 @@ class _Run:
         if self._space.owns(at):
             place = self._space.write(at, nbytes)
             if place.device is self._node.device:
+                self.addresses[-1] = at
                 return place.buffer, place.offset
         # Host memory, or memory of another device: brought there when the run is queued.
         here = self._scratch(nbytes)

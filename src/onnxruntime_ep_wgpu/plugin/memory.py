@@ -52,15 +52,16 @@ class Piece(NamedTuple):
 
 
 class Allocation:
-    """One range that ONNX Runtime allocated. `pieces` and `mirrors` are replaced, never changed in place.
+    """One range that ONNX Runtime allocated, the `number`th of all. `pieces` and `mirrors` are replaced, never changed in
+    place.
 
     Of a range that is `lent`, buffers are known outside this package: it stays where it is and has no host copies.
     """
 
-    __slots__ = ("capacity", "device", "lent", "lock", "mirrors", "opener", "pieces", "size", "start")
+    __slots__ = ("capacity", "device", "lent", "lock", "mirrors", "number", "opener", "pieces", "size", "start")
 
-    def __init__(self, start: int, size: int, capacity: int, opener: Callable[[], Device]) -> None:
-        self.start, self.size, self.capacity, self.opener = start, size, capacity, opener
+    def __init__(self, number: int, start: int, size: int, capacity: int, opener: Callable[[], Device]) -> None:
+        self.number, self.start, self.size, self.capacity, self.opener = number, start, size, capacity, opener
         self.device: Device | None = None
         self.pieces: tuple[Piece, ...] = ()
         self.mirrors: dict[int, bytes] = {}
@@ -108,9 +109,9 @@ class AddressSpace:
                 if start + capacity + ALIGNMENT > self.end:
                     return 0
                 self._next = start + capacity + ALIGNMENT
-            self._allocations[start] = Allocation(start, nbytes, capacity, opener)
-            bisect.insort(self._starts, start)
             self.allocations_made += 1
+            self._allocations[start] = Allocation(self.allocations_made, start, nbytes, capacity, opener)
+            bisect.insort(self._starts, start)
             self.bytes_in_use += nbytes
             self.bytes_at_most = max(self.bytes_at_most, self.bytes_in_use)
         return start
@@ -131,6 +132,10 @@ class AddressSpace:
     def start_of(self, address: int) -> int:
         """The start of the range that an address lies in. Raises like `read`."""
         return self._find(address, 0)[0].start
+
+    def number(self, address: int) -> int:
+        """Which allocation an address is in: they are numbered as they are made. Raises DeviceError when it is none."""
+        return self._find(address, 0)[0].number
 
     def read(self, address: int, nbytes: int) -> Place:
         """Where a range lies, to read it. Raises DeviceError when it is not ours, LimitError when it is too large."""

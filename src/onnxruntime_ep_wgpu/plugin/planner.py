@@ -17,6 +17,7 @@ from ..trace import span
 from . import backend, watch
 from .abi import INFO, WARNING, Logger, Ort, file_text, text
 from .account import CPU, Account
+from .capture import CapturedNode, Captures, check_placements
 from .choose import context_for
 from .claim import Claim, claim, fingerprint, readers
 from .compute import ComputeInfo
@@ -48,6 +49,7 @@ class Planner:
         self.outputs: tuple[str, ...] = ()
         self.account = Account(name, logger)
         self._forced = Forced(options["forceCpuNodeNames"])
+        self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
         self._claims: dict[str, Claim] = {}
         self._copies, self._copies_before = copies, 0
         # Per graph, by name: nodes of other providers that read what nodes of ours read or make, as they are called.
@@ -65,6 +67,8 @@ class Planner:
 
     def close(self) -> None:
         """The session ends."""
+        if self.captures is not None:
+            self.captures.clear()
         self.context.leave()
 
     # Deciding
@@ -111,6 +115,11 @@ class Planner:
                 hint = "" if source else ", or ONNX Runtime's optimisation took it out of the graph"
                 raise OptionError(f"{problem}{hint}; `report(session).nodes` of a session without it lists the nodes")
 
+    def check_captures(self) -> None:
+        """Raises UnsupportedError, with nodes and reasons, when the session is to capture and something runs elsewhere."""
+        if self.captures is not None:
+            check_placements(self.name, self.account.placements())
+
     # Compiling
 
     def compile(self, handle: Any, fused: Any) -> ComputeInfo:
@@ -125,7 +134,8 @@ class Planner:
             node.name = next((names[it.name] for it in node.outputs if it.name in names), node.name)
         inputs = self._names(api.Node_GetNumInputs, api.Node_GetInputs, fused)
         outputs = self._names(api.Node_GetNumOutputs, api.Node_GetOutputs, fused)
-        input_places = [inputs.index(value.name or "") for value in graph.inputs]
+        graph_inputs = [value.name or "" for value in graph.inputs]
+        input_places = [inputs.index(name) for name in graph_inputs]
         output_places = [outputs.index(value.name or "") for value in graph.outputs]
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         with span("compile", name, nodes=len(graph)):
@@ -134,8 +144,22 @@ class Planner:
         device = self.device()
         executable = backend.executable(program, device, run_settings_of(self.options))
         self.account.compiled(made, backend.kernels(program))
-        executable = watch.wrapped(executable, lambda: ort_graph.read(self.ort, handle))
-        return ComputeInfo(self.ort, executable, device, input_places, output_places, len(inputs), self._require_copies)
+        running = watch.wrapped(executable, lambda: ort_graph.read(self.ort, handle))
+        captured = None
+        if self.captures is not None and running is executable:
+            defaults = self._with_default(handle)
+            numbers = frozenset(number for number, it in enumerate(graph_inputs) if it in defaults)
+            captured = CapturedNode(self.captures, executable, numbers)
+        return ComputeInfo(
+            self.ort, running, device, input_places, output_places, len(inputs), captured, self._require_copies
+        )
+
+    def _with_default(self, handle: Any) -> set[str]:
+        """The inputs of a graph for which the model has a value that a run may replace."""
+        api = self.ort.api
+        infos = self.ort.list(api.Graph_GetNumInputs, api.Graph_GetInputs, handle, "const OrtValueInfo *")
+        optional = [it for it in infos if self.ort.get(api.ValueInfo_IsOptionalGraphInput, it, "bool")]
+        return {text(self.ort.get(api.GetValueInfoName, it, "const char *")) for it in optional}
 
     def _require_copies(self) -> None:
         """Raises UnsupportedError when nodes of other providers would read device memory as if it were their own.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .._ort import ffi
 from . import watch
 from .abi import ERROR, WARNING, Exported, Logger, callback, held, message_of, text
+from .capture import CaptureCallbacks, capture_slots
 from .compute import ComputeInfo
 from .planner import Planner
 from .profiler import Profiler
@@ -29,7 +30,7 @@ _numbers = itertools.count()
 _TELLS_OF_INITIALISATION = 27
 
 
-class Provider(Exported, struct="OrtEp"):
+class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
     """The provider of one session. `planner` is None when that cannot be; `refusal` is why the session must not be."""
 
     def __init__(self, factory: Factory, logger: Logger, make_planner: Callable[[], Planner]) -> None:
@@ -43,6 +44,8 @@ class Provider(Exported, struct="OrtEp"):
             self.planner = make_planner()
         except BaseException as error:
             self._refuse(error)
+        if self.captures is None:
+            self.leave_out(*capture_slots())
         watch.made(self)
 
     def _refuse(self, error: BaseException) -> None:
@@ -136,6 +139,7 @@ class Provider(Exported, struct="OrtEp"):
         planner = self._plans()
         if planner.decided and self.ort.version < _TELLS_OF_INITIALISATION:
             planner.complete()
+        planner.check_captures()
         made: list[ComputeInfo] = []
         try:
             for i in range(count):

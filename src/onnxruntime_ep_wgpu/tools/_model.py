@@ -41,7 +41,7 @@ def open_session(args: argparse.Namespace, **session_options: Any) -> Any:
 
     if not args.model.exists():
         raise FileNotFoundError(f"there is no file {args.model}")
-    options = dict(_pair(text, "--option", "KEY=VALUE") for text in args.option)
+    options: dict[str, Any] = dict(_pair(text, "--option", "KEY=VALUE") for text in args.option)
     device = int(args.device) if args.device is not None and args.device.isdecimal() else args.device
     settings = ort.SessionOptions()
     settings.log_severity_level = 3

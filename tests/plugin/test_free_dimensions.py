@@ -1,0 +1,118 @@
+"""Free dimensions that are fixed, by name or denotation, are constants; what would have no effect is an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.plugin.abi import held
+from onnxruntime_ep_wgpu.plugin.compute import ComputeInfo
+
+from . import models
+
+X = np.random.default_rng(4).standard_normal((5, 8), np.float32)
+
+
+def softmax() -> bytes:
+    """y = softmax(x) + x over a free batch and length; the batch is called DATA_BATCH."""
+    nodes = [models.node("Softmax", ["x"], ["s"], "softmax"), models.node("Add", ["s", "x"], ["y"], "add")]
+    shape = ["batch", "length", 8]
+    model = onnx.load_from_string(models.model(nodes, [("x", models.FLOAT, shape)], [("y", models.FLOAT, shape)]))
+    model.graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    return model.SerializeToString()
+
+
+def program_of(make: Any) -> tuple[Any, Any]:
+    """A session and the program of its only group."""
+    before = set(held)
+    session = make()
+    (node,) = [it for at, it in list(held.items()) if at not in before and isinstance(it, ComputeInfo)]
+    return session, node.executable.program
+
+
+def symbols(**sizes: int) -> list[str]:
+    _, program = program_of(lambda: webgpu_ep.session(softmax(), free_dimensions=sizes))
+    return [symbol.name for symbol in program.symbols]
+
+
+def test_a_program_has_a_symbol_for_each_free_dimension_that_is_not_fixed() -> None:
+    assert len(symbols()) == 2
+    assert len(symbols(batch=2)) == 1
+    assert len(symbols(DATA_BATCH=2)) == 1
+    assert symbols(batch=2, length=3) == []
+
+
+def test_fixed_dimensions_are_constants_of_the_program_and_results_are_right() -> None:
+    x = np.random.default_rng(5).standard_normal((2, 3, 8), np.float32)
+    session, program = program_of(lambda: webgpu_ep.session(softmax(), free_dimensions={"DATA_BATCH": 2, "length": 3}))
+    everything = [d for value in program.values for d in value.shape]
+    everything += [d for it in program.dispatches for d in (*it.uniforms, *it.guards, *it.workgroups)]
+    assert all(isinstance(d, int) for d in everything)
+    assert [value.shape for value in session.get_inputs()] == [[2, 3, 8]]
+    e = np.exp(x - x.max(-1, keepdims=True))
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], e / e.sum(-1, keepdims=True) + x, rtol=1e-5)
+    with pytest.raises(Exception, match="Got: 4 Expected: 3"):
+        session.run(None, {"x": np.zeros((2, 4, 8), np.float32)})
+
+
+def test_overrides_in_session_options_do_the_same() -> None:
+    settings = ort.SessionOptions()
+    settings.add_free_dimension_override_by_denotation("DATA_BATCH", 2)
+    settings.add_free_dimension_override_by_name("length", 3)
+    _, program = program_of(lambda: webgpu_ep.session(softmax(), sess_options=settings))
+    assert not program.symbols
+
+
+def test_a_model_file_is_read_without_its_weights(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    w = np.eye(8, dtype=np.float32)
+    model = models.model(
+        [models.node("MatMul", ["x", "w"], ["y"], "matmul")],
+        [("x", models.FLOAT, ["N", 8])],
+        [("y", models.FLOAT, ["N", 8])],
+        [("w", w)],
+    )
+    onnx.save(onnx.load_from_string(model), path, save_as_external_data=True, location="weights", size_threshold=0)
+    session = webgpu_ep.session(path, free_dimensions={"N": 5})
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], X, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "part"),
+    [
+        ({"bacth": 2}, "no input has a free dimension 'bacth'; the model has DATA_BATCH, batch, length"),
+        ({"x": 2}, "no input has a free dimension 'x'"),
+        ({"batch": 0}, "'batch': 0 is not a size"),
+        ({"batch": -2}, "-2 is not a size"),
+        ({"batch": "2"}, "'2' is not a size"),
+        ({"batch": True}, "True is not a size"),
+        ({"batch": 2, "DATA_BATCH": 3}, "axis 0 of input 'x' would be 2 and 3"),
+    ],
+)
+def test_a_wrong_override_is_an_error_that_names_it(sizes: dict[str, Any], part: str) -> None:
+    with pytest.raises(webgpu_ep.OptionError, match=part):
+        webgpu_ep.session(softmax(), free_dimensions=sizes)
+
+
+def test_an_earlier_override_in_session_options_is_not_overlooked() -> None:
+    settings = ort.SessionOptions()
+    settings.add_free_dimension_override_by_name("batch", 7)
+    with pytest.raises(webgpu_ep.OptionError, match="axis 0 of input 'x' is 7 and not 2"):
+        webgpu_ep.session(softmax(), sess_options=settings, free_dimensions={"batch": 2})
+
+
+def test_equal_sizes_by_name_and_denotation_are_no_conflict() -> None:
+    assert len(symbols(batch=2, DATA_BATCH=2)) == 1
+
+
+def test_what_is_no_onnx_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "model.ort"
+    path.write_bytes(b"\xff" * 100)
+    with pytest.raises(webgpu_ep.OptionError, match="not an ONNX"):
+        webgpu_ep.session(path, free_dimensions={"batch": 2})
