@@ -66,6 +66,7 @@ CALLED = {
         330 OrtStatus *ValueInfo_IsGraphOutput(const OrtValueInfo *value, bool *out)
         331 OrtStatus *ValueInfo_IsConstantInitializer(const OrtValueInfo *value, bool *out)
         333 OrtStatus *Graph_GetName(const OrtGraph *graph, const char **out)
+        334 OrtStatus *Graph_GetModelPath(const OrtGraph *graph, const ORTCHAR_T **out)
         336 OrtStatus *Graph_GetNumOperatorSets(const OrtGraph *graph, size_t *out)
         337 OrtStatus *Graph_GetOperatorSets(const OrtGraph *graph, const char **domains, int64_t *versions, size_t count)
         338 OrtStatus *Graph_GetNumInputs(const OrtGraph *graph, size_t *out)

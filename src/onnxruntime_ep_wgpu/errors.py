@@ -16,7 +16,11 @@ class DeviceError(WgpuEpError):
 
 
 class DeviceLostError(DeviceError):
-    """The device went away; tensors that callers own on it are gone."""
+    """The device went away; tensors that callers own on it are gone. The next run continues on a new device."""
+
+
+class ModelChangedError(WgpuEpError):
+    """A weight is needed again after a loss of the device, and the model's file does not hold it any more."""
 
 
 class LimitError(WgpuEpError):

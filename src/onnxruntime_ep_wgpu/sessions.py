@@ -1,15 +1,17 @@
 """Sessions in one line, and the answer to "what runs where, and why".
 
-In: a model, a device, options as Python values. Out: an ordinary `onnxruntime.InferenceSession` that runs on that device.
-Invariant: `session()` raises what went wrong; it never gives a session that silently runs on the CPU, as InferenceSession
-itself does after an error in a provider.
+In: a model, a device, options as Python values. Out: an `onnxruntime.InferenceSession` that runs on that device.
+Invariant: `session()` and the session's runs raise what went wrong in the provider, of its own type; never does a session
+silently run on the CPU, as InferenceSession itself does after an error in a provider.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from .options import as_text, parse
 if TYPE_CHECKING:
     from .plugin.placement import Placement
     from .plugin.planner import Planner
+    from .plugin.watch import Watch
 
 REGISTRATION = "webgpu_ep_registration"
 
@@ -66,6 +69,37 @@ def _registered() -> list[Any]:
     return list(unique.values())
 
 
+class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
+    """ONNX Runtime's session; an error in the provider is raised as it is, DeviceLostError or KeyboardInterrupt, and not
+    as ONNX Runtime's text about it."""
+
+    def run(self, *arguments: Any, **named: Any) -> Any:
+        with _raising_what_happened():
+            return super().run(*arguments, **named)
+
+    def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
+        with _raising_what_happened():
+            return super().run_with_ort_values(*arguments, **named)
+
+    def run_with_iobinding(self, *arguments: Any, **named: Any) -> None:
+        with _raising_what_happened():
+            super().run_with_iobinding(*arguments, **named)
+
+
+@contextlib.contextmanager
+def _raising_what_happened() -> Iterator[Watch]:
+    """Raises the first error of the provider on this thread, before ONNX Runtime made text of it."""
+    from .plugin.watch import watching
+
+    with watching() as watch:
+        try:
+            yield watch
+        except Exception as error:
+            if watch.errors:
+                raise watch.errors[0] from error
+            raise
+
+
 def session(
     model: str | os.PathLike[str] | bytes,
     *,
@@ -83,18 +117,11 @@ def session(
     given = {key: as_text(value) for key, value in options.items()}
     parse(given)
     chosen = _pick(device)
-    from .plugin.watch import watching
-
     settings = ort.SessionOptions() if sess_options is None else sess_options
     settings.add_provider_for_devices([chosen], given)
     path_or_bytes = model if isinstance(model, bytes) else os.fspath(model)
-    with watching() as watch:
-        try:
-            made = ort.InferenceSession(path_or_bytes, settings, enable_fallback=0)
-        except Exception as error:
-            if watch.errors:  # the same, before ONNX Runtime made text of it
-                raise watch.errors[0] from error
-            raise
+    with _raising_what_happened() as watch:
+        made = Session(path_or_bytes, settings, enable_fallback=0)
     provider = watch.providers[-1] if watch.providers else None
     if provider is None or provider.planner is None or provider.refusal is not None:
         # A graph without nodes is not worth an error to ONNX Runtime.

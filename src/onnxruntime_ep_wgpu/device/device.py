@@ -60,7 +60,7 @@ class Device:
         self._counts = dict.fromkeys(COUNTERS, 0)
         self._count_lock = threading.Lock()
         self._compile_lock = threading.Lock()
-        self._compiler = Compiler(self._handle)
+        self._compiler = Compiler(self._handle, self._problem)
         self._encoder = Encoder(self._handle)
         self._pipelines: dict[tuple[str, tuple[str, ...], bool], Pipeline] = {}
         self._reader = Reader(
@@ -80,13 +80,13 @@ class Device:
         return self._lost_reason is not None
 
     def _on_lost(self, _reason: int, message: str) -> None:
-        self._lost_reason = message or "no reason given"
+        self._lost_reason = self._lost_reason or message or "no reason given"
 
     def _check(self) -> None:
         if self._lost_reason is not None:
             raise DeviceLostError(
                 f"the device {self.adapter.name!r} was lost ({self._lost_reason});"
-                " tensors on it are gone, create the session again"
+                " tensors on it are gone, the next run of a session is on a new device"
             )
 
     @property
@@ -111,7 +111,7 @@ class Device:
         descriptor.usage = usage
         descriptor.size = size
         handle = lib.wgpuDeviceCreateBuffer(self._handle, descriptor)
-        problem = errors.take()
+        problem = self._problem()
         if problem:
             lib.wgpuBufferRelease(handle)
             raise DeviceError(f"the device has no memory for {label} of {size} bytes: {problem}")
@@ -300,12 +300,18 @@ class Device:
         """Returns when everything submitted so far has run. Other Python threads run meanwhile."""
         lib.wgpuDevicePoll(self._handle, True, new("WGPUSubmissionIndex *", self._submit()))
 
-    def _raise(self, what: str) -> None:
+    def _problem(self) -> str:
+        """What wgpu-native said about the calls before, "" when all is well; raises DeviceLostError for a lost device."""
         problem = errors.take()
         if problem:
             if "device is lost" in problem:  # known here before wgpu-native calls back about it
-                self._lost_reason = self._lost_reason or problem
+                self._on_lost(0, problem)
             self._check()
+        return problem
+
+    def _raise(self, what: str) -> None:
+        problem = self._problem()
+        if problem:
             raise DeviceError(f"{what} was refused by the device {self.adapter.name!r}: {problem}")
 
 

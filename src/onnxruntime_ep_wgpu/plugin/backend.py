@@ -23,10 +23,19 @@ Allocate = Callable[[int, DType, tuple[int, ...]], "tuple[Buffer, int] | None"]
 
 
 class Executable(Protocol):
-    """A compiled group with its weights on the device."""
+    """A compiled group with its weights on `device`."""
+
+    device: Device
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> None:
         """Queues the work; `allocate` is called once per output, in order. Thread safe."""
+
+
+class Recoverable(Protocol):
+    """A compiled group, on a new device after a loss."""
+
+    def executable(self) -> Executable:
+        """The group on the device to use now, for one run."""
 
 
 def adapters() -> tuple[Adapter, ...]:
@@ -64,11 +73,15 @@ def compile_graph(graph: ir.Graph, opsets: Mapping[str, int], target: Target, na
     return compile_graph(graph, opsets, target, name)
 
 
-def executable(program: Any, device: Device, checked: bool) -> Executable:
-    """A Program on a device, weights uploaded. `checked`: shader modules test every index."""
-    from ..run import Executable
+def recoverable(program: Any, current: Callable[[], Device], checked: bool, model_path: str) -> Recoverable:
+    """A Program with its weights uploaded to the device that `current` gives, and to the one that it gives after a loss.
 
-    return Executable(program, device, checked=checked)
+    `checked`: shader modules test every index. `model_path`: the model's file, "" when it was given as bytes.
+    """
+    from ..recovery import RecoverableExecutable
+    from ..weights import FromModel
+
+    return RecoverableExecutable(program, current, checked, FromModel(model_path))
 
 
 def kernels(program: Any) -> dict[str, tuple[str, ...]]:

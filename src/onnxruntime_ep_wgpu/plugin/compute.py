@@ -25,22 +25,15 @@ if TYPE_CHECKING:
 class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     """A compiled group, shared by all runs.
 
-    `inputs` and `outputs` give the fused node's place of each input and output of the executable; the fused node has
-    `input_count` inputs.
+    `inputs` and `outputs` give the fused node's place of each input and output of the group; `names` are those of the
+    fused node's inputs.
     """
 
     def __init__(
-        self,
-        ort: Ort,
-        executable: backend.Executable,
-        device: Device,
-        inputs: list[int],
-        outputs: list[int],
-        input_count: int,
+        self, ort: Ort, group: backend.Recoverable, inputs: list[int], outputs: list[int], names: list[str]
     ) -> None:
         super().__init__(ort)
-        self.executable, self.device = executable, device
-        self.inputs, self.outputs, self.input_count = inputs, outputs, input_count
+        self.group, self.inputs, self.outputs, self.names = group, inputs, outputs, names
 
     @callback("CreateState")
     def create_state(self, _context: Any, out: Any) -> None:
@@ -53,31 +46,32 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
 
     @callback("Compute")
     def compute(self, _state: Any, context: Any) -> None:
-        run = _Run(self, context)
+        executable = self.group.executable()
+        run = _Run(self, executable.device, context)
         try:
-            self.executable.run(run.inputs(), run.allocate)
+            executable.run(run.inputs(), run.allocate)
             run.deliver()
         finally:
             run.close()
 
 
 class _Run:
-    """One call of Compute: where its tensors lie, and the temporary buffers for those in host memory."""
+    """One call of Compute, on `device`: where its tensors lie, and the temporary buffers for those in host memory."""
 
-    def __init__(self, node: ComputeInfo, context: Any) -> None:
-        self._node, self._context = node, context
+    def __init__(self, node: ComputeInfo, device: Device, context: Any) -> None:
+        self._node, self._device, self._context = node, device, context
         self._space = memory.space()
         self._temporary: list[Buffer] = []
         self._deliveries: list[tuple[memory.Place, Any, int]] = []
 
     def inputs(self) -> list[Any]:
         """The inputs as the runtime takes them; None for one that was left out."""
-        ort, count = self._node.ort, self._node.input_count
+        ort, count = self._node.ort, len(self._node.names)
         tensors = ffi.new("WgpuTensor[]", max(1, count))
         ort.check(lib.wgpu_inputs(ort.api, self._context, count, tensors))
-        return [self._input(tensors[i]) if tensors[i].type else None for i in self._node.inputs]
+        return [self._input(tensors[i], self._node.names[i]) if tensors[i].type else None for i in self._node.inputs]
 
-    def _input(self, tensor: Any) -> Any:
+    def _input(self, tensor: Any, name: str) -> Any:
         dtype, shape = DType.of(tensor.type), transfer.shape_of(tensor)
         nbytes = math.prod(shape) * dtype.itemsize
         at = address(tensor.data)
@@ -85,10 +79,10 @@ class _Run:
         if not nbytes:
             return backend.device_tensor(dtype, shape, None, 0, host)
         if not at:
-            raise DeviceError(f"no memory for an input of shape {shape}: ONNX Runtime passed a null pointer")
+            raise DeviceError(f"no memory for input {name!r} of shape {shape}: ONNX Runtime passed a null pointer")
         if self._space.owns(at):
-            place = self._space.read(at, nbytes)
-            if place.device is not self._node.device:
+            place = self._space.read(at, nbytes, f"input {name!r}")
+            if place.device is not self._device:
                 here = self._scratch(nbytes)
                 memory.copy(place, here, nbytes)
                 place = here
@@ -110,7 +104,7 @@ class _Run:
             raise DeviceError(f"no memory for output {index} of shape {shape}, {nbytes} bytes")
         if self._space.owns(at):
             place = self._space.write(at, nbytes)
-            if place.device is self._node.device:
+            if place.device is self._device:
                 return place.buffer, place.offset
         # Host memory, or memory of another device: brought there when the run is queued.
         here = self._scratch(nbytes)
@@ -127,15 +121,15 @@ class _Run:
 
     def close(self) -> None:
         """Gives the temporary buffers back; work that uses them is queued already."""
-        if self._temporary and not self._node.device.lost:
-            pool = self._space.pool(self._node.device)
+        if self._temporary and not self._device.lost:
+            pool = self._space.pool(self._device)
             for buffer in self._temporary:
                 pool.give(buffer)
 
     def _scratch(self, nbytes: int) -> memory.Place:
-        buffer = self._space.pool(self._node.device).take(nbytes)
+        buffer = self._space.pool(self._device).take(nbytes)
         self._temporary.append(buffer)
-        return memory.Place(self._node.device, buffer, 0)
+        return memory.Place(self._device, buffer, 0)
 
 
 class _HostValue:

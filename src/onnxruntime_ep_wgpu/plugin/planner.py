@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .._ort import ffi
 from ..model import ort_graph
 from ..options import Options
+from ..platform import path_of
 from . import backend
 from .abi import WARNING, Logger, Ort, text
 from .account import Account
@@ -78,10 +80,10 @@ class Planner:
         output_places = [outputs.index(value.name or "") for value in graph.outputs]
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         program = backend.compile_graph(graph, graph.opset_imports, self.target, name)
-        device = self.device()
-        executable = backend.executable(program, device, checked=self.options["validationMode"] == "full")
+        path = path_of(ffi.string(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *")))
+        group = backend.recoverable(program, self.device, self.options["validationMode"] == "full", path)
         self.account.compiled(made, backend.kernels(program))
-        return ComputeInfo(self.ort, executable, device, input_places, output_places, len(inputs))
+        return ComputeInfo(self.ort, group, input_places, output_places, inputs)
 
     def _names(self, count: Any, fill: Any, node: Any) -> list[str]:
         infos = self.ort.list(count, fill, node, "const OrtValueInfo *")
