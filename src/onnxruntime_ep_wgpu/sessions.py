@@ -96,7 +96,7 @@ def _raising_what_happened() -> Iterator[Watch]:
             yield watch
         except Exception as error:
             if watch.errors:
-                raise watch.errors[0] from error
+                raise watch.errors.pop(0) from error
             raise
 
 

@@ -12,6 +12,6 @@ def device_of(context: int) -> Device:
 
 
 def lose(device: Device) -> None:
-    """Destroys the device between two submits: submitting to a device that is just being lost would end the process."""
-    with device._lock:
+    """Destroys the device while no thread submits to it or reads mapped memory of it, which would end the process."""
+    with device._lock, device._reader.mapping:
         lib.wgpuDeviceDestroy(device._handle)

@@ -93,8 +93,13 @@ class Errors(threading.local):
             return ""
         text = "\n".join(self.messages)
         self.messages = []
-        lines = (line.rstrip() for line in text.splitlines())
-        return "\n".join(line for line in lines if line and not _HEADING.match(line)).strip()
+        return without_headings(text)
+
+
+def without_headings(message: str) -> str:
+    """What a message of wgpu-native says."""
+    lines = (line.rstrip() for line in message.splitlines())
+    return "\n".join(line for line in lines if line and not _HEADING.match(line)).strip()
 
 
 errors = Errors()
@@ -151,7 +156,7 @@ def on_device(status: int, device: Any, message: Any, result: Any, _userdata2: A
 def _answer(token: Any, status: int, message: Any) -> None:
     receiver = _waiting.pop(int(ffi.cast(TYPES["uintptr_t"], token)), None)
     if receiver is not None:
-        receiver(int(status), text_of(message))
+        receiver(int(status), without_headings(text_of(message)))
 
 
 def expect(receiver: Callable[[int, str], None]) -> Any:

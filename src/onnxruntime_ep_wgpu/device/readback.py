@@ -22,7 +22,8 @@ PIECE_BYTES = 16 << 20
 class Reader:
     """Reads buffers of one device; many threads may use it at once.
 
-    `submit(commands, what)` gives a submission's index; `check()` raises when the device is lost.
+    `submit(commands, what)` gives a submission's index; `look()` raises when the device is lost; `refused(problem)` when a
+    message says so.
     """
 
     def __init__(
@@ -30,12 +31,16 @@ class Reader:
         device: Any,
         create: Callable[[int], Any],
         submit: Callable[[Any, str], int],
-        check: Callable[[], None],
+        look: Callable[[], None],
+        refused: Callable[[str], None],
     ) -> None:
         self._device = device
         self._staging = StagingPool(create)
         self._submit = submit
-        self._check = check
+        self._look = look
+        self._refused = refused
+        # Held while memory is mapped and read: what destroys the device, and so unmaps it, has to take it as well.
+        self.mapping = threading.Lock()
 
     def read(self, buffer: Buffer, offset: int, target: Any, nbytes: int) -> None:
         """Copies `nbytes` at `offset` to the C pointer `target`, after everything submitted so far has run."""
@@ -53,7 +58,6 @@ class Reader:
         start = offset & ~3
         length = ((offset + nbytes + 3) & ~3) - start
         staging, size = self._staging.take(length)
-        self._check()
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL)
         lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, buffer.handle, start, staging, 0, length)
         commands = lib.wgpuCommandEncoderFinish(encoder, ffi.NULL)
@@ -71,16 +75,18 @@ class Reader:
         lib.wgpuDevicePoll(self._device, True, new("WGPUSubmissionIndex *", piece.index))
         # The callback may be running on another thread, one that polled at the same time.
         while not piece.answered.wait(0.01):
-            self._check()
+            self._look()
             lib.wgpuDevicePoll(self._device, False, ffi.NULL)
         if piece.status != lib.WGPUMapAsyncStatus_Success:
             lib.wgpuBufferRelease(piece.staging)
-            self._check()
+            self._refused(piece.message)
             raise DeviceError(f"{buffer!r} cannot be read: {piece.message}")
-        source = int(ffi.cast(TYPES["uintptr_t"], lib.wgpuBufferGetConstMappedRange(piece.staging, 0, piece.length)))
-        # ctypes.memmove lets other Python threads run, unlike a copy between memoryviews.
-        ctypes.memmove(piece.destination, source + piece.skip, piece.nbytes)
-        lib.wgpuBufferUnmap(piece.staging)
+        with self.mapping:
+            self._look()
+            source = int(ffi.cast(TYPES["uintptr_t"], lib.wgpuBufferGetConstMappedRange(piece.staging, 0, piece.length)))
+            # ctypes.memmove lets other Python threads run, unlike a copy between memoryviews.
+            ctypes.memmove(piece.destination, source + piece.skip, piece.nbytes)
+            lib.wgpuBufferUnmap(piece.staging)
         self._staging.give(piece.staging, piece.size)
 
 

@@ -251,11 +251,24 @@ def _entry(method: str, name: str) -> Callable[..., Any]:
 
 def failed(ort: Ort | None, error: BaseException) -> Any:
     """The status for an error in a callback; prints it when there is no ONNX Runtime to give one to."""
+    _let_go_of_frames(error)
     watch.went_wrong(error)
     if ort is None:
         print(f"onnxruntime_ep_wgpu: {message_of(error)}", file=sys.stderr)
         return NULL
     return ort.status(error)
+
+
+def _let_go_of_frames(error: BaseException) -> None:
+    """Forgets the local variables of the frames that an error went through.
+
+    Who keeps the error would keep GPU memory with them; and collecting a cycle of an error and a frame that reads a
+    memoryview through cffi ends a CPython 3.11 process.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen = seen.__cause__ or seen.__context__
 
 
 def export(name: str, function: Callable[..., Any]) -> int:
