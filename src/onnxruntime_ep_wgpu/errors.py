@@ -15,6 +15,10 @@ class DeviceError(WgpuEpError):
     """No usable adapter, a missing graphics loader, or a failed request to the device."""
 
 
+class OutOfMemoryError(DeviceError, MemoryError):
+    """The device has no memory left for a buffer; names the tensor and its bytes. A smaller input may fit."""
+
+
 class DeviceLostError(DeviceError):
     """The device went away; tensors that callers own on it are gone. The next run continues on a new device."""
 

@@ -37,7 +37,7 @@ class TempPool:
         self.device = device
         self._buffers: list[weakref.ref[Buffer]] = []
 
-    def take(self, sizes: Sequence[int]) -> list[Buffer]:
+    def take(self, sizes: Sequence[int], labels: Sequence[str]) -> list[Buffer]:
         """One buffer per size (bytes), all different; reuses those of other plans before making new ones."""
         self._buffers = [r for r in self._buffers if r() is not None]
         free = sorted((b for r in self._buffers if (b := r()) is not None), key=lambda b: b.size)
@@ -46,7 +46,7 @@ class TempPool:
             wanted = size_class(sizes[k])
             found = next((b for b in free if b.size >= wanted), None)
             if found is None:
-                found = self.device.buffer(wanted, "temp")
+                found = self.device.buffer(wanted, labels[k])
                 self._buffers.append(weakref.ref(found))
             else:
                 free.remove(found)
@@ -120,22 +120,26 @@ class Plan:
         program = self.program
         last = {arg: k for k, d in enumerate(program.dispatches) for arg in d.args}
         slots: list[int] = []
+        labels: list[str] = []  # the largest value of each slot, for messages
         free: list[int] = []
         slot_of: dict[int, int] = {}
         for k, dispatch in enumerate(program.dispatches):
             temps = [a for a in dispatch.args if program.values[a].storage is Storage.TEMP]
             for arg in temps:
                 if arg not in slot_of:
-                    slot_of[arg] = _best_slot(slots, free, self.nbytes[arg])
+                    slot_of[arg] = slot = _best_slot(slots, free, self.nbytes[arg])
+                    labels += [""] * (slot - len(labels) + 1)
+                    if slots[slot] == self.nbytes[arg]:
+                        labels[slot] = f"the intermediate result {program.values[arg].name!r}"
             for arg in dict.fromkeys(temps):
                 if last[arg] == k:
                     free.append(slot_of[arg])
-        buffers = pool.take(slots)
+        buffers = pool.take(slots, labels)
         return {arg: buffers[slot] for arg, slot in slot_of.items()}
 
     def _host_value(self, dtype: DType, elements: Sequence[int]) -> Buffer:
         data = np.array([int(e) for e in elements], dtype.numpy).tobytes()
-        buffer = self.device.buffer(max(len(data), 16), "host value")
+        buffer = self.device.buffer(max(len(data), 16), "a shape or other small value")
         if data:
             self.device.upload(buffer, 0, data)
         return buffer
@@ -184,7 +188,9 @@ class Plan:
         """A buffer that stands in for a caller's, the same in every run: the queue runs one after another."""
         with self._lock:
             if value not in self._scratch:
-                self._scratch[value] = self.device.buffer(max(16, self.nbytes[value]), "stand-in")
+                self._scratch[value] = self.device.buffer(
+                    max(16, self.nbytes[value]), f"a copy of {self.program.values[value].name!r}"
+                )
             return self._scratch[value]
 
     def bind(self, callers: dict[int, Slice]) -> Recording:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from .device import Device
-from .program import Program, weight_array
+from .program import Program, weight_array, weight_names
 from .run import Executable
 from .weights import SourceOf, WeightSource, in_memory
 
@@ -23,13 +23,13 @@ class RecoverableExecutable:
     def __init__(
         self, program: Program, current: Callable[[], Device], checked: bool = False, source_of: SourceOf = in_memory
     ) -> None:
-        names = {value.weight: value.name for value in program.values}
         self._current, self._checked = current, checked
         self._lock = threading.Lock()
         self._live = Executable(program, current(), checked)
         # After the upload: a program that does not fit leaves nothing behind.
         self.sources: list[WeightSource] = [
-            source_of(names.get(number, ""), weight_array(weight)) for number, weight in enumerate(program.weights)
+            source_of(name, weight_array(weight))
+            for weight, name in zip(program.weights, weight_names(program), strict=True)
         ]
         self.rebuilt = 0
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..errors import DeviceError, DeviceLostError, LimitError, UnsupportedError
+from ..errors import DeviceError, DeviceLostError, LimitError, OutOfMemoryError, UnsupportedError
 from ..target import Target
 from .adapters import Adapter
 from .buffers import Buffer, Releases
@@ -116,7 +116,10 @@ class Device:
         problem = self._problem()
         if problem:
             lib.wgpuBufferRelease(handle)
-            raise DeviceError(f"the device has no memory for {label} of {size} bytes: {problem}")
+            raise OutOfMemoryError(
+                f"the device {self.adapter.name!r} has no memory for {label}, {size} bytes: {problem};"
+                " use a smaller input or batch, or end other sessions"
+            )
         return handle
 
     def _new(self, size: int, usage: int, label: str) -> Buffer:

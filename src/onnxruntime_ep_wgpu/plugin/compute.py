@@ -25,15 +25,22 @@ if TYPE_CHECKING:
 class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     """A compiled group, shared by all runs.
 
-    `inputs` and `outputs` give the fused node's place of each input and output of the group; `names` are those of the
-    fused node's inputs.
+    `inputs` and `outputs` give the fused node's place of each input and output of the group; `input_names` and
+    `output_names` are the fused node's.
     """
 
     def __init__(
-        self, ort: Ort, group: backend.Recoverable, inputs: list[int], outputs: list[int], names: list[str]
+        self,
+        ort: Ort,
+        group: backend.Recoverable,
+        inputs: list[int],
+        outputs: list[int],
+        input_names: list[str],
+        output_names: list[str],
     ) -> None:
         super().__init__(ort)
-        self.group, self.inputs, self.outputs, self.names = group, inputs, outputs, names
+        self.group, self.inputs, self.outputs = group, inputs, outputs
+        self.input_names, self.output_names = input_names, output_names
 
     @callback("CreateState")
     def create_state(self, _context: Any, out: Any) -> None:
@@ -66,10 +73,12 @@ class _Run:
 
     def inputs(self) -> list[Any]:
         """The inputs as the runtime takes them; None for one that was left out."""
-        ort, count = self._node.ort, len(self._node.names)
+        ort, count = self._node.ort, len(self._node.input_names)
         tensors = ffi.new("WgpuTensor[]", max(1, count))
         ort.check(lib.wgpu_inputs(ort.api, self._context, count, tensors))
-        return [self._input(tensors[i], self._node.names[i]) if tensors[i].type else None for i in self._node.inputs]
+        return [
+            self._input(tensors[i], self._node.input_names[i]) if tensors[i].type else None for i in self._node.inputs
+        ]
 
     def _input(self, tensor: Any, name: str) -> Any:
         dtype, shape = DType.of(tensor.type), transfer.shape_of(tensor)
@@ -83,31 +92,33 @@ class _Run:
         if self._space.owns(at):
             place = self._space.read(at, nbytes, f"input {name!r}")
             if place.device is not self._device:
-                here = self._scratch(nbytes)
+                here = self._scratch(nbytes, f"input {name!r}")
                 memory.copy(place, here, nbytes)
                 place = here
         else:
-            place = self._scratch(nbytes)
+            place = self._scratch(nbytes, f"input {name!r}")
             place.device.upload(place.buffer, place.offset, transfer.host_bytes(tensor.data, nbytes))
         return backend.device_tensor(dtype, shape, place.buffer, place.offset, host)
 
     def allocate(self, index: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Buffer, int] | None:
         """Where output `index` goes: (buffer, offset in bytes); None when it is empty."""
         ort, out = self._node.ort, ffi.new("void **")
+        number = self._node.outputs[index]
         dims = ffi.new("int64_t[]", shape or (0,))
-        ort.check(lib.wgpu_output(ort.api, self._context, self._node.outputs[index], dims, len(shape), out))
+        ort.check(lib.wgpu_output(ort.api, self._context, number, dims, len(shape), out))
         nbytes = math.prod(shape) * dtype.itemsize
+        what = f"output {self._node.output_names[number]!r}"
         if not nbytes:
             return None
         at = address(out[0])
         if not at:
-            raise DeviceError(f"no memory for output {index} of shape {shape}, {nbytes} bytes")
+            raise DeviceError(f"no memory for {what} of shape {shape}, {nbytes} bytes")
         if self._space.owns(at):
-            place = self._space.write(at, nbytes)
+            place = self._space.write(at, nbytes, what)
             if place.device is self._device:
                 return place.buffer, place.offset
         # Host memory, or memory of another device: brought there when the run is queued.
-        here = self._scratch(nbytes)
+        here = self._scratch(nbytes, what)
         self._deliveries.append((here, out[0], nbytes))
         return here.buffer, here.offset
 
@@ -126,8 +137,8 @@ class _Run:
             for buffer in self._temporary:
                 pool.give(buffer)
 
-    def _scratch(self, nbytes: int) -> memory.Place:
-        buffer = self._space.pool(self._device).take(nbytes)
+    def _scratch(self, nbytes: int, what: str) -> memory.Place:
+        buffer = self._space.pool(self._device).take(nbytes, what)
         self._temporary.append(buffer)
         return memory.Place(self._device, buffer, 0)
 

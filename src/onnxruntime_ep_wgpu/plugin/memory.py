@@ -87,8 +87,8 @@ class BufferPool:
         self._idle = 0
         self._lock = threading.Lock()
 
-    def take(self, nbytes: int) -> Buffer:
-        """A buffer of at least `nbytes`, contents undefined. Raises LimitError."""
+    def take(self, nbytes: int, what: str = "a tensor") -> Buffer:
+        """A buffer of at least `nbytes` for `what`, contents undefined. Raises LimitError, OutOfMemoryError."""
         device = self._device()
         assert device is not None
         size = min(size_class(nbytes), max(nbytes, device.target.max_buffer_bytes))
@@ -98,7 +98,7 @@ class BufferPool:
                 buffer = free.pop()
                 self._idle -= buffer.size
                 return buffer
-        return device.buffer(size, f"a tensor of {nbytes} bytes")
+        return device.buffer(size, f"{what} of {nbytes} bytes")
 
     def give(self, buffer: Buffer) -> None:
         with self._lock:
@@ -177,7 +177,7 @@ class AddressSpace:
                 place = self._gather(device, allocation, offset, offset + nbytes)
         return place
 
-    def write(self, address: int, nbytes: int) -> Place:
+    def write(self, address: int, nbytes: int, what: str = "a tensor") -> Place:
         """Where a range lies, to overwrite it; its host copy is dropped. Raises like `read`."""
         allocation, offset = self._find(address, nbytes)
         end = offset + nbytes
@@ -190,7 +190,7 @@ class AddressSpace:
         if place is not None and not place.device.lost:
             return place
         device = self._device(allocation)
-        buffer = self._pool(device).take(nbytes)
+        buffer = self._pool(device).take(nbytes, what)
         with allocation.lock:
             old = allocation.pieces
             kept = [part for piece in old for part in _outside(piece, offset, end)]

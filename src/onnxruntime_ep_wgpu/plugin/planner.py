@@ -83,7 +83,7 @@ class Planner:
         path = path_of(ffi.string(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *")))
         group = backend.recoverable(program, self.device, self.options["validationMode"] == "full", path)
         self.account.compiled(made, backend.kernels(program))
-        return ComputeInfo(self.ort, group, input_places, output_places, inputs)
+        return ComputeInfo(self.ort, group, input_places, output_places, inputs, outputs)
 
     def _names(self, count: Any, fill: Any, node: Any) -> list[str]:
         infos = self.ort.list(count, fill, node, "const OrtValueInfo *")
