@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import DeviceError
 from .buffers import Buffer, StagingPool
-from .native import MAP_READ, TYPES, expect, ffi, lib, new, on_mapped
+from .native import MAP_READ, TYPES, errors, expect, ffi, lib, new, on_mapped
 
 PIECE_BYTES = 16 << 20
 
@@ -77,6 +77,7 @@ class Reader:
         while not piece.answered.wait(0.01):
             self._look()
             lib.wgpuDevicePoll(self._device, False, ffi.NULL)
+        errors.raise_interrupt()
         if piece.status != lib.WGPUMapAsyncStatus_Success:
             lib.wgpuBufferRelease(piece.staging)
             self._refused(piece.message)

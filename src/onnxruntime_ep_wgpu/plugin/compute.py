@@ -51,7 +51,7 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     def release_state(self, _state: Any) -> None:
         pass
 
-    @callback("Compute")
+    @callback("Compute", repeatable=True)
     def compute(self, _state: Any, context: Any) -> None:
         executable = self.group.executable()
         run = _Run(self, executable.device, context)

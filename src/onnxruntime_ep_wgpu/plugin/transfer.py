@@ -103,7 +103,7 @@ class DataTransfer(Exported, struct="OrtDataTransferImpl"):
             return "host"
         return "ours" if kind == GPU and ep.MemoryDevice_GetVendorId(device) == 0 else "other"
 
-    @callback("CopyTensors")
+    @callback("CopyTensors", repeatable=True)
     def copy_tensors(self, sources: Any, destinations: Any, _streams: Any, count: int) -> None:
         for i in range(count):
             data, nbytes = tensor_of(self.ort, sources[i])
@@ -116,7 +116,7 @@ class DataTransfer(Exported, struct="OrtDataTransferImpl"):
 class MemcpyKernel(Exported, struct="OrtKernelImpl"):
     """MemcpyFromHost and MemcpyToHost alike: the pointers say which."""
 
-    @callback("Compute")
+    @callback("Compute", repeatable=True)
     def compute(self, context: Any) -> None:
         ort, tensor, out = self.ort, ffi.new("WgpuTensor *"), ffi.new("void **")
         ort.check(lib.wgpu_inputs(ort.api, context, 1, tensor))

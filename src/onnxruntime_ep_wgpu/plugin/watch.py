@@ -48,6 +48,11 @@ def made(provider: Provider) -> None:
         watch.providers.append(provider)
 
 
+def is_watched() -> bool:
+    """Whether somebody collects what happens on this thread."""
+    return getattr(_thread, "watch", None) is not None
+
+
 def went_wrong(error: BaseException) -> None:
     """Notes an error that a callback passes on as text."""
     watch = getattr(_thread, "watch", None)
