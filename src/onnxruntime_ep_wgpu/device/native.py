@@ -182,7 +182,8 @@ def on_device(status: int, device: Any, message: Any, result: Any, _userdata2: A
 
 
 def _answer(token: Any, status: int, message: Any) -> None:
-@_callback
+    number = int(ffi.cast(TYPES["uintptr_t"], token))
+    receiver = _waiting.get(number)
     if receiver is not None:
         receiver(int(status), without_headings(text_of(message)))
         _waiting.pop(number, None)
