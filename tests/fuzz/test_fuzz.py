@@ -62,6 +62,7 @@ def names(kind: str, first: int, count: int) -> list[str]:
 def test_no_case_crashes_or_hangs(kind: str) -> None:
     outcomes, crashes = run(names(kind, 0, IN_CI[kind]))
     assert not crashes
+    assert not {name for name, outcome in outcomes.items() if outcome.startswith("defect")}
     counted = Counter(outcomes.values())
     assert len(outcomes) == IN_CI[kind]
     # The cases are worth something when many are refused and some are not.
@@ -72,8 +73,9 @@ def test_no_case_crashes_or_hangs(kind: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", cases.KINDS)
 def test_no_further_case_crashes_or_hangs(kind: str) -> None:
-    _, crashes = run(names(kind, IN_CI[kind], IN_CI[kind] * EXHAUSTIVE))
+    outcomes, crashes = run(names(kind, IN_CI[kind], IN_CI[kind] * EXHAUSTIVE))
     assert not crashes
+    assert not {name for name, outcome in outcomes.items() if outcome.startswith("defect")}
 
 
 def test_a_case_is_the_same_in_every_process() -> None:

@@ -84,7 +84,9 @@ class Reader:
             raise DeviceError(f"{buffer!r} cannot be read: {piece.message}")
         with self.mapping:
             self._look()
-            source = int(ffi.cast(TYPES["uintptr_t"], lib.wgpuBufferGetConstMappedRange(piece.staging, 0, piece.length)))
+            source = int(
+                ffi.cast(TYPES["uintptr_t"], lib.wgpuBufferGetConstMappedRange(piece.staging, 0, piece.length))
+            )
             # ctypes.memmove lets other Python threads run, unlike a copy between memoryviews.
             ctypes.memmove(piece.destination, source + piece.skip, piece.nbytes)
             lib.wgpuBufferUnmap(piece.staging)
