@@ -65,8 +65,8 @@ def test_no_case_crashes_or_hangs(kind: str) -> None:
     assert not {name for name, outcome in outcomes.items() if outcome.startswith("defect")}
     counted = Counter(outcomes.values())
     assert len(outcomes) == IN_CI[kind]
-    # The cases are worth something when many are refused and some are not.
-    assert counted["ran"] >= IN_CI[kind] // 100, counted
+    # The cases are worth something when many are refused and some are not; of a truncated model nothing is left.
+    assert kind == "truncated" or counted["ran"] >= IN_CI[kind] // 100, counted
     assert sum(count for outcome, count in counted.items() if outcome != "ran") >= IN_CI[kind] // 10, counted
 
 
