@@ -1,4 +1,7 @@
-"""`python -m bench.compare`: this provider, the official plugin and the CPU provider on the same models and inputs.
+"""Measurements: `python -m bench.compare` (this provider, the official plugin and the CPU provider side by side),
+`python -m bench.verify_zoo` (every value of every model against the CPU provider), kernels and the device layer alone.
 
-Files: compare (arguments, processes, statistics), worker (one process, one provider, one model), show (table, chart).
+Files, in the order data flows: models (what to run, on which inputs), process (one job, one process), worker (one
+measurement), gpu_time (seconds on the GPU alone), compare (rounds, medians), ratios (summary), show (tables, chart);
+verify_zoo; kernels and device_layer. Invariant: a number that is shown can be read back from the JSON beside it.
 """

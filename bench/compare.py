@@ -1,13 +1,15 @@
 """Compares providers on the same models and inputs.
 
     python -m bench.compare                                          ours and the CPU on all models of the zoo
-    python -m bench.compare --providers ours official cpu --models minilm vit_f32 --rounds 5
+    python -m bench.compare --providers ours official cpu --models minilm vit_f32 --rounds 5 --chart chart.png
     python -m bench.compare --models model.onnx --dim batch=4
+    python -m bench.compare --models folder                          its .onnx files, inputs from the .npz beside them
 
-Each measurement is a process of its own; providers alternate, so that a machine that slows down slows all of them. The
-first round starts with empty shader caches (cold), the later ones find what it left (warm). The official plugin is the
-package onnxruntime-ep-webgpu; where it needs environment variables, `--official-env FILE` names a shell file that sets
-them, for its processes only.
+Each measurement is a process of its own; providers alternate, in turned order every other round, so that a machine that
+slows down slows all of them. The first round starts with empty shader caches (cold), the later ones find what it left
+(warm). The official plugin is the package onnxruntime-ep-webgpu; where it needs environment variables, `--official-env
+FILE` names a shell file that sets them, for its processes only. What is timed, and how a run is made to end, says
+bench/worker.py.
 """
 
 from __future__ import annotations
@@ -18,35 +20,35 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tests import provider, zoo
+from tests import provider
 
-from . import show
+from . import process, show
+from .models import Model, find, zoo_names
+from .process import Row
+from .ratios import ratios
 
-ROOT = Path(__file__).parents[1]
-TIMEOUT = 600.0
-Row = dict[str, Any]
+PROVIDERS = ("ours", "official", "cpu")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    default_models = [name for name in zoo.NAMES if name != "tiny"]
-    parser.add_argument("--models", nargs="+", default=default_models, help=f"of {', '.join(zoo.NAMES)}, or files")
-    parser.add_argument("--providers", nargs="+", default=["ours", "cpu"], choices=("ours", "official", "cpu"))
+    parser.add_argument("--models", nargs="+", help=f"files, folders, or of {', '.join(zoo_names())}")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="of these models, those of these names")
+    parser.add_argument("--providers", nargs="+", default=["ours", "cpu"], choices=PROVIDERS)
     parser.add_argument("--rounds", type=int, default=3, help="processes per provider and model (%(default)s)")
     parser.add_argument("--runs", type=int, default=10, help="timed steady runs per process (%(default)s)")
     parser.add_argument("--variation", type=int, default=0, help="which input shape of a zoo model (%(default)s)")
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=SIZE", help="dynamic dim of a model file")
+    parser.add_argument("--no-gpu-time", action="store_true", help="leave out GPU time by timestamp queries")
     parser.add_argument(
         "--official-env", type=Path, metavar="FILE", help="shell file to source for the official plugin"
     )
@@ -57,79 +59,84 @@ def main() -> int:
     if missing:
         parser.error(f"not installed: {', '.join(provider.PACKAGES[p] for p in missing)}")
     dims = {name: int(size) for name, size in (d.split("=", 1) for d in arguments.dim)}
+    try:
+        models = find(arguments.models or [n for n in zoo_names() if n != "tiny"], arguments.variation, dims)
+    except FileNotFoundError as error:
+        parser.error(str(error))
+    if arguments.only:
+        models = [model for model in models if model.name in arguments.only]
 
-    environments = {p: dict(os.environ) for p in arguments.providers}
-    if arguments.official_env and "official" in environments:
-        environments["official"] = _sourced(arguments.official_env)
-    rows = []
-    for model in arguments.models:
-        job = {"model": model, "variation": arguments.variation, "runs": arguments.runs, "dims": dims}
-        rows += compare(job, environments, arguments.rounds)
-    report = {"host": host(), "rows": rows}
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
-    show.table(report)
+    environments = process.environments(arguments.providers, arguments.official_env)
+    settings = {"rounds": arguments.rounds, "runs": arguments.runs, "variation": arguments.variation, "dims": dims}
+    report: Row = {"host": host(), "settings": settings, "rows": []}
+    for model in models:
+        job = {"model": model.data(), "runs": arguments.runs}
+        report["rows"] += compare(model, job, environments, arguments.rounds, not arguments.no_gpu_time)
+        report["ratios"] = ratios(report["rows"])
+        if arguments.json:  # after every model: what has been measured is not lost when the next one is stopped
+            arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+    show.tables(report)
     if arguments.chart:
         show.chart(report, arguments.chart)
-    return 1 if any(r.get("error") for r in rows) else 0
+    return 1 if any(r.get("error") for r in report["rows"]) else 0
 
 
-def compare(job: Row, environments: dict[str, dict[str, str]], rounds: int) -> list[Row]:
+def compare(
+    model: Model, job: Row, environments: dict[str, dict[str, str]], rounds: int, gpu_time: bool = True
+) -> list[Row]:
     """One summary per provider for one model, with the largest difference to the CPU provider's outputs."""
     measured: dict[str, list[Row]] = {name: [] for name in environments}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(rounds):
-            for name, environment in environments.items():
-                show.note(f"{job['model']}: {name}, process {turn + 1} of {rounds}")
+            order = list(environments)[:: -1 if turn % 2 else 1]
+            for name in order:
+                show.note(f"{model.name}: {name}, process {turn + 1} of {rounds}")
                 cache = Path(folder) / f"shaders-{name}"
                 cache.mkdir(exist_ok=True)
-                own = environment | _shader_caches(cache)
+                own = environments[name] | _shader_caches(cache)
                 one = job | {"provider": name, "outputs": str(Path(folder) / f"{name}.npz")}
-                measured[name].append(_measure(one, own))
+                rows = process.run("bench.worker", one | {"gpu": gpu_time and turn == rounds - 1}, own)
+                measured[name].append({key: value for row in rows for key, value in row.items()})
         outputs = {name: Path(folder) / f"{name}.npz" for name in environments}
-        return [_summary(job["model"], name, runs, _difference(outputs, name)) for name, runs in measured.items()]
-
-
-def _measure(job: Row, environment: dict[str, str]) -> Row:
-    command = [sys.executable, "-m", "bench.worker", json.dumps(job)]
-    try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=TIMEOUT, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"no end after {TIMEOUT:.0f} s"}
-    found = [line for line in result.stdout.splitlines() if line.startswith("ROW ")]
-    if not found:
-        last = [line for line in result.stderr.splitlines() if line.strip()][-1:]
-        return {"error": f"exit code {result.returncode}: {' '.join(last)[:300]}"}
-    row: Row = json.loads(found[-1][4:])
-    return row
+        return [_summary(model.name, name, runs, _difference(outputs, name)) for name, runs in measured.items()]
 
 
 def _summary(model: str, name: str, runs: list[Row], difference: float | None) -> Row:
-    """Medians in seconds; `spread` is the middle half of the steady runs, (first quartile, third quartile)."""
+    """Medians in seconds; `..._spread` is the middle half of the steady runs, (first quartile, third quartile)."""
     errors = [r["error"] for r in runs if "error" in r]
     if errors:
         return {"model": model, "provider": name, "error": errors[0]}
-    steady = sorted(seconds for r in runs for seconds in r["steady_runs"])
     warm = runs[1:]
-    return {
+    median = statistics.median
+    row: Row = {
         "model": model,
         "provider": name,
-        "shapes": runs[0]["shapes"],
-        "nodes": runs[0]["nodes"],
-        "device": runs[0]["device"],
-        "registration": statistics.median(r["registration"] for r in runs),
-        "creation": statistics.median(r["creation"] for r in runs),
+        **{key: runs[0][key] for key in ("shapes", "nodes", "cpu_operators", "device", "read_bytes")},
+        "registration": median(r["registration"] for r in runs),
+        "creation": median(r["creation"] for r in runs),
         "first_run_cold": runs[0]["first_run"],
-        "first_run_warm": statistics.median(r["first_run"] for r in warm) if warm else None,
-        "steady": statistics.median(steady),
-        "spread": [float(q) for q in np.quantile(steady, (0.25, 0.75))],
-        "steady_runs": len(steady),
-        "peak_host_bytes": max(r["peak_host_bytes"] for r in runs),
+        "first_run_warm": median(r["first_run"] for r in warm) if warm else None,
+        "start_cold": _start(runs[0]),
+        "start_warm": median(map(_start, warm)) if warm else None,
+    }
+    for kind in ("with_copies", "without_copies"):
+        steady = sorted(seconds for r in runs for seconds in r[kind])
+        row[kind] = median(steady)
+        row[f"{kind}_spread"] = [float(q) for q in np.quantile(steady, (0.25, 0.75))]
+        row[f"{kind}_runs"] = len(steady)
+    peaks = [r["peak_host_bytes"] for r in runs if r["peak_host_bytes"]]
+    return row | {
+        "gpu": runs[-1].get("gpu"),
+        "gpu_missing": runs[-1].get("gpu_missing"),
+        "peak_host_bytes": max(peaks, default=None),
         "device_bytes": runs[0]["device_bytes"],
         "difference": difference,
     }
+
+
+def _start(run: Row) -> float:
+    """From loading the provider to the first result."""
+    return float(run["registration"] + run["creation"] + run["first_run"])
 
 
 def _difference(outputs: dict[str, Path], name: str) -> float | None:
@@ -138,7 +145,9 @@ def _difference(outputs: dict[str, Path], name: str) -> float | None:
         return None
     with np.load(outputs["cpu"]) as want, np.load(outputs[name]) as got:
         pairs = [(want[k].astype(np.float64), got[k].astype(np.float64)) for k in want.files]
-        return max(float(np.abs(w - g).max() / max(np.abs(w).max(), 1e-30)) for w, g in pairs if w.size)
+    if any(w.shape != g.shape for w, g in pairs):
+        return float("inf")
+    return max((float(np.abs(w - g).max() / max(np.abs(w).max(), 1e-30)) for w, g in pairs if w.size), default=0.0)
 
 
 def _shader_caches(folder: Path) -> dict[str, str]:
@@ -146,13 +155,8 @@ def _shader_caches(folder: Path) -> dict[str, str]:
     return {"MESA_SHADER_CACHE_DIR": str(folder), "__GL_SHADER_DISK_CACHE_PATH": str(folder)}
 
 
-def _sourced(file: Path) -> dict[str, str]:
-    command = ["bash", "-c", 'set -a; . "$1" >&2; env -0', "bash", str(file)]
-    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return dict(entry.split("=", 1) for entry in printed.split("\0") if "=" in entry)
-
-
 def host() -> dict[str, str]:
+    """The machine, the date and the versions of everything that takes part."""
     versions = {"Python": platform.python_version()}
     for package in ("onnxruntime", "onnxruntime-ep-wgpu", "onnxruntime-ep-webgpu", "wgpu"):
         try:
@@ -161,9 +165,18 @@ def host() -> dict[str, str]:
             continue
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs{_processor()}",
         "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
     }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f", {name}" if name else ""
 
 
 if __name__ == "__main__":

@@ -1,32 +1,39 @@
-"""One measurement in a process of its own: prints one line of JSON.
+"""One measurement: one provider and one model in this process.
 
-    python -m bench.worker '{"provider": "ours", "model": "minilm", "variation": 0, "runs": 10, "outputs": "FILE"}'
+    python -m bench.worker '{"provider": "ours", "model": {"name": "minilm"}, "runs": 10, "outputs": "FILE", "gpu": true}'
 
-Every timed run ends by reading its results into numpy arrays, so that it includes all GPU work.
+In: a job. Out: rows for `process`: the measurement and, when the job asks for it, GPU time. Invariant: a timed run ends
+when its results are there. With copies that is `session.run` on numpy arrays. Without copies inputs and outputs are
+bound on the device, and every run ends by reading the smallest output into a numpy array: a provider's own
+synchronisation call need not wait for the GPU, a value that has been read must have been calculated. The CPU provider
+does the same with values in host memory.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import resource
 import sys
 import time
-from pathlib import Path
+from collections.abc import Callable
+from json import loads
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
-from tests import provider, zoo
+from tests import provider
 
-ENOUGH = 20.0  # seconds of steady runs per process
+from . import gpu_time, process
+from .models import Feeds, Model
+
+ENOUGH = 20.0  # seconds of steady runs, with and without copies each
+WARM_UP = 2  # from the second run on onnxruntime plans its memory
 
 
 def main() -> None:
-    job = json.loads(sys.argv[1])
-    which = job["provider"]
-    path, feeds = _model(job["model"], job["variation"], job.get("dims", {}))
+    job = loads(sys.argv[1])
+    which, model = job["provider"], Model(**job["model"])
+    path, feeds = model.file(), model.feeds()
     ort.set_default_logger_severity(4)
     start = time.perf_counter()
     if which != "cpu":
@@ -36,56 +43,78 @@ def main() -> None:
     created = time.perf_counter()
     results = session.run(None, feeds)
     first = time.perf_counter()
-    session.run(None, feeds)  # warm-up: from the second run on onnxruntime plans its memory
-    steady: list[float] = []
-    while len(steady) < job["runs"] and sum(steady) < ENOUGH:
-        begin = time.perf_counter()
-        results = session.run(None, feeds)
-        steady.append(time.perf_counter() - begin)
+    with_copies = _steady(lambda: session.run(None, feeds), job["runs"])
+    bound_run, read_bytes = _bound(session, feeds, results, "cpu" if which == "cpu" else "webgpu")
+    without_copies = _steady(bound_run, job["runs"])
+    peak = _peak_bytes()
+    device_bytes = provider.counters()["buffer_bytes"] if which == "ours" else None
     np.savez(job["outputs"], *results)
     placed = provider.placement(session)
     row: dict[str, Any] = {
         "provider": which,
-        "model": job["model"],
         "shapes": {name: list(value.shape) for name, value in feeds.items()},
         "registration": registered - start,
         "creation": created - registered,
         "first_run": first - created,
-        "steady_runs": steady,
-        "peak_host_bytes": _peak_bytes(),
-        "device_bytes": provider.counters()["buffer_bytes"] if which == "ours" else None,
+        "with_copies": with_copies,
+        "without_copies": without_copies,
+        "read_bytes": read_bytes,
+        "peak_host_bytes": peak,
+        "device_bytes": device_bytes,
         "nodes": {"webgpu": len(placed.on_gpu), "cpu": len(placed.on_cpu)},
-        "device": provider.describe(which) if which != "cpu" else "CPU",
+        "cpu_operators": dict(placed.cpu_operators().most_common()),
+        "device": provider.describe(which),
     }
-    print("ROW " + json.dumps(row), flush=True)
-    os._exit(0)
+    process.give(row)
+    if job.get("gpu") and which in gpu_time.MEASURES:
+        try:
+            process.give({"gpu": gpu_time.MEASURES[which](path, feeds, job["runs"])})
+        except gpu_time.NoTimestampsError as reason:
+            process.give({"gpu_missing": str(reason)})
+    os._exit(0)  # what the libraries do at exit is not measured
 
 
-def _model(name: str, variation: int, dims: dict[str, int]) -> tuple[Path, dict[str, np.ndarray]]:
-    if name in zoo.NAMES:
-        case = zoo.load(name)
-        return case.path, case.inputs(variation)
-    return Path(name), random_feeds(Path(name), dims)
+def _steady(run: Callable[[], object], count: int) -> list[float]:
+    """Seconds of `count` runs, fewer when they take long, at least 3."""
+    for _ in range(WARM_UP):
+        run()
+    seconds: list[float] = []
+    while len(seconds) < count and (sum(seconds) < ENOUGH or len(seconds) < 3):
+        begin = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - begin)
+    return seconds
 
 
-def random_feeds(path: Path, dims: dict[str, int]) -> dict[str, np.ndarray]:
-    """Inputs for any model: floats in -1..1, integers 0 or 1; dynamic dims are given by name, 1 where they are not."""
-    session = provider.open_session(path, "cpu")
-    rng = np.random.default_rng(0)
-    types = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
-    feeds = {}
-    for value in session.get_inputs():
-        shape = [d if isinstance(d, int) else dims.get(str(d), 1) for d in value.shape]
-        if value.type in types:
-            feeds[value.name] = rng.uniform(-1, 1, shape).astype(types[value.type])
-        else:
-            feeds[value.name] = rng.integers(0, 2, shape).astype(value.type.removeprefix("tensor(").removesuffix(")"))
-    return feeds
+def _bound(
+    session: ort.InferenceSession, feeds: Feeds, results: list[np.ndarray], where: str
+) -> tuple[Callable[[], None], int]:
+    """A run on values in the memory `where`, and how many bytes it reads at its end."""
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"), where, 0))
+    outputs = []
+    for output, array in zip(session.get_outputs(), results, strict=True):
+        value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), array.dtype, where, 0)
+        binding.bind_ortvalue_output(output.name, value)
+        outputs.append(value)
+    smallest = min((k for k, array in enumerate(results) if array.size), key=lambda k: results[k].nbytes, default=None)
+
+    def run() -> None:
+        session.run_with_iobinding(binding)
+        if smallest is not None:
+            outputs[smallest].numpy()
+
+    return run, 0 if smallest is None else results[smallest].nbytes
 
 
-def _peak_bytes() -> int:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+def _peak_bytes() -> int | None:
+    """The largest resident size of this process so far; None on Windows."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 if __name__ == "__main__":

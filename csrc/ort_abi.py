@@ -108,6 +108,7 @@ CALLED = {
         5   OrtStatus *EpDevice_AddAllocatorInfo(OrtEpDevice *device, const OrtMemoryInfo *info)
         6   const OrtMemoryDevice *MemoryInfo_GetMemoryDevice(const OrtMemoryInfo *info)
         9   int MemoryDevice_GetDeviceType(const OrtMemoryDevice *device)
+        10  int MemoryDevice_GetMemoryType(const OrtMemoryDevice *device)
         11  uint32_t MemoryDevice_GetVendorId(const OrtMemoryDevice *device)
         12  uint32_t MemoryDevice_GetDeviceId(const OrtMemoryDevice *device)
         16  OrtStatus *CreateHardwareDevice(int type, uint32_t vendor_id, uint32_t device_id, const char *vendor, const OrtKeyValuePairs *metadata, OrtHardwareDevice **out)
@@ -158,6 +159,7 @@ FILLED = {
         13  OrtStatus *GetKernelRegistry(OrtEp *self, const OrtKernelRegistry **out)
         14  OrtStatus *IsConcurrentRunSupported(OrtEp *self, bool *out)
         15  OrtStatus *Sync(OrtEp *self)
+        23  OrtStatus *GetDefaultMemoryDevice(const OrtEp *self, const OrtMemoryDevice **device)
         25  void *last
     """,
     "OrtNodeComputeInfo": """

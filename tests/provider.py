@@ -103,7 +103,8 @@ def describe(provider: str) -> str:
     facts = {**device.device.metadata, **device.ep_metadata}
     if "name" in facts:
         return f"{facts['name']}, {facts.get('backend')}, {facts.get('driver')}"
-    return f"{device.ep_name} of {device.ep_vendor} {facts.get('version', '')}, {device.device.vendor}".strip(" ,")
+    # The official plugin does not say which adapter it chose.
+    return f"{device.ep_name} of {device.ep_vendor} {facts.get('version', '')}".strip()
 
 
 def counters(context: int = 0) -> dict[str, int]:

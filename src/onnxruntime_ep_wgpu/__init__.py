@@ -32,8 +32,10 @@ if TYPE_CHECKING:
         WgpuEpError,
     )
     from .sessions import Report, devices, register, report, session
+    from .sharing import DeviceBuffer, buffer_of, device_options, ort_value_from, wgpu_device_of
 
 _PLACES = {
+    "DeviceBuffer": "sharing",
     "DeviceError": "errors",
     "DeviceLostError": "errors",
     "InputError": "errors",
@@ -46,12 +48,17 @@ _PLACES = {
     "ShaderError": "errors",
     "UnsupportedError": "errors",
     "WgpuEpError": "errors",
+    "buffer_of": "sharing",
+    "device_options": "sharing",
     "devices": "sessions",
+    "ort_value_from": "sharing",
     "register": "sessions",
     "report": "sessions",
     "session": "sessions",
+    "wgpu_device_of": "sharing",
 }
 __all__ = [
+    "DeviceBuffer",
     "DeviceError",
     "DeviceLostError",
     "InputError",
@@ -64,13 +71,17 @@ __all__ = [
     "ShaderError",
     "UnsupportedError",
     "WgpuEpError",
+    "buffer_of",
+    "device_options",
     "devices",
     "get_ep_name",
     "get_ep_names",
     "get_library_path",
+    "ort_value_from",
     "register",
     "report",
     "session",
+    "wgpu_device_of",
 ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import OptionError
@@ -66,6 +66,12 @@ def _foreign(key: str, what: str) -> Option:
     )
 
 
+def _address(key: str, help: str) -> Option:
+    """The address of an object of the wgpu-native library that is loaded."""
+    effect = "both addresses, as `device_options()` gives them; an unknown one, or one alone, is an error"
+    return replace(_number(key, 0, 2**64 - 1, "0", help, effect), domain="an address as a decimal number; 0 is none")
+
+
 def _member(text: str, values: tuple[str, ...]) -> str:
     if text not in values:
         raise ValueError(text)
@@ -108,15 +114,31 @@ OPTIONS: dict[str, Option] = {
             "full compiles kernels with bounds checks and loop guards; the others do not",
         ),
         _number(
-            "deviceId", 0, 2**31 - 1, "0", "Which device of the adapter.", "sessions with equal numbers share a device"
+            "deviceId",
+            0,
+            2**31 - 1,
+            "0",
+            "Which device of the adapter: 0 is shared by default, the others are devices of their own.",
+            "sessions with equal numbers share a device and its caches; see [memory.md](memory.md)",
         ),
-        _foreign("webgpuInstance", "the address of a WebGPU instance"),
-        _foreign("webgpuDevice", "the address of a WebGPU device"),
+        _address("webgpuInstance", "The WebGPU instance of webgpuDevice."),
+        _address("webgpuDevice", "The device to use: one that this process made through wgpu-py."),
         _foreign("dawnProcTable", "the address of Dawn's function table"),
-        _choice("dawnBackendType", ("D3D12", "Vulkan"), "Vulkan", "Graphics API; the adapter's best one is used."),
+        _choice(
+            "dawnBackendType",
+            ("D3D12", "Vulkan"),
+            "Vulkan",
+            "Graphics API.",
+            "the adapter is used through this API; an error when that is not possible here; without it the adapter's best",
+        ),
         _flag("enablePIXCapture", "0", "Capture for the Windows tool PIX."),
         _flag("enableRobustness", "0", "Bounds checks in the driver."),
-        _flag("preserveDevice", "0", "Keep the device when the last session ends; it is always kept."),
+        _flag(
+            "preserveDevice",
+            "0",
+            "Keep the device when its last session ends.",
+            "1 keeps it; 0 lets it go with the last session or the last tensor on it, whichever ends later",
+        ),
         _number("sessionBufferPoolGenerations", 0, _UINT32, "1", "Runs after which an unused buffer is given back."),
         _number("multiRotaryCacheConcatOffset", 0, _UINT32, "0", "Where the second rotary cache starts."),
         _choice(
@@ -142,7 +164,8 @@ OPTIONS: dict[str, Option] = {
             0,
             2**31 - 1,
             "0",
-            "Which adapter; pass the device instead, a session runs on the one given.",
+            "Which adapter.",
+            "`session()` picks this one when it is given no device; an error when the session was given another one",
         ),
         _number(
             "maxStorageBuffersPerShaderStage",

@@ -125,8 +125,13 @@ class Executable:
         for source, target, offset, nbytes in after:
             self.device.copy(source, 0, target, offset, nbytes)
 
-    def trace(self, inputs: Sequence[DeviceTensor]) -> Iterator[tuple[int, dict[int, Any]]]:
-        """Runs dispatch by dispatch, for inspection: (number of the dispatch, what it wrote by value number), in order."""
+    def trace(
+        self, inputs: Sequence[DeviceTensor], replace: Callable[[int, Any], Any] = lambda _value, _array: None
+    ) -> Iterator[tuple[int, dict[int, Any]]]:
+        """Runs dispatch by dispatch, for inspection: (number of the dispatch, what it wrote by value number), in order.
+
+        `replace(value, array)` may give another array of the same type and shape, which later dispatches read instead.
+        """
         program, device = self.program, self.device
         plan = self.plan(inputs)
         callers: dict[int, Slice] = {
@@ -143,6 +148,9 @@ class Executable:
                     buffer = plan.buffers.get(value) or callers[value][0]
                     if array.nbytes:
                         device.download(buffer, 0, array.reshape(-1).view(np.uint8).data)
+                        instead = replace(value, array)
+                        if instead is not None:
+                            device.upload(buffer, 0, np.asarray(instead, order="C").reshape(-1).view(np.uint8).data)
                     written[value] = array
             yield step.number, written
 

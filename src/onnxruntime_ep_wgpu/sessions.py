@@ -104,18 +104,30 @@ def session(
     model: str | os.PathLike[str] | bytes,
     *,
     device: Any = None,
+    wgpu_device: Any = None,
     sess_options: Any = None,
     **options: Any,
 ) -> Any:
     """An InferenceSession on WebGPU: `session("model.onnx", device="llvmpipe", validationMode="full")`.
 
-    `device` is an `OrtEpDevice`, a place in `devices()`, a part of a device's name or `"software"`; by default the first
-    device. `sess_options` is used as it is, with the device added. The other arguments are provider options, as text or
-    as Python values. Raises OptionError for a wrong option, DeviceError when there is no such device, and what the
-    provider or ONNX Runtime raised when the session cannot be made.
+    `device` is an `OrtEpDevice`, a place in `devices()`, a part of a device's name or `"software"`; by default the one
+    that the option adapterIndex names, else the first. `wgpu_device` is a `wgpu.GPUDevice` of the caller to run on; its
+    limits and features are what kernels are compiled for. `sess_options` is used as it is, with the device added. The other
+    arguments are provider options, as text or as Python values. Raises OptionError for a wrong option, DeviceError when
+    there is no such device, and what the provider or ONNX Runtime raised when the session cannot be made.
     """
     given = {key: as_text(value) for key, value in options.items()}
-    parse(given)
+    if wgpu_device is not None:
+        from .device.wgpu_py import adapter_of
+        from .sharing import device_options
+
+        given |= device_options(wgpu_device)
+        device = adapter_of(wgpu_device).index if device is None else device
+    checked = parse(given)
+    if device is None and "adapterIndex" in given:
+        from .plugin.choose import numbered
+
+        device = numbered(checked["adapterIndex"]).index
     chosen = _pick(device)
     settings = ort.SessionOptions() if sess_options is None else sess_options
     settings.add_provider_for_devices([chosen], given)
@@ -174,8 +186,13 @@ def report(session: Any) -> Report:
 
     Raises LookupError when the session has no node on this provider or cannot be told from another one.
     """
-    planner = _planners.get(session) or _match(session)
+    planner = planner_of(session)
     return Report(planner.adapter.name, tuple(planner.account.placements()))
+
+
+def planner_of(session: Any) -> Planner:
+    """The plans of a session on this provider. Raises LookupError when it has none, or they cannot be told apart."""
+    return _planners.get(session) or _match(session)
 
 
 def _match(session: Any) -> Planner:

@@ -1,14 +1,15 @@
-"""Every stored value of a compiled model against the CPU provider.
+"""Every value that the kernels of a session store, against the CPU provider.
 
-In: a model file and inputs. Out: per kernel and value the error. The model goes through ONNX Runtime's basic
-optimisations first, as it does in a session; each group of nodes is compiled and run dispatch by dispatch, and starts
-from the CPU provider's values, so a difference is not blamed on a later group.
+In: a way to open a session on WebGPU, and inputs. Out: per kernel and value the error. The session is a real one: every
+group of nodes is compared as ONNX Runtime cut it out, on what it was given in the first run. The CPU provider calculates
+all values of the same group from the same inputs. Then the group runs dispatch by dispatch, and each dispatch reads the
+CPU provider's values where there are any: so an error is the kernel's own, and none is blamed on a later one.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,152 +17,172 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import DeviceError
-
 if TYPE_CHECKING:
-    from .device import Adapter
+    from .plugin.placement import Placement
+
+TOLERANCE = {"float16": 4e-3}
+"""By type where the tolerance is not that of OTHERS: f16 has 11 bits, and both providers round every value to them."""
+OTHERS = 1e-3
 
 
 @dataclass(frozen=True)
 class Compared:
     """One stored value. `error` is the largest difference as a part of `scale`, the largest finite value; NaN in one
-    only counts as infinite."""
+    only counts as infinite, and so does any difference of integers or bools. `elements`: how many are above the tolerance
+    of the type, as "3 of 1000"; a few in a quantised model were at the boundary of two integers."""
 
     kernel: str
     value: str
+    dtype: str
     shape: str
     error: float
     scale: float
+    elements: str
     nodes: tuple[str, ...]
+
+    def differs(self, tolerance: float | None = None) -> bool:
+        """Whether the error is above `tolerance`, by default that of the type."""
+        return not self.error <= (TOLERANCE.get(self.dtype, OTHERS) if tolerance is None else tolerance)
 
 
 @dataclass
 class Found:
+    """`stored` counts the values that kernels store. Those between two values of the model are not in `kernels`."""
+
     device: str
-    nodes: int
+    nodes: tuple[Placement, ...]
     dispatches: int = 0
-    on_cpu: list[tuple[str, str, str]] = field(default_factory=list)
+    stored: int = 0
     kernels: list[Compared] = field(default_factory=list)
+
+    @property
+    def on_cpu(self) -> list[Placement]:
+        return [node for node in self.nodes if node.partition is None]
 
 
 def verify(
-    path: Path, feeds_for: Callable[[Any], dict[str, Any]], device_name: str | None, step: Callable[[str], None]
+    open_session: Callable[[], Any], feeds_for: Callable[[Any], dict[str, Any]], step: Callable[[str], None]
 ) -> Found:
-    """Compares the model at `path` on the inputs that `feeds_for(session)` gives. `device_name` is a number or a part of
-    a name; `step` hears what is done next. Raises what loading or compiling the model raises."""
-    import onnx_ir as ir
-    import onnxruntime as ort
+    """Runs the session that `open_session` makes on the inputs that `feeds_for(session)` gives, and compares.
 
-    from .device import adapters, adapters_problem, open_device
-    from .plugin.claim import claim
-
-    found = adapters()
-    if not found:
-        raise DeviceError(adapters_problem() or "there is no adapter")
-    chosen = _pick(found, device_name)
-    model = _optimised(path)
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 3
-    session = ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
-    feeds = feeds_for(session)
-    truth = {**_every_value(model, feeds), **feeds}
-    step("compiling")
-    graph = ir.from_proto(model).graph
-    device = open_device(chosen)
-    decided = claim(graph, device.target, [""] * len(graph), frozenset())
-    nodes = list(graph)
-    result = Found(chosen.name, len(nodes))
-    result.on_cpu = [(n.name or "", n.op_type, r) for n, r in zip(nodes, decided.reasons, strict=True) if r is not None]
-    step("kernels")
-    for group in decided.groups:
-        _verify_group(graph, [nodes[k] for k in group], device, truth, result)
-    return result
-
-
-def _pick(found: tuple[Adapter, ...], name: str | None) -> Adapter:
-    if name is None:
-        return found[0]
-    for adapter in found:
-        if name == str(adapter.index) or name.lower() in adapter.name.lower():
-            return adapter
-    raise DeviceError(f"no device is called {name!r}; there are {', '.join(f'{a.index}: {a.name}' for a in found)}")
-
-
-def _optimised(path: Path) -> Any:
-    """The model after ONNX Runtime's basic optimisations, which a provider sees."""
-    import onnx
-    import onnxruntime as ort
+    `step` hears what is done next. Raises what making or running the session raises.
+    """
+    from .plugin.watch import wrapping
+    from .sessions import report
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = ort.SessionOptions()
-        settings.log_severity_level = 3
-        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        settings.optimized_model_filepath = str(Path(folder) / "optimised.onnx")
-        ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
-        return onnx.load(settings.optimized_model_filepath)
+        groups: list[_Group] = []
+
+        def keep(group: Any, read_graph: Callable[[], Any]) -> _Group:
+            groups.append(_Group(group, _with_every_value(read_graph(), Path(folder) / str(len(groups)))))
+            return groups[-1]
+
+        with wrapping(keep):
+            session = open_session()
+        step("first run")
+        session.run(None, feeds_for(session))
+        placed = report(session)
+        found = Found(placed.device, placed.nodes)
+        step("kernels")
+        for group in groups:
+            if group.given is not None:
+                group.compare(found)
+        return found
 
 
-def _every_value(model: Any, feeds: dict[str, Any]) -> dict[str, Any]:
-    """All intermediate values, from the CPU provider without further optimisation."""
-    import onnx
+class _Group:
+    """A compiled group that keeps what its first run was given."""
+
+    def __init__(self, group: Any, path: Path) -> None:
+        self.live, self.path = group.executable(), path
+        self.device = self.live.device
+        self.given: list[Any] | None = None
+
+    def executable(self) -> _Group:
+        """This group: it runs on one device only."""
+        return self
+
+    def run(self, inputs: Sequence[Any], allocate: Any) -> None:
+        if self.given is None:
+            self.given = [self._array(tensor) for tensor in inputs]
+        self.live.run(inputs, allocate)
+
+    def _array(self, tensor: Any) -> Any:
+        array = np.empty(tensor.shape, tensor.dtype.numpy)
+        if array.nbytes:
+            self.device.download(tensor.buffer, tensor.offset, array.reshape(-1).view(np.uint8).data)
+        return array
+
+    def compare(self, found: Found) -> None:
+        from .run import DeviceTensor
+
+        program, device = self.live.program, self.device
+        tensors = []
+        for value, array in zip(program.inputs, self.given or (), strict=True):
+            buffer = device.buffer(max(16, array.nbytes))
+            if array.nbytes:
+                device.upload(buffer, 0, array.reshape(-1).view(np.uint8).data)
+            dtype = program.values[value].dtype
+            tensors.append(DeviceTensor(dtype, array.shape, buffer, 0, partial(np.asarray, array)))
+        names = [program.values[value].name for value in program.inputs]
+        truth = _calculated(self.path, dict(zip(names, self.given or (), strict=True)))
+
+        def right(value: int, got: Any) -> Any:
+            """The CPU provider's array where it has this value; a kernel may store it in another shape."""
+            want = truth.get(program.values[value].name)
+            return want if want is not None and (want.size, want.dtype) == (got.size, got.dtype) else None
+
+        first = found.dispatches
+        found.dispatches += len(program.dispatches)
+        for number, written in self.live.trace(tensors, right):
+            dispatch = program.dispatches[number]
+            label = f"{first + number} {program.kernels[dispatch.kernel].label}"
+            found.stored += len(written)
+            for value, got in written.items():
+                want = right(value, got)
+                if want is not None:
+                    found.kernels.append(_compare(label, program.values[value].name, got, want, dispatch.origin))
+
+
+def _with_every_value(graph: Any, folder: Path) -> Path:
+    """A file of the group whose outputs are all of its values; weights lie beside it, so that their size does not matter."""
+    import onnx_ir as ir
+
+    graph.outputs[:] = [v for node in graph for v in node.outputs if v.name and v.dtype is not None]
+    folder.mkdir()
+    path = folder / "group.onnx"
+    ir.save(ir.Model(graph, ir_version=10), path, external_data="weights")
+    return path
+
+
+def _calculated(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
+    """All values of the group, from the CPU provider without optimisations, and its inputs."""
     import onnxruntime as ort
 
-    shown = type(model)()
-    shown.CopyFrom(model)
-    names = [name for node in model.graph.node for name in node.output if name]
-    del shown.graph.output[:]
-    shown.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     settings = ort.SessionOptions()
     settings.log_severity_level = 3
     settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(shown.SerializeToString(), settings, providers=["CPUExecutionProvider"])
-    return dict(zip(names, session.run(names, feeds), strict=True))
-
-
-def _verify_group(graph: Any, nodes: list[Any], device: Any, truth: dict[str, Any], result: Found) -> None:
-    from .compile import compile_graph
-    from .dtypes import DType
-    from .model.subgraph import extract
-    from .run import DeviceTensor, Executable
-
-    cut = extract(graph, nodes)
-    names = [value.name or "" for value in cut.inputs]
-    program = compile_graph(cut, graph.opset_imports, device.target)
-    tensors = []
-    for name in names:
-        array = np.ascontiguousarray(truth[name])
-        buffer = device.buffer(max(16, array.nbytes))
-        if array.nbytes:
-            device.upload(buffer, 0, array.reshape(-1).view(np.uint8).data)
-        tensors.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer, 0, partial(np.asarray, array)))
-    first = result.dispatches
-    result.dispatches += len(program.dispatches)
-    for number, written in Executable(program, device).trace(tensors):
-        dispatch = program.dispatches[number]
-        label = f"{first + number} {program.kernels[dispatch.kernel].label}"
-        for value, got in written.items():
-            name = program.values[value].name
-            if name in truth and truth[name].size == got.size:
-                result.kernels.append(_compare(label, name, got, np.asarray(truth[name]), dispatch.origin))
+    session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return {**feeds, **dict(zip(names, session.run(names, feeds), strict=True))}
 
 
 def _compare(kernel: str, name: str, got: Any, want: Any, nodes: tuple[str, ...]) -> Compared:
     shape = "x".join(map(str, want.shape)) or "scalar"
-    if not want.size:
-        return Compared(kernel, name, shape, 0.0, 0.0, nodes)
-    a, b = got.reshape(-1).astype(np.float64), want.reshape(-1).astype(np.float64)
-    if want.dtype.kind in "iub":
-        return Compared(
-            kernel,
-            name,
-            shape,
-            float(np.inf if (got.reshape(-1) != want.reshape(-1)).any() else 0),
-            float(np.abs(b).max()),
-            nodes,
-        )
+    errors, scale = _errors(got.reshape(-1), want.reshape(-1)) if want.size else (np.zeros(1), 0.0)
+    above = int(np.count_nonzero(errors > TOLERANCE.get(str(want.dtype), OTHERS)))
+    elements = f"{above} of {want.size}"
+    return Compared(kernel, name, str(want.dtype), shape, float(errors.max()), scale, elements, nodes)
+
+
+def _errors(got: Any, want: Any) -> tuple[Any, float]:
+    """The difference of every element as a part of the scale, and the scale."""
+    a, b = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(b)
     scale = float(np.abs(b[finite]).max()) if finite.any() else 0.0
+    if want.dtype.kind in "iub":
+        return np.where(got == want, 0.0, np.inf), scale
     with np.errstate(invalid="ignore"):
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         difference = np.where(same, 0.0, np.where(np.isfinite(a) & finite, np.abs(a - b), np.inf))
-    return Compared(kernel, name, shape, float(difference.max() / (scale or 1.0)), scale, nodes)
+    return difference / (scale or 1.0), scale

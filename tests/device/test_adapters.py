@@ -11,6 +11,7 @@ import pytest
 from onnxruntime_ep_wgpu.device import Adapter, Settings, adapters, adapters_problem
 from onnxruntime_ep_wgpu.device import adapters as adapters_module_function
 from onnxruntime_ep_wgpu.device.adapters import unique
+from onnxruntime_ep_wgpu.errors import OptionError
 
 module = sys.modules["onnxruntime_ep_wgpu.device.adapters"]
 
@@ -43,6 +44,19 @@ def test_names_that_differ_only_in_decoration_are_one_chip() -> None:
 def test_equal_ids_are_one_chip_whatever_its_names() -> None:
     found = unique([chip("AMD Radeon RX 7600", "D3D12", device_id=7), chip("AMD RADV NAVI33", "Vulkan", device_id=7)])
     assert [adapter.backend for adapter in found] == ["Vulkan"]
+
+
+def test_a_chip_is_reached_through_each_api_that_shows_it() -> None:
+    (found,) = unique([chip("Radeon", "D3D12", device_id=7), chip("Radeon", "Vulkan", device_id=7)])
+    assert found.through("D3D12").backend == "D3D12"
+    assert found.through("Vulkan").backend == found.through("").backend == "Vulkan"
+    with pytest.raises(OptionError, match=r"'Metal' does not reach the adapter 'Radeon' here; .* Vulkan or D3D12"):
+        found.through("Metal")
+
+
+def test_two_equal_cards_under_two_apis_are_two() -> None:
+    found = unique([chip("Radeon", api, device_id=7) for api in ("D3D12", "D3D12", "Vulkan", "Vulkan")])
+    assert [(adapter.index, adapter.through("D3D12").index) for adapter in found] == [(0, 0), (1, 1)]
 
 
 def test_two_equal_cards_are_two() -> None:

@@ -113,7 +113,7 @@ def test_more_than_eight_storage_buffers_need_a_wish(device: Device) -> None:
     wgsl += "@compute @workgroup_size(1) fn main() {" + "".join(f"{name}[0] = 1;" for name in names) + "}"
     with pytest.raises((ShaderError, DeviceError), match="8"):
         device.pipeline(wgsl, ("read_write",) * 9, "nine")
-    open_device(device.adapter, settings=Settings(storage_buffers=9)).pipeline(wgsl, ("read_write",) * 9, "nine")
+    open_device(device.adapter, 1002, Settings(storage_buffers=9)).pipeline(wgsl, ("read_write",) * 9, "nine")
 
 
 def test_a_binding_above_the_limit_names_bytes_and_limit(device: Device) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,12 +13,26 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+import onnxruntime_ep_wgpu as webgpu_ep
 from tests import provider, zoo
 
-TOLERANCE = 1e-4
-"""Largest error, as a part of the largest value of the output."""
+TOLERANCE = {
+    "f16": 4e-3,  # a value has 11 bits, and both providers round after every node
+    # A value at the boundary of two integers becomes the other one, once in a while: a step of the result's 127, or more
+    # where later layers see it. The CPU provider differs as much from itself without optimisations.
+    "qdq": 1e-2,
+    "dynquant": 5e-2,
+}
+"""Largest error, as a part of the largest value of the output, by a part of the model's name; EXACT for the others."""
+EXACT = 1e-4
 
-ON_CPU: dict[str, dict[str, str]] = {}
+DATA = "so the shape of the result depends on data; it runs on the CPU"
+ON_CPU: dict[str, dict[str, str]] = {
+    "detector_nms": {
+        "NonMaxSuppression": f"the number of boxes that stay is known only from the data, {DATA}",
+        "NonZero": f"the number of elements that are not zero is known only from the data, {DATA}",
+    }
+}
 """Operators that a model leaves to the CPU, with the reason; every other node runs on WebGPU."""
 
 RUNS = 3  # from the second run on onnxruntime plans memory: inputs and outputs then share buffers
@@ -25,11 +40,16 @@ KEEP = {"Conv", "MatMul", "Relu", "Add", "Mul", "Softmax", "LayerNormalization",
 """Operators of which one is forced to the CPU: large float tensors cross there and back."""
 
 
-def _models() -> list[object]:
-    return [pytest.param(name, marks=[pytest.mark.exhaustive] if zoo.is_slow(name) else []) for name in zoo.NAMES]
+def _models(names: Sequence[str]) -> list[object]:
+    return [pytest.param(name, marks=[pytest.mark.exhaustive] if zoo.is_slow(name) else []) for name in names]
 
 
-every_model = pytest.mark.parametrize("name", _models())
+every_model = pytest.mark.parametrize("name", _models([*zoo.NAMES, *zoo.FULL]))
+a_model_of_each_kind = pytest.mark.parametrize(
+    "name",
+    _models(["tiny", "minilm", "vit_f16", "cnn_int8_qdq", "unet", "t5_decoder_step", "lstm_gru", "detector_nms",
+             "resnet_f32.full", "vit_f32.full", "ocr_det", "ocr_cls", "ocr_rec"]),
+)  # fmt: skip
 
 
 @functools.cache
@@ -56,14 +76,22 @@ def expected(name: str, variation: int) -> tuple[np.ndarray, ...]:
 
 
 def error(name: str, variation: int, results: list[np.ndarray]) -> float:
-    """Largest difference to the CPU provider, as a part of the output's scale."""
+    """Largest difference to the CPU provider, as a part of the output's scale; integers must be equal."""
     worst = 0.0
     for got, want in zip(results, expected(name, variation), strict=True):
         assert got.shape == want.shape
         assert got.dtype == want.dtype
         assert np.isfinite(got).all()
-        worst = max(worst, float(np.abs(got - want).max() / np.abs(want).max()))
+        if want.dtype.kind != "f":
+            np.testing.assert_array_equal(got, want)
+        elif want.size:
+            difference = np.abs(got.astype(np.float64) - want.astype(np.float64)).max()
+            worst = max(worst, float(difference / np.abs(want.astype(np.float64)).max()))
     return worst
+
+
+def tolerance(name: str) -> float:
+    return next((limit for part, limit in TOLERANCE.items() if part in name), EXACT)
 
 
 def run(opened: ort.InferenceSession, name: str, variation: int) -> list[np.ndarray]:
@@ -72,28 +100,32 @@ def run(opened: ort.InferenceSession, name: str, variation: int) -> list[np.ndar
 
 
 @every_model
-def test_every_node_runs_on_webgpu(name: str) -> None:
+def test_every_node_runs_on_webgpu_but_those_of_the_table(name: str) -> None:
     placed = provider.placement(session(name))
-    allowed = ON_CPU.get(name, {})
-    unexpected = {op: count for op, count in placed.cpu_operators().items() if op not in allowed}
-    assert not unexpected, provider.reasons(session(name))
+    assert set(placed.cpu_operators()) == set(ON_CPU.get(name, {})), provider.reasons(session(name))
     assert placed.on_gpu
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+def test_what_stays_on_the_cpu_says_why(name: str) -> None:
+    placed = webgpu_ep.report(webgpu_ep.session(case(name).path))
+    assert {node.op_type: node.reason for node in placed.on_cpu} == ON_CPU[name]
 
 
 @every_model
 def test_results_equal_the_cpu_providers_for_every_shape_and_run(name: str) -> None:
     for variation in range(case(name).variations):
         for _ in range(RUNS):
-            assert error(name, variation, run(session(name), name, variation)) <= TOLERANCE
+            assert error(name, variation, run(session(name), name, variation)) <= tolerance(name)
 
 
-@every_model
+@a_model_of_each_kind
 def test_returning_to_an_earlier_shape_gives_the_same_result(name: str) -> None:
     for variation in (0, 1, 0, 2, 1, 0):
-        assert error(name, variation, run(session(name), name, variation)) <= TOLERANCE
+        assert error(name, variation, run(session(name), name, variation)) <= tolerance(name)
 
 
-@every_model
+@a_model_of_each_kind
 def test_a_node_forced_to_the_cpu_in_the_middle_changes_nothing_else(name: str) -> None:
     on_gpu = [(node, op) for node, op in provider.placement(session(name)).on_gpu if node and op in KEEP]
     middle = on_gpu[len(on_gpu) // 2][0]
@@ -103,10 +135,10 @@ def test_a_node_forced_to_the_cpu_in_the_middle_changes_nothing_else(name: str) 
     assert middle not in {node for node, _ in placed.on_gpu}
     for variation in range(case(name).variations):
         for _ in range(RUNS):
-            assert error(name, variation, run(opened, name, variation)) <= TOLERANCE
+            assert error(name, variation, run(opened, name, variation)) <= tolerance(name)
 
 
-@every_model
+@a_model_of_each_kind
 def test_two_threads_share_a_session(name: str) -> None:
     together = threading.Barrier(2)
 
@@ -118,10 +150,10 @@ def test_two_threads_share_a_session(name: str) -> None:
     for variation in range(case(name).variations):
         expected(name, variation)
     with ThreadPoolExecutor(2) as pool:
-        assert max(pool.map(work, (0, 1))) <= TOLERANCE
+        assert max(pool.map(work, (0, 1))) <= tolerance(name)
 
 
-@every_model
+@a_model_of_each_kind
 def test_two_sessions_of_two_threads_share_the_device(name: str) -> None:
     other = provider.open_session(case(name).path)
     together = threading.Barrier(2)
@@ -133,12 +165,12 @@ def test_two_sessions_of_two_threads_share_the_device(name: str) -> None:
     for variation in (0, 1):
         expected(name, variation)
     with ThreadPoolExecutor(2) as pool:
-        assert max(pool.map(work, (session(name), other))) <= TOLERANCE
+        assert max(pool.map(work, (session(name), other))) <= tolerance(name)
 
 
-@every_model
+@a_model_of_each_kind
 def test_from_the_third_shape_on_nothing_is_compiled(name: str) -> None:
-    context = 1 + zoo.NAMES.index(name)  # a device of its own, on which nothing has been compiled
+    context = 1 + [*zoo.NAMES, *zoo.FULL].index(name)  # a device of its own, on which nothing has been compiled
     opened = provider.open_session(case(name).path, options={"deviceId": str(context)})
     for variation in (0, 1):
         run(opened, name, variation)

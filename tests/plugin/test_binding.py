@@ -10,7 +10,9 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from onnxruntime_ep_wgpu.plugin import memory
+from onnxruntime_ep_wgpu._ort import ffi
+from onnxruntime_ep_wgpu.device import Device
+from onnxruntime_ep_wgpu.plugin import memory, transfer
 from onnxruntime_ep_wgpu.plugin.abi import NULL, held
 from onnxruntime_ep_wgpu.plugin.compute import ComputeInfo
 from onnxruntime_ep_wgpu.plugin.provider import Provider
@@ -75,6 +77,57 @@ def test_copy_tensors_copies_every_way(devices: list[Any]) -> None:
     ort.copy_tensors([second], [back], None)
     np.testing.assert_array_equal(back.numpy(), X)
     np.testing.assert_array_equal(second.numpy(), X)
+
+
+def submits(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> int:
+    """How often work is submitted, downloads included."""
+    found = []
+    submit = Device._submit
+
+    def noted(self: Device, *arguments: Any) -> int:
+        found.append(arguments)
+        return submit(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Device, "_submit", noted)
+        action()
+    return len(found)
+
+
+def test_many_tensors_are_copied_in_one_submission(devices: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = [RNG.standard_normal((40, 41), np.float32) for _ in range(20)]
+    hosts = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays]
+    here, there = ([empty([40, 41]) for _ in arrays] for _ in range(2))
+    backs = [ort.OrtValue.ortvalue_from_shape_and_type([40, 41], np.float32) for _ in arrays]
+    assert submits(monkeypatch, lambda: ort.copy_tensors(hosts, here, None)) == 0
+    assert submits(monkeypatch, lambda: ort.copy_tensors(here, there, None)) == 1
+    assert submits(monkeypatch, lambda: ort.copy_tensors(there, backs, None)) == 1
+    for array, back in zip(arrays, backs, strict=True):
+        np.testing.assert_array_equal(back.numpy(), array)
+
+
+def test_copies_that_depend_on_each_other_happen_in_order(devices: list[Any]) -> None:
+    big = [RNG.standard_normal((40, 41), np.float32) for _ in range(3)]
+    for first, second, third in (big, [array[:1, :4].copy() for array in big]):
+        host = ort.OrtValue.ortvalue_from_numpy(third.copy())
+        a, b, c = (on_device(array) for array in (first, second, third))
+        back = ort.OrtValue.ortvalue_from_shape_and_type(list(third.shape), np.float32)
+        with transfer.Batch() as batch:
+            for source, target in ((b, c), (a, b), (host, a), (c, back), (back, b)):
+                places = [ffi.cast("void *", value.data_ptr()) for value in (source, target)]
+                batch.copy(*places, third.nbytes)
+        np.testing.assert_array_equal(c.numpy(), second)
+        np.testing.assert_array_equal(a.numpy(), third)
+        np.testing.assert_array_equal(b.numpy(), second)
+
+
+def test_large_tensors_are_read_in_pieces(devices: list[Any]) -> None:
+    arrays = [RNG.integers(0, 255, n, np.uint8) for n in (3, (16 << 20) - 1, 5, (33 << 20) + 2)]
+    values = [on_device(array) for array in arrays]
+    backs = [ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), np.uint8) for array in arrays]
+    ort.copy_tensors(values, backs, None)
+    for array, back in zip(arrays, backs, strict=True):
+        np.testing.assert_array_equal(back.numpy(), array)
 
 
 def test_a_host_copy_is_not_used_after_a_copy_on_the_device(devices: list[Any]) -> None:
@@ -259,10 +312,10 @@ def test_several_groups_give_right_results_run_after_run(
     written: list[int] = []
     write = memory.AddressSpace.write
 
-    def noted(self: memory.AddressSpace, address: int, nbytes: int) -> memory.Place:
+    def noted(self: memory.AddressSpace, address: int, nbytes: int, *what: str) -> memory.Place:
         if address not in self._allocations:
             written.append(address)
-        return write(self, address, nbytes)
+        return write(self, address, nbytes, *what)
 
     monkeypatch.setattr(memory.AddressSpace, "write", noted)
     session = open_session(models.crossing(), {"forceCpuNodeNames": "softmax"}, alias=alias)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -107,7 +109,7 @@ def test_an_adapter_that_onnx_runtime_sees_is_matched_by_vendor_and_device(monke
 
     one = factory.Factory.__new__(factory.Factory)
     one.ort, one.pointer, one._hardware = Ort(), None, []  # type: ignore[assignment]
-    monkeypatch.setattr(one, "memory_info", lambda: None)
+    monkeypatch.setattr(one, "memory_info", lambda _number: None)
     free = [12, 10, 11]
     limits = dict.fromkeys(LIMITS, 1)
     common = {"vendor": "v", "backend": "Vulkan", "driver": "d", "features": frozenset(), "limits": limits}
@@ -139,9 +141,55 @@ def webgpu_adapter(**fields: Any) -> Any:
     return Adapter(**fields)
 
 
-def test_shared_memory_is_made_on_the_newest_sessions_device(open_session: OpenSession) -> None:
+def test_memory_that_belongs_to_no_session_lies_on_the_shared_context(open_session: OpenSession) -> None:
     session = open_session(models.square(), {"deviceId": "13"})
     value = ort.OrtValue.ortvalue_from_numpy(X, "webgpu", 0)
     place = memory.space().read(value.data_ptr(), X.nbytes)
-    assert place.device is backend.open_device(backend.adapters()[0], 13)
+    assert place.device is backend.context_of(backend.adapters()[0]).device()
     del session
+
+
+def test_the_graphics_api_of_a_session_is_the_one_asked_for_or_an_error(devices: list[Any]) -> None:
+    other = {"Vulkan": "D3D12", "D3D12": "Vulkan"}[backend.adapters()[0].backend]
+    session = webgpu_ep.session(models.square(), deviceId=15, dawnBackendType=backend.adapters()[0].backend)
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], X * X)
+    with pytest.raises(webgpu_ep.OptionError, match=rf"'dawnBackendType': '{other}' does not reach the adapter"):
+        webgpu_ep.session(models.square(), deviceId=16, dawnBackendType=other)
+
+
+def test_sessions_that_contradict_each_other_about_a_device_are_refused(devices: list[Any]) -> None:
+    first = webgpu_ep.session(models.square(), deviceId=17, maxStorageBuffersPerShaderStage=9)
+    with pytest.raises(webgpu_ep.OptionError, match=r"'maxStorageBuffersPerShaderStage': 7 contradicts 9"):
+        webgpu_ep.session(models.square(), deviceId=17, maxStorageBuffersPerShaderStage=7)
+    second = webgpu_ep.session(models.square(), deviceId=17)
+    np.testing.assert_array_equal(second.run(None, {"x": X})[0], X * X)
+    del first, second
+    gc.collect()
+    third = webgpu_ep.session(models.square(), deviceId=17, maxStorageBuffersPerShaderStage=7)
+    np.testing.assert_array_equal(third.run(None, {"x": X})[0], X * X)
+
+
+def test_a_device_ends_with_its_last_session_and_its_last_tensor_unless_it_is_preserved(devices: list[Any]) -> None:
+    context = backend.context_of(backend.adapters()[0], 18)
+    session = webgpu_ep.session(models.square(), deviceId=18)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_output("y", "webgpu", 0)
+    session.run_with_iobinding(binding)
+    value = binding.get_outputs()[0]
+    held = context.current()
+    assert held is not None
+    used, device = weakref.ref(held), weakref.ref(held)
+    del held, binding, session
+    gc.collect()
+    assert device() is not None
+    np.testing.assert_array_equal(value.numpy(), X * X)
+    del value
+    gc.collect()
+    assert used() is None
+
+    kept = webgpu_ep.session(models.square(), deviceId=18, preserveDevice=True)
+    device = weakref.ref(context.device())
+    del kept
+    gc.collect()
+    assert device() is context.current() is not None

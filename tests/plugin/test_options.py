@@ -77,7 +77,7 @@ def test_values_are_read(key: str, text: str, value: object) -> None:
         ("maxNumPendingDispatches", "0"),
         ("maxNumPendingDispatches", "4097"),
         ("multiRotaryCacheConcatOffset", str(2**32)),
-        ("webgpuInstance", "140737353977856"),
+        ("webgpuInstance", "0x7fff00000000"),
         ("kvCacheQuantizationBits", "5"),
         ("dawnBackendType", "Metal"),
     ],

@@ -12,6 +12,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.device import Context
 from onnxruntime_ep_wgpu.plugin import backend, watch
 
 from . import models
@@ -52,7 +53,7 @@ def test_a_device_that_is_not_there_is_an_error_that_names_the_others(device: An
         ({"preferedLayout": "NHWC"}, "did you mean 'preferredLayout'"),
         ({"powerPreference": "low"}, "did you mean 'low-power'"),
         ({"deviceId": -1}, "an integer, 0 to"),
-        ({"webgpuDevice": 1234}, "cannot be used"),
+        ({"webgpuDevice": 1234}, "give the addresses of both"),
     ],
 )
 def test_a_wrong_option_raises_from_session_and_from_inference_session(
@@ -75,7 +76,7 @@ def test_an_error_of_the_device_reaches_the_user_as_it_is(
     def broken(*_: Any) -> None:
         raise webgpu_ep.DeviceError("the device is on fire")
 
-    monkeypatch.setattr(backend, "open_device", broken)
+    monkeypatch.setattr(Context, "device", broken)
     with pytest.raises(webgpu_ep.DeviceError, match="on fire"):
         webgpu_ep.session(models.square())
     assert "EP Error" not in capsys.readouterr().out

@@ -34,7 +34,7 @@ def verify(capsys, path, *arguments) -> tuple[int, dict]:
 
 def test_a_right_model_passes_and_says_what_was_left_to_the_cpu(model, capsys):
     code, found = verify(capsys, model)
-    assert code == 0 and found["differing"] == 0
+    assert code == 0 and found["kernels_differing"] == 0
     assert [name for name, _, _ in found["on_cpu"]] == ["fourth"]
     assert {row["value"] for row in found["kernels_by_running_order"]} >= {"e", "m", "y"}
 
@@ -55,6 +55,7 @@ def test_the_first_wrong_kernel_is_named_with_its_nodes(model, capsys, monkeypat
     code, found = verify(capsys, model)
     assert code == 1
     assert found["first_differing"]["nodes"] == ["third"]
+    assert found["kernels_differing"] == 1  # the nodes after it were given the right value
     assert found["first_differing"]["kernel"].endswith("reduce")
     assert found["kernels_by_running_order"][0]["error"] < 1e-5
 

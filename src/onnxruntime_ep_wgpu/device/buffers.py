@@ -52,23 +52,27 @@ class Releases:
 class Buffer:
     """`size` bytes on the GPU (a multiple of 16), for storage bindings and for copies from and to; zero at first.
 
-    `handle` is wgpu-native's object. Two buffers are equal only when they are the same buffer.
+    `handle` is wgpu-native's object. Two buffers are equal only when they are the same buffer. A buffer that is `lent` is
+    known outside this package, and so never used again for something else.
     """
 
-    __slots__ = ("__weakref__", "_release", "handle", "label", "size", "usage")
+    __slots__ = ("__weakref__", "_counted", "_release", "handle", "label", "lent", "size", "usage")
 
-    def __init__(self, handle: Any, size: int, usage: int, label: str, releases: Releases) -> None:
+    def __init__(self, handle: Any, size: int, usage: int, label: str, releases: Releases, lent: bool = False) -> None:
         self.handle = handle
         self.size = size
         self.usage = usage
         self.label = label
+        self.lent = lent
+        # What was made elsewhere is not in the device's account.
+        self._counted = 0 if lent else size
         self._release = releases.add
 
     def __del__(self, native: Any = lib.wgpuBufferRelease) -> None:
         # Bound when the class is made: at interpreter exit this module's names are gone before the last objects are.
         handle = getattr(self, "handle", None)
         if handle is not None:
-            self._release(native, handle, self.size)
+            self._release(native, handle, self._counted)
 
     def __repr__(self) -> str:
         return f"Buffer({self.label!r}, {self.size} bytes)"
@@ -105,3 +109,11 @@ class StagingPool:
                 self._free_bytes += size
                 return
         lib.wgpuBufferRelease(handle)
+
+    def close(self, releases: Releases) -> None:
+        """Files the buffers for release."""
+        with self._lock:
+            for handle in (handle for free in self._free.values() for handle in free):
+                releases.add(lib.wgpuBufferRelease, handle)
+            self._free.clear()
+            self._free_bytes = 0

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import threading
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,7 +22,6 @@ from .adapters import Adapter
 from .buffers import Buffer, Releases
 from .encoding import Copy, Dispatch, Encoder, Recording
 from .native import (
-    TYPES,
     USAGE_COPY_DST,
     USAGE_COPY_SRC,
     USAGE_MAP_READ,
@@ -28,13 +29,13 @@ from .native import (
     USAGE_UNIFORM,
     errors,
     ffi,
+    forget,
     lib,
     new,
 )
 from .pipelines import BindGroup, Compiler, Pipeline
 from .readback import Reader
 from .request import request_device
-from .settings import DEFAULT, Settings
 from .timing import PER_SET, RESOLVE_USAGE, encode_timed, query_set
 
 # Writes wait in wgpu-native's own staging memory until the next submit; past this many bytes we submit them ourselves.
@@ -44,45 +45,67 @@ COUNTERS = ("pipelines", "submits", "dispatches", "bind_groups", "buffers", "buf
 # More threads than this gain nothing (16 cores, an H200) and hold much memory.
 MOST_COMPILERS = 8
 _NO_BYTES = ffi.new("char[]", 1)
+# (adapter, target, what to call on a loss) -> (the device's handle, what to `forget` when nobody wants to know any more).
+Acquire = Callable[[Adapter, Target, Callable[[int, str], None]], tuple[Any, Any]]
 
 
 class Device:
-    """A WebGPU device and its queue. Methods may be called from many threads. Use `open_device`."""
+    """A WebGPU device and its queue. Methods may be called from many threads. Made by a `Context`."""
 
-    def __init__(self, adapter: Adapter, target: Target) -> None:
+    def __init__(self, adapter: Adapter, target: Target, acquire: Acquire = request_device) -> None:
+        """`acquire` gets the device and keeps what it depends on."""
         self.adapter = adapter
         self.target = target
         self._lost_reason: str | None = None
-        self._handle = request_device(adapter, target, self._on_lost)
+        # Nothing that the device holds refers back to it, so that it ends with its last user.
+        this = weakref.ref(self)
+        self._acquire = acquire
+        self._handle, self._waiting = acquire(adapter, target, lambda _reason, message: _note_loss(this, message))
         self._queue = lib.wgpuDeviceGetQueue(self._handle)
         self._lock = threading.Lock()
         self._releases = Releases(self._lock)
         self._counts = dict.fromkeys(COUNTERS, 0)
         self._count_lock = threading.Lock()
         self._compile_lock = threading.Lock()
-        self._compiler = Compiler(self._handle, self._problem)
+        self._compiler = Compiler(self._handle, lambda: _alive(this)._problem())
         self._encoder = Encoder(self._handle)
         self._pipelines: dict[tuple[str, tuple[str, ...], bool], Pipeline] = {}
         self._reader = Reader(
             self._handle,
-            lambda size: self._create(size, USAGE_MAP_READ | USAGE_COPY_DST, "a readback"),
-            self._submit,
-            self._look,
-            self._refused,
+            lambda size: _alive(this)._create(size, USAGE_MAP_READ | USAGE_COPY_DST, "a readback"),
+            lambda commands, what: _alive(this)._submit(commands, what),
+            lambda: _alive(this)._look(),
+            lambda problem: _alive(this)._refused(problem),
         )
         self._unflushed = 0
         self._nothing = self._create(16, USAGE_COPY_DST, "nothing")
+
+    def __del__(self, native: Any = lib, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At interpreter exit the process gives back everything at once.
+        if finalizing() or not hasattr(self, "_nothing"):
+            return
+        forget(self._waiting)
+        file = self._releases.add
+        for pipeline in self._pipelines.values():
+            file(native.wgpuComputePipelineRelease, pipeline.handle)
+        self._compiler.close(self._releases)
+        self._reader.close(self._releases)
+        file(native.wgpuBufferRelease, self._nothing)
+        file(native.wgpuQueueRelease, self._queue)
+        file(native.wgpuDeviceRelease, self._handle)
 
     def __repr__(self) -> str:
         return f"Device({self.target.name!r}{', lost' if self.lost else ''})"
 
     @property
+    def handle(self) -> Any:
+        """wgpu-native's object."""
+        return self._handle
+
+    @property
     def lost(self) -> bool:
         """Whether the device went away; every further call raises DeviceLostError."""
         return self._lost_reason is not None
-
-    def _on_lost(self, _reason: int, message: str) -> None:
-        self._lost_reason = self._lost_reason or message or "no reason given"
 
     def _check(self) -> None:
         if self._lost_reason is not None:
@@ -138,6 +161,10 @@ class Device:
             )
         return self._new(size, USAGE_STORAGE | USAGE_COPY_SRC | USAGE_COPY_DST, label)
 
+    def adopt(self, handle: Any, size: int, usage: int, label: str) -> Buffer:
+        """A buffer of this device that was made elsewhere; the caller gives its reference away. Not counted."""
+        return Buffer(handle, size, usage, label, self._releases, lent=True)
+
     def uniform(self, data: bytes) -> Buffer:
         """A uniform buffer that holds `data`, padded with zeros to a multiple of 16 bytes. Raises LimitError."""
         size = _padded(len(data))
@@ -164,7 +191,7 @@ class Device:
         done = 0
         if lead:
             word = bytearray(4)
-            self._reader.read(buffer, offset - lead, ffi.from_buffer(word), 4)
+            self._reader.read([(buffer, offset - lead, ffi.from_buffer(word), 4)])
             done = min(4 - lead, nbytes)
             word[lead : lead + done] = ffi.buffer(source, done)[:]
             self._write(buffer, offset - lead, ffi.from_buffer(word), 4)
@@ -189,11 +216,19 @@ class Device:
 
         Other Python threads run meanwhile, and may use the device.
         """
-        target = ffi.from_buffer(TYPES["char[]"], into, require_writable=True)
-        if len(target):
-            _check_range(buffer, offset, len(target), "download")
-            self._count(downloads=1)
-            self._reader.read(buffer, offset, target, len(target))
+        self.download_all([(buffer, offset, into)])
+
+    def download_all(self, ranges: Iterable[tuple[Buffer, int, memoryview]]) -> None:
+        """Several downloads (buffer, offset, into) at the cost of about one."""
+        wanted = []
+        for buffer, offset, into in ranges:
+            target = ffi.from_buffer("char[]", into, require_writable=True)
+            if len(target):
+                _check_range(buffer, offset, len(target), "download")
+                wanted.append((buffer, offset, target, len(target)))
+        if wanted:
+            self._count(downloads=len(wanted))
+            self._reader.read(wanted)
 
     def copy(self, src: Buffer, src_offset: int, dst: Buffer, dst_offset: int, nbytes: int) -> None:
         """Copies on the GPU. Offsets are multiples of 4; `nbytes` is rounded up to 4. `src` and `dst` must differ."""
@@ -296,7 +331,7 @@ class Device:
             self._submit(encode_timed(self._handle, part, queries, resolved.handle), "the measured work")
             self._count(submits=1, dispatches=len(part))
             ticks = bytearray(16 * len(part))
-            self._reader.read(resolved, 0, ffi.from_buffer(ticks), len(ticks))
+            self._reader.read([(resolved, 0, ffi.from_buffer(ticks), len(ticks))])
             lib.wgpuQuerySetRelease(queries)
             seconds += [max(0, end - begin) * tick for begin, end in struct.iter_unpack("<QQ", ticks)]
         return seconds
@@ -326,13 +361,27 @@ class Device:
     def _refused(self, problem: str) -> None:
         """Raises DeviceLostError when that is what a message of wgpu-native says, or why it said it."""
         if "device is lost" in problem:  # known here before wgpu-native calls back about it
-            self._on_lost(0, problem)
+            self._lost_reason = self._lost_reason or problem
         self._check()
 
     def _raise(self, what: str) -> None:
         problem = self._problem()
         if problem:
             raise DeviceError(f"{what} was refused by the device {self.adapter.name!r}: {problem}")
+
+
+def _note_loss(device: weakref.ref[Device], message: str) -> None:
+    """wgpu-native's callback when a device is lost, or gone."""
+    here = device()
+    if here is not None:
+        here._lost_reason = here._lost_reason or message or "no reason given"
+
+
+def _alive(device: weakref.ref[Device]) -> Device:
+    """A device whose method is running."""
+    here = device()
+    assert here is not None
+    return here
 
 
 def _padded(nbytes: int) -> int:
@@ -342,21 +391,3 @@ def _padded(nbytes: int) -> int:
 def _check_range(buffer: Buffer, offset: int, nbytes: int, what: str) -> None:
     if offset < 0 or offset + nbytes > buffer.size:
         raise DeviceError(f"{what} of {nbytes} bytes at offset {offset} leaves {buffer!r}")
-
-
-_registry: dict[tuple[int, int, Settings], Device] = {}
-_registry_lock = threading.Lock()
-
-
-def open_device(adapter: Adapter, context: int = 0, settings: Settings = DEFAULT) -> Device:
-    """The device of (adapter, context, settings), made on first use and shared by all sessions; made anew after a loss.
-
-    Raises DeviceError when the adapter refuses.
-    """
-    target = adapter.target(settings)
-    key = (adapter.index, context, settings)
-    with _registry_lock:
-        device = _registry.get(key)
-        if device is None or device.lost:
-            device = _registry[key] = Device(adapter, target)
-        return device

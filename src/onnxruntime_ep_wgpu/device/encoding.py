@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .buffers import Buffer
-from .native import TYPES, ffi, lib
+from .native import TYPES, address, ffi, lib
 from .pipelines import BindGroup, Pipeline
 
 try:
@@ -36,11 +36,6 @@ _FUNCTIONS = (
     "wgpuCommandEncoderRelease",
 )
 _WORDS = 5
-
-
-def address(handle: Any) -> int:
-    """The number behind a wgpu-native handle or function."""
-    return int(ffi.cast(TYPES["uintptr_t"], handle))
 
 
 class Recording:

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from wgpu.backends.wgpu_native import _ffi  # type: ignore[import-untyped,unused-ignore]
 
@@ -83,7 +83,12 @@ _HEADING = re.compile(r"Validation Error$|Caused by:$|\s*In wgpu\w+(, label = .*
 
 
 class Errors(threading.local):
-    """Messages that wgpu-native reported to this thread and nobody has looked at yet."""
+    """Messages that wgpu-native reported to this thread and nobody has looked at yet.
+
+    `others` may take a message (type, text) that belongs to somebody else, see `wgpu_py`.
+    """
+
+    others: ClassVar[Callable[[int, str], bool] | None] = None
 
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -114,6 +119,11 @@ def without_headings(message: str) -> str:
 errors = Errors()
 _tokens = itertools.count(1)
 _waiting: dict[int, Callable[[int, str], None]] = {}
+
+
+def address(handle: Any) -> int:
+    """The number behind a wgpu-native handle or function."""
+    return int(ffi.cast(TYPES["uintptr_t"], handle))
 
 
 def text_of(view: Any) -> str:
@@ -158,9 +168,11 @@ def _callback(function: Callable[..., None]) -> Any:
 
 
 @_callback
-def on_error(_device: Any, _type: int, message: Any, _userdata1: Any, _userdata2: Any) -> None:
+def on_error(_device: Any, kind: int, message: Any, _userdata1: Any, _userdata2: Any) -> None:
     """The uncaptured-error callback of every device: files the message for the calling thread."""
-    errors.messages.append(text_of(message))
+    text = text_of(message)
+    if Errors.others is None or not Errors.others(kind, text):
+        errors.messages.append(text)
 
 
 @_callback
@@ -182,7 +194,7 @@ def on_device(status: int, device: Any, message: Any, result: Any, _userdata2: A
 
 
 def _answer(token: Any, status: int, message: Any) -> None:
-    number = int(ffi.cast(TYPES["uintptr_t"], token))
+    number = address(token)
     receiver = _waiting.get(number)
     if receiver is not None:
         receiver(int(status), without_headings(text_of(message)))
@@ -194,6 +206,11 @@ def expect(receiver: Callable[[int, str], None]) -> Any:
     token = next(_tokens)
     _waiting[token] = receiver
     return ffi.cast(TYPES["void *"], token)
+
+
+def forget(token: Any) -> None:
+    """Takes back what `expect` registered; an answer that still comes is ignored."""
+    _waiting.pop(address(token), None)
 
 
 def native_version() -> str:

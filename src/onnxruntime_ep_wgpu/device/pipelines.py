@@ -63,6 +63,12 @@ class Compiler:
             "uniform": lib.WGPUBufferBindingType_Uniform,
         }
 
+    def close(self, releases: Releases) -> None:
+        """Files the layouts for release."""
+        for group, layout in self._layouts.values():
+            releases.add(lib.wgpuBindGroupLayoutRelease, group)
+            releases.add(lib.wgpuPipelineLayoutRelease, layout)
+
     def layout(self, bindings: tuple[str, ...]) -> tuple[Any, Any]:
         """(bind group layout, pipeline layout) for these binding kinds."""
         known = self._layouts.get(bindings)

@@ -1,6 +1,6 @@
-"""GPU memory to host memory. In: a buffer and a range. Out: the bytes, in memory of the caller.
+"""GPU memory to host memory. In: ranges of buffers. Out: their bytes, in memory of the caller.
 
-Invariant: the range travels in pieces through pooled staging buffers, one on its way while another is copied out, so a
+Invariant: ranges travel packed into pieces through pooled staging buffers, one on its way while another is copied out, so a
 readback needs little memory however large it is; no lock is held while waiting, and other Python threads run.
 """
 
@@ -9,14 +9,16 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from ..errors import DeviceError
-from .buffers import Buffer, StagingPool
-from .native import MAP_READ, TYPES, errors, expect, ffi, lib, new, on_mapped
+from .buffers import Buffer, Releases, StagingPool
+from .native import MAP_READ, TYPES, address, errors, expect, ffi, lib, new, on_mapped
 
 PIECE_BYTES = 16 << 20
+# (buffer, offset, C pointer, bytes): the bytes of the buffer from the offset on belong at the pointer.
+Range = tuple[Buffer, int, Any, int]
 
 
 class Reader:
@@ -42,27 +44,31 @@ class Reader:
         # Held while memory is mapped and read: what destroys the device, and so unmaps it, has to take it as well.
         self.mapping = threading.Lock()
 
-    def read(self, buffer: Buffer, offset: int, target: Any, nbytes: int) -> None:
-        """Copies `nbytes` at `offset` to the C pointer `target`, after everything submitted so far has run."""
-        destination = int(ffi.cast(TYPES["uintptr_t"], target))
-        pieces: deque[_Piece] = deque()
-        for place in range(offset, offset + nbytes, PIECE_BYTES):
-            length = min(PIECE_BYTES, offset + nbytes - place)
-            pieces.append(self._start(buffer, place, length, destination + place - offset))
-            if len(pieces) > 1:
-                self._finish(buffer, pieces.popleft())
-        while pieces:
-            self._finish(buffer, pieces.popleft())
+    def close(self, releases: Releases) -> None:
+        """Files the staging buffers for release."""
+        self._staging.close(releases)
 
-    def _start(self, buffer: Buffer, offset: int, nbytes: int, destination: int) -> _Piece:
-        start = offset & ~3
-        length = ((offset + nbytes + 3) & ~3) - start
+    def read(self, ranges: Iterable[Range]) -> None:
+        """Copies ranges to host memory, after everything submitted so far has run; one submit for every 16 MiB."""
+        pieces: deque[_Piece] = deque()
+        for spans in _packed(ranges):
+            pieces.append(self._start(spans))
+            if len(pieces) > 1:
+                self._finish(pieces.popleft())
+        while pieces:
+            self._finish(pieces.popleft())
+
+    def _start(self, spans: list[_Span]) -> _Piece:
+        length = spans[-1].place + spans[-1].length
         staging, size = self._staging.take(length)
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL)
-        lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, buffer.handle, start, staging, 0, length)
+        for span in spans:
+            lib.wgpuCommandEncoderCopyBufferToBuffer(
+                encoder, span.buffer.handle, span.start, staging, span.place, span.length
+            )
         commands = lib.wgpuCommandEncoderFinish(encoder, ffi.NULL)
         lib.wgpuCommandEncoderRelease(encoder)
-        piece = _Piece(staging, size, length, offset - start, nbytes, destination)
+        piece = _Piece(staging, size, length, spans)
         piece.index = self._submit(commands, "the download")
         info = new("WGPUBufferMapCallbackInfo *")
         info.mode = lib.WGPUCallbackMode_AllowProcessEvents
@@ -71,7 +77,7 @@ class Reader:
         lib.wgpuBufferMapAsync(staging, MAP_READ, 0, length, info[0])
         return piece
 
-    def _finish(self, buffer: Buffer, piece: _Piece) -> None:
+    def _finish(self, piece: _Piece) -> None:
         lib.wgpuDevicePoll(self._device, True, new("WGPUSubmissionIndex *", piece.index))
         # The callback may be running on another thread, one that polled at the same time.
         while not piece.answered.wait(0.01):
@@ -81,28 +87,58 @@ class Reader:
         if piece.status != lib.WGPUMapAsyncStatus_Success:
             lib.wgpuBufferRelease(piece.staging)
             self._refused(piece.message)
-            raise DeviceError(f"{buffer!r} cannot be read: {piece.message}")
+            raise DeviceError(f"{piece.spans[0].buffer!r} cannot be read: {piece.message}")
         with self.mapping:
             self._look()
-            source = int(
-                ffi.cast(TYPES["uintptr_t"], lib.wgpuBufferGetConstMappedRange(piece.staging, 0, piece.length))
-            )
+            start = lib.wgpuBufferGetConstMappedRange(piece.staging, 0, piece.length)
+            source = int(ffi.cast(TYPES["uintptr_t"], start))
             # ctypes.memmove lets other Python threads run, unlike a copy between memoryviews.
-            ctypes.memmove(piece.destination, source + piece.skip, piece.nbytes)
+            for span in piece.spans:
+                ctypes.memmove(span.destination, source + span.place + span.skip, span.nbytes)
             lib.wgpuBufferUnmap(piece.staging)
         self._staging.give(piece.staging, piece.size)
 
 
-class _Piece:
-    """A staging buffer on its way: `nbytes` of its `length` bytes, after `skip`, belong at address `destination`."""
+class _Span(NamedTuple):
+    """`length` bytes of `buffer` from `start` on (whole words) go to `place` in a staging buffer; `nbytes` of them, after
+    `skip`, belong at the address `destination`."""
 
-    def __init__(self, staging: Any, size: int, length: int, skip: int, nbytes: int, destination: int) -> None:
+    buffer: Buffer
+    start: int
+    length: int
+    place: int
+    skip: int
+    nbytes: int
+    destination: int
+
+
+def _packed(ranges: Iterable[Range]) -> Iterator[list[_Span]]:
+    """The ranges cut and packed into pieces of at most PIECE_BYTES (or one word more)."""
+    spans: list[_Span] = []
+    place = 0
+    for buffer, offset, target, nbytes in ranges:
+        destination, done = address(target), 0
+        while done < nbytes:
+            count = min(nbytes - done, PIECE_BYTES - place)
+            start = (offset + done) & ~3
+            length = ((offset + done + count + 3) & ~3) - start
+            spans.append(_Span(buffer, start, length, place, offset + done - start, count, destination + done))
+            done, place = done + count, place + length
+            if place >= PIECE_BYTES:
+                yield spans
+                spans, place = [], 0
+    if spans:
+        yield spans
+
+
+class _Piece:
+    """A staging buffer on its way, with what is in it."""
+
+    def __init__(self, staging: Any, size: int, length: int, spans: list[_Span]) -> None:
         self.staging = staging
         self.size = size
         self.length = length
-        self.skip = skip
-        self.nbytes = nbytes
-        self.destination = destination
+        self.spans = spans
         self.index = 0
         self.answered = threading.Event()
         self.status = 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx_ir as ir
 
-    from ..device import Adapter, Buffer, Device, Settings
+    from ..device import Adapter, Buffer, Context, Device
     from ..target import Target
 
 # Where output i of a dtype and shape goes: (buffer, offset in bytes), None when it is empty.
@@ -52,11 +52,18 @@ def adapters_problem() -> str | None:
     return adapters_problem()
 
 
-def open_device(adapter: Adapter, context: int, settings: Settings | None = None) -> Device:
-    """The device of an adapter, shared by all sessions with the same `context` and settings."""
-    from ..device import Settings, open_device
+def context_of(adapter: Adapter, number: int = 0) -> Context:
+    """The device of an adapter that all sessions with this deviceId share."""
+    from ..device import context_of
 
-    return open_device(adapter, context, settings or Settings())
+    return context_of(adapter, number)
+
+
+def context_at(instance: int, device: int, number: int | None) -> Context:
+    """The context of a device that the caller made through wgpu-py, by the addresses of its instance and itself."""
+    from ..device.borrowed import context_at
+
+    return context_at(instance, device, number)
 
 
 def check(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> list[str | None]:

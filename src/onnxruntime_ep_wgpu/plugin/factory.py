@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
 from ..errors import DeviceError
-from ..options import Options, parse
-from . import backend, watch
+from ..options import parse
+from . import backend
 from .abi import INFO, WARNING, Exported, Logger, Ort, address, callback, held
 from .allocator import Allocator
+from .choose import choose
 from .planner import Planner
 from .provider import Provider
 from .transfer import DataTransfer, MemcpyKernels
 
 if TYPE_CHECKING:
-    from ..device import Adapter, Device
+    from ..device import Adapter, Context
 
 VENDOR = "onnxruntime-ep-wgpu"
 # `WebGpuExecutionProvider` is the name that clients look for. ONNX Runtime resolves that name itself when it is given as
@@ -28,9 +29,11 @@ VENDOR = "onnxruntime-ep-wgpu"
 NAMES = ("WebGpuExecutionProvider", "WgpuExecutionProvider")
 
 _HARDWARE_GPU, _DEVICE_GPU = 1, 1
-# Zero, and no alignment: other values keep `bind_output` and the device names "webgpu" and "gpu" from finding the memory.
-# The name is what onnxruntime-genai asks for.
-_MEMORY_NAME, _VENDOR_ID, _DEVICE_ID, _ALIGNMENT = "WebGPU_Buf", 0, 0, 0
+# The vendor of memory is 0 and it has no alignment: other values keep `bind_output` and the device names "webgpu" and
+# "gpu" from finding it. Its device id is the adapter's number. The name is what onnxruntime-genai asks for.
+_MEMORY_NAME, _VENDOR_ID, _ALIGNMENT = "WebGPU_Buf", 0, 0
+# Earlier versions refuse a session whose devices have memory of their own.
+SEVERAL_DEVICES = 27
 _DEFAULT_MEMORY, _DEVICE_ALLOCATOR = 0, 0
 # Metadata keys start with the adapter's place in `adapters()`, by which CreateEp finds it again.
 ADAPTER_KEY = "adapter"
@@ -63,7 +66,7 @@ class Factory(Exported, struct="OrtEpFactory"):
     def __init__(self, ort: Ort, name: str, version: str, logger: Logger) -> None:
         super().__init__(ort)
         self.name, self.version, self.logger = name, version, logger
-        self._memory_info: Any = None
+        self._memory: dict[int, Any] = {}
         self._hardware: list[Any] = []
         self._kernels: MemcpyKernels | None = None
         self._users: set[Exported] = set()
@@ -124,27 +127,28 @@ class Factory(Exported, struct="OrtEpFactory"):
         entry = ffi.new("OrtEpDevice **")
         with ort.pairs(metadata(adapter)) as pairs:
             ort.check(ep.CreateEpDevice(self.pointer, device, pairs, ffi.NULL, entry))
-        ort.check(ep.EpDevice_AddAllocatorInfo(entry[0], self.memory_info()))
+        ort.check(ep.EpDevice_AddAllocatorInfo(entry[0], self.memory_info(adapter.index)))
         return entry[0]
 
-    def memory_info(self) -> Any:
-        """What ONNX Runtime calls our device memory."""
-        if self._memory_info is None:
+    def memory_info(self, number: int) -> Any:
+        """What ONNX Runtime calls the memory of adapter `number`."""
+        known = self._memory.get(number)
+        if known is None:
             out = ffi.new("OrtMemoryInfo **")
             self.ort.check(
                 self.ort.api.CreateMemoryInfo_V2(
                     self.ort.string(_MEMORY_NAME),
                     _DEVICE_GPU,
                     _VENDOR_ID,
-                    _DEVICE_ID,
+                    number,
                     _DEFAULT_MEMORY,
                     _ALIGNMENT,
                     _DEVICE_ALLOCATOR,
                     out,
                 )
             )
-            self._memory_info = out[0]
-        return self._memory_info
+            known = self._memory[number] = out[0]
+        return known
 
     @callback("CreateEp")
     def create_ep(self, _hardware: Any, described: Any, count: int, session: Any, logger: Any, out: Any) -> None:
@@ -160,9 +164,13 @@ class Factory(Exported, struct="OrtEpFactory"):
         passed = [known[self.ort.read_pairs(described[i])[ADAPTER_KEY]] for i in range(count)]
         if not passed:
             raise DeviceError("the session was given no device")
-        chosen = choose(passed, options)
+        if len(set(passed)) > 1 and self.ort.version < SEVERAL_DEVICES:
+            raise DeviceError(
+                f"onnxruntime {self.ort.version_text} takes one device per session; pass one of the {len(passed)},"
+                f" or install onnxruntime 1.{SEVERAL_DEVICES} or later"
+            )
+        chosen, why = choose(passed, options)
         if len(passed) > 1:
-            why = "powerPreference" if "powerPreference" in options.given else "the first"
             names = ", ".join(repr(adapter.name) for adapter in passed)
             log.log(INFO, f"{len(passed)} devices were passed ({names}); the session runs on {chosen.name!r}: {why}")
         return Planner(self.ort, self.name, chosen, options, log)
@@ -180,12 +188,17 @@ class Factory(Exported, struct="OrtEpFactory"):
         held[address(provider)].release()
 
     @callback("CreateAllocator")
-    def create_allocator(self, _info: Any, _options: Any, out: Any) -> None:
-        out[0] = self.new_allocator(_shared_device).pointer
+    def create_allocator(self, info: Any, _options: Any, out: Any) -> None:
+        out[0] = self.new_allocator(info).pointer
 
-    def new_allocator(self, opener: Any) -> Allocator:
-        """An allocator of device memory; `opener` gives the device when memory is first used."""
-        allocator = Allocator(self.ort, self.memory_info(), opener)
+    def new_allocator(self, info: Any, context: Context | None = None) -> Allocator:
+        """An allocator of the memory that `info` means: that of `context` when it is on this adapter, else the adapter's
+        shared one.
+        """
+        number = self.ort.ep.MemoryDevice_GetDeviceId(self.ort.ep.MemoryInfo_GetMemoryDevice(info))
+        if context is None or context.adapter.index != number:
+            context = backend.context_of(backend.adapters()[number])
+        allocator = Allocator(self.ort, info, context.device)
         self._users.add(allocator)
         return allocator
 
@@ -221,28 +234,7 @@ class Factory(Exported, struct="OrtEpFactory"):
         super().release()
         if self._kernels is not None:
             self._kernels.close()
-        if self._memory_info is not None:
-            self.ort.api.ReleaseMemoryInfo(self._memory_info)
+        for info in self._memory.values():
+            self.ort.api.ReleaseMemoryInfo(info)
         for device in self._hardware:
             self.ort.ep.ReleaseHardwareDevice(device)
-
-
-def choose(passed: list[Adapter], options: Options) -> Adapter:
-    """The adapter that a session runs on: the first it was given, or the one that powerPreference names."""
-    if "powerPreference" not in options.given:
-        return passed[0]
-    frugal = options["powerPreference"] == "low-power"
-    order = ["IntegratedGPU", "DiscreteGPU"] if frugal else ["DiscreteGPU", "IntegratedGPU"]
-    rank = {kind: place for place, kind in enumerate([*order, "Unknown", "CPU"])}
-    return min(passed, key=lambda adapter: rank.get(adapter.type, len(rank)))
-
-
-def _shared_device() -> Device:
-    """The device of memory that belongs to no session: the newest session's, else the first adapter's."""
-    planners = [provider.planner for provider in watch.live() if provider.planner is not None]
-    if planners:
-        return planners[-1].device()
-    found = backend.adapters()
-    if not found:
-        raise DeviceError(backend.adapters_problem() or "no WebGPU adapter")
-    return backend.open_device(found[0], 0)

@@ -60,15 +60,18 @@ class Allocation:
     """One range that ONNX Runtime allocated; new buffers are made on `device`, another one after a loss.
 
     `pieces` and `mirrors` are replaced, never changed in place.
+
+    Of a range that is `lent`, buffers are known outside this package: it stays where it is and has no host copies.
     """
 
-    __slots__ = ("capacity", "device", "lock", "mirrors", "opener", "pieces", "size", "start")
+    __slots__ = ("capacity", "device", "lent", "lock", "mirrors", "opener", "pieces", "size", "start")
 
     def __init__(self, start: int, size: int, capacity: int, opener: Callable[[], Device]) -> None:
         self.start, self.size, self.capacity, self.opener = start, size, capacity, opener
         self.device: Device | None = None
         self.pieces: tuple[Piece, ...] = ()
         self.mirrors: dict[int, bytes] = {}
+        self.lent = False
         self.lock = threading.Lock()
 
 
@@ -162,6 +165,10 @@ class AddressSpace:
             pieces, allocation.pieces = allocation.pieces, ()
         self._recycle(pieces, ())
 
+    def start_of(self, address: int) -> int:
+        """The start of the range that an address lies in. Raises like `read`."""
+        return self._find(address, 0)[0].start
+
     def read(self, address: int, nbytes: int, what: str = "a tensor") -> Place:
         """Where a range lies, to read it. Raises DeviceError when it is not ours, LimitError when it is too large, and
         DeviceLostError when its device was lost since it was written."""
@@ -189,6 +196,12 @@ class AddressSpace:
         place = self._within(allocation, offset, nbytes, whole_words=True)
         if place is not None and not place.device.lost:
             return place
+        if allocation.lent:
+            self._check_not_lost(allocation, offset, nbytes, what)
+            raise DeviceError(
+                f"{nbytes} bytes at offset {offset} of a tensor that is shared with wgpu cannot be written: a part of it has"
+                " to start at a multiple of 4 bytes and end at one, or at the tensor's end"
+            )
         device = self._device(allocation)
         buffer = self._pool(device).take(nbytes, what)
         with allocation.lock:
@@ -201,6 +214,8 @@ class AddressSpace:
     def set_mirror(self, address: int, data: bytes) -> None:
         """Keeps a host copy of bytes that were just uploaded."""
         allocation, offset = self._find(address, len(data))
+        if allocation.lent:
+            return
         with allocation.lock:
             allocation.mirrors = allocation.mirrors | {offset: data}
 
@@ -211,6 +226,26 @@ class AddressSpace:
             return None
         data = allocation.mirrors.get(offset)
         return data[:nbytes] if data is not None and len(data) >= nbytes else None
+
+    def lend(self, address: int, nbytes: int) -> Place:
+        """Where a range lies and stays until it is freed, for use outside this package. Raises like `read`."""
+        place = self.read(address, nbytes)
+        place.buffer.lent = True
+        self._mark_lent(self._find(address, nbytes)[0])
+        return place
+
+    def adopt(self, address: int, nbytes: int, place: Place) -> None:
+        """Makes a range that nobody has used yet lie in a buffer of somebody else."""
+        allocation, offset = self._find(address, nbytes)
+        with allocation.lock:
+            allocation.device = place.device
+            allocation.pieces = (Piece(offset, offset + nbytes, place.buffer, place.offset, place.device),)
+        self._mark_lent(allocation)
+
+    def _mark_lent(self, allocation: Allocation) -> None:
+        with allocation.lock:
+            allocation.lent = True
+            allocation.mirrors = {}
 
     def pool(self, device: Device) -> BufferPool:
         """The free buffers of a device, for temporary copies."""
@@ -292,7 +327,7 @@ class AddressSpace:
     def _recycle(self, old: tuple[Piece, ...], new: tuple[Piece, ...]) -> None:
         gone = {(piece.device, piece.buffer) for piece in old} - {(piece.device, piece.buffer) for piece in new}
         for device, buffer in gone:
-            if not device.lost:
+            if not device.lost and not buffer.lent:
                 self._pool(device).give(buffer)
 
 
@@ -304,10 +339,15 @@ def _outside(piece: Piece, start: int, end: int) -> list[Piece]:
     return [part for part in (left, right) if part.start < part.end]
 
 
+def copies_on_device(source: Place, destination: Place) -> bool:
+    """Whether WebGPU can copy this: on one device, between two buffers, at whole words."""
+    whole_words = (source.offset | destination.offset) & 3 == 0
+    return source.device is destination.device and source.buffer is not destination.buffer and whole_words
+
+
 def copy(source: Place, destination: Place, nbytes: int) -> None:
     """Copies on the device, or through the host between devices, within a buffer and at odd offsets."""
-    whole_words = (source.offset | destination.offset) & 3 == 0
-    if source.device is destination.device and source.buffer is not destination.buffer and whole_words:
+    if copies_on_device(source, destination):
         source.device.copy(source.buffer, source.offset, destination.buffer, destination.offset, nbytes)
         return
     data = bytearray(nbytes)

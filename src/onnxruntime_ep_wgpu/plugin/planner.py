@@ -13,12 +13,13 @@ from .._ort import ffi
 from ..model import ort_graph
 from ..options import Options
 from ..platform import path_of
-from . import backend
+from . import backend, watch
 from .abi import WARNING, Logger, Ort, text
 from .account import Account
+from .choose import context_for
 from .claim import Claim, claim, fingerprint
 from .compute import ComputeInfo
-from .settings import settings_of
+from .settings import asked, settings_of
 
 if TYPE_CHECKING:
     from ..device import Adapter, Device
@@ -29,8 +30,9 @@ class Planner:
 
     def __init__(self, ort: Ort, name: str, adapter: Adapter, options: Options, logger: Logger) -> None:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
-        self.settings = settings_of(options)
-        self.target = adapter.target(self.settings)
+        self.context = context_for(adapter, options)
+        self.context.join(settings_of(options), asked(options), preserve=options["preserveDevice"])
+        self.target = self.context.target
         self.inputs: tuple[str, ...] = ()
         self.outputs: tuple[str, ...] = ()
         self.account = Account(name, logger, options["forceCpuNodeNames"])
@@ -40,7 +42,11 @@ class Planner:
 
     def device(self) -> Device:
         """The session's device, opened on first use."""
-        return backend.open_device(self.adapter, self.options["deviceId"], self.settings)
+        return self.context.device()
+
+    def close(self) -> None:
+        """The session ends."""
+        self.context.leave()
 
     # Deciding
 
@@ -83,6 +89,7 @@ class Planner:
         path = path_of(ffi.string(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *")))
         group = backend.recoverable(program, self.device, self.options["validationMode"] == "full", path)
         self.account.compiled(made, backend.kernels(program))
+        group = watch.wrapped(group, lambda: ort_graph.read(self.ort, handle))
         return ComputeInfo(self.ort, group, input_places, output_places, inputs, outputs)
 
     def _names(self, count: Any, fill: Any, node: Any) -> list[str]:

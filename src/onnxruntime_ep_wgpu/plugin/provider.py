@@ -67,8 +67,15 @@ class Provider(Exported, struct="OrtEp"):
             self._refuse(error)
 
     @callback("CreateAllocator")
-    def create_allocator(self, _info: Any, out: Any) -> None:
-        out[0] = self.factory.new_allocator(lambda: self._plans().device()).pointer
+    def create_allocator(self, info: Any, out: Any) -> None:
+        context = self.planner.context if self.planner is not None else None
+        out[0] = self.factory.new_allocator(info, context).pointer
+
+    @callback("GetDefaultMemoryDevice", since=27)
+    def get_default_memory_device(self, out: Any) -> None:
+        # Of the devices that the session was given, the one that it runs on.
+        number = self.planner.adapter.index if self.planner is not None else 0
+        out[0] = self.ort.ep.MemoryInfo_GetMemoryDevice(self.factory.memory_info(number))
 
     @callback("Sync", since=25)
     def sync(self) -> None:
@@ -124,4 +131,6 @@ class Provider(Exported, struct="OrtEp"):
 
     def release(self) -> None:
         super().release()
+        if self.planner is not None:
+            self.planner.close()
         self.factory.let_go(self)

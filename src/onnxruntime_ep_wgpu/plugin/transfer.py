@@ -1,6 +1,7 @@
 """Copies between host and device memory: ONNX Runtime's data transfer, and our kernels for its Memcpy nodes.
 
-In: pairs of tensors. Out: the same bytes at the other place; small tensors that came from the host keep a host copy.
+In: pairs of tensors. Out: the same bytes at the other place, many at the cost of about one; small tensors that came from
+the host keep a host copy.
 The Memcpy kernels exist because with ONNX Runtime's own a fused node is handed host pointers.
 Invariant: a copy to the host returns after the GPU work before it; a copy to the device need not.
 """
@@ -9,14 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi, lib
 from ..errors import DeviceError
-from . import memory
+from . import backend, memory
 from .abi import Exported, Ort, OrtError, address, callback, export, failed
 
-GPU, CPU = 1, 0
+if TYPE_CHECKING:
+    from ..device import Buffer, Device
+
+GPU, CPU, DEFAULT_MEMORY = 1, 0, 0
 # Where a kernel's input or output lies when it is not on the device (ONNX Runtime's OrtMemType).
 HOST_INPUT, HOST_OUTPUT = -2, -1
 ANY_VERSION = (1, 2**31 - 1)
@@ -39,37 +43,111 @@ def host_bytes(pointer: Any, nbytes: int) -> memoryview:
 
 def copy(source: Any, destination: Any, nbytes: int) -> None:
     """Copies `nbytes` between two pointers, each host or device. Raises DeviceError for a NULL pointer."""
-    if nbytes == 0:
-        return
-    if not source or not destination:
-        raise DeviceError(f"no memory for a tensor of {nbytes} bytes: ONNX Runtime passed a null pointer")
-    space = memory.space()
-    from_address, to_address = address(source), address(destination)
-    from_device, to_device = space.owns(from_address), space.owns(to_address)
-    if to_device:
-        # The host copy of the source first: writing may drop it when both are one range.
-        small = nbytes <= memory.MIRROR_BYTES
-        kept = (
-            (space.mirror(from_address, nbytes) if from_device else bytes(host_bytes(source, nbytes)))
-            if small
-            else None
-        )
-        if from_device:
-            memory.copy(space.read(from_address, nbytes), space.write(to_address, nbytes), nbytes)
+    with Batch() as batch:
+        batch.copy(source, destination, nbytes)
+
+
+class Batch:
+    """Copies in order, `with Batch() as batch`; those between two places on one device go in one submission, and so do
+    those from one device to the host. All are under way, or done, at the end of the `with`.
+
+    A copy that depends on one that waits makes it go first.
+    """
+
+    def __init__(self) -> None:
+        self._space = memory.space()
+        self._device: Device | None = None
+        self._copies: list[tuple[Buffer, int, Buffer, int, int]] = []
+        self._downloads: list[tuple[Buffer, int, memoryview]] = []
+        # The allocations that waiting copies read and write.
+        self._read: set[int] = set()
+        self._written: set[int] = set()
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, error: Any, *_: Any) -> None:
+        if error is None:
+            self.flush()
+
+    def flush(self) -> None:
+        """Submits what waits."""
+        device, copies, downloads = self._device, self._copies, self._downloads
+        self._device, self._copies, self._downloads = None, [], []
+        self._read, self._written = set(), set()
+        if device is not None and copies:
+            device.submit((), copies)
+        if device is not None and downloads:
+            device.download_all(downloads)
+
+    def copy(self, source: Any, destination: Any, nbytes: int) -> None:
+        """Copies `nbytes` between two pointers, each host or device. Raises DeviceError for a NULL pointer."""
+        if nbytes == 0:
+            return
+        if not source or not destination:
+            raise DeviceError(f"no memory for a tensor of {nbytes} bytes: ONNX Runtime passed a null pointer")
+        space = self._space
+        from_address, to_address = address(source), address(destination)
+        from_device, to_device = space.owns(from_address), space.owns(to_address)
+        if from_device and to_device:
+            self._within(from_address, to_address, nbytes)
+        elif to_device:
+            self._upload(source, to_address, nbytes)
+        elif from_device:
+            self._download(from_address, destination, nbytes)
         else:
-            device, buffer, offset = space.write(to_address, nbytes)
-            device.upload(buffer, offset, kept if kept is not None else host_bytes(source, nbytes))
-        if kept is not None:
-            space.set_mirror(to_address, kept)
-    elif from_device:
-        known = space.mirror(from_address, nbytes)
+            self.flush()
+            ffi.memmove(destination, source, nbytes)
+
+    def _upload(self, source: Any, to_address: int, nbytes: int) -> None:
+        # Uploads happen before what is submitted after them, whatever was recorded first.
+        if self._downloads or self._space.start_of(to_address) in self._read | self._written:
+            self.flush()
+        device, buffer, offset = self._space.write(to_address, nbytes)
+        if nbytes <= memory.MIRROR_BYTES:
+            data = bytes(host_bytes(source, nbytes))
+            device.upload(buffer, offset, data)
+            self._space.set_mirror(to_address, data)
+        else:
+            device.upload(buffer, offset, host_bytes(source, nbytes))
+
+    def _download(self, from_address: int, destination: Any, nbytes: int) -> None:
+        start = self._space.start_of(from_address)
+        if self._copies or start in self._written:
+            self.flush()
+        known = self._space.mirror(from_address, nbytes)
         if known is not None:
             host_bytes(destination, nbytes)[:] = known
+            return
+        device, buffer, offset = self._space.read(from_address, nbytes)
+        self._on(device)
+        self._downloads.append((buffer, offset, host_bytes(destination, nbytes)))
+        self._read.add(start)
+
+    def _within(self, from_address: int, to_address: int, nbytes: int) -> None:
+        space = self._space
+        source, target = space.start_of(from_address), space.start_of(to_address)
+        if self._downloads or source in self._written or target in self._read | self._written:
+            self.flush()
+        # The host copy of the source first: writing may drop it when both are one range.
+        kept = space.mirror(from_address, nbytes) if nbytes <= memory.MIRROR_BYTES else None
+        here, there = space.read(from_address, nbytes), space.write(to_address, nbytes)
+        if memory.copies_on_device(here, there):
+            self._on(here.device)
+            self._copies.append((here.buffer, here.offset, there.buffer, there.offset, nbytes))
+            self._read.add(source)
+            self._written.add(target)
         else:
-            device, buffer, offset = space.read(from_address, nbytes)
-            device.download(buffer, offset, host_bytes(destination, nbytes))
-    else:
-        ffi.memmove(destination, source, nbytes)
+            self.flush()
+            memory.copy(here, there, nbytes)
+        if kept is not None:
+            space.set_mirror(to_address, kept)
+
+    def _on(self, device: Device) -> None:
+        """What waits is on one device."""
+        if self._device is not device:
+            self.flush()
+            self._device = device
 
 
 def tensor_of(ort: Ort, value: Any) -> tuple[Any, int]:
@@ -97,20 +175,28 @@ class DataTransfer(Exported, struct="OrtDataTransferImpl"):
         return kinds in ({"ours"}, {"ours", "host"})
 
     def _kind(self, device: Any) -> str:
+        """Whose memory it is. Other providers' vendors are not 0; `copy` refuses what is not an address of ours."""
         ep = self.ort.ep
         kind = ep.MemoryDevice_GetDeviceType(device)
         if kind == CPU:
             return "host"
-        return "ours" if kind == GPU and ep.MemoryDevice_GetVendorId(device) == 0 else "other"
+        ours = (
+            kind == GPU
+            and ep.MemoryDevice_GetVendorId(device) == 0
+            and ep.MemoryDevice_GetMemoryType(device) == DEFAULT_MEMORY
+            and ep.MemoryDevice_GetDeviceId(device) < len(backend.adapters())
+        )
+        return "ours" if ours else "other"
 
     @callback("CopyTensors", repeatable=True)
     def copy_tensors(self, sources: Any, destinations: Any, _streams: Any, count: int) -> None:
-        for i in range(count):
-            data, nbytes = tensor_of(self.ort, sources[i])
-            into, capacity = tensor_of(self.ort, destinations[i])
-            if nbytes > capacity:
-                raise DeviceError(f"a tensor of {nbytes} bytes does not fit into one of {capacity} bytes")
-            copy(data, into, nbytes)
+        with Batch() as batch:
+            for i in range(count):
+                data, nbytes = tensor_of(self.ort, sources[i])
+                into, capacity = tensor_of(self.ort, destinations[i])
+                if nbytes > capacity:
+                    raise DeviceError(f"a tensor of {nbytes} bytes does not fit into one of {capacity} bytes")
+                batch.copy(data, into, nbytes)
 
 
 class MemcpyKernel(Exported, struct="OrtKernelImpl"):

@@ -2,7 +2,8 @@
 
 In: providers and errors, from the callbacks. Out: `watching()`, what happened on this thread during a call that makes a
 session, and `live()`, the providers of all sessions that exist. ONNX Runtime gives a provider no way to know its session,
-and turns errors into text, so this is the only link.
+and turns errors into text, so this is the only link. With `wrapping()` a tool stands between ONNX Runtime and the
+compiled groups of the sessions that are made on this thread.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from .backend import Recoverable
     from .provider import Provider
+
+# An executable, and a way to read the graph it was compiled from, as long as the session is being made; what runs instead.
+Wrap = Callable[[Any, "Callable[[], ir.Graph]"], "Recoverable"]
 
 _thread = threading.local()
 _live: weakref.WeakSet[Provider] = weakref.WeakSet()
@@ -58,6 +65,23 @@ def went_wrong(error: BaseException) -> None:
     watch = getattr(_thread, "watch", None)
     if watch is not None:
         watch.errors.append(error)
+
+
+@contextlib.contextmanager
+def wrapping(wrap: Wrap) -> Iterator[None]:
+    """Groups that are compiled on this thread during the `with` run as what `wrap` makes of them."""
+    outer = getattr(_thread, "wrap", None)
+    _thread.wrap = wrap
+    try:
+        yield
+    finally:
+        _thread.wrap = outer
+
+
+def wrapped(group: Recoverable, read_graph: Callable[[], ir.Graph]) -> Recoverable:
+    """What runs as this group."""
+    wrap: Wrap | None = getattr(_thread, "wrap", None)
+    return group if wrap is None else wrap(group, read_graph)
 
 
 def live() -> list[Provider]:

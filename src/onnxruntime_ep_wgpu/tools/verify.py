@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ._model import add_input_arguments, add_model_arguments, make_feeds
+from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session
 from ._output import progress, show_json, show_pairs, show_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add_input_arguments(parser)
-    parser.add_argument("--tolerance", type=float, default=1e-3, metavar="T",
-                        help="largest error, as a part of the largest value; integers must be equal (1e-3)")  # fmt: skip
+    parser.add_argument("--tolerance", type=float, metavar="T",
+                        help="largest error, as a part of the largest value (1e-3, f16 4e-3); integers must be equal")  # fmt: skip
     parser.add_argument("--rows", type=int, default=20, metavar="N", help="how many of the largest errors to show (20)")
 
 
@@ -21,26 +21,31 @@ def main(args: argparse.Namespace) -> int:
     """Exit code 1 when a kernel differs by more than the tolerance."""
     from ..verify import verify
 
-    with progress("CPU provider", 3) as step:
-        found = verify(args.model, lambda session: make_feeds(session, args), args.device, step)
+    with progress("session", 3) as step:
+        found = verify(lambda: open_session(args), lambda session: make_feeds(session, args), step)
     kernels = found.kernels
-    bad = [k for k in kernels if not k.error <= args.tolerance]
+    bad = [k for k in kernels if k.differs(args.tolerance)]
     data: dict[str, Any] = {
-        "model": str(args.model), "device": found.device, "nodes": found.nodes, "nodes_on_cpu": len(found.on_cpu),
-        "kernels": found.dispatches, "values_compared": len(kernels), "tolerance": args.tolerance, "differing": len(bad),
+        "model": str(args.model), "device": found.device, "nodes": len(found.nodes), "nodes_on_cpu": len(found.on_cpu),
+        "kernels": found.dispatches, "values_stored": found.stored, "values_compared": len(kernels),
+        "kernels_differing": len({k.kernel for k in bad}),
         "first_differing": vars(bad[0]) if bad else None,
     }  # fmt: skip
+    on_cpu = [(node.name, node.op_type, node.reason) for node in found.on_cpu]
     if args.json:
-        show_json({**data, "on_cpu": found.on_cpu, "kernels_by_running_order": [vars(k) for k in kernels]})
+        show_json({**data, "on_cpu": on_cpu, "kernels_by_running_order": [vars(k) for k in kernels]})
         return int(bool(bad))
     first = data.pop("first_differing")
     show_pairs(data)
     if first:
         show_pairs({**first, "nodes": ", ".join(first["nodes"])}, "\nfirst kernel that differs")
     worst = sorted(kernels, key=lambda k: -k.error if k.error == k.error else float("-inf"))[: args.rows]
-    columns = ("kernel", "value", "shape", "error", "scale", "nodes")
-    rows = [[k.kernel, k.value, k.shape, f"{k.error:.1e}", f"{k.scale:.3g}", ", ".join(k.nodes[:3])] for k in worst]
+    columns = ("kernel", "value", "shape", "error", "above", "scale", "nodes")
+    rows = [
+        [k.kernel, k.value, k.shape, f"{k.error:.1e}", k.elements, f"{k.scale:.3g}", ", ".join(k.nodes[:3])]
+        for k in worst
+    ]
     show_table(columns, rows, "\nlargest errors")
-    if found.on_cpu:
-        show_table(("node", "operator", "reason"), found.on_cpu, "\nnodes on the CPU, whose results come from there")
+    if on_cpu:
+        show_table(("node", "operator", "reason"), on_cpu, "\nnodes on the CPU, whose results come from there")
     return int(bool(bad))

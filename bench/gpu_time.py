@@ -1,0 +1,92 @@
+"""Seconds that one run spends on the GPU, from timestamp queries: without encoding, copies to the host and waiting.
+
+In: a model file and inputs. Out: seconds. Both ways put every dispatch into a pass of its own and add up the passes, so
+they leave out overlap and the gaps between dispatches. Raises NoTimestampsError where the provider measures nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from tests import provider
+
+from .models import Feeds
+
+REPEATS = 5
+
+
+class NoTimestampsError(RuntimeError):
+    """There is no GPU time; the message says why."""
+
+
+class _Recorder:
+    """An executable that notes which plan each run used."""
+
+    def __init__(self, executable: Any, ran: list[tuple[Any, Any]]) -> None:
+        self._executable, self._ran = executable, ran
+
+    def run(self, inputs: Sequence[Any], allocate: Any) -> None:
+        self._ran.append((self._executable, self._executable.plan(inputs)))
+        self._executable.run(inputs, allocate)
+
+
+def ours(path: Path, feeds: Feeds, _runs: int = 0) -> float:
+    """The dispatches of all compiled groups, on the inputs where a group reads them and on zeros elsewhere."""
+    from onnxruntime_ep_wgpu.plugin.watch import wrapping
+
+    ran: list[tuple[Any, Any]] = []
+    with wrapping(lambda executable, _read_graph: _Recorder(executable, ran)):
+        session = provider.open_session(path, "ours")
+    session.run(None, feeds)
+    return sum(_group_seconds(executable, plan, feeds) for executable, plan in ran)
+
+
+def _group_seconds(executable: Any, plan: Any, feeds: Feeds) -> float:
+    program, device = executable.program, executable.device
+    if "timestamp-query" not in device.target.features:
+        raise NoTimestampsError(f"the adapter {device.adapter.name!r} has no timestamps")
+    callers = {v: (device.buffer(max(16, plan.nbytes[v])), 0) for v in (*program.inputs, *program.outputs)}
+    for value in program.inputs:
+        array = feeds.get(program.values[value].name)
+        if array is not None and array.nbytes == plan.nbytes[value] > 0:
+            device.upload(callers[value][0], 0, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    dispatches = plan.dispatches(callers)
+    device.measure(dispatches)
+    return statistics.median(sum(device.measure(dispatches)) for _ in range(REPEATS))
+
+
+def official(path: Path, feeds: Feeds, runs: int) -> float:
+    """From the profile that onnxruntime writes: what `runs` further runs add to it, so that the first run's own work
+    does not count."""
+    once, more = _profiled(path, feeds, 1), _profiled(path, feeds, 1 + runs)
+    return (more - once) / runs
+
+
+def _profiled(path: Path, feeds: Feeds, runs: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        settings = ort.SessionOptions()
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(Path(folder) / "profile")
+        session = provider.open_session(path, "official", session_options=settings)
+        for _ in range(runs):
+            session.run(None, feeds)
+        return profile_seconds(Path(session.end_profiling()).read_text())
+
+
+def profile_seconds(profile: str) -> float:
+    """The GPU events of a profile; they have the category Api and a duration in microseconds."""
+    durations = [event["dur"] for event in json.loads(profile) if event.get("cat") == "Api" and "dur" in event]
+    if not any(durations):
+        raise NoTimestampsError("the profile of the official plugin has no GPU events: its device has no timestamps")
+    return sum(durations) * 1e-6
+
+
+MEASURES = {"ours": ours, "official": official}

@@ -1,0 +1,163 @@
+"""Which sessions share a device. In: an adapter, a number (the option deviceId), settings. Out: `Context` and its device.
+
+A context is an adapter, a number, the settings of its device, and the device while somebody needs it: made when first
+asked for, made anew after a loss, let go when the last session has left and the last tensor on it is gone. Number 0 is an
+adapter's shared context, the others are devices of their own.
+
+Invariants: one context per adapter and number, and so one device with one set of caches; the settings of a context in use
+never change, a session that asks for others is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import weakref
+from collections.abc import Collection
+
+from ..errors import OptionError
+from ..target import Target
+from .adapters import Adapter
+from .device import Device
+from .settings import DEFAULT, Settings, option_of
+
+ALL = frozenset(field.name for field in dataclasses.fields(Settings))
+
+
+class Context:
+    """A device that sessions share. Use `context_of`. Thread safe."""
+
+    def __init__(self, adapter: Adapter, number: int) -> None:
+        self.adapter = adapter
+        self.number = number
+        self.settings = DEFAULT
+        self.sessions = 0
+        self._preserved = False
+        # The device while the context itself keeps it, and wherever it is while anybody does.
+        self._kept: Device | None = None
+        self._device: weakref.ref[Device] | None = None
+        # Reentrant: making a device may collect garbage, and with it a session that leaves.
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"Context({self.adapter.name!r}, {self.number}, {self.sessions} sessions)"
+
+    @property
+    def target(self) -> Target:
+        """What lowering may rely on here; opens no device."""
+        return self.adapter.through(self.settings.backend).target(self.settings)
+
+    @property
+    def users(self) -> str:
+        """Who uses the context, in words; empty when nobody does and its settings are free."""
+        if self.sessions:
+            return "1 session uses" if self.sessions == 1 else f"{self.sessions} sessions use"
+        if self._preserved:
+            return "preserveDevice keeps"
+        return "tensors use" if self.current() is not None else ""
+
+    def current(self) -> Device | None:
+        """The device, when there is one that is not lost."""
+        device = self._device() if self._device is not None else None
+        return None if device is None or device.lost else device
+
+    def device(self) -> Device:
+        """The live device: made on first use, made anew after a loss. Raises DeviceError when the adapter refuses.
+
+        Whoever holds on to it, as tensors do, keeps it alive after the last session.
+        """
+        with self._lock:
+            device = self.current()
+            if device is None:
+                device = self._open()
+                self._device = weakref.ref(device)
+            if self.sessions or self._preserved:
+                self._kept = device
+            return device
+
+    def _open(self) -> Device:
+        return Device(self.adapter.through(self.settings.backend), self.target)
+
+    def agree(self, settings: Settings, asked: Collection[str] = ALL) -> None:
+        """Gives the context these settings; one that is in use must have them. Raises OptionError, also for an API that
+        does not reach the adapter.
+
+        `asked` names the fields that matter; in the others a context in use stays as it is.
+        """
+        with self._lock:
+            self.adapter.through(settings.backend)
+            users = self.users
+            if not users:
+                self.settings = settings
+                return
+            for field in dataclasses.fields(Settings):
+                has, wants = getattr(self.settings, field.name), getattr(settings, field.name)
+                if field.name in asked and has != wants:
+                    raise OptionError(
+                        f"option {option_of(field)!r}: {wants!r} contradicts {has!r}, with which {users} the device"
+                        f" (deviceId {self.number} of {self.adapter.name!r}) already;"
+                        " another deviceId gives a device of its own"
+                    )
+
+    def join(self, settings: Settings = DEFAULT, asked: Collection[str] = ALL, preserve: bool = False) -> None:
+        """A session begins; `preserve` keeps the device after the last session too. Raises like `agree`."""
+        with self._lock:
+            self.agree(settings, asked)
+            self.sessions += 1
+            self._preserved = self._preserved or preserve
+            self._kept = self.current()
+
+    def leave(self) -> None:
+        """A session ends; with the last one the context lets go of its device, unless it is preserved."""
+        with self._lock:
+            self.sessions -= 1
+            gone = self._kept
+            if not self.sessions and not self._preserved:
+                self._kept = None
+        del gone  # outside the lock: it may be the last reference
+
+
+_contexts: dict[tuple[int, int], Context] = {}
+_contexts_lock = threading.Lock()
+
+
+def context_of(adapter: Adapter, number: int = 0) -> Context:
+    """The context of an adapter with this number (0: the shared one)."""
+    with _contexts_lock:
+        return _contexts.setdefault((adapter.index, number), Context(adapter, number))
+
+
+def contexts() -> list[Context]:
+    """All contexts that were asked for so far."""
+    with _contexts_lock:
+        return list(_contexts.values())
+
+
+def claim(new: Context) -> Context:
+    """Registers a context that was made elsewhere under its number. Raises OptionError when the number is in use."""
+    with _contexts_lock:
+        old = _contexts.get((new.adapter.index, new.number))
+        if old is not None and old.users:
+            raise OptionError(f"option 'deviceId': {new.number} is another device, which {old.users} already")
+        _contexts[(new.adapter.index, new.number)] = new
+        return new
+
+
+def release(context: Context) -> None:
+    """Forgets a context."""
+    with _contexts_lock:
+        key = (context.adapter.index, context.number)
+        if _contexts.get(key) is context:
+            del _contexts[key]
+
+
+def open_device(adapter: Adapter, context: int = 0, settings: Settings | None = None) -> Device:
+    """A context's device, for work outside sessions; it lives as long as it is held, or as sessions keep it.
+
+    Without `settings` those that the context has. Raises OptionError like `Context.agree`, DeviceError when the adapter
+    refuses.
+    """
+    here = context_of(adapter, context)
+    if settings is not None:
+        here.agree(settings)
+    return here.device()

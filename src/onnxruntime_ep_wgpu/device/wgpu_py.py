@@ -1,0 +1,215 @@
+"""The objects of wgpu-py and ours, as each other: both are names for objects of the same wgpu-native library.
+
+In: a `wgpu.GPUDevice` or `wgpu.GPUBuffer` of the caller. Out: what the rest of this package works with; and the reverse.
+Invariants: no pointer is followed that wgpu-py or this package did not make; an object lives as long as either side holds
+it; an error is raised by the side whose call caused it.
+
+wgpu-py has no public way to wrap a handle or to read one. What is used of its inside is all here, and the requirement
+`wgpu==0.32.*` holds it in place: `_internal`, `_device` and the constructors of GPUDevice, GPUQueue, GPUAdapter and
+GPUBuffer; `_api.error_handler`, whose stack of running calls says whose error it is.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from wgpu.backends.wgpu_native import (  # type: ignore[import-untyped,unused-ignore]
+    _api,
+    _helpers,
+)
+from wgpu.backends.wgpu_native._mappings import enum_int2str  # type: ignore[import-untyped,unused-ignore]
+
+from ..errors import DeviceError, LimitError
+from ..target import WEB_BASELINE, Target
+from .adapters import Adapter, adapters
+from .buffers import Buffer
+from .device import Device
+from .native import USAGE_COPY_DST, USAGE_COPY_SRC, USAGE_STORAGE, Errors, address, errors, ffi, lib
+
+USAGES = {"STORAGE": USAGE_STORAGE, "COPY_SRC": USAGE_COPY_SRC, "COPY_DST": USAGE_COPY_DST}
+# Without these no kernel can be relied on, so a device that was asked for with less is refused.
+_NEEDED = {
+    "max-storage-buffers-per-shader-stage": WEB_BASELINE.max_storage_buffers,
+    "max-compute-invocations-per-workgroup": WEB_BASELINE.max_invocations,
+    "max-compute-workgroup-size-x": WEB_BASELINE.max_invocations,
+    "max-compute-workgroup-storage-size": WEB_BASELINE.max_workgroup_storage,
+}
+
+
+@cache
+def share_errors() -> None:
+    """From here on an error goes to the side whose call caused it, whoever made the device that reports it."""
+    handler = _api.error_handler
+    theirs = handler.handle_error
+
+    def handle_error(kind: str, message: str) -> None:
+        if handler._get_proxy_stack():  # a call of wgpu-py is running on this thread
+            theirs(kind, message)
+        else:
+            errors.messages.append(message)
+
+    def claim(kind: int, message: str) -> bool:
+        if not handler._get_proxy_stack():
+            return False
+        theirs(enum_int2str["ErrorType"].get(kind, "Unknown"), message)
+        return True
+
+    handler.handle_error = handle_error
+    Errors.others = staticmethod(claim)
+
+
+# Devices
+
+
+def pointers(device: Any) -> tuple[int, int]:
+    """The addresses of a GPUDevice and of the instance it belongs to."""
+    return address(device._internal), address(_helpers.get_wgpu_instance())
+
+
+def find(pointer: int) -> Any:
+    """The live GPUDevice at this address; None when wgpu-py has made none there."""
+    for candidate in gc.get_objects():
+        if type(candidate) is _api.GPUDevice and candidate._internal and address(candidate._internal) == pointer:
+            return candidate
+    return None
+
+
+def is_device(value: Any) -> bool:
+    """Whether this is a GPUDevice of wgpu-native."""
+    return isinstance(value, _api.GPUDevice)
+
+
+def adapter_of(device: Any) -> Adapter:
+    """The adapter of a GPUDevice with the limits and features that the device has.
+
+    Raises DeviceError for an adapter that is none of ours, LimitError for a device with too low limits.
+    """
+    info = device.adapter.info
+    wanted = (info["device"], info["vendor_id"], info["device_id"], info["backend_type"])
+    for adapter in adapters():
+        for view in (adapter, *adapter.others):
+            backend = "OpenGL" if wanted[3].startswith("OpenGL") else wanted[3]
+            if (view.name, view.vendor_id, view.device_id, view.backend) == (*wanted[:3], backend):
+                for name, least in _NEEDED.items():
+                    _need(device, name, least)
+                return replace(
+                    view,
+                    index=adapter.index,
+                    features=frozenset(device.features),
+                    limits=dict(device.limits),
+                    others=(),
+                )
+    names = ", ".join(f"{adapter.name} ({adapter.backend})" for adapter in adapters())
+    raise DeviceError(f"the wgpu device is on {wanted[0]!r} through {wanted[3]}; sessions run on {names}")
+
+
+def _need(device: Any, limit: str, least: int) -> None:
+    has = device.limits[limit]
+    if has < least:
+        raise LimitError(
+            f"the wgpu device has {limit} = {has}, {least} is needed; ask for it with"
+            f" adapter.request_device_sync(required_limits={{{limit!r}: {least}}})"
+        )
+
+
+def need_storage_buffers(device: Any, count: int) -> None:
+    """Raises LimitError when kernels on a GPUDevice may bind fewer storage buffers."""
+    _need(device, "max-storage-buffers-per-shader-stage", count)
+
+
+def borrow(gpu_device: Any, adapter: Adapter, target: Target) -> Device:
+    """A GPUDevice as a Device, which keeps it alive."""
+    share_errors()
+    theirs = gpu_device  # in the closure that the Device holds
+
+    def acquire(*_: Any) -> tuple[Any, Any]:
+        lib.wgpuDeviceAddRef(theirs._internal)
+        return theirs._internal, ffi.NULL
+
+    return Device(adapter, target, acquire)
+
+
+_wrappers: weakref.WeakKeyDictionary[Device, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+_wrappers_lock = threading.Lock()
+
+
+def gpu_device(device: Device) -> Any:
+    """A Device as a GPUDevice, the same one while somebody holds it. It keeps the Device alive."""
+    share_errors()
+    with _wrappers_lock:
+        known = _wrappers.get(device)
+        wrapper = known() if known is not None else None
+        if wrapper is None:
+            wrapper = _wrap(device)
+            _wrappers[device] = weakref.ref(wrapper)
+        return wrapper
+
+
+def _wrap(device: Device) -> Any:
+    adapter = device.adapter
+    info = {
+        "vendor": adapter.vendor,
+        "architecture": "",
+        "device": adapter.name,
+        "description": adapter.driver,
+        "vendor_id": adapter.vendor_id,
+        "device_id": adapter.device_id,
+        "adapter_type": adapter.type,
+        "backend_type": adapter.backend,
+    }
+    # What wgpu-py releases when it lets go.
+    lib.wgpuAdapterAddRef(adapter.handle)
+    lib.wgpuDeviceAddRef(device.handle)
+    wrapper = _api.GPUDevice(
+        "onnxruntime-ep-wgpu",
+        device.handle,
+        _api.GPUAdapter(adapter.handle, set(adapter.features), dict(adapter.limits), _api.GPUAdapterInfo(info)),
+        _api._get_features(device.handle, device=True),
+        _api._get_limits(device.handle, device=True),
+        _api.GPUQueue("", lib.wgpuDeviceGetQueue(device.handle), None),
+    )
+    wrapper._onnxruntime_ep_wgpu_device = device
+    return wrapper
+
+
+def wrapped(gpu_device: Any) -> Device | None:
+    """The Device that a GPUDevice of `gpu_device` is another name for; None for a device of the caller."""
+    found = getattr(gpu_device, "_onnxruntime_ep_wgpu_device", None)
+    return found if isinstance(found, Device) else None
+
+
+# Buffers
+
+_buffers: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()
+
+
+def adopt(gpu_buffer: Any, device: Device) -> Buffer:
+    """A GPUBuffer as a Buffer of `device`, the same one every time. Raises DeviceError for one that cannot hold tensors."""
+    missing = [name for name, bit in USAGES.items() if not gpu_buffer.usage & bit]
+    if missing:
+        raise DeviceError(
+            f"the wgpu buffer {gpu_buffer.label!r} lacks the usage {' and '.join(missing)}; create it with"
+            f" usage={' | '.join(f'wgpu.BufferUsage.{name}' for name in USAGES)}"
+        )
+    if gpu_buffer.map_state != "unmapped":
+        raise DeviceError(f"the wgpu buffer {gpu_buffer.label!r} is mapped; unmap it first")
+    handle = gpu_buffer._internal
+    known = _buffers.get(address(handle))
+    if known is None:
+        lib.wgpuBufferAddRef(handle)
+        known = device.adopt(handle, gpu_buffer.size, gpu_buffer.usage, gpu_buffer.label)
+        _buffers[address(handle)] = known
+    return known
+
+
+def gpu_buffer(buffer: Buffer, device: Any) -> Any:
+    """A Buffer as a GPUBuffer of the GPUDevice `device`."""
+    lib.wgpuBufferAddRef(buffer.handle)
+    # So that it comes back as the same Buffer.
+    _buffers.setdefault(address(buffer.handle), buffer)
+    return _api.GPUBuffer(buffer.label, buffer.handle, device, buffer.size, buffer.usage, "unmapped")

@@ -1,0 +1,69 @@
+"""Where a session runs. In: the adapters of the devices that it was given, its options. Out: an adapter, a context on it.
+
+Invariant: a session runs on a device that it was given; an option that names another one is an error, not a wish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import OptionError
+from ..options import Options
+from . import backend
+
+if TYPE_CHECKING:
+    from ..device import Adapter, Context
+
+
+def choose(passed: Sequence[Adapter], options: Options) -> tuple[Adapter, str]:
+    """The adapter of a session, and why that one: adapterIndex, else powerPreference, else the first it was given.
+
+    Raises OptionError for an adapterIndex that no adapter has, or that is none of `passed`.
+    """
+    if "adapterIndex" in options.given:
+        return _numbered(passed, options["adapterIndex"]), "adapterIndex"
+    if "powerPreference" not in options.given:
+        return passed[0], "the first"
+    frugal = options["powerPreference"] == "low-power"
+    order = ["IntegratedGPU", "DiscreteGPU"] if frugal else ["DiscreteGPU", "IntegratedGPU"]
+    rank = {kind: place for place, kind in enumerate([*order, "Unknown", "CPU"])}
+    return min(passed, key=lambda adapter: rank.get(adapter.type, len(rank))), "powerPreference"
+
+
+def context_for(adapter: Adapter, options: Options) -> Context:
+    """The context of a session on this adapter: that of deviceId, or of the device at webgpuDevice.
+
+    Raises OptionError for addresses that are not those of a device on this adapter.
+    """
+    instance, device = options["webgpuInstance"], options["webgpuDevice"]
+    if not instance and not device:
+        return backend.context_of(adapter, options["deviceId"])
+    found = backend.context_at(instance, device, options["deviceId"] if "deviceId" in options.given else None)
+    if found.adapter.index != adapter.index:
+        raise OptionError(
+            f"option 'webgpuDevice': that device is on adapter {found.adapter.index} ({found.adapter.name}), the session was"
+            f" given the one of adapter {adapter.index} ({adapter.name})"
+        )
+    return found
+
+
+def numbered(index: int) -> Adapter:
+    """The adapter with this adapterIndex. Raises OptionError, naming those there are."""
+    found = backend.adapters()
+    if index >= len(found):
+        names = ", ".join(f"{adapter.index}: {adapter.name}" for adapter in found)
+        raise OptionError(f"option 'adapterIndex': there is no adapter {index}; there are {names or 'none'}")
+    return found[index]
+
+
+def _numbered(passed: Sequence[Adapter], index: int) -> Adapter:
+    wanted = numbered(index)
+    for adapter in passed:
+        if adapter.index == index:
+            return adapter
+    given = " and ".join(f"{adapter.index} ({adapter.name})" for adapter in passed)
+    raise OptionError(
+        f"option 'adapterIndex': {index} ({wanted.name}) contradicts the device that the session was given, of adapter"
+        f" {given}; pass the device whose metadata has adapter={index}, or leave the option out"
+    )

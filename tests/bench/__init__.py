@@ -1,0 +1,1 @@
+"""The benchmarks' own arithmetic, and one small comparison from end to end."""
