@@ -1,6 +1,6 @@
 """Compares providers on the same models and inputs.
 
-    python -m bench.compare                                          ours and the CPU on all models of the zoo
+    python -m bench.compare                                          ours and the CPU on the zoo, in full size
     python -m bench.compare --providers ours official cpu --models minilm vit_f32 --rounds 5 --chart chart.png
     python -m bench.compare --models model.onnx --dim batch=4
     python -m bench.compare --models folder                          its .onnx files, inputs from the .npz beside them
@@ -30,7 +30,7 @@ import numpy as np
 from tests import provider
 
 from . import process, show
-from .models import Model, find, zoo_names
+from .models import Model, find, full, zoo_names
 from .process import Row
 from .ratios import ratios
 
@@ -60,7 +60,7 @@ def main() -> int:
         parser.error(f"not installed: {', '.join(provider.PACKAGES[p] for p in missing)}")
     dims = {name: int(size) for name, size in (d.split("=", 1) for d in arguments.dim)}
     try:
-        models = find(arguments.models or [n for n in zoo_names() if n != "tiny"], arguments.variation, dims)
+        models = find(arguments.models or full(), arguments.variation, dims)
     except FileNotFoundError as error:
         parser.error(str(error))
     if arguments.only:
@@ -166,8 +166,17 @@ def host() -> dict[str, str]:
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs{_processor()}",
+        "load": _load(),
         "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
     }
+
+
+def _load() -> str:
+    """What else ran: a busy machine measures others too."""
+    try:
+        return f"load average {os.getloadavg()[0]:.1f} at the start"
+    except (AttributeError, OSError):
+        return "load average unknown"
 
 
 def _processor() -> str:

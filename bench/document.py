@@ -7,12 +7,13 @@ README.md between its two marks. Invariant: no figure in either is typed by hand
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from .ratios import MEASURES
-from .show import ms
+from .show import PANELS, ms
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -44,19 +45,21 @@ def document(found: Sequence[Row]) -> str:
 
 
 def readme(found: Sequence[Row]) -> str:
-    """The table of README.md: runs with copies, one group of columns per machine."""
+    """The table of README.md: nodes that each leaves to the CPU, and runs with copies, a group of columns per machine."""
     names = sorted({model for report in found for model in report["ratios"]["models"]})
     lines = [
-        "| model |" + " ours | official | ratio |" * len(found),
-        "| --- |" + " ---: | ---: | ---: |" * len(found),
-        "| |" + "".join(f" *{_adapter(report)}* | | |" for report in found),
+        "| model | nodes on the CPU, ours / official |" + " ours | official | ratio |" * len(found),
+        "| --- | ---: |" + " ---: | ---: | ---: |" * len(found),
+        "| | |" + "".join(f" *{_adapter(report)}* | | |" for report in found),
     ]
     for name in names:
-        lines.append(f"| {name} |" + "".join(_cells(report, name) for report in found))
+        report = next(report for report in found if name in report["ratios"]["models"])
+        left = " / ".join(str(_row(report, name, who)["nodes"]["cpu"]) for who in WHO)
+        lines.append(f"| {name} | {left} |" + "".join(_cells(report, name) for report in found))
     for title, key in (("geometric mean", "geometric_mean"), ("least", "least")):
         values = [report["ratios"][key].get("with_copies") for report in found]
         shown = [value[0] if isinstance(value, list) else value for value in values]
-        lines.append(f"| *{title}* |" + "".join(f" | | {_ratio(value)} |" for value in shown))
+        lines.append(f"| *{title}* | |" + "".join(f" | | {_ratio(value)} |" for value in shown))
     machines = "\n".join(f"* {_adapter(report)}: {_setting(report)}" for report in found)
     return "\n".join([*lines, "", machines])
 
@@ -147,9 +150,19 @@ def _setting(report: Row) -> str:
     """Everything that the figures depend on."""
     device = next(r["device"] for r in report["rows"] if r["provider"] == "ours" and "device" in r)
     host, settings = report["host"], report["settings"]
+    machine = "; ".join([device, *(host[key] for key in ("system", "load", "versions") if key in host)])
+    processes = f"{settings['rounds']} processes of at most {settings['runs']} runs"
+    return f"{machine}; {processes}, {host['date']}. {_spread(report)}"
+
+
+def _spread(report: Row) -> str:
+    """How far the middle half of the runs reaches from the median."""
+    rows = [r for r in report["rows"] if r["provider"] in WHO and "error" not in r]
+    reach = [max(abs(q / r[kind] - 1) for q in r[f"{kind}_spread"]) for r in rows for kind in PANELS]
+    most = max(zip(reach, (r["model"] for r in rows for _ in PANELS), strict=True))
     return (
-        f"{device}; {host['system']}; {host['versions']}; {settings['rounds']} processes of at most {settings['runs']} runs, "
-        f"{host['date']}."
+        f"The middle half of the runs lies within {statistics.median(reach):.0%} of the median for half of the figures, within "
+        f"{most[0]:.0%} for all (most for {most[1]})."
     )
 
 

@@ -48,8 +48,19 @@ class Model:
 
 
 def zoo_names() -> tuple[str, ...]:
-    names: tuple[str, ...] = _zoo().NAMES
-    return names
+    """All models of the zoo, those of full size last."""
+    return (*_zoo().NAMES, *_zoo().FULL)
+
+
+def small() -> list[str]:
+    """Every architecture of the zoo in the size of the tests."""
+    return list(_zoo().NAMES)
+
+
+def full() -> list[str]:
+    """Every architecture of the zoo in the largest size that it has; without the one that is for tests alone."""
+    largest = (f"{name}.full" if f"{name}.full" in _zoo().FULL else name for name in _zoo().NAMES)
+    return [name for name in largest if name != "tiny"]
 
 
 def find(wanted: Sequence[str], variation: int = 0, dims: Mapping[str, int] | None = None) -> list[Model]:

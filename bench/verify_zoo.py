@@ -1,6 +1,6 @@
 """Every value that this provider calculates in every model, against the CPU provider.
 
-    python -m bench.verify_zoo                               all models of the zoo
+    python -m bench.verify_zoo                               all models of the zoo, in the size of the tests
     python -m bench.verify_zoo --models folder --official    a folder's, and how many nodes the official plugin runs
 
 Per model, in a process of its own: nodes on WebGPU and on the CPU with the reasons, how many values kernels store and
@@ -21,7 +21,7 @@ from pathlib import Path
 from onnxruntime_ep_wgpu.tools._output import show_table
 
 from . import process, show
-from .models import Model, find, zoo_names
+from .models import Model, find, small, zoo_names
 from .process import Row
 
 
@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     try:
-        models = find(arguments.models or list(zoo_names()), arguments.variation)
+        models = find(arguments.models or small(), arguments.variation)
     except FileNotFoundError as error:
         parser.error(str(error))
     environments = process.environments(["ours", "official"], arguments.official_env)

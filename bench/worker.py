@@ -27,7 +27,8 @@ from . import gpu_time, process
 from .models import Feeds, Model
 
 ENOUGH = 20.0  # seconds of steady runs, with and without copies each
-WARM_UP = 2  # from the second run on onnxruntime plans its memory
+WARM_UP = 2  # runs: from the second on onnxruntime plans its memory
+WARM_UP_SECONDS = 0.3  # a GPU that was idle raises its clocks meanwhile
 
 
 def main() -> None:
@@ -76,8 +77,10 @@ def main() -> None:
 
 def _steady(run: Callable[[], object], count: int) -> list[float]:
     """Seconds of `count` runs, fewer when they take long, at least 3."""
-    for _ in range(WARM_UP):
+    done, start = 0, time.perf_counter()
+    while done < WARM_UP or time.perf_counter() - start < WARM_UP_SECONDS:
         run()
+        done += 1
     seconds: list[float] = []
     while len(seconds) < count and (sum(seconds) < ENOUGH or len(seconds) < 3):
         begin = time.perf_counter()

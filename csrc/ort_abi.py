@@ -129,6 +129,7 @@ CALLED = {
         33  void ReleaseKernelDef(OrtKernelDef *definition)
         34  const char *KernelDef_GetOperatorType(const OrtKernelDef *definition)
         40  OrtStatus *GetTensorDataType(int type, const OrtDataType **out)
+        49  OrtStatus *GetEnvConfigEntries(OrtKeyValuePairs **out)
     """,
 }
 
@@ -159,6 +160,7 @@ FILLED = {
         13  OrtStatus *GetKernelRegistry(OrtEp *self, const OrtKernelRegistry **out)
         14  OrtStatus *IsConcurrentRunSupported(OrtEp *self, bool *out)
         15  OrtStatus *Sync(OrtEp *self)
+        22  OrtStatus *OnSessionInitializationEnd(OrtEp *self)
         23  OrtStatus *GetDefaultMemoryDevice(const OrtEp *self, const OrtMemoryDevice **device)
         25  void *last
     """,

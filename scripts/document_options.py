@@ -9,10 +9,18 @@ from onnxruntime_ep_wgpu.options import OPTIONS
 TARGET = Path(__file__).parents[1] / "docs" / "options.md"
 HEAD = """# Provider options
 
-Written by `scripts/document_options.py` from the table in `options.py`, which also parses and checks them. Options are
-given to `session(model, key=value)`, to `add_provider_for_devices(devices, {"key": "value"})`, or as session
-configuration `ep.webgpuexecutionprovider.key`. An unknown key or a value outside its domain is an error that names the
-key, the value and the valid ones. An option whose effect is *none yet* is checked, and a warning says that it does nothing.
+Written by `scripts/document_options.py` from the table in `options.py`, which also parses and checks them; `wgpu-ep options`
+prints the same. Options are text (numbers in base 10, flags 0 or 1) and are set, the later ones winning:
+
+1. for all sessions of an ONNX Runtime environment, as its configuration `ep_factory.WebGpuExecutionProvider.key`. Programs
+   that make the environment with `CreateEnvWithOptions` can do that; ONNX Runtime's Python module offers no way to;
+2. for all sessions of a Python program, with `onnxruntime_ep_wgpu.set_default_options(key=value)`;
+3. for one session: `session(model, key=value)`, `add_provider_for_devices(devices, {"key": "value"})`, or a session
+   configuration entry `ep.webgpuexecutionprovider.key` or `ep.wgpuexecutionprovider.key`.
+
+An unknown key, a value outside its domain, or one key with different values under both prefixes is an error that names the
+key, the value, the valid ones and the nearest; it reaches the program whatever the model, and no session is made. A value
+that asks for something that does not happen is logged as a warning: "has no effect in this version".
 
 | key | values | default | what it sets | effect in this version |
 | --- | --- | --- | --- | --- |

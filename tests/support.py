@@ -15,6 +15,7 @@ from onnxruntime_ep_wgpu.device import Device, adapters, open_device
 from onnxruntime_ep_wgpu.dtypes import DType
 from onnxruntime_ep_wgpu.program import Program
 from onnxruntime_ep_wgpu.run import DeviceTensor, Executable
+from onnxruntime_ep_wgpu.run_settings import RunSettings
 from onnxruntime_ep_wgpu.target import Target
 
 
@@ -37,28 +38,29 @@ def compile_model(model: onnx.ModelProto, on: Target | None = None) -> Program:
 class Runner:
     """A program ready to run on numpy arrays."""
 
-    def __init__(self, program: Program) -> None:
-        self.executable = Executable(program, device())
+    def __init__(self, program: Program, settings: RunSettings | None = None, on: Device | None = None) -> None:
+        self.device = on or device()
+        self.executable = Executable(program, self.device, settings)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         tensors, results = [], []
         for array in arrays:
             data = np.asarray(array, order="C")  # keeps rank 0
-            buffer = device().buffer(max(16, data.nbytes))
+            buffer = self.device.buffer(max(16, data.nbytes))
             if data.nbytes:
-                device().upload(buffer, 0, memoryview(data.reshape(-1).view(np.uint8)))
+                self.device.upload(buffer, 0, memoryview(data.reshape(-1).view(np.uint8)))
             tensors.append(DeviceTensor(DType.of_numpy(data.dtype), data.shape, buffer, 0, lambda data=data: data))
 
         def allocate(index: int, dtype: DType, shape: tuple[int, ...]) -> tuple:
             array = np.empty(shape, dtype.numpy)
-            buffer = device().buffer(max(16, array.nbytes))
+            buffer = self.device.buffer(max(16, array.nbytes))
             results.append((array, buffer))
             return buffer, 0
 
         self.executable.run(tensors, allocate)
         for array, buffer in results:
             if array.nbytes:
-                device().download(buffer, 0, memoryview(array.reshape(-1).view(np.uint8)))
+                self.device.download(buffer, 0, memoryview(array.reshape(-1).view(np.uint8)))
         return [array for array, _ in results]
 
 

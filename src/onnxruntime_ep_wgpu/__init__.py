@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         InputError,
         LimitError,
         ModelChangedError,
+        NonFiniteError,
         OptionError,
         OutOfMemoryError,
         ProgramError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         WgpuEpError,
     )
+    from .options import set_default_options
     from .sessions import Report, devices, register, report, session
     from .sharing import DeviceBuffer, buffer_of, device_options, ort_value_from, wgpu_device_of
 
@@ -41,6 +43,7 @@ _PLACES = {
     "InputError": "errors",
     "LimitError": "errors",
     "ModelChangedError": "errors",
+    "NonFiniteError": "errors",
     "OptionError": "errors",
     "OutOfMemoryError": "errors",
     "ProgramError": "errors",
@@ -55,6 +58,7 @@ _PLACES = {
     "register": "sessions",
     "report": "sessions",
     "session": "sessions",
+    "set_default_options": "options",
     "wgpu_device_of": "sharing",
 }
 __all__ = [
@@ -64,6 +68,7 @@ __all__ = [
     "InputError",
     "LimitError",
     "ModelChangedError",
+    "NonFiniteError",
     "OptionError",
     "OutOfMemoryError",
     "ProgramError",
@@ -81,6 +86,7 @@ __all__ = [
     "register",
     "report",
     "session",
+    "set_default_options",
     "wgpu_device_of",
 ]
 

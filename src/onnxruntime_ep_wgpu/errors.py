@@ -35,6 +35,10 @@ class ShaderError(WgpuEpError):
     """A kernel did not compile; names the kernel and the line."""
 
 
+class NonFiniteError(WgpuEpError):
+    """A kernel made NaN or infinity from finite inputs, with validationMode full; names node, value and place."""
+
+
 class UnsupportedError(WgpuEpError):
     """A node cannot run on WebGPU; the message is the reason shown to the user."""
 

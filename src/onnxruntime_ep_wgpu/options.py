@@ -1,42 +1,72 @@
 """Every provider option: its key, the values it takes, its default, what it does and since when.
 
-In: options as text, as a session's configuration or the arguments of `session()` give them. Out: `Options`, checked.
-Invariant: an unknown key or a value outside the domain raises OptionError, which names the key, the value and the valid
-ones; an option is never ignored silently (`effect` says so in the documentation, and the log when it is set).
+In: options as text, in layers: the defaults that a program sets, the environment's, a session's own. Out: `Options`,
+checked. Invariant: an unknown key or a value outside the domain raises OptionError, which names the key, the value and
+the valid ones; an option is never ignored silently (`effect` says so in the documentation, and the log when it is set).
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import OptionError
 
+NO_EFFECT = "none yet"
+
 
 @dataclass(frozen=True)
 class Option:
-    """One option. `domain` describes the valid values; `parse` turns text into a value or raises ValueError."""
+    """One option. `domain` describes the valid values; `parse` turns text into a value or raises ValueError.
+
+    `inert` are values that ask for something and change nothing: the log says so when one is set. When the option has no
+    effect at all, that is every value but the default.
+    """
 
     key: str
     domain: str
     default: str
     help: str
     parse: Callable[[str], Any]
-    effect: str = "none yet"
+    effect: str = NO_EFFECT
+    inert: tuple[str, ...] = ()
+
+    def changes_nothing(self, text: str) -> bool:
+        """Whether setting this value asks for something that does not happen."""
+        return text in self.inert or (self.effect.startswith(NO_EFFECT) and text != self.default)
 
 
-def _flag(key: str, default: str, help: str, effect: str = "none yet") -> Option:
-    return Option(key, "0, 1", default, help, lambda text: bool(_member(text, ("0", "1")) == "1"), effect)
+class _Refused(ValueError):
+    """A value that is well formed, with the reason why it cannot be granted."""
 
 
-def _choice(key: str, values: tuple[str, ...], default: str, help: str, effect: str = "none yet") -> Option:
-    return Option(key, ", ".join(values), default, help, lambda text: _member(text, values), effect)
+def _flag(key: str, default: str, help: str, effect: str = NO_EFFECT, inert: tuple[str, ...] = ()) -> Option:
+    return Option(key, "0, 1", default, help, lambda text: bool(_member(text, ("0", "1")) == "1"), effect, inert)
+
+
+def _choice(
+    key: str,
+    values: tuple[str, ...],
+    default: str,
+    help: str,
+    effect: str = NO_EFFECT,
+    inert: tuple[str, ...] = (),
+    refused: Mapping[str, str] | None = None,
+) -> Option:
+    """One of `values`; `refused` gives the reason for each that cannot be granted."""
+
+    def parse(text: str) -> str:
+        if refused and text in refused:
+            raise _Refused(refused[text])
+        return _member(text, values)
+
+    return Option(key, ", ".join(values), default, help, parse, effect, inert)
 
 
 def _number(
-    key: str, low: int, high: int | None, default: str, help: str, effect: str = "none yet", also: int | None = None
+    key: str, low: int, high: int | None, default: str, help: str, effect: str = NO_EFFECT, also: int | None = None
 ) -> Option:
     """An integer from `low` to `high`, or the single value `also`."""
     limits = f"{low} or more" if high is None else f"{low} to {high}"
@@ -54,16 +84,22 @@ def _number(
     return Option(key, domain, default, help, parse, effect)
 
 
-def _foreign(key: str, what: str) -> Option:
-    """A handle of another WebGPU implementation's object, which this provider cannot use."""
-    return Option(
-        key,
-        "0 (a native handle of another WebGPU implementation cannot be used; deviceId gives a device of its own)",
-        "0",
-        f"Accepted for compatibility: {what}.",
-        lambda text: int(_member(text, ("0",))),
-        "refused unless 0",
-    )
+def _cache(key: str, default: str, what: str, effect: str) -> Option:
+    return _choice(key, ("disabled", "lazyRelease", "simple", "bucket"), default, f"Reuse of {what}.", effect)
+
+
+def _foreign(key: str, what: str, lacks: str) -> Option:
+    """The address of an object that only another WebGPU implementation has: 0, or an error with the reason."""
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit()):
+            raise ValueError(text)
+        if int(text):
+            raise _Refused(f"this provider is built on wgpu, which {lacks}; leave the option out")
+        return 0
+
+    effect = f"refused unless 0: this provider is built on wgpu, which {lacks}"
+    return Option(key, "0", "0", f"Accepted for compatibility: {what}.", parse, effect)
 
 
 def _address(key: str, help: str) -> Option:
@@ -82,22 +118,35 @@ def _lines(text: str) -> tuple[str, ...]:
     return tuple(name for name in (line.strip() for line in text.splitlines()) if name)
 
 
-_CACHE_MODES = ("disabled", "lazyRelease", "simple", "bucket")
 _UINT32 = 2**32 - 1
 
 OPTIONS: dict[str, Option] = {
     option.key: option
     for option in (
-        _choice("preferredLayout", ("NCHW", "NHWC"), "NHWC", "Layout that convolutions calculate in."),
+        _choice(
+            "preferredLayout",
+            ("NCHW", "NHWC"),
+            "NHWC",
+            "Layout that convolutions calculate in.",
+            "results are equal: a compiled kernel reads and writes through strides, so that no layout of a whole graph is"
+            " chosen and no Transpose is put in; each kernel takes its operands as they lie",
+            inert=("NCHW",),
+        ),
         _flag("enableGraphCapture", "0", "Record the GPU work of a run and replay it in later runs."),
-        _flag("enableInt64", "1", "64-bit integers on the GPU.", "always on, always exact"),
+        _flag(
+            "enableInt64",
+            "1",
+            "64-bit integers on the GPU.",
+            "with 0 and 1 alike they are exact, natively or as pairs of words, and no node moves to the CPU for them",
+        ),
         Option(
             "forceCpuNodeNames",
             "node names, one per line",
             "",
             "Nodes that stay on the CPU.",
             _lines,
-            "the named nodes are not claimed; a name that no node has is a warning",
+            "the named nodes are not claimed, bodies of control flow and what a named function expands to included; a name"
+            " that no node has is an error",
         ),
         _choice(
             "powerPreference",
@@ -110,8 +159,11 @@ OPTIONS: dict[str, Option] = {
             "validationMode",
             ("disabled", "wgpuOnly", "basic", "full"),
             "basic",
-            "How much is checked while kernels run.",
-            "full compiles kernels with bounds checks and loop guards; the others do not",
+            "How much is checked.",
+            "disabled, wgpuOnly: wgpu's own validation, which cannot be turned off; basic: also limits, sizes and aliasing"
+            " when a plan is made and buffers are bound; full: also error scopes, kernels with bounds checks and loop"
+            " guards, and an error that names node and place when a kernel makes NaN or infinity from finite inputs (runs"
+            " one dispatch at a time, slowly)",
         ),
         _number(
             "deviceId",
@@ -123,7 +175,7 @@ OPTIONS: dict[str, Option] = {
         ),
         _address("webgpuInstance", "The WebGPU instance of webgpuDevice."),
         _address("webgpuDevice", "The device to use: one that this process made through wgpu-py."),
-        _foreign("dawnProcTable", "the address of Dawn's function table"),
+        _foreign("dawnProcTable", "the address of Dawn's function table", "has no such table"),
         _choice(
             "dawnBackendType",
             ("D3D12", "Vulkan"),
@@ -131,18 +183,48 @@ OPTIONS: dict[str, Option] = {
             "Graphics API.",
             "the adapter is used through this API; an error when that is not possible here; without it the adapter's best",
         ),
-        _flag("enablePIXCapture", "0", "Capture for the Windows tool PIX."),
-        _flag("enableRobustness", "0", "Bounds checks in the driver."),
+        _flag(
+            "enablePIXCapture",
+            "0",
+            "Every run of a group is a capture for PIX, RenderDoc or Xcode.",
+            "captures with the debugger that this process was started from; an error when there is none",
+        ),
+        _flag(
+            "enableRobustness",
+            "0",
+            "Kernels test every index against the size of its buffer.",
+            "kernels are compiled with bounds checks and loop guards, as with validationMode full; without them kernels"
+            " clamp only indices that come out of tensors",
+        ),
         _flag(
             "preserveDevice",
             "0",
             "Keep the device when its last session ends.",
             "1 keeps it; 0 lets it go with the last session or the last tensor on it, whichever ends later",
         ),
-        _number("sessionBufferPoolGenerations", 0, _UINT32, "1", "Runs after which an unused buffer is given back."),
-        _number("multiRotaryCacheConcatOffset", 0, _UINT32, "0", "Where the second rotary cache starts."),
+        _number(
+            "sessionBufferPoolGenerations",
+            0,
+            _UINT32,
+            "1",
+            "Runs after which an unused buffer is given back.",
+            "counts per group of nodes; a buffer for intermediate values that so many runs did not use goes back to the"
+            " storage buffer cache, 0 meaning all of them after each run",
+        ),
+        _number(
+            "multiRotaryCacheConcatOffset",
+            0,
+            _UINT32,
+            "0",
+            "Where the second rotary cache starts.",
+            "none yet: the operator that it belongs to (com.microsoft RotaryEmbedding) does not run here yet",
+        ),
         _choice(
-            "kvCacheQuantizationBits", ("0", "4", "8"), "0", "Bits per element of a quantised KV cache; 0 is none."
+            "kvCacheQuantizationBits",
+            ("0", "4", "8"),
+            "0",
+            "Bits per element of a quantised KV cache; 0 is none.",
+            "none yet: the operator that it belongs to (com.microsoft GroupQueryAttention) does not run here yet",
         ),
         _number(
             "maxStorageBufferBindingSize",
@@ -150,15 +232,54 @@ OPTIONS: dict[str, Option] = {
             2**63 - 1,
             "0",
             "Largest binding in bytes; 0 is the adapter's.",
+            "a node whose result or weight is larger stays on the CPU, and a tensor that turns out larger is an error that"
+            " names it; more than the adapter allows is an error",
             also=0,
         ),
-        _number("maxNumPendingDispatches", 1, 4096, "16", "Dispatches per submission."),
-        _choice("storageBufferCacheMode", _CACHE_MODES, "bucket", "Reuse of storage buffers."),
-        _choice("uniformBufferCacheMode", _CACHE_MODES, "simple", "Reuse of uniform buffers."),
-        _choice("queryResolveBufferCacheMode", _CACHE_MODES, "disabled", "Reuse of query buffers."),
-        _choice("defaultBufferCacheMode", _CACHE_MODES, "disabled", "Reuse of other buffers."),
-        _choice("weightLoadAcceleration", ("off", "preferred", "required"), "off", "Loading weights past the CPU."),
-        _flag("enableMatmulFp32Accumulation", "1", "Sum in f32 in matrix products of f16.", "always on"),
+        _number(
+            "maxNumPendingDispatches",
+            1,
+            4096,
+            "4096",
+            "Dispatches per submission.",
+            "longer runs are submitted in parts; the default submits nearly every run at once, since a run is encoded"
+            " before any of it is submitted",
+        ),
+        _cache(
+            "storageBufferCacheMode",
+            "bucket",
+            "storage buffers",
+            "tensors and intermediate values; disabled: memory is let go when a buffer is given back, lazyRelease: when the"
+            " next run ends, simple: kept for a buffer of equal size, bucket: of equal size rounded up to a power of two"
+            " (above 1 MiB, eighths of one). Up to 256 MiB are kept",
+        ),
+        _cache("uniformBufferCacheMode", "simple", "uniform buffers", "sizes that kernels read; modes as above"),
+        _cache("queryResolveBufferCacheMode", "disabled", "query buffers", "timestamps of kernels; modes as above"),
+        _cache(
+            "defaultBufferCacheMode",
+            "bucket",
+            "other buffers",
+            "those through which results reach the host; modes as above. Making one each time, as disabled does, costs a"
+            " small download a quarter of its time or more",
+        ),
+        _choice(
+            "weightLoadAcceleration",
+            ("off", "preferred", "required"),
+            "off",
+            "Loading weights past the CPU.",
+            "preferred loads as off does, because WebGPU reaches GPU memory through the host alone; required is refused",
+            inert=("preferred",),
+            refused={
+                "required": "WebGPU reaches GPU memory through the host alone, so weights cannot be loaded past it"
+            },
+        ),
+        _flag(
+            "enableMatmulFp32Accumulation",
+            "1",
+            "Sum in f32 in matrix products of f16.",
+            "sums are f32 with 0 too: f16 is a way to store numbers here, all kernels calculate in f32",
+            inert=("0",),
+        ),
         _number(
             "adapterIndex",
             0,
@@ -181,7 +302,7 @@ OPTIONS: dict[str, Option] = {
 
 @dataclass(frozen=True)
 class Options:
-    """Checked options of one session. `given` is what the user set, as text."""
+    """Checked options of one session. `given` is what was set in any layer, as text."""
 
     values: Mapping[str, Any]
     given: Mapping[str, str]
@@ -190,29 +311,71 @@ class Options:
         return self.values[key]
 
     def without_effect(self) -> list[str]:
-        """The keys that were set to something else than what this version does anyway."""
-        return [key for key, text in self.given.items() if _inert(OPTIONS[key], text)]
+        """The keys that were set to something that does not happen in this version."""
+        return [key for key, text in self.given.items() if OPTIONS[key].changes_nothing(text)]
 
 
-def parse(given: Mapping[str, str]) -> Options:
-    """Checks options. Raises OptionError for the first wrong key or value."""
+@dataclass(frozen=True)
+class Layer:
+    """Options from one place; `source` names it in errors, "" for the session's own."""
+
+    source: str
+    given: Mapping[str, str]
+
+
+def parse(given: Mapping[str, str], defaults: Sequence[Layer] = ()) -> Options:
+    """Checks options. `given` wins over `defaults`, later defaults over earlier ones.
+
+    Raises OptionError for the first wrong key or value, in a layer that is overruled too.
+    """
     values = {key: option.parse(option.default) for key, option in OPTIONS.items()}
-    for key, text in given.items():
-        option = OPTIONS.get(key)
-        if option is None:
-            raise OptionError(_unknown(key))
-        try:
-            values[key] = option.parse(text)
-        except ValueError:
-            near = _nearest(text, option.domain.split(", ")) if ", " in option.domain else ""
-            raise OptionError(f"option {key!r}: {text!r} is not valid; valid: {option.domain}{near}") from None
-    return Options(values, dict(given))
+    texts: dict[str, str] = {}
+    for layer in (*defaults, Layer("", given)):
+        for key, text in layer.given.items():
+            values[key] = _value(key, text, f" ({layer.source})" if layer.source else "")
+            texts[key] = text
+    return Options(values, texts)
 
 
-def _inert(option: Option, text: str) -> bool:
-    if option.effect.startswith("always on"):
-        return text == "0"
-    return option.effect == "none yet" and text != option.default
+def require(key: str, where: str = "") -> Option:
+    """The option of this key. Raises OptionError with the nearest key; `where` goes behind the unknown one."""
+    option = OPTIONS.get(key)
+    if option is None:
+        raise OptionError(
+            f"unknown option {key!r}{where}{_nearest(key, list(OPTIONS))}; valid options: {', '.join(OPTIONS)}"
+        )
+    return option
+
+
+def _value(key: str, text: str, source: str) -> Any:
+    option = require(key, f"{source} with the value {text!r}")
+    try:
+        return option.parse(text)
+    except _Refused as refused:
+        raise OptionError(f"option {key!r}{source}: {text!r} is refused: {refused}; valid: {option.domain}") from None
+    except ValueError:
+        near = _nearest(text, option.domain.split(", ")) if ", " in option.domain else ""
+        raise OptionError(f"option {key!r}{source}: {text!r} is not valid; valid: {option.domain}{near}") from None
+
+
+_program_defaults: dict[str, str] = {}
+
+
+def set_default_options(**options: Any) -> None:
+    """Sets what sessions use that do not set an option themselves, from now on and in this process.
+
+    Replaces the defaults that were set before: without arguments, the built-in ones hold again. A session's own options
+    win; these win over the environment's configuration. Raises OptionError, and then changes nothing.
+    """
+    texts = {key: as_text(value) for key, value in options.items()}
+    parse({}, [Layer("set_default_options", texts)])
+    global _program_defaults
+    _program_defaults = texts
+
+
+def program_defaults() -> Layer:
+    """What `set_default_options` set."""
+    return Layer("set_default_options", _program_defaults)
 
 
 def as_text(value: Any) -> str:
@@ -222,10 +385,6 @@ def as_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "\n".join(str(item) for item in value)
     return str(value)
-
-
-def _unknown(key: str) -> str:
-    return f"unknown option {key!r}{_nearest(key, list(OPTIONS))}; valid options: {', '.join(OPTIONS)}"
 
 
 def _nearest(text: str, candidates: list[str]) -> str:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import struct
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from . import checks
+from .checks import Entry
 from .device import BindGroup, Buffer, Device, Pipeline, Recording
 from .dims import compile_dims
 from .dtypes import DType
-from .errors import InputError, LimitError
+from .errors import InputError
 from .program import Dispatch, Program
+from .temps import Temps
 from .view import Storage
 
 UNIFORM_ALIGNMENT = 256  # bytes; every adapter allows uniform offsets at this multiple
@@ -27,39 +29,6 @@ MAX_GROUPS = 65535  # WebGPU's limit per dimension of a grid
 MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
 
 Slice = tuple[Buffer, int]  # a buffer and a byte offset
-Entry = tuple[Buffer, int, int]  # a buffer, a byte offset and a size in bytes
-
-
-class TempPool:
-    """Buffers for intermediate values, shared by all plans of a session: the queue runs them one after another."""
-
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self._buffers: list[weakref.ref[Buffer]] = []
-
-    def take(self, sizes: Sequence[int], labels: Sequence[str]) -> list[Buffer]:
-        """One buffer per size (bytes), all different; reuses those of other plans before making new ones."""
-        self._buffers = [r for r in self._buffers if r() is not None]
-        free = sorted((b for r in self._buffers if (b := r()) is not None), key=lambda b: b.size)
-        out: dict[int, Buffer] = {}
-        for k in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
-            wanted = size_class(sizes[k])
-            found = next((b for b in free if b.size >= wanted), None)
-            if found is None:
-                found = self.device.buffer(wanted, labels[k])
-                self._buffers.append(weakref.ref(found))
-            else:
-                free.remove(found)
-            out[k] = found
-        return [out[k] for k in range(len(sizes))]
-
-
-def size_class(nbytes: int) -> int:
-    """The next of four sizes per power of two, so that a change of shape usually finds a buffer that fits."""
-    if nbytes <= 256:
-        return 256
-    step = 1 << max(6, (nbytes - 1).bit_length() - 3)
-    return -(-nbytes // step) * step
 
 
 @dataclass
@@ -76,46 +45,48 @@ class Step:
 
 
 class Plan:
-    """Ready to run for the dims it was made for. `values` are the dims of the program in `evaluate` order."""
+    """Ready to run for the dims it was made for.
+
+    `bounds` compiles kernels with bounds checks; `check` looks at limits, sizes and aliasing (see `checks`). `users` and
+    `last_run` belong to the Executable: how many runs are using the plan, and the number of the last one.
+    """
 
     def __init__(
         self,
         program: Program,
         device: Device,
-        pool: TempPool,
+        temps: Temps,
         weights: Sequence[Buffer | None],
         dims: _Dims,
-        checked: bool,
+        bounds: bool = False,
+        check: bool = True,
     ) -> None:
-        self.program, self.device = program, device
+        self.program, self.device, self.check = program, device, check
+        self.users = self.last_run = 0
         self.shapes = dims.shapes
         self.output_shapes = tuple(dims.shapes[v] for v in program.outputs)
         self.nbytes = [_nbytes(v.dtype, s) for v, s in zip(program.values, dims.shapes, strict=True)]
-        self._check_limits()
+        if check:
+            checks.limits(device, program.values, self.shapes, self.nbytes)
         self._lock = threading.Lock()
         self._bound: OrderedDict[tuple[tuple[int, int], ...], Recording] = OrderedDict()
         self._scratch: dict[int, Buffer] = {}
-        buffers = self._temps(pool)
+        # Taken from the device's caches for as long as the plan lives.
+        self._uniforms: Buffer | None = None
+        self._host_values: list[Buffer] = []
+        buffers = self._temps(temps)
+        self.temps = frozenset(buffer for buffer in buffers.values() if buffer is not None)
         for index, value in enumerate(program.values):
             if value.storage is Storage.WEIGHT:
                 buffers[index] = weights[value.weight]
             elif value.storage is Storage.HOST:
                 buffers[index] = self._host_value(value.dtype, dims.elements[index])
         self.buffers = buffers
-        self.steps = self._steps(dims, checked)
+        self.steps = self._steps(dims, bounds)
 
     # ---- sizes and memory
 
-    def _check_limits(self) -> None:
-        limit = self.device.target.max_binding_bytes
-        for value, shape, nbytes in zip(self.program.values, self.shapes, self.nbytes, strict=True):
-            if nbytes > limit:
-                raise LimitError(
-                    f"the tensor {value.name or 'of an intermediate result'} of shape {list(shape)} takes {nbytes} bytes "
-                    f"and {self.device.adapter.name} binds at most {limit}: use a smaller input"
-                )
-
-    def _temps(self, pool: TempPool) -> dict[int, Buffer | None]:
+    def _temps(self, temps: Temps) -> dict[int, Buffer | None]:
         """Slots from liveness: a slot is free again after the last dispatch that reads its value."""
         program = self.program
         last = {arg: k for k, d in enumerate(program.dispatches) for arg in d.args}
@@ -124,29 +95,41 @@ class Plan:
         free: list[int] = []
         slot_of: dict[int, int] = {}
         for k, dispatch in enumerate(program.dispatches):
-            temps = [a for a in dispatch.args if program.values[a].storage is Storage.TEMP]
-            for arg in temps:
+            args = [a for a in dispatch.args if program.values[a].storage is Storage.TEMP]
+            for arg in args:
                 if arg not in slot_of:
                     slot_of[arg] = slot = _best_slot(slots, free, self.nbytes[arg])
                     labels += [""] * (slot - len(labels) + 1)
                     if slots[slot] == self.nbytes[arg]:
                         labels[slot] = f"the intermediate result {program.values[arg].name!r}"
-            for arg in dict.fromkeys(temps):
+            for arg in dict.fromkeys(args):
                 if last[arg] == k:
                     free.append(slot_of[arg])
-        buffers = pool.take(slots, labels)
+        buffers = temps.take(slots, labels)
         return {arg: buffers[slot] for arg, slot in slot_of.items()}
 
     def _host_value(self, dtype: DType, elements: Sequence[int]) -> Buffer:
         data = np.array([int(e) for e in elements], dtype.numpy).tobytes()
-        buffer = self.device.buffer(max(len(data), 16), "a shape or other small value")
+        buffer = self.device.caches.storage.take(max(len(data), 16), "a shape or other small value")
+        self._host_values.append(buffer)
         if data:
             self.device.upload(buffer, 0, data)
         return buffer
 
+    def retire(self) -> None:
+        """Gives back what the plan alone uses; it must not run again. Its intermediate buffers belong to `Temps`."""
+        caches = self.device.caches
+        with self._lock:
+            self._bound.clear()
+            for buffer in (*self._host_values, *self._scratch.values()):
+                caches.storage.give(buffer)
+            if self._uniforms is not None:
+                caches.uniform.give(self._uniforms)
+            self._host_values, self._scratch, self._uniforms, self.steps = [], {}, None, []
+
     # ---- dispatches
 
-    def _steps(self, dims: _Dims, checked: bool) -> list[Step]:
+    def _steps(self, dims: _Dims, bounds: bool) -> list[Step]:
         program = self.program
         data = bytearray()
         offsets = []
@@ -154,7 +137,7 @@ class Plan:
             offsets.append(len(data))
             data += struct.pack(f"<{len(values)}I", *(v & 0xFFFFFFFF for v in values))
             data += b"\0" * (-len(data) % UNIFORM_ALIGNMENT)
-        uniforms = self.device.uniform(bytes(data)) if data else None
+        self._uniforms = uniforms = self.device.uniform(bytes(data)) if data else None
         steps = []
         chosen = [
             (number, dispatch, program.kernels[dispatch.kernel], variant, count)
@@ -162,18 +145,18 @@ class Plan:
             if count
         ]
         self.device.prepare(
-            [(kernel.wgsl[v], kernel.all_bindings, _label(kernel.label, d)) for _, d, kernel, v, _ in chosen], checked
+            [(kernel.wgsl[v], kernel.all_bindings, _label(kernel.label, d)) for _, d, kernel, v, _ in chosen], bounds
         )
         for number, dispatch, kernel, variant, count in chosen:
             offset = offsets[number]
             pipeline = self.device.pipeline(
-                kernel.wgsl[variant], kernel.all_bindings, _label(kernel.label, dispatch), checked
+                kernel.wgsl[variant], kernel.all_bindings, _label(kernel.label, dispatch), bounds
             )
             entries = [self._entry(arg) for arg in dispatch.args]
             if kernel.uniforms:
                 assert uniforms is not None
                 entries.append((uniforms, offset, -(-4 * kernel.uniforms // 16) * 16))
-            bound = None if None in entries else self.device.bind_group(pipeline, [e for e in entries if e is not None])
+            bound = None if None in entries else self._bind(pipeline, kernel.label, dispatch.args, entries)
             steps.append(Step(number, pipeline, fold_grid(count), dispatch.args, entries, bound, kernel.label))
         return steps
 
@@ -188,7 +171,7 @@ class Plan:
         """A buffer that stands in for a caller's, the same in every run: the queue runs one after another."""
         with self._lock:
             if value not in self._scratch:
-                self._scratch[value] = self.device.buffer(
+                self._scratch[value] = self.device.caches.storage.take(
                     max(16, self.nbytes[value]), f"a copy of {self.program.values[value].name!r}"
                 )
             return self._scratch[value]
@@ -218,9 +201,18 @@ class Plan:
                     e or self._caller_entry(a, callers[a]) for a, e in zip(step.args, step.entries, strict=False)
                 ]
                 entries += [e for e in step.entries[len(step.args) :] if e is not None]
-                group = self.device.bind_group(step.pipeline, entries)
+                group = self._bind(step.pipeline, step.label, step.args, entries)
             out.append((step.pipeline, group, step.groups))
         return out
+
+    def _bind(self, pipeline: Pipeline, label: str, args: Sequence[int], entries: Sequence[Entry | None]) -> BindGroup:
+        given = [entry for entry in entries if entry is not None]
+        if self.check:
+            tensors = given[: len(args)]  # without the uniforms
+            names = [self.program.values[arg].name or "an intermediate result" for arg in args]
+            checks.sizes(names, tensors, [self.nbytes[arg] for arg in args])
+            checks.aliasing(label, names, tensors, [kind == "read_write" for kind in pipeline.bindings])
+        return self.device.bind_group(pipeline, given)
 
     def _caller_entry(self, arg: int, where: Slice) -> Entry:
         buffer, offset = where

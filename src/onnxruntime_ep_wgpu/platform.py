@@ -5,7 +5,6 @@ In: nothing. Out: the path of the library that ONNX Runtime loads; text in the f
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -19,11 +18,6 @@ def library_path() -> Path:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: install the package with `pip install .`, which builds it")
     return path
-
-
-def path_of(name: str | bytes) -> str:
-    """A file name as ONNX Runtime gives it, as text; the opposite of `file_name`."""
-    return name if isinstance(name, str) else os.fsdecode(name)
 
 
 def file_name(text: str) -> str | bytes:

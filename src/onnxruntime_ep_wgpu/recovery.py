@@ -14,6 +14,7 @@ from dataclasses import replace
 from .device import Device
 from .program import Program, weight_array, weight_names
 from .run import Executable
+from .run_settings import RunSettings
 from .weights import SourceOf, WeightSource, in_memory
 
 
@@ -21,11 +22,15 @@ class RecoverableExecutable:
     """A Program on the device that `current()` gives. Many threads may use it at once."""
 
     def __init__(
-        self, program: Program, current: Callable[[], Device], checked: bool = False, source_of: SourceOf = in_memory
+        self,
+        program: Program,
+        current: Callable[[], Device],
+        settings: RunSettings | None = None,
+        source_of: SourceOf = in_memory,
     ) -> None:
-        self._current, self._checked = current, checked
+        self._current, self._settings = current, settings
         self._lock = threading.Lock()
-        self._live = Executable(program, current(), checked)
+        self._live = Executable(program, current(), settings)
         # After the upload: a program that does not fit leaves nothing behind.
         self.sources: list[WeightSource] = [
             source_of(name, weight_array(weight))
@@ -46,6 +51,6 @@ class RecoverableExecutable:
             if self._live.device.lost:
                 weights = tuple(source.read() for source in self.sources)
                 program = replace(self._live.program, weights=weights)
-                self._live = Executable(program, self._current(), self._checked)
+                self._live = Executable(program, self._current(), self._settings)
                 self.rebuilt += 1
             return self._live

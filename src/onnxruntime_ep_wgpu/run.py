@@ -1,4 +1,7 @@
-"""Running a Program: plans per input shapes, callers' buffers checked and bound, one submit per run."""
+"""Running a Program: plans per input shapes, callers' buffers checked and bound, one submit per run.
+
+Invariant: a plan that a run is using keeps its buffers; others lose them when nothing has used them for some runs.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from .device import Buffer, Device
+from .device import Buffer, Copy, Device
 from .dims import Postfix, compile_dims
 from .dtypes import DType
 from .errors import InputError
-from .plan import Evaluator, Plan, Slice, TempPool
+from .plan import Evaluator, Plan, Slice
 from .program import Program, check_target, weight_array, weight_bytes, weight_names
+from .run_settings import RunSettings
+from .stepwise import Stepwise
+from .temps import Temps
 
 MAX_PLANS = 32  # sets of input shapes whose plans are kept
 
@@ -34,7 +40,7 @@ class DeviceTensor:
 class Executable:
     """A Program on a device, with its weights uploaded. Many threads may run it at once."""
 
-    def __init__(self, program: Program, device: Device, checked: bool = False) -> None:
+    def __init__(self, program: Program, device: Device, settings: RunSettings | None = None) -> None:
         check_target(program.target, device.target, f"the program {program.name!r}")
         self._weights: list[Buffer | None] = [
             self._upload(device, weight, name)
@@ -42,12 +48,14 @@ class Executable:
         ]
         # The arrays may be large, or views of memory that the caller frees; from here on the device has them.
         program = replace(program, weights=())
-        self.program, self.device, self.checked = program, device, checked
+        self.program, self.device, self.settings = program, device, settings or RunSettings()
         self.plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
         self.copied_inputs = 0  # inputs that had to be copied because they shared a buffer with an output
         self._lock = threading.Lock()
         self._made = 0
-        self._pool = TempPool(device)
+        self._runs = 0
+        self._temps = Temps(device.caches.storage, self.settings.temp_generations)
+        self._stepwise = Stepwise(program, device, self._weights) if self.settings.stepwise else None
         self._evaluator = Evaluator(program)
         self._elements = [s for s in program.symbols if s.is_element]
         self._expected = _InputShapes(program)
@@ -65,28 +73,65 @@ class Executable:
 
     def plan(self, inputs: Sequence[DeviceTensor]) -> Plan:
         """The plan for these inputs, made when it is new; raises InputError or LimitError before anything runs."""
-        elements = tuple(self._element(inputs[s.input], s.index) for s in self._elements)
-        key = (tuple(t.shape for t in inputs), elements)
+        elements = self._element_values(inputs)
         with self._lock:
-            found = self.plans.get(key)
-            if found is not None:
-                self.plans.move_to_end(key)
-                return found
-            plan = Plan(
-                self.program, self.device, self._pool, self._weights, self._dims(inputs, elements), self.checked
-            )
-            self.plans[key] = plan
-            self._made += 1
-            if self._made == 2:
-                self._compile_variants()
-            while len(self.plans) > MAX_PLANS:
-                self.plans.popitem(last=False)
+            return self._plan(inputs, elements)
+
+    def _plan(self, inputs: Sequence[DeviceTensor], elements: tuple[int, ...]) -> Plan:
+        key = (tuple(t.shape for t in inputs), elements)
+        found = self.plans.get(key)
+        if found is not None:
+            self.plans.move_to_end(key)
+            return found
+        bounds, check = self.settings.bounds_checks, self.settings.plan_checks
+        dims = self._dims(inputs, elements)
+        plan = Plan(self.program, self.device, self._temps, self._weights, dims, bounds, check)
+        plan.last_run = self._runs
+        self.plans[key] = plan
+        self._made += 1
+        if self._made == 2:
+            self._compile_variants()
+        for old in list(self.plans)[:-MAX_PLANS]:
+            if not self.plans[old].users:
+                self.plans.pop(old).retire()
+        return plan
+
+    def _start(self, inputs: Sequence[DeviceTensor]) -> Plan:
+        """The plan for these inputs, which keeps its buffers until `_end`."""
+        elements = self._element_values(inputs)
+        with self._lock:
+            plan = self._plan(inputs, elements)
+            plan.users += 1
             return plan
+
+    def _end(self, plan: Plan) -> None:
+        """The work of a run with this plan is submitted."""
+        with self._lock:
+            plan.users -= 1
+            self._runs += 1
+            plan.last_run = self._runs
+            if len(plan.temps) < len(self._temps) or not self._temps.generations:
+                self._give_back()
+        self.device.caches.end_of_run()
+
+    def _give_back(self) -> None:
+        """Lets go of intermediate buffers that no run has used lately, and of the plans that were made with them."""
+        oldest = self._runs - self._temps.generations
+        kept = {buffer for it in self.plans.values() if it.users or it.last_run > oldest for buffer in it.temps}
+        gone = self._temps.keep_only(kept)
+        for key, it in list(self.plans.items()):
+            if not gone.isdisjoint(it.temps):
+                del self.plans[key]
+                it.retire()
 
     def _compile_variants(self) -> None:
         """Shapes change, so sooner or later every variant is wanted: later shapes then compile nothing."""
-        kernels = self.program.kernels
-        self.device.prepare([(wgsl, k.all_bindings, k.label) for k in kernels for wgsl in k.wgsl], self.checked)
+        kernels, bounds = self.program.kernels, self.settings.bounds_checks
+        self.device.prepare([(wgsl, k.all_bindings, k.label) for k in kernels for wgsl in k.wgsl], bounds)
+
+    def _element_values(self, inputs: Sequence[DeviceTensor]) -> tuple[int, ...]:
+        """The elements of inputs that set a shape; they may have to be read back, which waits for the GPU."""
+        return tuple(self._element(inputs[s.input], s.index) for s in self._elements)
 
     def _element(self, tensor: DeviceTensor, index: int) -> int:
         if tensor.host is None:
@@ -110,8 +155,23 @@ class Executable:
 
         The work is submitted when this returns, not finished: the queue orders it before later copies and runs.
         """
+        plan = self._start(inputs)
+        try:
+            if self.settings.debugger_capture:
+                with self.device.captured():
+                    self._submit(plan, inputs, allocate)
+            else:
+                self._submit(plan, inputs, allocate)
+        finally:
+            self._end(plan)
+
+    def _submit(
+        self,
+        plan: Plan,
+        inputs: Sequence[DeviceTensor],
+        allocate: Callable[[int, DType, tuple[int, ...]], Slice | None],
+    ) -> None:
         program = self.program
-        plan = self.plan(inputs)
         callers: dict[int, Slice] = {}
         for value, tensor in zip(program.inputs, inputs, strict=True):
             callers[value] = (tensor.buffer, tensor.offset) if tensor.buffer is not None else (self._empty, 0)
@@ -121,9 +181,10 @@ class Executable:
         before = self._separate(plan, callers, {id(b) for b, _ in results.values()})
         after = self._align(plan, results)
         callers.update(results)
-        self.device.submit(plan.bind(callers), before)
-        for source, target, offset, nbytes in after:
-            self.device.copy(source, 0, target, offset, nbytes)
+        if self._stepwise is not None:
+            self._stepwise.run(plan, callers, before, after)
+        else:
+            self.device.submit(plan.bind(callers), before, after, self.settings.per_submission)
 
     def trace(
         self, inputs: Sequence[DeviceTensor], replace: Callable[[int, Any], Any] = lambda _value, _array: None
@@ -132,8 +193,16 @@ class Executable:
 
         `replace(value, array)` may give another array of the same type and shape, which later dispatches read instead.
         """
+        plan = self._start(inputs)
+        try:
+            yield from self._trace(plan, inputs, replace)
+        finally:
+            self._end(plan)
+
+    def _trace(
+        self, plan: Plan, inputs: Sequence[DeviceTensor], replace: Callable[[int, Any], Any]
+    ) -> Iterator[tuple[int, dict[int, Any]]]:
         program, device = self.program, self.device
-        plan = self.plan(inputs)
         callers: dict[int, Slice] = {
             v: (t.buffer or self._empty, t.offset) for v, t in zip(program.inputs, inputs, strict=True)
         }
@@ -154,9 +223,7 @@ class Executable:
                     written[value] = array
             yield step.number, written
 
-    def _separate(
-        self, plan: Plan, callers: dict[int, Slice], written: set[int]
-    ) -> list[tuple[Buffer, int, Buffer, int, int]]:
+    def _separate(self, plan: Plan, callers: dict[int, Slice], written: set[int]) -> list[Copy]:
         """Copies for inputs that share a buffer with an output (WebGPU forbids reading and writing one buffer in a
         dispatch, even disjoint ranges) or whose offset the adapter cannot bind."""
         copies = []
@@ -170,13 +237,13 @@ class Executable:
                 self.copied_inputs += 1
         return copies
 
-    def _align(self, plan: Plan, results: dict[int, Slice]) -> list[tuple[Buffer, Buffer, int, int]]:
+    def _align(self, plan: Plan, results: dict[int, Slice]) -> list[Copy]:
         """Outputs at an offset the adapter cannot bind are computed elsewhere and copied."""
         copies = []
         for value, (buffer, offset) in list(results.items()):
             if offset % self.device.target.offset_alignment:
                 temporary = plan.scratch(value)
-                copies.append((temporary, buffer, offset, plan.nbytes[value]))
+                copies.append((temporary, 0, buffer, offset, plan.nbytes[value]))
                 results[value] = (temporary, 0)
         return copies
 

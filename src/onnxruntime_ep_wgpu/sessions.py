@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from .errors import DeviceError, OptionError, WgpuEpError
 from .options import as_text, parse
 
 if TYPE_CHECKING:
+    from .device import CacheCounters
     from .plugin.placement import Placement
     from .plugin.planner import Planner
     from .plugin.watch import Watch
@@ -87,11 +88,12 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
 
 
 @contextlib.contextmanager
-def _raising_what_happened() -> Iterator[Watch]:
-    """Raises the first error of the provider on this thread, before ONNX Runtime made text of it."""
+def _raising_what_happened(source: str | bytes = "") -> Iterator[Watch]:
+    """Raises the first error of the provider on this thread, before ONNX Runtime made text of it; `source` is the model
+    that a session is made of."""
     from .plugin.watch import watching
 
-    with watching() as watch:
+    with watching(source) as watch:
         try:
             yield watch
         except Exception as error:
@@ -132,11 +134,14 @@ def session(
     settings = ort.SessionOptions() if sess_options is None else sess_options
     settings.add_provider_for_devices([chosen], given)
     path_or_bytes = model if isinstance(model, bytes) else os.fspath(model)
-    with _raising_what_happened() as watch:
+    with _raising_what_happened(path_or_bytes) as watch:
         made = Session(path_or_bytes, settings, enable_fallback=0)
-    provider = watch.providers[-1] if watch.providers else None
+        provider = watch.providers[-1] if watch.providers else None
+        if provider is not None and provider.planner is not None:
+            # ONNX Runtime below 1.27 does not say when all graphs have been decided.
+            provider.planner.complete()
     if provider is None or provider.planner is None or provider.refusal is not None:
-        # A graph without nodes is not worth an error to ONNX Runtime.
+        # ONNX Runtime below 1.27 asks nothing of us for a graph without nodes.
         reason = provider.refusal if provider is not None else None
         raise reason or WgpuEpError("ONNX Runtime made a session without this provider")
     _planners[made] = provider.planner
@@ -165,10 +170,14 @@ def _pick(device: Any) -> Any:
 
 @dataclass(frozen=True)
 class Report:
-    """Where the nodes of a session run. `device` is the adapter's name."""
+    """Where the nodes of a session run. `device` is the adapter's name.
+
+    `caches` counts by kind what the buffer caches of its device did and hold, for all sessions on that device.
+    """
 
     device: str
     nodes: tuple[Placement, ...]
+    caches: Mapping[str, CacheCounters]
 
     @property
     def on_cpu(self) -> tuple[Placement, ...]:
@@ -187,7 +196,10 @@ def report(session: Any) -> Report:
     Raises LookupError when the session has no node on this provider or cannot be told from another one.
     """
     planner = planner_of(session)
-    return Report(planner.adapter.name, tuple(planner.account.placements()))
+    nodes = tuple(planner.account.placements())
+    # A device is opened when something is first put on it.
+    used = any(node.partition is not None for node in nodes)
+    return Report(planner.adapter.name, nodes, planner.device().caches.counters() if used else {})
 
 
 def planner_of(session: Any) -> Planner:

@@ -8,8 +8,9 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.dtypes import DType
 from onnxruntime_ep_wgpu.errors import InputError, LimitError
-from onnxruntime_ep_wgpu.plan import fold_grid, size_class
+from onnxruntime_ep_wgpu.plan import fold_grid
 from onnxruntime_ep_wgpu.run import MAX_PLANS, DeviceTensor, Executable
+from onnxruntime_ep_wgpu.temps import size_class
 from onnxruntime_ep_wgpu.view import Storage
 from tests.support import Runner, compile_model, device, make_model
 
@@ -49,12 +50,12 @@ def test_new_shapes_bring_no_new_pipelines_and_share_the_intermediate_buffers():
     run(rng.random((40, 8), F))
     run(rng.random((2, 8), F))
     pipelines = device().counters["pipelines"]
-    temps = len(run.executable._pool._buffers)
+    temps = len(run.executable._temps._buffers)
     for n in (3, 35, 7, 1, 39):
         x = rng.random((n, 8), F)
         np.testing.assert_allclose(run(x)[0], run_chain(x, 3), rtol=1e-4)
     assert device().counters["pipelines"] == pipelines
-    assert len(run.executable._pool._buffers) == temps
+    assert len(run.executable._temps._buffers) == temps
 
 
 def test_plans_are_bounded():

@@ -40,6 +40,8 @@ CLIENT = """
     100 void ReleaseSessionOptions(OrtSessionOptions *options)
     131 OrtStatus *CreateAllocator(const OrtSession *session, const OrtMemoryInfo *info, OrtAllocator **out)
     132 void ReleaseAllocator(OrtAllocator *allocator)
+    295 void CreateKeyValuePairs(OrtKeyValuePairs **out)
+    296 void AddKeyValuePair(OrtKeyValuePairs *pairs, const char *key, const char *value)
     301 OrtStatus *RegisterExecutionProviderLibrary(OrtEnv *env, const char *name, const char *path)
     302 OrtStatus *UnregisterExecutionProviderLibrary(OrtEnv *env, const char *name)
     303 OrtStatus *GetEpDevices(const OrtEnv *env, const OrtEpDevice *const **out, size_t *count)
@@ -47,22 +49,46 @@ CLIENT = """
     312 const char *EpDevice_EpName(const OrtEpDevice *device)
     320 OrtStatus *CreateMemoryInfo_V2(const char *name, int device_type, uint32_t vendor_id, int32_t device_id, int memory_type, size_t alignment, int allocator_type, OrtMemoryInfo **out)
     386 OrtStatus *CopyTensors(const OrtEnv *env, const OrtValue *const *sources, OrtValue *const *destinations, void *stream, size_t count)
+    406 OrtStatus *CreateEnvWithOptions(const OrtEnvCreationOptions *options, OrtEnv **out)
 """  # noqa: E501
+ENVIRONMENT = """
+    struct OrtEnvCreationOptions {
+      uint32_t version;
+      int32_t severity;
+      const char *name;
+      void *unused[3];
+      const OrtKeyValuePairs *entries;
+    };
+"""
 
 
 class Runtime:
     """One copy of ONNX Runtime with an environment. `api` has the client's slots."""
 
-    def __init__(self) -> None:
+    def __init__(self, entries: dict[str, str] | None = None) -> None:
+        """`entries` configure the environment."""
         self.ffi = cffi.FFI()
-        self.ffi.cdef("typedef char ORTCHAR_T;\n" + ort_abi.declarations({"OrtApi": CLIENT}))
+        self.ffi.cdef("typedef char ORTCHAR_T;\n" + ort_abi.declarations({"OrtApi": CLIENT}) + ENVIRONMENT)
         (path,) = (Path(ort.__file__).parent / "capi").glob("libonnxruntime.so.*")
         self.library = ctypes.CDLL(str(path))
         self.library.OrtGetApiBase.restype = ctypes.c_void_p
         base = self.ffi.cast("OrtApiBase *", self.library.OrtGetApiBase())
         self.version = self.ffi.string(base.GetVersionString()).decode()
         self.api = self.ffi.cast("OrtApi *", base.GetApi(ort_abi.API_VERSION_NEEDED))
-        self.env = self.out(self.api.CreateEnv, "OrtEnv *", 3, self.text("client"))
+        self.env = (
+            self._environment(entries) if entries else self.out(self.api.CreateEnv, "OrtEnv *", 3, self.text("client"))
+        )
+
+    def _environment(self, entries: dict[str, str]) -> Any:
+        pairs = self.ffi.new("OrtKeyValuePairs **")
+        self.api.CreateKeyValuePairs(pairs)
+        for key, value in entries.items():
+            self.api.AddKeyValuePair(pairs[0], self.text(key), self.text(value))
+        options = self.ffi.new("OrtEnvCreationOptions *")
+        name = self.text("client")
+        options.version, options.severity, options.name = ort_abi.API_VERSION_NEEDED, 3, name
+        options.entries = pairs[0]
+        return self.out(self.api.CreateEnvWithOptions, "OrtEnv *", options)
 
     def text(self, value: str) -> Any:
         return self.ffi.new("char[]", value.encode())

@@ -76,8 +76,8 @@ class Program:
 class Executable:
     """Calculates on the host, reading and writing device buffers."""
 
-    def __init__(self, program: Program, device: Any, checked: bool, model_path: str) -> None:
-        self.program, self.device, self.checked, self.model_path = program, device, checked, model_path
+    def __init__(self, program: Program, device: Any, settings: Any, model_path: str) -> None:
+        self.program, self.device, self.settings, self.model_path = program, device, settings, model_path
         # Per integer input of every run: its value on the host, and how many downloads that cost.
         self.host_values: list[tuple[np.ndarray, int]] = []
 
@@ -131,8 +131,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
                 raise UnsupportedError(answer)
         return Program(graph, name)
 
-    def recoverable(program: Program, current: Any, checked: bool, model_path: str) -> Executable:
-        made = Executable(program, current(), checked, model_path)
+    def recoverable(program: Program, current: Any, settings: Any, model_path: str) -> Executable:
+        made = Executable(program, current(), settings, model_path)
         state.executables.append(made)
         return made
 

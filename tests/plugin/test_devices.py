@@ -12,7 +12,8 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import abi, backend, factory, memory
+from onnxruntime_ep_wgpu.plugin import abi, backend, factory, memory, planner
+from onnxruntime_ep_wgpu.plugin.forced import Forced
 from onnxruntime_ep_wgpu.plugin.provider import Provider
 
 from . import models
@@ -32,13 +33,17 @@ def test_concurrent_runs_are_always_allowed(open_session: OpenSession) -> None:
     del session
 
 
-def test_two_providers_in_one_session_share_the_nodes(fake: Fake, devices: list[Any]) -> None:
+def test_two_providers_in_one_session_share_the_nodes(
+    fake: Fake, devices: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_out = iter(["relu", "matmul"])  # by the first provider, by the second
+    monkeypatch.setattr(planner, "Forced", lambda _names: Forced([next(left_out)]))
     alias = [it for it in ort.get_ep_devices() if it.ep_name == "WgpuExecutionProvider"]
     so = ort.SessionOptions()
     so.log_severity_level = 3
     so.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    so.add_provider_for_devices(devices[:1], {"forceCpuNodeNames": "relu"})
-    so.add_provider_for_devices(alias[:1], {"forceCpuNodeNames": "matmul"})
+    so.add_provider_for_devices(devices[:1], {})
+    so.add_provider_for_devices(alias[:1], {})
     session = ort.InferenceSession(models.chain(), so)
     placed = {
         node.name: part.ep_name for part in session.get_provider_graph_assignment_info() for node in part.get_nodes()

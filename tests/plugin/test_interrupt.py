@@ -127,7 +127,7 @@ def test_an_exception_before_the_first_line_of_a_callback_is_an_error_and_no_suc
         interrupted(node.pointer)
     except KeyboardInterrupt as error:
         assert error.__traceback__ is not None
-        with watch.watching():  # as the sessions of this package do; otherwise the work would be done again
+        with watch.watching(""):  # as the sessions of this package do; otherwise the work would be done again
             status = late(KeyboardInterrupt, error, error.__traceback__.tb_next)
     assert status
     assert "KeyboardInterrupt" in abi.text(node.ort.api.GetErrorMessage(status))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from onnxruntime_ep_wgpu.errors import OptionError
-from onnxruntime_ep_wgpu.options import OPTIONS, as_text, parse
+from onnxruntime_ep_wgpu.options import NO_EFFECT, OPTIONS, as_text, parse
+
+# Options about which device and how it is replayed.
+ELSEWHERE = {"enableGraphCapture", "preserveDevice", "adapterIndex", "dawnBackendType"}
 
 
 def test_there_are_27_options_and_every_default_is_valid() -> None:
@@ -42,7 +45,7 @@ def test_a_wrong_value_is_an_error_that_names_key_value_and_domain(key: str, val
 def test_an_unknown_key_names_the_nearest_one_and_all_valid_ones(wrong: str, near: str) -> None:
     with pytest.raises(OptionError) as raised:
         parse({wrong: "1"})
-    assert f"did you mean {near!r}" in str(raised.value)
+    assert f"unknown option {wrong!r} with the value '1' (did you mean {near!r}?)" in str(raised.value)
     assert all(key in str(raised.value) for key in OPTIONS)
 
 
@@ -87,10 +90,31 @@ def test_numbers_outside_their_range_are_refused(key: str, text: str) -> None:
         parse({key: text})
 
 
-def test_options_that_do_nothing_yet_are_told() -> None:
-    given = {"preferredLayout": "NCHW", "enableGraphCapture": "1", "validationMode": "full", "enableInt64": "0"}
-    assert parse(given).without_effect() == ["preferredLayout", "enableGraphCapture", "enableInt64"]
-    assert parse({"enableGraphCapture": "0", "enableInt64": "1"}).without_effect() == []
+def test_values_that_change_nothing_are_told() -> None:
+    asked = {"preferredLayout": "NCHW", "enableMatmulFp32Accumulation": "0", "weightLoadAcceleration": "preferred"}
+    assert parse(asked).without_effect() == list(asked)
+    assert parse({"kvCacheQuantizationBits": "8", "multiRotaryCacheConcatOffset": "4096"}).without_effect() == [
+        "kvCacheQuantizationBits",
+        "multiRotaryCacheConcatOffset",
+    ]
+    assert parse({"preferredLayout": "NHWC", "enableInt64": "0", "validationMode": "full"}).without_effect() == []
+
+
+def test_only_options_whose_operator_does_not_run_here_have_no_effect() -> None:
+    unfinished = {key for key, option in OPTIONS.items() if option.effect.startswith(NO_EFFECT)}
+    assert unfinished <= ELSEWHERE | {"multiRotaryCacheConcatOffset", "kvCacheQuantizationBits"}
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "reason"),
+    [
+        ("dawnProcTable", "140737353977856", "is refused: this provider is built on wgpu"),
+        ("weightLoadAcceleration", "required", "is refused: WebGPU reaches GPU memory through the host alone"),
+    ],
+)
+def test_what_cannot_be_granted_is_refused_with_the_reason(key: str, text: str, reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
+        parse({key: text})
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.errors import OptionError
+from onnxruntime_ep_wgpu.options import OPTIONS
 from onnxruntime_ep_wgpu.tools import _output, info
 
 
@@ -102,3 +103,12 @@ def test_a_terminal_gets_a_table_with_the_same_content(
     text = capsys.readouterr().out
     for part in ("kernels", "MatMul [0]", "0.25"):
         assert part in text
+
+
+def test_options_are_those_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["options", "--json"]) == 0
+    assert [fact["key"] for fact in json.loads(capsys.readouterr().out)] == list(OPTIONS)
+    assert cli.main(["options", "validationMode"]) == 0
+    assert OPTIONS["validationMode"].effect in capsys.readouterr().out
+    assert cli.main(["options", "validation"]) == 2
+    assert "did you mean 'validationMode'?" in capsys.readouterr().err

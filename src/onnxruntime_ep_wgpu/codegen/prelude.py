@@ -43,3 +43,11 @@ def needed(text: str, pairs: bool) -> str:
     for name in sorted(set(_NAME.findall(text))):
         want(name)
     return "\n".join(definitions[name][0] for name in wanted)
+
+
+def without_prelude(text: str) -> str:
+    """The text of a kernel without the definitions that `needed` put into it."""
+    for pairs in (False, True):
+        for code, _ in _definitions(pairs).values():
+            text = text.replace(code, "")
+    return text

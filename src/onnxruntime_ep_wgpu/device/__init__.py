@@ -1,19 +1,20 @@
 """The device layer: the only code that touches wgpu.
 
 In the order data flows: `native` (the wgpu-native library, its errors and callbacks), `settings` (what a user chooses),
-`adapters` (the chips that are there), `request` (a device from an adapter), `buffers` (memory), `pipelines` (compiled
-kernels and their bindings), `encoding` (dispatch lists as command buffers), `readback` (memory to the host), `timing`
-(seconds per dispatch), `device` (all of it, for the rest of the package), `contexts`
-(which sessions share a device).
+`adapters` (the chips that are there), `request` (a device from an adapter), `buffers` (memory), `cache` (free memory),
+`pipelines` (compiled kernels and their bindings), `encoding` (dispatch lists as command buffers), `readback` (memory to
+the host), `timing` (seconds per dispatch), `scopes` (errors of one piece of work), `debugger` (captures for RenderDoc and
+others), `device` (all of it, for the rest of the package), `contexts` (which sessions share a device).
 """
 
 from __future__ import annotations
 
 from .adapters import Adapter, adapters, adapters_problem
 from .buffers import Buffer
+from .cache import BufferCache, CacheCounters
 from .contexts import Context, context_of, open_device
 from .device import Device
-from .encoding import Recording
+from .encoding import Copy, Recording
 from .native import native_version
 from .pipelines import BindGroup, Pipeline
 from .settings import Settings
@@ -22,7 +23,10 @@ __all__ = [
     "Adapter",
     "BindGroup",
     "Buffer",
+    "BufferCache",
+    "CacheCounters",
     "Context",
+    "Copy",
     "Device",
     "Pipeline",
     "Recording",

@@ -74,13 +74,14 @@ class Adapter:
     def target(self, settings: Settings = DEFAULT) -> Target:
         """What lowering may rely on: the limits and features that a device with `settings` is opened with."""
         limits = self.limits
+        own = limits["max-storage-buffer-binding-size"]
         return Target(
             name=f"{self.name} ({self.backend})",
             features=self.features.intersection(USED_FEATURES),
             max_storage_buffers=min(limits["max-storage-buffers-per-shader-stage"], settings.storage_buffers),
             max_invocations=limits["max-compute-invocations-per-workgroup"],
             max_workgroup_storage=limits["max-compute-workgroup-storage-size"],
-            max_binding_bytes=limits["max-storage-buffer-binding-size"],
+            max_binding_bytes=min(own, settings.binding_bytes or own),
             max_buffer_bytes=limits["max-buffer-size"],
             max_workgroups=limits["max-compute-workgroups-per-dimension"],
             offset_alignment=max(256, limits["min-storage-buffer-offset-alignment"]),

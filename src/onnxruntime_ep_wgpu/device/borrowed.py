@@ -40,7 +40,7 @@ class BorrowedContext(Context):
                 f"the wgpu device of {self.adapter.name!r} that sessions with deviceId {self.number} were given is"
                 f" {'gone' if device is None else 'lost'}; make a new device and a new session"
             )
-        return wgpu_py.borrow(device, self.adapter, self.target)
+        return wgpu_py.borrow(device, self.adapter, self.target, self.settings)
 
     def agree(self, settings: Settings, asked: Collection[str] = ALL) -> None:
         if "storage_buffers" in asked:

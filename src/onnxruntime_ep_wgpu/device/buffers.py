@@ -1,4 +1,4 @@
-"""GPU memory. In: sizes in bytes. Out: `Buffer` objects and a pool of staging buffers that the CPU can read.
+"""GPU memory. In: wgpu-native's buffers. Out: `Buffer` objects, which give their memory back when nothing uses them.
 
 Invariant: a buffer is never destroyed, only released when nothing refers to it; wgpu-native keeps the memory until the
 submitted work that uses it is done. Releases are queued, so that no finaliser enters wgpu-native during another call.
@@ -12,6 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .native import lib
+
+
+def padded(nbytes: int) -> int:
+    """The size of a buffer for `nbytes`: a multiple of 16 bytes, at least 16."""
+    return max(16, (nbytes + 15) & ~15)
 
 
 class Releases:
@@ -76,44 +81,3 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"Buffer({self.label!r}, {self.size} bytes)"
-
-
-class StagingPool:
-    """Buffers that the CPU can map, kept for the next download; sizes are powers of two, at least 4 KiB.
-
-    At most `keep_bytes` stay in the pool when nobody downloads.
-    """
-
-    def __init__(self, create: Callable[[int], Any], keep_bytes: int = 256 << 20) -> None:
-        self._create = create
-        self._keep_bytes = keep_bytes
-        self._lock = threading.Lock()
-        self._free: dict[int, list[Any]] = {}
-        self._free_bytes = 0
-
-    def take(self, nbytes: int) -> tuple[Any, int]:
-        """An unmapped buffer handle of at least `nbytes` bytes, and its size."""
-        size = max(4096, 1 << (nbytes - 1).bit_length())
-        with self._lock:
-            free = self._free.get(size)
-            if free:
-                self._free_bytes -= size
-                return free.pop(), size
-        return self._create(size), size
-
-    def give(self, handle: Any, size: int) -> None:
-        """Returns an unmapped buffer to the pool."""
-        with self._lock:
-            if self._free_bytes + size <= self._keep_bytes:
-                self._free.setdefault(size, []).append(handle)
-                self._free_bytes += size
-                return
-        lib.wgpuBufferRelease(handle)
-
-    def close(self, releases: Releases) -> None:
-        """Files the buffers for release."""
-        with self._lock:
-            for handle in (handle for free in self._free.values() for handle in free):
-                releases.add(lib.wgpuBufferRelease, handle)
-            self._free.clear()
-            self._free_bytes = 0

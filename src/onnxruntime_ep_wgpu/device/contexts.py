@@ -76,7 +76,7 @@ class Context:
             return device
 
     def _open(self) -> Device:
-        return Device(self.adapter.through(self.settings.backend), self.target)
+        return Device(self.adapter.through(self.settings.backend), self.target, settings=self.settings)
 
     def agree(self, settings: Settings, asked: Collection[str] = ALL) -> None:
         """Gives the context these settings; one that is in use must have them. Raises OptionError, also for an API that

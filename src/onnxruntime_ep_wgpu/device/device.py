@@ -14,12 +14,15 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..errors import DeviceError, DeviceLostError, LimitError, OutOfMemoryError, UnsupportedError
 from ..target import Target
+from . import debugger
 from .adapters import Adapter
-from .buffers import Buffer, Releases
+from .buffers import Buffer, Releases, padded
+from .cache import Caches
 from .encoding import Copy, Dispatch, Encoder, Recording
 from .native import (
     USAGE_COPY_DST,
@@ -36,6 +39,8 @@ from .native import (
 from .pipelines import BindGroup, Compiler, Pipeline
 from .readback import Reader
 from .request import request_device
+from .scopes import error_scope
+from .settings import DEFAULT, Settings
 from .timing import PER_SET, RESOLVE_USAGE, encode_timed, query_set
 
 # Writes wait in wgpu-native's own staging memory until the next submit; past this many bytes we submit them ourselves.
@@ -45,6 +50,13 @@ COUNTERS = ("pipelines", "submits", "dispatches", "bind_groups", "buffers", "buf
 # More threads than this gain nothing (16 cores, an H200) and hold much memory.
 MOST_COMPILERS = 8
 _NO_BYTES = ffi.new("char[]", 1)
+NOTHING = Recording(())
+# What buffers of the other kinds of cache are for; storage buffers come from `Device.buffer`.
+_USAGE = {
+    "uniform": USAGE_UNIFORM | USAGE_COPY_DST,
+    "query_resolve": RESOLVE_USAGE,
+    "default": USAGE_MAP_READ | USAGE_COPY_DST,
+}
 # (adapter, target, what to call on a loss) -> (the device's handle, what to `forget` when nobody wants to know any more).
 Acquire = Callable[[Adapter, Target, Callable[[int, str], None]], tuple[Any, Any]]
 
@@ -52,7 +64,9 @@ Acquire = Callable[[Adapter, Target, Callable[[int, str], None]], tuple[Any, Any
 class Device:
     """A WebGPU device and its queue. Methods may be called from many threads. Made by a `Context`."""
 
-    def __init__(self, adapter: Adapter, target: Target, acquire: Acquire = request_device) -> None:
+    def __init__(
+        self, adapter: Adapter, target: Target, acquire: Acquire = request_device, settings: Settings = DEFAULT
+    ) -> None:
         """`acquire` gets the device and keeps what it depends on."""
         self.adapter = adapter
         self.target = target
@@ -70,15 +84,20 @@ class Device:
         self._compiler = Compiler(self._handle, lambda: _alive(this)._problem())
         self._encoder = Encoder(self._handle)
         self._pipelines: dict[tuple[str, tuple[str, ...], bool], Pipeline] = {}
+        self.caches = Caches(
+            settings, lambda kind, nbytes, label: _alive(this)._of_kind(kind, nbytes, label), target.max_buffer_bytes
+        )
         self._reader = Reader(
             self._handle,
-            lambda size: _alive(this)._create(size, USAGE_MAP_READ | USAGE_COPY_DST, "a readback"),
+            self.caches.default,
             lambda commands, what: _alive(this)._submit(commands, what),
             lambda: _alive(this)._look(),
             lambda problem: _alive(this)._refused(problem),
         )
         self._unflushed = 0
-        self._nothing = self._create(16, USAGE_COPY_DST, "nothing")
+        self._nothing = lib.wgpuDeviceCreateBuffer(
+            self._handle, new("WGPUBufferDescriptor *", {"size": 16, "usage": USAGE_COPY_DST})
+        )
 
     def __del__(self, native: Any = lib, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # At interpreter exit the process gives back everything at once.
@@ -89,7 +108,6 @@ class Device:
         for pipeline in self._pipelines.values():
             file(native.wgpuComputePipelineRelease, pipeline.handle)
         self._compiler.close(self._releases)
-        self._reader.close(self._releases)
         file(native.wgpuBufferRelease, self._nothing)
         file(native.wgpuQueueRelease, self._queue)
         file(native.wgpuDeviceRelease, self._handle)
@@ -130,7 +148,7 @@ class Device:
 
     # Memory
 
-    def _create(self, size: int, usage: int, label: str) -> Any:
+    def _new(self, size: int, usage: int, label: str) -> Buffer:
         self._check()
         descriptor = new("WGPUBufferDescriptor *")
         descriptor.usage = usage
@@ -140,19 +158,24 @@ class Device:
         if problem:
             lib.wgpuBufferRelease(handle)
             raise OutOfMemoryError(
-                f"the device {self.adapter.name!r} has no memory for {label}, {size} bytes: {problem};"
+                f"the device {self.adapter.name!r} has no memory for {label or 'a tensor'}, {size} bytes: {problem};"
                 " use a smaller input or batch, or end other sessions"
             )
-        return handle
-
-    def _new(self, size: int, usage: int, label: str) -> Buffer:
-        handle = self._create(size, usage, label or "a tensor")
         self._count(buffers=1, buffer_bytes=size)
         return Buffer(handle, size, usage, label, self._releases)
 
+    def _of_kind(self, kind: str, nbytes: int, label: str) -> Buffer:
+        """A new buffer for the cache of a kind."""
+        if kind == "storage":
+            return self.buffer(nbytes, label)
+        return self._new(padded(nbytes), _USAGE[kind], label)
+
     def buffer(self, nbytes: int, label: str = "") -> Buffer:
-        """A zeroed storage buffer of at least `nbytes` bytes. Raises LimitError above the adapter's buffer limit."""
-        size = _padded(nbytes)
+        """A new, zeroed storage buffer of at least `nbytes` bytes. Raises LimitError above the adapter's buffer limit.
+
+        `caches.storage` has used ones.
+        """
+        size = padded(nbytes)
         limit = self.target.max_buffer_bytes
         if size > limit:
             raise LimitError(
@@ -166,12 +189,15 @@ class Device:
         return Buffer(handle, size, usage, label, self._releases, lent=True)
 
     def uniform(self, data: bytes) -> Buffer:
-        """A uniform buffer that holds `data`, padded with zeros to a multiple of 16 bytes. Raises LimitError."""
-        size = _padded(len(data))
+        """A uniform buffer that holds `data`, padded with zeros to a multiple of 16 bytes. Raises LimitError.
+
+        It comes from `caches.uniform`, where it may be given back.
+        """
+        size = padded(len(data))
         limit = min(65536, self.adapter.limits["max-uniform-buffer-binding-size"])
         if size > limit:
             raise LimitError(f"uniforms of {len(data)} bytes; WebGPU allows {limit} (max-uniform-buffer-binding-size)")
-        buffer = self._new(size, USAGE_UNIFORM | USAGE_COPY_DST, "uniforms")
+        buffer = self.caches.uniform.take(size, "uniforms")
         self._write(buffer, 0, ffi.from_buffer(data.ljust(size, b"\0")), size)
         return buffer
 
@@ -285,35 +311,63 @@ class Device:
         """`dispatches` ready for `submit`, for lists that run more than once."""
         return Recording(dispatches)
 
-    def submit(self, dispatches: Sequence[Dispatch] | Recording, copies_before: Sequence[Copy] = ()) -> None:
-        """Runs `copies_before` (source, offset, destination, offset, bytes), then `dispatches` (kernel, buffers, xyz).
+    def submit(
+        self,
+        dispatches: Sequence[Dispatch] | Recording,
+        copies_before: Sequence[Copy] = (),
+        copies_after: Sequence[Copy] = (),
+        per_submission: int = 0,
+    ) -> None:
+        """Runs `copies_before` (source, offset, destination, offset, bytes), then `dispatches` (kernel, buffers, xyz), then
+        `copies_after`.
 
-        One encoder, one compute pass, one submit; returns when the work is queued. Raises DeviceError when WebGPU
-        refuses the work (nothing has run then) and DeviceLostError.
+        At most `per_submission` dispatches are submitted at a time, 0 meaning all of them; nothing that another thread
+        submits comes in between. Returns when the work is queued. Raises DeviceError when WebGPU refuses the work
+        (nothing has run then) and DeviceLostError.
         """
         recording = dispatches if isinstance(dispatches, Recording) else Recording(dispatches)
         self._check()
-        self._submit(self._encoder.encode(recording, copies_before), "the work")
-        self._count(submits=1, dispatches=len(recording))
+        total = len(recording)
+        step = per_submission or total
+        encode = self._encoder.encode
+        commands = [encode(recording, copies_before, 0, min(step, total))]
+        commands += [encode(recording, (), first, min(step, total - first)) for first in range(step, total, step or 1)]
+        if copies_after:
+            commands.append(encode(NOTHING, copies_after))
+        self._submit(commands, "the work")
+        self._count(submits=len(commands), dispatches=total)
 
-    def _submit(self, commands: Any = None, what: str = "") -> int:
-        """Submits a command buffer, or nothing but the uploads so far, and gives the submission's index."""
-        if commands is None:
-            count, array = 0, ffi.NULL
-        elif errors.messages:
+    def _submit(self, commands: Sequence[Any] = (), what: str = "") -> int:
+        """Submits command buffers one after another, or nothing but the uploads so far; gives the last index."""
+        if errors.messages and commands:
             # Submitting an invalid command buffer would abort the process.
-            lib.wgpuCommandBufferRelease(commands)
+            for invalid in commands:
+                lib.wgpuCommandBufferRelease(invalid)
             self._raise(what)
-        else:
-            count, array = 1, new("WGPUCommandBuffer *", commands)
         with self._lock:
             self._look()
             self._releases.drain()
             self._unflushed = 0
-            index = int(lib.wgpuQueueSubmitForIndex(self._queue, count, array))
-        if count:
-            lib.wgpuCommandBufferRelease(commands)
+            index = 0
+            for buffer in commands or (None,):
+                array = ffi.NULL if buffer is None else new("WGPUCommandBuffer *", buffer)
+                index = int(lib.wgpuQueueSubmitForIndex(self._queue, len(commands) and 1, array))
+        for buffer in commands:
+            lib.wgpuCommandBufferRelease(buffer)
         return index
+
+    def submit_alone(self, dispatch: Dispatch, what: str) -> None:
+        """Runs one dispatch within error scopes; `what` names it in the DeviceError. For debugging: it is slow."""
+        self._check()
+        with error_scope(self._handle, what):
+            commands = self._encoder.encode(Recording([dispatch]), ())
+        with error_scope(self._handle, what):
+            self._submit([commands], what)
+        self._count(submits=1, dispatches=1)
+
+    def captured(self) -> AbstractContextManager[None]:
+        """A capture by the attached graphics debugger of what is submitted in a `with`. Raises DeviceError without one."""
+        return debugger.capture(self._handle)
 
     def measure(self, dispatches: Sequence[Dispatch]) -> list[float]:
         """Runs `dispatches` one after the other and gives the seconds that each took on the GPU.
@@ -326,13 +380,14 @@ class Device:
         seconds: list[float] = []
         for first in range(0, len(dispatches), PER_SET):
             part = dispatches[first : first + PER_SET]
-            resolved = self._new(16 * len(part), RESOLVE_USAGE, "timestamps")
+            resolved = self.caches.query_resolve.take(16 * len(part), "timestamps")
             queries = query_set(self._handle, 2 * len(part))
-            self._submit(encode_timed(self._handle, part, queries, resolved.handle), "the measured work")
+            self._submit([encode_timed(self._handle, part, queries, resolved.handle)], "the measured work")
             self._count(submits=1, dispatches=len(part))
             ticks = bytearray(16 * len(part))
             self._reader.read([(resolved, 0, ffi.from_buffer(ticks), len(ticks))])
             lib.wgpuQuerySetRelease(queries)
+            self.caches.query_resolve.give(resolved)
             seconds += [max(0, end - begin) * tick for begin, end in struct.iter_unpack("<QQ", ticks)]
         return seconds
 
@@ -382,10 +437,6 @@ def _alive(device: weakref.ref[Device]) -> Device:
     here = device()
     assert here is not None
     return here
-
-
-def _padded(nbytes: int) -> int:
-    return max(16, (nbytes + 15) & ~15)
 
 
 def _check_range(buffer: Buffer, offset: int, nbytes: int, what: str) -> None:

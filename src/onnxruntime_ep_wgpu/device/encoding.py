@@ -67,10 +67,13 @@ class Encoder:
         self._address = address(device)
         self._functions = array("Q", [address(getattr(lib, name)) for name in _FUNCTIONS])
 
-    def encode(self, recording: Recording, copies: Sequence[Copy]) -> Any:
-        """The command buffer that copies (rounded up to 4 bytes), then dispatches, in one compute pass."""
+    def encode(self, recording: Recording, copies: Sequence[Copy], first: int = 0, count: int | None = None) -> Any:
+        """The command buffer that copies (rounded up to 4 bytes), then runs `count` dispatches from number `first` on (all
+        by default), in one compute pass."""
+        if count is None:
+            count = len(recording) - first
         if _encode is None:
-            return self._encode_in_python(recording, copies)
+            return self._encode_in_python(recording, copies, first, count)
         rows = array(
             "Q",
             [
@@ -85,24 +88,24 @@ class Encoder:
             self._address,
             words("uint64_t[]", rows),
             len(copies),
-            words("uint64_t[]", recording.words),
-            len(recording),
+            words("uint64_t[]", recording.words) + first * _WORDS,
+            count,
         )
         return ffi.cast(TYPES["WGPUCommandBuffer"], commands)
 
-    def _encode_in_python(self, recording: Recording, copies: Sequence[Copy]) -> Any:
+    def _encode_in_python(self, recording: Recording, copies: Sequence[Copy], first: int, count: int) -> Any:
         null = ffi.NULL
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, null)
         for source, start, destination, place, nbytes in copies:
             lib.wgpuCommandEncoderCopyBufferToBuffer(
                 encoder, source.handle, start, destination.handle, place, (nbytes + 3) & ~3
             )
-        if len(recording):
+        if count:
             set_pipeline = lib.wgpuComputePassEncoderSetPipeline
             set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
             dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
             compute = lib.wgpuCommandEncoderBeginComputePass(encoder, null)
-            for pipeline, group, (x, y, z) in recording._dispatches:
+            for pipeline, group, (x, y, z) in recording._dispatches[first : first + count]:
                 set_pipeline(compute, pipeline.handle)
                 set_bind_group(compute, 0, group.handle, 0, null)
                 dispatch(compute, x, y, z)

@@ -42,15 +42,16 @@ _TYPE_NAMES = (
     "WGPUBufferDescriptor *", "WGPUBufferMapCallbackInfo *", "WGPUChainedStruct *", "WGPUCommandBuffer",
     "WGPUCommandBuffer *", "WGPUComputePassDescriptor *", "WGPUComputePipelineDescriptor *", "WGPUDeviceDescriptor *",
     "WGPUFeatureName[]", "WGPUInstanceDescriptor *", "WGPUInstanceExtras *", "WGPULimits", "WGPULimits *",
-    "WGPUPassTimestampWrites *", "WGPUPipelineLayoutDescriptor *", "WGPUQuerySetDescriptor *",
-    "WGPURequestDeviceCallbackInfo *", "WGPUShaderModuleDescriptor *", "WGPUShaderSourceWGSL *",
-    "WGPUSubmissionIndex *", "char[]", "uintptr_t", "void *",
+    "WGPUPassTimestampWrites *", "WGPUPipelineLayoutDescriptor *", "WGPUPopErrorScopeCallbackInfo *",
+    "WGPUQuerySetDescriptor *", "WGPURequestDeviceCallbackInfo *", "WGPUShaderModuleDescriptor *",
+    "WGPUShaderSourceWGSL *", "WGPUSubmissionIndex *", "char[]", "uintptr_t", "void *",
 )  # fmt: skip
 _CALLBACKS = {
     "on_error": "void (*)(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)",
     "on_mapped": "void (*)(WGPUMapAsyncStatus, WGPUStringView, void *, void *)",
     "on_lost": "void (*)(WGPUDevice const *, WGPUDeviceLostReason, WGPUStringView, void *, void *)",
     "on_device": "void (*)(WGPURequestDeviceStatus, WGPUDevice, WGPUStringView, void *, void *)",
+    "on_popped": "void (*)(WGPUPopErrorScopeStatus, WGPUErrorType, WGPUStringView, void *, void *)",
 }
 
 
@@ -82,6 +83,12 @@ def spec_name(camel: str) -> str:
 _HEADING = re.compile(r"Validation Error$|Caused by:$|\s*In wgpu\w+(, label = .*)?$")
 
 
+def readable(message: str) -> str:
+    """An error message without wgpu-native's headings."""
+    lines = (line.rstrip() for line in message.splitlines())
+    return "\n".join(line for line in lines if line and not _HEADING.match(line)).strip()
+
+
 class Errors(threading.local):
     """Messages that wgpu-native reported to this thread and nobody has looked at yet.
 
@@ -107,13 +114,7 @@ class Errors(threading.local):
             return ""
         text = "\n".join(self.messages)
         self.messages = []
-        return without_headings(text)
-
-
-def without_headings(message: str) -> str:
-    """What a message of wgpu-native says."""
-    lines = (line.rstrip() for line in message.splitlines())
-    return "\n".join(line for line in lines if line and not _HEADING.match(line)).strip()
+        return readable(text)
 
 
 errors = Errors()
@@ -193,11 +194,17 @@ def on_device(status: int, device: Any, message: Any, result: Any, _userdata2: A
     ffi.from_handle(result).append((int(status), device, text_of(message)))
 
 
+@_callback
+def on_popped(_status: int, kind: int, message: Any, result: Any, _userdata2: Any) -> None:
+    """Files what an error scope caught, a WGPUErrorType and the message, in the list that `result` is a handle of."""
+    ffi.from_handle(result).append((int(kind), readable(text_of(message))))
+
+
 def _answer(token: Any, status: int, message: Any) -> None:
     number = address(token)
     receiver = _waiting.get(number)
     if receiver is not None:
-        receiver(int(status), without_headings(text_of(message)))
+        receiver(int(status), readable(text_of(message)))
         _waiting.pop(number, None)
 
 

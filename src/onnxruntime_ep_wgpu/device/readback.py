@@ -1,6 +1,6 @@
 """GPU memory to host memory. In: ranges of buffers. Out: their bytes, in memory of the caller.
 
-Invariant: ranges travel packed into pieces through pooled staging buffers, one on its way while another is copied out, so a
+Invariant: ranges travel packed into pieces through cached staging buffers, one on its way while another is copied out, so a
 readback needs little memory however large it is; no lock is held while waiting, and other Python threads run.
 """
 
@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import DeviceError
-from .buffers import Buffer, Releases, StagingPool
+from .buffers import Buffer
+from .cache import BufferCache
 from .native import MAP_READ, TYPES, address, errors, expect, ffi, lib, new, on_mapped
 
 PIECE_BYTES = 16 << 20
@@ -24,29 +25,25 @@ Range = tuple[Buffer, int, Any, int]
 class Reader:
     """Reads buffers of one device; many threads may use it at once.
 
-    `submit(commands, what)` gives a submission's index; `look()` raises when the device is lost; `refused(problem)` when a
-    message says so.
+    `staging` has buffers that the host can map; `submit(commands, what)` gives a submission's index; `look()` raises when
+    the device is lost; `refused(problem)` when a message says so.
     """
 
     def __init__(
         self,
         device: Any,
-        create: Callable[[int], Any],
-        submit: Callable[[Any, str], int],
+        staging: BufferCache,
+        submit: Callable[[Sequence[Any], str], int],
         look: Callable[[], None],
         refused: Callable[[str], None],
     ) -> None:
         self._device = device
-        self._staging = StagingPool(create)
+        self._staging = staging
         self._submit = submit
         self._look = look
         self._refused = refused
         # Held while memory is mapped and read: what destroys the device, and so unmaps it, has to take it as well.
         self.mapping = threading.Lock()
-
-    def close(self, releases: Releases) -> None:
-        """Files the staging buffers for release."""
-        self._staging.close(releases)
 
     def read(self, ranges: Iterable[Range]) -> None:
         """Copies ranges to host memory, after everything submitted so far has run; one submit for every 16 MiB."""
@@ -60,21 +57,21 @@ class Reader:
 
     def _start(self, spans: list[_Span]) -> _Piece:
         length = spans[-1].place + spans[-1].length
-        staging, size = self._staging.take(length)
+        staging = self._staging.take(length, "a readback")
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL)
         for span in spans:
             lib.wgpuCommandEncoderCopyBufferToBuffer(
-                encoder, span.buffer.handle, span.start, staging, span.place, span.length
+                encoder, span.buffer.handle, span.start, staging.handle, span.place, span.length
             )
         commands = lib.wgpuCommandEncoderFinish(encoder, ffi.NULL)
         lib.wgpuCommandEncoderRelease(encoder)
-        piece = _Piece(staging, size, length, spans)
-        piece.index = self._submit(commands, "the download")
+        piece = _Piece(staging, length, spans)
+        piece.index = self._submit([commands], "the download")
         info = new("WGPUBufferMapCallbackInfo *")
         info.mode = lib.WGPUCallbackMode_AllowProcessEvents
         info.callback = on_mapped
         info.userdata1 = expect(piece.on_mapped)
-        lib.wgpuBufferMapAsync(staging, MAP_READ, 0, length, info[0])
+        lib.wgpuBufferMapAsync(staging.handle, MAP_READ, 0, length, info[0])
         return piece
 
     def _finish(self, piece: _Piece) -> None:
@@ -85,18 +82,17 @@ class Reader:
             lib.wgpuDevicePoll(self._device, False, ffi.NULL)
         errors.raise_interrupt()
         if piece.status != lib.WGPUMapAsyncStatus_Success:
-            lib.wgpuBufferRelease(piece.staging)
             self._refused(piece.message)
             raise DeviceError(f"{piece.spans[0].buffer!r} cannot be read: {piece.message}")
         with self.mapping:
             self._look()
-            start = lib.wgpuBufferGetConstMappedRange(piece.staging, 0, piece.length)
-            source = int(ffi.cast(TYPES["uintptr_t"], start))
+            mapped = lib.wgpuBufferGetConstMappedRange(piece.staging.handle, 0, piece.length)
+            source = int(ffi.cast(TYPES["uintptr_t"], mapped))
             # ctypes.memmove lets other Python threads run, unlike a copy between memoryviews.
             for span in piece.spans:
                 ctypes.memmove(span.destination, source + span.place + span.skip, span.nbytes)
-            lib.wgpuBufferUnmap(piece.staging)
-        self._staging.give(piece.staging, piece.size)
+            lib.wgpuBufferUnmap(piece.staging.handle)
+        self._staging.give(piece.staging)
 
 
 class _Span(NamedTuple):
@@ -134,9 +130,8 @@ def _packed(ranges: Iterable[Range]) -> Iterator[list[_Span]]:
 class _Piece:
     """A staging buffer on its way, with what is in it."""
 
-    def __init__(self, staging: Any, size: int, length: int, spans: list[_Span]) -> None:
+    def __init__(self, staging: Buffer, length: int, spans: list[_Span]) -> None:
         self.staging = staging
-        self.size = size
         self.length = length
         self.spans = spans
         self.index = 0

@@ -22,12 +22,22 @@ def option_of(setting: Field[Any]) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """Choices about one device. Limits above the adapter's own are lowered to it."""
+    """Choices about one device; see `cache` for what the modes of its four buffer caches mean."""
 
     # The graphics API; "" is the adapter's best.
     backend: str = _set_by("dawnBackendType", "")
-    # Storage buffers per kernel; eight is what every WebGPU implementation offers.
+    # Storage buffers per kernel; eight is what every WebGPU implementation offers. Lowered to the adapter's own limit.
     storage_buffers: int = _set_by("maxStorageBuffersPerShaderStage", 8)
+    # The largest binding in bytes, at most the adapter's own; 0 is the adapter's own.
+    binding_bytes: int = _set_by("maxStorageBufferBindingSize", 0)
+    # Tensors and intermediate values.
+    storage_cache: str = _set_by("storageBufferCacheMode", "bucket")
+    # Sizes and offsets that kernels read, one buffer per plan.
+    uniform_cache: str = _set_by("uniformBufferCacheMode", "simple")
+    # Timestamps on their way from the queries to the host.
+    query_resolve_cache: str = _set_by("queryResolveBufferCacheMode", "disabled")
+    # Everything else: buffers that the host reads from.
+    default_cache: str = _set_by("defaultBufferCacheMode", "bucket")
 
 
 DEFAULT = Settings()

@@ -30,6 +30,7 @@ from .adapters import Adapter, adapters
 from .buffers import Buffer
 from .device import Device
 from .native import USAGE_COPY_DST, USAGE_COPY_SRC, USAGE_STORAGE, Errors, address, errors, ffi, lib
+from .settings import Settings
 
 USAGES = {"STORAGE": USAGE_STORAGE, "COPY_SRC": USAGE_COPY_SRC, "COPY_DST": USAGE_COPY_DST}
 # Without these no kernel can be relied on, so a device that was asked for with less is refused.
@@ -122,7 +123,7 @@ def need_storage_buffers(device: Any, count: int) -> None:
     _need(device, "max-storage-buffers-per-shader-stage", count)
 
 
-def borrow(gpu_device: Any, adapter: Adapter, target: Target) -> Device:
+def borrow(gpu_device: Any, adapter: Adapter, target: Target, settings: Settings) -> Device:
     """A GPUDevice as a Device, which keeps it alive."""
     share_errors()
     theirs = gpu_device  # in the closure that the Device holds
@@ -131,7 +132,7 @@ def borrow(gpu_device: Any, adapter: Adapter, target: Target) -> Device:
         lib.wgpuDeviceAddRef(theirs._internal)
         return theirs._internal, ffi.NULL
 
-    return Device(adapter, target, acquire)
+    return Device(adapter, target, acquire, settings)
 
 
 _wrappers: weakref.WeakKeyDictionary[Device, weakref.ref[Any]] = weakref.WeakKeyDictionary()

@@ -45,6 +45,12 @@ def text(pointer: Any) -> str:
     return ffi.string(pointer).decode("utf-8", "replace") if pointer else ""
 
 
+def file_text(pointer: Any) -> str:
+    """A file name that ONNX Runtime gives: UTF-8, or wide characters on Windows; "" for NULL."""
+    value = ffi.string(pointer) if pointer else ""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
 def _code(error: BaseException) -> int:
     # Never ORT_EP_FAIL: it makes InferenceSession.run print a notice and run the model again on the CPU.
     if isinstance(error, UnsupportedError):

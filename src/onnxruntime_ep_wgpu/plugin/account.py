@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .abi import INFO, WARNING, Logger
+from .abi import INFO, Logger
 from .claim import Claim
 from .placement import Placement
 
@@ -25,10 +25,8 @@ _Key = tuple[str, str, tuple[str, ...]]
 class Account:
     """The account of one session of the provider `name`."""
 
-    def __init__(self, name: str, logger: Logger, forced: Sequence[str]) -> None:
+    def __init__(self, name: str, logger: Logger) -> None:
         self._name, self._logger = name, logger
-        # Names from forceCpuNodeNames that no graph had so far.
-        self._missing = set(forced)
         self._graphs: dict[_Key, dict[str, Placement]] = {}
         # A group by the names of all values it makes: its graph, and the name of the node behind each value.
         self._groups: dict[frozenset[str], tuple[_Key, dict[str, str]]] = {}
@@ -63,11 +61,6 @@ class Account:
         for node in nodes.values():
             if node.reason is not None:
                 self._logger.log(INFO, f"{node.op_type} {node.name!r} runs on {node.provider}: {node.reason}")
-        self._missing -= nodes.keys()
-        if not within:  # bodies are decided before the graph that they are in
-            for name in sorted(self._missing):
-                self._logger.log(WARNING, f"forceCpuNodeNames: no node is called {name!r}")
-            self._missing.clear()
 
     def names_of(self, made: frozenset[str]) -> dict[str, str]:
         """The node names under which a group was decided, by value name. `made`: the names of all values it makes."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from ..device import Adapter, Buffer, Context, Device
+    from ..run_settings import RunSettings
     from ..target import Target
 
 # Where output i of a dtype and shape goes: (buffer, offset in bytes), None when it is empty.
@@ -52,6 +53,13 @@ def adapters_problem() -> str | None:
     return adapters_problem()
 
 
+def debugger_problem() -> str | None:
+    """Why runs cannot be captured for a graphics debugger; None when one is attached."""
+    from ..device import debugger
+
+    return None if debugger.attached() else debugger.MISSING
+
+
 def context_of(adapter: Adapter, number: int = 0) -> Context:
     """The device of an adapter that all sessions with this deviceId share."""
     from ..device import context_of
@@ -80,15 +88,15 @@ def compile_graph(graph: ir.Graph, opsets: Mapping[str, int], target: Target, na
     return compile_graph(graph, opsets, target, name)
 
 
-def recoverable(program: Any, current: Callable[[], Device], checked: bool, model_path: str) -> Recoverable:
+def recoverable(program: Any, current: Callable[[], Device], settings: RunSettings, model_path: str) -> Recoverable:
     """A Program with its weights uploaded to the device that `current` gives, and to the one that it gives after a loss.
 
-    `checked`: shader modules test every index. `model_path`: the model's file, "" when it was given as bytes.
+    `model_path`: the model's file, "" when it was given as bytes.
     """
     from ..recovery import RecoverableExecutable
     from ..weights import FromModel
 
-    return RecoverableExecutable(program, current, checked, FromModel(model_path))
+    return RecoverableExecutable(program, current, settings, FromModel(model_path))
 
 
 def kernels(program: Any) -> dict[str, tuple[str, ...]]:

@@ -133,12 +133,11 @@ class _Run:
     def close(self) -> None:
         """Gives the temporary buffers back; work that uses them is queued already."""
         if self._temporary and not self._device.lost:
-            pool = self._space.pool(self._device)
             for buffer in self._temporary:
-                pool.give(buffer)
+                self._device.caches.storage.give(buffer)
 
     def _scratch(self, nbytes: int, what: str) -> memory.Place:
-        buffer = self._space.pool(self._device).take(nbytes, what)
+        buffer = self._device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
         self._temporary.append(buffer)
         return memory.Place(self._device, buffer, 0)
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
 from ..errors import DeviceError
-from ..options import parse
 from . import backend
 from .abi import INFO, WARNING, Exported, Logger, Ort, address, callback, held
 from .allocator import Allocator
 from .choose import choose
 from .planner import Planner
 from .provider import Provider
+from .sources import options_of
 from .transfer import DataTransfer, MemcpyKernels
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Factory(Exported, struct="OrtEpFactory"):
 
     def _planner(self, described: Any, count: int, session: Any, log: Logger) -> Planner:
         """The plans of a session with these devices and options. Raises OptionError, DeviceError."""
-        options = parse(self._options(session))
+        options = options_of(self.ort, session, NAMES)
         known = {str(adapter.index): adapter for adapter in backend.adapters()}
         passed = [known[self.ort.read_pairs(described[i])[ADAPTER_KEY]] for i in range(count)]
         if not passed:
@@ -174,14 +174,6 @@ class Factory(Exported, struct="OrtEpFactory"):
             names = ", ".join(repr(adapter.name) for adapter in passed)
             log.log(INFO, f"{len(passed)} devices were passed ({names}); the session runs on {chosen.name!r}: {why}")
         return Planner(self.ort, self.name, chosen, options, log)
-
-    def _options(self, session: Any) -> dict[str, str]:
-        """The provider options among a session's configuration entries."""
-        pairs = self.ort.get(self.ort.api.GetSessionOptionsConfigEntries, session, "OrtKeyValuePairs *")
-        entries = self.ort.read_pairs(pairs)
-        self.ort.api.ReleaseKeyValuePairs(pairs)
-        prefix = f"ep.{self.name.lower()}."
-        return {key.removeprefix(prefix): value for key, value in entries.items() if key.startswith(prefix)}
 
     @callback("ReleaseEp")
     def release_ep(self, provider: Any) -> None:

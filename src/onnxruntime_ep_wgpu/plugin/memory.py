@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import bisect
 import threading
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,8 +33,6 @@ RESERVED_BYTES = 1 << 40
 ALIGNMENT = 256
 # Tensors up to this size keep a host copy: they may be shapes, axes or indices that the host needs to know.
 MIRROR_BYTES = 4096
-# Free buffers kept for reuse, per device.
-IDLE_BYTES = 256 << 20
 
 
 class Place(NamedTuple):
@@ -76,38 +73,9 @@ class Allocation:
 
 
 def size_class(nbytes: int) -> int:
-    """`nbytes` rounded up so that buffers fit again: eight classes per power of two, 256 bytes at least."""
+    """`nbytes` rounded up so that ranges fit again: eight classes per power of two, 256 bytes at least."""
     step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - 4))
     return max(1, -(-nbytes // step)) * step
-
-
-class BufferPool:
-    """Free buffers of one device by size. Work that used a buffer is queued before its next user's, so none waits."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = weakref.ref(device)
-        self._free: dict[int, list[Buffer]] = {}
-        self._idle = 0
-        self._lock = threading.Lock()
-
-    def take(self, nbytes: int, what: str = "a tensor") -> Buffer:
-        """A buffer of at least `nbytes` for `what`, contents undefined. Raises LimitError, OutOfMemoryError."""
-        device = self._device()
-        assert device is not None
-        size = min(size_class(nbytes), max(nbytes, device.target.max_buffer_bytes))
-        with self._lock:
-            free = self._free.get(-(-size // 16) * 16)
-            if free:
-                buffer = free.pop()
-                self._idle -= buffer.size
-                return buffer
-        return device.buffer(size, f"{what} of {nbytes} bytes")
-
-    def give(self, buffer: Buffer) -> None:
-        with self._lock:
-            if self._idle + buffer.size <= IDLE_BYTES:
-                self._free.setdefault(buffer.size, []).append(buffer)
-                self._idle += buffer.size
 
 
 class AddressSpace:
@@ -124,7 +92,6 @@ class AddressSpace:
         self._allocations: dict[int, Allocation] = {}
         self._starts: list[int] = []
         self._vacant: dict[int, list[int]] = {}
-        self._pools: weakref.WeakKeyDictionary[Device, BufferPool] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self.bytes_in_use = self.bytes_at_most = self.allocations_made = 0
 
@@ -203,7 +170,7 @@ class AddressSpace:
                 " to start at a multiple of 4 bytes and end at one, or at the tensor's end"
             )
         device = self._device(allocation)
-        buffer = self._pool(device).take(nbytes, what)
+        buffer = _take(device, nbytes, what)
         with allocation.lock:
             old = allocation.pieces
             kept = [part for piece in old for part in _outside(piece, offset, end)]
@@ -247,10 +214,6 @@ class AddressSpace:
             allocation.lent = True
             allocation.mirrors = {}
 
-    def pool(self, device: Device) -> BufferPool:
-        """The free buffers of a device, for temporary copies."""
-        return self._pool(device)
-
     def _find(self, address: int, nbytes: int) -> tuple[Allocation, int]:
         allocation = self._allocations.get(address)
         if allocation is None:
@@ -280,13 +243,6 @@ class AddressSpace:
                     " its value is gone, make it again"
                 )
 
-    def _pool(self, device: Device) -> BufferPool:
-        pool = self._pools.get(device)
-        if pool is None:
-            with self._lock:
-                pool = self._pools.setdefault(device, BufferPool(device))
-        return pool
-
     def _within(self, allocation: Allocation, offset: int, nbytes: int, whole_words: bool = False) -> Place | None:
         """The place of a range that lies in one piece.
 
@@ -312,7 +268,7 @@ class AddressSpace:
         )
         low = min([start, *(piece.start for piece in touched)])
         high = max([end, *(piece.end for piece in touched)])
-        buffer = self._pool(device).take(high - low)
+        buffer = _take(device, high - low)
         for piece in touched:
             copy(
                 Place(device, piece.buffer, piece.base),
@@ -328,7 +284,11 @@ class AddressSpace:
         gone = {(piece.device, piece.buffer) for piece in old} - {(piece.device, piece.buffer) for piece in new}
         for device, buffer in gone:
             if not device.lost and not buffer.lent:
-                self._pool(device).give(buffer)
+                device.caches.storage.give(buffer)
+
+
+def _take(device: Device, nbytes: int, what: str = "a tensor") -> Buffer:
+    return device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
 
 
 def _outside(piece: Piece, start: int, end: int) -> list[Piece]:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._ort import ffi
+from ..errors import OptionError
 from ..model import ort_graph
 from ..options import Options
-from ..platform import path_of
 from . import backend, watch
-from .abi import WARNING, Logger, Ort, text
+from .abi import INFO, WARNING, Logger, Ort, file_text, text
 from .account import Account
 from .choose import context_for
 from .claim import Claim, claim, fingerprint
 from .compute import ComputeInfo
-from .settings import asked, settings_of
+from .forced import Forced, names_in_model
+from .settings import asked, run_settings_of, settings_of
 
 if TYPE_CHECKING:
     from ..device import Adapter, Device
@@ -30,15 +30,24 @@ class Planner:
 
     def __init__(self, ort: Ort, name: str, adapter: Adapter, options: Options, logger: Logger) -> None:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
+        self._check_debugger()
         self.context = context_for(adapter, options)
-        self.context.join(settings_of(options), asked(options), preserve=options["preserveDevice"])
+        self.context.join(settings_of(options, adapter), asked(options), preserve=options["preserveDevice"])
         self.target = self.context.target
+        self._path = ""  # of the model, when it is a file
+        self._others = False  # whether other providers took nodes before
+        self.decided = False  # the main graph, which comes after the bodies of its control flow
         self.inputs: tuple[str, ...] = ()
         self.outputs: tuple[str, ...] = ()
-        self.account = Account(name, logger, options["forceCpuNodeNames"])
+        self.account = Account(name, logger)
+        self._forced = Forced(options["forceCpuNodeNames"])
         self._claims: dict[str, Claim] = {}
         for key in options.without_effect():
             logger.log(WARNING, f"option {key}={options.given[key]!r} has no effect in this version")
+
+    def _check_debugger(self) -> None:
+        if self.options["enablePIXCapture"] and (problem := backend.debugger_problem()):
+            raise OptionError(f"option 'enablePIXCapture': {problem}")
 
     def device(self) -> Device:
         """The session's device, opened on first use."""
@@ -55,18 +64,38 @@ class Planner:
         graph = ort_graph.read(self.ort, handle)
         nodes = [node.meta["ort_node"] for node in graph]
         holders = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
-        key = fingerprint(graph) + repr(holders)
+        self._others |= not {*holders} <= {"", self.name, "CPUExecutionProvider"}
+        forced = self._forced.among(graph)
+        key = fingerprint(graph) + repr((holders, sorted(forced)))
         decision = self._claims.get(key)
         if decision is None:
-            forced = frozenset(self.options["forceCpuNodeNames"])
             decision = self._claims[key] = claim(graph, self.target, holders, forced)
         parent = self.ort.get(self.ort.api.Graph_GetParentNode, handle, "const OrtNode *")
         within = text(self.ort.get(self.ort.api.Node_GetName, parent, "const char *")) if parent else ""
         if not parent:
+            self.decided = True
+            self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
             self.inputs = tuple(value.name or "" for value in graph.inputs)
             self.outputs = tuple(value.name or "" for value in graph.outputs)
         self.account.decided(within, graph, decision, holders)
         return [[nodes[place] for place in group] for group in decision.groups]
+
+    def complete(self) -> None:
+        """All graphs have been decided. Raises OptionError when an option names a node that the model does not have."""
+        unmet = self._forced.unmet()
+        if not unmet:
+            return
+        source = watch.source() or self._path
+        written = names_in_model(source) if source else frozenset()
+        for name in unmet:
+            problem = self._forced.problem(name)
+            if name in written:
+                self.logger.log(INFO, f"{problem}: ONNX Runtime's optimisation took it out of the graph")
+            elif self._others:
+                self.logger.log(WARNING, f"{problem}; another provider may have taken it")
+            else:
+                hint = "" if source else ", or ONNX Runtime's optimisation took it out of the graph"
+                raise OptionError(f"{problem}{hint}; `report(session).nodes` of a session without it lists the nodes")
 
     # Compiling
 
@@ -86,8 +115,8 @@ class Planner:
         output_places = [outputs.index(value.name or "") for value in graph.outputs]
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         program = backend.compile_graph(graph, graph.opset_imports, self.target, name)
-        path = path_of(ffi.string(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *")))
-        group = backend.recoverable(program, self.device, self.options["validationMode"] == "full", path)
+        path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
+        group = backend.recoverable(program, self.device, run_settings_of(self.options), path)
         self.account.compiled(made, backend.kernels(program))
         group = watch.wrapped(group, lambda: ort_graph.read(self.ort, handle))
         return ComputeInfo(self.ort, group, input_places, output_places, inputs, outputs)

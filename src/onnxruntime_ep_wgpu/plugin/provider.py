@@ -2,8 +2,10 @@
 
 In: the callbacks of OrtEp. Out: groups of nodes and compiled nodes, from the session's `Planner`.
 Invariant: a session is refused aloud or made as asked. An error in CreateEp or GetKernelRegistry makes Python's
-InferenceSession start over on the CPU, one in GetCapability makes ONNX Runtime go on without us; only an error in Compile
-reaches the user. So an error in one of those is kept, a node is claimed, and Compile raises the error.
+InferenceSession start over on the CPU, one in GetCapability makes ONNX Runtime go on without us. So an error in one of
+those is kept and raised where it reaches the user: in Compile, for which a node is claimed, and, in a graph that has no
+node to claim, when the session is initialised. ONNX Runtime below 1.27 does not tell us of that; there CreateAllocator,
+which every session calls before GetCapability, raises at once (the message is then longer, with ONNX Runtime's own place).
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from .factory import Factory
 
 _numbers = itertools.count()
+# The version of ONNX Runtime that has OnSessionInitializationEnd.
+_TELLS_OF_INITIALISATION = 27
 
 
 class Provider(Exported, struct="OrtEp"):
@@ -68,6 +72,8 @@ class Provider(Exported, struct="OrtEp"):
 
     @callback("CreateAllocator")
     def create_allocator(self, info: Any, out: Any) -> None:
+        if self.refusal is not None and self.ort.version < _TELLS_OF_INITIALISATION:
+            raise self.refusal
         context = self.planner.context if self.planner is not None else None
         out[0] = self.factory.new_allocator(info, context).pointer
 
@@ -111,6 +117,8 @@ class Provider(Exported, struct="OrtEp"):
     @callback("Compile")
     def compile(self, graphs: Any, fused: Any, count: int, out: Any, _context_nodes: Any) -> None:
         planner = self._plans()
+        if planner.decided and self.ort.version < _TELLS_OF_INITIALISATION:
+            planner.complete()
         made: list[ComputeInfo] = []
         try:
             for i in range(count):
@@ -121,6 +129,10 @@ class Provider(Exported, struct="OrtEp"):
             raise
         for i, info in enumerate(made):
             out[i] = info.pointer
+
+    @callback("OnSessionInitializationEnd", since=_TELLS_OF_INITIALISATION)
+    def on_session_initialization_end(self) -> None:
+        self._plans().complete()
 
     @callback("ReleaseNodeComputeInfos")
     def release_node_compute_infos(self, infos: Any, count: int) -> None:

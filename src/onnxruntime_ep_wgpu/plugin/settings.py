@@ -1,21 +1,50 @@
-"""A session's provider options as the settings of its device."""
+"""A session's provider options as the settings of its device and of its runs."""
 
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from ..device.settings import Settings, option_of
+from ..errors import OptionError
 from ..options import Options
+from ..run_settings import RunSettings
+
+if TYPE_CHECKING:
+    from ..device import Adapter
+
+_BINDING = "max-storage-buffer-binding-size"
 
 
-def settings_of(options: Options) -> Settings:
-    """The device settings that these options ask for."""
-    return Settings(
-        backend=options["dawnBackendType"] if "dawnBackendType" in options.given else "",
-        storage_buffers=options["maxStorageBuffersPerShaderStage"],
-    )
+def settings_of(options: Options, adapter: Adapter) -> Settings:
+    """The device settings that these options ask for. Raises OptionError for what the adapter cannot give."""
+    binding, limit = options["maxStorageBufferBindingSize"], adapter.limits[_BINDING]
+    if binding > limit:
+        raise OptionError(
+            f"option 'maxStorageBufferBindingSize': {binding} is more than the adapter {adapter.name!r} allows;"
+            f" valid: 0, or up to {limit} ({_BINDING})"
+        )
+    chosen = {field.name: options[option_of(field)] for field in fields(Settings)}
+    if binding == limit:
+        chosen["binding_bytes"] = 0  # the same device
+    if "dawnBackendType" not in options.given:
+        chosen["backend"] = ""  # the adapter's best
+    return Settings(**chosen)
 
 
 def asked(options: Options) -> frozenset[str]:
     """The fields of the settings that the user set; in the others the session takes its context as it is."""
     return frozenset(field.name for field in fields(Settings) if option_of(field) in options.given)
+
+
+def run_settings_of(options: Options) -> RunSettings:
+    """How the session's groups run."""
+    mode = options["validationMode"]
+    return RunSettings(
+        bounds_checks=mode == "full" or options["enableRobustness"],
+        plan_checks=mode in ("basic", "full"),
+        stepwise=mode == "full",
+        per_submission=options["maxNumPendingDispatches"],
+        temp_generations=options["sessionBufferPoolGenerations"],
+        debugger_capture=options["enablePIXCapture"],
+    )

@@ -30,17 +30,18 @@ _live: weakref.WeakSet[Provider] = weakref.WeakSet()
 
 @dataclass
 class Watch:
-    """Providers made and errors raised in callbacks, in order."""
+    """Providers made and errors raised in callbacks, in order. `source` is the model, a file name or its bytes."""
 
+    source: str | bytes
     providers: list[Provider] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
 
 
 @contextlib.contextmanager
-def watching() -> Iterator[Watch]:
-    """Collects what callbacks on this thread do during the `with`."""
+def watching(source: str | bytes) -> Iterator[Watch]:
+    """Collects what callbacks on this thread do during the `with`, which makes a session of the model `source`."""
     outer = getattr(_thread, "watch", None)
-    _thread.watch = watch = Watch()
+    _thread.watch = watch = Watch(source)
     try:
         yield watch
     finally:
@@ -65,6 +66,12 @@ def went_wrong(error: BaseException) -> None:
     watch = getattr(_thread, "watch", None)
     if watch is not None:
         watch.errors.append(error)
+
+
+def source() -> str | bytes | None:
+    """The model of which this thread is making a session, when that is known."""
+    watch = getattr(_thread, "watch", None)
+    return None if watch is None else watch.source
 
 
 @contextlib.contextmanager

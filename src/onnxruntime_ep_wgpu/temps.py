@@ -1,0 +1,56 @@
+"""Buffers for intermediate values, shared by all plans of an Executable: the queue runs them one after another.
+
+In: the sizes that a plan needs, and which plans ran. Out: buffers, and which of them no plan may use any longer.
+Invariant: a buffer stays here until it has gone unused for `generations` runs; then it goes back to the device's cache,
+and so does every plan that was made with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from .device import Buffer, BufferCache
+
+
+class Temps:
+    """Not thread safe: its owner calls it under a lock."""
+
+    def __init__(self, cache: BufferCache, generations: int) -> None:
+        """`generations`: runs after which an unused buffer is given back; 0 gives all back when a run ends."""
+        self.generations = generations
+        self._cache = cache
+        self._buffers: list[Buffer] = []
+
+    def __len__(self) -> int:
+        return len(self._buffers)
+
+    def take(self, sizes: Sequence[int], labels: Sequence[str]) -> list[Buffer]:
+        """One buffer per size (bytes), all different; reuses those of other plans before taking new ones."""
+        free = sorted(self._buffers, key=lambda buffer: buffer.size)
+        out: dict[int, Buffer] = {}
+        for k in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
+            wanted = size_class(sizes[k])
+            found = next((buffer for buffer in free if buffer.size >= wanted), None)
+            if found is None:
+                found = self._cache.take(wanted, labels[k])
+                self._buffers.append(found)
+            else:
+                free.remove(found)
+            out[k] = found
+        return [out[k] for k in range(len(sizes))]
+
+    def keep_only(self, used: Collection[Buffer]) -> set[Buffer]:
+        """Gives back all buffers but the `used` ones, and says which they were."""
+        gone = set(self._buffers) - set(used)
+        self._buffers = [buffer for buffer in self._buffers if buffer not in gone]
+        for buffer in gone:
+            self._cache.give(buffer)
+        return gone
+
+
+def size_class(nbytes: int) -> int:
+    """The next of four sizes per power of two, so that a change of shape usually finds a buffer that fits."""
+    if nbytes <= 256:
+        return 256
+    step = 1 << max(6, (nbytes - 1).bit_length() - 3)
+    return -(-nbytes // step) * step

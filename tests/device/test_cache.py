@@ -1,0 +1,161 @@
+"""A device's free buffers are kept as the mode of their cache says, and the counters tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from onnxruntime_ep_wgpu.device import BufferCache, CacheCounters, Device, Settings, adapters, cache, open_device
+from onnxruntime_ep_wgpu.errors import LimitError
+
+from .conftest import AddOne, get, put
+
+MODES = ("disabled", "lazyRelease", "simple", "bucket")
+
+
+@pytest.fixture
+def make(device: Device) -> Callable[[str], BufferCache]:
+    def cache_of(mode: str) -> BufferCache:
+        return BufferCache(mode, device.buffer, device.target.max_buffer_bytes)
+
+    return cache_of
+
+
+def test_disabled_lets_go_at_once(make: Callable[[str], BufferCache], device: Device) -> None:
+    before = device.counters["buffer_bytes"]
+    disabled = make("disabled")
+    buffer = disabled.take(1000, "x")
+    disabled.give(buffer)
+    del buffer
+    assert device.counters["buffer_bytes"] == before
+    disabled.take(1000, "x")
+    assert disabled.counters == CacheCounters(hits=0, misses=2, released=1, held_buffers=0, held_bytes=0)
+
+
+def test_lazy_release_lets_go_when_the_next_run_ends(make: Callable[[str], BufferCache], device: Device) -> None:
+    before = device.counters["buffer_bytes"]
+    lazy = make("lazyRelease")
+    lazy.give(lazy.take(1000, "x"))
+    other = lazy.take(1000, "y")  # what waits to be let go is not used again
+    assert lazy.counters == CacheCounters(hits=0, misses=2, released=0, held_buffers=1, held_bytes=1008)
+    assert device.counters["buffer_bytes"] == before + 2016
+    lazy.end_of_run()
+    assert lazy.counters == CacheCounters(hits=0, misses=2, released=1, held_buffers=0, held_bytes=0)
+    assert device.counters["buffer_bytes"] == before + 1008
+    del other
+
+
+def test_simple_keeps_a_buffer_for_its_exact_size(make: Callable[[str], BufferCache]) -> None:
+    simple = make("simple")
+    buffer = simple.take(1000, "x")
+    simple.give(buffer)
+    assert simple.take(900, "smaller") is not buffer
+    assert simple.take(1001, "of as many words of sixteen bytes") is buffer
+    assert simple.counters == CacheCounters(hits=1, misses=2, released=0, held_buffers=0, held_bytes=0)
+
+
+def test_bucket_keeps_a_buffer_for_its_power_of_two(make: Callable[[str], BufferCache]) -> None:
+    bucket = make("bucket")
+    buffer = bucket.take(600, "x")
+    assert buffer.size == 1024
+    bucket.give(buffer)
+    assert bucket.take(500, "smaller") is not buffer
+    assert bucket.take(1024, "larger") is buffer
+    assert (bucket.counters.hits, bucket.counters.misses) == (1, 2)
+
+
+def test_runs_end_without_effect_on_what_is_kept(make: Callable[[str], BufferCache]) -> None:
+    for mode in ("simple", "bucket"):
+        kept = make(mode)
+        buffer = kept.take(512, "x")
+        kept.give(buffer)
+        kept.end_of_run()
+        assert kept.take(512, "x") is buffer
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "size"),
+    [(1, 256), (257, 512), (1000, 1024), (1 << 20, 1 << 20), ((1 << 20) + 1, 9 << 17), (30 << 20, 30 << 20)],
+)
+def test_buckets_are_powers_of_two_and_eighths_of_large_ones(nbytes: int, size: int) -> None:
+    assert cache.bucket(nbytes) == size
+
+
+def test_large_buckets_waste_an_eighth_at_most() -> None:
+    for nbytes in np.random.default_rng(0).integers(1 << 20, 1 << 31, 200):
+        assert nbytes <= cache.bucket(int(nbytes)) <= nbytes * 9 / 8
+
+
+def test_a_full_cache_lets_go(make: Callable[[str], BufferCache], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "KEPT_BYTES", 2048)
+    bucket = make("bucket")
+    for buffer in [bucket.take(1024, "x") for _ in range(3)]:
+        bucket.give(buffer)
+    assert bucket.counters == CacheCounters(hits=0, misses=3, released=1, held_buffers=2, held_bytes=2048)
+
+
+def test_a_bucket_is_never_larger_than_the_adapter_allows(device: Device) -> None:
+    asked = []
+    small = BufferCache("bucket", lambda nbytes, label: asked.append(nbytes) or device.buffer(nbytes), 700)
+    small.take(600, "x")
+    assert asked == [688]  # whole words of sixteen bytes within 700
+
+
+def test_a_buffer_above_the_limit_is_refused_by_its_name(make: Callable[[str], BufferCache], device: Device) -> None:
+    for mode in MODES:
+        with pytest.raises(LimitError, match="the large tensor needs"):
+            make(mode).take(device.target.max_buffer_bytes + 1, "the large tensor")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_calculating_and_reading_back_is_right_in_every_mode(mode: str) -> None:
+    settings = Settings(storage_cache=mode, uniform_cache=mode, query_resolve_cache=mode, default_cache=mode)
+    device = open_device(adapters()[0], 1001, settings)
+    for count in (10, 1000, 10):
+        x = np.arange(count, dtype=np.float32)
+        add = AddOne(device, count)
+        results = [device.caches.storage.take(x.nbytes, "y") for _ in range(2)]
+        for result in results:
+            device.submit([add.dispatch(put(device, x), result)])
+        for result in results:
+            np.testing.assert_array_equal(get(device, result, x), x + 1)
+            device.caches.storage.give(result)
+        device.caches.uniform.give(add.uniform)
+        device.caches.end_of_run()
+    kept = mode in ("simple", "bucket")
+    counters = device.caches.counters()
+    assert (counters["storage"].hits > 0) is kept
+    assert (counters["default"].hits > 0) is kept
+    assert (counters["storage"].released > 0) is not kept
+    assert counters["uniform"].hits == (2 if kept else 0)
+
+
+def test_a_buffer_is_used_again_while_the_queue_still_works_on_it(device: Device) -> None:
+    """The next user's upload comes after the work of the one before, though nobody waits for it."""
+    count = 100_000
+    add = AddOne(device, count)
+    first, second = (np.full(count, value, np.float32) for value in (1, 5))
+    storage = device.caches.storage
+    shared, results = storage.take(first.nbytes, "shared"), []
+    for x in (first, second):
+        device.upload(shared, 0, x.data)
+        results.append(device.buffer(x.nbytes))
+        device.submit([add.dispatch(shared, results[-1])])
+        storage.give(shared)
+        assert storage.take(x.nbytes, "shared") is shared
+    np.testing.assert_array_equal(get(device, results[0], first), first + 1)
+    np.testing.assert_array_equal(get(device, results[1], second), second + 1)
+
+
+def test_timestamps_use_the_cache_of_query_buffers() -> None:
+    device = open_device(adapters()[0], 1002, Settings(query_resolve_cache="simple"))
+    if "timestamp-query" not in device.target.features:
+        pytest.skip("the adapter has no timestamps")
+    add = AddOne(device, 8)
+    dispatch = add.dispatch(device.buffer(32), device.buffer(32))
+    for _ in range(3):
+        device.measure([dispatch])
+    counters = device.caches.counters()["query_resolve"]
+    assert (counters.hits, counters.misses) == (2, 1)
