@@ -30,6 +30,21 @@ OrtStatus *wgpu_tensor(const OrtApi *api, const OrtValue *value, WgpuTensor *out
 OrtStatus *wgpu_inputs(const OrtApi *api, OrtKernelContext *context, size_t count, WgpuTensor *out);
 OrtStatus *wgpu_output(const OrtApi *api, OrtKernelContext *context, size_t index, const int64_t *dims, size_t rank, void **data);
 void *wgpu_reserve(size_t bytes);
+void wgpu_interrupt_later(void);
+"""
+
+# A KeyboardInterrupt that was raised in a callback has become a status by the time the callback ends. It is raised again
+# when Python goes on, which may only be arranged when the callback's own Python code is over, and that of the callback
+# around it (allocating within a run is one): hence from C.
+INTERRUPT = """
+static PLATFORM_THREAD_LOCAL int wgpu_depth, wgpu_interrupted;
+static void wgpu_interrupt_later(void) { wgpu_interrupted = 1; }
+static void wgpu_enter(void) { wgpu_depth++; }
+static void wgpu_leave(void) {
+  if (--wgpu_depth > 0 || !wgpu_interrupted) return;
+  wgpu_interrupted = 0;
+  PyErr_SetInterrupt();
+}
 """
 
 
@@ -43,9 +58,10 @@ def trampolines() -> tuple[str, str, str]:
         c_side.append(signature.format("c_") + ";")
         python_side.append(signature.format("py_") + ";")
         call = f"py_{name}({', '.join(arguments)})"
-        body = (
-            f"if (Py_IsInitialized()) {call};" if slot.result == "void" else f"return Py_IsInitialized() ? {call} : 0;"
-        )
+        body = f"if (!Py_IsInitialized()) return; wgpu_enter(); {call}; wgpu_leave();"
+        if slot.result != "void":
+            body = "if (!Py_IsInitialized()) return 0; wgpu_enter(); "
+            body += f"{slot.result} answer = {call}; wgpu_leave(); return answer;"
         source.append(f"static {signature.format('py_')};\nstatic {signature.format('c_')} {{ {body} }}")
     return "\n".join(c_side), "\n".join(python_side), "\n".join(source)
 
@@ -58,7 +74,8 @@ def make_builder() -> cffi.FFI:
     character = "wchar_t" if sys.platform == "win32" else "char"
     builder.cdef(f"typedef {character} ORTCHAR_T;\n" + declarations + GLUE + c_side)
     builder.cdef('extern "Python" {\n' + python_side + "\n}")
-    preamble = '#include "platform.h"\n#include <stdbool.h>\n' + TYPES + declarations + '#include "glue.h"\n' + source
+    preamble = '#include "platform.h"\n#include <stdbool.h>\n' + TYPES + declarations + '#include "glue.h"\n'
+    preamble += INTERRUPT + source
     builder.set_source(
         "onnxruntime_ep_wgpu._ort",
         preamble,

@@ -35,8 +35,10 @@
 
 #if defined(__GNUC__)
 #define PLATFORM_MAYBE_UNUSED __attribute__((unused))
+#define PLATFORM_THREAD_LOCAL __thread
 #else
 #define PLATFORM_MAYBE_UNUSED
+#define PLATFORM_THREAD_LOCAL __declspec(thread)
 #endif
 
 /* Address space without memory behind it: reading or writing it faults. NULL when the system refuses. */

@@ -15,8 +15,16 @@ class DeviceError(WgpuEpError):
     """No usable adapter, a missing graphics loader, or a failed request to the device."""
 
 
+class OutOfMemoryError(DeviceError, MemoryError):
+    """The device has no memory left for a buffer; names the tensor and its bytes. A smaller input may fit."""
+
+
 class DeviceLostError(DeviceError):
-    """The device went away; tensors that callers own on it are gone."""
+    """The device went away; tensors that callers own on it are gone. The next run continues on a new device."""
+
+
+class ModelChangedError(WgpuEpError):
+    """A weight is needed again after a loss of the device, and the model's file does not hold it any more."""
 
 
 class LimitError(WgpuEpError):

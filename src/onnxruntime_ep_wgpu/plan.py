@@ -104,22 +104,26 @@ class Plan:
         program = self.program
         last = {arg: k for k, d in enumerate(program.dispatches) for arg in d.args}
         slots: list[int] = []
+        labels: list[str] = []  # the largest value of each slot, for messages
         free: list[int] = []
         slot_of: dict[int, int] = {}
         for k, dispatch in enumerate(program.dispatches):
             args = [a for a in dispatch.args if program.values[a].storage is Storage.TEMP]
             for arg in args:
                 if arg not in slot_of:
-                    slot_of[arg] = _best_slot(slots, free, self.nbytes[arg])
+                    slot_of[arg] = slot = _best_slot(slots, free, self.nbytes[arg])
+                    labels += [""] * (slot - len(labels) + 1)
+                    if slots[slot] == self.nbytes[arg]:
+                        labels[slot] = f"the intermediate result {program.values[arg].name!r}"
             for arg in dict.fromkeys(args):
                 if last[arg] == k:
                     free.append(slot_of[arg])
-        buffers = temps.take(slots)
+        buffers = temps.take(slots, labels)
         return {arg: buffers[slot] for arg, slot in slot_of.items()}
 
     def _host_value(self, dtype: DType, elements: Sequence[int]) -> Buffer:
         data = np.array([int(e) for e in elements], dtype.numpy).tobytes()
-        buffer = self.device.caches.storage.take(max(len(data), 16), "host value")
+        buffer = self.device.caches.storage.take(max(len(data), 16), "a shape or other small value")
         self._host_values.append(buffer)
         if data:
             self.device.upload(buffer, 0, data)
@@ -181,7 +185,9 @@ class Plan:
         """A buffer that stands in for a caller's, the same in every run: the queue runs one after another."""
         with self._lock:
             if value not in self._scratch:
-                self._scratch[value] = self.device.caches.storage.take(max(16, self.nbytes[value]), "stand-in")
+                self._scratch[value] = self.device.caches.storage.take(
+                    max(16, self.nbytes[value]), f"a copy of {self.program.values[value].name!r}"
+                )
             return self._scratch[value]
 
     def bind(self, callers: dict[int, Slice]) -> Recording:

@@ -173,6 +173,12 @@ def weight_array(weight: Any) -> Any:
     return packed(array) if DType.of_numpy(array.dtype).bits < 8 else array
 
 
+def weight_names(program: Program) -> list[str]:
+    """The name of every weight in the model, "" for one that was calculated."""
+    names = {value.weight: value.name for value in program.values}
+    return [names.get(number, "") for number in range(len(program.weights))]
+
+
 def weight_bytes(array: Any) -> memoryview:
     """The memory of an array in row-major order, as bytes."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -21,7 +21,7 @@ from .dims import Postfix, compile_dims
 from .dtypes import DType, packed, unpacked
 from .errors import InputError
 from .plan import Evaluator, Plan, Slice
-from .program import Program, check_target, weight_array, weight_bytes
+from .program import Program, check_target, weight_array, weight_bytes, weight_names
 from .run_settings import RunSettings
 from .stepwise import Stepwise
 from .temps import Temps
@@ -53,7 +53,10 @@ class Executable:
 
     def __init__(self, program: Program, device: Device, settings: RunSettings | None = None) -> None:
         check_target(program.target, device.target, f"the program {program.name!r}")
-        self._weights: list[Buffer | None] = [self._upload(device, w) for w in program.weights]
+        self._weights: list[Buffer | None] = [
+            self._upload(device, weight, name)
+            for weight, name in zip(program.weights, weight_names(program), strict=True)
+        ]
         # The arrays may be large, or views of memory that the caller frees; from here on the device has them.
         program = replace(program, weights=())
         self.program, self.device, self.settings = program, device, settings or RunSettings()
@@ -71,9 +74,9 @@ class Executable:
         self._empty = device.buffer(256, "empty tensor")
 
     @staticmethod
-    def _upload(device: Device, weight: Any) -> Buffer:
+    def _upload(device: Device, weight: Any, name: str) -> Buffer:
         array = np.ascontiguousarray(weight_array(weight))
-        buffer = device.buffer(max(array.nbytes, 16), "weight")
+        buffer = device.buffer(max(array.nbytes, 16), f"the weight {name!r}")
         if array.nbytes:
             device.upload(buffer, 0, weight_bytes(array))
         return buffer

@@ -1,16 +1,17 @@
 """Sessions in one line, and the answer to "what runs where, and why".
 
-In: a model, a device, options as Python values. Out: an ordinary `onnxruntime.InferenceSession` that runs on that device.
-Invariant: `session()` raises what went wrong; it never gives a session that silently runs on the CPU, as InferenceSession
-itself does after an error in a provider.
+In: a model, a device, options as Python values. Out: an `onnxruntime.InferenceSession` that runs on that device.
+Invariant: `session()` and the session's runs raise what went wrong in the provider, of its own type; never does a session
+silently run on the CPU, as InferenceSession itself does after an error in a provider.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .device import CacheCounters
     from .plugin.placement import Placement
     from .plugin.planner import Planner
+    from .plugin.watch import Watch
 
 REGISTRATION = "webgpu_ep_registration"
 
@@ -69,6 +71,39 @@ def _registered() -> list[Any]:
     return list(unique.values())
 
 
+class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
+    """ONNX Runtime's session; an error in the provider is raised as it is, DeviceLostError or KeyboardInterrupt, and not
+    as ONNX Runtime's text about it."""
+
+    def run(self, *arguments: Any, **named: Any) -> Any:
+        with _raising_what_happened():
+            return super().run(*arguments, **named)
+
+    def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
+        with _raising_what_happened():
+            return super().run_with_ort_values(*arguments, **named)
+
+    def run_with_iobinding(self, *arguments: Any, **named: Any) -> None:
+        with _raising_what_happened():
+            super().run_with_iobinding(*arguments, **named)
+
+
+@contextlib.contextmanager
+def _raising_what_happened(source: str | bytes = "") -> Iterator[Watch]:
+    """Raises the first error of the provider on this thread, before ONNX Runtime made text of it; `source` is the model
+    that a session is made of."""
+    from .plugin.watch import watching
+
+    with watching(source) as watch:
+        try:
+            yield watch
+        except Exception as error:
+            reason = watch.reason()
+            if reason is not None:
+                raise reason from error
+            raise
+
+
 def session(
     model: str | os.PathLike[str] | bytes,
     *,
@@ -100,20 +135,12 @@ def session(
 
         device = numbered(checked["adapterIndex"]).index
     chosen = _pick(device)
-    from .plugin.watch import watching
-
     settings = ort.SessionOptions() if sess_options is None else sess_options
     fixed = fix(model, free_dimensions, settings) if free_dimensions else {}
     settings.add_provider_for_devices([chosen], given)
     path_or_bytes = model if isinstance(model, bytes) else os.fspath(model)
-    with watching(path_or_bytes) as watch:
-        try:
-            made = ort.InferenceSession(path_or_bytes, settings, enable_fallback=0)
-        except Exception as error:
-            reason = watch.reason()
-            if reason is not None:  # the same, before ONNX Runtime made text of it
-                raise reason from error
-            raise
+    with _raising_what_happened(path_or_bytes) as watch:
+        made = Session(path_or_bytes, settings, enable_fallback=0)
         provider = watch.providers[-1] if watch.providers else None
         if provider is not None and provider.planner is not None:
             # ONNX Runtime below 1.27 does not say when all graphs have been decided.

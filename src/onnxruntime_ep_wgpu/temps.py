@@ -24,7 +24,7 @@ class Temps:
     def __len__(self) -> int:
         return len(self._buffers)
 
-    def take(self, sizes: Sequence[int]) -> list[Buffer]:
+    def take(self, sizes: Sequence[int], labels: Sequence[str]) -> list[Buffer]:
         """One buffer per size (bytes), all different; reuses those of other plans before taking new ones."""
         free = sorted(self._buffers, key=lambda buffer: buffer.size)
         out: dict[int, Buffer] = {}
@@ -32,7 +32,7 @@ class Temps:
             wanted = size_class(sizes[k])
             found = next((buffer for buffer in free if buffer.size >= wanted), None)
             if found is None:
-                found = self._cache.take(wanted, "an intermediate result")
+                found = self._cache.take(wanted, labels[k])
                 self._buffers.append(found)
             else:
                 free.remove(found)

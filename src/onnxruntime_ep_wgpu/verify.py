@@ -76,8 +76,8 @@ def verify(
     with tempfile.TemporaryDirectory() as folder:
         groups: list[_Group] = []
 
-        def keep(executable: Any, read_graph: Callable[[], Any]) -> _Group:
-            groups.append(_Group(executable, _with_every_value(read_graph(), Path(folder) / str(len(groups)))))
+        def keep(group: Any, read_graph: Callable[[], Any]) -> _Group:
+            groups.append(_Group(group, _with_every_value(read_graph(), Path(folder) / str(len(groups)))))
             return groups[-1]
 
         with wrapping(keep):
@@ -96,25 +96,30 @@ def verify(
 class _Group:
     """A compiled group that keeps what its first run was given."""
 
-    def __init__(self, executable: Any, path: Path) -> None:
-        self.executable, self.path = executable, path
+    def __init__(self, group: Any, path: Path) -> None:
+        self.live, self.path = group.executable(), path
+        self.device = self.live.device
         self.given: list[Any] | None = None
+
+    def executable(self) -> _Group:
+        """This group: it runs on one device only."""
+        return self
 
     def run(self, inputs: Sequence[Any], allocate: Any) -> None:
         if self.given is None:
             self.given = [self._array(tensor) for tensor in inputs]
-        self.executable.run(inputs, allocate)
+        self.live.run(inputs, allocate)
 
     def _array(self, tensor: Any) -> Any:
         data = np.empty(tensor.dtype.nbytes(math.prod(tensor.shape)), np.uint8)
         if data.size:
-            self.executable.device.download(tensor.buffer, tensor.offset, data.data)
+            self.device.download(tensor.buffer, tensor.offset, data.data)
         return unpacked(data, tensor.dtype, tensor.shape)
 
     def compare(self, found: Found) -> None:
         from .run import DeviceTensor
 
-        program, device = self.executable.program, self.executable.device
+        program, device = self.live.program, self.device
         tensors = []
         for value, array in zip(program.inputs, self.given or (), strict=True):
             data = packed(array)
@@ -133,7 +138,7 @@ class _Group:
 
         first = found.dispatches
         found.dispatches += len(program.dispatches)
-        for number, written in self.executable.trace(tensors, right):
+        for number, written in self.live.trace(tensors, right):
             dispatch = program.dispatches[number]
             label = f"{first + number} {program.kernels[dispatch.kernel].label}"
             found.stored += len(written)

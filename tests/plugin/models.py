@@ -52,6 +52,16 @@ def chain_reference(x: np.ndarray) -> np.ndarray:
     return np.where(hidden >= 0, hidden, hidden * np.float32(0.25)) + np.arange(8, dtype=np.float32)
 
 
+def slow(layers: int = 60, size: int = 64) -> bytes:
+    """A chain of matrix products with one weight, long enough to be met while it runs."""
+    w = np.eye(size, dtype=np.float32)
+    nodes = [
+        node("MatMul", ["x" if k == 0 else f"h{k}", "w"], ["y" if k == layers - 1 else f"h{k + 1}"], f"layer{k}")
+        for k in range(layers)
+    ]
+    return model(nodes, [("x", FLOAT, ["N", size])], [("y", FLOAT, ["N", size])], [("w", w)])
+
+
 def mixed() -> bytes:
     """Mul, Softmax (stays on the CPU), Add, a shape computation, Reshape, Mul: two groups."""
     nodes = [

@@ -18,7 +18,7 @@ from onnxruntime_ep_wgpu.plugin.abi import NULL, held
 from onnxruntime_ep_wgpu.plugin.compute import ComputeInfo
 from onnxruntime_ep_wgpu.plugin.planner import Planner
 from onnxruntime_ep_wgpu.plugin.provider import Provider
-from onnxruntime_ep_wgpu.run import Executable
+from onnxruntime_ep_wgpu.recovery import RecoverableExecutable
 
 from . import models
 from .fakes import Fake
@@ -359,10 +359,10 @@ def test_several_groups_give_right_results_run_after_run(
     written: list[int] = []
     write = memory.AddressSpace.write
 
-    def noted(self: memory.AddressSpace, address: int, nbytes: int) -> memory.Place:
+    def noted(self: memory.AddressSpace, address: int, nbytes: int, *what: str) -> memory.Place:
         if address not in self._allocations:
             written.append(address)
-        return write(self, address, nbytes)
+        return write(self, address, nbytes, *what)
 
     monkeypatch.setattr(memory.AddressSpace, "write", noted)
     session = open_session(models.crossing(), {"forceCpuNodeNames": "softmax"}, alias=alias)
@@ -375,12 +375,14 @@ def test_several_groups_give_right_results_run_after_run(
 @WAYS
 def test_the_runtime_need_not_separate_inputs_from_outputs(open_session: OpenSession, alias: bool) -> None:
     session = open_session(models.crossing(), {"forceCpuNodeNames": "softmax"}, alias=alias)
-    nodes = [it for it in list(held.values()) if isinstance(it, ComputeInfo) and isinstance(it.executable, Executable)]
+    nodes = [
+        it for it in list(held.values()) if isinstance(it, ComputeInfo) and isinstance(it.group, RecoverableExecutable)
+    ]
     assert nodes
-    copied = sum(it.executable.copied_inputs for it in nodes)
+    copied = sum(it.group.executable().copied_inputs for it in nodes)
     for _ in range(4):
         np.testing.assert_allclose(session.run(None, {"x": X})[0], models.crossing_reference(X), rtol=1e-4, atol=1e-5)
-    assert sum(it.executable.copied_inputs for it in nodes) == copied
+    assert sum(it.group.executable().copied_inputs for it in nodes) == copied
 
 
 def test_eight_threads_share_a_session_and_its_device(open_session: OpenSession) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from wgpu.backends.wgpu_native import lib as native
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.plugin import abi, backend, factory, memory, planner, watch
@@ -57,20 +56,6 @@ def test_two_providers_in_one_session_share_the_nodes(
     }
     for _ in range(3):
         np.testing.assert_allclose(session.run(None, {"x": X})[0], models.chain_reference(X), rtol=1e-4, atol=1e-5)
-
-
-def test_a_lost_device_is_an_error_of_the_run_and_a_new_session_works(open_session: OpenSession) -> None:
-    session = open_session(models.square(), {"deviceId": "11"}, log_severity_level=4)
-    np.testing.assert_array_equal(session.run(None, {"x": X})[0], X * X)
-    device = backend.context_of(backend.adapters()[0], 11).device()
-    native.wgpuDeviceDestroy(device._handle)
-    for _ in range(2):
-        with pytest.raises(Exception, match=r"DeviceLostError: .* create the session again"):
-            session.run(None, {"x": X})
-    again = open_session(models.square(), {"deviceId": "11"})
-    np.testing.assert_array_equal(again.run(None, {"x": X})[0], X * X)
-    del session
-    np.testing.assert_array_equal(again.run(None, {"x": X})[0], X * X)
 
 
 def test_a_machine_without_an_adapter_registers_and_says_what_is_missing(

@@ -55,4 +55,4 @@ def test_the_generated_module_is_declared_for_this_system() -> None:
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for name, slot in ort_abi.callbacks():
         assert f"c_{name}(" in text and slot.parameters is not None
-    assert "Py_IsInitialized() ?" in text
+    assert "if (!Py_IsInitialized()) return 0;" in text

@@ -264,7 +264,9 @@ def constant(value: float | int | str | bool) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return f"{value}u" if value >= 0 else f"{value}i"
-    return value if isinstance(value, str) else repr(float(value))
+    if isinstance(value, str):
+        return value
+    return repr(float(value)) if abs(value) < 3.4e38 else Scalars("native").literal(value, "f32")
 
 
 def substitute(text: str, marks: dict[str, str]) -> str:

@@ -14,6 +14,7 @@ import os
 import re
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -98,9 +99,17 @@ class Errors(threading.local):
 
     def __init__(self) -> None:
         self.messages: list[str] = []
+        self.interrupted = False
+
+    def raise_interrupt(self) -> None:
+        """Raises the KeyboardInterrupt that arrived during a callback of wgpu-native, which must not end half done."""
+        if self.interrupted:
+            self.interrupted = False
+            raise KeyboardInterrupt
 
     def take(self) -> str:
         """What the messages since the last call say, without wgpu-native's headings; empty when there was no error."""
+        self.raise_interrupt()
         if not self.messages:
             return ""
         text = "\n".join(self.messages)
@@ -140,7 +149,26 @@ class Text:
         view.length = self.length
 
 
-@ffi.callback(TYPES["on_error"])  # type: ignore[untyped-decorator]
+def _again(_kind: Any, error: BaseException, trace: Any) -> None:
+    """Calls a callback once more that an exception left; an interrupt may arrive before its first line."""
+    if isinstance(error, KeyboardInterrupt):
+        errors.interrupted = True
+    else:
+        traceback.print_exception(error)
+    code, known = trace.tb_frame.f_code, trace.tb_frame.f_locals
+    _receivers[code.co_name](*(known[name] for name in code.co_varnames[: code.co_argcount]))
+
+
+_receivers: dict[str, Callable[..., None]] = {}
+
+
+def _callback(function: Callable[..., None]) -> Any:
+    """Makes a function a callback of wgpu-native, of the type that has its name; it must be right to call it twice."""
+    _receivers[function.__name__] = function
+    return ffi.callback(TYPES[function.__name__], function, onerror=_again)
+
+
+@_callback
 def on_error(_device: Any, kind: int, message: Any, _userdata1: Any, _userdata2: Any) -> None:
     """The uncaptured-error callback of every device: files the message for the calling thread."""
     text = text_of(message)
@@ -148,34 +176,36 @@ def on_error(_device: Any, kind: int, message: Any, _userdata1: Any, _userdata2:
         errors.messages.append(text)
 
 
-@ffi.callback(TYPES["on_mapped"])  # type: ignore[untyped-decorator]
+@_callback
 def on_mapped(status: int, message: Any, token: Any, _userdata2: Any) -> None:
     """The map callback of every staging buffer; it may run on any thread that polls."""
     _answer(token, status, message)
 
 
-@ffi.callback(TYPES["on_lost"])  # type: ignore[untyped-decorator]
+@_callback
 def on_lost(_device: Any, reason: int, message: Any, token: Any, _userdata2: Any) -> None:
     """The device-lost callback of every device; it may run on any thread."""
     _answer(token, reason, message)
 
 
-@ffi.callback(TYPES["on_device"])  # type: ignore[untyped-decorator]
+@_callback
 def on_device(status: int, device: Any, message: Any, result: Any, _userdata2: Any) -> None:
     """Files the answer to wgpuAdapterRequestDevice in the list that `result` is a handle of."""
     ffi.from_handle(result).append((int(status), device, text_of(message)))
 
 
-@ffi.callback(TYPES["on_popped"])  # type: ignore[untyped-decorator]
+@_callback
 def on_popped(_status: int, kind: int, message: Any, result: Any, _userdata2: Any) -> None:
     """Files what an error scope caught, a WGPUErrorType and the message, in the list that `result` is a handle of."""
     ffi.from_handle(result).append((int(kind), readable(text_of(message))))
 
 
 def _answer(token: Any, status: int, message: Any) -> None:
-    receiver = _waiting.pop(address(token), None)
+    number = address(token)
+    receiver = _waiting.get(number)
     if receiver is not None:
-        receiver(int(status), text_of(message))
+        receiver(int(status), readable(text_of(message)))
+        _waiting.pop(number, None)
 
 
 def expect(receiver: Callable[[int, str], None]) -> Any:

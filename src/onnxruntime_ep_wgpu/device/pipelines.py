@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,10 +47,14 @@ class BindGroup:
 
 
 class Compiler:
-    """Makes layouts, pipelines and bind groups of one device. Many threads may use it at once."""
+    """Makes layouts, pipelines and bind groups of one device. Many threads may use it at once.
 
-    def __init__(self, device: Any) -> None:
+    `problem` gives what wgpu-native said about the calls before it; it raises when the device is lost.
+    """
+
+    def __init__(self, device: Any, problem: Callable[[], str]) -> None:
         self._device = device
+        self._problem = problem
         self._lock = threading.Lock()
         self.layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._kinds = {
@@ -84,7 +88,7 @@ class Compiler:
         descriptor.bindGroupLayoutCount = 1
         descriptor.bindGroupLayouts = groups
         layout = lib.wgpuDeviceCreatePipelineLayout(self._device, descriptor)
-        problem = errors.take()
+        problem = self._problem()
         if problem:
             raise DeviceError(f"the bindings {bindings} are refused by the device: {problem}")
         return group, layout
@@ -105,7 +109,7 @@ class Compiler:
             # Without bounds checks and loop guards: 5 to 15 % faster (matmul on an H200). Kernels clamp what a tensor
             # decides, so no index leaves its buffer.
             module = lib.wgpuDeviceCreateShaderModuleTrusted(self._device, module_descriptor, 0)
-        problem = errors.take()
+        problem = self._problem()
         if problem:
             if module != ffi.NULL:
                 lib.wgpuShaderModuleRelease(module)
@@ -117,7 +121,7 @@ class Compiler:
         entry.fill(descriptor.compute.entryPoint)
         pipeline = lib.wgpuDeviceCreateComputePipeline(self._device, descriptor)
         lib.wgpuShaderModuleRelease(module)
-        problem = errors.take()
+        problem = self._problem()
         if problem:
             raise ShaderError(_explain(problem, wgsl, label))
         return Pipeline(label, bindings, pipeline, group, int(ffi.cast(TYPES["uintptr_t"], pipeline)))
@@ -142,7 +146,7 @@ class Compiler:
         descriptor.entries = array
         handle = lib.wgpuDeviceCreateBindGroup(self._device, descriptor)
         if errors.messages:
-            problem = errors.take()
+            problem = self._problem()
             lib.wgpuBindGroupRelease(handle)
             for buffer, _, size in entries:
                 if size > limit:

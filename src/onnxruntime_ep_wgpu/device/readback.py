@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..errors import DeviceError
 from .buffers import Buffer
 from .cache import BufferCache
-from .native import MAP_READ, TYPES, address, expect, ffi, lib, new, on_mapped
+from .native import MAP_READ, TYPES, address, errors, expect, ffi, lib, new, on_mapped
 
 PIECE_BYTES = 16 << 20
 # (buffer, offset, C pointer, bytes): the bytes of the buffer from the offset on belong at the pointer.
@@ -25,8 +25,8 @@ Range = tuple[Buffer, int, Any, int]
 class Reader:
     """Reads buffers of one device; many threads may use it at once.
 
-    `staging` has buffers that the host can map; `submit(commands, what)` gives a submission's index; `check()` raises
-    when the device is lost.
+    `staging` has buffers that the host can map; `submit(commands, what)` gives a submission's index; `look()` raises when
+    the device is lost; `refused(problem)` when a message says so.
     """
 
     def __init__(
@@ -34,12 +34,16 @@ class Reader:
         device: Any,
         staging: BufferCache,
         submit: Callable[[Sequence[Any], str], int],
-        check: Callable[[], None],
+        look: Callable[[], None],
+        refused: Callable[[str], None],
     ) -> None:
         self._device = device
         self._staging = staging
         self._submit = submit
-        self._check = check
+        self._look = look
+        self._refused = refused
+        # Held while memory is mapped and read: what destroys the device, and so unmaps it, has to take it as well.
+        self.mapping = threading.Lock()
 
     def read(self, ranges: Iterable[Range]) -> None:
         """Copies ranges to host memory, after everything submitted so far has run; one submit for every 16 MiB."""
@@ -54,7 +58,6 @@ class Reader:
     def _start(self, spans: list[_Span]) -> _Piece:
         length = spans[-1].place + spans[-1].length
         staging = self._staging.take(length, "a readback")
-        self._check()
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL)
         for span in spans:
             lib.wgpuCommandEncoderCopyBufferToBuffer(
@@ -75,17 +78,20 @@ class Reader:
         lib.wgpuDevicePoll(self._device, True, new("WGPUSubmissionIndex *", piece.index))
         # The callback may be running on another thread, one that polled at the same time.
         while not piece.answered.wait(0.01):
-            self._check()
+            self._look()
             lib.wgpuDevicePoll(self._device, False, ffi.NULL)
+        errors.raise_interrupt()
         if piece.status != lib.WGPUMapAsyncStatus_Success:
-            self._check()
+            self._refused(piece.message)
             raise DeviceError(f"{piece.spans[0].buffer!r} cannot be read: {piece.message}")
-        mapped = lib.wgpuBufferGetConstMappedRange(piece.staging.handle, 0, piece.length)
-        source = int(ffi.cast(TYPES["uintptr_t"], mapped))
-        # ctypes.memmove lets other Python threads run, unlike a copy between memoryviews.
-        for span in piece.spans:
-            ctypes.memmove(span.destination, source + span.place + span.skip, span.nbytes)
-        lib.wgpuBufferUnmap(piece.staging.handle)
+        with self.mapping:
+            self._look()
+            mapped = lib.wgpuBufferGetConstMappedRange(piece.staging.handle, 0, piece.length)
+            source = int(ffi.cast(TYPES["uintptr_t"], mapped))
+            # ctypes.memmove lets other Python threads run, unlike a copy between memoryviews.
+            for span in piece.spans:
+                ctypes.memmove(span.destination, source + span.place + span.skip, span.nbytes)
+            lib.wgpuBufferUnmap(piece.staging.handle)
         self._staging.give(piece.staging)
 
 

@@ -264,7 +264,7 @@ def _reduction(function: Callable[[Dim, Dim], Dim], empty: int | None) -> Rule:
         result: Dim = empty if empty is not None else x[0]
         for value in x if empty is not None else x[1:]:
             result = function(result, value)
-        return _array([result] if attributes.get("keepdims", 1) else result)
+        return _array([result] if attributes.get("keepdims", 1) == 1 else result)
 
     return rule
 

@@ -98,6 +98,8 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Operand:
+    if x.rank != 2 or y.rank != 2:
+        raise UnsupportedError(f"matrices are needed, and {x} and {y} are given")
     left = b.permute(x, (1, 0)) if transA else x
     right = b.permute(y, (1, 0)) if transB else y
     shape = (left.shape[0], right.shape[1])

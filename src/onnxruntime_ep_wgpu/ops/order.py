@@ -46,7 +46,9 @@ def _declare(name: str, expression: str) -> None:
         others = [k for k in range(x.rank) if k != axis]
         b.require(less_equal(1, x.shape[axis]), f"{name} along an axis without elements")
         place = _best(b, b.permute(x, [*others, axis]), 1, expression, bool(select_last_index))
-        shape = [x.shape[k] if k != axis else 1 for k in range(x.rank)] if keepdims else [x.shape[k] for k in others]
+        shape = (
+            [x.shape[k] if k != axis else 1 for k in range(x.rank)] if keepdims == 1 else [x.shape[k] for k in others]
+        )
         return b.reshape(b.pointwise("i64(x)", {"x": place}, DType.INT64), shape)
 
 

@@ -48,7 +48,7 @@ def _declare(name: str) -> None:
         reduced = _reduced_axes(x, axes_input, axes, bool(noop_with_empty_axes))
         if reduced is None:
             return _elementwise(b, name, x)
-        return reduce_axes(b, name, x, reduced, bool(keepdims))
+        return reduce_axes(b, name, x, reduced, keepdims == 1)
 
 
 def _reduced_axes(
@@ -184,7 +184,7 @@ def reduce_log_sum_exp(
     scaled = b.pointwise("exp(x - m)", {"x": x, "m": safe}, x.dtype, cost=5)
     total = reduce_axes(b, "ReduceSum", scaled, reduced, True)
     result = b.pointwise("log(s) + m", {"s": total, "m": safe}, x.dtype, cost=5)
-    return result if keepdims else b.reshape(result, [d for k, d in enumerate(x.shape) if k not in reduced])
+    return result if keepdims == 1 else b.reshape(result, [d for k, d in enumerate(x.shape) if k not in reduced])
 
 
 def _scan(name: str, identity: str, combine: str) -> None:

@@ -2,8 +2,8 @@
 
 In: an OrtApiBase. Out: `Ort` (one per OrtApi table; everything that talks to ONNX Runtime carries one, as several copies of
 ONNX Runtime may live in one process) and `Exported`, the base of the objects that ONNX Runtime holds and calls.
-Invariants: an exception never crosses into C, it becomes an OrtStatus or a neutral value; what ONNX Runtime holds stays
-alive until it lets go.
+Invariants: an exception never crosses into C, it becomes an OrtStatus or a neutral value, and a KeyboardInterrupt is
+raised again once ONNX Runtime has returned; what ONNX Runtime holds stays alive until it lets go.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
@@ -176,17 +177,24 @@ class Logger:
             )
 
 
+# What cffi calls with an exception that leaves a callback: (type, exception, traceback); gives the callback's answer.
+OnError = Callable[[Any, BaseException, Any], Any]
+
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 # Everything that ONNX Runtime holds, by the address it knows it by.
 held: dict[int, Exported] = {}
 
 
-def callback(name: str, since: int = VERSION_NEEDED) -> Callable[[_Method], _Method]:
-    """Marks the method that answers a callback. `since`: ONNX Runtime versions below it do not have the slot."""
+def callback(name: str, since: int = VERSION_NEEDED, repeatable: bool = False) -> Callable[[_Method], _Method]:
+    """Marks the method that answers a callback. `since`: ONNX Runtime versions below it do not have the slot.
+
+    `repeatable`: called once more when it was interrupted, so that ONNX Runtime need not make an error of that.
+    """
 
     def mark(method: _Method) -> _Method:
         method.__dict__["callback"] = (name, since)
+        method.__dict__["repeatable"] = repeatable
         return method
 
     return mark
@@ -210,7 +218,7 @@ class Exported:
             name, since = getattr(method, "callback", ("", 0))
             if name:
                 cls._slots.append((name, since))
-                export(f"{struct}_{name}", _entry(attribute, f"{struct}_{name}"))
+                export(f"{struct}_{name}", *_entry(attribute, f"{struct}_{name}", method.__dict__["repeatable"]))
 
     def __init__(self, ort: Ort) -> None:
         self.ort = ort
@@ -231,8 +239,9 @@ class Exported:
         held.pop(address(self.pointer), None)
 
 
-def _entry(method: str, name: str) -> Callable[..., Any]:
-    """The Python end of callback `name`, answered by the method called `method`."""
+def _entry(method: str, name: str, repeatable: bool) -> tuple[Callable[..., Any], OnError]:
+    """The Python end of callback `name`, answered by the method called `method`, and what answers when an exception
+    leaves it: an interrupt can arrive before its first and after its last line."""
     result = ffi.typeof(ffi.addressof(lib, f"c_{name}")).result
     if result is ffi.typeof("OrtStatus *"):
 
@@ -243,9 +252,23 @@ def _entry(method: str, name: str) -> Callable[..., Any]:
                 getattr(owner, method)(*arguments)
                 return NULL
             except BaseException as error:  # KeyboardInterrupt included: nothing may unwind through C++
+                if repeatable and owner is not None and _raised_later(error):
+                    try:
+                        getattr(owner, method)(*arguments)
+                        return NULL
+                    except BaseException as second:
+                        error = second
                 return failed(owner.ort if owner is not None else None, error)
 
-        return with_status
+        def late_status(_kind: Any, error: BaseException, trace: Any) -> Any:
+            known = trace.tb_frame.f_locals
+            owner = held.get(int(ffi.cast("uintptr_t", known.get("this", NULL))))
+            if repeatable and owner is not None and _raised_later(error):
+                return with_status(known["this"], *known["arguments"])
+            owner = owner or next(iter(held.values()), None)
+            return failed(owner.ort if owner is not None else None, error)
+
+        return with_status, late_status
 
     neutral = {"void": None, "primitive": 0, "pointer": NULL}[result.kind]
 
@@ -253,24 +276,59 @@ def _entry(method: str, name: str) -> Callable[..., Any]:
         try:
             value = getattr(held[int(ffi.cast("uintptr_t", this))], method)(*arguments)
             return neutral if value is None else value
+        except KeyboardInterrupt:
+            # These calls cannot fail: answered once more, the interrupt waits until ONNX Runtime has returned.
+            lib.wgpu_interrupt_later()
+            return with_value(this, *arguments)
         except BaseException:
             print(f"onnxruntime_ep_wgpu: error in {name}", file=sys.stderr)
             traceback.print_exc()
             return neutral
 
-    return with_value
+    def late_value(_kind: Any, _error: BaseException, trace: Any) -> Any:
+        lib.wgpu_interrupt_later()
+        known = trace.tb_frame.f_locals
+        return with_value(known["this"], *known["arguments"]) if "this" in known else neutral
+
+    return with_value, late_value
 
 
 def failed(ort: Ort | None, error: BaseException) -> Any:
     """The status for an error in a callback; prints it when there is no ONNX Runtime to give one to."""
+    _let_go_of_frames(error)
     watch.went_wrong(error)
+    _raised_later(error)
     if ort is None:
         print(f"onnxruntime_ep_wgpu: {message_of(error)}", file=sys.stderr)
         return NULL
     return ort.status(error)
 
 
-def export(name: str, function: Callable[..., Any]) -> int:
-    """Makes `function` answer the C callback `name`; returns the address of the C function."""
-    ffi.def_extern(name=f"py_{name}")(function)
+def _raised_later(error: BaseException) -> bool:
+    """Whether an error is an interrupt that comes again when Python goes on: one that nobody collects as an error."""
+    later = (
+        isinstance(error, KeyboardInterrupt)
+        and not watch.is_watched()
+        and threading.current_thread() is threading.main_thread()
+    )
+    if later:
+        lib.wgpu_interrupt_later()
+    return later
+
+
+def _let_go_of_frames(error: BaseException) -> None:
+    """Forgets the local variables of the frames that an error went through.
+
+    Who keeps the error would keep GPU memory with them; and collecting a cycle of an error and a frame that reads a
+    memoryview through cffi ends a CPython 3.11 process.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen = seen.__cause__ or seen.__context__
+
+
+def export(name: str, function: Callable[..., Any], on_error: OnError | None = None) -> int:
+    """Makes `function` answer the C callback `name`, and `on_error` when it raises; returns the address of the C function."""
+    ffi.def_extern(name=f"py_{name}", onerror=on_error)(function)
     return address(ffi.addressof(lib, f"c_{name}"))

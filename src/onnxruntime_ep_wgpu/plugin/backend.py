@@ -26,14 +26,16 @@ Allocate = Callable[[int, DType, tuple[int, ...]], "tuple[Buffer, int] | None"]
 
 
 class Executable(Protocol):
-    """What runs as a compiled group."""
+    """What runs as a compiled group, with its weights on `device`."""
+
+    device: Device
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> None:
         """Queues the work; `allocate` is called once per output, in order. Thread safe."""
 
 
 class Capturable(Executable, Protocol):
-    """A compiled group with its weights on the device, whose run can be had in parts."""
+    """An executable whose run can be had in parts."""
 
     def planned(self, inputs: Sequence[Any]) -> AbstractContextManager[Any]:
         """The plan of these inputs' shapes and shape-setting values, for a `with`; the same again while a capture has it."""
@@ -46,6 +48,13 @@ class Capturable(Executable, Protocol):
 
     def capture(self, plan: Any, places: Sequence[Any], kept: Sequence[bool]) -> Capture:
         """The same to be replayed; the tensors that are not `kept` in place are copied from and to their places."""
+
+
+class Recoverable(Protocol):
+    """A compiled group, on a new device after a loss."""
+
+    def executable(self) -> Executable:
+        """The group on the device to use now, for one run."""
 
 
 def adapters() -> tuple[Adapter, ...]:
@@ -97,11 +106,15 @@ def compile_graph(graph: ir.Graph, opsets: Mapping[str, int], target: Target, na
     return compile_graph(graph, opsets, target, name)
 
 
-def executable(program: Any, device: Device, settings: RunSettings) -> Capturable:
-    """A Program on a device, weights uploaded."""
-    from ..run import Executable
+def recoverable(program: Any, current: Callable[[], Device], settings: RunSettings, model_path: str) -> Recoverable:
+    """A Program with its weights uploaded to the device that `current` gives, and to the one that it gives after a loss.
 
-    return Executable(program, device, settings)
+    `model_path`: the model's file, "" when it was given as bytes.
+    """
+    from ..recovery import RecoverableExecutable
+    from ..weights import FromModel
+
+    return RecoverableExecutable(program, current, settings, FromModel(model_path))
 
 
 def kernels(program: Any) -> dict[str, tuple[str, ...]]:

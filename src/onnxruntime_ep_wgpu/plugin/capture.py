@@ -110,6 +110,12 @@ class Captures:
         with self._lock:
             self._graphs.pop(number, None)
 
+    def forget(self, node: CapturedNode) -> None:
+        """Forgets what was captured of a node, under any id."""
+        with self._lock:
+            for graph in self._graphs.values():
+                graph.forget(node)
+
     def clear(self) -> None:
         """Forgets everything: the session ends."""
         with self._lock:
@@ -130,6 +136,10 @@ class _Graph:
         """Whether the node has all the captures that it may have."""
         return len(self._captures.get(node, ())) >= MAX_CAPTURES
 
+    def forget(self, node: CapturedNode) -> None:
+        with self._lock:
+            self._captures.pop(node, None)
+
     def keep(self, node: CapturedNode, key: Any, capture: Capture) -> Capture:
         """Keeps a capture; gives the one that another thread made first, if one did."""
         with self._lock:
@@ -139,16 +149,27 @@ class _Graph:
 class CapturedNode:
     """A compiled node whose runs are captured. `defaults` are the inputs, by number, that have a value in the model."""
 
-    def __init__(self, captures: Captures, executable: backend.Capturable, defaults: frozenset[int]) -> None:
-        self._captures, self._executable, self._defaults = captures, executable, defaults
+    def __init__(self, captures: Captures, defaults: frozenset[int]) -> None:
+        self._captures, self._defaults = captures, defaults
+        self._executable: backend.Capturable | None = None
 
-    def run(self, inputs: Sequence[Any], allocate: backend.Allocate, addresses: Sequence[int]) -> None:
-        """Runs the node: a replay when such a run has been captured, a capture when it is new.
+    def run(
+        self,
+        executable: backend.Capturable,
+        inputs: Sequence[Any],
+        allocate: backend.Allocate,
+        addresses: Sequence[int],
+    ) -> None:
+        """Runs the node as `executable`: a replay when such a run has been captured, a capture when it is new.
 
-        `addresses` are those of the inputs, and of each output once it is allocated; 0 for a temporary place. Raises
-        InputError when the caller's own tensors are not those of the capture, LimitError for too many graphs.
+        What was captured of another executable, one whose device was lost, is forgotten. `addresses` are those of the
+        inputs, and of each output once it is allocated; 0 for a temporary place. Raises InputError when the caller's own
+        tensors are not those of the capture, LimitError for too many graphs.
         """
-        executable, run = self._executable, self._captures.current()
+        run = self._captures.current()
+        if executable is not self._executable:
+            self._captures.forget(self)
+            self._executable = executable
         if run.graph == NO_CAPTURE:
             executable.run(inputs, allocate)
             return
@@ -156,7 +177,7 @@ class CapturedNode:
             places = [tensor.place for tensor in inputs] + executable.outputs(plan, allocate)
             space = memory.space()
             kept = tuple(at != 0 and space.number(at) <= run.newest for at in addresses)
-            capture = self._capture(run.graph, plan, places, kept)
+            capture = self._capture(executable, run.graph, plan, places, kept)
             if capture is None:
                 executable.submit(plan, places)
                 return
@@ -168,7 +189,9 @@ class CapturedNode:
                 )
             capture.replay(places)
 
-    def _capture(self, number: int, plan: Any, places: Sequence[Any], kept: tuple[bool, ...]) -> Capture | None:
+    def _capture(
+        self, executable: backend.Capturable, number: int, plan: Any, places: Sequence[Any], kept: tuple[bool, ...]
+    ) -> Capture | None:
         """The capture for such a run, made when it is the first of its kind; None when there are too many kinds."""
         graph = self._captures.graph(number)
         # With tensors that the caller keeps in place a run has to be the same every time; a plain run needs equal shapes.
@@ -180,7 +203,7 @@ class CapturedNode:
             if graph.full(self):
                 self._captures.say_full(number)
                 return None
-            made = self._executable.capture(plan, places, kept)
+            made = executable.capture(plan, places, kept)
             capture = graph.keep(self, key, made)
             if capture is made:
                 self._captures.logger.log(INFO, f"captured graph {number}: {made.dispatches} dispatches")

@@ -130,7 +130,7 @@ def fingerprint(graph: ir.Graph) -> str:
             if attribute.type == ir.AttributeType.TENSOR:
                 digest.update(name.encode() + _content(attribute.as_tensor()))
             elif attribute.type != ir.AttributeType.GRAPH:
-                digest.update(f"{name}{attribute.value}".encode())
+                digest.update(f"{name}{attribute.value}".encode("utf-8", "surrogateescape"))
     digest.update(f"{[value.name for value in graph.outputs]}{dict(graph.opset_imports)}".encode())
     return digest.hexdigest()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -27,27 +27,26 @@ if TYPE_CHECKING:
 class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     """A compiled group, shared by all runs.
 
-    `inputs` and `outputs` give the fused node's place of each input and output of the executable; the fused node has
-    `input_count` inputs. `captured` when the session captures its runs. `before` is called before the first run and may
-    refuse it by raising.
+    `inputs` and `outputs` give the fused node's place of each input and output of the group; `input_names` and
+    `output_names` are the fused node's. `captured` when the session captures its runs. `before` is called before the first
+    run and may refuse it by raising.
     """
 
     def __init__(
         self,
         ort: Ort,
-        executable: backend.Executable,
-        device: Device,
+        group: backend.Recoverable,
         inputs: list[int],
         outputs: list[int],
-        input_count: int,
-        captured: CapturedNode | None,
+        input_names: list[str],
+        output_names: list[str],
+        captured: CapturedNode | None = None,
         before: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(ort)
-        self.captured = captured
-        self._before = before
-        self.executable, self.device = executable, device
-        self.inputs, self.outputs, self.input_count = inputs, outputs, input_count
+        self.group, self.inputs, self.outputs = group, inputs, outputs
+        self.input_names, self.output_names = input_names, output_names
+        self.captured, self._before = captured, before
 
     @callback("CreateState")
     def create_state(self, _context: Any, out: Any) -> None:
@@ -58,43 +57,46 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     def release_state(self, _state: Any) -> None:
         pass
 
-    @callback("Compute")
+    @callback("Compute", repeatable=True)
     def compute(self, _state: Any, context: Any) -> None:
         if self._before is not None:
             self._before()
             self._before = None
-        run = _Run(self, context)
+        executable = self.group.executable()
+        run = _Run(self, executable.device, context)
         try:
             if self.captured is None:
-                self.executable.run(run.inputs(), run.allocate)
+                executable.run(run.inputs(), run.allocate)
             else:
-                self.captured.run(run.inputs(), run.allocate, run.addresses)
+                self.captured.run(cast(backend.Capturable, executable), run.inputs(), run.allocate, run.addresses)
             run.deliver()
         finally:
             run.close()
 
 
 class _Run:
-    """One call of Compute: where its tensors lie, and the temporary buffers for those in host memory.
+    """One call of Compute, on `device`: where its tensors lie, and the temporary buffers for those in host memory.
 
     `addresses`: the device address of every tensor so far, inputs first; 0 for one in a temporary buffer or empty.
     """
 
-    def __init__(self, node: ComputeInfo, context: Any) -> None:
+    def __init__(self, node: ComputeInfo, device: Device, context: Any) -> None:
         self.addresses: list[int] = []
-        self._node, self._context = node, context
+        self._node, self._device, self._context = node, device, context
         self._space = memory.space()
         self._temporary: list[Buffer] = []
         self._deliveries: list[tuple[memory.Place, Any, int]] = []
 
     def inputs(self) -> list[Any]:
         """The inputs as the runtime takes them; None for one that was left out."""
-        ort, count = self._node.ort, self._node.input_count
+        ort, count = self._node.ort, len(self._node.input_names)
         tensors = ffi.new("WgpuTensor[]", max(1, count))
         ort.check(lib.wgpu_inputs(ort.api, self._context, count, tensors))
-        return [self._input(tensors[i]) if tensors[i].type else None for i in self._node.inputs]
+        return [
+            self._input(tensors[i], self._node.input_names[i]) if tensors[i].type else None for i in self._node.inputs
+        ]
 
-    def _input(self, tensor: Any) -> Any:
+    def _input(self, tensor: Any, name: str) -> Any:
         dtype, shape = DType.of(tensor.type), transfer.shape_of(tensor)
         nbytes = dtype.nbytes(math.prod(shape))
         at = address(tensor.data)
@@ -103,39 +105,41 @@ class _Run:
         if not nbytes:
             return backend.device_tensor(dtype, shape, None, 0, host)
         if not at:
-            raise DeviceError(f"no memory for an input of shape {shape}: ONNX Runtime passed a null pointer")
+            raise DeviceError(f"no memory for input {name!r} of shape {shape}: ONNX Runtime passed a null pointer")
         if self._space.owns(at):
-            place = self._space.read(at, nbytes)
-            if place.device is not self._node.device:
-                here = self._scratch(nbytes)
+            place = self._space.read(at, nbytes, f"input {name!r}")
+            if place.device is not self._device:
+                here = self._scratch(nbytes, f"input {name!r}")
                 memory.copy(place, here, nbytes)
                 place = here
             else:
                 self.addresses[-1] = at
         else:
-            place = self._scratch(nbytes)
+            place = self._scratch(nbytes, f"input {name!r}")
             place.device.upload(place.buffer, place.offset, transfer.host_bytes(tensor.data, nbytes))
         return backend.device_tensor(dtype, shape, place.buffer, place.offset, host)
 
     def allocate(self, index: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Buffer, int] | None:
         """Where output `index` goes: (buffer, offset in bytes); None when it is empty."""
         ort, out = self._node.ort, ffi.new("void **")
+        number = self._node.outputs[index]
         dims = ffi.new("int64_t[]", shape or (0,))
-        ort.check(lib.wgpu_output(ort.api, self._context, self._node.outputs[index], dims, len(shape), out))
+        ort.check(lib.wgpu_output(ort.api, self._context, number, dims, len(shape), out))
         nbytes = dtype.nbytes(math.prod(shape))
+        what = f"output {self._node.output_names[number]!r}"
         self.addresses.append(0)
         if not nbytes:
             return None
         at = address(out[0])
         if not at:
-            raise DeviceError(f"no memory for output {index} of shape {shape}, {nbytes} bytes")
+            raise DeviceError(f"no memory for {what} of shape {shape}, {nbytes} bytes")
         if self._space.owns(at):
-            place = self._space.write(at, nbytes)
-            if place.device is self._node.device:
+            place = self._space.write(at, nbytes, what)
+            if place.device is self._device:
                 self.addresses[-1] = at
                 return place.buffer, place.offset
         # Host memory, or memory of another device: brought there when the run is queued.
-        here = self._scratch(nbytes)
+        here = self._scratch(nbytes, what)
         self._deliveries.append((here, out[0], nbytes))
         return here.buffer, here.offset
 
@@ -149,14 +153,14 @@ class _Run:
 
     def close(self) -> None:
         """Gives the temporary buffers back; work that uses them is queued already."""
-        if self._temporary and not self._node.device.lost:
+        if self._temporary and not self._device.lost:
             for buffer in self._temporary:
-                self._node.device.caches.storage.give(buffer)
+                self._device.caches.storage.give(buffer)
 
-    def _scratch(self, nbytes: int) -> memory.Place:
-        buffer = self._node.device.caches.storage.take(nbytes, f"a tensor of {nbytes} bytes")
+    def _scratch(self, nbytes: int, what: str) -> memory.Place:
+        buffer = self._device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
         self._temporary.append(buffer)
-        return memory.Place(self._node.device, buffer, 0)
+        return memory.Place(self._device, buffer, 0)
 
 
 class _HostValue:

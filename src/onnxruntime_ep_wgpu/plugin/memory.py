@@ -9,7 +9,8 @@ wants when a dispatch reads one and writes the other. A buffer that cannot be ma
 reported, and not in `Alloc`, whose failure ONNX Runtime does not look at.
 
 Invariants: reading a range gives what was last written to it, however it was cut into tensors; a host copy exists only
-while it equals the device's bytes. One address space per process: ONNX Runtime knows all adapters as one kind of memory
+while it equals the device's bytes; what lay on a device that was lost is gone, and reading it is an error until it is
+written again, on a new device. One address space per process: ONNX Runtime knows all adapters as one kind of memory
 (vendor 0, device 0), so only the address can tell them apart.
 """
 
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from .._ort import lib
-from ..errors import DeviceError
+from ..errors import DeviceError, DeviceLostError
 from .abi import address as address_of
 
 if TYPE_CHECKING:
@@ -43,17 +44,20 @@ class Place(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The bytes `start` to `end` of an allocation lie in `buffer` from `base` on."""
+    """The bytes `start` to `end` of an allocation lie in `buffer` of `device` from `base` on."""
 
     start: int
     end: int
     buffer: Buffer
     base: int
+    device: Device
 
 
 class Allocation:
-    """One range that ONNX Runtime allocated, the `number`th of all. `pieces` and `mirrors` are replaced, never changed in
-    place.
+    """One range that ONNX Runtime allocated, the `number`th of all; new buffers are made on `device`, another one after a
+    loss.
+
+    `pieces` and `mirrors` are replaced, never changed in place.
 
     Of a range that is `lent`, buffers are known outside this package: it stays where it is and has no host copies.
     """
@@ -127,7 +131,7 @@ class AddressSpace:
             self.bytes_in_use -= allocation.size
         with allocation.lock:
             pieces, allocation.pieces = allocation.pieces, ()
-        self._recycle(allocation, pieces, ())
+        self._recycle(pieces, ())
 
     def start_of(self, address: int) -> int:
         """The start of the range that an address lies in. Raises like `read`."""
@@ -137,12 +141,14 @@ class AddressSpace:
         """Which allocation an address is in: they are numbered as they are made. Raises DeviceError when it is none."""
         return self._find(address, 0)[0].number
 
-    def read(self, address: int, nbytes: int) -> Place:
-        """Where a range lies, to read it. Raises DeviceError when it is not ours, LimitError when it is too large."""
+    def read(self, address: int, nbytes: int, what: str = "a tensor") -> Place:
+        """Where a range lies, to read it. Raises DeviceError when it is not ours, LimitError when it is too large, and
+        DeviceLostError when its device was lost since it was written."""
         allocation, offset = self._find(address, nbytes)
         place = self._within(allocation, offset, nbytes)
-        if place is not None:
+        if place is not None and not place.device.lost:
             return place
+        self._check_not_lost(allocation, offset, nbytes, what)
         device = self._device(allocation)
         with allocation.lock:
             place = self._within(allocation, offset, nbytes)
@@ -150,7 +156,7 @@ class AddressSpace:
                 place = self._gather(device, allocation, offset, offset + nbytes)
         return place
 
-    def write(self, address: int, nbytes: int) -> Place:
+    def write(self, address: int, nbytes: int, what: str = "a tensor") -> Place:
         """Where a range lies, to overwrite it; its host copy is dropped. Raises like `read`."""
         allocation, offset = self._find(address, nbytes)
         end = offset + nbytes
@@ -160,20 +166,21 @@ class AddressSpace:
                     at: kept for at, kept in allocation.mirrors.items() if at >= end or at + len(kept) <= offset
                 }
         place = self._within(allocation, offset, nbytes, whole_words=True)
-        if place is not None:
+        if place is not None and not place.device.lost:
             return place
         if allocation.lent:
+            self._check_not_lost(allocation, offset, nbytes, what)
             raise DeviceError(
                 f"{nbytes} bytes at offset {offset} of a tensor that is shared with wgpu cannot be written: a part of it has"
                 " to start at a multiple of 4 bytes and end at one, or at the tensor's end"
             )
         device = self._device(allocation)
-        buffer = _take(device, nbytes)
+        buffer = _take(device, nbytes, what)
         with allocation.lock:
             old = allocation.pieces
             kept = [part for piece in old for part in _outside(piece, offset, end)]
-            allocation.pieces = (*kept, Piece(offset, end, buffer, 0))
-        self._recycle(allocation, old, allocation.pieces)
+            allocation.pieces = (*kept, Piece(offset, end, buffer, 0, device))
+        self._recycle(old, allocation.pieces)
         return Place(device, buffer, 0)
 
     def set_mirror(self, address: int, data: bytes) -> None:
@@ -187,6 +194,8 @@ class AddressSpace:
     def mirror(self, address: int, nbytes: int) -> bytes | None:
         """The host copy of a range, when there is one."""
         allocation, offset = self._find(address, nbytes)
+        if allocation.device is not None and allocation.device.lost:
+            return None
         data = allocation.mirrors.get(offset)
         return data[:nbytes] if data is not None and len(data) >= nbytes else None
 
@@ -202,7 +211,7 @@ class AddressSpace:
         allocation, offset = self._find(address, nbytes)
         with allocation.lock:
             allocation.device = place.device
-            allocation.pieces = (Piece(offset, offset + nbytes, place.buffer, place.offset),)
+            allocation.pieces = (Piece(offset, offset + nbytes, place.buffer, place.offset, place.device),)
         self._mark_lent(allocation)
 
     def _mark_lent(self, allocation: Allocation) -> None:
@@ -222,10 +231,22 @@ class AddressSpace:
 
     def _device(self, allocation: Allocation) -> Device:
         device = allocation.device
-        if device is None:
+        if device is None or device.lost:
             # Outside any lock: opening a device takes long. Two threads get the same one.
-            device = allocation.device = allocation.opener()
+            opened = allocation.opener()
+            with allocation.lock:
+                if allocation.device is device:
+                    allocation.device, allocation.mirrors = opened, {}
+            return opened
         return device
+
+    def _check_not_lost(self, allocation: Allocation, offset: int, nbytes: int, what: str) -> None:
+        for piece in allocation.pieces:
+            if piece.device.lost and piece.start < offset + nbytes and offset < piece.end:
+                raise DeviceLostError(
+                    f"{what} of {nbytes} bytes lay on the device {piece.device.adapter.name!r}, which was lost:"
+                    " its value is gone, make it again"
+                )
 
     def _within(self, allocation: Allocation, offset: int, nbytes: int, whole_words: bool = False) -> Place | None:
         """The place of a range that lies in one piece.
@@ -240,14 +261,16 @@ class AddressSpace:
                     alone = sum(other.buffer is piece.buffer for other in allocation.pieces) == 1
                     if at & 3 or end != piece.end or not alone:
                         return None
-                assert allocation.device is not None
-                return Place(allocation.device, piece.buffer, at)
+                return Place(piece.device, piece.buffer, at)
         return None
 
     def _gather(self, device: Device, allocation: Allocation, start: int, end: int) -> Place:
         """Makes one piece of the pieces that a read touches; a range never written is a new buffer. Rare."""
         # In order of their starts: the last word of a copy may reach into the next piece, which then overwrites it.
-        touched = sorted(piece for piece in allocation.pieces if piece.start < end and start < piece.end)
+        touched = sorted(
+            (piece for piece in allocation.pieces if piece.start < end and start < piece.end),
+            key=lambda piece: piece.start,
+        )
         low = min([start, *(piece.start for piece in touched)])
         high = max([end, *(piece.end for piece in touched)])
         buffer = _take(device, high - low)
@@ -258,26 +281,26 @@ class AddressSpace:
                 piece.end - piece.start,
             )
         old = allocation.pieces
-        allocation.pieces = (*(piece for piece in old if piece not in touched), Piece(low, high, buffer, 0))
-        self._recycle(allocation, old, allocation.pieces)
+        allocation.pieces = (*(piece for piece in old if piece not in touched), Piece(low, high, buffer, 0, device))
+        self._recycle(old, allocation.pieces)
         return Place(device, buffer, start - low)
 
-    def _recycle(self, allocation: Allocation, old: tuple[Piece, ...], new: tuple[Piece, ...]) -> None:
-        gone = {piece.buffer for piece in old} - {piece.buffer for piece in new}
-        if gone and allocation.device is not None and not allocation.device.lost:
-            for buffer in gone:
-                if not buffer.lent:
-                    allocation.device.caches.storage.give(buffer)
+    def _recycle(self, old: tuple[Piece, ...], new: tuple[Piece, ...]) -> None:
+        gone = {(piece.device, piece.buffer) for piece in old} - {(piece.device, piece.buffer) for piece in new}
+        for device, buffer in gone:
+            if not device.lost and not buffer.lent:
+                device.caches.storage.give(buffer)
 
 
-def _take(device: Device, nbytes: int) -> Buffer:
-    return device.caches.storage.take(nbytes, f"a tensor of {nbytes} bytes")
+def _take(device: Device, nbytes: int, what: str = "a tensor") -> Buffer:
+    return device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
 
 
 def _outside(piece: Piece, start: int, end: int) -> list[Piece]:
     """What is left of a piece when `start` to `end` is taken out."""
-    left = Piece(piece.start, min(piece.end, start), piece.buffer, piece.base)
-    right = Piece(max(piece.start, end), piece.end, piece.buffer, piece.base + max(piece.start, end) - piece.start)
+    left = piece._replace(end=min(piece.end, start))
+    first = max(piece.start, end)
+    right = piece._replace(start=first, base=piece.base + first - piece.start)
     return [part for part in (left, right) if part.start < part.end]
 
 

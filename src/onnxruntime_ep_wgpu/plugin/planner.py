@@ -141,17 +141,16 @@ class Planner:
         with span("compile", name, nodes=len(graph)):
             program = backend.compile_graph(graph, graph.opset_imports, self.target, name)
         self._copies_before = self._copies()
-        device = self.device()
-        executable = backend.executable(program, device, run_settings_of(self.options))
+        path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
+        group = backend.recoverable(program, self.device, run_settings_of(self.options), path)
         self.account.compiled(made, backend.kernels(program))
-        running = watch.wrapped(executable, lambda: ort_graph.read(self.ort, handle))
+        running = watch.wrapped(group, lambda: ort_graph.read(self.ort, handle))
         captured = None
-        if self.captures is not None and running is executable:
+        if self.captures is not None and running is group:
             defaults = self._with_default(handle)
-            numbers = frozenset(number for number, it in enumerate(graph_inputs) if it in defaults)
-            captured = CapturedNode(self.captures, executable, numbers)
+            captured = CapturedNode(self.captures, frozenset(k for k, it in enumerate(graph_inputs) if it in defaults))
         return ComputeInfo(
-            self.ort, running, device, input_places, output_places, len(inputs), captured, self._require_copies
+            self.ort, running, input_places, output_places, inputs, outputs, captured, self._require_copies
         )
 
     def _with_default(self, handle: Any) -> set[str]:

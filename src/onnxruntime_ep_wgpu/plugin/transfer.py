@@ -188,7 +188,7 @@ class DataTransfer(Exported, struct="OrtDataTransferImpl"):
         )
         return "ours" if ours else "other"
 
-    @callback("CopyTensors")
+    @callback("CopyTensors", repeatable=True)
     def copy_tensors(self, sources: Any, destinations: Any, _streams: Any, count: int) -> None:
         with Batch() as batch:
             for i in range(count):
@@ -202,7 +202,7 @@ class DataTransfer(Exported, struct="OrtDataTransferImpl"):
 class MemcpyKernel(Exported, struct="OrtKernelImpl"):
     """MemcpyFromHost and MemcpyToHost alike: the pointers say which."""
 
-    @callback("Compute")
+    @callback("Compute", repeatable=True)
     def compute(self, context: Any) -> None:
         ort, tensor, out = self.ort, ffi.new("WgpuTensor *"), ffi.new("void **")
         ort.check(lib.wgpu_inputs(ort.api, context, 1, tensor))

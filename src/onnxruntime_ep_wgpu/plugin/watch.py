@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from .backend import Executable
+    from .backend import Recoverable
     from .provider import Provider
 
 # An executable, and a way to read the graph it was compiled from, as long as the session is being made; what runs instead.
-Wrap = Callable[[Any, "Callable[[], ir.Graph]"], "Executable"]
+Wrap = Callable[[Any, "Callable[[], ir.Graph]"], "Recoverable"]
 
 _thread = threading.local()
 _live: weakref.WeakSet[Provider] = weakref.WeakSet()
@@ -67,6 +67,11 @@ def made(provider: Provider) -> None:
         watch.providers.append(provider)
 
 
+def is_watched() -> bool:
+    """Whether somebody collects what happens on this thread."""
+    return getattr(_thread, "watch", None) is not None
+
+
 def went_wrong(error: BaseException) -> None:
     """Notes an error that a callback passes on as text."""
     watch = getattr(_thread, "watch", None)
@@ -91,10 +96,10 @@ def wrapping(wrap: Wrap) -> Iterator[None]:
         _thread.wrap = outer
 
 
-def wrapped(executable: Executable, read_graph: Callable[[], ir.Graph]) -> Executable:
+def wrapped(group: Recoverable, read_graph: Callable[[], ir.Graph]) -> Recoverable:
     """What runs as this group."""
     wrap: Wrap | None = getattr(_thread, "wrap", None)
-    return executable if wrap is None else wrap(executable, read_graph)
+    return group if wrap is None else wrap(group, read_graph)
 
 
 def live() -> list[Provider]:

@@ -1,0 +1,103 @@
+// The WebGPU execution provider in a .NET program: where its library lies, what it is called, which devices it has.
+//
+// The provider is a Python package; this file is all that a .NET program needs of it besides Microsoft.ML.OnnxRuntime
+// (1.24.4 or later). Written for C# 6 and .NET Standard 2.0. See docs/hosts.md.
+
+using System;
+using System.Collections.Generic;
+using System.Diagnostics;
+using System.IO;
+using System.Linq;
+using Microsoft.ML.OnnxRuntime;
+
+namespace OnnxRuntimeEpWgpu
+{
+    /// <summary>Finds the provider library and its devices.</summary>
+    public static class WebGpuEp
+    {
+        /// <summary>The variable that names the Python executable, for the library and for this class.</summary>
+        public const string PythonVariable = "ONNXRUNTIME_EP_WGPU_PYTHON";
+
+        private const string Registration = "webgpu_ep_registration";
+        private static readonly object Lock = new object();
+        private static bool registered;
+
+        /// <summary>The provider's name, as in <c>OrtEpDevice.EpName</c>.</summary>
+        public static string GetEpName()
+        {
+            return GetEpNames()[0];
+        }
+
+        /// <summary>All names under which the library offers the provider; the second is an alias of the first.</summary>
+        public static string[] GetEpNames()
+        {
+            return new[] { "WebGpuExecutionProvider", "WgpuExecutionProvider" };
+        }
+
+        /// <summary>The absolute path of the provider library, for <c>OrtEnv.RegisterExecutionProviderLibrary</c>.</summary>
+        /// <param name="python">The Python executable that the package is installed for, such as
+        /// <c>.venv/bin/python</c>. By default the one that ONNXRUNTIME_EP_WGPU_PYTHON names, else python3 (python on
+        /// Windows) of PATH.</param>
+        /// <exception cref="FileNotFoundException">There is no such Python, or it does not have the package.</exception>
+        public static string GetLibraryPath(string python = null)
+        {
+            var executable = python ?? Environment.GetEnvironmentVariable(PythonVariable);
+            if (string.IsNullOrEmpty(executable)) executable = Path.DirectorySeparatorChar == '\\' ? "python" : "python3";
+            var start = new ProcessStartInfo
+            {
+                FileName = executable,
+                Arguments = "-c \"import onnxruntime_ep_wgpu; print(onnxruntime_ep_wgpu.get_library_path())\"",
+                RedirectStandardOutput = true,
+                RedirectStandardError = true,
+                UseShellExecute = false,
+                CreateNoWindow = true,
+            };
+            string output, error;
+            try
+            {
+                using (var process = Process.Start(start))
+                {
+                    var errors = process.StandardError.ReadToEndAsync();
+                    output = process.StandardOutput.ReadToEnd().Trim();
+                    error = errors.Result.Trim();
+                    process.WaitForExit();
+                }
+            }
+            catch (System.ComponentModel.Win32Exception problem)
+            {
+                throw new FileNotFoundException(
+                    "'" + executable + "' cannot be run; name the Python that onnxruntime-ep-wgpu is installed for in "
+                    + PythonVariable, problem);
+            }
+            if (File.Exists(output)) return output;
+            var lines = error.Split('\n');
+            throw new FileNotFoundException(
+                "'" + executable + "' has no onnxruntime-ep-wgpu (" + lines[lines.Length - 1].Trim() + "); install it with '"
+                + executable + " -m pip install onnxruntime-ep-wgpu', or name another Python in " + PythonVariable);
+        }
+
+        /// <summary>The provider's devices, the one to use first; registers the library in <paramref name="env"/>, once.
+        /// </summary>
+        public static IReadOnlyList<OrtEpDevice> GetDevices(OrtEnv env, string python = null)
+        {
+            lock (Lock)
+            {
+                if (!registered) env.RegisterExecutionProviderLibrary(Registration, GetLibraryPath(python));
+                registered = true;
+            }
+            return env.GetEpDevices().Where(device => device.EpName == GetEpName()).ToList();
+        }
+
+        /// <summary>Puts the provider into <paramref name="options"/>, on its first device.</summary>
+        /// <param name="epOptions">Provider options, <c>{"validationMode", "full"}</c>; see docs/options.md.</param>
+        /// <exception cref="InvalidOperationException">The provider has no device; ONNX Runtime's log says why.</exception>
+        public static void AppendWebGpu(
+            this SessionOptions options, OrtEnv env, IReadOnlyDictionary<string, string> epOptions = null, string python = null)
+        {
+            var devices = GetDevices(env, python);
+            if (devices.Count == 0)
+                throw new InvalidOperationException(GetEpName() + " has no device: is a GPU driver installed?");
+            options.AppendExecutionProvider(env, new[] { devices[0] }, epOptions ?? new Dictionary<string, string>());
+        }
+    }
+}

@@ -1,0 +1,135 @@
+"""Ctrl-C during a run: the user gets a KeyboardInterrupt, wherever in the run it arrived, and the session stays usable."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.plugin import abi, compute, watch
+
+from . import models
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROGRAM = """
+import os, random, signal, sys, threading, time
+import numpy as np, onnxruntime as ort, onnxruntime_ep_wgpu as webgpu_ep
+from tests.plugin import models
+options = ort.SessionOptions()
+options.log_severity_level = 4
+if sys.argv[1] == "ours":
+    session = webgpu_ep.session(models.slow(), sess_options=options)
+else:
+    options.add_provider_for_devices(webgpu_ep.devices()[:1], {})
+    session = ort.InferenceSession(models.slow(), options)
+x = np.ones((64, 64), np.float32)
+def run(): np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
+run()
+interrupts = 0
+for seed in range(40):
+    try:
+        threading.Timer(random.Random(seed).random() / 30, os.kill, (os.getpid(), signal.SIGINT)).start()
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            run()
+    except KeyboardInterrupt:
+        interrupts += 1
+run()
+print(interrupts)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends the process on Windows")
+@pytest.mark.parametrize("whose", ["ours", "onnxruntime's"])
+def test_an_interrupt_at_any_moment_reaches_the_user_and_the_session_goes_on(whose: str) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, whose],
+        env=environment, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "40\n", "")
+
+
+def test_an_interrupt_in_compute_is_raised_by_the_run_of_our_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = webgpu_ep.session(models.square())
+    x = np.ones((2, 8), np.float32)
+
+    def interrupted(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compute._Run, "inputs", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.run(None, {"x": x})
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
+
+
+def test_a_session_of_onnx_runtime_itself_ends_the_run_before_it_is_interrupted(open_session: Any) -> None:
+    """An error would be ONNX Runtime's, and hide the interrupt from `except KeyboardInterrupt`."""
+    session, x = open_session(models.square()), np.ones((2, 8), np.float32)
+    inputs, interrupts = compute._Run.inputs, []
+
+    def interrupted(self: compute._Run) -> Any:
+        if not interrupts:
+            interrupts.append(1)
+            signal.raise_signal(signal.SIGINT)
+        return inputs(self)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(compute._Run, "inputs", interrupted)
+        session.run(None, {"x": x})
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
+
+
+def test_an_interrupt_in_a_call_that_cannot_fail_waits_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alloc and Free have no status to return: they are finished, and the interrupt comes when Python goes on."""
+    from onnxruntime_ep_wgpu.plugin import memory
+
+    session = webgpu_ep.session(models.square())
+    x = np.ones((2, 8), np.float32)
+    session.run(None, {"x": x})
+    free, interrupts = memory.AddressSpace.free, []
+
+    def interrupted(self: memory.AddressSpace, start: int) -> None:
+        if not interrupts:
+            interrupts.append(start)
+            signal.raise_signal(signal.SIGINT)
+        free(self, start)
+
+    before = memory.space().bytes_in_use
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(memory.AddressSpace, "free", interrupted)
+        for _ in range(2):
+            session.run(None, {"x": x})
+    assert interrupts
+    assert memory.space().bytes_in_use == before
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
+
+
+def test_an_exception_before_the_first_line_of_a_callback_is_an_error_and_no_success() -> None:
+    """A status of NULL would tell ONNX Runtime that outputs were computed."""
+    session = webgpu_ep.session(models.square())
+    node = next(it for it in reversed(list(abi.held.values())) if isinstance(it, compute.ComputeInfo))
+    _, late = abi._entry("compute", "OrtNodeComputeInfo_Compute", True)
+
+    def interrupted(this: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        interrupted(node.pointer)
+    except KeyboardInterrupt as error:
+        assert error.__traceback__ is not None
+        with watch.watching(""):  # as the sessions of this package do; otherwise the work would be done again
+            status = late(KeyboardInterrupt, error, error.__traceback__.tb_next)
+    assert status
+    assert "KeyboardInterrupt" in abi.text(node.ort.api.GetErrorMessage(status))
+    node.ort.api.ReleaseStatus(status)
+    del session
