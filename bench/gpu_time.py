@@ -28,10 +28,14 @@ class NoTimestampsError(RuntimeError):
 
 
 class _Recorder:
-    """An executable that notes which plan each run used."""
+    """A compiled group that notes which plan each run used."""
 
-    def __init__(self, executable: Any, ran: list[tuple[Any, Any]]) -> None:
-        self._executable, self._ran = executable, ran
+    def __init__(self, group: Any, ran: list[tuple[Any, Any]]) -> None:
+        self._executable, self._ran = group.executable(), ran
+        self.device = self._executable.device
+
+    def executable(self) -> _Recorder:
+        return self
 
     def run(self, inputs: Sequence[Any], allocate: Any) -> None:
         self._ran.append((self._executable, self._executable.plan(inputs)))
@@ -43,7 +47,7 @@ def ours(path: Path, feeds: Feeds, _runs: int = 0) -> float:
     from onnxruntime_ep_wgpu.plugin.watch import wrapping
 
     ran: list[tuple[Any, Any]] = []
-    with wrapping(lambda executable, _read_graph: _Recorder(executable, ran)):
+    with wrapping(lambda group, _read_graph: _Recorder(group, ran)):
         session = provider.open_session(path, "ours")
     session.run(None, feeds)
     return sum(_group_seconds(executable, plan, feeds) for executable, plan in ran)

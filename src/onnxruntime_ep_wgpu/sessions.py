@@ -99,9 +99,14 @@ def _raising_what_happened(source: str | bytes = "") -> Iterator[Watch]:
             yield watch
         except Exception as error:
             reason = watch.reason()
-            if reason is not None:
-                raise reason from error
-            raise
+            try:
+                if reason is not None:
+                    raise reason from error
+                raise
+            finally:
+                # The error's traceback holds this frame: with the error in it, a session and its GPU memory would live
+                # until garbage is collected.
+                del reason
 
 
 def session(

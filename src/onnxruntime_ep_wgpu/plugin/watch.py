@@ -37,15 +37,16 @@ class Watch:
     errors: list[BaseException] = field(default_factory=list)
 
     def reason(self) -> BaseException | None:
-        """The first error of a session that could not be made, which its providers then let go of.
+        """The first error, which this object and its providers then let go of.
 
-        Raised to the user, the error's traceback holds the half-made session, which holds the providers, out of reach of
-        the garbage collector: a provider that held the error would never end.
+        Raised to the user, the error's traceback holds this object and a half-made session, which holds the providers, out
+        of reach of the garbage collector: a provider that held the error would never end.
         """
         kept = [provider.refusal for provider in self.providers if provider.refusal is not None]
         for provider in self.providers:
             provider.refusal = None
-        return next(iter([*self.errors, *kept]), None)
+        errors, self.errors = self.errors, []
+        return next(iter([*errors, *kept]), None)
 
 
 @contextlib.contextmanager
