@@ -138,7 +138,7 @@ class _Fusion:
             ours, theirs = self.group[node], self.group[producer]
             if ours is theirs or theirs.anchor or theirs.cost > MAX_INLINED_COST or not self._is_private(theirs, node):
                 continue
-            if read.reuse and not producer.inline:
+            if read.reuse and not all(isinstance(n, Map) and n.inline for n in theirs.nodes):
                 continue
             if isinstance(node, Map) and read.view.size != producer.output.size and not producer.inline:
                 continue
