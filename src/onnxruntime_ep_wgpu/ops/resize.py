@@ -169,10 +169,10 @@ class _Transform:
             and s.scale == int(s.scale)
         ):
             return [f"let i{k} = o{k} / {int(s.scale)}u;"]
-        # A quotient may be off by a rounding error; halves and wholes are where the choice depends on it.
+        # A place may be off by a few rounding errors (5e-7 seen on an H200); halves and wholes are where the choice depends on it.
         lines = [*self.lines(s, k), f"let twice{k} = round(2f * place{k});"]
         lines.append(
-            f"let near{k} = select(place{k}, 0.5f * twice{k}, abs(2f * place{k} - twice{k}) <= 4e-7f * max(1f, abs(twice{k})));"
+            f"let near{k} = select(place{k}, 0.5f * twice{k}, abs(2f * place{k} - twice{k}) <= 1e-6f * max(1f, abs(twice{k})));"
         )
         p = f"near{k}"
         simple = f"ceil({p})" if s.scale is not None and s.scale < 1 else f"floor({p})"
