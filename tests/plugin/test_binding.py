@@ -16,8 +16,8 @@ from onnxruntime_ep_wgpu.device import Device
 from onnxruntime_ep_wgpu.plugin import backend, memory, transfer
 from onnxruntime_ep_wgpu.plugin.abi import NULL, held
 from onnxruntime_ep_wgpu.plugin.compute import ComputeInfo
-from onnxruntime_ep_wgpu.plugin.planner import Planner
 from onnxruntime_ep_wgpu.plugin.provider import Provider
+from onnxruntime_ep_wgpu.plugin.unrouted import Unrouted
 from onnxruntime_ep_wgpu.recovery import RecoverableExecutable
 
 from . import models
@@ -314,7 +314,7 @@ def test_host_pointers_are_accepted_by_a_compiled_group(
         out[0] = NULL
 
     monkeypatch.setattr(Provider, "get_kernel_registry", no_kernels)
-    monkeypatch.setattr(Planner, "_require_copies", lambda self: None)
+    monkeypatch.setattr(Unrouted, "check", lambda self: None)
     session = open_session(models.mixed())
     for _ in range(3):
         np.testing.assert_allclose(session.run(None, {"x": X})[0], models.mixed_reference(X), rtol=1e-4, atol=1e-5)

@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import OptionError, UnsupportedError
+from ..errors import OptionError
 from ..model import ort_graph
 from ..options import Options
 from ..trace import span
 from . import backend, watch
 from .abi import INFO, WARNING, Logger, Ort, file_text, text
-from .account import CPU, Account
+from .account import Account
 from .capture import CapturedNode, Captures, check_placements
 from .choose import context_for
-from .claim import Claim, claim, fingerprint, readers
+from .claim import Claim, claim, fingerprint
 from .compute import ComputeInfo
 from .forced import Forced, names_in_model
 from .settings import asked, run_settings_of, settings_of
+from .unrouted import Unrouted
 
 if TYPE_CHECKING:
     from ..device import Adapter, Device
@@ -51,9 +52,7 @@ class Planner:
         self._forced = Forced(options["forceCpuNodeNames"])
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
         self._claims: dict[str, Claim] = {}
-        self._copies, self._copies_before = copies, 0
-        # Per graph, by name: nodes of other providers that read what nodes of ours read or make, as they are called.
-        self._readers: dict[tuple[str, str], dict[str, str]] = {}
+        self.unrouted = Unrouted(name, copies)
         for key in options.without_effect():
             logger.log(WARNING, f"option {key}={options.given[key]!r} has no effect in this version")
 
@@ -92,10 +91,7 @@ class Planner:
             self.inputs = tuple(value.name or "" for value in graph.inputs)
             self.outputs = tuple(value.name or "" for value in graph.outputs)
         self.account.decided(within, graph, decision, holders)
-        # Between providers of accelerators copying is their own business.
-        accelerated = frozenset(place for place, holder in enumerate(holders) if holder not in ("", CPU))
-        others = readers(graph, accelerated.union(*decision.groups))
-        self._readers[within, graph.name or ""] = {it.name or "": f"{it.op_type} {it.name!r}" for it in others}
+        self.unrouted.decided(within, graph, decision.groups, holders)
         return [[nodes[place] for place in group] for group in decision.groups]
 
     def complete(self) -> None:
@@ -140,7 +136,7 @@ class Planner:
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         with span("compile", name, nodes=len(graph)):
             program = backend.compile_graph(graph, graph.opset_imports, self.target, name)
-        self._copies_before = self._copies()
+        self.unrouted.compiled()
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         group = backend.recoverable(program, self.device, run_settings_of(self.options), path)
         self.account.compiled(made, backend.kernels(program))
@@ -150,7 +146,7 @@ class Planner:
             defaults = self._with_default(handle)
             captured = CapturedNode(self.captures, frozenset(k for k, it in enumerate(graph_inputs) if it in defaults))
         return ComputeInfo(
-            self.ort, running, input_places, output_places, inputs, outputs, captured, self._require_copies
+            self.ort, running, input_places, output_places, inputs, outputs, captured, self.unrouted.check
         )
 
     def _with_default(self, handle: Any) -> set[str]:
@@ -159,22 +155,6 @@ class Planner:
         infos = self.ort.list(api.Graph_GetNumInputs, api.Graph_GetInputs, handle, "const OrtValueInfo *")
         optional = [it for it in infos if self.ort.get(api.ValueInfo_IsOptionalGraphInput, it, "bool")]
         return {text(self.ort.get(api.GetValueInfoName, it, "const char *")) for it in optional}
-
-    def _require_copies(self) -> None:
-        """Raises UnsupportedError when nodes of other providers would read device memory as if it were their own.
-
-        For a model in its own format ONNX Runtime puts no copies between providers.
-        """
-        if self._copies() != self._copies_before:
-            return
-        siblings = [it.planner for it in watch.live() if it.planner is not None and it.planner is not self]
-        share = {it.name for planner in siblings for it in planner.account.placements() if it.partition is not None}
-        nodes = [label for them in self._readers.values() for name, label in them.items() if name not in share]
-        if nodes:
-            raise UnsupportedError(
-                f"{', '.join(nodes[:4])}{'...' if len(nodes) > 4 else ''} cannot run on {self.name}, and ONNX Runtime "
-                "does not copy tensors between providers for a model in its own format: use the .onnx file instead"
-            )
 
     def _names(self, count: Any, fill: Any, node: Any) -> list[str]:
         infos = self.ort.list(count, fill, node, "const OrtValueInfo *")
