@@ -50,7 +50,9 @@ ENDINGS = {
     "done = []; ts = [threading.Thread(target=work) for _ in range(8)]\n"
     "[t.start() for t in ts]; [t.join() for t in ts]; assert len(done) == 8",
     "a preserved device": "s = webgpu_ep.session(models.square(), preserveDevice=1, deviceId=3); s.run(None, {'x': x})",
-    "a device of wgpu-py": "import wgpu; d = wgpu.gpu.request_adapter_sync().request_device_sync()\n"
+    # wgpu-py opens OpenGL too, which complains on a machine without a display.
+    "a device of wgpu-py": "import os, tempfile; os.environ.setdefault('XDG_RUNTIME_DIR', tempfile.gettempdir())\n"
+    "import wgpu; d = wgpu.gpu.request_adapter_sync().request_device_sync()\n"
     "s = webgpu_ep.session(models.square(), wgpu_device=d); s.run(None, {'x': x}); kept = value()",
     "a device given to wgpu-py": "d = webgpu_ep.wgpu_device_of(opened()); b = webgpu_ep.buffer_of(value())",
     "a failed session": "try: webgpu_ep.session(models.square(), nonsense=1)\nexcept webgpu_ep.OptionError: pass",
