@@ -34,9 +34,10 @@ OPERATORS = {
 IN_SCOPE = frozenset(op for family in OPERATORS.values() for op in family.split())
 
 TYPES = frozenset(
-    ["float", "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+    """float float16 bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz float4e2m1 bool
+    int4 int8 int16 int32 int64 uint4 uint8 uint16 uint32 uint64""".split()
 )
-"""Element types that WebGPU kernels calculate with."""
+"""Element types that WebGPU kernels read and write."""
 
 CPU_REASONS = {
     "only shape arithmetic": "a few integers from shapes, for nothing on WebGPU: cheaper where they are",

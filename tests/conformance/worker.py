@@ -7,6 +7,7 @@ A line `{"start": name}` goes out before a case, so that the parent knows which 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+from onnx import numpy_helper
 
 from tests import provider
 
@@ -93,8 +95,7 @@ def _feeds(session: ort.InferenceSession, data: cases.Data) -> dict[str, Any]:
         array = to_value(given)
         element = value.type.tensor_type.elem_type
         if isinstance(array, (np.ndarray, np.generic)) and element and not _native(element):
-            packed = np.asarray(array)
-            feeds[value.name] = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(_as_bytes(packed, element), element)
+            feeds[value.name] = _ort_value(np.asarray(array), element)
         else:
             feeds[value.name] = np.asarray(array) if isinstance(array, np.generic) else array
     return feeds
@@ -105,18 +106,20 @@ def _native(element: int) -> bool:
     return element <= 13
 
 
-def _as_bytes(array: np.ndarray, element: int) -> np.ndarray:
-    if onnx.helper.tensor_dtype_to_np_dtype(element).itemsize != array.dtype.itemsize:
-        raise TypeError(f"type {onnx.TensorProto.DataType.Name(element)} is not one element per array item")
-    if element >= onnx.TensorProto.UINT4 and element != onnx.TensorProto.FLOAT8E8M0:
-        raise TypeError(f"no way to pass {onnx.TensorProto.DataType.Name(element)} through the Python binding")
-    return array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
+def _ort_value(array: np.ndarray, element: int) -> ort.OrtValue:
+    """A tensor of a type that numpy lacks, written byte by byte as onnx lays it out."""
+    value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), element)
+    data = numpy_helper.from_array(array).raw_data
+    ctypes.memmove(value.data_ptr(), data, len(data))
+    return value
 
 
 def _run(session: ort.InferenceSession, feeds: dict[str, Any]) -> list[Any]:
     names = [o.name for o in session.get_outputs()]
     strange = [
-        o.type for o in session.get_outputs() if any(t in o.type for t in ("bfloat16", "float8", "int4", "int2"))
+        o.type
+        for o in session.get_outputs()
+        if any(t in o.type for t in ("bfloat16", "float8", "float4", "int4", "int2"))
     ]
     if not strange and not any(isinstance(v, ort.OrtValue) for v in feeds.values()):
         result: list[Any] = session.run(names, feeds)
@@ -132,9 +135,13 @@ def _run(session: ort.InferenceSession, feeds: dict[str, Any]) -> list[Any]:
 
 
 def _numpy(value: Any) -> np.ndarray:
-    array: np.ndarray = value.numpy()
-    wanted = onnx.helper.tensor_dtype_to_np_dtype(value.element_type())
-    return array if array.dtype == wanted or array.dtype.itemsize != wanted.itemsize else array.view(wanted)
+    if _native(value.element_type()):
+        native: np.ndarray = value.numpy()
+        return native
+    tensor = onnx.TensorProto(data_type=value.element_type(), dims=value.shape())
+    empty = np.empty(value.shape(), onnx.helper.tensor_dtype_to_np_dtype(value.element_type()))
+    tensor.raw_data = ctypes.string_at(value.data_ptr(), len(numpy_helper.from_array(empty).raw_data))
+    return numpy_helper.to_array(tensor)
 
 
 def _brief(error: BaseException) -> str:
