@@ -33,10 +33,18 @@ OPERATORS = {
 }
 IN_SCOPE = frozenset(op for family in OPERATORS.values() for op in family.split())
 
-TYPES = frozenset(
-    ["float", "float16", "bfloat16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-    + ["int4", "uint4", "float4e2m1", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"]
-)
+FLOATS = [
+    "float",
+    "float16",
+    "bfloat16",
+    "float4e2m1",
+    "float8e4m3fn",
+    "float8e4m3fnuz",
+    "float8e5m2",
+    "float8e5m2fnuz",
+]
+INTEGERS = ["int4", "int8", "int16", "int32", "int64", "uint4", "uint8", "uint16", "uint32", "uint64"]
+TYPES = frozenset(["bool", *FLOATS, *INTEGERS])
 """Element types that WebGPU kernels read and write."""
 
 CPU_REASONS = {
