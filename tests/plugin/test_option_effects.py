@@ -258,7 +258,7 @@ def test_a_binding_size_lowers_the_target() -> None:
 
 
 def test_a_tensor_above_the_binding_size_is_refused_by_its_name(open_session: Callable[..., Any]) -> None:
-    session = open_session(models.square(), {"maxStorageBufferBindingSize": str(128 << 20)})
+    session = open_session(models.square(), {"maxStorageBufferBindingSize": str(128 << 20), "deviceId": "71"})
     x = np.zeros(((128 << 20) // 32 + 1, 8), np.float32)
     with pytest.raises(
         Exception, match=r"the tensor x of shape \[4194305, 8\] takes 134217760 bytes .*at most 134217728"

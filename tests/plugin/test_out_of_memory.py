@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from typing import Any
@@ -36,6 +37,7 @@ class SmallDevice:
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> SmallDevice:
+    gc.collect()  # the device of an earlier test would have free buffers
     small = SmallDevice()
     monkeypatch.setattr(device_module, "lib", small)
     return small
