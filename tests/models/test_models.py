@@ -17,6 +17,10 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from tests import provider, zoo
 
 TOLERANCE = {
+    # In full size many layers amplify what one rounds differently. Kernel by kernel, on the CPU provider's values, the
+    # errors are 9e-4 and 4e-7 (bench.verify_zoo); test_half_error holds the first to the error of storing in f16.
+    "resnet_f16.full": 2e-2,
+    "dynquant.full": 2e-1,
     "f16": 4e-3,  # a value has 11 bits, and both providers round after every node
     # A value at the boundary of two integers becomes the other one, once in a while: a step of the result's 127, or more
     # where later layers see it. The CPU provider differs as much from itself without optimisations.
