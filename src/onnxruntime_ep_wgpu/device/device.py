@@ -49,7 +49,7 @@ FLUSH_BYTES = 64 << 20
 COUNTERS = ("pipelines", "submits", "dispatches", "bind_groups", "buffers", "buffer_bytes", "uploads", "downloads")
 # More threads than this gain nothing (16 cores, an H200) and hold much memory.
 MOST_COMPILERS = 8
-_NO_BYTES = ffi.new("char[]", 1)
+_NO_BYTES = new("char[]", 1)
 NOTHING = Recording(())
 # What buffers of the other kinds of cache are for; storage buffers come from `Device.buffer`.
 _USAGE = {
