@@ -111,22 +111,17 @@ class Executable:
 
     @contextmanager
     def planned(self, inputs: Sequence[DeviceTensor]) -> Iterator[Plan]:
-        """The plan for these inputs, for a `with`; raises like `plan`."""
-        plan = self._start(inputs)
-        try:
-            yield plan
-        finally:
-            self._end(plan)
-
-    def _start(self, inputs: Sequence[DeviceTensor]) -> Plan:
-        """The plan for these inputs, which keeps its buffers until `_end`."""
+        """The plan for these inputs, which keeps its buffers during a `with` that submits a run; raises like `plan`."""
         elements = self._element_values(inputs)
         with self._lock:
             plan = self._plan(inputs, elements)
             plan.users += 1
-            return plan
+        try:
+            yield plan
+        finally:
+            self._ran(plan)
 
-    def _end(self, plan: Plan) -> None:
+    def _ran(self, plan: Plan) -> None:
         """The work of a run with this plan is submitted."""
         with self._lock:
             plan.users -= 1
@@ -233,14 +228,17 @@ class Executable:
         after: Sequence[Copy],
     ) -> None:
         """Queues copies, dispatches and copies; `recording` is what `callers` are bound to, when that is known."""
-        if recording is None:
-            recording = plan.bind(callers)
         scopes = listeners()
+        # Stepwise runs make bind groups dispatch by dispatch.
+        if recording is None and self._stepwise is None:
+            recording = plan.bind(callers)
         with self.device.captured() if self.settings.debugger_capture else nullcontext():
             if self._stepwise is not None:
                 with span("submit", self.program.name, dispatches=len(plan.steps)):
                     self._stepwise.run(plan, callers, before, after)
-            elif scopes:
+                return
+            assert recording is not None
+            if scopes:
                 self._submit_recorded(scopes, plan, recording, before, after)
             else:
                 self.device.submit(recording, before, after, self.settings.per_submission)
