@@ -75,8 +75,8 @@ class Scalars:
             if operator in (">", ">="):
                 a, b, operator = b, a, {">": "<", ">=": "<="}[operator]
             return f"lt_{kind}({a}, {b})" if operator == "<" else f"!lt_{kind}({b}, {a})"
-        if kind == "f32":
-            return f"{_COMPARISONS[operator]}_f32({a}, {b})"
+        if kind == "f32" or (kind == "i64" and operator not in ("==", "!=")):
+            return self.function(_COMPARISONS[operator], [a, b], kind)
         if kind == "bool" and operator not in ("==", "!="):
             return f"(u32({a}) {operator} u32({b}))"
         return f"({a} {operator} {b})"

@@ -1,11 +1,20 @@
 // 64-bit integers where the adapter has them: only what the operators of WGSL do not give.
-fn min_i64_native(a: i64, b: i64) -> i64 { return select(b, a, a < b); }
-fn max_i64_native(a: i64, b: i64) -> i64 { return select(b, a, a > b); }
+
+// The order of signed numbers is that of their bits with the sign inverted, and is always taken so: Mesa turns the operators
+// on `i64(i)`, i: i32, and a constant into an order of 32 bits, and gets it wrong (22.3 on lavapipe: never less).
+fn biased_i64_native(a: i64) -> u64 { return bitcast<u64>(a) ^ 0x8000000000000000lu; }
+fn lt_i64_native(a: i64, b: i64) -> bool { return biased_i64_native(a) < biased_i64_native(b); }
+fn le_i64_native(a: i64, b: i64) -> bool { return biased_i64_native(a) <= biased_i64_native(b); }
+fn gt_i64_native(a: i64, b: i64) -> bool { return lt_i64_native(b, a); }
+fn ge_i64_native(a: i64, b: i64) -> bool { return le_i64_native(b, a); }
+fn negative_i64_native(a: i64) -> bool { return lt_i64_native(a, 0li); }
+fn min_i64_native(a: i64, b: i64) -> i64 { return select(b, a, lt_i64_native(a, b)); }
+fn max_i64_native(a: i64, b: i64) -> i64 { return select(a, b, lt_i64_native(a, b)); }
 fn min_u64_native(a: u64, b: u64) -> u64 { return select(b, a, a < b); }
 fn max_u64_native(a: u64, b: u64) -> u64 { return select(b, a, a > b); }
-fn abs_i64_native(a: i64) -> i64 { return select(a, -a, a < 0li); }
+fn abs_i64_native(a: i64) -> i64 { return select(a, -a, negative_i64_native(a)); }
 fn abs_u64_native(a: u64) -> u64 { return a; }
-fn sign_i64_native(a: i64) -> i64 { return select(select(0li, 1li, a > 0li), -1li, a < 0li); }
+fn sign_i64_native(a: i64) -> i64 { return select(select(1li, 0li, a == 0li), -1li, negative_i64_native(a)); }
 fn sign_u64_native(a: u64) -> u64 { return select(0lu, 1lu, a > 0lu); }
 
 // Truncation towards zero; what does not fit, and NaN, becomes the smallest number, as x86 converts.
@@ -40,15 +49,15 @@ fn shr_i64_native(a: i64, b: i64) -> i64 { return a >> min(u32(min_u64_native(bi
 fn rem_i64_native(a: i64, b: i64) -> i64 { return select(a - a / b * b, 0li, b == 0li); }
 fn floormod_i64_native(a: i64, b: i64) -> i64 {
   let r = rem_i64_native(a, b);
-  return select(r, r + b, r != 0li && ((r < 0li) != (b < 0li)));
+  return select(r, r + b, r != 0li && negative_i64_native(r) != negative_i64_native(b));
 }
 fn floormod_u64_native(a: u64, b: u64) -> u64 { return a % b; }
 fn pow_i64_native(base: i64, exponent: i64) -> i64 {
-  if (exponent < 0li) { return select(select(0li, select(-1li, 1li, exponent % 2li == 0li), base == -1li), 1li, base == 1li); }
+  if (negative_i64_native(exponent)) { return select(select(0li, select(-1li, 1li, exponent % 2li == 0li), base == -1li), 1li, base == 1li); }
   var result = 1li;
   var b = base;
   var e = exponent;
-  for (; e > 0li; e = e / 2li) {
+  for (; e != 0li; e = e / 2li) {
     if (e % 2li == 1li) { result *= b; }
     b *= b;
   }
