@@ -114,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--adapter", type=int, default=0, help="the place of the adapter (default: the first)")
     adapter = adapters()[parser.parse_args().adapter]
-    webgpu_ep.register()
+    webgpu_ep.devices()
     rows: dict[str, str] = {}
     for count, nbytes in LOADS:
         arrays = [np.random.default_rng(n).integers(0, 255, nbytes, np.uint8) for n in range(count)]

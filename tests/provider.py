@@ -43,7 +43,7 @@ def devices(provider: str) -> tuple[ort.OrtEpDevice, ...]:
     """Registers the provider's library in this process and gives its devices, best first."""
     package = importlib.import_module(PACKAGES[provider])
     if provider == "ours":
-        package.register()  # not under a second name: the devices would be there twice
+        package.devices()  # not under a second name: the devices would be there twice
     else:
         ort.register_execution_provider_library(f"test-{provider}", package.get_library_path())
     found = tuple(d for d in ort.get_ep_devices() if d.ep_name == package.get_ep_name())

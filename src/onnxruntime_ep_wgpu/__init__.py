@@ -7,6 +7,9 @@
     ort.register_execution_provider_library("webgpu_ep_registration", webgpu_ep.get_library_path())
     devices = [d for d in ort.get_ep_devices() if d.ep_name == webgpu_ep.get_ep_name()]
 
+A program that passes names passes `PROVIDER`, "WgpuExecutionProvider": `providers=["WebGpuExecutionProvider"]` never
+reaches this package and gives a session on the CPU.
+
 Everything is imported when first used: importing this package costs nothing.
 """
 
@@ -18,77 +21,50 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .errors import (
-        DeviceError,
-        DeviceLostError,
-        InputError,
-        LimitError,
-        ModelChangedError,
-        NonFiniteError,
-        OptionError,
-        OutOfMemoryError,
-        ProgramError,
-        ShaderError,
-        UnsupportedError,
-        WgpuEpError,
-    )
-    from .options import set_default_options
-    from .sessions import Report, devices, register, report, session
-    from .sharing import DeviceBuffer, buffer_of, device_options, ort_value_from, wgpu_device_of
+    from .errors import DeviceError as DeviceError
+    from .errors import DeviceLostError as DeviceLostError
+    from .errors import InputError as InputError
+    from .errors import LimitError as LimitError
+    from .errors import ModelChangedError as ModelChangedError
+    from .errors import NonFiniteError as NonFiniteError
+    from .errors import OptionError as OptionError
+    from .errors import OutOfMemoryError as OutOfMemoryError
+    from .errors import ProgramError as ProgramError
+    from .errors import ShaderError as ShaderError
+    from .errors import UnsupportedError as UnsupportedError
+    from .errors import WgpuEpError as WgpuEpError
+    from .names import PROVIDER as PROVIDER
+    from .names import ProviderNameWarning as ProviderNameWarning
+    from .option_types import ProviderOptions as ProviderOptions
+    from .options import set_default_options as set_default_options
+    from .reports import Report as Report
+    from .reports import check as check
+    from .reports import report as report
+    from .sessions import devices as devices
+    from .sessions import register as register
+    from .sessions import session as session
+    from .sharing import DeviceBuffer as DeviceBuffer
+    from .sharing import buffer_of as buffer_of
+    from .sharing import device_options as device_options
+    from .sharing import ort_value_from as ort_value_from
+    from .sharing import wgpu_device_of as wgpu_device_of
 
+# What the imports above are at run time; a test compares the two.
 _PLACES = {
-    "DeviceBuffer": "sharing",
-    "DeviceError": "errors",
-    "DeviceLostError": "errors",
-    "InputError": "errors",
-    "LimitError": "errors",
-    "ModelChangedError": "errors",
-    "NonFiniteError": "errors",
-    "OptionError": "errors",
-    "OutOfMemoryError": "errors",
-    "ProgramError": "errors",
-    "Report": "sessions",
-    "ShaderError": "errors",
-    "UnsupportedError": "errors",
-    "WgpuEpError": "errors",
-    "buffer_of": "sharing",
-    "device_options": "sharing",
-    "devices": "sessions",
-    "ort_value_from": "sharing",
-    "register": "sessions",
-    "report": "sessions",
-    "session": "sessions",
-    "set_default_options": "options",
-    "wgpu_device_of": "sharing",
+    name: module
+    for module, names in {
+        "errors": "DeviceError DeviceLostError InputError LimitError ModelChangedError NonFiniteError OptionError"
+        " OutOfMemoryError ProgramError ShaderError UnsupportedError WgpuEpError",
+        "names": "PROVIDER ProviderNameWarning",
+        "option_types": "ProviderOptions",
+        "options": "set_default_options",
+        "reports": "Report check report",
+        "sessions": "devices register session",
+        "sharing": "DeviceBuffer buffer_of device_options ort_value_from wgpu_device_of",
+    }.items()
+    for name in names.split()
 }
-__all__ = [
-    "DeviceBuffer",
-    "DeviceError",
-    "DeviceLostError",
-    "InputError",
-    "LimitError",
-    "ModelChangedError",
-    "NonFiniteError",
-    "OptionError",
-    "OutOfMemoryError",
-    "ProgramError",
-    "Report",
-    "ShaderError",
-    "UnsupportedError",
-    "WgpuEpError",
-    "buffer_of",
-    "device_options",
-    "devices",
-    "get_ep_name",
-    "get_ep_names",
-    "get_library_path",
-    "ort_value_from",
-    "register",
-    "report",
-    "session",
-    "set_default_options",
-    "wgpu_device_of",
-]
+__all__ = sorted([*_PLACES, "get_ep_name", "get_ep_names", "get_library_path"])
 
 
 def get_library_path() -> str:
@@ -99,16 +75,29 @@ def get_library_path() -> str:
 
 
 def get_ep_name() -> str:
-    """The provider's name, as in `OrtEpDevice.ep_name`."""
-    return "WebGpuExecutionProvider"
+    """The provider's name, as in `OrtEpDevice.ep_name`. To pass a name to InferenceSession, pass `PROVIDER`."""
+    from .names import EP_NAME
+
+    return EP_NAME
 
 
 def get_ep_names() -> list[str]:
-    """The provider's name, and the alias for `providers=[...]`, where ONNX Runtime keeps the first for itself."""
-    return [get_ep_name(), "WgpuExecutionProvider"]
+    """The provider's name, and `PROVIDER`, the one for `providers=[...]`, where ONNX Runtime keeps the first for itself."""
+    from .names import NAMES
+
+    return list(NAMES)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_PLACES[name]}", __name__), name)
+    if name == "PROVIDER":
+        from .names import told
+
+        told()
+    value = globals()[name] = getattr(import_module(f".{_PLACES[name]}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from . import tools
+from . import __version__, tools
 
 FAILURE = 2
 
@@ -38,6 +38,7 @@ def commands() -> Iterator[tuple[str, ModuleType]]:
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     parser = Parser(prog="wgpu-ep", description="Run and inspect ONNX models on WebGPU.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in commands():
         summary = (module.__doc__ or "").strip().splitlines()[0]
@@ -75,7 +76,3 @@ def _one_line(problem: Exception) -> str:
     if expected and text:
         return text
     return f"{type(problem).__name__}: {text} (--debug shows where)"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

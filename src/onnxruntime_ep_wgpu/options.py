@@ -10,9 +10,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 from .errors import OptionError
+from .option_types import ProviderOptions
 
 NO_EFFECT = "none yet"
 
@@ -366,7 +367,7 @@ def _value(key: str, text: str, source: str) -> Any:
 _program_defaults: dict[str, str] = {}
 
 
-def set_default_options(**options: Any) -> None:
+def set_default_options(**options: Unpack[ProviderOptions]) -> None:
     """Sets what sessions use that do not set an option themselves, from now on and in this process.
 
     Replaces the defaults that were set before: without arguments, the built-in ones hold again. A session's own options

@@ -1,4 +1,4 @@
-"""Sessions in one line, and the answer to "what runs where, and why".
+"""Sessions in one line.
 
 In: a model, a device, options as Python values. Out: an `onnxruntime.InferenceSession` that runs on that device.
 Invariant: `session()` and the session's runs raise what went wrong in the provider, of its own type; never does a session
@@ -10,32 +10,39 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import onnxruntime as ort
 
-from . import get_ep_name, get_ep_names, get_library_path
+from . import get_library_path
 from .errors import DeviceError, OptionError, WgpuEpError
 from .free_dimensions import check, fix
+from .names import EP_NAME, passing_no_name, warn_of_the_name
+from .option_types import ProviderOptions
 from .options import as_text, parse
+from .reports import remember
 
 if TYPE_CHECKING:
-    from .device import CacheCounters
-    from .plugin.placement import Placement
-    from .plugin.planner import Planner
     from .plugin.watch import Watch
 
 REGISTRATION = "webgpu_ep_registration"
 
 _register_lock = threading.Lock()
-_planners: weakref.WeakKeyDictionary[Any, Planner] = weakref.WeakKeyDictionary()
 
 
 def register(name: str = REGISTRATION) -> None:
-    """Registers the provider library with ONNX Runtime under `name`, unless it is registered."""
+    """Registers the provider library with ONNX Runtime under `name`, unless it is registered.
+
+    Then InferenceSession takes `providers=[PROVIDER]`. Warns with ProviderNameWarning, once, when the program has not read
+    `PROVIDER` so far.
+    """
+    warn_of_the_name()
+    with passing_no_name():
+        _register(name)
+
+
+def _register(name: str) -> None:
     with _register_lock:
         if _registered():
             return
@@ -52,7 +59,8 @@ def devices() -> list[Any]:
 
     Raises DeviceError when there is none, saying what to install.
     """
-    register()
+    with passing_no_name():
+        _register(REGISTRATION)
     found = _registered()
     if not found:
         from .plugin import backend
@@ -66,7 +74,7 @@ def _registered() -> list[Any]:
 
     unique: dict[str, Any] = {}
     for device in ort.get_ep_devices():
-        if device.ep_name == get_ep_name() and device.ep_vendor == VENDOR:
+        if device.ep_name == EP_NAME and device.ep_vendor == VENDOR:
             unique.setdefault(device.ep_metadata["adapter"], device)
     return list(unique.values())
 
@@ -116,8 +124,8 @@ def session(
     wgpu_device: Any = None,
     sess_options: Any = None,
     free_dimensions: Mapping[str, int] | None = None,
-    **options: Any,
-) -> Any:
+    **options: Unpack[ProviderOptions],
+) -> ort.InferenceSession:
     """An InferenceSession on WebGPU: `session("model.onnx", device="llvmpipe", validationMode="full")`.
 
     `device` is an `OrtEpDevice`, a place in `devices()`, a part of a device's name or `"software"`; by default the one
@@ -156,7 +164,7 @@ def session(
     # Onnxruntime before 1.26 knows nothing of captures, and may not have asked for anything to be compiled.
     provider.planner.check_captures()
     check(fixed, made)
-    _planners[made] = provider.planner
+    remember(made, provider.planner)
     return made
 
 
@@ -178,63 +186,3 @@ def _pick(device: Any) -> Any:
     if getattr(device, "ep_name", None) is None:
         raise OptionError(f"device: {device!r} is not an OrtEpDevice, a number or a name; there are {shown}")
     return device
-
-
-@dataclass(frozen=True)
-class Report:
-    """Where the nodes of a session run. `device` is the adapter's name.
-
-    `caches` counts by kind what the buffer caches of its device did and hold, for all sessions on that device.
-    """
-
-    device: str
-    nodes: tuple[Placement, ...]
-    caches: Mapping[str, CacheCounters]
-
-    @property
-    def on_cpu(self) -> tuple[Placement, ...]:
-        """The nodes that other providers run, each with its reason."""
-        return tuple(node for node in self.nodes if node.partition is None)
-
-    @property
-    def partitions(self) -> int:
-        """How many groups were compiled, bodies of control-flow nodes included."""
-        return len({(node.within, node.partition) for node in self.nodes if node.partition is not None})
-
-
-def report(session: Any) -> Report:
-    """What runs where, and why, for a session on this provider, made by `session()` or by ONNX Runtime itself.
-
-    Raises LookupError when the session has no node on this provider or cannot be told from another one.
-    """
-    planner = planner_of(session)
-    nodes = tuple(planner.account.placements())
-    # A device is opened when something is first put on it.
-    used = any(node.partition is not None for node in nodes)
-    return Report(planner.adapter.name, nodes, planner.device().caches.counters() if used else {})
-
-
-def planner_of(session: Any) -> Planner:
-    """The plans of a session on this provider. Raises LookupError when it has none, or they cannot be told apart."""
-    return _planners.get(session) or _match(session)
-
-
-def _match(session: Any) -> Planner:
-    """The plans of a session that we did not make: the only one whose graph has its inputs and outputs."""
-    from .plugin.watch import live
-
-    ours = set(session.get_providers()) & set(get_ep_names())
-    if not ours:
-        raise LookupError(f"the session's providers are {session.get_providers()}, not {get_ep_name()}")
-    inputs = {value.name for value in session.get_inputs()}
-    outputs = [value.name for value in session.get_outputs()]
-    planners = [
-        provider.planner for provider in live() if provider.planner is not None and provider.planner.name in ours
-    ]
-    fitting = [it for it in planners if inputs <= set(it.inputs) and outputs == list(it.outputs)]
-    if not fitting:
-        raise LookupError("no live session of this package has these inputs and outputs")
-    accounts = [(it.adapter.name, it.account.placements()) for it in fitting]
-    if any(account != accounts[0] for account in accounts):
-        raise LookupError("several live sessions have these inputs and outputs: make the session with session()")
-    return fitting[0]

@@ -43,7 +43,7 @@ def wgpu_device_of(session: Any) -> Any:
     """
     from .device import wgpu_py
     from .device.borrowed import BorrowedContext
-    from .sessions import planner_of
+    from .reports import planner_of
 
     context = planner_of(session).context
     if isinstance(context, BorrowedContext) and context.gpu_device is not None:
@@ -83,9 +83,9 @@ def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 
     from .device import wgpu_py
     from .device.borrowed import context_around
     from .plugin import memory
-    from .sessions import register
+    from .sessions import devices
 
-    register()
+    devices()
     theirs = getattr(buffer, "_device", None)
     if not wgpu_py.is_device(theirs):
         raise DeviceError(f"{buffer!r} is not a wgpu.GPUBuffer of wgpu-native")

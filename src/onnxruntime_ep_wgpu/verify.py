@@ -71,7 +71,7 @@ def verify(
     `step` hears what is done next. Raises what making or running the session raises.
     """
     from .plugin.watch import wrapping
-    from .sessions import report
+    from .reports import report
 
     with tempfile.TemporaryDirectory() as folder:
         groups: list[_Group] = []

@@ -18,7 +18,7 @@ __all__ = ["devices", "fake", "open_session"]
 @pytest.fixture(scope="session")
 def devices() -> list[Any]:
     """The provider's devices, registered the documented way, once per process."""
-    webgpu_ep.register()
+    webgpu_ep.devices()
     return [device for device in ort.get_ep_devices() if device.ep_name == webgpu_ep.get_ep_name()]
 
 

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 START = """
 import gc, sys, threading
 import numpy as np, onnxruntime as ort, onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu import PROVIDER  # registering then has nothing to tell
 from tests.plugin import models
 x = np.ones((2, 8), np.float32)
 def value(): return ort.OrtValue.ortvalue_from_numpy(x, "webgpu", 0)

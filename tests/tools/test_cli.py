@@ -63,7 +63,7 @@ def test_info_gives_adapters_and_versions_as_json(capsys: pytest.CaptureFixture[
 
 def test_info_is_plain_text_in_a_pipe() -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "onnxruntime_ep_wgpu.cli", "info"],
+        [sys.executable, "-m", "onnxruntime_ep_wgpu", "info"],
         capture_output=True,
         text=True,
         check=True,
@@ -89,7 +89,7 @@ def test_without_an_adapter_info_says_why(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_a_reader_that_stops_early_is_no_error() -> None:
-    command = f"{sys.executable} -m onnxruntime_ep_wgpu.cli info --json | head -n 1"
+    command = f"{sys.executable} -m onnxruntime_ep_wgpu info --json | head -n 1"
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(sys.path)}
     result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True, env=environment)
     assert (result.stdout, result.stderr) == ("{\n", "")

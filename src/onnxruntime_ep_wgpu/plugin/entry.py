@@ -10,8 +10,9 @@ from typing import Any
 
 from .. import __version__
 from .._ort import ffi
+from ..names import NAMES, warn_of_the_name
 from .abi import Logger, Ort, OrtError, address, export, failed, held
-from .factory import NAMES, Factory
+from .factory import Factory
 
 
 def _create(_name: Any, base: Any, logger: Any, out: Any, capacity: int, out_count: Any) -> Any:
@@ -21,6 +22,7 @@ def _create(_name: Any, base: Any, logger: Any, out: Any, capacity: int, out_cou
         ort = Ort(base)
         if capacity < len(NAMES):
             raise OrtError(f"room for {capacity} factories, {len(NAMES)} are needed")
+        warn_of_the_name()
         log = Logger(ort, logger)
         for place, name in enumerate(NAMES):
             out[place] = Factory(ort, name, __version__, log).pointer

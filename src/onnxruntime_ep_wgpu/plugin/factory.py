@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
 from ..errors import DeviceError
+from ..names import NAMES
 from . import backend
 from .abi import INFO, WARNING, Exported, Logger, Ort, address, callback, held
 from .allocator import Allocator
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
     from ..device import Adapter, Context
 
 VENDOR = "onnxruntime-ep-wgpu"
-# `WebGpuExecutionProvider` is the name that clients look for. ONNX Runtime resolves that name itself when it is given as
-# text, so the alias is for `providers=["WgpuExecutionProvider"]`.
-NAMES = ("WebGpuExecutionProvider", "WgpuExecutionProvider")
-
 _HARDWARE_GPU, _DEVICE_GPU = 1, 1
 # The vendor of memory is 0 and it has no alignment: other values keep `bind_output` and the device names "webgpu" and
 # "gpu" from finding it. Its device id is the adapter's number. The name is what onnxruntime-genai asks for.

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..tabular import rich_table, text_lines
+
 
 def show_json(data: Any) -> None:
     """Prints `data` as JSON; sets become sorted lists, anything else that JSON lacks becomes its text."""
@@ -23,25 +25,19 @@ def show_json(data: Any) -> None:
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
     """Prints a table; numbers are right-aligned."""
-    texts = [["" if value is None else str(value) for value in row] for row in rows]
-    numeric = [bool(rows) and all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
     if sys.stdout.isatty():
-        _show_rich(columns, texts, numeric, title)
+        _print_rich(rich_table(columns, rows, title))
         return
     if title:
         print(title)
-    widths = [max(len(text) for text in (name, *(row[i] for row in texts))) for i, name in enumerate(columns)]
-    for line in (columns, *texts):
-        cells = (
-            text.rjust(w) if right else text.ljust(w) for text, w, right in zip(line, widths, numeric, strict=True)
-        )
-        print("  ".join(cells).rstrip())
+    print("\n".join(text_lines(columns, rows)))
 
 
 def show_pairs(pairs: Mapping[str, object], title: str = "") -> None:
     """Prints names and values, one pair per line."""
     if sys.stdout.isatty():
-        _show_rich(("", ""), [[name, str(value)] for name, value in pairs.items()], [False, False], title, header=False)
+        rows = [[name, str(value)] for name, value in pairs.items()]
+        _print_rich(rich_table(("", ""), rows, title, header=False))
         return
     if title:
         print(title)
@@ -50,19 +46,9 @@ def show_pairs(pairs: Mapping[str, object], title: str = "") -> None:
         print(f"{name.ljust(width)}  {value}".rstrip())
 
 
-def _show_rich(
-    columns: Sequence[str], texts: Sequence[Sequence[str]], numeric: Sequence[bool], title: str, header: bool = True
-) -> None:
-    from rich import box
+def _print_rich(table: Any) -> None:
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE, show_header=header, pad_edge=False)
-    for name, right in zip(columns, numeric, strict=True):
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in texts:
-        table.add_row(*(Text(text) for text in row))
     Console().print(table)
 
 

@@ -113,7 +113,7 @@ def _read(args: argparse.Namespace) -> Profile:
 
 def _device(session: Any) -> Device:
     from ..device import adapters, open_device
-    from ..sessions import report
+    from ..reports import report
 
     name = report(session).device
     return open_device(next(adapter for adapter in adapters() if adapter.name == name))

@@ -1,0 +1,45 @@
+"""The provider options as types, for editors and type checkers: `session(model, ...)` completes and checks them.
+
+The table in options.py is what counts at run time; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, TypedDict
+
+Flag: TypeAlias = bool | Literal["0", "1", 0, 1]
+Number: TypeAlias = int | str
+CacheMode: TypeAlias = Literal["disabled", "lazyRelease", "simple", "bucket"]
+
+
+class ProviderOptions(TypedDict, total=False):
+    """Every option of a session, as Python values or as text. docs/options.md says what each does."""
+
+    preferredLayout: Literal["NCHW", "NHWC"]
+    enableGraphCapture: Flag
+    enableInt64: Flag
+    forceCpuNodeNames: str | Sequence[str]
+    powerPreference: Literal["high-performance", "low-power"]
+    validationMode: Literal["disabled", "wgpuOnly", "basic", "full"]
+    deviceId: Number
+    webgpuInstance: Number
+    webgpuDevice: Number
+    dawnProcTable: Number
+    dawnBackendType: Literal["D3D12", "Vulkan"]
+    enablePIXCapture: Flag
+    enableRobustness: Flag
+    preserveDevice: Flag
+    sessionBufferPoolGenerations: Number
+    multiRotaryCacheConcatOffset: Number
+    kvCacheQuantizationBits: Literal["0", "4", "8", 0, 4, 8]
+    maxStorageBufferBindingSize: Number
+    maxNumPendingDispatches: Number
+    storageBufferCacheMode: CacheMode
+    uniformBufferCacheMode: CacheMode
+    queryResolveBufferCacheMode: CacheMode
+    defaultBufferCacheMode: CacheMode
+    weightLoadAcceleration: Literal["off", "preferred", "required"]
+    enableMatmulFp32Accumulation: Flag
+    adapterIndex: Number
+    maxStorageBuffersPerShaderStage: Number

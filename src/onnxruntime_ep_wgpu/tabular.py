@@ -1,0 +1,40 @@
+"""Rows of values as aligned text, or as a table of rich. In: columns, rows. Out: lines; numbers are right-aligned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def cells(rows: Sequence[Sequence[object]]) -> list[list[str]]:
+    """Every value as text; None is empty."""
+    return [["" if value is None else str(value) for value in row] for row in rows]
+
+
+def numeric(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[bool]:
+    """Which columns hold numbers only."""
+    return [bool(rows) and all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
+
+
+def text_lines(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """The table as lines of plain text, the heading first."""
+    texts, right = cells(rows), numeric(columns, rows)
+    widths = [max(len(text) for text in (name, *(row[i] for row in texts))) for i, name in enumerate(columns)]
+    return [
+        "  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(line, widths, right, strict=True)).rstrip()
+        for line in (list(columns), *texts)
+    ]
+
+
+def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "", header: bool = True) -> Any:
+    """The table as a `rich.table.Table`."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE, show_header=header, pad_edge=False)
+    for name, right in zip(columns, numeric(columns, rows), strict=True):
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in cells(rows):
+        table.add_row(*(Text(text) for text in row))
+    return table
