@@ -295,9 +295,14 @@ class Builder:
         parameters: Mapping[str, Dim] | None = None,
         functions: Mapping[str, Function] | None = None,
         flops: Dim = 0,
+        repeats: Dim = 1,
+        carried: frozenset[str] = frozenset(),
         **constants: Constant,
     ) -> list[Operand]:
-        """A cooperative kernel; results are (dtype, shape, coordinate groups of the store accessor)."""
+        """A cooperative kernel; results are (dtype, shape, coordinate groups of the store accessor).
+
+        For `repeats` and `carried` see `Call`.
+        """
         writes = {n: Write(self._tensor(d, s), tuple(g)) for n, (d, s, g) in results.items()}
         node = Call(
             template,
@@ -309,6 +314,8 @@ class Builder:
             dict(functions or {}),
             self.origin,
             flops,
+            repeats,
+            carried,
         )
         self.nodes.append(node)
         for write in writes.values():

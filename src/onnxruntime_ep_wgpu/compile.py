@@ -87,6 +87,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
                 tuple(lowered.operators.get(name, "") for name in group.origin),
                 to_postfix(operations(group)),
                 to_postfix(traffic(group)),
+                to_postfix(group.anchor.repeats) if group.anchor is not None else 1,
             )
         )
     return p.Program(

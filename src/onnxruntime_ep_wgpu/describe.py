@@ -52,8 +52,8 @@ class Descriptions:
             "inputs": ", ".join(shapes["read"]),
             "outputs": ", ".join(shapes["read_write"]),
             "workgroups": "x".join(map(str, step.groups)),
-            "flops": flops,
-            "bytes": traffic,
+            "flops": flops // step.repeats,
+            "bytes": traffic // step.repeats,
             "device": plan.device.adapter.name,
         }
         return dispatch_label(kernel.label, dispatch), args

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .dims import Dim, quotient
+from . import program
+from .dims import Dim, quotient, symbol
 from .view import Tensor, View, coalesce
 
 Constant = int | float | str | bool
+REPETITION = symbol(program.REPETITION)
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,9 @@ class Function:
 class Call:
     """A cooperative kernel: `template` names a file in wgsl/ whose function `kernel(w, lane)` runs once per workgroup.
 
-    `flops` is the arithmetic that its definition asks for, 0 where memory is what it is about.
+    `flops` is the arithmetic that its definition asks for, 0 where memory is what it is about. It is dispatched `repeats`
+    times, at least once; its parameters may count the dispatches by `REPETITION`, from 0. What one dispatch leaves to the
+    next are the `carried` results: always in memory, and read through `<name>_at(...)` too.
     """
 
     template: str
@@ -142,10 +146,17 @@ class Call:
     functions: dict[str, Function] = field(default_factory=dict)
     origin: tuple[str, ...] = ()
     flops: Dim = 0
+    repeats: Dim = 1
+    carried: frozenset[str] = frozenset()
 
     @property
     def reads(self) -> list[View]:
         return [r.view for r in self.operands.values()]
+
+    @property
+    def stays(self) -> list[Tensor]:
+        """The results that must be in memory although nothing else may read them."""
+        return [self.results[name].tensor for name in self.carried]
 
     @property
     def outputs(self) -> list[Tensor]:

@@ -23,7 +23,7 @@ from .device import BindGroup, Buffer, Device, Pipeline, Recording
 from .dims import compile_dims
 from .dtypes import DType
 from .errors import InputError
-from .program import Dispatch, Program
+from .program import REPETITION, Dispatch, Program
 from .temps import Temps
 from .view import Storage
 
@@ -39,7 +39,10 @@ Slice = tuple[Buffer, int]  # a buffer and a byte offset
 
 @dataclass
 class Step:
-    """A dispatch of this plan, `number` in the program. `entries` has None where a caller's buffer goes."""
+    """A dispatch of this plan, `number` in the program. `entries` has None where a caller's buffer goes.
+
+    A repeated dispatch is a step for each time; it `finishes` with the last.
+    """
 
     number: int
     pipeline: Pipeline
@@ -48,6 +51,8 @@ class Step:
     entries: list[Entry | None]
     bound: BindGroup | None
     label: str
+    repeats: int = 1
+    finishes: bool = True
 
 
 class Plan:
@@ -145,11 +150,13 @@ class Plan:
     def _steps(self, dims: _Dims, bounds: bool) -> list[Step]:
         program = self.program
         data = bytearray()
-        offsets = []
-        for values in dims.uniforms:
-            offsets.append(len(data))
-            data += struct.pack(f"<{len(values)}I", *(v & 0xFFFFFFFF for v in values))
-            data += b"\0" * (-len(data) % UNIFORM_ALIGNMENT)
+        offsets: list[list[int]] = []
+        for repeated in dims.uniforms:
+            offsets.append([])
+            for values in repeated:
+                offsets[-1].append(len(data))
+                data += struct.pack(f"<{len(values)}I", *(v & 0xFFFFFFFF for v in values))
+                data += b"\0" * (-len(data) % UNIFORM_ALIGNMENT)
         self._uniforms = uniforms = self.device.uniform(bytes(data)) if data else None
         steps = []
         chosen = [
@@ -162,16 +169,21 @@ class Plan:
             bounds,
         )
         for number, dispatch, kernel, variant, count in chosen:
-            offset = offsets[number]
             pipeline = self.device.pipeline(
                 kernel.wgsl[variant], kernel.all_bindings, dispatch_label(kernel.label, dispatch), bounds
             )
-            entries = [self._entry(arg) for arg in dispatch.args]
-            if kernel.uniforms:
-                assert uniforms is not None
-                entries.append((uniforms, offset, -(-4 * kernel.uniforms // 16) * 16))
-            bound = None if None in entries else self._bind(pipeline, kernel.label, dispatch.args, entries)
-            steps.append(Step(number, pipeline, fold_grid(count), dispatch.args, entries, bound, kernel.label))
+            tensors = [self._entry(arg) for arg in dispatch.args]
+            repeats = len(offsets[number])
+            for repetition, offset in enumerate(offsets[number]):
+                entries = list(tensors)
+                if kernel.uniforms:
+                    assert uniforms is not None
+                    entries.append((uniforms, offset, -(-4 * kernel.uniforms // 16) * 16))
+                bound = None if None in entries else self._bind(pipeline, kernel.label, dispatch.args, entries)
+                grid, finishes = fold_grid(count), repetition == repeats - 1
+                steps.append(
+                    Step(number, pipeline, grid, dispatch.args, entries, bound, kernel.label, repeats, finishes)
+                )
         return steps
 
     def _entry(self, arg: int) -> Entry | None:
@@ -239,7 +251,7 @@ class _Dims:
 
     shapes: list[tuple[int, ...]]
     elements: dict[int, list[int]]
-    uniforms: list[list[int]]
+    uniforms: list[list[list[int]]]  # per dispatch, for each time it runs
     variants: list[tuple[int, int]]  # per dispatch: the variant taken and its number of workgroups
     symbols: tuple[int, ...]
 
@@ -253,17 +265,26 @@ class Evaluator:
         flat += [d for v in program.values for d in v.elements]
         flat += [d for x in program.dispatches for d in (*x.uniforms, *x.guards, *x.workgroups)]
         flat += [c for c, _ in program.checks]
-        self._evaluate = compile_dims(flat, [s.name for s in program.symbols], program.definitions)
+        names = [*(s.name for s in program.symbols), REPETITION]
+        self._evaluate = compile_dims(flat, names, program.definitions)
+        self._repeated = {
+            number: compile_dims([it.repeats, *it.uniforms], names, program.definitions)
+            for number, it in enumerate(program.dispatches)
+            if it.repeats != 1
+        }
 
     def __call__(self, symbols: Sequence[int]) -> _Dims:
         """Raises InputError when a check of the program fails for these values of its symbols."""
-        numbers = iter(self._evaluate(symbols))
+        numbers = iter(self._evaluate([*symbols, 0]))
         program = self.program
         shapes = [tuple(next(numbers) for _ in v.shape) for v in program.values]
         elements = {k: [next(numbers) for _ in v.elements] for k, v in enumerate(program.values)}
         uniforms, variants = [], []
-        for dispatch in program.dispatches:
-            uniforms.append([next(numbers) for _ in dispatch.uniforms])
+        for number, dispatch in enumerate(program.dispatches):
+            uniforms.append([[next(numbers) for _ in dispatch.uniforms]])
+            if number in self._repeated:
+                count = max(1, self._repeated[number]([*symbols, 0])[0])
+                uniforms[-1] += [self._repeated[number]([*symbols, k])[1:] for k in range(1, count)]
             guards = [next(numbers) for _ in dispatch.guards]
             counts = [next(numbers) for _ in dispatch.workgroups]
             variant = next(k for k, g in enumerate(guards) if g)

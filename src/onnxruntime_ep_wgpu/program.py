@@ -20,7 +20,8 @@ from .errors import ProgramError
 from .target import Target
 from .view import Storage
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+REPETITION = "@repetition"  # the symbol that counts the runs of a repeated dispatch
 _MAGIC = b"wgpuprog"
 
 
@@ -58,7 +59,8 @@ class Dispatch:
 
     `guards` and `workgroups` have one entry per variant of the kernel: the first variant whose guard is not 0 runs.
     `operators` are the ONNX operators of `origin`. `flops` (arithmetic operations) and `traffic` (bytes read and written)
-    are for profiles; see `passes/work.py`.
+    are for profiles; see `passes/work.py`. It runs `repeats` times, one after another; `uniforms` may use the symbol
+    `REPETITION`, which counts them from 0.
     """
 
     kernel: int
@@ -70,6 +72,7 @@ class Dispatch:
     operators: tuple[str, ...]
     flops: Postfix
     traffic: Postfix
+    repeats: Postfix = 1
 
 
 @dataclass(frozen=True)

@@ -282,6 +282,8 @@ class Executable:
         callers |= {v: (device.buffer(max(16, plan.nbytes[v])), 0) for v in program.outputs}
         for step, dispatch in zip(plan.steps, plan.dispatches(callers), strict=True):
             device.submit([dispatch])
+            if not step.finishes:
+                continue
             written = {}
             kernel = program.kernels[program.dispatches[step.number].kernel]
             for value, access in zip(step.args, kernel.bindings, strict=True):

@@ -59,7 +59,8 @@ class Stepwise:
                 finite[value] = self._look(plan, value, callers[value]) is None
             for step, dispatch in zip(plan.steps, plan.dispatches(dict(callers)), strict=True):
                 self._device.submit_alone(dispatch, f"the kernel {step.label!r} of {self._nodes(step)}")
-                self._check(plan, step, callers, finite)
+                if step.finishes:
+                    self._check(plan, step, callers, finite)
             self._device.submit((), (), after)
 
     def _weights_of(self, plan: Plan) -> dict[int, bool]:

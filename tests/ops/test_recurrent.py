@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from onnxruntime_ep_wgpu.describe import Descriptions
+from onnxruntime_ep_wgpu.ops import recurrent
+from onnxruntime_ep_wgpu.program import Program
+from onnxruntime_ep_wgpu.run_settings import RunSettings
+from tests import support
 
 from . import compare
 from .compare import random
@@ -147,3 +154,83 @@ def test_float16(op: str) -> None:
         {f"x{k}": a for k, a in enumerate(wide) if a is not None},
     )
     compare.check(op, *given, want=[r.astype(np.float16) for r in results], **CLOSE, **how)
+
+
+# ---- steps over several dispatches
+
+
+@pytest.fixture(params=[1, 2, 3, 7])
+def few_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A dispatch takes no more than this many of the seven steps."""
+    monkeypatch.setattr(recurrent, "_dispatch", lambda *_: (64, request.param))
+    return int(request.param)
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_the_state_goes_from_dispatch_to_dispatch(op: str, symbolic: bool, few_steps: int) -> None:
+    given = arrays(op, 2, states=True, peepholes=op == "LSTM", lengths=[7, 0, 4])
+    check(op, given, direction="bidirectional", symbolic=symbolic, constants=(1, 2, 3, 7))
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_dispatches_follow_the_number_of_steps(op: str, few_steps: int) -> None:
+    """One program; every number of steps, none included, makes its own number of dispatches."""
+    given = arrays(op)[:3]
+    model = compare.model(op, given, symbolic=True, constants=(1, 2), hidden_size=HIDDEN, outputs=[np.float32] * 2)
+    run = support.Runner(support.compile_model(model))
+    for steps in (7, 1, 0, 30, 7):
+        x = random(steps, BATCH, INPUT, seed=steps)
+        got = run(x)
+        if steps:  # the CPU provider refuses none
+            for ours, theirs in zip(got, compare.expected(model, {"x0": x}), strict=True):
+                np.testing.assert_allclose(ours, theirs, **CLOSE)
+        else:
+            assert got[0].shape == (0, 1, BATCH, HIDDEN) and not got[1].any()
+    kernels = {d.number: d.repeats for d in next(reversed(run.executable.plans.values())).steps}
+    assert max(kernels.values()) == -(-7 // few_steps)
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize(("steps", "hidden"), [(40, 512), (70_000, 2), (5, 1100)])
+def test_sequences_and_states_of_any_size_known_when_run(op: str, steps: int, hidden: int) -> None:
+    """Software adapters end an invocation after 65,535 iterations of its loops, without a word."""
+    given = arrays(op, steps=steps, batch=1, hidden=hidden)[:4]
+    scaled = [given[0], *(a / hidden**0.5 if a is not None else None for a in given[1:])]
+    outputs = [np.float32] * (3 if op == "LSTM" else 2)
+    names = ["steps", "batch", INPUT]
+    model = compare.model(op, scaled, constants=(1, 2, 3), hidden_size=hidden, outputs=outputs)
+    for axis, name in enumerate(names[:2]):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = str(name)
+    compare.check_model(model, scaled, **CLOSE)
+
+
+def test_profiles_and_checks_see_a_repeated_kernel_as_one(few_steps: int) -> None:
+    """Its arithmetic is counted once, and its results are looked at when all of it has run."""
+    given = arrays("LSTM", lengths=[7, 2, 5])
+    model = compare.model("LSTM", given[:5], hidden_size=HIDDEN, outputs=[np.float32] * 3)
+    program = support.compile_model(model)
+    whole = support.Runner(program, RunSettings(stepwise=True, bounds_checks=True))
+    feeds = [a for a in given[:5] if a is not None]
+    results = [whole(*feeds), whole(*feeds)]
+    for again, want in zip(results[1], compare.expected(model, {f"x{k}": a for k, a in enumerate(feeds)}), strict=True):
+        np.testing.assert_allclose(again, want, **CLOSE)
+    plan = next(iter(whole.executable.plans.values()))
+    flops: dict[int, int] = {}
+    for step, (_, args) in zip(plan.steps, Descriptions(program).of(plan), strict=True):
+        flops[step.number] = flops.get(step.number, 0) + args["flops"]
+    layer = next(step.number for step in plan.steps if step.label == "lstm")
+    assert abs(flops[layer] - 2 * STEPS * BATCH * 4 * HIDDEN * HIDDEN) < 7
+
+
+def test_a_repeated_kernel_survives_the_file(few_steps: int, tmp_path: Path) -> None:
+    given = arrays("GRU")[:3]
+    model = compare.model("GRU", given, symbolic=True, constants=(1, 2), hidden_size=HIDDEN, outputs=[np.float32] * 2)
+    program = support.compile_model(model)
+    program.save(tmp_path / "p.wgpu")
+    x = given[0]
+    assert x is not None
+    for ours, theirs in zip(
+        support.Runner(Program.load(tmp_path / "p.wgpu"))(x), support.Runner(program)(x), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)

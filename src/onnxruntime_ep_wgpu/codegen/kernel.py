@@ -109,6 +109,17 @@ class _Writer:
         parameters = ", ".join([*(f"{c}: u32" for c in coordinates), f"value: {kind}"])
         return f"fn {name}_put({parameters}) {{\n" + "\n".join(f"  {x}" for x in [*scope.lines, *stores]) + "\n}"
 
+    def stored(self, access: Accessors, name: str, write: Write) -> str:
+        """`fn <name>_at(coordinates...)`: what a Call stored before, here or in the dispatch before."""
+        extents = split_groups(write.tensor.shape, write.groups)
+        coordinates = tuple("abcdefgh"[: len(extents)])
+        flat = coordinates[0]
+        for coordinate, extent in zip(coordinates[1:], extents[1:], strict=True):
+            flat = f"({flat} * {self.dim(product(extent))} + {coordinate})"
+        kind = self.scalars.type(write.tensor.dtype.compute or "")
+        parameters = ", ".join(f"{c}: u32" for c in coordinates)
+        return f"fn {name}_at({parameters}) -> {kind} {{ return {access.load(write.tensor, flat)}; }}"
+
     def _follows(self, target: Tensor, source: Tensor) -> bool:
         """True when a fused map's result is computed from `source` inside this group."""
         inside = self.maps_inside
@@ -138,6 +149,8 @@ class _Writer:
         for name, write in call.results.items():
             marks[f"{name}_t"] = self.scalars.type(write.tensor.dtype.compute or "")
             puts.append(self.put(access, name, write))
+            if name in call.carried:
+                puts.append(self.stored(access, name, write))
         functions = [self.function(name, f) for name, f in call.functions.items()]
         body = substitute(prelude.template(call.template), marks)
         return "\n".join([*functions, *access.functions, *puts, body, _main(variant.workgroup_size)])

@@ -1,8 +1,9 @@
 """LSTM, GRU and RNN: one matrix product for the inputs of all steps, then one kernel that carries the state through them.
 
 The kernel has a workgroup per direction and sequence, whose memory holds the state, so the number of steps may be unknown
-when a graph is compiled. Weights are (directions, gates * hidden, ...), as ONNX has them; states are (directions, batch,
-hidden), and sequences (steps, batch, ...), which `layout` 1 turns around.
+when a graph is compiled. A dispatch takes a limited number of them and carries the state over to the next. Weights are
+(directions, gates * hidden, ...), as ONNX has them; states are (directions, batch, hidden), and sequences (steps, batch,
+...), which `layout` 1 turns around.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..builder import Builder, Operand
-from ..dims import Dim, equal, product
+from ..builder import MOST_ITERATIONS, Builder, Operand
+from ..dims import ceildiv, equal, less_equal, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
-from ..lowered import Constant, Function, Read, Variant
+from ..lowered import REPETITION, Constant, Function, Read, Variant
 from .matmul import matrix_product
 from .registry import FLOATS, op
 from .shape import concat
 
 INT32 = frozenset({DType.INT32})
+MOST_GPU_ITERATIONS = 1 << 22  # of one invocation in one dispatch: a tenth of a second at 25 ns each
+MOST_REPEATS = 1 << 16  # dispatches of one layer
 
 # name: (expression, default alpha, default beta); a default of None says that the activation does not take it
 _ACTIVATIONS: dict[str, tuple[str, float | None, float | None]] = {
@@ -92,18 +95,19 @@ def _layer(
     bias: Operand | None,
     lengths: Operand | None,
     states: dict[str, Operand | None],
-    results: Sequence[str],
     functions: dict[str, Function],
     direction: str,
     layout: int,
     more: dict[str, Operand],
     floats: int,
+    products: int = 1,
     **constants: Constant,
 ) -> list[Operand]:
     """The results `y` (steps, directions, batch, hidden) and the last states.
 
     `bias` (directions, gates * hidden) is added to the inputs; `states` are those before the first step; `more` are other
-    operands of the kernel, (directions, n); `floats` counts elements of workgroup memory per unit.
+    operands of the kernel, (directions, n); `floats` counts elements of workgroup memory per unit, `products` the loops over
+    the state in a step.
     """
     hidden, directions = r.shape[-1], w.shape[0]
     if not isinstance(hidden, int) or not isinstance(directions, int):
@@ -131,28 +135,46 @@ def _layer(
         start = zero if state is None else b.permute(state, (1, 0, 2)) if layout else state
         operands[name] = Read(b.expand(start, shape).view, (1, 1, 1))
     operands |= {name: Read(o.view, (1, 1), reuse=True) for name, o in more.items()}
-    size = 64 if b.target.software else min(256, b.target.max_invocations, -(-hidden // 32) * 32)
-    outputs: dict[str, tuple[DType, tuple[Dim, ...], Sequence[int]]] = {
-        "y": (DType.FLOAT32, (steps, directions, batch, hidden), (1, 1, 1, 1))
-    }
-    outputs |= dict.fromkeys(results, (DType.FLOAT32, shape, (1, 1, 1)))
-    units = -(-hidden // size)
-    b.bound_loop(steps * (units * (hidden + 1) * 2 + 2), f"{steps} steps of {hidden} units")
-    y, *last = b.call(
+    size, chunk = _dispatch(b, hidden, products)
+    b.require(less_equal(steps, chunk * MOST_REPEATS), f"{steps} steps, and {chunk * MOST_REPEATS} is the most")
+    four = (1, 1, 1, 1)
+    y, state = b.call(
         template,
         operands,
-        outputs,
+        {
+            "y": (DType.FLOAT32, (steps, directions, batch, hidden), four),
+            "state": (DType.FLOAT32, (len(states), *shape), four),
+        },
         (Variant(batch * directions, size),),
-        parameters={"steps": steps, "batch": batch},
+        parameters={"steps": steps, "batch": batch, "chunk": chunk, "repetition": REPETITION},
         functions=functions,
         flops=2 * product((steps, directions, batch, hidden)) * gates * hidden,
+        repeats=ceildiv(steps, chunk),
+        carried=frozenset({"state"}),
         HIDDEN=hidden,
         REVERSE=int(direction == "reverse"),
         **constants,
     )
+    last = [b.reshape(b.slice(state, 0, k, 1, 1), shape) for k in range(len(states))]
     if layout:
         y, last = b.permute(y, (2, 0, 1, 3)), [b.permute(s, (1, 0, 2)) for s in last]
     return [s if x.dtype is DType.FLOAT32 else b.pointwise("x", {"x": s}, x.dtype) for s in (y, *last)]
+
+
+def _dispatch(b: Builder, hidden: int, products: int) -> tuple[int, int]:
+    """Invocations of a workgroup, and the steps that one dispatch takes."""
+    software, most = b.target.software, b.target.max_invocations
+    size = 64 if software else min(256, most, -(-hidden // 32) * 32)
+
+    def iterations() -> int:  # of a step: 1 of the loop over steps, and those over units and the state
+        return 1 + products * -(-hidden // size) * (hidden + 1)
+
+    while software and iterations() > MOST_ITERATIONS // 2 and 2 * size <= most:
+        size *= 2
+    if software:
+        b.bound_loop(2 * iterations(), f"a step of {hidden} units")
+    # A graphics card should not be busy with one dispatch for seconds: systems take it for a hang.
+    return size, max(1, (MOST_ITERATIONS if software else MOST_GPU_ITERATIONS) // iterations() - 1)
 
 
 def _directions(direction: str) -> int:
@@ -218,7 +240,6 @@ def lstm(
         total,
         lengths,
         {"hidden": hidden, "cell": cell},
-        ("last", "cells"),
         functions,
         direction,
         layout,
@@ -270,12 +291,12 @@ def gru(
         total,
         lengths,
         {"hidden": hidden},
-        ("last",),
         functions,
         direction,
         layout,
         {"bias": inner},
         3,
+        products=2,
         LINEAR_BEFORE_RESET=bool(linear_before_reset),
     )
 
@@ -302,6 +323,4 @@ def rnn(
         ("gate",), activations, ("Tanh",), _directions(direction), activation_alpha, activation_beta, clip
     )
     total = _bias(b, bias, 1, (1,))
-    return _layer(
-        b, "rnn", 1, x, w, r, total, lengths, {"hidden": hidden}, ("last",), functions, direction, layout, {}, 2
-    )
+    return _layer(b, "rnn", 1, x, w, r, total, lengths, {"hidden": hidden}, functions, direction, layout, {}, 2)

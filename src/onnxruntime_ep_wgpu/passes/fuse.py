@@ -166,8 +166,12 @@ class _Fusion:
 
     def _stored(self, nodes: list[Node]) -> list[Tensor]:
         inside = set(nodes)
+        stay = {t for n in nodes if isinstance(n, Call) for t in n.stays}
         return [
-            t for n in nodes for t in n.outputs if t.storage is Storage.OUTPUT or any(u not in inside for u in t.users)
+            t
+            for n in nodes
+            for t in n.outputs
+            if t.storage is Storage.OUTPUT or t in stay or any(u not in inside for u in t.users)
         ]
 
     def _bound(self, group: Group) -> list[Tensor]:

@@ -1,6 +1,7 @@
 // A layer of gated recurrent units: a workgroup carries the state of one direction and one sequence through all steps.
 // `x` is what the inputs add to the gates (update, reset, candidate), made for all steps beforehand; `r` are the recurrent
-// weights as (direction, state, gate), so that neighbouring invocations load neighbours.
+// weights as (direction, state, gate), so that neighbouring invocations load neighbours. A dispatch takes `chunk` steps and
+// leaves the state in `state`, where the result is after the last.
 var<workgroup> hidden: array<f32, $HIDDEN>;
 var<workgroup> update: array<f32, $HIDDEN>;
 var<workgroup> reset: array<f32, $HIDDEN>;  // the state as the candidate sees it, or what that adds to the candidate
@@ -9,8 +10,12 @@ fn kernel(w: u32, lane: u32) {
   let direction = w / $batch;
   let sequence = w % $batch;
   let length = min(u32(lengths_at(sequence)), $steps);
-  for (var u = lane; u < $HIDDEN; u += $WG) { hidden[u] = hidden_at(direction, sequence, u); }
-  for (var step = 0u; step < $steps; step++) {
+  let begin = $repetition * $chunk;
+  let end = min(begin + $chunk, $steps);
+  for (var u = lane; u < $HIDDEN; u += $WG) {
+    if (begin == 0u) { hidden[u] = hidden_at(direction, sequence, u); } else { hidden[u] = state_at(0u, direction, sequence, u); }
+  }
+  for (var step = begin; step < end; step++) {
     workgroupBarrier();
     let inside = step < length;
     let t = select(step, length - 1u - step, inside && direction + $REVERSE == 1u);
@@ -36,5 +41,5 @@ fn kernel(w: u32, lane: u32) {
     }
   }
   // An empty sequence ends in zeros, as the CPU provider has it.
-  for (var u = lane; u < $HIDDEN; u += $WG) { last_put(direction, sequence, u, select(0f, hidden[u], length > 0u)); }
+  for (var u = lane; u < $HIDDEN; u += $WG) { state_put(0u, direction, sequence, u, select(0f, hidden[u], length > 0u)); }
 }

@@ -1,6 +1,7 @@
 // A layer of long short-term memory: a workgroup carries the state of one direction and one sequence through all steps.
 // `x` is what the inputs add to the gates (input, output, forget, candidate), made for all steps beforehand; `r` are the
-// recurrent weights as (direction, state, gate), so that neighbouring invocations load neighbours.
+// recurrent weights as (direction, state, gate), so that neighbouring invocations load neighbours. A dispatch takes `chunk`
+// steps and leaves hidden and cell in `state`, where the results are after the last.
 var<workgroup> hidden: array<f32, 2u * $HIDDEN>;  // of this step and the next, in turn
 var<workgroup> cell: array<f32, $HIDDEN>;
 
@@ -8,13 +9,20 @@ fn kernel(w: u32, lane: u32) {
   let direction = w / $batch;
   let sequence = w % $batch;
   let length = min(u32(lengths_at(sequence)), $steps);
+  let begin = $repetition * $chunk;
+  let end = min(begin + $chunk, $steps);
   for (var u = lane; u < $HIDDEN; u += $WG) {
-    hidden[u] = hidden_at(direction, sequence, u);
-    cell[u] = cell_at(direction, sequence, u);
+    if (begin == 0u) {
+      hidden[u] = hidden_at(direction, sequence, u);
+      cell[u] = cell_at(direction, sequence, u);
+    } else {
+      hidden[u] = state_at(0u, direction, sequence, u);
+      cell[u] = state_at(1u, direction, sequence, u);
+    }
   }
-  for (var step = 0u; step < $steps; step++) {
+  for (var step = begin; step < end; step++) {
     workgroupBarrier();
-    let now = step % 2u * $HIDDEN;
+    let now = (step - begin) % 2u * $HIDDEN;
     let next = $HIDDEN - now;
     let inside = step < length;
     let t = select(step, length - 1u - step, inside && direction + $REVERSE == 1u);
@@ -38,9 +46,9 @@ fn kernel(w: u32, lane: u32) {
     }
   }
   // An empty sequence ends in zeros, as the CPU provider has it.
-  let last = $steps % 2u * $HIDDEN;
+  let last = (end - begin) % 2u * $HIDDEN;
   for (var u = lane; u < $HIDDEN; u += $WG) {
-    last_put(direction, sequence, u, select(0f, hidden[last + u], length > 0u));
-    cells_put(direction, sequence, u, select(0f, cell[u], length > 0u));
+    state_put(0u, direction, sequence, u, select(0f, hidden[last + u], length > 0u));
+    state_put(1u, direction, sequence, u, select(0f, cell[u], length > 0u));
   }
 }
