@@ -10,6 +10,7 @@ import numpy as np
 from .dims import Dim, Expr, ceildiv, equal, length, less_equal, maximum, product, symbol
 from .dtypes import DType
 from .errors import LimitError, UnsupportedError
+from .intervals import Interval, interval, may_be
 from .lowered import Call, Constant, Function, Map, Node, Read, Variant, Write
 from .target import Target
 from .view import Shape, Storage, Tensor, View, broadcast_shapes
@@ -115,8 +116,17 @@ class Builder:
         self.checks: list[tuple[Dim, str]] = []
         self.origin: tuple[str, ...] = ()
         self.definitions: dict[Dim, Expr] = {}
+        self.intervals: dict[str, Interval] = {}  # of symbols that are not dimensions
 
     # ---- values
+
+    def interval(self, dim: Dim) -> Interval:
+        """The least and the largest value that a dim can have in a run."""
+        return interval(dim, self.intervals)
+
+    def may_be(self, dim: Dim, value: int) -> bool:
+        """False when a dim has this value in no run."""
+        return may_be(dim, value, self.intervals)
 
     def named(self, dim: Dim, is_dimension: bool = True) -> Dim:
         """The dim itself, or a symbol that stands for it when its expression has grown long.
@@ -127,7 +137,10 @@ class Builder:
             return dim
         if dim not in self.definitions:
             # "@": unlike a dimension it may be negative.
-            self.definitions[dim] = symbol(f"{'' if is_dimension else '@'}={len(self.definitions)}")
+            name = f"{'' if is_dimension else '@'}={len(self.definitions)}"
+            self.definitions[dim] = symbol(name)
+            if not is_dimension:
+                self.intervals[name] = self.interval(dim)
         return self.definitions[dim]
 
     def bound_rows(self, columns: Dim) -> None:

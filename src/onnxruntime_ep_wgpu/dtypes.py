@@ -79,8 +79,10 @@ class DType(enum.Enum):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The least and largest number of an integer type of at most 32 bits."""
-        signed = self.compute == "i32"
+        """The least and largest number of an integer type, or of bool."""
+        if self is DType.BOOL:
+            return 0, 1
+        signed = self.compute in ("i32", "i64")
         return (-(1 << self.bits - 1), (1 << self.bits - 1) - 1) if signed else (0, (1 << self.bits) - 1)
 
     @property

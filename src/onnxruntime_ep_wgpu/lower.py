@@ -65,7 +65,7 @@ class Lowering:
         self.inputs.append(tensor)
         size = product(shape)
         if dtype.is_integer and dtype.bits >= 8 and isinstance(size, int) and size <= LARGEST_HOST_VALUE // 2:
-            return Operand(dtype, shape, View.of(tensor), host=lambda: self._elements(name, index, shape))
+            return Operand(dtype, shape, View.of(tensor), host=lambda: self._elements(name, index, shape, dtype))
         return Operand(dtype, shape, View.of(tensor))
 
     def _dim(self, name: str, index: int, axis: int, dim: Any) -> Dim:
@@ -78,11 +78,12 @@ class Lowering:
         self.symbols.setdefault(label, (label, index, axis, False))
         return symbol(label)
 
-    def _elements(self, name: str, index: int, shape: tuple[Dim, ...]) -> Any:
+    def _elements(self, name: str, index: int, shape: tuple[Dim, ...], dtype: DType) -> Any:
         array: Any = np.empty(tuple(map(int, shape)), object)  # type: ignore[arg-type]
         for k in range(array.size):
             label = f"@{name}[{k}]"  # "@": unlike a dimension it may be negative
             self.symbols.setdefault(label, (label, index, k, True))
+            self.builder.intervals[label] = dtype.limits
             array.reshape(-1)[k] = symbol(label)
         return array
 
@@ -95,10 +96,13 @@ class Lowering:
         self.operators.setdefault(self.builder.origin[0], node.op_type)
         try:
             results = self._results(node)
+            for value, result in zip(node.outputs, results, strict=False):
+                if result is not None:
+                    _check_declared(value, result)
         except UnsupportedError:
             del self.builder.nodes[marks[0] :], self.builder.checks[marks[1] :]
             raise
-        except (ValueError, IndexError, TypeError, KeyError, ZeroDivisionError) as error:
+        except (ValueError, LookupError, TypeError, ArithmeticError) as error:
             del self.builder.nodes[marks[0] :], self.builder.checks[marks[1] :]
             raise UnsupportedError(
                 f"{node.op_type} is malformed or unusual here: {type(error).__name__}: {error}"
@@ -156,6 +160,18 @@ class Lowering:
                 f"the function body of {node.op_type} reads {inner.inputs[0].name!r}, which is not given"
             )
         return [inner.values.get(v) if v is not None else None for v in body.outputs]
+
+
+def _check_declared(value: ir.Value, result: Operand) -> None:
+    """What the model, or ONNX Runtime's inference, says of a shape is what was lowered, as far as both are known."""
+    if value.shape is None:
+        return
+    declared = [d if isinstance(d, int) else None for d in value.shape]
+    known = [d if isinstance(d, int) else None for d in result.shape]
+    if len(declared) != len(known) or any(None not in (a, b) and a != b for a, b in zip(declared, known, strict=True)):
+        raise UnsupportedError(
+            f"{value.name!r} is declared as {list(value.shape)} and would be calculated as {result}: the CPU decides"
+        )
 
 
 def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> LoweredGraph:

@@ -7,7 +7,9 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 import pytest
+from onnx import TensorProto
 from onnx.helper import make_node as node
+from onnx.helper import make_tensor_value_info
 
 from onnxruntime_ep_wgpu.compile import check
 from onnxruntime_ep_wgpu.errors import InputError, UnsupportedError
@@ -104,6 +106,25 @@ def test_every_refusal_has_a_reason_that_names_the_cause():
     assert "depends on data" in reasons(model)[1]
     assert "float64" in reasons(model)[2]
     assert "depends on data" in reasons(model)[3]
+
+
+@pytest.mark.parametrize(
+    ("shape", "refused"),
+    [(["n", 3], False), ([None, None], False), ([7, 3], False), ([3], True), (["n", 3, 1], True), (["n", 4], True)],
+)
+def test_a_shape_that_the_model_declares_otherwise_is_not_calculated(shape, refused):
+    """The rank, and extents that both sides know; an extent that depends on the run contradicts nothing."""
+    model = make_model([node("Neg", ["x"], ["t"]), node("Relu", ["t"], ["y"])], {"x": (F, ["n", 3])})
+    model.graph.output[0].CopyFrom(make_tensor_value_info("y", TensorProto.FLOAT, shape))
+    first, last = reasons(model)
+    assert first is None
+    if refused:
+        assert "'y' is declared as" in last and "float32[n, 3]" in last
+        with pytest.raises(UnsupportedError, match="'y' is declared as"):
+            compile_model(model)
+    else:
+        assert last is None
+        np.testing.assert_array_equal(run_model(model, -np.ones((2, 3), F))[0], np.ones((2, 3), F))
 
 
 def test_checking_twice_gives_the_same_answer_and_leaves_the_graph_alone():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..builder import Builder, Operand
-from ..dims import Dim, ceildiv, equal, floordiv, less, maximum, minimum, product, quotient, select
+from ..dims import LARGEST, Dim, ceildiv, equal, floordiv, less, less_equal, maximum, minimum, product, quotient, select
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..view import broadcast_shapes
@@ -36,6 +37,8 @@ def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: int = 0) -> Op
     if any(not isinstance(d, int) and any("@" in str(m) for m, _ in d.terms) for d in wanted):
         # Elements of an input may be -1 or 0, whose meaning is only known at run time.
         wanted = [b.named(_runtime_dim(d, x, wanted, k, bool(allowzero))) for k, d in enumerate(wanted)]
+    elif not allowzero:
+        _require_no_copied_extent(b, x, wanted)
     if any(d == -1 for d in wanted):
         k = wanted.index(-1)
         known = product(d for d in wanted if d != -1)
@@ -45,6 +48,18 @@ def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: int = 0) -> Op
         raise UnsupportedError(f"the target shape {wanted} has more than one -1")
     b.require(equal(product(wanted), x.size), f"cannot reshape {x} to [{', '.join(map(str, wanted))}]")
     return b.reshape(x, wanted)
+
+
+def _require_no_copied_extent(b: Builder, x: Operand, wanted: list[Dim]) -> None:
+    """A dim that is 0 in some run would mean "as in x" there: that is 0 too, or an error, never another shape."""
+    for k, d in enumerate(wanted):
+        if isinstance(d, int) or not b.may_be(d, 0) or (k < x.rank and d == x.shape[k]):
+            continue
+        copied = equal(x.shape[k], 0) if k < x.rank else 0
+        b.require(
+            maximum(less(0, d), copied),
+            f"axis {k} of the target shape [{', '.join(map(str, wanted))}] is 0, which stands for the extent of {x} there",
+        )
 
 
 def _runtime_dim(d: Dim, x: Operand, wanted: list[Dim], k: int, zero: bool) -> Dim:
@@ -67,7 +82,15 @@ def flatten(b: Builder, x: Operand, *, axis: int = 1) -> Operand:
 
 @op("Squeeze", types=ANY, axes_input=INTEGERS)
 def squeeze(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: list[int] | None = None) -> Operand:
+    """Without axes every axis of extent 1 goes, so a rank is only known when it is known which axes these are."""
     given = axes_of(axes_input, axes)
+    if given is None:
+        for k, d in enumerate(x.shape):
+            if not isinstance(d, int) and b.may_be(d, 1):
+                raise UnsupportedError(
+                    f"the rank of the result depends on whether axis {k} of {x} has 1 element in a run, because the node has"
+                    " no axes; it runs on the CPU (give it axes, or fix the dimension with a free-dimension override)"
+                )
     drop = {k for k, d in enumerate(x.shape) if d == 1} if given is None else {axis_of(a, x.rank) for a in given}
     for k in drop:
         b.require(equal(x.shape[k], 1), f"cannot squeeze axis {k} of {x}")
@@ -90,7 +113,21 @@ def transpose(b: Builder, x: Operand, *, perm: list[int] | None = None) -> Opera
 
 @op("Expand", types=ANY, shape=INTEGERS)
 def expand(b: Builder, x: Operand, shape: Operand) -> Operand:
-    return b.expand(x, broadcast_shapes(x.shape, tuple(shape.dims("the target shape"))))
+    wanted = tuple(shape.dims("the target shape"))
+    result = broadcast_shapes(x.shape, wanted)
+    for want, have in zip(wanted, result[len(result) - len(wanted) :], strict=True):
+        # The target broadcasts too: where it has 1, x decides.
+        fits = maximum(equal(want, 1), equal(want, have))
+        b.require(fits, f"cannot expand {x} to [{', '.join(map(str, wanted))}]")
+    return b.expand(x, extents(b, result, "the target shape"))
+
+
+def extents(b: Builder, shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
+    """`shape`, none of whose dims is negative; one that may be in a run is looked at when its plan is made."""
+    for d in shape:
+        if b.interval(d)[0] < 0:
+            b.require(less_equal(0, d), f"{what} [{', '.join(map(str, shape))}] has a negative extent")
+    return tuple(shape)
 
 
 @op("Slice", types=ANY, starts_input=INTEGERS, ends_input=INTEGERS, axes_input=INTEGERS, steps_input=INTEGERS)
@@ -113,33 +150,43 @@ def slice_(
     steps = steps_input.ints("the step of the slice") if steps_input else [1] * len(low)
     for start, end, axis, step in zip(low, high, where, steps, strict=True):
         axis = axis_of(axis, x.rank)
-        first, length = _bounds(start, end, step, x.shape[axis])
+        first, length = slice_bounds(b, start, end, step, x.shape[axis])
         x = b.slice(x, axis, first, step, length)
     return x
 
 
-def _bounds(start: Dim, end: Dim, step: int, extent: Dim) -> tuple[Dim, Dim]:
-    """First index and length of a slice by ONNX's clamping rules."""
+def slice_bounds(b: Builder, start: Dim, end: Dim, step: int, extent: Dim) -> tuple[Dim, Dim]:
+    """First index and length of a slice by ONNX's clamping rules; what lies before the beginning is the beginning."""
     if step == 0:
         raise UnsupportedError("the step of a slice is 0")
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
-    first = minimum(maximum(_from_end(start, extent), 0), extent if step > 0 else extent - 1)
-    last = minimum(maximum(_from_end(end, extent), low), high) if not _is_far(end) else (-1 if step < 0 else extent)
+    first = _clamped(b, start, extent, 0, high)
+    last = _clamped(b, end, extent, low, high)
+    if step < 0:
+        # These two mean "to the end", as None does in numpy, also where the end is the beginning.
+        for none in (2**31 - 1, 2**63 - 1):
+            last = select(equal(end, none), -1, last) if b.may_be(end, none) else last
     span = last - first if step > 0 else first - last
     return first, maximum(ceildiv(span, abs(step)), 0)
 
 
-def _is_far(end: Dim) -> bool:
-    return isinstance(end, int) and end <= -(2**31) + 1
+def _clamped(b: Builder, bound: Dim, extent: Dim, low: int, high: Dim) -> Dim:
+    """A bound, counted from the end when it is negative, within [low, high]."""
+    if isinstance(bound, int) and not isinstance(extent, int):
+        # No extent is this large, and the algebra need not find that out again.
+        if bound >= LARGEST:
+            return high
+        if bound <= -LARGEST:
+            return minimum(low, high)
+    return minimum(maximum(_from_end(b, bound, extent), low), high)
 
 
-def _from_end(value: Dim, extent: Dim) -> Dim:
+def _from_end(b: Builder, value: Dim, extent: Dim) -> Dim:
     """Counts a negative bound from the end."""
-    if isinstance(value, int):
-        return value if value >= 0 else value + extent
-    if any("@" in str(m) for m, _ in value.terms) or any(c < 0 for _, c in value.terms):
-        return select(less(value, 0), value + extent, value)
-    return value
+    least, most = b.interval(value)
+    if least >= 0:
+        return value
+    return value + extent if most < 0 else select(less(value, 0), value + extent, value)
 
 
 @op("Split", types=ANY, split_input=INTEGERS)
@@ -211,7 +258,7 @@ def _concat(b: Builder, xs: list[Operand], axis: int) -> Operand:
 @op("Tile", types=ANY, repeats=INTEGERS)
 def tile(b: Builder, x: Operand, repeats: Operand) -> Operand:
     """Repeats as new axes of stride 0, merged with the axes they repeat."""
-    counts = repeats.dims("the number of repeats")
+    counts = extents(b, repeats.dims("the number of repeats"), "the list of repeats")
     if all(r == 1 for r in counts):
         return x
     spread = b.expand(
@@ -277,7 +324,7 @@ def _bound(x: Operand) -> Dim | float:
 @op("ConstantOfShape", types=INTEGERS)
 def constant_of_shape(b: Builder, shape: Operand, *, value: object = None) -> Operand:
     array = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(1)
-    return b.expand(b.constant(array), tuple(shape.dims("the shape")))
+    return b.expand(b.constant(array), extents(b, shape.dims("the shape"), "the shape"))
 
 
 @op("Constant")
