@@ -49,7 +49,7 @@ def free_dimensions(model: str | os.PathLike[str] | bytes) -> list[Free]:
 
 
 def fix(model: str | os.PathLike[str] | bytes, sizes: Mapping[str, int], settings: Any) -> dict[tuple[str, int], int]:
-    """Adds overrides to SessionOptions. Gives the size of every (input, axis) that is fixed.
+    """Adds overrides to SessionOptions, unless that is None. Gives the size of every (input, axis) that is fixed.
 
     A key of `sizes` is the name of a free dimension or the denotation of some. Raises OptionError for a key that is
     neither, a size below 1, and two sizes for one dimension.
@@ -69,6 +69,8 @@ def fix(model: str | os.PathLike[str] | bytes, sizes: Mapping[str, int], setting
                     f"free_dimensions: axis {it.axis} of input {it.input!r} would be {fixed[it.input, it.axis]} "
                     f"and {size} (name {it.name!r}, denotation {it.denotation!r})"
                 )
+        if settings is None:
+            continue
         if key in names:
             settings.add_free_dimension_override_by_name(key, size)
         if key in denotations:

@@ -256,8 +256,8 @@ OPTIONS: dict[str, Option] = {
             "bucket",
             "storage buffers",
             "tensors and intermediate values; disabled: memory is let go when a buffer is given back, lazyRelease: when the"
-            " next run ends, simple: kept for a buffer of equal size, bucket: of equal size rounded up to a power of two"
-            " (above 1 MiB, eighths of one). Up to 256 MiB are kept",
+            " next run ends, simple: kept for a buffer of equal size, bucket: of a similar size, since sizes are rounded up by"
+            " an eighth at most (or 255 bytes). Up to 256 MiB are kept",
         ),
         _cache("uniformBufferCacheMode", "simple", "uniform buffers", "sizes that kernels read; modes as above"),
         _cache("queryResolveBufferCacheMode", "disabled", "query buffers", "timestamps of kernels; modes as above"),

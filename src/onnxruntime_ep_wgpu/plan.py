@@ -7,7 +7,6 @@ that mention them are cached for a few sets of callers' buffers, all others are 
 from __future__ import annotations
 
 import math
-import struct
 import threading
 import weakref
 from collections import OrderedDict
@@ -25,12 +24,12 @@ from .dtypes import DType
 from .errors import InputError
 from .program import REPETITION, Dispatch, Program
 from .temps import Temps
+from .uniforms import Uniforms
 from .view import Storage
 
 if TYPE_CHECKING:
     from .capture import Capture
 
-UNIFORM_ALIGNMENT = 256  # bytes; every adapter allows uniform offsets at this multiple
 MAX_GROUPS = 65535  # WebGPU's limit per dimension of a grid
 MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
 
@@ -85,7 +84,7 @@ class Plan:
         self._bound: OrderedDict[tuple[tuple[int, int], ...], Recording] = OrderedDict()
         self._scratch: dict[int, Buffer] = {}
         # Taken from the device's caches for as long as the plan lives.
-        self._uniforms: Buffer | None = None
+        self._uniforms = Uniforms(device, [values for repeated in dims.uniforms for values in repeated])
         self._host_values: list[Buffer] = []
         buffers = self._temps(temps)
         self.temps = frozenset(buffer for buffer in buffers.values() if buffer is not None)
@@ -141,23 +140,13 @@ class Plan:
             self._bound.clear()
             for buffer in (*self._host_values, *self._scratch.values()):
                 caches.storage.give(buffer)
-            if self._uniforms is not None:
-                caches.uniform.give(self._uniforms)
-            self._host_values, self._scratch, self._uniforms, self.steps = [], {}, None, []
+            self._uniforms.give_back()
+            self._host_values, self._scratch, self.steps = [], {}, []
 
     # ---- dispatches
 
     def _steps(self, dims: _Dims, bounds: bool) -> list[Step]:
         program = self.program
-        data = bytearray()
-        offsets: list[list[int]] = []
-        for repeated in dims.uniforms:
-            offsets.append([])
-            for values in repeated:
-                offsets[-1].append(len(data))
-                data += struct.pack(f"<{len(values)}I", *(v & 0xFFFFFFFF for v in values))
-                data += b"\0" * (-len(data) % UNIFORM_ALIGNMENT)
-        self._uniforms = uniforms = self.device.uniform(bytes(data)) if data else None
         steps = []
         chosen = [
             (number, dispatch, program.kernels[dispatch.kernel], variant, count)
@@ -173,12 +162,9 @@ class Plan:
                 kernel.wgsl[variant], kernel.all_bindings, dispatch_label(kernel.label, dispatch), bounds
             )
             tensors = [self._entry(arg) for arg in dispatch.args]
-            repeats = len(offsets[number])
-            for repetition, offset in enumerate(offsets[number]):
-                entries = list(tensors)
-                if kernel.uniforms:
-                    assert uniforms is not None
-                    entries.append((uniforms, offset, -(-4 * kernel.uniforms // 16) * 16))
+            repeats = len(dims.uniforms[number])
+            for repetition, values in enumerate(dims.uniforms[number]):
+                entries = [*tensors, self._uniforms.entry(values)] if kernel.uniforms else tensors
                 bound = None if None in entries else self._bind(pipeline, kernel.label, dispatch.args, entries)
                 grid, finishes = fold_grid(count), repetition == repeats - 1
                 steps.append(

@@ -17,7 +17,7 @@ import numpy as np
 from .dims import Postfix
 from .dtypes import DType, numpy_type, packed
 from .errors import ProgramError
-from .target import Target
+from .target import Target, lack
 from .view import Storage
 
 FORMAT_VERSION = 3
@@ -159,15 +159,10 @@ class Program:
 
 
 def check_target(needs: Target, has: Target, what: str) -> None:
-    """Raises ProgramError naming the first limit or feature of `needs` that `has` lacks."""
-    missing = needs.features - has.features
+    """Raises ProgramError naming the first thing that a program for `needs` relies on and `has` lacks."""
+    missing = lack(needs, has)
     if missing:
-        raise ProgramError(
-            f"{what} needs the features {sorted(missing)}, which this adapter lacks: export it for this target"
-        )
-    for limit in ("max_storage_buffers", "max_invocations", "max_workgroup_storage"):
-        if getattr(needs, limit) > getattr(has, limit):
-            raise ProgramError(f"{what} needs {limit} {getattr(needs, limit)}, this adapter has {getattr(has, limit)}")
+        raise ProgramError(f"{what} {missing}: export it for this target")
 
 
 def weight_array(weight: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 REGISTRATION = "webgpu_ep_registration"
 
 _register_lock = threading.Lock()
+# The device and the sizes of free dimensions that sessions have added to SessionOptions.
+_added: weakref.WeakKeyDictionary[Any, tuple[Any, dict[str, int]]] = weakref.WeakKeyDictionary()
 
 
 def register(name: str = REGISTRATION) -> None:
@@ -97,12 +100,12 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
 
 
 @contextlib.contextmanager
-def _raising_what_happened(source: str | bytes = "") -> Iterator[Watch]:
+def _raising_what_happened(source: str | bytes = "", options: Mapping[str, str] | None = None) -> Iterator[Watch]:
     """Raises the first error of the provider on this thread, before ONNX Runtime made text of it; `source` is the model
-    that a session is made of."""
+    that a session is made of, `options` are its provider options."""
     from .plugin.watch import watching
 
-    with watching(source) as watch:
+    with watching(source, options) as watch:
         try:
             yield watch
         except Exception as error:
@@ -130,7 +133,8 @@ def session(
 
     `device` is an `OrtEpDevice`, a place in `devices()`, a part of a device's name or `"software"`; by default the one
     that the option adapterIndex names, else the first. `wgpu_device` is a `wgpu.GPUDevice` of the caller to run on; its
-    limits and features are what kernels are compiled for. `sess_options` is used as it is, with the device added.
+    limits and features are what kernels are compiled for. `sess_options` is used as it is, with the device and the free
+    dimensions added; later sessions may use it again with the same ones, and any provider options.
     `free_dimensions` fixes dimensions of inputs by name or denotation, {"batch": 1}, which makes better kernels. The other
     arguments are provider options, as text or as Python values. Raises OptionError for a wrong option, DeviceError when
     there is no such device, and what the provider or ONNX Runtime raised when the session cannot be made.
@@ -149,10 +153,9 @@ def session(
         device = numbered(checked["adapterIndex"]).index
     chosen = _pick(device)
     settings = ort.SessionOptions() if sess_options is None else sess_options
-    fixed = fix(model, free_dimensions, settings) if free_dimensions else {}
-    settings.add_provider_for_devices([chosen], given)
+    fixed = _add_to(settings, model, chosen, free_dimensions or {})
     path_or_bytes = model if isinstance(model, bytes) else os.fspath(model)
-    with _raising_what_happened(path_or_bytes) as watch:
+    with _raising_what_happened(path_or_bytes, given) as watch:
         made = Session(path_or_bytes, settings, enable_fallback=0)
         provider = watch.providers[-1] if watch.providers else None
         if provider is not None and provider.planner is not None:
@@ -166,6 +169,33 @@ def session(
     check(fixed, made)
     remember(made, provider.planner)
     return made
+
+
+def _add_to(
+    settings: Any, model: str | os.PathLike[str] | bytes, device: Any, sizes: Mapping[str, int]
+) -> dict[tuple[str, int], int]:
+    """Adds a device and fixed dimensions to SessionOptions; gives the size of every (input, axis) that is fixed.
+
+    ONNX Runtime can neither copy SessionOptions nor take anything out, and fails when a provider is in them twice. So what
+    earlier sessions added is remembered, and stays as it is when it is the same. Raises OptionError when it is not.
+    """
+    before = _added.get(settings)
+    if before is None:
+        fixed = fix(model, sizes, settings) if sizes else {}
+        settings.add_provider_for_devices([device], {})
+        _added[settings] = device, dict(sizes)
+        return fixed
+    for what, was, now in (
+        ("the device", before[0].ep_metadata["name"], device.ep_metadata["name"]),
+        ("the adapter", before[0].ep_metadata["adapter"], device.ep_metadata["adapter"]),
+        ("free_dimensions", before[1], dict(sizes)),
+    ):
+        if was != now:
+            raise OptionError(
+                f"sess_options: {what} {was!r} of an earlier session is in this object and cannot be taken out for {now!r};"
+                " give this session SessionOptions of its own"
+            )
+    return fix(model, sizes, None) if sizes else {}
 
 
 def _pick(device: Any) -> Any:

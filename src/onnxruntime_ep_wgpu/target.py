@@ -1,8 +1,26 @@
-"""What a Program is made for: the limits and features of an adapter, or a named baseline."""
+"""What an adapter offers and a Program needs: limits, features, and the kind of adapter that lowering decided for.
+
+In: nothing. Out: `Target`, and `lack()`, what one lacks to run what was lowered for another. Invariant: every field says
+how it is compared; a field without a rule is an error when this module is imported.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+# Whether a target that has `has` runs what was lowered for one that has `needs`: rule(needs, has).
+Rule = Callable[[Any, Any], bool]
+
+
+def _compared(rule: Rule, default: Any) -> Any:
+    return field(default=default, metadata={"rule": rule})
+
+
+def _at_least(default: int) -> Any:
+    """A limit that must not be lower than what lowering relied on."""
+    return _compared(lambda needs, has: has >= needs, default)
 
 
 @dataclass(frozen=True)
@@ -13,20 +31,35 @@ class Target:
     (two u32); both are exact.
     """
 
-    name: str = "web-baseline"
-    features: frozenset[str] = field(default_factory=frozenset)
-    max_storage_buffers: int = 8
-    max_invocations: int = 256
-    max_workgroup_storage: int = 16384
-    max_binding_bytes: int = 128 << 20
-    max_buffer_bytes: int = 256 << 20
-    max_workgroups: int = 65535
-    offset_alignment: int = 256
-    software: bool = False
+    name: str = _compared(lambda needs, has: True, "web-baseline")  # for people
+    features: frozenset[str] = _compared(lambda needs, has: needs <= has, frozenset())
+    max_storage_buffers: int = _at_least(8)
+    max_invocations: int = _at_least(256)
+    max_workgroup_storage: int = _at_least(16384)
+    max_binding_bytes: int = _at_least(128 << 20)
+    max_buffer_bytes: int = _at_least(256 << 20)
+    # Bytes; a tensor at a multiple of it can be bound in place.
+    offset_alignment: int = _compared(lambda needs, has: has <= needs, 256)
+    # Software adapters end long loops without a word: what was lowered for hardware does not know.
+    software: bool = _compared(lambda needs, has: needs or not has, False)
 
     @property
     def int64(self) -> str:
         return "native" if "shader-int64" in self.features else "pair"
+
+
+_RULES: dict[str, Rule] = {it.name: it.metadata["rule"] for it in fields(Target)}
+
+
+def lack(needs: Target, has: Target) -> str | None:
+    """The first field in which `has` does not offer what `needs` relies on, in words; None when it runs all of it."""
+    for name, rule in _RULES.items():
+        wanted, offered = getattr(needs, name), getattr(has, name)
+        if not rule(wanted, offered):
+            if isinstance(wanted, frozenset):
+                return f"needs the features {sorted(wanted - offered)}, which this adapter lacks"
+            return f"is made for {name} {wanted}, this adapter has {offered}"
+    return None
 
 
 WEB_BASELINE = Target()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from .device import Buffer, BufferCache
+from .sizes import size_class
 
 
 class Temps:
@@ -46,11 +47,3 @@ class Temps:
         for buffer in gone:
             self._cache.give(buffer)
         return gone
-
-
-def size_class(nbytes: int) -> int:
-    """The next of four sizes per power of two, so that a change of shape usually finds a buffer that fits."""
-    if nbytes <= 256:
-        return 256
-    step = 1 << max(6, (nbytes - 1).bit_length() - 3)
-    return -(-nbytes // step) * step

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
+from onnxruntime_ep_wgpu.device import Device
 from onnxruntime_ep_wgpu.dtypes import DType
 from onnxruntime_ep_wgpu.errors import InputError, LimitError
 from onnxruntime_ep_wgpu.plan import fold_grid
 from onnxruntime_ep_wgpu.run import MAX_PLANS, DeviceTensor, Executable
-from onnxruntime_ep_wgpu.temps import size_class
+from onnxruntime_ep_wgpu.uniforms import Uniforms
 from onnxruntime_ep_wgpu.view import Storage
 from tests.support import Runner, compile_model, device, make_model
 
@@ -63,6 +66,54 @@ def test_plans_are_bounded():
     for n in range(1, MAX_PLANS + 10):
         run(np.zeros((n, 8), F))
     assert len(run.executable.plans) == MAX_PLANS
+
+
+def products(count: int):
+    """Matrix products of dynamic size, every one of which reads its sizes from uniforms; every other has other ones."""
+    nodes = [node("MatMul", [f"v{k}", "wide" if k % 2 == 0 else "tall"], [f"v{k + 1}"]) for k in range(count)]
+    wide = np.eye(8, 12, dtype=F)
+    return make_model(nodes, {"v0": (F, ["n", 8])}, {"wide": wide, "tall": wide.T.copy()})
+
+
+def test_a_group_may_have_any_number_of_matrix_products():
+    run = Runner(compile_model(products(1000)))
+    before = device().counters
+    for n in (3, 5, 7):
+        x = np.random.rand(n, 8).astype(F)
+        np.testing.assert_array_equal(run(x)[0], x)
+    after = device().counters
+    assert after["pipelines"] - before["pipelines"] < 20
+    # Equal layers share their numbers, and intermediate buffers are reused.
+    assert after["buffers"] - before["buffers"] < 20 and after["buffer_bytes"] - before["buffer_bytes"] < 1 << 16
+
+
+SHOW_UNIFORMS = """
+@group(0) @binding(0) var<storage, read_write> y: vec4u;
+@group(0) @binding(1) var<uniform> numbers: vec4u;
+@compute @workgroup_size(1) fn main() { y = numbers; }
+"""
+
+
+def test_uniforms_are_spread_over_as_many_buffers_as_it_takes():
+    small = Device(device().adapter, dataclasses.replace(device().target, max_buffer_bytes=4096))
+    blocks = [[k, 2**32 + k, -1] for k in range(100)] + [[0, 0, 0]] * 50 + [[]]
+    uniforms = Uniforms(small, blocks)
+    assert len(uniforms.buffers) == 7
+    pipeline, copied = small.pipeline(SHOW_UNIFORMS, ("read_write", "uniform"), "show"), small.buffer(16)
+    used = set()
+    for values in blocks[:-1]:
+        buffer, offset, nbytes = uniforms.entry(values)
+        assert offset % 256 == 0 and nbytes == 16
+        group = small.bind_group(pipeline, [(copied, 0, 16), (buffer, offset, nbytes)])
+        small.submit([(pipeline, group, (1, 1, 1))])
+        data = np.empty(4, np.uint32)
+        small.download(copied, 0, memoryview(data.view(np.uint8)))
+        assert data.tolist() == [*(v % 2**32 for v in values), 0]
+        used.add((id(buffer), offset))
+    assert len(used) == 101
+    uniforms.give_back()
+    with pytest.raises(LimitError, match=r"16385 numbers of 4 bytes.*65536 bytes"):
+        Uniforms(small, [[1] * 16385])
 
 
 def test_a_run_is_one_submit():
@@ -120,11 +171,6 @@ def test_a_grid_of_more_than_65535_workgroups_is_folded():
     run = Runner(compile_model(make_model([node("Neg", ["x"], ["y"])], {"x": (F, ["n"])})))
     data = np.arange(65536 * 64 + 77, dtype=F)
     np.testing.assert_array_equal(run(data)[0], -data)
-
-
-def test_size_classes_waste_at_most_a_quarter():
-    for nbytes in (1, 257, 1000, 4097, 10**6, 2**27 - 1):
-        assert nbytes <= size_class(nbytes) <= max(256, nbytes * 1.25 + 64)
 
 
 def test_a_tensor_above_the_binding_limit_is_refused_before_anything_runs():

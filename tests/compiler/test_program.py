@@ -11,9 +11,10 @@ import pytest
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.errors import ProgramError
-from onnxruntime_ep_wgpu.program import Program
-from onnxruntime_ep_wgpu.target import WEB_BASELINE
-from tests.support import Runner, compile_model, make_model, target
+from onnxruntime_ep_wgpu.program import Program, check_target
+from onnxruntime_ep_wgpu.run import Executable
+from onnxruntime_ep_wgpu.target import WEB_BASELINE, Target
+from tests.support import Runner, compile_model, device, make_model, target
 
 F = np.float32
 WEIGHT = np.arange(12, dtype=F).reshape(4, 3) / 7
@@ -81,3 +82,35 @@ def test_a_program_for_a_larger_target_is_refused(model, tmp_path):
     compile_model(model, larger).save(path)
     with pytest.raises(ProgramError, match="shader-int64"):
         Program.load(path, WEB_BASELINE)
+
+
+def worse(name: str, value: object) -> object:
+    """A value of a field with which an adapter offers less than with `value`."""
+    if name == "features":
+        assert isinstance(value, frozenset)
+        return value - {min(value)}
+    if name == "software":
+        return True
+    assert isinstance(value, int)
+    return value * 2 if name == "offset_alignment" else value - 1
+
+
+@pytest.mark.parametrize("name", [it.name for it in dataclasses.fields(Target) if it.name != "name"])
+def test_a_program_is_refused_where_any_field_of_its_target_is_not_met(name):
+    needs = dataclasses.replace(WEB_BASELINE, features=frozenset({"shader-f16", "subgroup"}))
+    less = dataclasses.replace(needs, **{name: worse(name, getattr(needs, name))})
+    with pytest.raises(ProgramError, match=f"program 'p'.*({name}|needs the features)"):
+        check_target(needs, less, "the program 'p'")
+    check_target(less, needs, "what was made for less")
+
+
+def test_the_name_of_a_target_is_for_people():
+    check_target(WEB_BASELINE, dataclasses.replace(WEB_BASELINE, name="another"), "a program")
+
+
+def test_a_program_for_hardware_does_not_run_on_a_software_adapter(model):
+    program = compile_model(model, dataclasses.replace(target(), software=False))
+    if target().software:
+        with pytest.raises(ProgramError, match="software False, this adapter has True"):
+            Executable(program, device())
+    check_target(dataclasses.replace(target(), software=True), dataclasses.replace(target(), software=False), "another")

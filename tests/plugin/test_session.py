@@ -168,3 +168,36 @@ def test_a_model_that_needs_the_cpu_is_refused_when_the_user_forbids_it(fake: Fa
     so.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     with pytest.raises(Exception, match="fallback"):
         webgpu_ep.session(models.mixed(), sess_options=so)
+
+
+def test_one_object_of_session_options_serves_several_sessions_with_options_of_their_own() -> None:
+    settings = ort.SessionOptions()
+    kept = []
+    for options in ({"validationMode": "full"}, {}, {"deviceId": 71, "enableRobustness": 1}, {"validationMode": "basic"}, {}):
+        session = webgpu_ep.session(models.chain(), sess_options=settings, **options)
+        provider = watch.live()[-1].planner
+        assert provider is not None
+        assert provider.options.given == {key: str(value) for key, value in options.items()}
+        np.testing.assert_allclose(session.run(None, {"x": X})[0], models.chain_reference(X), rtol=1e-4, atol=1e-5)
+        kept.append(session)
+
+
+def test_options_that_a_caller_put_into_session_options_hold_for_all_and_arguments_win() -> None:
+    settings = ort.SessionOptions()
+    settings.add_session_config_entry("ep.webgpuexecutionprovider.validationMode", "disabled")
+    for arguments, mode in (({}, "disabled"), ({"validationMode": "full"}, "full"), ({}, "disabled")):
+        kept = webgpu_ep.session(models.square(), sess_options=settings, **arguments)
+        provider = watch.live()[-1].planner
+        assert provider is not None and provider.options["validationMode"] == mode
+        del kept, provider
+
+
+def test_session_options_keep_what_cannot_be_taken_out_and_refuse_anything_else() -> None:
+    settings = ort.SessionOptions()
+    for _ in range(2):
+        session = webgpu_ep.session(models.square(), sess_options=settings, free_dimensions={"N": 5})
+        assert session.get_inputs()[0].shape == [5, 8]
+        np.testing.assert_array_equal(session.run(None, {"x": X})[0], X * X)
+    for sizes in (None, {"N": 6}):
+        with pytest.raises(webgpu_ep.OptionError, match=r"free_dimensions \{'N': 5\} of an earlier session"):
+            webgpu_ep.session(models.square(), sess_options=settings, free_dimensions=sizes)

@@ -83,7 +83,6 @@ class Adapter:
             max_workgroup_storage=limits["max-compute-workgroup-storage-size"],
             max_binding_bytes=min(own, settings.binding_bytes or own),
             max_buffer_bytes=limits["max-buffer-size"],
-            max_workgroups=limits["max-compute-workgroups-per-dimension"],
             offset_alignment=max(256, limits["min-storage-buffer-offset-alignment"]),
             software=self.software,
         )

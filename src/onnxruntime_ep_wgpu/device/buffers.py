@@ -14,11 +14,6 @@ from typing import Any
 from .native import lib
 
 
-def padded(nbytes: int) -> int:
-    """The size of a buffer for `nbytes`: a multiple of 16 bytes, at least 16."""
-    return max(16, (nbytes + 15) & ~15)
-
-
 class Releases:
     """Objects to release, filed by finalisers on any thread and released under the device lock.
 

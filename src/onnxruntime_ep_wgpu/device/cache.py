@@ -10,8 +10,7 @@ What happens to a buffer that is given back depends on the mode:
 - `disabled`: it is let go at once.
 - `lazyRelease`: it is let go when the next run ends.
 - `simple`: it waits for a request of exactly its size.
-- `bucket`: sizes are rounded up to powers of two (above 1 MiB to eighths of one, so that large tensors waste little),
-  and it waits for a request in its bucket.
+- `bucket`: sizes are rounded up to size classes (see `sizes`), and it waits for a request in its class.
 """
 
 from __future__ import annotations
@@ -20,14 +19,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .buffers import Buffer, padded
+from ..sizes import padded, size_class
+from .buffers import Buffer
 from .settings import Settings
 
 MODES = ("disabled", "lazyRelease", "simple", "bucket")
 # Free buffers kept per cache, in bytes; beyond it a buffer is let go.
 KEPT_BYTES = 256 << 20
-SMALLEST_BUCKET = 256
-FINE_BUCKETS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -39,13 +37,6 @@ class CacheCounters:
     released: int
     held_buffers: int
     held_bytes: int
-
-
-def bucket(nbytes: int) -> int:
-    """The size of the bucket for `nbytes`."""
-    power = max(SMALLEST_BUCKET, 1 << (nbytes - 1).bit_length())
-    step = power // 16
-    return power if power <= FINE_BUCKETS else -(-nbytes // step) * step
 
 
 class BufferCache:
@@ -68,7 +59,7 @@ class BufferCache:
         """A buffer of at least `nbytes` bytes, contents undefined. Raises LimitError above the adapter's limit."""
         size = padded(nbytes)
         if self.mode == "bucket":
-            size = min(bucket(nbytes), max(size, self._limit & ~15))
+            size = min(size_class(nbytes), max(size, self._limit & ~15))
         with self._lock:
             free = self._free.get(size)
             if free:

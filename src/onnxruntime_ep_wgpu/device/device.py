@@ -16,11 +16,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ..errors import DeviceError, DeviceLostError, LimitError, OutOfMemoryError, UnsupportedError
+from ..sizes import padded
 from ..target import Target
 from ..trace import carried, span
 from . import debugger
 from .adapters import Adapter
-from .buffers import Buffer, Releases, padded
+from .buffers import Buffer, Releases
 from .cache import Caches
 from .encoding import Copy, Dispatch, Encoder, Recording
 from .native import (
@@ -51,8 +52,9 @@ COUNTERS = ("pipelines", "submits", "dispatches", "bind_groups", "buffers", "buf
 MOST_COMPILERS = 8
 _NO_BYTES = new("char[]", 1)
 NOTHING = Recording(())
-# What buffers of the other kinds of cache are for; storage buffers come from `Device.buffer`.
+# What buffers of each kind of cache are for.
 _USAGE = {
+    "storage": USAGE_STORAGE | USAGE_COPY_SRC | USAGE_COPY_DST,
     "uniform": USAGE_UNIFORM | USAGE_COPY_DST,
     "query_resolve": RESOLVE_USAGE,
     "default": USAGE_MAP_READ | USAGE_COPY_DST,
@@ -172,15 +174,16 @@ class Device:
 
     def _of_kind(self, kind: str, nbytes: int, label: str) -> Buffer:
         """A new buffer for the cache of a kind."""
-        if kind == "storage":
-            return self.buffer(nbytes, label)
-        return self._new(padded(nbytes), _USAGE[kind], label)
+        return self._buffer(nbytes, _USAGE[kind], label)
 
     def buffer(self, nbytes: int, label: str = "") -> Buffer:
         """A new, zeroed storage buffer of at least `nbytes` bytes. Raises LimitError above the adapter's buffer limit.
 
         `caches.storage` has used ones.
         """
+        return self._buffer(nbytes, _USAGE["storage"], label)
+
+    def _buffer(self, nbytes: int, usage: int, label: str) -> Buffer:
         size = padded(nbytes)
         limit = self.target.max_buffer_bytes
         if size > limit:
@@ -188,7 +191,7 @@ class Device:
                 f"{label or 'a tensor'} needs {nbytes} bytes in one buffer;"
                 f" the adapter {self.adapter.name!r} allows {limit} (max-buffer-size)"
             )
-        return self._new(size, USAGE_STORAGE | USAGE_COPY_SRC | USAGE_COPY_DST, label)
+        return self._new(size, usage, label)
 
     def adopt(self, handle: Any, size: int, usage: int, label: str) -> Buffer:
         """A buffer of this device that was made elsewhere; the caller gives its reference away. Not counted."""
@@ -197,13 +200,10 @@ class Device:
     def uniform(self, data: bytes) -> Buffer:
         """A uniform buffer that holds `data`, padded with zeros to a multiple of 16 bytes. Raises LimitError.
 
-        It comes from `caches.uniform`, where it may be given back.
+        It comes from `caches.uniform`, where it may be given back. A binding of it is held to a lower limit than a buffer.
         """
+        buffer = self.caches.uniform.take(len(data), "uniforms")
         size = padded(len(data))
-        limit = min(65536, self.adapter.limits["max-uniform-buffer-binding-size"])
-        if size > limit:
-            raise LimitError(f"uniforms of {len(data)} bytes; WebGPU allows {limit} (max-uniform-buffer-binding-size)")
-        buffer = self.caches.uniform.take(size, "uniforms")
         self._write(buffer, 0, ffi.from_buffer(data.ljust(size, b"\0")), size)
         return buffer
 

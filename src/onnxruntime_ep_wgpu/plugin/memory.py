@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .._ort import lib
 from ..errors import DeviceError, DeviceLostError
+from ..sizes import GRAIN, size_class
 from .abi import address as address_of
 
 if TYPE_CHECKING:
     from ..device import Buffer, Device
 
 RESERVED_BYTES = 1 << 40
-# ONNX Runtime cuts allocations at multiples of 256, which is also WebGPU's default offset alignment.
-ALIGNMENT = 256
 # Tensors up to this size keep a host copy: they may be shapes, axes or indices that the host needs to know.
 MIRROR_BYTES = 4096
 
@@ -73,12 +72,6 @@ class Allocation:
         self.lock = threading.Lock()
 
 
-def size_class(nbytes: int) -> int:
-    """`nbytes` rounded up so that ranges fit again: eight classes per power of two, 256 bytes at least."""
-    step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - 4))
-    return max(1, -(-nbytes // step)) * step
-
-
 class AddressSpace:
     """All device memory that ONNX Runtime holds. Thread safe."""
 
@@ -89,7 +82,7 @@ class AddressSpace:
             if size < 1 << 30:
                 raise DeviceError("the system refuses to reserve 1 GiB of addresses for device memory")
         self.start, self.end = start, start + size
-        self._next = start + ALIGNMENT
+        self._next = start + GRAIN
         self._allocations: dict[int, Allocation] = {}
         self._starts: list[int] = []
         self._vacant: dict[int, list[int]] = {}
@@ -110,9 +103,9 @@ class AddressSpace:
             else:
                 start = self._next
                 # The gap keeps the end of one range from being the start of the next.
-                if start + capacity + ALIGNMENT > self.end:
+                if start + capacity + GRAIN > self.end:
                     return 0
-                self._next = start + capacity + ALIGNMENT
+                self._next = start + capacity + GRAIN
             self.allocations_made += 1
             self._allocations[start] = Allocation(self.allocations_made, start, nbytes, capacity, opener)
             bisect.insort(self._starts, start)

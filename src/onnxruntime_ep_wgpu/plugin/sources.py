@@ -1,8 +1,8 @@
 """Where a session's provider options come from.
 
-In: ONNX Runtime's configuration of a session and of its environment. Out: checked `Options`.
-Invariant: a key that is given twice with different values is an error; a session's own options win over those of
-`set_default_options`, and these over the environment's.
+In: ONNX Runtime's configuration of a session and of its environment, and what `session()` was given. Out: checked
+`Options`. Invariant: a key that is given twice with different values is an error; what `session()` was given wins over the
+SessionOptions, these over `set_default_options`, and these over the environment's.
 
 A session has one entry per option, `ep.<provider>.<key>`, with the provider's name in lower case: that is how
 `add_provider_for_devices` stores options too. Both provider names are read, whichever the session uses. The environment
@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import OptionError
 from ..options import Layer, Options, parse, program_defaults
+from . import watch
 from .abi import Ort
 
 
@@ -26,7 +27,7 @@ def options_of(ort: Ort, session: Any, names: Sequence[str]) -> Options:
     around = _read(ort, ort.get_out(ort.ep.GetEnvConfigEntries, "OrtKeyValuePairs *"))
     own = under(entries, [f"ep.{name.lower()}." for name in names])
     defaults = under(around, [f"ep_factory.{name}." for name in names])
-    return parse(own, [Layer("environment configuration", defaults), program_defaults()])
+    return parse({**own, **watch.options()}, [Layer("environment configuration", defaults), program_defaults()])
 
 
 def _read(ort: Ort, pairs: Any) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """What the Python interface learns about sessions that ONNX Runtime makes.
 
 In: providers and errors, from the callbacks. Out: `watching()`, what happened on this thread during a call that makes a
-session, and `live()`, the providers of all sessions that exist. ONNX Runtime gives a provider no way to know its session,
-and turns errors into text, so this is the only link. With `wrapping()` a tool stands between ONNX Runtime and the
-compiled groups of the sessions that are made on this thread.
+session and the options that the call was given, and `live()`, the providers of all sessions that exist. ONNX Runtime gives
+a provider no way to know its session, and turns errors into text, so this is the only link. With `wrapping()` a tool stands
+between ONNX Runtime and the compiled groups of the sessions that are made on this thread.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,11 @@ _live: weakref.WeakSet[Provider] = weakref.WeakSet()
 
 @dataclass
 class Watch:
-    """Providers made and errors raised in callbacks, in order. `source` is the model, a file name or its bytes."""
+    """Providers made and errors raised in callbacks, in order. `source` is the model, a file name or its bytes; `options`
+    are provider options of this session alone, as text."""
 
     source: str | bytes
+    options: Mapping[str, str] = field(default_factory=dict)
     providers: list[Provider] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
 
@@ -50,10 +52,10 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watching(source: str | bytes) -> Iterator[Watch]:
+def watching(source: str | bytes, options: Mapping[str, str] | None = None) -> Iterator[Watch]:
     """Collects what callbacks on this thread do during the `with`, which makes a session of the model `source`."""
     outer = getattr(_thread, "watch", None)
-    _thread.watch = watch = Watch(source)
+    _thread.watch = watch = Watch(source, options or {})
     try:
         yield watch
     finally:
@@ -84,6 +86,12 @@ def source() -> str | bytes | None:
     """The model of which this thread is making a session, when that is known."""
     watch = getattr(_thread, "watch", None)
     return None if watch is None else watch.source
+
+
+def options() -> Mapping[str, str]:
+    """The provider options that the session which this thread is making was given beside its SessionOptions."""
+    watch = getattr(_thread, "watch", None)
+    return {} if watch is None else watch.options
 
 
 @contextlib.contextmanager
