@@ -23,7 +23,9 @@ class Uniforms:
         """`blocks[n]` are the numbers of dispatch n, taken modulo 2**32. Raises LimitError for a block that cannot be bound."""
         self.buffers: list[Buffer] = []
         self._device = device
-        self._places: dict[tuple[int, ...], tuple[int, int]] = {}  # the buffer's place in `buffers`, and the offset in it
+        self._places: dict[
+            tuple[int, ...], tuple[int, int]
+        ] = {}  # the buffer's place in `buffers`, and the offset in it
         most = min(65536, device.adapter.limits["max-uniform-buffer-binding-size"])
         data = bytearray()
         for values in map(tuple, blocks):

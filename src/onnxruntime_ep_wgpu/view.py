@@ -50,6 +50,11 @@ class Tensor:
         """Number of elements."""
         return product(self.shape)
 
+    @property
+    def is_literal(self) -> bool:
+        """A weight of one element is part of a kernel's text, which saves a binding."""
+        return self.storage is Storage.WEIGHT and self.size == 1 and self.dtype.compute is not None
+
     def __repr__(self) -> str:
         return f"{self.name or 'tensor'}:{self.dtype.label}[{','.join(map(str, self.shape))}]"
 
@@ -135,7 +140,7 @@ class View:
             return self
         if self.is_whole:
             return View._rows(self.tensor, shape)
-        axes = _distribute(self.factors, shape)
+        axes = distribute(self.factors, shape)
         return None if axes is None else View(self.tensor, shape, axes, self.offset)
 
     def slice(self, axis: int, start: Dim, step: int, length: Dim) -> View | None:
@@ -165,7 +170,7 @@ class View:
         return View(self.tensor, shape, tuple(axes), self.offset)
 
 
-def _distribute(factors: list[Factor], shape: Shape) -> tuple[Axis, ...] | None:
+def distribute(factors: Sequence[Factor], shape: Shape) -> tuple[Axis, ...] | None:
     """Hands the factors, outermost first, to the axes of `shape`, splitting a factor where an axis ends inside it."""
     axes: list[Axis] = []
     rest = list(factors)

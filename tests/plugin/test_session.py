@@ -173,7 +173,13 @@ def test_a_model_that_needs_the_cpu_is_refused_when_the_user_forbids_it(fake: Fa
 def test_one_object_of_session_options_serves_several_sessions_with_options_of_their_own() -> None:
     settings = ort.SessionOptions()
     kept = []
-    for options in ({"validationMode": "full"}, {}, {"deviceId": 71, "enableRobustness": 1}, {"validationMode": "basic"}, {}):
+    for options in (
+        {"validationMode": "full"},
+        {},
+        {"deviceId": 71, "enableRobustness": 1},
+        {"validationMode": "basic"},
+        {},
+    ):
         session = webgpu_ep.session(models.chain(), sess_options=settings, **options)
         provider = watch.live()[-1].planner
         assert provider is not None

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from ..lowered import Constant
 from .scalar import Scalars
+from .value import Value
 
 _BINARY = {
     ast.Add: "+",
@@ -29,24 +30,28 @@ _LITERAL = "literal"  # the kind of a number that has not met a typed operand ye
 # Functions whose result is of another type than their operands.
 _RESULTS = {"isnan": "bool", "isinf": "bool", "signbit": "bool", "ordered": "u32"}
 
-Typed = tuple[str, str]  # WGSL text, compute type
-
 
 @lru_cache(maxsize=1024)
 def parse(expression: str) -> ast.expr:
     return ast.parse(expression, mode="eval").body
 
 
+@lru_cache(maxsize=1024)
+def names_in(expression: str) -> frozenset[str]:
+    """The operands, constants and functions that an expression mentions."""
+    return frozenset(node.id for node in ast.walk(parse(expression)) if isinstance(node, ast.Name))
+
+
 def to_wgsl(
-    expression: str, names: Mapping[str, Typed], constants: Mapping[str, Constant], scalars: Scalars, kind: str
+    expression: str, names: Mapping[str, Value], constants: Mapping[str, Constant], scalars: Scalars, kind: str
 ) -> str:
     """WGSL of an expression whose result has compute type `kind`; `names` are operands, `constants` attribute values."""
-    text, have = _Emitter(names, constants, scalars).emit(parse(expression))
-    if have == _LITERAL:
-        return scalars.literal(_number(text), kind)
-    if have != kind:
-        raise TypeError(f"{expression!r} gives {have}, its output is {kind}")
-    return text
+    value = _Emitter(names, constants, scalars).emit(parse(expression))
+    if value.kind == _LITERAL:
+        return scalars.literal(_number(value.text), kind)
+    if value.kind != kind:
+        raise TypeError(f"{expression!r} gives {value.kind}, its output is {kind}")
+    return value.text
 
 
 def _number(text: str) -> float | int:
@@ -54,70 +59,72 @@ def _number(text: str) -> float | int:
     return value
 
 
+def _constant(value: Constant) -> Value:
+    return Value(str(value).lower(), "bool") if isinstance(value, bool) else Value(repr(value), _LITERAL)
+
+
 class _Emitter:
-    def __init__(self, names: Mapping[str, Typed], constants: Mapping[str, Constant], scalars: Scalars) -> None:
+    def __init__(self, names: Mapping[str, Value], constants: Mapping[str, Constant], scalars: Scalars) -> None:
         self.names, self.constants, self.scalars = names, constants, scalars
 
-    def emit(self, node: ast.expr) -> Typed:
+    def emit(self, node: ast.expr) -> Value:
         if isinstance(node, ast.Constant):
-            return (
-                ("true" if node.value else "false", "bool")
-                if isinstance(node.value, bool)
-                else (repr(node.value), _LITERAL)
-            )
+            if not isinstance(node.value, (bool, int, float)):
+                raise TypeError(f"no meaning for {node.value!r}")
+            return _constant(node.value)
         if isinstance(node, ast.Name):
             if node.id in self.names:
                 return self.names[node.id]
             if node.id == "infinity":
-                return "inf", _LITERAL
+                return Value("inf", _LITERAL)
             if node.id == "nan":
-                return "nan", _LITERAL
-            value = self.constants[node.id]
-            return (str(value).lower(), "bool") if isinstance(value, bool) else (repr(value), _LITERAL)
+                return Value("nan", _LITERAL)
+            return _constant(self.constants[node.id])
         if isinstance(node, ast.BinOp):
             (a, b), kind = self._together(node.left, node.right)
-            return self.scalars.binary(_BINARY[type(node.op)], a, b, kind), kind
+            return Value(self.scalars.binary(_BINARY[type(node.op)], a, b, kind), kind)
         if isinstance(node, ast.Compare):
             (a, b), kind = self._together(node.left, node.comparators[0])
-            return self.scalars.compare(_COMPARE[type(node.ops[0])], a, b, kind), "bool"
+            return Value(self.scalars.compare(_COMPARE[type(node.ops[0])], a, b, kind), "bool")
         if isinstance(node, ast.BoolOp):
-            parts = [self.emit(v)[0] for v in node.values]
-            return "(" + (" && " if isinstance(node.op, ast.And) else " || ").join(parts) + ")", "bool"
+            parts = [self.emit(v).text for v in node.values]
+            return Value("(" + (" && " if isinstance(node.op, ast.And) else " || ").join(parts) + ")", "bool")
         if isinstance(node, ast.UnaryOp):
             return self._unary(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             return self._function(node.func.id, list(node.args))
         raise TypeError(f"no meaning for {ast.dump(node)}")
 
-    def _unary(self, node: ast.UnaryOp) -> Typed:
-        text, kind = self.emit(node.operand)
+    def _unary(self, node: ast.UnaryOp) -> Value:
+        operand = self.emit(node.operand)
+        text, kind = operand.text, operand.kind
         if isinstance(node.op, ast.Not):
-            return f"(!{text})", "bool"
+            return Value(f"(!{text})", "bool")
         if isinstance(node.op, ast.Invert):
-            return f"(~{text})", kind
+            return Value(f"(~{text})", kind)
         if kind == _LITERAL:
-            return (text[1:] if text.startswith("-") else "-" + text), kind
-        return self.scalars.negate(text, kind), kind
+            return Value(text[1:] if text.startswith("-") else "-" + text, kind)
+        return Value(self.scalars.negate(text, kind), kind)
 
-    def _function(self, name: str, args: list[ast.expr]) -> Typed:
+    def _function(self, name: str, args: list[ast.expr]) -> Value:
         if name == "where":
             (yes, no), kind = self._together(args[1], args[2])
-            return self.scalars.select(self.emit(args[0])[0], yes, no), kind
+            return Value(self.scalars.select(self.emit(args[0]).text, yes, no), kind)
         if name in _CASTS:
-            text, kind = self.emit(args[0])
-            return (
-                self.scalars.literal(_number(text), name)
-                if kind == _LITERAL
-                else self.scalars.convert(text, kind, name)
-            ), name
+            value = self.emit(args[0])
+            if value.kind == _LITERAL:
+                return Value(self.scalars.literal(_number(value.text), name), name)
+            return Value(self.scalars.convert(value.text, value.kind, name), name)
         texts, kind = self._together(*args)
-        return self.scalars.function(name, list(texts), kind), _RESULTS.get(name, kind)
+        return Value(self.scalars.function(name, list(texts), kind), _RESULTS.get(name, kind))
 
     def _together(self, *nodes: ast.expr) -> tuple[tuple[str, ...], str]:
         """Operands of one type: literals become the type of the others, floats when there are none."""
-        typed = [self.emit(n) for n in nodes]
-        kinds = {k for _, k in typed if k != _LITERAL}
+        values = [self.emit(n) for n in nodes]
+        kinds = {v.kind for v in values if v.kind != _LITERAL}
         if len(kinds) > 1:
             raise TypeError(f"operands of different types {sorted(kinds)}")
         kind = kinds.pop() if kinds else "f32"
-        return tuple(self.scalars.literal(_number(t), kind) if k == _LITERAL else t for t, k in typed), kind
+        return tuple(
+            self.scalars.literal(_number(v.text), kind) if v.kind == _LITERAL else v.text for v in values
+        ), kind

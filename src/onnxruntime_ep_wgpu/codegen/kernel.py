@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ..dims import Dim, ceildiv, product
+from ..dims import Dim, ceildiv
 from ..dtypes import DType
-from ..lowered import Call, Function, Map, Variant, Write, split_groups
+from ..lowered import Call, Function, Map, Write, split_groups
 from ..passes.fuse import Group, elements_per_word
 from ..target import Target
 from ..view import Tensor, View
 from . import prelude, storage
-from .accessor import Accessors, Index, Scope, constant, substitute
+from .accessor import LETTERS, Accessors, constant, substitute
 from .expression import to_wgsl
+from .position import Position
 from .scalar import Scalars
+from .uniforms import Uniforms
+from .value import Value
 
 MAP_WORKGROUP = 64
 
@@ -29,51 +32,53 @@ class Source:
     label: str
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Text:
+    """A variant before its functions and declarations are put in front: `code` is `kernel` and `main`."""
+
+    guard: Dim
+    workgroups: Dim
+    code: str
+
+
 class _Writer:
-    """The state shared by the variants of one kernel: what is bound and which dims are uniforms."""
+    """Writes the variants of one kernel, which share bindings, uniforms and accessors.
 
-    group: Group
-    target: Target
-    bindings: dict[Tensor, tuple[str, bool]] = field(default_factory=dict)
-    uniforms: list[Dim] = field(default_factory=list)
+    Fusion decided what the kernel reads from memory and what it stores; nothing else has a binding.
+    """
 
-    def __post_init__(self) -> None:
-        self.scalars = Scalars(self.target.int64)
+    def __init__(self, group: Group, target: Target) -> None:
+        self.group, self.target = group, target
+        self.scalars = Scalars(target.int64)
+        maps = {n.output: n for n in group.nodes if isinstance(n, Map)}
+        loads = group.loads
+        self.bindings = {tensor: f"b{k}" for k, tensor in enumerate((*loads, *group.stores))}
+        self._loads = frozenset(loads)
         # A call compiles slowly and is used for many sizes, so its dims are uniforms and layers of other sizes share it.
         # Where it inlines index arithmetic, divisions by constants are worth a kernel per size; maps compile quickly.
-        self.maps_inside = {n.output: n for n in self.group.nodes if isinstance(n, Map)}
-        self.shared = self.group.anchor is not None and all(n.is_pointwise for n in self.maps_inside.values())
-        operands = self.group.anchor.operands.values() if self.group.anchor else ()
-        inside = {t for n in self.group.nodes for t in n.outputs}
-        self.vectors = frozenset(
+        self.uniforms = Uniforms(group.anchor is not None and all(n.is_pointwise for n in maps.values()))
+        self.dim = self.uniforms.text
+        operands = group.anchor.operands.values() if group.anchor else ()
+        vectors = frozenset(
             r.view.tensor
             for r in operands
             if r.vector
             and r.loads_vectors
-            and r.view.tensor not in inside
+            and r.view.tensor in self._loads
             and self.lanes(r.view.dtype) == 1
             and r.view.dtype.compute in ("f32", "i32", "u32")
         )
+        self.vectors = vectors
+        self.access = Accessors(self.scalars, maps, self.bind, self.dim, self.lanes, vectors)
 
-    def bind(self, tensor: Tensor, written: bool) -> str:
-        name, was = self.bindings.get(tensor, (f"b{len(self.bindings)}", False))
-        self.bindings[tensor] = (name, written or was)
-        return name
-
-    def dim(self, value: Dim) -> str:
-        if isinstance(value, int) and (value in (0, 1) or not self.shared):
-            return f"{value & 0xFFFFFFFF}u"
-        if self.shared:
-            # A uniform per place, so that which sizes happen to be equal does not change the text.
-            self.uniforms.append(value)
-            return f"dims.d{len(self.uniforms) - 1}"
-        if value not in self.uniforms:
-            self.uniforms.append(value)
-        return f"dims.d{self.uniforms.index(value)}"
-
-    def accessors(self) -> Accessors:
-        return Accessors(self.scalars, self.maps_inside, self.bind, self.dim, self.lanes, self.vectors)
+    def bind(self, tensor: Tensor) -> str:
+        """The name of the buffer that holds what another kernel made. Raises AssertionError for what this one makes: its
+        memory is not written yet, and nothing would say so."""
+        if tensor not in self._loads:
+            raise AssertionError(
+                f"the kernel of {', '.join(self.group.origin)} would load {tensor!r}, which it computes"
+            )
+        return self.bindings[tensor]
 
     def lanes(self, dtype: DType) -> int:
         return elements_per_word(dtype, self.target)
@@ -82,104 +87,102 @@ class _Writer:
 
     def store(self, tensor: Tensor, index: str, value: str) -> str:
         stored = f"f16({value})" if self._element(tensor.dtype) == "f16" else value
-        return f"{self.bind(tensor, True)}[{index}] = {stored};"
+        return f"{self.bindings[tensor]}[{index}] = {stored};"
 
-    def put(self, access: Accessors, name: str, write: Write) -> str:
+    def put(self, name: str, write: Write) -> str:
         """`fn <name>_put(coordinates..., value)`: the fused maps that follow a Call's result, then the stores."""
         tensor = write.tensor
         extents = split_groups(tensor.shape, write.groups)
-        coordinates = tuple("abcdefgh"[: len(extents)])
-        scope = Scope()
-        flat = coordinates[0]
-        for coordinate, extent in zip(coordinates[1:], extents[1:], strict=True):
-            flat = f"({flat} * {self.dim(product(extent))} + {coordinate})"
-        scope.lines.append(f"let i = {flat};")
-        scope.known[id(tensor), coordinates] = "value"
-        scope.known[id(tensor), (flat,)] = "value"
-        scope.known[id(tensor), ("i",)] = "value"
+        position = Position(self.access.scope(), LETTERS[: len(extents)], extents)
+        scope = position.scope
+        scope.known[tensor, position] = Value("value", tensor.dtype.compute or "")
         stores = []
         for target in self.group.stores:
-            if target is tensor:
-                stores.append(self.store(target, "i", "value"))
-            elif isinstance(target.producer, Map) and self._follows(target, tensor):
-                index = Index(coordinates, extents) if target.shape == tensor.shape else Index(("i",), (target.shape,))
-                value = access.element(View.of(target), index, scope)
-                stores.append(self.store(target, "i", value))
-        kind = self.scalars.type(tensor.dtype.compute or "")
-        parameters = ", ".join([*(f"{c}: u32" for c in coordinates), f"value: {kind}"])
+            if self._follows(target, tensor):
+                value = self.access.element(View.of(target), position)
+                stores.append(self.store(target, position.number, value.text))
+        parameters = ", ".join(
+            [*(f"{c}: u32" for c in LETTERS[: len(extents)]), f"value: {self.scalars.type(tensor.dtype.compute or '')}"]
+        )
         return f"fn {name}_put({parameters}) {{\n" + "\n".join(f"  {x}" for x in [*scope.lines, *stores]) + "\n}"
 
-    def stored(self, access: Accessors, name: str, write: Write) -> str:
-        """`fn <name>_at(coordinates...)`: what a Call stored before, here or in the dispatch before."""
+    def carried(self, name: str, write: Write) -> str:
+        """`fn <name>_at(coordinates...)`: what a Call stored before, here or in the dispatch before. Its template says when."""
         extents = split_groups(write.tensor.shape, write.groups)
-        coordinates = tuple("abcdefgh"[: len(extents)])
-        flat = coordinates[0]
-        for coordinate, extent in zip(coordinates[1:], extents[1:], strict=True):
-            flat = f"({flat} * {self.dim(product(extent))} + {coordinate})"
+        position = Position(self.access.scope(), LETTERS[: len(extents)], extents)
+        value = self.access.loaded(self.bindings[write.tensor], write.tensor, position.number)
         kind = self.scalars.type(write.tensor.dtype.compute or "")
-        parameters = ", ".join(f"{c}: u32" for c in coordinates)
-        return f"fn {name}_at({parameters}) -> {kind} {{ return {access.load(write.tensor, flat)}; }}"
+        parameters = ", ".join(f"{c}: u32" for c in LETTERS[: len(extents)])
+        lines = "\n".join(f"  {x}" for x in [*position.scope.lines, f"return {value};"])
+        return f"fn {name}_at({parameters}) -> {kind} {{\n{lines}\n}}"
 
     def _follows(self, target: Tensor, source: Tensor) -> bool:
-        """True when a fused map's result is computed from `source` inside this group."""
-        inside = self.maps_inside
-        pending, seen = [target], set()
+        """True when a stored result is `source`, or computed from it by the maps of this group."""
+        pending, seen = [target], {target}
         while pending:
             tensor = pending.pop()
             if tensor is source:
                 return True
-            if tensor in inside and tensor not in seen:
-                seen.add(tensor)
-                pending.extend(v.tensor for v in inside[tensor].reads)
+            if tensor in self.access.maps:
+                following = {v.tensor for v in self.access.maps[tensor].reads} - seen
+                seen |= following
+                pending.extend(following)
         return False
 
     # ---- kernels
 
-    def call(self, call: Call, variant: Variant) -> str:
-        access = self.accessors()
-        marks = {n: self.dim(d) for n, d in (*call.parameters.items(), *variant.parameters)}
-        marks |= {n: constant(c) for n, c in (*call.constants.items(), *variant.constants)}
-        marks["WG"] = f"{variant.workgroup_size}u"
+    def call(self, call: Call) -> list[_Text]:
+        """The variants of a Call; their functions are the same."""
+        access = self.access
+        marks = {n: self.dim(d) for n, d in call.parameters.items()}
+        marks |= {n: constant(c) for n, c in call.constants.items()}
         for name, read in call.operands.items():
             marks[f"{name}_t"] = self.scalars.type(read.view.dtype.compute or "")
             access.accessor(f"{name}_at", read)
             if read.vector:
                 access.vector_accessor(f"{name}_at", read)
-        puts = []
         for name, write in call.results.items():
             marks[f"{name}_t"] = self.scalars.type(write.tensor.dtype.compute or "")
-            puts.append(self.put(access, name, write))
+            access.functions[f"{name}_put"] = self.put(name, write)
             if name in call.carried:
-                puts.append(self.stored(access, name, write))
-        functions = [self.function(name, f) for name, f in call.functions.items()]
-        body = substitute(prelude.template(call.template), marks)
-        return "\n".join([*functions, *access.functions, *puts, body, _main(variant.workgroup_size)])
+                access.functions[f"{name}_at"] = self.carried(name, write)
+        for name, function in call.functions.items():
+            access.functions[name] = self.function(name, function)
+        template = prelude.template(call.template)
+        texts = []
+        for variant in call.variants:
+            own = marks | {n: self.dim(d) for n, d in variant.parameters}
+            own |= {n: constant(c) for n, c in variant.constants}
+            own["WG"] = f"{variant.workgroup_size}u"
+            main = self.main(variant.workgroup_size, variant.workgroups)
+            texts.append(_Text(variant.guard, variant.workgroups, f"{substitute(template, own)}\n{main}"))
+        return texts
 
     def function(self, name: str, function: Function) -> str:
-        names = {n: (n, kind) for n, kind in function.parameters}
+        names = {n: Value(n, kind) for n, kind in function.parameters}
         text = to_wgsl(function.expression, names, {}, self.scalars, function.result)
         parameters = ", ".join(f"{n}: {self.scalars.type(kind)}" for n, kind in function.parameters)
         return f"fn {name}({parameters}) -> {self.scalars.type(function.result)} {{ return {text}; }}"
 
-    def maps(self) -> tuple[str, Dim]:
+    def maps(self) -> _Text:
         """A kernel without a Call: each invocation owns `pack` consecutive elements, whole words of every output."""
-        access = self.accessors()
-        pack = max(self.lanes(t.dtype) for t in self.group.stores)
-        size = self.group.stores[0].size
-        scope = Scope()
+        stored = self.group.stores
+        pack = max(self.lanes(t.dtype) for t in stored)
+        size = stored[0].size
+        position = Position(self.access.scope(), ("i",), (stored[0].shape,))
         stores: list[str] = []
         words: list[tuple[Tensor, str, int]] = []
-        for tensor in self.group.stores:
-            value = access.element(View.of(tensor), Index(("i",), (tensor.shape,)), scope)
+        for tensor in stored:
+            value = self.access.element(View.of(tensor), position).text
             count = self.lanes(tensor.dtype)
             if count == 1:
                 stores.append(self.store(tensor, "i", value))
             else:
-                word = f"w{len(words)}"
+                word = f"word{len(words)}"
                 words.append((tensor, word, count))
                 shift = f"((e % {count}u) * {32 // count}u)"
                 stores.append(f"{word}[e / {count}u] |= {storage.pack(value, tensor.dtype)} << {shift};")
-        lines = [*scope.lines, *stores]
+        lines = [*position.scope.lines, *stores]
         if pack == 1:
             body = [f"let i = w * {MAP_WORKGROUP}u + lane;", f"if (i >= {self.dim(size)}) {{ return; }}", *lines]
         else:
@@ -200,20 +203,32 @@ class _Writer:
                     body.append(f"{guard}{{ {self.store(tensor, f'first / {count}u + {k}u', f'{word}[{k}u]')} }}")
         kernel = "fn kernel(w: u32, lane: u32) {\n" + "\n".join(f"  {x}" for x in body) + "\n}"
         groups = ceildiv(size, MAP_WORKGROUP * pack)
-        return "\n".join([*access.functions, kernel, _main(MAP_WORKGROUP)]), groups
+        return _Text(1, groups, f"{kernel}\n{self.main(MAP_WORKGROUP, groups)}")
 
-    def module(self, body: str) -> str:
-        """The whole WGSL text: features, bindings, uniforms, the prelude's functions and the body."""
+    def main(self, workgroup_size: int, workgroups: Dim) -> str:
+        """The entry point. A grid of more than 65,535 workgroups is folded, so the number of a workgroup is made of two,
+        and the surplus of a grid that did not fold evenly ends here: together, so that barriers stay legal."""
+        return (
+            f"@compute @workgroup_size({workgroup_size})\n"
+            "fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) count: vec3u, "
+            "@builtin(local_invocation_index) lane: u32) {\n"
+            "  let w = id.x + id.y * count.x;\n"
+            f"  if (w >= {self.dim(workgroups)}) {{ return; }}\n"
+            "  kernel(w, lane);\n}"
+        )
+
+    def module(self, body: str, uniforms: int) -> str:
+        """The whole text: features, bindings, the block of `uniforms` dims, and the body."""
         head = ["enable f16;"] if any(self._element(t.dtype) == "f16" for t in self.bindings) else []
-        for k, (tensor, (name, written)) in enumerate(self.bindings.items()):
-            mode = "read_write" if written else "read"
+        for k, (tensor, name) in enumerate(self.bindings.items()):
+            mode = "read" if tensor in self._loads else "read_write"
             head.append(f"@group(0) @binding({k}) var<storage, {mode}> {name}: array<{self._array_element(tensor)}>;")
-        if self.uniforms:
-            members = ", ".join(f"d{k}: u32" for k in range(len(self.uniforms)))
+        if uniforms:
+            members = ", ".join(f"d{k}: u32" for k in range(uniforms))
             head.append(
                 f"struct Dims {{ {members} }}\n@group(0) @binding({len(self.bindings)}) var<uniform> dims: Dims;"
             )
-        return "\n".join([*head, prelude.needed(body, self.scalars.pairs), body, ""])
+        return re.sub(r"[ \t]+\n", "\n", "\n".join([*head, body, ""]))
 
     def _array_element(self, tensor: Tensor) -> str:
         element = self._element(tensor.dtype)
@@ -224,28 +239,24 @@ class _Writer:
             return "u32"
         return "f16" if dtype is DType.FLOAT16 else self.scalars.type(dtype.compute or "")
 
-
-def _main(workgroup_size: int) -> str:
-    """The entry point. A grid of more than 65,535 workgroups is folded, so the number of the workgroup is linear."""
-    return (
-        f"@compute @workgroup_size({workgroup_size})\n"
-        "fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) count: vec3u, "
-        "@builtin(local_invocation_index) lane: u32) {\n  kernel(id.x + id.y * count.x, lane);\n}"
-    )
+    def source(self) -> Source:
+        anchor, own, pairs = self.group.anchor, self.access.functions, self.scalars.pairs
+        variants = self.call(anchor) if anchor is not None else [self.maps()]
+        bodies, uniforms = self.uniforms.numbered([f"{prelude.needed(v.code, pairs, own)}\n{v.code}" for v in variants])
+        unused = [repr(t) for t, name in self.bindings.items() if not any(f"{name}[" in body for body in bodies)]
+        if unused:
+            raise AssertionError(f"the kernel of {', '.join(self.group.origin)} binds {', '.join(unused)} for nothing")
+        return Source(
+            [
+                (v.guard, self.module(body, len(uniforms)), v.workgroups)
+                for v, body in zip(variants, bodies, strict=True)
+            ],
+            [(tensor, tensor not in self._loads) for tensor in self.bindings],
+            uniforms,
+            anchor.template if anchor is not None else "map",
+        )
 
 
 def generate(group: Group, target: Target) -> Source:
-    """WGSL for a fused group. Bindings and uniforms are the same for all its variants."""
-    writer = _Writer(group, target)
-    bodies: list[tuple[Dim, str, Dim]] = []
-    if group.anchor is None:
-        body, workgroups = writer.maps()
-        bodies.append((1, body, workgroups))
-        label = "map"
-    else:
-        for variant in group.anchor.variants:
-            body = writer.call(group.anchor, variant)
-            bodies.append((variant.guard, body, variant.workgroups))
-        label = group.anchor.template
-    used = [(g, re.sub(r"[ \t]+\n", "\n", writer.module(b)), w) for g, b, w in bodies]
-    return Source(used, [(t, w) for t, (_, w) in writer.bindings.items()], writer.uniforms, label)
+    """WGSL for a fused group. Bindings and uniforms are the same for all its variants, and as many as fusion counted."""
+    return _Writer(group, target).source()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
@@ -28,9 +29,15 @@ def _definitions(pairs: bool) -> dict[str, tuple[str, frozenset[str]]]:
     return out
 
 
-def needed(text: str, pairs: bool) -> str:
-    """Definitions that `text` uses, directly or through others, in an order that declares before use."""
+def needed(text: str, pairs: bool, own: Mapping[str, str] | None = None) -> str:
+    """Definitions that `text` uses, directly or through others, in an order that declares before use.
+
+    `own` are functions of the kernel by name, which come beside those of the prelude.
+    """
     definitions = _definitions(pairs)
+    if own:
+        mentions = {name: (code, frozenset(_NAME.findall(code)) - {name}) for name, code in own.items()}
+        definitions = {**definitions, **mentions}
     wanted: dict[str, None] = {}
 
     def want(name: str) -> None:

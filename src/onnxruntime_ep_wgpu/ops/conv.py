@@ -112,7 +112,8 @@ def _windows(b: Builder, x: Operand, win: Window) -> Operand:
     for k in axes:
         lines.append(f"let i{k} = {position(f'at{k}', win.strides[k], tap[k], win.dilations[k], _begin(win, k))};")
     checks = [f"i{k} >= $in{k}" for k in axes if win.may_leave(k)]
-    lines.append(f"if ({' || '.join(checks)}) {{ return $out_t(); }}")
+    if checks:
+        lines.append(f"if ({' || '.join(checks)}) {{ return $out_t(); }}")
     lines.append(f"return x_at(image, c0, {', '.join(f'i{k}' for k in axes)});")
     shape = (*x.shape[:2], *win.kernel, *win.outputs)
     return b.map(

@@ -50,6 +50,11 @@ class Group:
         inside = {t for n in self.nodes for t in n.outputs}
         return list(dict.fromkeys(v.tensor for n in self.nodes for v in n.reads if v.tensor not in inside))
 
+    @property
+    def loads(self) -> list[Tensor]:
+        """What the kernel binds to read."""
+        return [t for t in self.external_reads() if not t.is_literal]
+
 
 class _Fusion:
     def __init__(self, graph: LoweredGraph, target: Target) -> None:
@@ -105,7 +110,7 @@ class _Fusion:
         if anchor and any(elements_per_word(t.dtype, self.target) > 1 for t in stored):
             return False  # a call stores single elements, a narrow result needs the owner of the whole word
         merged = Group(nodes, anchor)
-        buffers = len(self._bound(merged)) + len(stored)
+        buffers = len(merged.loads) + len(stored)
         return buffers <= self.target.max_storage_buffers and not self._cycle(ours, theirs)
 
     def _in_step(self, nodes: list[Node], anchor: Call | None) -> bool:
@@ -147,7 +152,7 @@ class _Fusion:
             ):
                 continue
             merged = Group([*theirs.nodes, *ours.nodes], ours.anchor)
-            buffers = len(self._bound(merged)) + len(self._stored(ours.nodes))
+            buffers = len(merged.loads) + len(self._stored(ours.nodes))
             if buffers <= self.target.max_storage_buffers and ours.cost + theirs.cost <= MAX_COST:
                 inlined = set(theirs.nodes)
                 self._merge(ours, theirs)
@@ -173,9 +178,6 @@ class _Fusion:
             for t in n.outputs
             if t.storage is Storage.OUTPUT or t in stay or any(u not in inside for u in t.users)
         ]
-
-    def _bound(self, group: Group) -> list[Tensor]:
-        return [t for t in group.external_reads() if not (t.storage is Storage.WEIGHT and t.size == 1)]
 
     def _merge(self, into: Group, other: Group) -> None:
         into.nodes = sorted([*into.nodes, *other.nodes], key=self.position.__getitem__)

@@ -1,0 +1,88 @@
+"""What is generated has nothing in it that it does not use, and cannot read what it has yet to compute."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx.helper import make_node as node
+
+from onnxruntime_ep_wgpu.codegen.kernel import generate
+from onnxruntime_ep_wgpu.lower import lower
+from onnxruntime_ep_wgpu.lowered import Call, LoweredGraph
+from onnxruntime_ep_wgpu.passes.dead import remove_dead
+from onnxruntime_ep_wgpu.passes.fuse import Group
+from onnxruntime_ep_wgpu.program import Program
+from tests.compiler.chains import ANCHORS, chain
+from tests.support import compile_model, make_model, target
+
+F = np.float32
+
+
+def lowered(model) -> LoweredGraph:
+    module = ir.from_proto(model)
+    return remove_dead(lower(module.graph, module.opset_imports, target()))
+
+
+def test_a_kernel_that_would_load_what_it_computes_is_an_error_and_not_a_wrong_number() -> None:
+    """Fusion never makes such a group: the map reads the product elsewhere than where it is stored."""
+    nodes = [node("MatMul", ["x", "w"], ["m"]), node("Transpose", ["m"], ["t"]), node("Add", ["m", "t"], ["y"])]
+    graph = lowered(make_model(nodes, {"x": (F, [4, 8])}, {"w": np.ones((8, 4), F)}))
+    product, total = graph.nodes
+    assert isinstance(product, Call)
+    for stores in ([total.outputs[0]], [product.outputs[0], total.outputs[0]]):
+        with pytest.raises(AssertionError, match=r"would load .*, which it computes"):
+            generate(Group([product, total], product, stores=stores), target())
+
+
+def test_a_binding_that_fusion_counted_and_no_variant_uses_is_an_error() -> None:
+    graph = lowered(make_model([node("Neg", ["x"], ["y"]), node("Exp", ["z"], ["e"])], {"x": (F, [4]), "z": (F, [4])}))
+    first, second = graph.nodes
+    with pytest.raises(AssertionError, match=r"binds z:float32\[4\] for nothing"):
+        generate(Group([first, second], stores=first.outputs), target())
+
+
+def unused(program: Program) -> list[str]:
+    """Functions and members of the uniform block that no variant of a kernel mentions."""
+    out = []
+    for kernel in program.kernels:
+        mentioned = {int(n) for text in kernel.wgsl for n in re.findall(r"\bdims\.d(\d+)", text)}
+        out += [f"{kernel.label}: d{n}" for n in range(kernel.uniforms) if n not in mentioned]
+        for text in kernel.wgsl:
+            code = re.sub(r"//[^\n]*", "", text)
+            names = re.findall(r"^fn (\w+)", code, re.MULTILINE)
+            out += [f"{kernel.label}: {n}" for n in names if n != "main" and len(re.findall(rf"\b{n}\b", code)) < 2]
+            assert len(names) == len(set(names))
+    return out
+
+
+@pytest.mark.parametrize("software", [True, False], ids=["software", "hardware"])
+@pytest.mark.parametrize("anchor", ANCHORS)
+def test_no_function_and_no_uniform_is_for_nothing(anchor: str, software: bool) -> None:
+    for dynamic in (False, True):
+        model, _ = chain(anchor, 1, dynamic)
+        assert unused(compile_model(model, dataclasses.replace(target(), software=software))) == []
+
+
+def test_layers_share_a_kernel_whichever_of_their_sizes_are_equal() -> None:
+    nodes, weights = [], {}
+    for k, (rows, columns) in enumerate(((8, 8), (8, 12), (12, 12), (12, 24))):
+        weights |= {f"w{k}": np.ones((rows, columns), F), f"b{k}": np.ones(columns, F), f"g{k}": np.ones(columns, F)}
+        nodes += [node("MatMul", [f"v{k}", f"w{k}"], [f"m{k}"]), node("Add", [f"m{k}", f"b{k}"], [f"a{k}"]),
+                  node("Mul", [f"a{k}", f"g{k}"], [f"v{k + 1}"])]  # fmt: skip
+    model = make_model(nodes, {"v0": (F, ["n", 8])}, weights)
+    for software in (True, False):
+        program = compile_model(model, dataclasses.replace(target(), software=software))
+        assert (len(program.dispatches), len(program.kernels)) == (4, 1)
+
+
+def test_operands_of_equal_layout_share_their_arithmetic() -> None:
+    """Both are read at the same column, which is found once."""
+    names = ["b", "c", "d"]
+    nodes = [node("Add", [f"t{k}", n], [f"t{k + 1}"]) for k, n in enumerate(names)]
+    model = make_model(nodes, {"t0": (F, ["n", 6]), **{n: (F, [6]) for n in names}})
+    ((text,),) = [k.wgsl for k in compile_model(model).kernels]
+    assert text.count("%") == 1
