@@ -10,12 +10,12 @@ which one can be passed, once, unless the program has shown that it knows (it re
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 EP_NAME = "WebGpuExecutionProvider"
 PROVIDER = "WgpuExecutionProvider"
@@ -26,7 +26,7 @@ PASS_THIS = (
     f" {EP_NAME!r}, passed as text, for a provider of its own and makes a session on the CPU without a word"
 )
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = os.path.dirname(__file__)
 
 
 class ProviderNameWarning(UserWarning):

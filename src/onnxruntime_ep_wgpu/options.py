@@ -7,7 +7,6 @@ the valid ones; an option is never ignored silently (`effect` says so in the doc
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
@@ -394,6 +393,8 @@ def as_text(value: Any) -> str:
 
 
 def _nearest(text: str, candidates: list[str]) -> str:
+    import difflib
+
     lowered = {candidate.lower(): candidate for candidate in candidates}
     found = difflib.get_close_matches(text.lower(), list(lowered), n=1, cutoff=0.5)
     return f" (did you mean {lowered[found[0]]!r}?)" if found else ""

@@ -1,10 +1,11 @@
 """The device layer: the only code that touches wgpu.
 
-In the order data flows: `native` (the wgpu-native library, its errors and callbacks), `settings` (what a user chooses),
-`adapters` (the chips that are there), `request` (a device from an adapter), `buffers` (memory), `cache` (free memory),
-`pipelines` (compiled kernels and their bindings), `encoding` (dispatch lists as command buffers), `readback` (memory to
-the host), `clock` and `timing` (when each dispatch ran), `scopes` (errors of one piece of work), `debugger` (captures for
-RenderDoc and others), `device` (all of it, for the rest of the package), `contexts` (which sessions share a device).
+In the order data flows: `library` (wgpu-native's file and functions), `native` (its errors and callbacks), `settings` (what
+a user chooses), `adapters` (the chips that are there), `request` (a device from an adapter), `buffers` (memory), `cache`
+(free memory), `pipelines` (compiled kernels and their bindings), `encoding` (dispatch lists as command buffers), `readback`
+(memory to the host), `clock` and `timing` (when each dispatch ran), `scopes` (errors of one piece of work), `debugger`
+(captures for RenderDoc and others), `device` (all of it, for the rest of the package), `contexts` (which sessions share a
+device).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .cache import BufferCache, CacheCounters
 from .contexts import Context, context_of, open_device
 from .device import Device
 from .encoding import Copy, Recording
-from .native import native_version
+from .library import version as native_version
 from .pipelines import BindGroup, Pipeline
 from .settings import Settings
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from wgpu.backends.wgpu_native import _api  # type: ignore[import-untyped,unused-ignore]
-
 from ..errors import OptionError
 from ..target import Target
 from .native import (
     BACKEND_OPENGL,
+    FEATURES,
     LIMITS,
     PRIMARY_BACKENDS,
     ffi,
@@ -146,12 +145,22 @@ def _describe(handle: Any) -> Adapter:
         driver=text_of(info.description),
         vendor_id=int(info.vendorID),
         device_id=int(info.deviceID),
-        features=frozenset(_api._get_features(handle, adapter=True)),
+        features=_features(handle),
         limits=_limits(handle),
         handle=handle,
     )
     lib.wgpuAdapterInfoFreeMembers(info[0])
     return adapter
+
+
+def _features(handle: Any) -> frozenset[str]:
+    """The features that wgpu-native reports and the header names."""
+    found = new("WGPUSupportedFeatures *")
+    lib.wgpuAdapterGetFeatures(handle, found)
+    known = {number: name for name, number in FEATURES.items()}
+    names = frozenset(known[n] for n in ffi.unpack(found.features, found.featureCount) if n in known)
+    lib.wgpuSupportedFeaturesFreeMembers(found[0])
+    return names
 
 
 def _limits(handle: Any) -> dict[str, int]:

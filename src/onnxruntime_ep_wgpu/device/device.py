@@ -25,7 +25,6 @@ from .buffers import Buffer, Releases
 from .cache import Caches
 from .encoding import Copy, Dispatch, Encoder, Recording
 from .native import (
-    TYPES,
     USAGE_COPY_DST,
     USAGE_COPY_SRC,
     USAGE_MAP_READ,
@@ -258,7 +257,7 @@ class Device:
         """Several downloads (buffer, offset, into) at the cost of about one."""
         wanted = []
         for buffer, offset, into in ranges:
-            target = ffi.from_buffer(TYPES["char[]"], into, require_writable=True)
+            target = ffi.from_buffer("char[]", into, require_writable=True)
             if len(target):
                 _check_range(buffer, offset, len(target), "download")
                 wanted.append((buffer, offset, target, len(target)))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .buffers import Buffer
-from .native import TYPES, address, ffi, lib
+from .native import address, ffi, lib
 from .pipelines import BindGroup, Pipeline
 
 try:
@@ -94,7 +94,7 @@ class Encoder:
         if _encode is None:
             return self._encode_in_python(recording, before, after, first, count)
         lists = self._lists(recording, before, after, first, count)
-        return ffi.cast(TYPES["WGPUCommandBuffer"], _encode.lib.encode(*lists))
+        return ffi.cast("WGPUCommandBuffer", _encode.lib.encode(*lists))
 
     def record(self, recording: Recording) -> int:
         """The first half of `encode`, apart so that it can be measured: an encoder for `finish`."""
@@ -103,7 +103,7 @@ class Encoder:
     def finish(self, encoder: int) -> Any:
         """The second half: the command buffer of an encoder."""
         functions = _encode.ffi.from_buffer("uint64_t[]", self._functions)
-        return ffi.cast(TYPES["WGPUCommandBuffer"], _encode.lib.finish(functions, encoder))
+        return ffi.cast("WGPUCommandBuffer", _encode.lib.finish(functions, encoder))
 
     def _lists(
         self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], first: int, count: int

@@ -1,4 +1,4 @@
-"""The wgpu-native library as wgpu-py loads it: instances, strings, errors and callbacks.
+"""The wgpu-native library for the rest of this folder: instances, strings, errors and callbacks.
 
 In: nothing. Out: `lib` and `ffi`, helpers around them, and `Errors`, which turns wgpu-native's error callback into
 exceptions. Invariant: an error is reported on the thread whose call caused it, and never by more than one call.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -20,10 +19,10 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar
 
-from wgpu.backends.wgpu_native import _ffi  # type: ignore[import-untyped,unused-ignore]
+from . import library
 
-lib: Any = _ffi.lib
-ffi: Any = _ffi.ffi
+lib, ffi = library.lib, library.ffi
+new: Callable[..., Any] = ffi.new
 
 # WGPUInstanceBackend, WGPUBufferUsage, WGPUMapMode and WGPUShaderStage are C constants that a dlopen()ed library lacks.
 BACKEND_VULKAN, BACKEND_OPENGL, BACKEND_METAL, BACKEND_D3D12 = 1, 2, 4, 8
@@ -33,19 +32,6 @@ USAGE_UNIFORM, USAGE_STORAGE, USAGE_QUERY_RESOLVE = 0x40, 0x80, 0x200
 MAP_READ = 1
 STAGE_COMPUTE = 4
 
-
-# Every C type that this folder names. wgpu-py's cffi object parses a type's name together with all 500 typedefs of the
-# header, 13 ms each on one x86-64 core and 0.5 s in all; one function type with all of them as parameters is parsed once.
-_TYPE_NAMES = (
-    "WGPUAdapter[]", "WGPUAdapterInfo *", "WGPUBindGroupDescriptor *", "WGPUBindGroupEntry[]",
-    "WGPUBindGroupLayout[]", "WGPUBindGroupLayoutDescriptor *", "WGPUBindGroupLayoutEntry[]",
-    "WGPUBufferDescriptor *", "WGPUBufferMapCallbackInfo *", "WGPUChainedStruct *", "WGPUCommandBuffer",
-    "WGPUCommandBuffer *", "WGPUComputePassDescriptor *", "WGPUComputePipelineDescriptor *", "WGPUDeviceDescriptor *",
-    "WGPUFeatureName[]", "WGPUInstanceDescriptor *", "WGPUInstanceExtras *", "WGPULimits", "WGPULimits *",
-    "WGPUPassTimestampWrites *", "WGPUPipelineLayoutDescriptor *", "WGPUPopErrorScopeCallbackInfo *",
-    "WGPUQuerySetDescriptor *", "WGPURequestDeviceCallbackInfo *", "WGPUShaderModuleDescriptor *",
-    "WGPUShaderSourceWGSL *", "WGPUSubmissionIndex *", "char[]", "uintptr_t", "void *",
-)  # fmt: skip
 _CALLBACKS = {
     "on_error": "void (*)(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)",
     "on_mapped": "void (*)(WGPUMapAsyncStatus, WGPUStringView, void *, void *)",
@@ -54,31 +40,35 @@ _CALLBACKS = {
     "on_popped": "void (*)(WGPUPopErrorScopeStatus, WGPUErrorType, WGPUStringView, void *, void *)",
 }
 
-
-def _parsed() -> dict[str, Any]:
-    # An array as a parameter would become a pointer; a pointer to an array keeps it.
-    names = [name.replace("[]", " (*)[]") for name in _TYPE_NAMES]
-    types = ffi.typeof(f"void (*)({', '.join([*names, *_CALLBACKS.values()])})").args
-    found = {n: t.item if n.endswith("[]") else t for n, t in zip(_TYPE_NAMES, types, strict=False)}
-    return found | dict(zip(_CALLBACKS, types[len(names) :], strict=True))
-
-
-TYPES = _parsed()
-
-
 # The fields of WGPULimits, and the size in bytes of each.
-LIMITS = {name: ffi.sizeof(kind.type) for name, kind in TYPES["WGPULimits"].fields if name != "nextInChain"}
-
-
-def new(name: str, *initial: Any) -> Any:
-    """`ffi.new` of a type in TYPES."""
-    return ffi.new(TYPES[name], *initial)
+LIMITS = {name: ffi.sizeof(kind.type) for name, kind in ffi.typeof("WGPULimits").fields if name != "nextInChain"}
 
 
 def spec_name(camel: str) -> str:
     """A limit as WebGPU's specification of features and wgpu-py write it: `maxBufferSize` -> `max-buffer-size`."""
     return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in camel)
 
+
+# Names of texture formats, within which the specification puts no hyphen.
+_FORMATS = {"Depth32Float": "depth32float", "BGRA8Unorm": "bgra8unorm", "RG11B10Ufloat": "rg11b10ufloat"}
+_WORDS = re.compile("(?<=[a-z])(?=[A-Z])|(?<=[0-9])(?=[A-Z][a-z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=d)(?=3D)")
+
+
+def feature_name(constant: str) -> str:
+    """A feature as the specification and wgpu-py write it: `WGPUFeatureName_ShaderF16` -> `shader-f16`."""
+    name = constant.split("_", 1)[1]
+    for camel, plain in _FORMATS.items():
+        name = name.replace(camel, plain)
+    return _WORDS.sub("-", name).lower()
+
+
+# The number of every feature in the header, WebGPU's and wgpu-native's own.
+FEATURES = {
+    feature_name(constant): number
+    for kind in ("WGPUFeatureName", "WGPUNativeFeature")
+    for number, constant in ffi.typeof(kind).elements.items()
+    if not constant.endswith("_Force32")
+}
 
 _HEADING = re.compile(r"Validation Error$|Caused by:$|\s*In wgpu\w+(, label = .*)?$")
 
@@ -124,7 +114,7 @@ _waiting: dict[int, Callable[[int, str], None]] = {}
 
 def address(handle: Any) -> int:
     """The number behind a wgpu-native handle or function."""
-    return int(ffi.cast(TYPES["uintptr_t"], handle))
+    return int(ffi.cast("uintptr_t", handle))
 
 
 def text_of(view: Any) -> str:
@@ -165,7 +155,7 @@ _receivers: dict[str, Callable[..., None]] = {}
 def _callback(function: Callable[..., None]) -> Any:
     """Makes a function a callback of wgpu-native, of the type that has its name; it must be right to call it twice."""
     _receivers[function.__name__] = function
-    return ffi.callback(TYPES[function.__name__], function, onerror=_again)
+    return ffi.callback(_CALLBACKS[function.__name__], function, onerror=_again)
 
 
 @_callback
@@ -212,19 +202,12 @@ def expect(receiver: Callable[[int, str], None]) -> Any:
     """Registers `receiver(status, message)` for one answer; gives the userdata pointer to pass to wgpu-native."""
     token = next(_tokens)
     _waiting[token] = receiver
-    return ffi.cast(TYPES["void *"], token)
+    return ffi.cast("void *", token)
 
 
 def forget(token: Any) -> None:
     """Takes back what `expect` registered; an answer that still comes is ignored."""
     _waiting.pop(address(token), None)
-
-
-def native_version() -> str:
-    """The version of the wgpu-native library in use, and its path when WGPU_LIB_PATH chose it."""
-    version = ".".join(str(part) for part in _ffi.lib_version_info)
-    chosen = os.environ.get("WGPU_LIB_PATH", "").strip()
-    return f"{version} ({chosen})" if chosen else version
 
 
 @cache
@@ -234,7 +217,7 @@ def instance(backends: int) -> Any:
     extras.chain.sType = lib.WGPUSType_InstanceExtras
     extras.backends = backends
     descriptor = new("WGPUInstanceDescriptor *")
-    descriptor.nextInChain = ffi.cast(TYPES["WGPUChainedStruct *"], extras)
+    descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", extras)
     return lib.wgpuCreateInstance(descriptor)
 
 
@@ -247,6 +230,8 @@ def quiet_display_probe() -> Iterator[None]:
     if os.name != "posix" or "XDG_RUNTIME_DIR" in os.environ:
         yield
         return
+    import tempfile
+
     os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
     try:
         yield

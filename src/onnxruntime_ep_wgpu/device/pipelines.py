@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import DeviceError, LimitError, ShaderError
 from .buffers import Buffer, Releases
-from .native import STAGE_COMPUTE, TYPES, Text, errors, ffi, lib, new
+from .native import STAGE_COMPUTE, Text, errors, ffi, lib, new
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class BindGroup:
 
     def __init__(self, handle: Any, buffers: tuple[Buffer, ...], releases: Releases) -> None:
         self.handle = handle
-        self.address = int(ffi.cast(TYPES["uintptr_t"], handle))
+        self.address = int(ffi.cast("uintptr_t", handle))
         self.buffers = buffers
         self._release = releases.add
 
@@ -101,7 +101,7 @@ class Compiler:
         source.chain.sType = lib.WGPUSType_ShaderSourceWGSL
         code.fill(source.code)
         module_descriptor = new("WGPUShaderModuleDescriptor *")
-        module_descriptor.nextInChain = ffi.cast(TYPES["WGPUChainedStruct *"], source)
+        module_descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", source)
         name.fill(module_descriptor.label)
         if checked:
             module = lib.wgpuDeviceCreateShaderModule(self._device, module_descriptor)
@@ -124,7 +124,7 @@ class Compiler:
         problem = self._problem()
         if problem:
             raise ShaderError(_explain(problem, wgsl, label))
-        return Pipeline(label, bindings, pipeline, group, int(ffi.cast(TYPES["uintptr_t"], pipeline)))
+        return Pipeline(label, bindings, pipeline, group, int(ffi.cast("uintptr_t", pipeline)))
 
     def bind_group(
         self, pipeline: Pipeline, entries: Sequence[tuple[Buffer, int, int]], limit: int, releases: Releases

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..errors import DeviceError
 from .buffers import Buffer
 from .cache import BufferCache
-from .native import MAP_READ, TYPES, address, errors, expect, ffi, lib, new, on_mapped
+from .native import MAP_READ, address, errors, expect, ffi, lib, new, on_mapped
 
 PIECE_BYTES = 16 << 20
 # (buffer, offset, C pointer, bytes): the bytes of the buffer from the offset on belong at the pointer.
@@ -87,7 +87,7 @@ class Reader:
         with self.mapping:
             self._look()
             mapped = lib.wgpuBufferGetConstMappedRange(piece.staging.handle, 0, piece.length)
-            source = int(ffi.cast(TYPES["uintptr_t"], mapped))
+            source = int(ffi.cast("uintptr_t", mapped))
             # ctypes.memmove lets other Python threads run, unlike a copy between memoryviews.
             for span in piece.spans:
                 ctypes.memmove(span.destination, source + span.place + span.skip, span.nbytes)

@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from wgpu.backends.wgpu_native._mappings import (  # type: ignore[import-untyped,unused-ignore]
-    enum_str2int,
-    enummap,
-)
-
 from ..errors import DeviceError
 from ..target import Target
 from .adapters import Adapter
 from .native import (
     BACKEND_OPENGL,
+    FEATURES,
     LIMITS,
     PRIMARY_BACKENDS,
     expect,
@@ -57,7 +53,7 @@ def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str
         # "undefined" asks for WebGPU's default. OpenGL has less than the defaults in places: there, ask for its own.
         undefined = (1 << 8 * size) - 1
         setattr(limits, name, raised.get(key, own.get(key, undefined) if adapter.backend == "OpenGL" else undefined))
-    numbers = [enummap.get(f"FeatureName.{name}") or enum_str2int["NativeFeature"][name] for name in target.features]
+    numbers = [FEATURES[name] for name in target.features]
     features = new("WGPUFeatureName[]", numbers or 1)
     descriptor = new("WGPUDeviceDescriptor *")
     descriptor.requiredFeatureCount = len(numbers)

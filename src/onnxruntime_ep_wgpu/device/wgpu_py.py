@@ -2,7 +2,8 @@
 
 In: a `wgpu.GPUDevice` or `wgpu.GPUBuffer` of the caller. Out: what the rest of this package works with; and the reverse.
 Invariants: no pointer is followed that wgpu-py or this package did not make; an object lives as long as either side holds
-it; an error is raised by the side whose call caused it.
+it; an error is raised by the side whose call caused it. Each side has its own cffi declarations of the library, so a handle
+that crosses over is cast to the other's type (`_ours`, `_theirs`).
 
 wgpu-py has no public way to wrap a handle or to read one. What is used of its inside is all here, and the requirement
 `wgpu==0.32.*` holds it in place: `_internal`, `_device` and the constructors of GPUDevice, GPUQueue, GPUAdapter and
@@ -20,6 +21,7 @@ from typing import Any
 
 from wgpu.backends.wgpu_native import (  # type: ignore[import-untyped,unused-ignore]
     _api,
+    _ffi,
     _helpers,
 )
 from wgpu.backends.wgpu_native._mappings import enum_int2str  # type: ignore[import-untyped,unused-ignore]
@@ -62,6 +64,16 @@ def share_errors() -> None:
 
     handler.handle_error = handle_error
     Errors.others = staticmethod(claim)
+
+
+def _ours(kind: str, handle: Any) -> Any:
+    """A handle of wgpu-py in this package's declarations."""
+    return ffi.cast(kind, address(handle))
+
+
+def _theirs(kind: str, handle: Any) -> Any:
+    """A handle of this package in wgpu-py's declarations."""
+    return _ffi.ffi.cast(kind, address(handle))
 
 
 # Devices
@@ -134,8 +146,9 @@ def borrow(gpu_device: Any, adapter: Adapter, target: Target, settings: Settings
     theirs = gpu_device  # in the closure that the Device holds
 
     def acquire(*_: Any) -> tuple[Any, Any]:
-        lib.wgpuDeviceAddRef(theirs._internal)
-        return theirs._internal, ffi.NULL
+        handle = _ours("WGPUDevice", theirs._internal)
+        lib.wgpuDeviceAddRef(handle)
+        return handle, ffi.NULL
 
     return Device(adapter, target, acquire, settings)
 
@@ -171,13 +184,15 @@ def _wrap(device: Device) -> Any:
     # What wgpu-py releases when it lets go.
     lib.wgpuAdapterAddRef(adapter.handle)
     lib.wgpuDeviceAddRef(device.handle)
+    handle = _theirs("WGPUDevice", device.handle)
+    chip = _theirs("WGPUAdapter", adapter.handle)
     wrapper = _api.GPUDevice(
         "onnxruntime-ep-wgpu",
-        device.handle,
-        _api.GPUAdapter(adapter.handle, set(adapter.features), dict(adapter.limits), _api.GPUAdapterInfo(info)),
-        _api._get_features(device.handle, device=True),
-        _api._get_limits(device.handle, device=True),
-        _api.GPUQueue("", lib.wgpuDeviceGetQueue(device.handle), None),
+        handle,
+        _api.GPUAdapter(chip, set(adapter.features), dict(adapter.limits), _api.GPUAdapterInfo(info)),
+        _api._get_features(handle, device=True),
+        _api._get_limits(handle, device=True),
+        _api.GPUQueue("", _theirs("WGPUQueue", lib.wgpuDeviceGetQueue(device.handle)), None),
     )
     wrapper._onnxruntime_ep_wgpu_device = device
     return wrapper
@@ -204,7 +219,7 @@ def adopt(gpu_buffer: Any, device: Device) -> Buffer:
         )
     if gpu_buffer.map_state != "unmapped":
         raise DeviceError(f"the wgpu buffer {gpu_buffer.label!r} is mapped; unmap it first")
-    handle = gpu_buffer._internal
+    handle = _ours("WGPUBuffer", gpu_buffer._internal)
     known = _buffers.get(address(handle))
     if known is None or known.handle is None:
         lib.wgpuBufferAddRef(handle)
@@ -218,4 +233,5 @@ def gpu_buffer(buffer: Buffer, device: Any) -> Any:
     lib.wgpuBufferAddRef(buffer.handle)
     # So that it comes back as the same Buffer.
     _buffers[address(buffer.handle)] = buffer
-    return _api.GPUBuffer(buffer.label, buffer.handle, device, buffer.size, buffer.usage, "unmapped")
+    handle = _theirs("WGPUBuffer", buffer.handle)
+    return _api.GPUBuffer(buffer.label, handle, device, buffer.size, buffer.usage, "unmapped")

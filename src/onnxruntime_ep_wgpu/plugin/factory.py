@@ -16,13 +16,12 @@ from . import backend
 from .abi import INFO, WARNING, Exported, Logger, Ort, address, callback, held
 from .allocator import Allocator
 from .choose import choose
-from .planner import Planner
-from .provider import Provider
 from .sources import options_of
 from .transfer import DataTransfer, MemcpyKernels
 
 if TYPE_CHECKING:
     from ..device import Adapter, Context
+    from .planner import Planner
 
 VENDOR = "onnxruntime-ep-wgpu"
 _HARDWARE_GPU, _DEVICE_GPU = 1, 1
@@ -149,6 +148,8 @@ class Factory(Exported, struct="OrtEpFactory"):
 
     @callback("CreateEp")
     def create_ep(self, _hardware: Any, described: Any, count: int, session: Any, logger: Any, out: Any) -> None:
+        from .provider import Provider  # with the compiler and onnx_ir, which registering does without
+
         log = Logger(self.ort, logger)
         provider = Provider(self, log, lambda: self._planner(described, count, session, log))
         self._users.add(provider)
@@ -156,6 +157,8 @@ class Factory(Exported, struct="OrtEpFactory"):
 
     def _planner(self, described: Any, count: int, session: Any, log: Logger) -> Planner:
         """The plans of a session with these devices and options. Raises OptionError, DeviceError."""
+        from .planner import Planner
+
         options = options_of(self.ort, session, NAMES)
         known = {str(adapter.index): adapter for adapter in backend.adapters()}
         passed = [known[self.ort.read_pairs(described[i])[ADAPTER_KEY]] for i in range(count)]

@@ -1,0 +1,97 @@
+"""The wgpu-native library: where it is, and that it is the one whose functions were declared when this package was built.
+
+In: the installed `wgpu` package, which is not imported, or WGPU_LIB_PATH. Out: `ffi`, `lib`, `path()`, `version()`.
+Invariant: it is the file that wgpu opens too, so that there is one copy of it in a process.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import DeviceError
+
+try:
+    from .._wgpu import ffi as _declared
+except ImportError as error:
+    raise DeviceError(
+        "onnxruntime_ep_wgpu._wgpu is missing: the native parts of this checkout are not built;"
+        " run `python setup.py build_ext --inplace`"
+    ) from error
+
+ffi: Any = _declared
+
+_PREFIX, _SUFFIX = {"win32": ("", ".dll"), "darwin": ("lib", ".dylib")}.get(sys.platform, ("lib", ".so"))
+
+
+def _chosen() -> str:
+    return os.environ.get("WGPU_LIB_PATH", "").strip()
+
+
+def _resources() -> Path | None:
+    """The folder of wgpu with the library and its header."""
+    found = importlib.util.find_spec("wgpu")
+    return Path(found.origin).parent / "resources" if found is not None and found.origin is not None else None
+
+
+@cache
+def path() -> str:
+    """The library's file: that of WGPU_LIB_PATH, else the one in the package `wgpu`."""
+    loaded = sys.modules.get("wgpu.backends.wgpu_native._ffi")
+    if loaded is not None:
+        return str(loaded.lib_path)
+    if _chosen():
+        return _chosen()
+    builds = ("-debug",) if os.environ.get("WGPU_DEBUG", "").strip() == "1" else ("-release", "")
+    resources = _resources()
+    for build in builds:
+        if resources is not None and (file := resources / f"{_PREFIX}wgpu_native{build}{_SUFFIX}").exists():
+            return str(file)
+    # Distributions of the package that keep it elsewhere: wgpu knows, or says what to do.
+    from wgpu.backends.wgpu_native import _ffi  # type: ignore[import-untyped,unused-ignore]
+
+    return str(_ffi.lib_path)
+
+
+def _open() -> Any:
+    """The opened library. Raises DeviceError when it cannot be opened or is not the one that was declared."""
+    try:
+        opened = ffi.dlopen(path())
+    except OSError as error:
+        raise DeviceError(f"the wgpu-native library cannot be loaded: {error}") from error
+    found, wanted = opened.wgpuGetVersion(), opened.BUILT_FOR_VERSION
+    if found != wanted and (_chosen() or _header() != opened.BUILT_FOR_HEADER):
+        way = "unset WGPU_LIB_PATH, or build that version" if _chosen() else "install wgpu==0.32.*"
+        raise DeviceError(
+            f"{path()} is wgpu-native {_text(found)}, and onnxruntime-ep-wgpu was built for {_text(wanted)}, whose"
+            f" functions may differ: {way}"
+        )
+    return opened
+
+
+def _header() -> int:
+    """The number of the installed header; 0 when there is none."""
+    import hashlib
+
+    resources = _resources()
+    file = resources / "combined_header.h" if resources is not None else None
+    if file is None or not file.exists():
+        return 0
+    return int.from_bytes(hashlib.sha256(file.read_bytes()).digest()[:7])
+
+
+def _text(number: int) -> str:
+    return ".".join(map(str, number.to_bytes(4)))
+
+
+lib = _open()
+
+
+def version() -> str:
+    """The version of the wgpu-native library in use, and its path when WGPU_LIB_PATH chose it."""
+    number = _text(lib.wgpuGetVersion())
+    return f"{number} ({_chosen()})" if _chosen() else number

@@ -1,0 +1,46 @@
+"""What a program pays before its first session: registering and listing devices loads nothing that only compiling needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("onnx", "onnx_ir", "sympy", "pycparser", "cffi", "wgpu", "rich", "ml_dtypes")
+
+
+def loaded_after(script: str) -> set[str]:
+    """Which of HEAVY a process has loaded that ran a script."""
+    code = f"import sys, onnxruntime as ort, onnxruntime_ep_wgpu as webgpu_ep\nbefore = set(sys.modules)\n{script}\n"
+    code += "print(*sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(HEAVY) & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "pass",
+        "webgpu_ep.devices()",
+        "ort.register_execution_provider_library('ep', webgpu_ep.get_library_path())\n"
+        "print([d.ep_metadata for d in ort.get_ep_devices() if d.ep_name == webgpu_ep.get_ep_name()])",
+        "ort.OrtValue.ortvalue_from_shape_and_type([4], float, 'cpu'); webgpu_ep.set_default_options(enableInt64=True)",
+    ],
+)
+def test_nothing_heavy_is_loaded_before_a_graph_is_compiled(script: str) -> None:
+    assert loaded_after(script) == set()
+
+
+def test_a_session_loads_the_compiler_but_not_the_parser_of_c_headers() -> None:
+    script = (
+        "from onnx import TensorProto, helper\n"
+        "x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in 'xy')\n"
+        "graph = helper.make_graph([helper.make_node('Relu', ['x'], ['y'])], 'g', [x], [y])\n"
+        "model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)\n"
+        "webgpu_ep.session(model.SerializeToString())"
+    )
+    loaded = loaded_after(script)
+    assert "onnx_ir" in loaded
+    assert not loaded & {"pycparser", "cffi", "wgpu", "rich"}
