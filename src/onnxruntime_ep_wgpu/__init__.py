@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .errors import NonFiniteError as NonFiniteError
     from .errors import OptionError as OptionError
     from .errors import OutOfMemoryError as OutOfMemoryError
+    from .errors import OutOfRangeError as OutOfRangeError
     from .errors import ProgramError as ProgramError
     from .errors import ShaderError as ShaderError
     from .errors import UnsupportedError as UnsupportedError
@@ -54,7 +55,7 @@ _PLACES = {
     name: module
     for module, names in {
         "errors": "DeviceError DeviceLostError InputError LimitError ModelChangedError NonFiniteError OptionError"
-        " OutOfMemoryError ProgramError ShaderError UnsupportedError WgpuEpError",
+        " OutOfMemoryError OutOfRangeError ProgramError ShaderError UnsupportedError WgpuEpError",
         "names": "PROVIDER ProviderNameWarning",
         "option_types": "ProviderOptions",
         "options": "set_default_options",

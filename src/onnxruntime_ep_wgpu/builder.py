@@ -11,7 +11,7 @@ from .dims import Dim, Expr, ceildiv, equal, length, less_equal, maximum, produc
 from .dtypes import DType
 from .errors import LimitError, UnsupportedError
 from .intervals import Interval, interval, may_be
-from .lowered import Call, Constant, Function, Map, Node, Read, Variant, Write
+from .lowered import Assertion, Call, Constant, Function, Map, Node, Read, Variant, Write
 from .target import Target
 from .view import Shape, Storage, Tensor, View, broadcast_shapes
 
@@ -110,10 +110,12 @@ class Operand:
 class Builder:
     """Appends lowered nodes for one graph. `origin` is the name of the ONNX node being lowered."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, checked: bool = False) -> None:
         self.target = target
         self.nodes: list[Node] = []
         self.checks: list[tuple[Dim, str]] = []
+        self.assertions: list[Assertion] = []
+        self.checked = checked  # whether assertions about data are kept
         self.origin: tuple[str, ...] = ()
         self.definitions: dict[Dim, Expr] = {}
         self.intervals: dict[str, Interval] = {}  # of symbols that are not dimensions
@@ -199,6 +201,16 @@ class Builder:
                 raise UnsupportedError(message)
         else:
             self.checks.append((condition, message))
+
+    def expect(self, values: Operand, low: Dim, high: Dim, what: str) -> None:
+        """Data that is outside `what` when it is not from `low` to `high`: an error of runs that check everything."""
+        if not self.checked:
+            return
+        tensor = values.view.tensor
+        if not values.view.is_whole or tensor.storage not in (Storage.INPUT, Storage.TEMP):
+            tensor = self.pointwise("x", {"x": values}, values.dtype).view.tensor
+        tensor.kept = tensor.storage is Storage.TEMP
+        self.assertions.append(Assertion(tensor, low, high, what, self.origin))
 
     # ---- views
 

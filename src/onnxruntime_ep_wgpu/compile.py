@@ -25,13 +25,16 @@ def check(graph: ir.Graph, opset_imports: Mapping[str, int], target: Target) -> 
     return reasons(graph, opset_imports, target)
 
 
-def compile_graph(graph: ir.Graph, opset_imports: Mapping[str, int], target: Target, name: str = "") -> p.Program:
-    """Compiles a graph whose nodes all can run; raises UnsupportedError naming the node otherwise.
+def compile_graph(
+    graph: ir.Graph, opset_imports: Mapping[str, int], target: Target, name: str = "", checked: bool = False
+) -> p.Program:
+    """Compiles a graph whose nodes all can run; raises UnsupportedError or OutOfRangeError naming the node otherwise.
 
-    Functions are expanded and views composed while lowering; initializers stay references until they are uploaded.
+    Functions are expanded and views composed while lowering; initializers stay references until they are uploaded. A
+    `checked` program has assertions about data, for runs that check everything.
     """
     fold_constants(graph, opset_imports)
-    lowered = lower(graph, opset_imports, target)
+    lowered = lower(graph, opset_imports, target, checked)
     lowered = remove_dead(share_maps(lowered))
     groups = fuse(lowered, target)
     return _assemble(name, target, lowered, groups)
@@ -101,6 +104,10 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
         tuple(texts),
         tuple(dispatches),
         tuple((to_postfix(c), m) for c, m in lowered.checks),
+        tuple(
+            p.Assertion(values.of(a.values), to_postfix(a.low), to_postfix(a.high), a.what, a.origin)
+            for a in lowered.assertions
+        ),
         tuple(values.weights),
     )
 

@@ -39,6 +39,16 @@ class NonFiniteError(WgpuEpError):
     """A kernel made NaN or infinity from finite inputs, with validationMode full; names node, value and place."""
 
 
+class ModelFault(str):
+    """A reason against a node that is a fault of the model: whatever provider takes the node fails when it runs."""
+
+    __slots__ = ()
+
+
+class OutOfRangeError(WgpuEpError, IndexError):
+    """An index lies outside the axis that it counts along; names node, index, place, axis and extent."""
+
+
 class UnsupportedError(WgpuEpError):
     """A node cannot run on WebGPU; the message is the reason shown to the user."""
 

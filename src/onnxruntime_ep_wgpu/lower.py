@@ -17,7 +17,7 @@ from . import ops
 from .builder import LARGEST_HOST_VALUE, Builder, Operand
 from .dims import Dim, product, symbol
 from .dtypes import DType
-from .errors import UnsupportedError
+from .errors import ModelFault, OutOfRangeError, UnsupportedError, WgpuEpError
 from .lowered import LoweredGraph
 from .ops import host, registry
 from .passes import expand
@@ -30,9 +30,9 @@ ops.load()
 class Lowering:
     """Lowers the nodes of one graph in order; values that no node produced are inputs."""
 
-    def __init__(self, opsets: Mapping[str, int], target: Target) -> None:
+    def __init__(self, opsets: Mapping[str, int], target: Target, checked: bool = False) -> None:
         self.opsets = opsets
-        self.builder = Builder(target)
+        self.builder = Builder(target, checked)
         self.values: dict[ir.Value, Operand] = {}
         self.inputs: list[Tensor] = []
         self.symbols: dict[str, tuple[str, int, int, bool]] = {}
@@ -91,7 +91,8 @@ class Lowering:
 
     def node(self, node: ir.Node, name: str = "") -> None:
         """Lowers one node; raises UnsupportedError, leaving no trace of it, when that cannot be done."""
-        marks = len(self.builder.nodes), len(self.builder.checks)
+        lists: list[list[Any]] = [self.builder.nodes, self.builder.checks, self.builder.assertions]
+        marks = [len(it) for it in lists]
         self.builder.origin = (name or node.name or f"{node.op_type}({node.outputs[0].name})",)
         self.operators.setdefault(self.builder.origin[0], node.op_type)
         try:
@@ -99,14 +100,15 @@ class Lowering:
             for value, result in zip(node.outputs, results, strict=False):
                 if result is not None:
                     _check_declared(value, result)
-        except UnsupportedError:
-            del self.builder.nodes[marks[0] :], self.builder.checks[marks[1] :]
+        except Exception as error:
+            for it, mark in zip(lists, marks, strict=True):
+                del it[mark:]
+            if isinstance(error, (ValueError, LookupError, TypeError, ArithmeticError)) and not isinstance(
+                error, WgpuEpError
+            ):
+                text = f"{node.op_type} is malformed or unusual here: {type(error).__name__}: {error}"
+                raise UnsupportedError(text) from error
             raise
-        except (ValueError, LookupError, TypeError, ArithmeticError) as error:
-            del self.builder.nodes[marks[0] :], self.builder.checks[marks[1] :]
-            raise UnsupportedError(
-                f"{node.op_type} is malformed or unusual here: {type(error).__name__}: {error}"
-            ) from error
         for value, result in zip(node.outputs, results, strict=False):
             if result is not None:
                 self.values[value] = result
@@ -162,6 +164,10 @@ class Lowering:
         return [inner.values.get(v) if v is not None else None for v in body.outputs]
 
 
+def _fault(node: ir.Node, error: Exception) -> str:
+    return f"node {node.name!r} ({node.op_type}): {error}"
+
+
 def _check_declared(value: ir.Value, result: Operand) -> None:
     """What the model, or ONNX Runtime's inference, says of a shape is what was lowered, as far as both are known."""
     if value.shape is None:
@@ -174,9 +180,12 @@ def _check_declared(value: ir.Value, result: Operand) -> None:
         )
 
 
-def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> LoweredGraph:
-    """Lowers a graph all of whose nodes can run; raises UnsupportedError naming the node otherwise."""
-    lowering = Lowering(opsets, target)
+def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target, checked: bool = False) -> LoweredGraph:
+    """Lowers a graph all of whose nodes can run; raises UnsupportedError or OutOfRangeError naming the node otherwise.
+
+    `checked`: what nodes rely on in data is kept in `assertions`, at the price of memory and fusion.
+    """
+    lowering = Lowering(opsets, target, checked)
     for value in graph.inputs:
         if value.const_value is None:
             lowering.values[value] = lowering.input(value)
@@ -185,6 +194,8 @@ def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> Lowered
             lowering.node(node)
         except UnsupportedError as error:
             raise UnsupportedError(f"node {node.name!r} ({node.op_type}): {error}") from error
+        except OutOfRangeError as error:
+            raise OutOfRangeError(_fault(node, error)) from error
     outputs: list[Tensor] = []
     for value in graph.outputs:
         operand = lowering.operand(value)
@@ -200,6 +211,7 @@ def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> Lowered
         lowering.builder.nodes,
         lowering.builder.checks,
         lowering.operators,
+        lowering.builder.assertions,
     )
 
 
@@ -214,7 +226,10 @@ def _output(builder: Builder, operand: Operand, name: str, taken: list[Tensor]) 
 
 
 def reasons(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> list[str | None]:
-    """Per node in graph order: None when it can be lowered, else why not. Results of such a node count as inputs."""
+    """Per node in graph order: None when it can be lowered, else why not. Results of such a node count as inputs.
+
+    The reason is a ModelFault where the node is wrong in itself, so that no provider could run it.
+    """
     lowering = Lowering(opsets, target)
     out: list[str | None] = []
     for value in graph.inputs:
@@ -229,6 +244,8 @@ def reasons(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> list[
             out.append(None)
         except UnsupportedError as error:
             out.append(str(error))
+        except OutOfRangeError as error:
+            out.append(ModelFault(_fault(node, error)))
     return out
 
 

@@ -166,6 +166,17 @@ class Call:
 Node = Map | Call
 
 
+@dataclass(frozen=True)
+class Assertion:
+    """Every element of `values`, integers, is from `low` to `high`, else outside `what`; `origin` relies on it."""
+
+    values: Tensor
+    low: Dim
+    high: Dim
+    what: str
+    origin: tuple[str, ...]
+
+
 @dataclass
 class LoweredGraph:
     """Nodes in an order that respects data flow. `outputs` are tensors that must exist in memory, in ONNX order."""
@@ -177,3 +188,4 @@ class LoweredGraph:
     nodes: list[Node]
     checks: list[tuple[Dim, str]]  # must not be 0 when a plan is made; the message says what is wrong
     operators: dict[str, str]  # of the ONNX nodes by name, as in `origin`
+    assertions: list[Assertion] = field(default_factory=list)  # about data; looked at by runs that check everything

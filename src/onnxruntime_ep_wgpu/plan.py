@@ -75,7 +75,7 @@ class Plan:
         self.program, self.device, self.check = program, device, check
         self.users = self.last_run = 0
         self.captures: weakref.WeakSet[Capture] = weakref.WeakSet()
-        self.shapes, self.symbols = dims.shapes, dims.symbols
+        self.shapes, self.symbols, self.allowed = dims.shapes, dims.symbols, dims.allowed
         self.output_shapes = tuple(dims.shapes[v] for v in program.outputs)
         self.nbytes = [v.dtype.nbytes(math.prod(s)) for v, s in zip(program.values, dims.shapes, strict=True)]
         if check:
@@ -240,6 +240,7 @@ class _Dims:
     uniforms: list[list[list[int]]]  # per dispatch, for each time it runs
     variants: list[tuple[int, int]]  # per dispatch: the variant taken and its number of workgroups
     symbols: tuple[int, ...]
+    allowed: list[tuple[int, int]]  # per assertion: the least and the largest number
 
 
 class Evaluator:
@@ -251,6 +252,7 @@ class Evaluator:
         flat += [d for v in program.values for d in v.elements]
         flat += [d for x in program.dispatches for d in (*x.uniforms, *x.guards, *x.workgroups)]
         flat += [c for c, _ in program.checks]
+        flat += [d for a in program.assertions for d in (a.low, a.high)]
         names = [*(s.name for s in program.symbols), REPETITION]
         self._evaluate = compile_dims(flat, names, program.definitions)
         self._repeated = {
@@ -284,7 +286,8 @@ class Evaluator:
             raise InputError(
                 f"{program.values[wrong].name or 'a result'} would have shape {list(shapes[wrong])}, with {values}"
             )
-        return _Dims(shapes, elements, uniforms, variants, tuple(symbols))
+        allowed = [(next(numbers), next(numbers)) for _ in program.assertions]
+        return _Dims(shapes, elements, uniforms, variants, tuple(symbols), allowed)
 
 
 def _best_slot(slots: list[int], free: list[int], nbytes: int) -> int:

@@ -20,7 +20,7 @@ from .errors import ProgramError
 from .target import Target, lack
 from .view import Storage
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 REPETITION = "@repetition"  # the symbol that counts the runs of a repeated dispatch
 _MAGIC = b"wgpuprog"
 
@@ -76,6 +76,17 @@ class Dispatch:
 
 
 @dataclass(frozen=True)
+class Assertion:
+    """Every element of a value, integers, is from `low` to `high`, else outside `what`; the nodes `origin` rely on it."""
+
+    value: int
+    low: Postfix
+    high: Postfix
+    what: str
+    origin: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Symbol:
     """A number known when the inputs are: the extent of an input's axis, or an element of a small integer input."""
 
@@ -90,7 +101,8 @@ class Program:
     """Everything needed to run a graph on any device that satisfies `target`.
 
     `definitions` are further symbols, each an expression over those before it. `inputs` and `outputs` index `values` in
-    ONNX order. `checks` are conditions that must not be 0, with a message.
+    ONNX order. `checks` are conditions that must not be 0, with a message; `assertions` are about data, and looked at only
+    by runs that check everything.
     """
 
     name: str
@@ -103,6 +115,7 @@ class Program:
     kernels: tuple[Kernel, ...]
     dispatches: tuple[Dispatch, ...]
     checks: tuple[tuple[Postfix, str], ...] = ()
+    assertions: tuple[Assertion, ...] = ()
     weights: tuple[Any, ...] = field(default=(), repr=False)
     format_version: int = FORMAT_VERSION
 
@@ -127,6 +140,7 @@ class Program:
             "kernels": [[k.label, k.wgsl, k.bindings, k.uniforms] for k in self.kernels],
             "dispatches": [[getattr(d, f.name) for f in fields(Dispatch)] for d in self.dispatches],
             "checks": self.checks,
+            "assertions": [[getattr(a, f.name) for f in fields(Assertion)] for a in self.assertions],
             "weights": [[a.dtype.name, a.shape, a.nbytes] for a in arrays],
         }
         text = json.dumps(header, separators=(",", ":")).encode()
@@ -205,5 +219,6 @@ def _from_header(header: dict[str, Any], path: str | Path, start: int) -> Progra
         tuple(Kernel(label, _tuple(w), _tuple(b), u) for label, w, b, u in header["kernels"]),
         tuple(Dispatch(k, *map(_tuple, rest)) for k, *rest in header["dispatches"]),
         _tuple(header["checks"]),
+        tuple(Assertion(*map(_tuple, it)) for it in header["assertions"]),
         tuple(weights),
     )

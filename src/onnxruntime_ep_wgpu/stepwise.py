@@ -1,7 +1,8 @@
 """Running a plan one dispatch at a time and looking at every result: what validationMode full does.
 
 In: a plan and callers' buffers. Out: the results, or an error that names the ONNX nodes whose kernel is at fault:
-DeviceError for work that WebGPU refuses, NonFiniteError for NaN or infinity out of finite inputs.
+DeviceError for work that WebGPU refuses, NonFiniteError for NaN or infinity out of finite inputs, OutOfRangeError for
+indices that a program asserts something else of.
 
 A kernel is not at fault when one of its inputs, constants included, was not finite already; nor for an infinity when its
 own text has one, as masks do. Invariant: one run at a time, since nothing but the order of the queue keeps runs that
@@ -20,7 +21,7 @@ import numpy as np
 from .codegen.prelude import template, without_prelude
 from .device import Buffer, Copy, Device
 from .dtypes import DType
-from .errors import NonFiniteError
+from .errors import NonFiniteError, OutOfRangeError
 from .plan import MAX_GROUPS, Plan, Slice, Step
 from .program import Program
 from .view import Storage
@@ -51,12 +52,13 @@ class Stepwise:
         self._weight_buffers = weights
 
     def run(self, plan: Plan, callers: Mapping[int, Slice], before: Sequence[Copy], after: Sequence[Copy]) -> None:
-        """Runs `before`, every dispatch and `after`. Raises DeviceError, NonFiniteError."""
+        """Runs `before`, every dispatch and `after`. Raises DeviceError, NonFiniteError, OutOfRangeError."""
         with self._lock:
             self._device.submit((), before)
             finite = self._weights_of(plan)
             for value in self._program.inputs:
                 finite[value] = self._look(plan, value, callers[value]) is None
+                self._check_numbers(plan, value, callers[value])
             for step, dispatch in zip(plan.steps, plan.dispatches(dict(callers)), strict=True):
                 self._device.submit_alone(dispatch, f"the kernel {step.label!r} of {self._nodes(step)}")
                 if step.finishes:
@@ -80,9 +82,28 @@ class Stepwise:
             where = callers[value] if value in callers else (plan.buffers[value], 0)
             assert where[0] is not None
             found = self._look(plan, value, (where[0], where[1]))
+            self._check_numbers(plan, value, (where[0], where[1]))
             finite[value] = found is None
             if found is not None and clean and (found.nans or not masks):
                 raise NonFiniteError(self._message(plan, step, value, (where[0], where[1]), found))
+
+    def _check_numbers(self, plan: Plan, value: int, where: Slice) -> None:
+        """Raises OutOfRangeError for the first number of a tensor that a node does not allow."""
+        asked = [(it, plan.allowed[k]) for k, it in enumerate(self._program.assertions) if it.value == value]
+        dtype, shape = self._program.values[value].dtype, plan.shapes[value]
+        if not asked or 0 in shape:
+            return
+        numbers = np.empty(shape, dtype.numpy)
+        self._device.download(*where, numbers.reshape(-1).view(np.uint8).data)
+        for it, (low, high) in asked:
+            wrong = np.argwhere((numbers < low) | (numbers > high))
+            if len(wrong):
+                place = tuple(map(int, wrong[0]))
+                at = f" at {list(place)}" if place else ""
+                raise OutOfRangeError(
+                    f"{_named(it.origin)}: the index {numbers[place]}{at} is outside {it.what}, which allows {low} to"
+                    f" {high}; {len(wrong)} of {numbers.size} indices are. Look at what makes the indices"
+                )
 
     def _look(self, plan: Plan, value: int, where: Slice) -> _Found | None:
         """What is not finite in a tensor; None when all is, or the type has no such values."""
@@ -117,10 +138,13 @@ class Stepwise:
         )
 
     def _nodes(self, step: Step) -> str:
-        names = self._program.dispatches[step.number].origin
-        shown = ", ".join(map(repr, names[:_SHOWN_NODES]))
-        more = f" and {len(names) - _SHOWN_NODES} more" if len(names) > _SHOWN_NODES else ""
-        return f"{'node' if len(names) == 1 else 'the fused nodes'} {shown}{more}"
+        return _named(self._program.dispatches[step.number].origin)
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_SHOWN_NODES]))
+    more = f" and {len(names) - _SHOWN_NODES} more" if len(names) > _SHOWN_NODES else ""
+    return f"{'node' if len(names) == 1 else 'the fused nodes'} {shown}{more}"
 
 
 @cache

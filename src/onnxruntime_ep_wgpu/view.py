@@ -43,6 +43,7 @@ class Tensor:
     producer: Node | None = None
     data: Any = None
     elements: tuple[Dim, ...] = ()
+    kept: bool = False  # in memory even when no kernel reads it there
     users: list[Node] = field(default_factory=list)
 
     @property
@@ -54,6 +55,11 @@ class Tensor:
     def is_literal(self) -> bool:
         """A weight of one element is part of a kernel's text, which saves a binding."""
         return self.storage is Storage.WEIGHT and self.size == 1 and self.dtype.compute is not None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether somebody besides the kernels of the graph looks at it."""
+        return self.kept or self.storage is Storage.OUTPUT
 
     def __repr__(self) -> str:
         return f"{self.name or 'tensor'}:{self.dtype.label}[{','.join(map(str, self.shape))}]"

@@ -125,7 +125,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
         state.checks += 1
         return check(graph, opsets, target)
 
-    def compile_graph(graph: ir.Graph, opsets: Any, target: Any, name: str) -> Program:
+    def compile_graph(graph: ir.Graph, opsets: Any, target: Any, name: str, checked: bool) -> Program:
         for answer in check(graph, opsets, target):
             if answer is not None:
                 raise UnsupportedError(answer)

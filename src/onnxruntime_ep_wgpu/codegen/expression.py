@@ -28,7 +28,7 @@ _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "=="
 _CASTS = ("f32", "i32", "u32", "i64", "u64", "bool")
 _LITERAL = "literal"  # the kind of a number that has not met a typed operand yet
 # Functions whose result is of another type than their operands.
-_RESULTS = {"isnan": "bool", "isinf": "bool", "signbit": "bool", "ordered": "u32"}
+_RESULTS = {"isnan": "bool", "isinf": "bool", "signbit": "bool", "ordered": "u32", "narrow": "i32"}
 
 
 @lru_cache(maxsize=1024)

@@ -12,7 +12,7 @@ from ..builder import Builder, Operand
 from ..dims import Dim, floordiv, quotient
 from ..dtypes import DType
 from ..errors import UnsupportedError
-from .indexing import INDICES, index32
+from .index import INDICES, index32
 from .matmul import matrix_product
 from .normalise import softmax_rows
 from .registry import BOOLS, FLOATS, op
@@ -141,8 +141,8 @@ def _masked(
     parameters = {"past": past}
     if lengths is not None:
         operands["lengths"] = (index32(b, lengths), (1,))
-        parameters["queries"] = scores.shape[2]
-        lines += ["let valid = lengths_at(batch);", "at += valid - i32($queries);"]
+        parameters |= {"queries": scores.shape[2], "total": total}
+        lines += ["let valid = clamp(lengths_at(batch), 0, i32($total));", "at += valid - i32($queries);"]
         lines.append("if (i32(j) >= valid) { return minus_infinity; }")
         shape[0] = scores.shape[0]
     if right >= 0:

@@ -1,4 +1,4 @@
-"""Operators that pick elements by computed indices, or make elements from them. Indices out of a tensor are clamped."""
+"""Operators that pick elements by computed indices, or make elements from them; see `index` for indices out of range."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..builder import Builder, Operand
-from ..dims import Dim, product
+from ..dims import LARGEST, Dim, equal, less_equal, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
+from .index import INDICES, Allowed, along, index32, narrowed, picked
 from .pointwise import type_of
 from .registry import ANY, BOOLS, INTEGERS, NUMBERS, op
 from .shape import axis_of
 from .window import body
-
-INDICES = frozenset({DType.INT32, DType.INT64})
-
-
-def index32(b: Builder, indices: Operand) -> Operand:
-    """Indices as i32: no axis is longer than that, and what is out of range is clamped where it is used."""
-    return indices if indices.dtype is DType.INT32 else b.pointwise("i32(x)", {"x": indices}, DType.INT32)
 
 
 @op("Gather", types=ANY, indices=INDICES)
@@ -29,49 +23,50 @@ def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operan
     axis = axis_of(axis, x.rank)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     groups = (axis, indices.rank, x.rank - axis - 1)
-    lines = (
-        "  let k = indices_at(picked);\n"
-        "  let i = clamp(select(k, k + i32($extent), k < 0), 0, i32($extent) - 1);\n"
-        "  return x_at(outer, u32(i), inner);"
-    )
+    lines = [picked(b, "indices_at(picked)", "i", x.shape[axis]), "return x_at(outer, i, inner);"]
     return b.map(
-        lines,
+        body(lines),
         x.dtype,
         shape,
         ("outer", "picked", "inner"),
         groups,
-        {"x": (x, (axis, 1, x.rank - axis - 1)), "indices": (index32(b, indices), (indices.rank,))},
-        parameters={"extent": x.shape[axis]},
+        {
+            "x": (x, (axis, 1, x.rank - axis - 1)),
+            "indices": (index32(b, indices, along(x, axis)), (indices.rank,)),
+        },
+        parameters={"extent_i": x.shape[axis]},
         cost=4,
     )
 
 
-def gather_along(b: Builder, x: Operand, indices: Operand, axis: int) -> Operand:
-    """y[..., k, ...] = x[..., indices[..., k, ...], ...]; on the other axes indices may be shorter than x."""
-    names, groups = beside(x, indices, axis)
+def gather_along(b: Builder, x: Operand, indices: Operand, axis: int, *allowed: Allowed) -> Operand:
+    """y[..., k, ...] = x[..., indices[..., k, ...], ...]; on the other axes indices may be shorter than x.
+
+    Without `allowed` the indices are known to be right.
+    """
+    names, groups = beside(b, x, indices, axis)
     at = ", ".join(names)
-    lines = (
-        f"  let k = indices_at({at});\n"
-        "  let i = clamp(select(k, k + i32($extent), k < 0), 0, i32($extent) - 1);\n"
-        f"  return x_at({at.replace('along', 'u32(i)')});"
-    )
+    lines = [picked(b, f"indices_at({at})", "i", x.shape[axis]), f"return x_at({at.replace('along', 'i')});"]
     return b.map(
-        lines,
+        body(lines),
         x.dtype,
         indices.shape,
         names,
         groups,
-        {"x": (x, groups), "indices": (index32(b, indices), groups)},
-        parameters={"extent": x.shape[axis]},
+        {"x": (x, groups), "indices": (index32(b, indices, *allowed), groups)},
+        parameters={"extent_i": x.shape[axis]},
         cost=4,
     )
 
 
-def beside(x: Operand, y: Operand, axis: int) -> tuple[list[str], list[int]]:
-    """Coordinates that x and y share, `along` the one of `axis`: names and groups. The other axes count together on each
-    side where x and y agree on their extents, else each by itself."""
+def beside(b: Builder, x: Operand, y: Operand, axis: int) -> tuple[list[str], list[int]]:
+    """Coordinates that x and indices y share, `along` the one of `axis`: names and groups. The other axes, on which y is at
+    most as long as x, count together on each side where x and y agree on their extents, else each by itself."""
     if x.rank != y.rank:
         raise UnsupportedError(f"indices of rank {y.rank} for data of rank {x.rank}")
+    for k in range(x.rank):
+        if k != axis:
+            b.require(less_equal(y.shape[k], x.shape[k]), f"indices {y} are longer than the data {x} on axis {k}")
     after = x.rank - axis - 1
     if x.shape[:axis] == y.shape[:axis] and x.shape[axis + 1 :] == y.shape[axis + 1 :]:
         return ["before", "along", "after"], [axis, 1, after]
@@ -80,7 +75,8 @@ def beside(x: Operand, y: Operand, axis: int) -> tuple[list[str], list[int]]:
 
 @op("GatherElements", types=ANY, indices=INDICES)
 def gather_elements(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operand:
-    return gather_along(b, x, indices, axis_of(axis, x.rank))
+    axis = axis_of(axis, x.rank)
+    return gather_along(b, x, indices, axis, along(x, axis))
 
 
 @op("GatherND", types=ANY, indices=INDICES)
@@ -89,9 +85,14 @@ def gather_nd(b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0) 
     count = indices.shape[-1]
     if not isinstance(count, int):
         raise UnsupportedError("the number of indices per element depends on the input")
+    axes = range(batch_dims, batch_dims + count)
     inner = x.rank - batch_dims - count
+    if inner < 0:
+        raise UnsupportedError(f"{count} indices per element after {batch_dims} batch axes for data of rank {x.rank}")
+    for k in range(batch_dims):
+        b.require(equal(indices.shape[k], x.shape[k]), f"indices {indices} and data {x} differ on the batch axis {k}")
     shape = (*indices.shape[:-1], *x.shape[batch_dims + count :])
-    lines, parameters = picked_axes(x.shape[batch_dims : batch_dims + count], "indices_at(batch, picked, #u)")
+    lines = [picked(b, f"indices_at(batch, picked, {k}u)", f"p{k}", x.shape[axis]) for k, axis in enumerate(axes)]
     picks = ", ".join(f"p{k}" for k in range(count))
     lines.append(f"return x_at({', '.join(n for n in ('batch', picks, 'inner') if n)});")
     queries = indices.rank - batch_dims - 1
@@ -101,30 +102,26 @@ def gather_nd(b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0) 
         shape,
         ("batch", "picked", "inner"),
         (batch_dims, queries, inner),
-        {"x": (x, (batch_dims, *(1,) * count, inner)), "indices": (index32(b, indices), (batch_dims, queries, 1))},
-        parameters=parameters,
+        {
+            "x": (x, (batch_dims, *(1,) * count, inner)),
+            "indices": (index32(b, indices, *(along(x, axis) for axis in axes)), (batch_dims, queries, 1)),
+        },
+        parameters={f"extent_p{k}": x.shape[axis] for k, axis in enumerate(axes)},
         cost=4 * max(count, 1),
     )
-
-
-def picked_axes(extents: Sequence[Dim], index: str) -> tuple[list[str], dict[str, Dim]]:
-    """WGSL statements for `p0`, `p1`..., indices clamped to their axes; "#" in `index` is the number of the axis."""
-    lines = []
-    for k in range(len(extents)):
-        lines.append(f"let k{k} = {index.replace('#', str(k))};")
-        lines.append(f"let p{k} = u32(clamp(select(k{k}, k{k} + i32($extent{k}), k{k} < 0), 0, i32($extent{k}) - 1));")
-    return lines, {f"extent{k}": e for k, e in enumerate(extents)}
 
 
 @op("ReverseSequence", types=ANY, lengths=INDICES)
 def reverse_sequence(b: Builder, x: Operand, lengths: Operand, *, batch_axis: int = 1, time_axis: int = 0) -> Operand:
     """Reverses the first lengths[batch] elements along the time axis of each batch."""
     names, groups = coordinates(x.rank, sorted((batch_axis, time_axis)))
+    b.require(equal(lengths.size, x.shape[batch_axis]), f"{lengths} lengths for axis {batch_axis} of {x}")
+    allowed = Allowed(0, x.shape[time_axis], f"the lengths of axis {time_axis} of {x}")
     time = f"at{time_axis}"
     lines = [
-        f"let length = u32(lengths_at(at{batch_axis}));",
+        f"let length = u32(clamp(lengths_at(at{batch_axis}), 0, i32($extent)));",
         f"let i = select({time}, length - 1u - {time}, {time} < length);",
-        f"return x_at({', '.join('min(i, $extent - 1u)' if n == time else n for n in names)});",
+        f"return x_at({', '.join('i' if n == time else n for n in names)});",
     ]
     return b.map(
         body(lines),
@@ -132,7 +129,7 @@ def reverse_sequence(b: Builder, x: Operand, lengths: Operand, *, batch_axis: in
         x.shape,
         names,
         groups,
-        {"x": (x, groups), "lengths": (index32(b, lengths), (1,))},
+        {"x": (x, groups), "lengths": (index32(b, lengths, allowed), (1,))},
         parameters={"extent": x.shape[time_axis]},
         cost=4,
     )
@@ -144,8 +141,7 @@ def one_hot(b: Builder, indices: Operand, depth: Operand, values: Operand, *, ax
     extent: Dim = depth.dims("the depth")[0] if depth.has_host else int(depth.floats("the depth")[0])
     axis = axis_of(axis, indices.rank + 1)
     shape = (*indices.shape[:axis], extent, *indices.shape[axis:])
-    kind = f"i32({'trunc(x)' if indices.dtype.is_float else 'x'})"
-    index = indices if indices.dtype is DType.INT32 else b.pointwise(kind, {"x": indices}, DType.INT32)
+    index = narrowed(b, indices)
     lines = [
         "let k = index_at(outer, inner);",
         "let i = select(k, k + i32($depth), k < 0);",
@@ -167,6 +163,7 @@ def one_hot(b: Builder, indices: Operand, depth: Operand, values: Operand, *, ax
 def eye_like(b: Builder, x: Operand, *, dtype: int | None = None, k: int = 0) -> Operand:
     """Ones on diagonal k, zeros elsewhere."""
     to = x.dtype if dtype is None else type_of(dtype)
+    k = min(max(k, -LARGEST), LARGEST)  # as empty as any diagonal outside
     counter = b.map(
         f"  return select(0i, 1i, i32(column) - i32(row) == {k}i);",
         DType.INT32,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..builder import Builder, Operand
 from ..dims import floordiv
 from ..errors import UnsupportedError
-from .indexing import INDICES, index32
+from .index import INDICES, Allowed, index32, picked
 from .registry import FLOATS, op
 from .window import body
 
@@ -39,8 +39,10 @@ def rotary_embedding(
             "let k = select(d, d - $half, second);",
             "let other = select(d + $half, k, second);",
         ]
-    row = "batch, step" if positions is None else "u32(clamp(positions_at(batch, step), 0, i32($rows) - 1))"
+    row = "batch, step" if positions is None else "row"
+    rows = cosines.shape[0]
     lines = [
+        *([] if positions is None else [picked(b, "positions_at(batch, step)", "row", rows)]),
         f"let v = x_at({at}, d);",
         "if (d >= 2u * $half) { return v; }",
         *pair,
@@ -52,7 +54,10 @@ def rotary_embedding(
     groups = (1,) * cosines.rank
     operands = {"x": (whole, (1, 1, 1, 1)), "cosines": (cosines, groups), "sines": (sines, groups)}
     if positions is not None:
-        operands["positions"] = (index32(b, positions), (1, 1))
+        operands["positions"] = (
+            index32(b, positions, Allowed(0, rows - 1, f"the rows of the cosines {cosines}")),
+            (1, 1),
+        )
     y = b.map(
         body(lines),
         x.dtype,
@@ -60,7 +65,7 @@ def rotary_embedding(
         names,
         (1, 1, 1, 1),
         operands,
-        parameters={"half": floordiv(turned, 2), "rows": cosines.shape[0]},
+        parameters={"half": floordiv(turned, 2), "extent_row": rows},
         cost=12,
         reuse=True,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..builder import Builder, Operand
 from ..dims import equal
 from ..errors import UnsupportedError
-from .indexing import INDICES, index32
+from .index import INDICES, Allowed, index32, picked
 from .registry import FLOATS, INTEGERS, op
 from .window import body
 
@@ -120,7 +120,7 @@ def roi_align(
     The largest is taken of the weighted neighbours of a place, not of their sum, as the operator's reference does.
     """
     half = coordinate_transformation_mode == "half_pixel"
-    lines = ["let image = u32(clamp(images_at(roi), 0, i32($images) - 1));", f"let shift = {'0.5f' if half else '0f'};"]
+    lines = [picked(b, "images_at(roi)", "image", x.shape[0]), f"let shift = {'0.5f' if half else '0f'};"]
     for name, low, high, size in (("x", 0, 2, output_width), ("y", 1, 3, output_height)):
         lines += [
             f"let {name}0 = rois_at(roi, {low}u) * {float(spatial_scale)!r}f - shift;",
@@ -153,7 +153,11 @@ def roi_align(
     ]
     shape = (rois.shape[0], x.shape[1], output_height, output_width)
     each = (1, 1, 1, 1)
-    operands = {"x": (x, each), "rois": (rois, (1, 1)), "images": (index32(b, images), (1,))}
+    operands = {
+        "x": (x, each),
+        "rois": (rois, (1, 1)),
+        "images": (index32(b, images, Allowed(0, x.shape[0] - 1, f"the batch of {x}")), (1,)),
+    }
     return b.map(
         body(lines),
         x.dtype,
@@ -161,7 +165,7 @@ def roi_align(
         ("roi", "channel", "row", "column"),
         each,
         operands,
-        parameters={"images": x.shape[0], "h": x.shape[2], "w": x.shape[3]},
+        parameters={"extent_image": x.shape[0], "h": x.shape[2], "w": x.shape[3]},
         cost=64,
         reuse=True,
     )

@@ -8,15 +8,18 @@ a reduction finds the last update of every slice in one pass by atomic maxima in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..builder import Builder, Operand
 from ..codegen.scalar import Scalars
-from ..dims import ceildiv, product
+from ..dims import Dim, ceildiv, equal, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..lowered import Read, Variant
-from .indexing import INDICES, beside, index32
+from .index import INDICES, Allowed, along, index32
+from .indexing import beside
 from .registry import ANY, op
 from .shape import axis_of
 from .window import body
@@ -42,7 +45,8 @@ def scatter_elements(
 ) -> Operand:
     """y[..., indices[..., k, ...], ...] = updates[..., k, ...]; each element searches its line along the axis."""
     axis = axis_of(axis, x.rank)
-    names, groups = beside(x, indices, axis)
+    names, groups = beside(b, x, indices, axis)
+    _require_shape(b, updates, indices.shape)
     parameters = {"extent": x.shape[axis], "count": indices.shape[axis]}
     start = []
     for name in names:
@@ -70,10 +74,21 @@ def scatter_elements(
             "return total;",
         ]
     b.bound_loop(indices.shape[axis], f"scattering {indices.shape[axis]} updates")
-    operands = {"x": (x, groups), "indices": (index32(b, indices), groups), "updates": (updates, groups)}
+    operands = {
+        "x": (x, groups),
+        "indices": (index32(b, indices, along(x, axis)), groups),
+        "updates": (updates, groups),
+    }
     return b.map(
         body([*start, *lines]), x.dtype, x.shape, names, groups, operands, parameters=parameters, cost=16, reuse=True
     )
+
+
+def _require_shape(b: Builder, updates: Operand, shape: Sequence[Dim]) -> None:
+    fits = updates.rank == len(shape)
+    b.require(int(fits), f"updates {updates}, where the shape {list(map(str, shape))} is wanted")
+    for have, want in zip(updates.shape, shape, strict=True):
+        b.require(equal(have, want), f"updates {updates}, where the shape {list(map(str, shape))} is wanted")
 
 
 @op("ScatterND", types=ANY, indices=INDICES)
@@ -83,7 +98,10 @@ def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, re
     if not isinstance(depth, int):
         raise UnsupportedError("the number of indices per update depends on the input")
     inner, queries = x.rank - depth, indices.rank - 1
-    target = _targets(b, x, index32(b, indices), depth)
+    if inner < 0:
+        raise UnsupportedError(f"{depth} indices per update for data of rank {x.rank}")
+    _require_shape(b, updates, (*indices.shape[:-1], *x.shape[depth:]))
+    target = _targets(b, x, index32(b, indices, *(along(x, k) for k in range(depth))), depth)
     groups = (depth, inner)
     sources = {"x": (x, groups), "updates": (updates, (queries, inner))}
     if reduction == "none":
@@ -170,16 +188,19 @@ def tensor_scatter(
     """A cache with `update` written along an axis from starts[batch] on; `circular` goes on at the beginning."""
     axis = axis_of(axis, past.rank)
     groups = (1, axis - 1, 1, past.rank - axis - 1)
-    lines = ["let start = starts_at(batch);" if starts is not None else "let start = 0i;", "var k = i32(at) - start;"]
+    extent = past.shape[axis]
+    lines = [f"let start = {'0i' if starts is None else 'starts_at(batch)'};", "var k = i32(at) - start;"]
     if mode == "circular":
         lines.append("k = floormod_i32(k, i32($extent));")
     lines += [
-        "if (k >= 0 && k < i32($count)) { return update_at(batch, outer, u32(k), inner); }",
+        "if (start >= 0 && k >= 0 && k < i32($count)) { return update_at(batch, outer, u32(k), inner); }",
         "return past_at(batch, outer, at, inner);",
     ]
     operands: dict[str, tuple[Operand, tuple[int, ...]]] = {"past": (past, groups), "update": (update, groups)}
     if starts is not None:
-        operands["starts"] = (index32(b, starts), (1,))
+        last = extent if mode == "circular" else extent - update.shape[axis]
+        allowed = Allowed(0, last, f"where {update} fits into axis {axis} of {past}")
+        operands["starts"] = (index32(b, starts, allowed), (1,))
     return b.map(
         body(lines),
         past.dtype,
@@ -187,7 +208,7 @@ def tensor_scatter(
         ("batch", "outer", "at", "inner"),
         groups,
         operands,
-        parameters={"extent": past.shape[axis], "count": update.shape[axis]},
+        parameters={"extent": extent, "count": update.shape[axis]},
         cost=4,
     )
 

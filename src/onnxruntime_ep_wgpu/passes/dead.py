@@ -9,7 +9,7 @@ from ..lowered import LoweredGraph, Node
 
 def remove_dead(graph: LoweredGraph) -> LoweredGraph:
     """The graph with only the nodes its outputs need; fills `users` of every tensor."""
-    needed = set(graph.outputs)
+    needed = {*graph.outputs, *(it.values for it in graph.assertions)}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         if not needed.isdisjoint(node.outputs):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ..dtypes import DType
 from ..lowered import Call, LoweredGraph, Map, Node
 from ..target import Target
-from ..view import Storage, Tensor
+from ..view import Tensor
 
 MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe
 MAX_INLINED_COST = 24
@@ -93,7 +93,7 @@ class _Fusion:
     def _belongs_to_reader(self, node: Map, operand: Tensor) -> bool:
         """True when only a call reads the node, each element once, and what the node reads is in memory anyway: the
         square of x is then computed where it is summed, which saves writing it."""
-        if node.output.storage is Storage.OUTPUT or node.cost > MAX_INLINED_COST or len(set(node.output.users)) != 1:
+        if node.output.is_stored or node.cost > MAX_INLINED_COST or len(set(node.output.users)) != 1:
             return False
         (reader,) = set(node.output.users)
         reads = [r for r in reader.operands.values() if r.view.tensor is node.output]
@@ -161,11 +161,7 @@ class _Fusion:
     def _is_private(self, group: Group, node: Node) -> bool:
         """True when `node` is the only reader, outside the group, of the one result that leaves it."""
         stored = self._stored(group.nodes)
-        return (
-            len(stored) == 1
-            and stored[0].storage is not Storage.OUTPUT
-            and set(stored[0].users) - set(group.nodes) == {node}
-        )
+        return len(stored) == 1 and not stored[0].is_stored and set(stored[0].users) - set(group.nodes) == {node}
 
     # ---- groups
 
@@ -173,10 +169,7 @@ class _Fusion:
         inside = set(nodes)
         stay = {t for n in nodes if isinstance(n, Call) for t in n.stays}
         return [
-            t
-            for n in nodes
-            for t in n.outputs
-            if t.storage is Storage.OUTPUT or t in stay or any(u not in inside for u in t.users)
+            t for n in nodes for t in n.outputs if t.is_stored or t in stay or any(u not in inside for u in t.users)
         ]
 
     def _merge(self, into: Group, other: Group) -> None:

@@ -21,7 +21,12 @@ def share_maps(graph: LoweredGraph) -> LoweredGraph:
         for name, read in node.operands.items():
             if read.view.tensor in instead:
                 node.operands[name] = replace(read, view=replace(read.view, tensor=instead[read.view.tensor]))
-        if isinstance(node, Map) and node.output.storage is Storage.TEMP and _is_worth_memory(node):
+        if (
+            isinstance(node, Map)
+            and node.output.storage is Storage.TEMP
+            and not node.output.kept
+            and _is_worth_memory(node)
+        ):
             known = first.setdefault(_meaning(node), node)
             if known is not node:
                 known.origin = tuple(dict.fromkeys((*known.origin, *node.origin)))

@@ -17,7 +17,7 @@ from ..view import Tensor
 from .fuse import Group
 
 _OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Call)
-_CASTS = {"f32", "i32", "u32", "i64", "u64", "bool"}
+_CASTS = {"f32", "i32", "u32", "i64", "u64", "bool", "narrow"}
 
 
 def operations(group: Group) -> Dim:

@@ -99,11 +99,12 @@ def check(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> list[st
     return check(graph, opsets, target)
 
 
-def compile_graph(graph: ir.Graph, opsets: Mapping[str, int], target: Target, name: str) -> Any:
-    """The Program of a graph. Raises UnsupportedError for a node that `check` refuses."""
+def compile_graph(graph: ir.Graph, opsets: Mapping[str, int], target: Target, name: str, checked: bool) -> Any:
+    """The Program of a graph, with assertions about data when `checked`. Raises UnsupportedError for a node that `check`
+    refuses."""
     from ..compile import compile_graph
 
-    return compile_graph(graph, opsets, target, name)
+    return compile_graph(graph, opsets, target, name, checked)
 
 
 def recoverable(program: Any, current: Callable[[], Device], settings: RunSettings, model_path: str) -> Recoverable:

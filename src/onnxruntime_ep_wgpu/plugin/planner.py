@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import OptionError
+from ..errors import ModelFault, OptionError, OutOfRangeError
 from ..model import ort_graph
 from ..options import Options
 from ..trace import span
@@ -52,6 +52,7 @@ class Planner:
         self._forced = Forced(options["forceCpuNodeNames"])
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
         self._claims: dict[str, Claim] = {}
+        self._faults: list[ModelFault] = []  # of nodes that run whenever the model does
         self.unrouted = Unrouted(name, copies)
         for key in options.without_effect():
             logger.log(WARNING, f"option {key}={options.given[key]!r} has no effect in this version")
@@ -87,6 +88,7 @@ class Planner:
         within = text(self.ort.get(self.ort.api.Node_GetName, parent, "const char *")) if parent else ""
         if not parent:
             self.decided = True
+            self._faults = [it for it in decision.reasons if isinstance(it, ModelFault)]
             self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
             self.inputs = tuple(value.name or "" for value in graph.inputs)
             self.outputs = tuple(value.name or "" for value in graph.outputs)
@@ -95,7 +97,10 @@ class Planner:
         return [[nodes[place] for place in group] for group in decision.groups]
 
     def complete(self) -> None:
-        """All graphs have been decided. Raises OptionError when an option names a node that the model does not have."""
+        """All graphs have been decided. Raises OptionError when an option names a node that the model does not have, and
+        OutOfRangeError when a node of the main graph can run nowhere; in a body, which may never run, it is left alone."""
+        if self._faults:
+            raise OutOfRangeError(self._faults[0])
         unmet = self._forced.unmet()
         if not unmet:
             return
@@ -135,7 +140,8 @@ class Planner:
         output_places = [outputs.index(value.name or "") for value in graph.outputs]
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         with span("compile", name, nodes=len(graph)):
-            program = backend.compile_graph(graph, graph.opset_imports, self.target, name)
+            checked = run_settings_of(self.options).stepwise
+            program = backend.compile_graph(graph, graph.opset_imports, self.target, name, checked)
         self.unrouted.compiled()
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         group = backend.recoverable(program, self.device, run_settings_of(self.options), path)

@@ -250,6 +250,7 @@ fn floormod_u32(a: u32, b: u32) -> u32 { return a % b; }
 fn abs_u32(a: u32) -> u32 { return a; }
 fn sign_i32(a: i32) -> i32 { return sign(a); }
 fn sign_u32(a: u32) -> u32 { return min(a, 1u); }
+fn narrow_u32(a: u32) -> i32 { return i32(min(a, 2147483647u)); }
 fn shl_i32(a: i32, b: i32) -> i32 { return bitcast<i32>(shl_u32(bitcast<u32>(a), bitcast<u32>(b))); }
 fn shr_i32(a: i32, b: i32) -> i32 { return a >> min(bitcast<u32>(b), 31u); }
 fn shl_u32(a: u32, b: u32) -> u32 { return select(a << (b & 31u), 0u, b >= 32u); }

@@ -40,6 +40,14 @@ fn f32_of_u64_native(a: u64) -> f32 { return f32(a); }
 fn u64_of_i32_native(a: i32) -> u64 { return bitcast<u64>(i64(a)); }
 fn u64_of_u32_native(a: u32) -> u64 { return u64(a); }
 
+// As i32; what does not fit becomes the number furthest on its side. It fits when the high word repeats the low one's sign.
+fn narrow_i64_native(a: i64) -> i32 {
+  let low = i32(a);
+  let high = i32(a >> 32u);
+  return select((high >> 31u) ^ 2147483647, low, high == low >> 31u);
+}
+fn narrow_u64_native(a: u64) -> i32 { return select(2147483647, i32(a), (a >> 31u) == 0lu); }
+
 // Shifts by 64 or more give 0.
 fn shl_u64_native(a: u64, b: u64) -> u64 { return select(a << u32(b), 0lu, b >= 64lu); }
 fn shr_u64_native(a: u64, b: u64) -> u64 { return select(a >> u32(b), 0lu, b >= 64lu); }

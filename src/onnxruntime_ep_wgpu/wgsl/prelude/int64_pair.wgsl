@@ -37,6 +37,13 @@ fn min_i64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(b, a, lt_i64
 fn max_i64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(a, b, lt_i64(a, b)); }
 fn min_u64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(b, a, lt_u64(a, b)); }
 fn max_u64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(a, b, lt_u64(a, b)); }
+// As i32; what does not fit becomes the number furthest on its side. It fits when the high word repeats the low one's sign.
+fn narrow_i64(a: vec2<u32>) -> i32 {
+  let low = bitcast<i32>(a.x);
+  let high = bitcast<i32>(a.y);
+  return select((high >> 31u) ^ 2147483647, low, high == low >> 31u);
+}
+fn narrow_u64(a: vec2<u32>) -> i32 { return select(2147483647, bitcast<i32>(a.x), a.y == 0u && a.x <= 2147483647u); }
 fn and_64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return a & b; }
 fn or_64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return a | b; }
 fn xor_64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return a ^ b; }
