@@ -200,7 +200,7 @@ def test_without_timestamps_the_page_shows_the_cpu_and_a_line_says_why(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Device, "has_timestamps", False)
-    assert cli.main(["profile", str(model), "--runs", "1", "--output", str(tmp_path / "p")]) == 0
+    assert cli.main(["profile", str(model), "--dim", "n=1", "--runs", "1", "--output", str(tmp_path / "p")]) == 0
     expected = f"warning: the adapter {adapters()[0].name} has no timestamps (feature timestamp-query)"
     assert capsys.readouterr().err.startswith(expected)
     shown = embedded((tmp_path / "p.html").read_text(encoding="utf-8"))

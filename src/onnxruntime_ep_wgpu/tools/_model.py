@@ -7,12 +7,14 @@ of the input and what it wants.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import InputError, OptionError
+from ._sizes import sizes
 
 NUMPY_TYPES = {
     "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64, "tensor(bool)": np.bool_,
@@ -54,26 +56,33 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shape", action="append", default=[], metavar="NAME=1,3,224,224", help="the shape of a made-up input"
     )
+    parser.add_argument(
+        "--dim", action="append", default=[], metavar="NAME=SIZE",
+        help="the size of a free dimension, in all inputs that name it",
+    )  # fmt: skip
     parser.add_argument("--input", action="append", default=[], metavar="[NAME=]FILE.npy", help="an input from a file")
     parser.add_argument("--seed", type=int, default=0, help="of the made-up inputs (0)")
 
 
 def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
-    """An array per input: from --input, else random of the shape in --shape, where a free dimension is 1 by default."""
+    """An array per input: from --input, else random, with the sizes of --shape and --dim, or chosen ones (see `_sizes`),
+    which a line on stderr tells."""
     wanted = {value.name: value for value in session.get_inputs()}
     files = dict(_named_file(text, list(wanted)) for text in args.input)
     shapes = dict(_pair(text, "--shape", "NAME=1,3,224,224") for text in args.shape)
     for name in (*files, *shapes):
         if name not in wanted:
             raise InputError(f"the model has no input {name!r}; it has {', '.join(wanted)}")
+    read = {name: _read(path) for name, path in files.items()}
+    given = {name: _shape(name, text) for name, text in shapes.items()} | {n: array.shape for n, array in read.items()}
+    dims = dict(_dim(text) for text in args.dim)
+    found = sizes({name: value.shape for name, value in wanted.items()}, dims, given)
+    if found.sentence():
+        print(f"note: {found.sentence()}", file=sys.stderr)
     rng = np.random.default_rng(args.seed)
-    feeds = {}
-    for name, value in wanted.items():
-        if name in files:
-            feeds[name] = _read(files[name])
-        else:
-            feeds[name] = _made_up(rng, value, _shape(name, shapes[name]) if name in shapes else None)
-    return feeds
+    return {
+        name: read[name] if name in read else _made_up(rng, value, found.shapes[name]) for name, value in wanted.items()
+    }
 
 
 def _pair(text: str, option: str, form: str) -> tuple[str, str]:
@@ -81,6 +90,13 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
     if not separator or not key:
         raise OptionError(f"{option} {text}: write it as {form}")
     return key, value
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, size = _pair(text, "--dim", "NAME=SIZE")
+    if not size.isdecimal():
+        raise OptionError(f"--dim {text}: a size is a whole number")
+    return name, int(size)
 
 
 def _named_file(text: str, names: list[str]) -> tuple[str, Path]:
@@ -113,11 +129,9 @@ def _shape(name: str, text: str) -> tuple[int, ...]:
     return shape
 
 
-def _made_up(rng: np.random.Generator, value: Any, shape: tuple[int, ...] | None) -> Any:
+def _made_up(rng: np.random.Generator, value: Any, shape: tuple[int, ...]) -> Any:
     """Normal floats, integers 0 and 1 (valid as tokens, masks and indices), random bools."""
     if value.type not in NUMPY_TYPES:
         raise InputError(f"input {value.name!r} is {value.type}, which cannot be made up: give it with --input")
-    if shape is None:
-        shape = tuple(d if isinstance(d, int) and d > 0 else 1 for d in value.shape)
     dtype = np.dtype(NUMPY_TYPES[value.type])
     return (rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)).astype(dtype)

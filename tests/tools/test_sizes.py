@@ -1,0 +1,91 @@
+"""The sizes of inputs that tools make up: sensible, the same for one name, and told."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx.helper import make_node as node
+
+from onnxruntime_ep_wgpu import InputError, cli
+from onnxruntime_ep_wgpu.tools._sizes import sizes
+from tests.support import make_model
+
+BERT = dict.fromkeys(("input_ids", "attention_mask"), ("batch_size", "sequence_length"))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shapes"),
+    [
+        (BERT, {"input_ids": (1, 128), "attention_mask": (1, 128)}),
+        ({"x": ("N", 3, "H", "W")}, {"x": (1, 3, 224, 224)}),
+        ({"x": ("DynamicDimension.0", 3, "?", None)}, {"x": (1, 3, 224, 224)}),
+        ({"x": (None, None, None, 3)}, {"x": (1, 224, 224, 3)}),
+        ({"x": (None, None, None, None)}, {"x": (1, 3, 224, 224)}),
+        ({"x": (3, "height", "width")}, {"x": (3, 224, 224)}),
+        ({"x": (3, None, None)}, {"x": (3, 224, 224)}),
+        ({"x": ("batch", 80, "frames")}, {"x": (1, 80, 128)}),
+        ({"x": (None, 1, None, None, None)}, {"x": (1, 1, 32, 32, 32)}),
+        ({"x": ("N", 0, -1)}, {"x": (1, 0, 128)}),
+        ({"x": ("unk__7",), "y": ()}, {"x": (1,), "y": ()}),
+        ({"k": ("batch", 12, "past_sequence_length", 64)}, {"k": (1, 12, 128, 64)}),
+        ({"k": (None, 12, None, 64)}, {"k": (1, 12, 128, 64)}),
+        (
+            {"mask": ("b", "past_seq + seq"), "total": ("b", "total_seq"), "k": ("b", 2, "past_seq", 4), "ids": ("b", "seq")},
+            {"mask": (1, 256), "total": (1, 256), "k": (1, 2, 128, 4), "ids": (1, 128)},
+        ),
+        ({"mask": ("b", "past + 1"), "k": ("b", 2, "past", 4)}, {"mask": (1, 129), "k": (1, 2, 128, 4)}),
+    ],
+)  # fmt: skip
+def test_sizes_are_those_of_the_usual_layouts(inputs, shapes):
+    found = sizes(inputs, {}, {})
+    assert found.shapes == shapes
+    free = {dim for shape in inputs.values() for dim in shape if isinstance(dim, str)}
+    assert set(found.named) == free
+    assert set(found.placed) == {
+        (name, axis)
+        for name, shape in inputs.items()
+        for axis, dim in enumerate(shape)
+        if dim is None or (isinstance(dim, int) and dim < 0)
+    }
+
+
+def test_a_name_has_the_size_that_the_user_gave_in_every_input():
+    assert sizes(BERT, {"sequence_length": 7}, {}).shapes["attention_mask"] == (1, 7)
+    given = sizes(BERT, {}, {"input_ids": (2, 9)})
+    assert given.shapes["attention_mask"] == (2, 9) and given.sentence() == ""
+    assert "batch_size=1" in sizes(BERT, {"sequence_length": 7}, {}).sentence()
+    assert "sequence_length" not in sizes(BERT, {"sequence_length": 7}, {}).sentence()
+
+
+@pytest.mark.parametrize(
+    ("dims", "given", "message"),
+    [
+        ({"seq": 4}, {}, "--dim seq: no input has .* batch_size, sequence_length"),
+        ({"sequence_length": 4}, {"input_ids": (1, 5)}, "'input_ids'.* sequence_length would be 5 and 4"),
+        ({}, {"input_ids": (1, 5), "attention_mask": (1, 6)}, "sequence_length would be 6 and 5"),
+        ({}, {"input_ids": (1, 5, 1)}, "another rank"),
+    ],
+)
+def test_what_disagrees_is_refused(dims, given, message):
+    with pytest.raises(InputError, match=message):
+        sizes(BERT, dims, given)
+
+
+@pytest.mark.parametrize("tool", ["run", "verify", "profile"])
+def test_every_tool_that_makes_inputs_up_says_what_it_chose(tool, tmp_path, capsys):
+    path = tmp_path / "model.onnx"
+    model = make_model(
+        [node("Add", ["x", "z"], ["y"])], {"x": (np.float32, ["batch", "seq"]), "z": (np.float32, ["seq"])}
+    )
+    onnx.save(model, path)
+    more = ["--output", str(tmp_path / "out")]
+    assert cli.main([tool, str(path), "--json", *(more if tool != "verify" else [])]) == 0
+    assert "note: sizes that nobody gave: batch=1, seq=128 (--dim NAME=SIZE or" in capsys.readouterr().err
+    assert (
+        cli.main([tool, str(path), "--json", "--dim", "seq=3", "--dim", "batch=2", *(more if tool != "verify" else [])])
+        == 0
+    )
+    assert capsys.readouterr().err == ""
+    assert cli.main([tool, str(path), "--dim", "seq=x"]) == 2
+    assert "--dim seq=x: a size is a whole number" in capsys.readouterr().err
