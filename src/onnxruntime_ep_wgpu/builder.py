@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from .dims import Dim, Expr, ceildiv, equal, length, less_equal, maximum, product, symbol
+from .dims import Dim, ceildiv, equal, less_equal, maximum, product
 from .dtypes import DType
 from .errors import LimitError, UnsupportedError
-from .intervals import Interval, interval, may_be
 from .lowered import Assertion, Call, Constant, Function, Map, Node, Read, Variant, Write
 from .target import Target
 from .view import Shape, Storage, Tensor, View, broadcast_shapes
 
 HostArray = Any  # numpy object array of Dim
-LONGEST_EXPRESSION = 48  # tokens
 MOST_ITERATIONS = 60_000
 LARGEST_HOST_VALUE = 1024  # elements; larger integer tensors are data, not shapes
 
@@ -113,37 +111,24 @@ class Builder:
     def __init__(self, target: Target, checked: bool = False) -> None:
         self.target = target
         self.nodes: list[Node] = []
-        self.checks: list[tuple[Dim, str]] = []
+        self.checks: dict[Dim, str] = {}  # conditions, each once, with the message of whoever asked first
         self.assertions: list[Assertion] = []
         self.checked = checked  # whether assertions about data are kept
         self.origin: tuple[str, ...] = ()
-        self.definitions: dict[Dim, Expr] = {}
-        self.intervals: dict[str, Interval] = {}  # of symbols that are not dimensions
+
+    # ---- what has been appended
+
+    def mark(self) -> tuple[int, int, int]:
+        """The state to which `undo` goes back."""
+        return len(self.nodes), len(self.checks), len(self.assertions)
+
+    def undo(self, mark: tuple[int, int, int]) -> None:
+        """Takes back the nodes, checks and assertions that were appended after `mark`."""
+        del self.nodes[mark[0] :], self.assertions[mark[2] :]
+        while len(self.checks) > mark[1]:
+            self.checks.popitem()
 
     # ---- values
-
-    def interval(self, dim: Dim) -> Interval:
-        """The least and the largest value that a dim can have in a run."""
-        return interval(dim, self.intervals)
-
-    def may_be(self, dim: Dim, value: int) -> bool:
-        """False when a dim has this value in no run."""
-        return may_be(dim, value, self.intervals)
-
-    def named(self, dim: Dim, is_dimension: bool = True) -> Dim:
-        """The dim itself, or a symbol that stands for it when its expression has grown long.
-
-        Shapes that are computed from shapes that are inputs would otherwise double in length with every layer.
-        """
-        if length(dim) <= LONGEST_EXPRESSION:
-            return dim
-        if dim not in self.definitions:
-            # "@": unlike a dimension it may be negative.
-            name = f"{'' if is_dimension else '@'}={len(self.definitions)}"
-            self.definitions[dim] = symbol(name)
-            if not is_dimension:
-                self.intervals[name] = self.interval(dim)
-        return self.definitions[dim]
 
     def bound_rows(self, columns: Dim) -> None:
         """The bound for kernels that take `row_variants` and pass over a row at most three times."""
@@ -200,7 +185,7 @@ class Builder:
             if not condition:
                 raise UnsupportedError(message)
         else:
-            self.checks.append((condition, message))
+            self.checks.setdefault(condition, message)
 
     def expect(self, values: Operand, low: Dim, high: Dim, what: str) -> None:
         """Data that is outside `what` when it is not from `low` to `high`: an error of runs that check everything."""

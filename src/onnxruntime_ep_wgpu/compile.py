@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from . import program as p
 from .codegen.kernel import Source, generate
-from .dims import Dim, to_postfix
+from .dims import Names
 from .lower import lower, reasons
 from .lowered import LoweredGraph
 from .passes.dead import remove_dead
@@ -43,7 +43,8 @@ def compile_graph(
 class _Values:
     """Numbers the tensors and weights of a program in the order they are met."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names) -> None:
+        self.names = names
         self.index: dict[Tensor, int] = {}
         self.values: list[p.Value] = []
         self.weights: list[object] = []
@@ -54,19 +55,16 @@ class _Values:
             if tensor.storage is Storage.WEIGHT:
                 weight = len(self.weights)
                 self.weights.append(tensor.data)
-            shape = tuple(map(to_postfix, tensor.shape))
-            elements = tuple(map(to_postfix, map(_plain, tensor.elements)))
+            shape = tuple(map(self.names.of, tensor.shape))
+            elements = tuple(map(self.names.of, tensor.elements))
             self.index[tensor] = len(self.values)
             self.values.append(p.Value(tensor.name, tensor.dtype, shape, tensor.storage, weight, elements))
         return self.index[tensor]
 
 
-def _plain(value: Dim) -> Dim:
-    return int(value) if not hasattr(value, "terms") else value
-
-
 def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Group]) -> p.Program:
-    values = _Values()
+    names = Names()
+    values = _Values(names)
     input_index = tuple(values.of(t) for t in lowered.inputs)
     output_index = tuple(values.of(t) for t in lowered.outputs)
     kernels: dict[tuple[object, ...], int] = {}
@@ -83,31 +81,34 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
             p.Dispatch(
                 kernels[key],
                 tuple(values.of(t) for t, _ in source.bindings),
-                tuple(map(to_postfix, source.uniforms)),
-                tuple(to_postfix(guard) for guard, _, _ in source.variants),
-                tuple(to_postfix(count) for _, _, count in source.variants),
+                tuple(map(names.of, source.uniforms)),
+                tuple(names.of(guard) for guard, _, _ in source.variants),
+                tuple(names.of(count) for _, _, count in source.variants),
                 group.origin,
                 tuple(lowered.operators.get(name, "") for name in group.origin),
-                to_postfix(operations(group)),
-                to_postfix(traffic(group)),
-                to_postfix(group.anchor.repeats) if group.anchor is not None else 1,
+                names.of(operations(group)),
+                names.of(traffic(group)),
+                names.of(group.anchor.repeats) if group.anchor is not None else 1,
             )
         )
+    checks = tuple((names.of(condition), message) for condition, message in lowered.checks)
+    assertions = tuple(
+        p.Assertion(values.of(a.values), names.of(a.low), names.of(a.high), a.what, a.origin)
+        for a in lowered.assertions
+    )
     return p.Program(
         name,
         target,
-        tuple(p.Symbol(*s) for s in lowered.symbols),
-        tuple((name, to_postfix(dim)) for name, dim in lowered.definitions),
+        # An element of an input that no shape, size, check or index needs is no symbol: its value may be any.
+        tuple(p.Symbol(*s) for s in lowered.symbols if s[0] in names.symbols),
+        tuple(names.definitions),
         input_index,
         output_index,
         tuple(values.values),
         tuple(texts),
         tuple(dispatches),
-        tuple((to_postfix(c), m) for c, m in lowered.checks),
-        tuple(
-            p.Assertion(values.of(a.values), to_postfix(a.low), to_postfix(a.high), a.what, a.origin)
-            for a in lowered.assertions
-        ),
+        checks,
+        assertions,
         tuple(values.weights),
     )
 

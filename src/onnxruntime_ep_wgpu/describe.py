@@ -9,8 +9,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .dims import compile_dims
 from .plan import Plan, Step, dispatch_label
+from .postfix import compile_dims
 from .program import Program
 from .trace import Described
 

@@ -83,16 +83,14 @@ class Lowering:
         for k in range(array.size):
             label = f"@{name}[{k}]"  # "@": unlike a dimension it may be negative
             self.symbols.setdefault(label, (label, index, k, True))
-            self.builder.intervals[label] = dtype.limits
-            array.reshape(-1)[k] = symbol(label)
+            array.reshape(-1)[k] = symbol(label, dtype.limits)
         return array
 
     # ---- nodes
 
     def node(self, node: ir.Node, name: str = "") -> None:
         """Lowers one node; raises UnsupportedError, leaving no trace of it, when that cannot be done."""
-        lists: list[list[Any]] = [self.builder.nodes, self.builder.checks, self.builder.assertions]
-        marks = [len(it) for it in lists]
+        mark = self.builder.mark()
         self.builder.origin = (name or node.name or f"{node.op_type}({node.outputs[0].name})",)
         self.operators.setdefault(self.builder.origin[0], node.op_type)
         try:
@@ -101,8 +99,7 @@ class Lowering:
                 if result is not None:
                     _check_declared(value, result)
         except Exception as error:
-            for it, mark in zip(lists, marks, strict=True):
-                del it[mark:]
+            self.builder.undo(mark)
             if isinstance(error, (ValueError, LookupError, TypeError, ArithmeticError)) and not isinstance(
                 error, WgpuEpError
             ):
@@ -119,9 +116,7 @@ class Lowering:
         opset = self.opsets.get(domain, self.opsets.get("ai.onnx", 1) if not domain else 1)
         operands = [self.operand(v) for v in node.inputs]
         attributes = {name: _attribute(a) for name, a in node.attributes.items()}
-        small = host.evaluate(
-            node.op_type, domain, operands, attributes, opset, lambda dim: self.builder.named(dim, is_dimension=False)
-        )
+        small = host.evaluate(node.op_type, domain, operands, attributes, opset)
         if small is not None and small[0].known:
             return small
         entry = registry.find(node.op_type, domain, opset)
@@ -205,11 +200,10 @@ def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target, checked: b
         outputs.append(_output(lowering.builder, operand, value.name or "", outputs))
     return LoweredGraph(
         tuple(lowering.symbols.values()),
-        [(str(name), dim) for dim, name in lowering.builder.definitions.items()],
         lowering.inputs,
         outputs,
         lowering.builder.nodes,
-        lowering.builder.checks,
+        list(lowering.builder.checks.items()),
         lowering.operators,
         lowering.builder.assertions,
     )

@@ -182,7 +182,6 @@ class LoweredGraph:
     """Nodes in an order that respects data flow. `outputs` are tensors that must exist in memory, in ONNX order."""
 
     symbols: tuple[tuple[str, int, int, bool], ...]  # name, input index, axis or element, True for an element's value
-    definitions: list[tuple[str, Dim]]  # further symbols, each an expression over those before it
     inputs: list[Tensor]
     outputs: list[Tensor]
     nodes: list[Node]

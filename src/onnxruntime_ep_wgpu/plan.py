@@ -19,13 +19,12 @@ import numpy as np
 from . import checks
 from .checks import Entry
 from .device import BindGroup, Buffer, Device, Pipeline, Recording
-from .dims import compile_dims
 from .dtypes import DType
 from .errors import InputError
-from .program import REPETITION, Dispatch, Program
+from .postfix import compile_dims
+from .program import REPETITION, Dispatch, Program, Storage
 from .temps import Temps
 from .uniforms import Uniforms
-from .view import Storage
 
 if TYPE_CHECKING:
     from .capture import Capture

@@ -1,11 +1,12 @@
 """The compiled form of a graph: plain data that can be saved, loaded, planned and run without onnx.
 
-Kernel are WGSL text, shapes are postfix expressions over named symbols (see `dims`), weights are arrays by index. The
+Kernel are WGSL text, shapes are postfix expressions over named symbols (see `postfix`), weights are arrays by index. The
 native runner, a browser, a cache and an inspector all read this one format.
 """
 
 from __future__ import annotations
 
+import enum
 import json
 import struct
 from dataclasses import asdict, dataclass, field, fields
@@ -14,15 +15,24 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from .dims import Postfix
 from .dtypes import DType, numpy_type, packed
 from .errors import ProgramError
+from .postfix import Postfix
 from .target import Target, lack
-from .view import Storage
 
 FORMAT_VERSION = 4
 REPETITION = "@repetition"  # the symbol that counts the runs of a repeated dispatch
 _MAGIC = b"wgpuprog"
+
+
+class Storage(enum.Enum):
+    """Who owns the memory of a value, and when it is written."""
+
+    INPUT = "input"  # the caller's, read
+    OUTPUT = "output"  # the caller's, written
+    WEIGHT = "weight"  # the session's, written once
+    TEMP = "temp"  # planned from liveness
+    HOST = "host"  # small integers computed from dimensions, written when a plan is made
 
 
 @dataclass(frozen=True)

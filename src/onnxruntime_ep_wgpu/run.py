@@ -17,10 +17,10 @@ import numpy as np
 from .capture import Capture
 from .describe import Descriptions
 from .device import Buffer, Copy, Device, Recording
-from .dims import Postfix, compile_dims
 from .dtypes import DType, packed, unpacked
 from .errors import InputError
 from .plan import Evaluator, Plan, Slice
+from .postfix import Postfix, compile_dims
 from .program import Program, check_target, weight_array, weight_bytes, weight_names
 from .run_settings import RunSettings
 from .stepwise import Stepwise

@@ -8,28 +8,18 @@ the code generator turns a view into index arithmetic of the kernel that reads t
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .dims import Dim, broadcast, equal, product, quotient, select
 from .dtypes import DType
+from .program import Storage as Storage
 
 if TYPE_CHECKING:
     from .lowered import Node
 
 Shape = tuple[Dim, ...]
-
-
-class Storage(enum.Enum):
-    """Who owns the memory of a value, and when it is written."""
-
-    INPUT = "input"  # the caller's, read
-    OUTPUT = "output"  # the caller's, written
-    WEIGHT = "weight"  # the session's, written once
-    TEMP = "temp"  # planned from liveness
-    HOST = "host"  # small integers computed from dimensions, written when a plan is made
 
 
 @dataclass(eq=False)

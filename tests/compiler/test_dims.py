@@ -7,7 +7,8 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from onnxruntime_ep_wgpu import dims
-from onnxruntime_ep_wgpu.dims import compile_dims, symbol, to_postfix
+from onnxruntime_ep_wgpu.dims import symbol, to_postfix
+from onnxruntime_ep_wgpu.postfix import compile_dims
 
 NAMES = ("batch", "sequence", "?")
 OPERATIONS = {

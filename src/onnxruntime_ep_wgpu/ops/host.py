@@ -43,7 +43,6 @@ def evaluate(
     operands: list[Operand | None],
     attributes: Mapping[str, Any],
     opset: int,
-    named: Callable[[Dim], Dim],
 ) -> list[Operand] | None:
     """Host values of a node's results, or None when they are not small integers or no rule knows the operator.
 
@@ -72,7 +71,6 @@ def evaluate(
     if dtype is None:
         return None
     known = all(o.known for o in given)
-    arrays = [_elementwise(named, a) for a in arrays]
     return [Operand(dtype, a.shape, host=_constant(a), known=known) for a in arrays]
 
 

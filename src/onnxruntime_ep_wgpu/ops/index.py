@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..builder import Builder, Operand
-from ..dims import Dim, less_equal
+from ..dims import Dim, less_equal, may_be
 from ..dtypes import DType
 from ..errors import OutOfRangeError
 
@@ -95,13 +95,13 @@ def _extremes(values: np.ndarray) -> list[tuple[tuple[int, ...], Dim]]:
     return [(place, int(v) if isinstance(v, np.integer) else v) for place, v in found]
 
 
-def picked(b: Builder, index: str, axis: str, extent: Dim) -> str:
+def picked(index: str, axis: str, extent: Dim) -> str:
     """WGSL statements of a map that make `axis` from an i32 expression: a place on an axis of `$extent_<axis>` elements.
 
     From an axis without elements the map returns zero.
     """
     size = f"$extent_{axis}"
-    guard = f"if ({size} == 0u) {{ return $out_t(); }}\n" if b.may_be(extent, 0) else ""
+    guard = f"if ({size} == 0u) {{ return $out_t(); }}\n" if may_be(extent, 0) else ""
     return (
         f"let n_{axis} = {index};\n{guard}"
         f"let {axis} = u32(clamp(select(n_{axis}, n_{axis} + i32({size}), n_{axis} < 0), 0, i32({size}) - 1));"

@@ -23,7 +23,7 @@ def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operan
     axis = axis_of(axis, x.rank)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     groups = (axis, indices.rank, x.rank - axis - 1)
-    lines = [picked(b, "indices_at(picked)", "i", x.shape[axis]), "return x_at(outer, i, inner);"]
+    lines = [picked("indices_at(picked)", "i", x.shape[axis]), "return x_at(outer, i, inner);"]
     return b.map(
         body(lines),
         x.dtype,
@@ -46,7 +46,7 @@ def gather_along(b: Builder, x: Operand, indices: Operand, axis: int, *allowed: 
     """
     names, groups = beside(b, x, indices, axis)
     at = ", ".join(names)
-    lines = [picked(b, f"indices_at({at})", "i", x.shape[axis]), f"return x_at({at.replace('along', 'i')});"]
+    lines = [picked(f"indices_at({at})", "i", x.shape[axis]), f"return x_at({at.replace('along', 'i')});"]
     return b.map(
         body(lines),
         x.dtype,
@@ -92,7 +92,7 @@ def gather_nd(b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0) 
     for k in range(batch_dims):
         b.require(equal(indices.shape[k], x.shape[k]), f"indices {indices} and data {x} differ on the batch axis {k}")
     shape = (*indices.shape[:-1], *x.shape[batch_dims + count :])
-    lines = [picked(b, f"indices_at(batch, picked, {k}u)", f"p{k}", x.shape[axis]) for k, axis in enumerate(axes)]
+    lines = [picked(f"indices_at(batch, picked, {k}u)", f"p{k}", x.shape[axis]) for k, axis in enumerate(axes)]
     picks = ", ".join(f"p{k}" for k in range(count))
     lines.append(f"return x_at({', '.join(n for n in ('batch', picks, 'inner') if n)});")
     queries = indices.rank - batch_dims - 1

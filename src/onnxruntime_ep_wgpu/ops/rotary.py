@@ -42,7 +42,7 @@ def rotary_embedding(
     row = "batch, step" if positions is None else "row"
     rows = cosines.shape[0]
     lines = [
-        *([] if positions is None else [picked(b, "positions_at(batch, step)", "row", rows)]),
+        *([] if positions is None else [picked("positions_at(batch, step)", "row", rows)]),
         f"let v = x_at({at}, d);",
         "if (d >= 2u * $half) { return v; }",
         *pair,

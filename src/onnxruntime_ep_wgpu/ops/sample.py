@@ -120,7 +120,7 @@ def roi_align(
     The largest is taken of the weighted neighbours of a place, not of their sum, as the operator's reference does.
     """
     half = coordinate_transformation_mode == "half_pixel"
-    lines = [picked(b, "images_at(roi)", "image", x.shape[0]), f"let shift = {'0.5f' if half else '0f'};"]
+    lines = [picked("images_at(roi)", "image", x.shape[0]), f"let shift = {'0.5f' if half else '0f'};"]
     for name, low, high, size in (("x", 0, 2, output_width), ("y", 1, 3, output_height)):
         lines += [
             f"let {name}0 = rois_at(roi, {low}u) * {float(spatial_scale)!r}f - shift;",

@@ -8,7 +8,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..builder import Builder, Operand
-from ..dims import LARGEST, Dim, ceildiv, equal, floordiv, less, less_equal, maximum, minimum, product, quotient, select
+from ..dims import (
+    LARGEST,
+    Dim,
+    ceildiv,
+    equal,
+    floordiv,
+    less,
+    less_equal,
+    limits,
+    maximum,
+    may_be,
+    minimum,
+    product,
+    quotient,
+    reads_elements,
+    select,
+)
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..view import broadcast_shapes
@@ -34,9 +50,9 @@ def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: int = 0) -> Op
     wanted = shape.dims("the target shape")
     if not allowzero:
         wanted = [x.shape[k] if d == 0 else d for k, d in enumerate(wanted)]
-    if any(not isinstance(d, int) and any("@" in str(m) for m, _ in d.terms) for d in wanted):
+    if any(map(reads_elements, wanted)):
         # Elements of an input may be -1 or 0, whose meaning is only known at run time.
-        wanted = [b.named(_runtime_dim(d, x, wanted, k, bool(allowzero))) for k, d in enumerate(wanted)]
+        wanted = [_runtime_dim(d, x, wanted, k, bool(allowzero)) for k, d in enumerate(wanted)]
     elif not allowzero:
         _require_no_copied_extent(b, x, wanted)
     if any(d == -1 for d in wanted):
@@ -53,8 +69,10 @@ def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: int = 0) -> Op
 def _require_no_copied_extent(b: Builder, x: Operand, wanted: list[Dim]) -> None:
     """A dim that is 0 in some run would mean "as in x" there: that is 0 too, or an error, never another shape."""
     for k, d in enumerate(wanted):
-        if isinstance(d, int) or not b.may_be(d, 0) or (k < x.rank and d == x.shape[k]):
+        if isinstance(d, int) or not may_be(d, 0):
             continue
+        if k < x.rank and (equal(x.shape[k], 0) == equal(d, 0) or quotient(x.shape[k], d) is not None):
+            continue  # it is 0 only where the extent of x is 0 too
         copied = equal(x.shape[k], 0) if k < x.rank else 0
         b.require(
             maximum(less(0, d), copied),
@@ -86,7 +104,7 @@ def squeeze(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: 
     given = axes_of(axes_input, axes)
     if given is None:
         for k, d in enumerate(x.shape):
-            if not isinstance(d, int) and b.may_be(d, 1):
+            if not isinstance(d, int) and may_be(d, 1):
                 raise UnsupportedError(
                     f"the rank of the result depends on whether axis {k} of {x} has 1 element in a run, because the node has"
                     " no axes; it runs on the CPU (give it axes, or fix the dimension with a free-dimension override)"
@@ -125,7 +143,7 @@ def expand(b: Builder, x: Operand, shape: Operand) -> Operand:
 def extents(b: Builder, shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
     """`shape`, none of whose dims is negative; one that may be in a run is looked at when its plan is made."""
     for d in shape:
-        if b.interval(d)[0] < 0:
+        if limits(d)[0] < 0:
             b.require(less_equal(0, d), f"{what} [{', '.join(map(str, shape))}] has a negative extent")
     return tuple(shape)
 
@@ -150,27 +168,27 @@ def slice_(
     steps = steps_input.ints("the step of the slice") if steps_input else [1] * len(low)
     for start, end, axis, step in zip(low, high, where, steps, strict=True):
         axis = axis_of(axis, x.rank)
-        first, length = slice_bounds(b, start, end, step, x.shape[axis])
+        first, length = slice_bounds(start, end, step, x.shape[axis])
         x = b.slice(x, axis, first, step, length)
     return x
 
 
-def slice_bounds(b: Builder, start: Dim, end: Dim, step: int, extent: Dim) -> tuple[Dim, Dim]:
+def slice_bounds(start: Dim, end: Dim, step: int, extent: Dim) -> tuple[Dim, Dim]:
     """First index and length of a slice by ONNX's clamping rules; what lies before the beginning is the beginning."""
     if step == 0:
         raise UnsupportedError("the step of a slice is 0")
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
-    first = _clamped(b, start, extent, 0, high)
-    last = _clamped(b, end, extent, low, high)
+    first = _clamped(start, extent, 0, high)
+    last = _clamped(end, extent, low, high)
     if step < 0:
         # These two mean "to the end", as None does in numpy, also where the end is the beginning.
         for none in (2**31 - 1, 2**63 - 1):
-            last = select(equal(end, none), -1, last) if b.may_be(end, none) else last
+            last = select(equal(end, none), -1, last) if may_be(end, none) else last
     span = last - first if step > 0 else first - last
     return first, maximum(ceildiv(span, abs(step)), 0)
 
 
-def _clamped(b: Builder, bound: Dim, extent: Dim, low: int, high: Dim) -> Dim:
+def _clamped(bound: Dim, extent: Dim, low: int, high: Dim) -> Dim:
     """A bound, counted from the end when it is negative, within [low, high]."""
     if isinstance(bound, int) and not isinstance(extent, int):
         # No extent is this large, and the algebra need not find that out again.
@@ -178,15 +196,12 @@ def _clamped(b: Builder, bound: Dim, extent: Dim, low: int, high: Dim) -> Dim:
             return high
         if bound <= -LARGEST:
             return minimum(low, high)
-    return minimum(maximum(_from_end(b, bound, extent), low), high)
+    return minimum(maximum(_from_end(bound, extent), low), high)
 
 
-def _from_end(b: Builder, value: Dim, extent: Dim) -> Dim:
+def _from_end(value: Dim, extent: Dim) -> Dim:
     """Counts a negative bound from the end."""
-    least, most = b.interval(value)
-    if least >= 0:
-        return value
-    return value + extent if most < 0 else select(less(value, 0), value + extent, value)
+    return select(less(value, 0), value + extent, value)
 
 
 @op("Split", types=ANY, split_input=INTEGERS)

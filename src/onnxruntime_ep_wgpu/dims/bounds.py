@@ -1,0 +1,123 @@
+"""Which expressions cannot be negative, whatever the values of their symbols.
+
+In: a dim. Out: True when that is proved, False when it is not. A proof replaces one atom after the other by something that
+makes the whole no larger: `max(a, b)` by one of a and b, `k * (x // k)` by `x - k + 1`, a comparison by 0, or, where its sign
+is the other one, `min(a, b)` by one of a and b, `k * (x // k)` by x; a choice between values by each of them. What is left is
+a polynomial whose terms are seen not to be negative.
+
+Invariants: sound for every value of the symbols, zero and one included; the answer depends on the expression alone; a
+proof takes at most MOST_STEPS replacements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+
+from .intervals import Interval
+from .nodes import Atom, Call, Dim, Expr, Monomial, interval, product, terms_of
+
+MOST_STEPS = 32
+
+# Lists of expressions, none larger than what they replace for any values: it is not negative when all of a list are not.
+_Ways = Iterator[list[Dim]]
+
+
+class _Spent(Exception):
+    """The proof takes too many steps."""
+
+
+def nonnegative(dim: Dim) -> bool:
+    """True when it is proved that the value is never negative."""
+    if not isinstance(dim, Expr):
+        return dim >= 0
+    if dim.proved is None:
+        try:
+            dim.proved = _Proof().of(dim)
+        except _Spent:
+            dim.proved = False
+    return dim.proved
+
+
+class _Proof:
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def of(self, dim: Dim) -> bool:
+        if not isinstance(dim, Expr):
+            return dim >= 0
+        if dim.interval[0] >= 0:
+            return True
+        if dim.interval[1] < 0:
+            return False
+        if not _can_be(dim):
+            return False
+        for monomial, coefficient in dim.terms:
+            for place, atom in enumerate(monomial):
+                others = (*monomial[:place], *monomial[place + 1 :])
+                if not isinstance(atom, Call) or any(x.interval[0] < 0 for x in others):
+                    continue
+                rest = dim + _term(monomial, -coefficient)
+                for smaller in _smaller(atom, coefficient, _term(others, 1), rest):
+                    self.steps += 1
+                    if self.steps > MOST_STEPS:
+                        raise _Spent
+                    if all(map(self.of, smaller)):
+                        return True
+        return False
+
+
+def _can_be(dim: Expr) -> bool:
+    """False when a negative term has nothing that could outweigh it: no positive term, and no atom to replace."""
+    if all(c <= 0 and all(x.interval[0] >= 0 for x in m) for m, c in dim.terms):
+        return any(isinstance(x, Call) for m, _ in dim.terms for x in m)
+    return True
+
+
+def _term(monomial: Monomial, coefficient: int) -> Dim:
+    return product([coefficient, *map(Expr.of, monomial)])
+
+
+def _smaller(atom: Call, c: int, others: Dim, rest: Dim) -> _Ways:
+    """For `rest + c * atom * others`, where others is not negative, what is smaller."""
+    args = atom.args
+    if atom.op in ("min", "max"):
+        if (atom.op == "min") == (c < 0):  # each argument is a bound
+            yield from ([rest + c * others * a] for a in args)
+        else:
+            yield [rest + c * others * a for a in args]
+    elif atom.op in ("?", "bcast"):
+        yield [rest + c * others * a for a in args[-2 if atom.op == "?" else 0 :]]
+    elif atom.op == "//":
+        x, k = args
+        if isinstance(k, int) and k > 0:
+            shared = gcd(c, k)
+            bound = x if c < 0 else x - (k - 1)
+            yield [rest * (k // shared) + (c // shared) * others * bound]
+    elif atom.op in ("<", "<=", "=="):
+        yield [rest + (c * others if c < 0 else 0)]
+
+
+def limits(dim: Dim) -> Interval:
+    """The least and the largest value that a dim is known to have."""
+    low, high = interval(dim)
+    if isinstance(dim, Expr):
+        low = 0 if low < 0 and nonnegative(dim) else low
+        high = 0 if high > 0 and nonnegative(-dim) else high
+    return low, high
+
+
+def may_be(dim: Dim, value: int) -> bool:
+    """False when the dim never has this value: it lies outside the interval or between the multiples that occur."""
+    if not isinstance(dim, Expr):
+        return bool(dim == value)
+    low, high = limits(dim)
+    constant = sum(c for m, c in dim.terms if not m)
+    step = gcd(*(c for m, c in dim.terms if m))
+    return low <= value <= high and (value - constant) % step == 0
+
+
+def atoms(dim: Dim) -> Iterator[Atom]:
+    """The atoms of the polynomial itself, not those within calls."""
+    for monomial, _ in terms_of(dim):
+        yield from monomial

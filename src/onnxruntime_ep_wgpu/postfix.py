@@ -1,0 +1,111 @@
+"""Dims as a Program holds them, and how a plan evaluates them. The algebra that made them is in `dims`; nothing here needs it.
+
+An expression is an int or a tuple of tokens in postfix order: `("$batch", 12, "*", 1, "+")`, where a symbol has a `$` before
+its name. A definition gives a name to an expression, so that what uses it stays short however deep it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+Postfix = int | tuple[int | str, ...]
+
+
+def _tdiv(a: int, b: int) -> int:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+# What a plan may be asked to calculate. A division by zero has no value; it is 0, so that what it belongs to can be refused.
+OPERATIONS: dict[str, Callable[..., int]] = {
+    "+": lambda a, b: a + b,
+    "*": lambda a, b: a * b,
+    "//": lambda a, b: a // b if b else 0,
+    "%": lambda a, b: a % b if b else 0,
+    "tdiv": lambda a, b: _tdiv(a, b) if b else 0,
+    "min": min,
+    "max": max,
+    "<": lambda a, b: int(a < b),
+    "<=": lambda a, b: int(a <= b),
+    "==": lambda a, b: int(a == b),
+    "?": lambda c, a, b: a if c else b,
+    "bcast": lambda a, b: b if a == 1 else a,
+}
+_SOURCE = {
+    "+": "({} + {})",
+    "*": "({} * {})",
+    "min": "min({}, {})",
+    "max": "max({}, {})",
+    "<": "({} < {})",
+    "<=": "({} <= {})",
+    "==": "({} == {})",
+    "?": "({1} if {0} else {2})",
+    "//": "floordiv({}, {})",
+    "%": "mod({}, {})",
+    "tdiv": "tdiv({}, {})",
+    "bcast": "bcast({}, {})",
+}
+_SCOPE: dict[str, Callable[..., object]] = {
+    "floordiv": OPERATIONS["//"],
+    "mod": OPERATIONS["%"],
+    "tdiv": OPERATIONS["tdiv"],
+    "bcast": OPERATIONS["bcast"],
+    "min": min,
+    "max": max,
+}
+
+
+def arity(operation: str) -> int:
+    return 3 if operation == "?" else 2
+
+
+def _needed(dims: Sequence[Postfix], definitions: Sequence[tuple[str, Postfix]]) -> list[tuple[str, Postfix]]:
+    """The definitions that the dims use, in order."""
+    used = {token for dim in dims if not isinstance(dim, int) for token in dim}
+    kept = []
+    for name, postfix in reversed(definitions):
+        if f"${name}" in used:
+            kept.append((name, postfix))
+            used.update((postfix,) if isinstance(postfix, int) else postfix)
+    return kept[::-1]
+
+
+def compile_dims(
+    dims: Sequence[Postfix], symbols: Sequence[str], definitions: Sequence[tuple[str, Postfix]] = ()
+) -> Callable[[Sequence[int]], list[int]]:
+    """One straight-line function from the values of `symbols` to the values of `dims`; equal parts are computed once.
+
+    `definitions` are further symbols, each given by an expression over the symbols and definitions before it.
+    """
+    index = {"$" + name: f"s[{i}]" for i, name in enumerate(symbols)}
+    lines: list[str] = []
+    known: dict[str, str] = {}
+
+    def emit(postfix: Postfix) -> str:
+        if isinstance(postfix, int):
+            return str(postfix)
+        stack: list[str] = []
+        for token in postfix:
+            if isinstance(token, int):
+                stack.append(str(token))
+            elif token in index:
+                stack.append(index[token])
+            elif token.startswith("$"):
+                raise KeyError(f"the dimension {token[1:]!r} is not defined by any input")
+            else:
+                count = arity(token)
+                source = _SOURCE[token].format(*stack[-count:])
+                del stack[-count:]
+                if source not in known:
+                    known[source] = f"t{len(known)}"
+                    lines.append(f"    {known[source]} = {source}")
+                stack.append(known[source])
+        (result,) = stack
+        return result
+
+    for name, postfix in _needed(dims, definitions):
+        index["$" + name] = emit(postfix)
+    results = [emit(d) for d in dims]
+    source = "\n".join(["def evaluate(s):", *lines, f"    return [{', '.join(results)}]"])
+    scope = dict(_SCOPE)
+    exec(source, scope)
+    return scope["evaluate"]  # type: ignore[return-value]
