@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .codegen.expression import check as check_expression
 from .dims import Dim, ceildiv, equal, less_equal, maximum, product
 from .dtypes import DType
 from .errors import LimitError, UnsupportedError
@@ -254,6 +255,7 @@ class Builder:
         For `inline` see `Map`.
         """
         shape = shape if shape is not None else broadcast_shapes(*(x.shape for x in operands.values()))
+        self._check(expression, {n: x.dtype.compute or "" for n, x in operands.items()}, constants, dtype.compute or "")
         output = self._tensor(dtype, shape)
         reads = {n: Read(self.expand(x, shape).view, (len(shape),)) for n, x in operands.items()}
         return self._append(
@@ -313,6 +315,8 @@ class Builder:
 
         For `repeats` and `carried` see `Call`.
         """
+        for function in (functions or {}).values():
+            self._check(function.expression, dict(function.parameters), {}, function.result)
         writes = {n: Write(self._tensor(d, s), tuple(g)) for n, (d, s, g) in results.items()}
         node = Call(
             template,
@@ -331,6 +335,11 @@ class Builder:
         for write in writes.values():
             write.tensor.producer = node
         return [Operand(w.tensor.dtype, w.tensor.shape, View.of(w.tensor)) for w in writes.values()]
+
+    def _check(self, expression: str, kinds: Mapping[str, str], constants: Mapping[str, Constant], result: str) -> None:
+        """What lowers can be written: an expression that has no meaning for its types is refused here."""
+        values = tuple((name, type(value).__name__, value) for name, value in constants.items())
+        check_expression(expression, tuple(kinds.items()), values, self.target.int64, result)
 
     def _append(self, node: Map) -> Operand:
         node.origin = self.origin

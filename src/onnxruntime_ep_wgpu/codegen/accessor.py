@@ -67,8 +67,7 @@ class Accessors:
 
     def _literal(self, tensor: Tensor) -> Value:
         value = np.asarray(tensor.data.numpy() if hasattr(tensor.data, "numpy") else tensor.data).reshape(-1)[0]
-        kind = tensor.dtype.compute or ""
-        return Value(self.scalars.literal(value.item(), kind), kind)
+        return self.scalars.literal(value.item(), tensor.dtype.compute or "")
 
     def _computed(self, node: Map, at: Position) -> str:
         if node.is_pointwise:
@@ -189,7 +188,7 @@ def constant(value: float | int | str | bool) -> str:
         return f"{value}u" if value >= 0 else f"{value}i"
     if isinstance(value, str):
         return value
-    return repr(float(value)) if abs(value) < 3.4e38 else Scalars("native").literal(value, "f32")
+    return repr(float(value)) if abs(value) < 3.4e38 else Scalars("native").literal(value, "f32").text
 
 
 def substitute(text: str, marks: Mapping[str, str]) -> str:

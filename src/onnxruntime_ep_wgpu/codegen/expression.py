@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import pairwise
 
 from ..lowered import Constant
-from .scalar import Scalars
+from .scalar import KINDS, Scalars
 from .value import Value
 
 _BINARY = {
@@ -25,10 +26,8 @@ _BINARY = {
     ast.BitXor: "^",
 }
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
-_CASTS = ("f32", "i32", "u32", "i64", "u64", "bool")
+_NOT_FINITE = {"infinity": "inf", "nan": "nan"}
 _LITERAL = "literal"  # the kind of a number that has not met a typed operand yet
-# Functions whose result is of another type than their operands.
-_RESULTS = {"isnan": "bool", "isinf": "bool", "signbit": "bool", "ordered": "u32", "narrow": "i32"}
 
 
 @lru_cache(maxsize=1024)
@@ -45,13 +44,35 @@ def names_in(expression: str) -> frozenset[str]:
 def to_wgsl(
     expression: str, names: Mapping[str, Value], constants: Mapping[str, Constant], scalars: Scalars, kind: str
 ) -> str:
-    """WGSL of an expression whose result has compute type `kind`; `names` are operands, `constants` attribute values."""
-    value = _Emitter(names, constants, scalars).emit(parse(expression))
-    if value.kind == _LITERAL:
-        return scalars.literal(_number(value.text), kind)
+    """WGSL of an expression whose result has compute type `kind`; `names` are operands, `constants` attribute values.
+
+    Raises TypeError for what has no meaning: a name, a function or an operator that the types do not have.
+    """
+    try:
+        value = _Emitter(names, constants, scalars).emit(parse(expression))
+        if value.kind == _LITERAL:
+            value = scalars.literal(_number(value.text), kind)
+    except TypeError as error:
+        raise TypeError(f"{expression!r}: {error}") from error
     if value.kind != kind:
         raise TypeError(f"{expression!r} gives {value.kind}, its output is {kind}")
     return value.text
+
+
+@lru_cache(maxsize=4096)
+def check(
+    expression: str,
+    kinds: tuple[tuple[str, str], ...],
+    constants: tuple[tuple[str, str, Constant], ...],
+    int64: str,
+    kind: str,
+) -> None:
+    """Raises TypeError unless `to_wgsl` can write the expression; operands are (name, kind), constants (name, type, value).
+
+    The type of a constant is there because True equals 1.
+    """
+    names = {name: Value(name, of) for name, of in kinds}
+    to_wgsl(expression, names, {name: value for name, _, value in constants}, Scalars(int64), kind)
 
 
 def _number(text: str) -> float | int:
@@ -60,7 +81,11 @@ def _number(text: str) -> float | int:
 
 
 def _constant(value: Constant) -> Value:
-    return Value(str(value).lower(), "bool") if isinstance(value, bool) else Value(repr(value), _LITERAL)
+    if isinstance(value, bool):
+        return Value(str(value).lower(), "bool")
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"{value!r} is no number")
+    return Value(repr(value), _LITERAL)
 
 
 class _Emitter:
@@ -70,61 +95,73 @@ class _Emitter:
     def emit(self, node: ast.expr) -> Value:
         if isinstance(node, ast.Constant):
             if not isinstance(node.value, (bool, int, float)):
-                raise TypeError(f"no meaning for {node.value!r}")
+                raise TypeError(f"{node.value!r} is no number")
             return _constant(node.value)
         if isinstance(node, ast.Name):
-            if node.id in self.names:
-                return self.names[node.id]
-            if node.id == "infinity":
-                return Value("inf", _LITERAL)
-            if node.id == "nan":
-                return Value("nan", _LITERAL)
-            return _constant(self.constants[node.id])
-        if isinstance(node, ast.BinOp):
-            (a, b), kind = self._together(node.left, node.right)
-            return Value(self.scalars.binary(_BINARY[type(node.op)], a, b, kind), kind)
-        if isinstance(node, ast.Compare):
-            (a, b), kind = self._together(node.left, node.comparators[0])
-            return Value(self.scalars.compare(_COMPARE[type(node.ops[0])], a, b, kind), "bool")
+            return self._name(node.id)
+        if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+            a, b = self._together(node.left, node.right)
+            return self.scalars.binary(_BINARY[type(node.op)], a, b)
+        if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
+            # `a < b < c` is `a < b and b < c`.
+            sides = [node.left, *node.comparators]
+            pairs = [self._together(a, b) for a, b in pairwise(sides)]
+            return _all([self.scalars.compare(_COMPARE[type(op)], *p) for op, p in zip(node.ops, pairs, strict=True)])
         if isinstance(node, ast.BoolOp):
-            parts = [self.emit(v).text for v in node.values]
-            return Value("(" + (" && " if isinstance(node.op, ast.And) else " || ").join(parts) + ")", "bool")
+            return _all([self._condition(v) for v in node.values], "&&" if isinstance(node.op, ast.And) else "||")
         if isinstance(node, ast.UnaryOp):
             return self._unary(node)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return self._function(node.func.id, list(node.args))
-        raise TypeError(f"no meaning for {ast.dump(node)}")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+            return self._function(node.func.id, node.args)
+        raise TypeError(f"no meaning for {ast.unparse(node)!r}")
+
+    def _name(self, name: str) -> Value:
+        if name in self.names:
+            return self.names[name]
+        if name in self.constants:
+            return _constant(self.constants[name])
+        if name not in _NOT_FINITE:
+            raise TypeError(f"{name!r} is neither an operand nor a constant")
+        return Value(_NOT_FINITE[name], _LITERAL)
+
+    def _condition(self, node: ast.expr) -> Value:
+        value = self.emit(node)
+        if value.kind != "bool":
+            raise TypeError(f"{ast.unparse(node)!r} is {value.kind}, not bool")
+        return value
 
     def _unary(self, node: ast.UnaryOp) -> Value:
-        operand = self.emit(node.operand)
-        text, kind = operand.text, operand.kind
         if isinstance(node.op, ast.Not):
-            return Value(f"(!{text})", "bool")
-        if isinstance(node.op, ast.Invert):
-            return Value(f"(~{text})", kind)
-        if kind == _LITERAL:
-            return Value(text[1:] if text.startswith("-") else "-" + text, kind)
-        return Value(self.scalars.negate(text, kind), kind)
+            return Value(f"(!{self._condition(node.operand).text})", "bool")
+        value = self.emit(node.operand)
+        if value.kind == _LITERAL and isinstance(node.op, ast.USub):
+            return Value(value.text[1:] if value.text.startswith("-") else "-" + value.text, _LITERAL)
+        if value.kind == _LITERAL or isinstance(node.op, ast.UAdd):
+            raise TypeError(f"no meaning for {ast.unparse(node)!r}")
+        return self.scalars.invert(value) if isinstance(node.op, ast.Invert) else self.scalars.negate(value)
 
     def _function(self, name: str, args: list[ast.expr]) -> Value:
+        if len(args) != {"where": 3, **dict.fromkeys(KINDS, 1)}.get(name, max(1, len(args))):
+            raise TypeError(f"{name!r} has {len(args)} arguments")
         if name == "where":
-            (yes, no), kind = self._together(args[1], args[2])
-            return Value(self.scalars.select(self.emit(args[0]).text, yes, no), kind)
-        if name in _CASTS:
+            return self.scalars.select(self._condition(args[0]), *self._together(*args[1:]))
+        if name in KINDS:
             value = self.emit(args[0])
             if value.kind == _LITERAL:
-                return Value(self.scalars.literal(_number(value.text), name), name)
-            return Value(self.scalars.convert(value.text, value.kind, name), name)
-        texts, kind = self._together(*args)
-        return Value(self.scalars.function(name, list(texts), kind), _RESULTS.get(name, kind))
+                return self.scalars.literal(_number(value.text), name)
+            return self.scalars.convert(value, name)
+        return self.scalars.function(name, self._together(*args))
 
-    def _together(self, *nodes: ast.expr) -> tuple[tuple[str, ...], str]:
+    def _together(self, *nodes: ast.expr) -> list[Value]:
         """Operands of one type: literals become the type of the others, floats when there are none."""
         values = [self.emit(n) for n in nodes]
         kinds = {v.kind for v in values if v.kind != _LITERAL}
         if len(kinds) > 1:
             raise TypeError(f"operands of different types {sorted(kinds)}")
         kind = kinds.pop() if kinds else "f32"
-        return tuple(
-            self.scalars.literal(_number(v.text), kind) if v.kind == _LITERAL else v.text for v in values
-        ), kind
+        return [self.scalars.literal(_number(v.text), kind) if v.kind == _LITERAL else v for v in values]
+
+
+def _all(conditions: list[Value], operator: str = "&&") -> Value:
+    texts = [c.text for c in conditions]
+    return conditions[0] if len(texts) == 1 else Value(f"({f' {operator} '.join(texts)})", "bool")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -27,6 +28,24 @@ def _definitions(pairs: bool) -> dict[str, tuple[str, frozenset[str]]]:
                 code = re.sub(r"//[^\n]*", "", block).strip()
                 out[head[1]] = (code, frozenset(_NAME.findall(code)) - {head[1]})
     return out
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The types of a function's parameters and of its result, as WGSL has them."""
+
+    parameters: tuple[str, ...]
+    result: str
+
+
+@cache
+def signature(name: str, pairs: bool) -> Signature | None:
+    """The signature of a function of the prelude; None when it has no such function, or one without a result."""
+    code, _ = _definitions(pairs).get(name, ("", None))
+    head = re.match(r"fn \w+\(([^)]*)\) -> ([\w<>]+)", code)
+    if head is None:
+        return None
+    return Signature(tuple(re.findall(r"\w+: ([\w<>]+)", head[1])), head[2])
 
 
 def needed(text: str, pairs: bool, own: Mapping[str, str] | None = None) -> str:

@@ -1,4 +1,7 @@
-"""The compute types in WGSL: type names, literals, operators and conversions, as tables.
+"""The compute types in WGSL: type names, literals, operators, functions and conversions, on typed values.
+
+What a type does not have raises TypeError: the operators of `_ALLOWED`, and functions that are neither builtins of WGSL nor
+definitions of the prelude, which this file is the only one to look up.
 
 64-bit integers are `i64`/`u64` where the target has them, else `vec2<u32>` (low word first) with the functions of
 `wgsl/prelude/int64.wgsl`; both are exact. Float minimum, maximum and comparisons that must see NaN come from
@@ -8,12 +11,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
+from . import prelude
+from .value import Value
+
+KINDS = ("f32", "i32", "u32", "i64", "u64", "bool")
 WIDE = ("i64", "u64")
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem", "&": "and", "|": "or", "^": "xor"}
 _COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+_ALLOWED = {"f32": "+-*/%", "bool": "&|"}  # of the operators; integers have all
 # Functions whose WGSL builtin is exact enough, by kind.
 _BUILTINS = {
     "f32": {"sqrt", "exp", "log", "floor", "ceil", "trunc", "abs"},
@@ -22,10 +31,11 @@ _BUILTINS = {
     "i64": set(),
     "u64": set(),
 }
+_ARGUMENTS = {"min": 2, "max": 2}  # of builtins; the others have one
 
 
 class Scalars:
-    """WGSL text for operations on compute types; `int64` is "native" or "pair"."""
+    """WGSL for operations on compute types; `int64` is "native" or "pair"."""
 
     def __init__(self, int64: str) -> None:
         self.pairs = int64 == "pair"
@@ -33,17 +43,22 @@ class Scalars:
     def type(self, kind: str) -> str:
         return "vec2<u32>" if kind in WIDE and self.pairs else kind
 
-    def literal(self, value: float | int | bool, kind: str) -> str:
+    def literal(self, value: float | int | bool, kind: str) -> Value:
+        """Raises TypeError for a number with digits after the point as an integer."""
         if kind == "bool":
-            return "true" if value else "false"
+            return Value("true" if value else "false", kind)
         if kind == "f32":
             with np.errstate(over="ignore"):
                 rounded = np.float32(value)
             if not np.isfinite(rounded):
                 # Constant infinities are shader errors; the bits pass through a private variable instead.
-                return f"float_bits({int(rounded.view(np.uint32))}u)"
-            return f"{float(rounded)!r}f"
-        number = int(value)
+                return Value(f"float_bits({int(rounded.view(np.uint32))}u)", kind)
+            return Value(f"{float(rounded)!r}f", kind)
+        if isinstance(value, float) and not value.is_integer():
+            raise TypeError(f"{value} is no {kind}")
+        return Value(self._integer(int(value), kind), kind)
+
+    def _integer(self, number: int, kind: str) -> str:
         if kind == "i32":
             number = (number + 2**31) % 2**32 - 2**31
             return f"i32({number})" if number != -(2**31) else "(-2147483647i - 1i)"
@@ -56,69 +71,98 @@ class Scalars:
             return f"{bits}lu"
         return f"{number}li" if number != -(2**63) else "(-9223372036854775807li - 1li)"
 
-    def binary(self, operator: str, a: str, b: str, kind: str) -> str:
+    def binary(self, operator: str, a: Value, b: Value) -> Value:
+        """`a` and `b` are of one type, and so is the result."""
+        kind = a.kind
+        if operator not in _ALLOWED.get(kind, "".join(_OPERATORS)):
+            raise TypeError(f"{kind} has no {operator}")
         if kind in WIDE and self.pairs:
             name = _OPERATORS[operator]
-            return f"{name}_{kind if operator in '/%' else '64'}({a}, {b})"
-        if operator == "%" and kind == "f32":
-            return f"fmod_f32({a}, {b})"
-        if operator == "/" and kind == "f32" and not _is_moderate(b):
-            return f"div_f32({a}, {b})"
-        if operator == "%" and kind in ("i32", "i64"):
-            return self.function("rem", [a, b], kind)
-        return f"({a} {operator} {b})"
+            return Value(f"{name}_{kind if operator in '/%' else '64'}({a.text}, {b.text})", kind)
+        if operator == "%" and kind in ("f32", "i32", "i64"):
+            return self.function("fmod" if kind == "f32" else "rem", [a, b])
+        if operator == "/" and kind == "f32" and not _is_moderate(b.text):
+            return self.function("div", [a, b])
+        return Value(f"({a.text} {operator} {b.text})", kind)
 
-    def compare(self, operator: str, a: str, b: str, kind: str) -> str:
+    def compare(self, operator: str, a: Value, b: Value) -> Value:
+        """`a` and `b` are of one type."""
+        kind = a.kind
         if kind in WIDE and self.pairs:
             if operator in ("==", "!="):
-                return f"{'' if operator == '==' else '!'}eq_64({a}, {b})"
+                return Value(f"{'' if operator == '==' else '!'}eq_64({a.text}, {b.text})", "bool")
             if operator in (">", ">="):
                 a, b, operator = b, a, {">": "<", ">=": "<="}[operator]
-            return f"lt_{kind}({a}, {b})" if operator == "<" else f"!lt_{kind}({b}, {a})"
+            less = f"lt_{kind}({a.text}, {b.text})" if operator == "<" else f"!lt_{kind}({b.text}, {a.text})"
+            return Value(less, "bool")
         if kind == "f32" or (kind == "i64" and operator not in ("==", "!=")):
-            return self.function(_COMPARISONS[operator], [a, b], kind)
+            return self.function(_COMPARISONS[operator], [a, b])
         if kind == "bool" and operator not in ("==", "!="):
-            return f"(u32({a}) {operator} u32({b}))"
-        return f"({a} {operator} {b})"
+            return Value(f"(u32({a.text}) {operator} u32({b.text}))", "bool")
+        return Value(f"({a.text} {operator} {b.text})", "bool")
 
-    def negate(self, a: str, kind: str) -> str:
-        if kind in WIDE and self.pairs:
-            return f"sub_64(vec2<u32>(), {a})"
-        return f"(0u - {a})" if kind == "u32" else f"(0lu - {a})" if kind == "u64" else f"(-{a})"
+    def negate(self, a: Value) -> Value:
+        if a.kind == "bool":
+            raise TypeError("bool has no sign")
+        if a.kind in WIDE and self.pairs:
+            return Value(f"sub_64(vec2<u32>(), {a.text})", a.kind)
+        zero = {"u32": "0u - ", "u64": "0lu - "}.get(a.kind, "-")
+        return Value(f"({zero}{a.text})", a.kind)
 
-    def function(self, name: str, args: list[str], kind: str) -> str:
-        """A call of a function defined for `kind`: a WGSL builtin or `<name>_<kind>` of the prelude."""
+    def invert(self, a: Value) -> Value:
+        """All bits the other way."""
+        if a.kind in ("f32", "bool"):
+            raise TypeError(f"{a.kind} has no ~")
+        return Value(f"(~{a.text})", a.kind)
+
+    def function(self, name: str, arguments: Sequence[Value]) -> Value:
+        """A call of a function defined for the type of its arguments: a builtin of WGSL or `<name>_<kind>` of the prelude."""
+        kind, texts = arguments[0].kind, ", ".join(a.text for a in arguments)
         if name in _BUILTINS.get(kind, ()):
-            return f"{name}({', '.join(args)})"
-        suffix = f"{kind}_native" if kind in WIDE and not self.pairs else kind
-        return f"{name}_{suffix}({', '.join(args)})"
+            wanted, result, full = _ARGUMENTS.get(name, 1), kind, name
+        else:
+            full = f"{name}_{kind}_native" if kind in WIDE and not self.pairs else f"{name}_{kind}"
+            found = prelude.signature(full, self.pairs)
+            if found is None or any(parameter != self.type(kind) for parameter in found.parameters):
+                raise TypeError(f"{kind} has no function {name!r}")
+            wanted, result = len(found.parameters), kind if found.result == self.type(kind) else found.result
+        if len(arguments) != wanted:
+            raise TypeError(f"{name!r} of {kind} has {wanted} arguments, not {len(arguments)}")
+        return Value(f"{full}({texts})", result)
 
-    def select(self, condition: str, yes: str, no: str) -> str:
-        return f"select({no}, {yes}, {condition})"
+    def select(self, condition: Value, yes: Value, no: Value) -> Value:
+        """`yes` and `no` are of one type."""
+        if condition.kind != "bool":
+            raise TypeError(f"a condition is {condition.kind}")
+        return Value(f"select({no.text}, {yes.text}, {condition.text})", yes.kind)
 
-    def convert(self, a: str, source: str, kind: str) -> str:
-        """`a` of compute type `source` as `kind`, by ONNX Cast's rules: truncate towards zero, wrap integers."""
-        if source == kind:
+    def convert(self, a: Value, kind: str) -> Value:
+        """`a` as `kind`, by ONNX Cast's rules: truncate towards zero, wrap integers."""
+        if a.kind == kind:
             return a
         if kind == "bool":
-            zero = self.literal(0, source)
-            return self.compare("!=", a, zero, source)
-        if source == "bool":
+            return self.compare("!=", a, self.literal(0, a.kind))
+        if a.kind == "bool":
             return self.select(a, self.literal(1, kind), self.literal(0, kind))
+        if re.fullmatch(r"-?\d+l[iu]", a.text) and kind in ("i32", "u32", "f32"):
+            return self.literal(int(a.text[:-2]), kind)  # naga does not fold casts of 64-bit literals
+        return Value(self._converted(a.text, a.kind, kind), kind)
+
+    def _converted(self, text: str, source: str, kind: str) -> str:
         wide_source, wide_kind = source in WIDE, kind in WIDE
         if wide_source and wide_kind:
-            return a if self.pairs else f"bitcast<{kind}>({a})"
-        if re.fullmatch(r"-?\d+l[iu]", a) and kind in ("i32", "u32", "f32"):
-            return self.literal(int(a[:-2]), kind)  # naga does not fold casts of 64-bit literals
+            return text if self.pairs else f"bitcast<{kind}>({text})"
         if not self.pairs and (wide_source or wide_kind):
-            return f"{kind}_of_{source}_native({a})"  # a function, because a literal has no constant conversion in naga
+            return (
+                f"{kind}_of_{source}_native({text})"  # a function, because a literal has no constant conversion in naga
+            )
         if wide_source:
-            return {"i32": f"bitcast<i32>({a}.x)", "u32": f"{a}.x", "f32": f"f32_of_{source}({a})"}[kind]
+            return {"i32": f"bitcast<i32>({text}.x)", "u32": f"{text}.x", "f32": f"f32_of_{source}({text})"}[kind]
         if wide_kind:
-            return {"i32": f"widen_i32({a})", "u32": f"vec2<u32>({a}, 0u)", "f32": f"{kind}_of_f32({a})"}[source]
-        if source == "f32":
-            return f"{kind}_of_f32({a})"
-        return f"{kind}({a})"
+            return {"i32": f"widen_i32({text})", "u32": f"vec2<u32>({text}, 0u)", "f32": f"{kind}_of_f32({text})"}[
+                source
+            ]
+        return f"{kind}_of_f32({text})" if source == "f32" else f"{kind}({text})"
 
 
 def _is_moderate(text: str) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..builder import Builder, Operand
 from ..codegen.scalar import Scalars
+from ..codegen.value import Value
 from ..dims import Dim, ceildiv, equal, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
@@ -32,11 +33,12 @@ def _combined(b: Builder, dtype: DType, reduction: str) -> str:
     scalars, kind = Scalars(b.target.int64), dtype.compute or ""
     if kind == "bool":
         raise UnsupportedError(f"scattering booleans with reduction {reduction!r}")
+    values = [Value("total", kind), Value("u", kind)]
     if reduction in ("add", "mul"):
-        return scalars.binary("+" if reduction == "add" else "*", "total", "u", kind)
+        return scalars.binary("+" if reduction == "add" else "*", *values).text
     if reduction not in ("min", "max"):
         raise UnsupportedError(f"reduction={reduction!r}")
-    return scalars.function(reduction, ["total", "u"], kind)
+    return scalars.function(reduction, values).text
 
 
 @op("ScatterElements", "Scatter", types=ANY, indices=INDICES)

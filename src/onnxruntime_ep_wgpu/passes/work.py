@@ -11,13 +11,14 @@ import ast
 from functools import lru_cache
 
 from ..codegen.expression import parse
+from ..codegen.scalar import KINDS
 from ..dims import Dim, ceildiv, maximum, minimum
 from ..lowered import Call, Map, Node, Read
 from ..view import Tensor
 from .fuse import Group
 
 _OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Call)
-_CASTS = {"f32", "i32", "u32", "i64", "u64", "bool", "narrow"}
+_FREE = (*KINDS, "narrow")
 
 
 def operations(group: Group) -> Dim:
@@ -40,7 +41,7 @@ def _per_element(expression: str) -> int:
     free = [
         node
         for node in found
-        if (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CASTS)
+        if (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FREE)
         or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
     ]
     return len(found) - len(free)
