@@ -60,6 +60,61 @@ def test_the_first_wrong_kernel_is_named_with_its_nodes(model, capsys, monkeypat
     assert found["kernels_by_running_order"][0]["error"] < 1e-5
 
 
+@pytest.fixture
+def far_sigmoid(tmp_path):
+    """A Sigmoid of about -17, where the CPU provider's approximation is off by more than the values."""
+    nodes = [node("Sub", ["x", "c"], ["d"], name="sub"), node("Sigmoid", ["d"], ["y"], name="sigmoid")]
+    path = tmp_path / "model.onnx"
+    onnx.save(make_model(nodes, {"x": (F, ["n", 5])}, {"c": np.array(17, F)}), path)
+    return path
+
+
+def test_the_cpu_providers_error_is_not_ours(far_sigmoid, capsys):
+    code, found = verify(capsys, far_sigmoid, "--tolerance", "1e-5")
+    (row,) = found["kernels_by_running_order"]
+    assert code == 0 and found["kernels_differing"] == 0 and found["kernels_cleared_in_f64"] == 1
+    assert row["error"] > 1e-2 and row["to_f64"] < 1e-5 < 1e-2 < row["cpu_to_f64"]
+
+
+def test_a_kernel_that_is_further_off_than_the_cpu_provider_is_named(far_sigmoid, capsys, monkeypatch):
+    right = compile.compile_graph
+
+    def wrong(*arguments):
+        program = right(*arguments)
+        kernels = (
+            dataclasses.replace(k, wgsl=tuple(re.sub(r"exp\(", "exp(1.5f * ", t) for t in k.wgsl))
+            for k in program.kernels
+        )
+        return dataclasses.replace(program, kernels=tuple(kernels))
+
+    monkeypatch.setattr(compile, "compile_graph", wrong)
+    code, found = verify(capsys, far_sigmoid)
+    assert code == 1 and found["first_differing"]["nodes"] == ["sub", "sigmoid"]
+    assert found["first_differing"]["to_f64"] > found["first_differing"]["cpu_to_f64"]
+
+
+def test_cancellation_is_no_fault(tmp_path, capsys):
+    """A mean of large numbers, taken off again: what is left is the rounding of the operands."""
+    nodes = [node("Add", ["x", "c"], ["a"], name="add"), node("ReduceMean", ["a"], ["m"], name="mean", axes=[1]),
+             node("Sub", ["a", "m"], ["y"], name="sub")]  # fmt: skip
+    path = tmp_path / "model.onnx"
+    onnx.save(make_model(nodes, {"x": (F, [3, 5])}, {"c": np.array(1e6, F)}, opset=17), path)
+    code, found = verify(capsys, path, "--tolerance", "1e-7")
+    assert code == 0, found["first_differing"]
+
+
+def test_values_that_were_not_compared_are_named(tmp_path, capsys):
+    path = tmp_path / "model.onnx"
+    onnx.save(make_model([node("LpNormalization", ["x"], ["y"], name="norm")], {"x": (F, [3, 5])}), path)
+    code, found = verify(capsys, path)
+    assert code == 0
+    assert found["values_stored"] == found["values_compared"] + len(found["uncompared"])
+    (norm,) = found["uncompared"]
+    assert norm == {"kernel": "0 reduce", "value": "", "nodes": ["norm"], "reason": "lies between values of the model"}
+    assert cli.main(["verify", str(path)]) == 0
+    assert "values that were not compared" in capsys.readouterr().out
+
+
 def test_a_wrong_device_is_named(model, capsys):
     assert cli.main(["verify", str(model), "--device", "Voodoo"]) == 2
     assert "Voodoo" in capsys.readouterr().err

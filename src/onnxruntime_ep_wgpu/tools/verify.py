@@ -1,12 +1,19 @@
-"""Compare every value that the kernels of a model store with the CPU provider, and name the first kernel that differs."""
+"""Compare every value that the kernels of a model store with the CPU provider, and name the first kernel that differs.
+
+Where the two differ, the value is calculated in float64 from the same operands: the kernel is named only when that shows it
+to be further off than the CPU provider, or cannot be done.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session
 from ._output import progress, show_json, show_pairs, show_table
+
+if TYPE_CHECKING:
+    from ..verify import Compared
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,30 +29,45 @@ def main(args: argparse.Namespace) -> int:
     from ..verify import verify
 
     with progress("session", 3) as step:
-        found = verify(lambda: open_session(args), lambda session: make_feeds(session, args), step)
+        found = verify(lambda: open_session(args), lambda session: make_feeds(session, args), step, args.tolerance)
     kernels = found.kernels
     bad = [k for k in kernels if k.differs(args.tolerance)]
     data: dict[str, Any] = {
         "model": str(args.model), "device": found.device, "nodes": len(found.nodes), "nodes_on_cpu": len(found.on_cpu),
         "kernels": found.dispatches, "values_stored": found.stored, "values_compared": len(kernels),
         "kernels_differing": len({k.kernel for k in bad}),
+        "kernels_cleared_in_f64": len({k.kernel for k in kernels if k.disagrees(args.tolerance) and k not in bad}),
         "first_differing": vars(bad[0]) if bad else None,
     }  # fmt: skip
     on_cpu = [(node.name, node.op_type, node.reason) for node in found.on_cpu]
     if args.json:
-        show_json({**data, "on_cpu": on_cpu, "kernels_by_running_order": [vars(k) for k in kernels]})
+        by_order = [vars(k) for k in kernels]
+        left_out = [vars(it) for it in found.uncompared]
+        show_json({**data, "on_cpu": on_cpu, "uncompared": left_out, "kernels_by_running_order": by_order})
         return int(bool(bad))
     first = data.pop("first_differing")
     show_pairs(data)
     if first:
         show_pairs({**first, "nodes": ", ".join(first["nodes"])}, "\nfirst kernel that differs")
     worst = sorted(kernels, key=lambda k: -k.error if k.error == k.error else float("-inf"))[: args.rows]
-    columns = ("kernel", "value", "shape", "error", "above", "scale", "nodes")
+    columns = ("kernel", "value", "shape", "error", "to f64", "CPU to f64", "above", "scale", "nodes")
     rows = [
-        [k.kernel, k.value, k.shape, f"{k.error:.1e}", k.elements, f"{k.scale:.3g}", ", ".join(k.nodes[:3])]
+        [k.kernel, k.value, k.shape, f"{k.error:.1e}", _judged(k), _error(k.cpu_to_f64), k.elements, f"{k.scale:.3g}",
+         ", ".join(k.nodes[:3])]
         for k in worst
-    ]
+    ]  # fmt: skip
     show_table(columns, rows, "\nlargest errors")
+    if found.uncompared:
+        rest = [[it.kernel, it.value or "(no name)", ", ".join(it.nodes[:3]), it.reason] for it in found.uncompared]
+        show_table(("kernel", "value", "nodes", "reason"), rest, "\nvalues that were not compared")
     if on_cpu:
         show_table(("node", "operator", "reason"), on_cpu, "\nnodes on the CPU, whose results come from there")
     return int(bool(bad))
+
+
+def _error(value: float | None) -> str:
+    return "" if value is None else f"{value:.1e}"
+
+
+def _judged(compared: Compared) -> str:
+    return compared.judge or _error(compared.to_f64)
