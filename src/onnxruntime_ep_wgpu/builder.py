@@ -16,6 +16,7 @@ from .target import Target
 from .view import Shape, Storage, Tensor, View, broadcast_shapes
 
 HostArray = Any  # numpy object array of Dim
+Conditions = dict[Dim, str]  # what must not be 0 in a run, and what is wrong if it is
 MOST_ITERATIONS = 60_000
 LARGEST_HOST_VALUE = 1024  # elements; larger integer tensors are data, not shapes
 
@@ -25,6 +26,8 @@ class Operand:
 
     `known` host values follow from shapes and constants alone. Others come from integer inputs of the graph and are
     asked for only when a shape depends on them.
+
+    The host value is right in runs where none of `conditions` is 0, which a shape that depends on it requires.
     """
 
     def __init__(
@@ -35,8 +38,11 @@ class Operand:
         *,
         host: Callable[[], HostArray] | None = None,
         known: bool = False,
+        conditions: Conditions | None = None,
     ) -> None:
         self.dtype, self.shape, self.known = dtype, tuple(shape), known
+        self.conditions = conditions or {}
+        self.asked = False  # whether something relies on the host value
         self._view, self._host = view, host
         self._array: HostArray | None = None
 
@@ -55,6 +61,7 @@ class Operand:
     def view(self) -> View:
         """The elements on the device; a value known only on the host is written there when a plan is made."""
         if self._view is None:
+            self.asked = True
             elements = tuple(self.host.reshape(-1).tolist())
             self._view = View.of(Tensor(self.dtype, self.shape, Storage.HOST, elements=elements))
         return self._view
@@ -89,6 +96,7 @@ class Operand:
         """The elements as dimensions; raises UnsupportedError when they are only known on the device."""
         if not self.has_host:
             raise UnsupportedError(f"{what} is computed on the device, so the shape depends on data")
+        self.asked = True
         return [int(d) if isinstance(d, (bool, np.integer)) else d for d in self.host.reshape(-1).tolist()]
 
     def ints(self, what: str) -> list[int]:

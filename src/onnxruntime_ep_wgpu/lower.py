@@ -7,6 +7,7 @@ so it is cheap enough to be the capability check.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -116,7 +117,7 @@ class Lowering:
         opset = self.opsets.get(domain, self.opsets.get("ai.onnx", 1) if not domain else 1)
         operands = [self.operand(v) for v in node.inputs]
         attributes = {name: _attribute(a) for name, a in node.attributes.items()}
-        small = host.evaluate(node.op_type, domain, operands, attributes, opset)
+        small = host.evaluate(node.op_type, domain, operands, attributes)
         if small is not None and small[0].known:
             return small
         entry = registry.find(node.op_type, domain, opset)
@@ -125,6 +126,9 @@ class Lowering:
             if body is None:
                 raise UnsupportedError(f"no kernel for {domain + '.' if domain else ''}{node.op_type}")
             return self._function(node, body, operands)
+        for operand in operands:
+            if operand is not None:
+                operand.asked = False
         try:
             while operands and operands[-1] is None:
                 operands.pop()
@@ -138,9 +142,16 @@ class Lowering:
                 raise
             return small  # known on the host alone, which suffices when only shapes depend on it
         results = list(result) if isinstance(result, (tuple, list)) else [result]
-        if small is not None:
-            results[0] = Operand(results[0].dtype, results[0].shape, results[0].view, host=lambda: small[0].host)
-        return results
+        self._require_asked(node, operands)
+        return [_with_host(result, it) for result, it in itertools.zip_longest(results, small or ())]
+
+    def _require_asked(self, node: ir.Node, operands: Sequence[Operand | None]) -> None:
+        """Requires what host values depend on that a node used."""
+        for operand in operands:
+            if operand is not None and operand.asked:
+                for condition, what in operand.conditions.items():
+                    message = f"{node.op_type} relies on a number that is not there in this run: {what}"
+                    self.builder.require(condition, message)
 
     def _function(
         self, node: ir.Node, body: expand.FunctionBody, operands: list[Operand | None]
@@ -157,6 +168,13 @@ class Lowering:
                 f"the function body of {node.op_type} reads {inner.inputs[0].name!r}, which is not given"
             )
         return [inner.values.get(v) if v is not None else None for v in body.outputs]
+
+
+def _with_host(result: Operand | None, small: Operand | None) -> Operand | None:
+    """A result that is calculated on the device, with the value that shapes may take from the host."""
+    if small is None or result is None:
+        return result
+    return Operand(result.dtype, result.shape, result.view, host=lambda: small.host, conditions=small.conditions)
 
 
 def _fault(node: ir.Node, error: Exception) -> str:

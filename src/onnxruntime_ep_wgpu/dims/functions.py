@@ -12,7 +12,7 @@ from math import gcd
 
 from ..postfix import OPERATIONS
 from .bounds import nonnegative
-from .nodes import Call, Dim, Expr, Terms, call, from_terms, quotient, reads_elements, terms_of
+from .nodes import Call, Dim, Expr, Terms, call, from_terms, quotient, terms_of
 
 LARGEST = 2**31 - 1  # no dimension reaches it; ONNX uses larger numbers for "to the end"
 MOST_ARGUMENTS = 8  # of minimum, maximum and broadcast; further ones nest
@@ -117,10 +117,6 @@ def maximum(a: Dim, b: Dim) -> Dim:
 def _extreme(op: str, a: Dim, b: Dim, wins: Callable[[Dim, Dim], bool]) -> Dim:
     """The arguments without those that another one always beats, in one call where they nest."""
     pending: list[Dim] = [x for it in (a, b) for x in _arguments(op, it)]
-    if op == "min":
-        # Dimensions stay below LARGEST, so a larger bound says nothing of them.
-        sizes = [x for x in pending if not isinstance(x, int) or x < LARGEST]
-        pending = sizes if sizes and not any(map(reads_elements, sizes)) else pending
     kept: list[Dim] = []
     for x in pending:
         if any(x is y or wins(y, x) for y in kept):
