@@ -17,6 +17,7 @@ from onnxruntime_ep_wgpu.dtypes import DType, packed, unpacked
 from onnxruntime_ep_wgpu.program import Program
 from onnxruntime_ep_wgpu.run import DeviceTensor, Executable
 from onnxruntime_ep_wgpu.run_settings import RunSettings
+from onnxruntime_ep_wgpu.specialise import Specialiser
 from onnxruntime_ep_wgpu.target import Target
 
 
@@ -39,12 +40,18 @@ def compile_model(model: onnx.ModelProto, on: Target | None = None) -> Program:
 class Runner:
     """A program ready to run on numpy arrays."""
 
-    def __init__(self, program: Program, settings: RunSettings | None = None, on: Device | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        settings: RunSettings | None = None,
+        on: Device | None = None,
+        specialise: Specialiser | None = None,
+    ) -> None:
         self.device = on or device()
         # What GPUs run is tried on a software adapter too: the loops of tests are short enough for it.
         if self.device.target.software:
             program = dataclasses.replace(program, target=dataclasses.replace(program.target, software=True))
-        self.executable = Executable(program, self.device, settings)
+        self.executable = Executable(program, self.device, settings, specialise)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         tensors, results = [], []
@@ -66,6 +73,14 @@ class Runner:
             if data.nbytes:
                 self.device.download(buffer, 0, data.data)
         return [unpacked(data, dtype, shape) for data, dtype, shape, _ in results]
+
+
+def specialising(model: onnx.ModelProto, on: Target | None = None) -> Runner:
+    """A runner that compiles the model again for sizes beyond a limit, as a session does."""
+    module, on = ir.from_proto(model), on or device().target
+    specialiser = Specialiser(module.graph, module.opset_imports, on, model.graph.name)
+    program = compile_graph(module.graph, module.opset_imports, on, model.graph.name)
+    return Runner(program, specialise=specialiser)
 
 
 def run_model(model: onnx.ModelProto, *arrays: np.ndarray, int64: str = "native") -> list[np.ndarray]:

@@ -12,12 +12,11 @@ from .dims import Dim, ceildiv, equal, less_equal, maximum, product
 from .dtypes import DType
 from .errors import LimitError, UnsupportedError
 from .lowered import Assertion, Call, Constant, Function, Map, Node, Read, Variant, Write
-from .target import Target
+from .target import MOST_ITERATIONS, Target, elements_per_word
 from .view import Shape, Storage, Tensor, View, broadcast_shapes
 
 HostArray = Any  # numpy object array of Dim
 Conditions = dict[Dim, str]  # what must not be 0 in a run, and what is wrong if it is
-MOST_ITERATIONS = 60_000
 LARGEST_HOST_VALUE = 1024  # elements; larger integer tensors are data, not shapes
 
 
@@ -120,7 +119,7 @@ class Builder:
     def __init__(self, target: Target, checked: bool = False) -> None:
         self.target = target
         self.nodes: list[Node] = []
-        self.checks: dict[Dim, str] = {}  # conditions, each once, with the message of whoever asked first
+        self.checks: dict[Dim, tuple[str, bool]] = {}  # conditions, each once, as whoever asked first put it
         self.assertions: list[Assertion] = []
         self.checked = checked  # whether assertions about data are kept
         self.origin: tuple[str, ...] = ()
@@ -140,14 +139,17 @@ class Builder:
     # ---- values
 
     def bound_rows(self, columns: Dim) -> None:
-        """The bound for kernels that take `row_variants` and pass over a row at most three times."""
-        self.bound_loop(ceildiv(columns, 80), f"a row of {columns} elements")
+        """The bound for kernels that take `row_variants` and pass over a row at most three times, in blocks of 32."""
+        lanes = max(256, self.target.max_invocations)
+        self.bound_loop(ceildiv(columns, lanes * 5 // 16), f"a row of {columns} elements")
 
     def bound_loop(self, iterations: Dim, what: str) -> None:
         """lavapipe ends a shader after 65,535 iterations of all loops of an invocation, without a word: refuse instead."""
         if self.target.software:
             self.require(
-                less_equal(iterations, MOST_ITERATIONS), f"{what} is longer than software adapters can loop over"
+                less_equal(iterations, MOST_ITERATIONS),
+                f"{what} is longer than software adapters can loop over",
+                limit=True,
             )
 
     def _tensor(self, dtype: DType, shape: Shape) -> Tensor:
@@ -188,13 +190,16 @@ class Builder:
         array[...] = values
         return Operand(dtype, array.shape, host=lambda: array, known=True)
 
-    def require(self, condition: Dim, message: str) -> None:
-        """The condition must not be 0 when a plan is made; a constant 0 is an error now."""
+    def require(self, condition: Dim, message: str, *, limit: bool = False) -> None:
+        """The condition must not be 0 when a plan is made; a constant 0 is an error now.
+
+        `limit` says that it is about what the target can do: when a plan fails it, the graph is compiled for its sizes.
+        """
         if isinstance(condition, int):
             if not condition:
                 raise UnsupportedError(message)
         else:
-            self.checks.setdefault(condition, message)
+            self.checks.setdefault(condition, (message, limit))
 
     def expect(self, values: Operand, low: Dim, high: Dim, what: str) -> None:
         """Data that is outside `what` when it is not from `low` to `high`: an error of runs that check everything."""
@@ -283,13 +288,17 @@ class Builder:
         cost: int = 4,
         reuse: bool = False,
         inline: bool = False,
+        iterations: Dim = 0,
         **constants: Constant,
     ) -> Operand:
         """output[coordinates] = the value that `body` returns; operands are read by `<name>_at(coordinates)`.
 
-        `reuse` says that elements of the operands are read more than once over the whole output; for `inline` see `Map`.
+        `reuse` says that elements of the operands are read more than once over the whole output; for `inline` and
+        `iterations` see `Map`.
         """
         output = self._tensor(dtype, shape)
+        # An invocation computes all the elements that share a word.
+        self.bound_loop(iterations * elements_per_word(dtype, self.target), f"a loop of {iterations} steps")
         reads = {n: Read(x.view, tuple(g), reuse or inline) for n, (x, g) in operands.items()}
         return self._append(
             Map(
@@ -299,6 +308,7 @@ class Builder:
                 coordinates=tuple(coordinates),
                 groups=tuple(groups),
                 inline=inline,
+                iterations=iterations,
                 constants=dict(constants),
                 parameters=dict(parameters or {}),
                 cost=cost,

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 from .device import Buffer, Device
 from .errors import InputError, LimitError
-from .program import Value
+from .program import Program
 
 Entry = tuple[Buffer, int, int]  # a buffer, a byte offset and a size in bytes
 
 
-def limits(device: Device, values: Sequence[Value], shapes: Sequence[tuple[int, ...]], nbytes: Sequence[int]) -> None:
+def limits(device: Device, program: Program, shapes: Sequence[tuple[int, ...]], nbytes: Sequence[int]) -> None:
     """Every tensor can be bound. Raises LimitError."""
     limit = device.target.max_binding_bytes
-    for value, shape, size in zip(values, shapes, nbytes, strict=True):
+    for value, shape, size in zip(program.values, shapes, nbytes, strict=True):
         if size > limit:
             raise LimitError(
                 f"the tensor {value.name or 'of an intermediate result'} of shape {list(shape)} takes {size} bytes and"

@@ -26,15 +26,21 @@ def check(graph: ir.Graph, opset_imports: Mapping[str, int], target: Target) -> 
 
 
 def compile_graph(
-    graph: ir.Graph, opset_imports: Mapping[str, int], target: Target, name: str = "", checked: bool = False
+    graph: ir.Graph,
+    opset_imports: Mapping[str, int],
+    target: Target,
+    name: str = "",
+    checked: bool = False,
+    values: Mapping[str, int] | None = None,
 ) -> p.Program:
     """Compiles a graph whose nodes all can run; raises UnsupportedError or OutOfRangeError naming the node otherwise.
 
     Functions are expanded and views composed while lowering; initializers stay references until they are uploaded. A
-    `checked` program has assertions about data, for runs that check everything.
+    `checked` program has assertions about data, for runs that check everything. `values` fixes symbols of the graph, as a
+    Program for other values names them.
     """
     fold_constants(graph, opset_imports)
-    lowered = lower(graph, opset_imports, target, checked)
+    lowered = lower(graph, opset_imports, target, checked, values)
     lowered = remove_dead(share_maps(lowered))
     groups = fuse(lowered, target)
     return _assemble(name, target, lowered, groups)
@@ -91,7 +97,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
                 names.of(group.anchor.repeats) if group.anchor is not None else 1,
             )
         )
-    checks = tuple((names.of(condition), message) for condition, message in lowered.checks)
+    checks = tuple((names.of(condition), message, limit) for condition, message, limit in lowered.checks)
     assertions = tuple(
         p.Assertion(values.of(a.values), names.of(a.low), names.of(a.high), a.what, a.origin)
         for a in lowered.assertions

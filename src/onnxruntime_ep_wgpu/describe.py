@@ -11,7 +11,7 @@ from typing import Any
 
 from .plan import Plan, Step, dispatch_label
 from .postfix import compile_dims
-from .program import Program
+from .program import REPETITION, Program
 from .trace import Described
 
 
@@ -30,8 +30,10 @@ class Descriptions:
             program = self._program
             if self._evaluate is None:
                 dims = [d for it in program.dispatches for d in (it.flops, it.traffic)]
-                self._evaluate = compile_dims(dims, [s.name for s in program.symbols], program.definitions)
-            numbers = self._evaluate(plan.symbols)
+                self._evaluate = compile_dims(
+                    dims, [*(s.name for s in program.symbols), REPETITION], program.definitions
+                )
+            numbers = self._evaluate([*plan.symbols, 0])
             known = self._known[plan] = [
                 self._describe(plan, step, *numbers[2 * step.number : 2 * step.number + 2]) for step in plan.steps
             ]

@@ -31,8 +31,15 @@ ops.load()
 class Lowering:
     """Lowers the nodes of one graph in order; values that no node produced are inputs."""
 
-    def __init__(self, opsets: Mapping[str, int], target: Target, checked: bool = False) -> None:
-        self.opsets = opsets
+    def __init__(
+        self,
+        opsets: Mapping[str, int],
+        target: Target,
+        checked: bool = False,
+        fixed: Mapping[str, int] | None = None,
+    ) -> None:
+        """`fixed` gives values to symbols, by label: dims of inputs and elements of small integer inputs."""
+        self.opsets, self.fixed = opsets, fixed or {}
         self.builder = Builder(target, checked)
         self.values: dict[ir.Value, Operand] = {}
         self.inputs: list[Tensor] = []
@@ -76,6 +83,8 @@ class Lowering:
         # Names that say nothing ("?", a number) must not make two dimensions equal.
         if not isinstance(label, str) or not label.isidentifier():
             label = f"{name}.{axis}"
+        if label in self.fixed:
+            return self.fixed[label]
         self.symbols.setdefault(label, (label, index, axis, False))
         return symbol(label)
 
@@ -83,6 +92,9 @@ class Lowering:
         array: Any = np.empty(tuple(map(int, shape)), object)  # type: ignore[arg-type]
         for k in range(array.size):
             label = f"@{name}[{k}]"  # "@": unlike a dimension it may be negative
+            if label in self.fixed:
+                array.reshape(-1)[k] = self.fixed[label]
+                continue
             self.symbols.setdefault(label, (label, index, k, True))
             array.reshape(-1)[k] = symbol(label, dtype.limits)
         return array
@@ -193,12 +205,19 @@ def _check_declared(value: ir.Value, result: Operand) -> None:
         )
 
 
-def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target, checked: bool = False) -> LoweredGraph:
+def lower(
+    graph: ir.Graph,
+    opsets: Mapping[str, int],
+    target: Target,
+    checked: bool = False,
+    fixed: Mapping[str, int] | None = None,
+) -> LoweredGraph:
     """Lowers a graph all of whose nodes can run; raises UnsupportedError or OutOfRangeError naming the node otherwise.
 
-    `checked`: what nodes rely on in data is kept in `assertions`, at the price of memory and fusion.
+    `checked`: what nodes rely on in data is kept in `assertions`, at the price of memory and fusion. `fixed` gives values
+    to symbols, by label.
     """
-    lowering = Lowering(opsets, target, checked)
+    lowering = Lowering(opsets, target, checked, fixed)
     for value in graph.inputs:
         if value.const_value is None:
             lowering.values[value] = lowering.input(value)
@@ -221,7 +240,7 @@ def lower(graph: ir.Graph, opsets: Mapping[str, int], target: Target, checked: b
         lowering.inputs,
         outputs,
         lowering.builder.nodes,
-        list(lowering.builder.checks.items()),
+        [(condition, *check) for condition, check in lowering.builder.checks.items()],
         lowering.operators,
         lowering.builder.assertions,
     )

@@ -72,7 +72,7 @@ class Map:
 
     `inline` marks what is not worth memory of its own, such as the matrix of windows that a convolution multiplies, or a
     narrow integer less its zero point: its one reader computes it where it loads elements, even when it loads them more
-    than once.
+    than once. `iterations` counts those of the body's loops, 0 without any.
     """
 
     output: Tensor
@@ -85,6 +85,7 @@ class Map:
     parameters: dict[str, Dim] = field(default_factory=dict)
     cost: int = 1
     inline: bool = False
+    iterations: Dim = 0
     origin: tuple[str, ...] = ()
 
     @property
@@ -185,6 +186,6 @@ class LoweredGraph:
     inputs: list[Tensor]
     outputs: list[Tensor]
     nodes: list[Node]
-    checks: list[tuple[Dim, str]]  # must not be 0 when a plan is made; the message says what is wrong
+    checks: list[tuple[Dim, str, bool]]  # must not be 0 when a plan is made; what is wrong; whether it is a limit
     operators: dict[str, str]  # of the ONNX nodes by name, as in `origin`
     assertions: list[Assertion] = field(default_factory=list)  # about data; looked at by runs that check everything

@@ -20,7 +20,7 @@ from . import checks
 from .checks import Entry
 from .device import BindGroup, Buffer, Device, Pipeline, Recording
 from .dtypes import DType
-from .errors import InputError
+from .errors import InputError, LimitError
 from .postfix import compile_dims
 from .program import REPETITION, Dispatch, Program, Storage
 from .temps import Temps
@@ -76,9 +76,9 @@ class Plan:
         self.captures: weakref.WeakSet[Capture] = weakref.WeakSet()
         self.shapes, self.symbols, self.allowed = dims.shapes, dims.symbols, dims.allowed
         self.output_shapes = tuple(dims.shapes[v] for v in program.outputs)
-        self.nbytes = [v.dtype.nbytes(math.prod(s)) for v, s in zip(program.values, dims.shapes, strict=True)]
+        self.nbytes = dims.nbytes
         if check:
-            checks.limits(device, program.values, self.shapes, self.nbytes)
+            checks.limits(device, program, self.shapes, self.nbytes)
         self._lock = threading.Lock()
         self._bound: OrderedDict[tuple[tuple[int, int], ...], Recording] = OrderedDict()
         self._scratch: dict[int, Buffer] = {}
@@ -235,6 +235,7 @@ class _Dims:
     """Everything of a program that depends on shapes, as integers."""
 
     shapes: list[tuple[int, ...]]
+    nbytes: list[int]
     elements: dict[int, list[int]]
     uniforms: list[list[list[int]]]  # per dispatch, for each time it runs
     variants: list[tuple[int, int]]  # per dispatch: the variant taken and its number of workgroups
@@ -250,7 +251,7 @@ class Evaluator:
         flat = [d for v in program.values for d in v.shape]
         flat += [d for v in program.values for d in v.elements]
         flat += [d for x in program.dispatches for d in (*x.uniforms, *x.guards, *x.workgroups)]
-        flat += [c for c, _ in program.checks]
+        flat += [c for c, _, _ in program.checks]
         flat += [d for a in program.assertions for d in (a.low, a.high)]
         names = [*(s.name for s in program.symbols), REPETITION]
         self._evaluate = compile_dims(flat, names, program.definitions)
@@ -261,7 +262,7 @@ class Evaluator:
         }
 
     def __call__(self, symbols: Sequence[int]) -> _Dims:
-        """Raises InputError when a check of the program fails for these values of its symbols."""
+        """Raises InputError or LimitError when a check of the program fails for these values of its symbols."""
         numbers = iter(self._evaluate([*symbols, 0]))
         program = self.program
         shapes = [tuple(next(numbers) for _ in v.shape) for v in program.values]
@@ -277,16 +278,17 @@ class Evaluator:
             variant = next(k for k, g in enumerate(guards) if g)
             variants.append((variant, counts[variant]))
         values = dict(zip((s.name for s in program.symbols), symbols, strict=True))
-        for _, message in program.checks:
-            if not next(numbers):
-                raise InputError(f"{message}, with {values}")
+        failed = [(limit, message) for _, message, limit in program.checks if not next(numbers)]
+        for limit, message in sorted(failed):  # first what would be wrong for any program
+            raise (LimitError if limit else InputError)(f"{message}, with {values}")
         if any(d < 0 for s in shapes for d in s):
             wrong = next(k for k, s in enumerate(shapes) if any(d < 0 for d in s))
             raise InputError(
                 f"{program.values[wrong].name or 'a result'} would have shape {list(shapes[wrong])}, with {values}"
             )
         allowed = [(next(numbers), next(numbers)) for _ in program.assertions]
-        return _Dims(shapes, elements, uniforms, variants, tuple(symbols), allowed)
+        nbytes = [v.dtype.nbytes(math.prod(s)) for v, s in zip(program.values, shapes, strict=True)]
+        return _Dims(shapes, nbytes, elements, uniforms, variants, tuple(symbols), allowed)
 
 
 def _best_slot(slots: list[int], free: list[int], nbytes: int) -> int:

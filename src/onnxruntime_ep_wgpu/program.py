@@ -111,8 +111,9 @@ class Program:
     """Everything needed to run a graph on any device that satisfies `target`.
 
     `definitions` are further symbols, each an expression over those before it. `inputs` and `outputs` index `values` in
-    ONNX order. `checks` are conditions that must not be 0, with a message; `assertions` are about data, and looked at only
-    by runs that check everything.
+    ONNX order. `checks` are conditions that must not be 0, each with a message and whether it is a limit of the target, so
+    that a Program for these very sizes may do better; `assertions` are about data, and looked at only by runs that check
+    everything.
     """
 
     name: str
@@ -124,7 +125,7 @@ class Program:
     values: tuple[Value, ...]
     kernels: tuple[Kernel, ...]
     dispatches: tuple[Dispatch, ...]
-    checks: tuple[tuple[Postfix, str], ...] = ()
+    checks: tuple[tuple[Postfix, str, bool], ...] = ()
     assertions: tuple[Assertion, ...] = ()
     weights: tuple[Any, ...] = field(default=(), repr=False)
     format_version: int = FORMAT_VERSION

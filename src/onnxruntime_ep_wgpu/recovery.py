@@ -10,12 +10,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from .device import Device
 from .program import Program, weight_array, weight_names
 from .run import Executable
 from .run_settings import RunSettings
 from .weights import SourceOf, WeightSource, in_memory
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
 
 
 class RecoverableExecutable:
@@ -27,15 +31,19 @@ class RecoverableExecutable:
         current: Callable[[], Device],
         settings: RunSettings | None = None,
         source_of: SourceOf = in_memory,
+        specialise: Specialiser | None = None,
     ) -> None:
         self._current, self._settings = current, settings
+        self._specialise = specialise if program.symbols else None
         self._lock = threading.Lock()
-        self._live = Executable(program, current(), settings)
+        self._live = Executable(program, current(), settings, self._specialise)
         # After the upload: a program that does not fit leaves nothing behind.
         self.sources: list[WeightSource] = [
             source_of(name, weight_array(weight))
             for weight, name in zip(program.weights, weight_names(program), strict=True)
         ]
+        if self._specialise is not None:
+            self._specialise.keep(dict(zip(weight_names(program), self.sources, strict=True)), source_of)
         self.rebuilt = 0
 
     def executable(self) -> Executable:
@@ -51,6 +59,6 @@ class RecoverableExecutable:
             if self._live.device.lost:
                 weights = tuple(source.read() for source in self.sources)
                 program = replace(self._live.program, weights=weights)
-                self._live = Executable(program, self._current(), self._settings)
+                self._live = Executable(program, self._current(), self._settings, self._specialise)
                 self.rebuilt += 1
             return self._live

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from . import checks
 from .capture import Capture
 from .describe import Descriptions
 from .device import Buffer, Copy, Device, Recording
 from .dtypes import DType, packed, unpacked
-from .errors import InputError
+from .errors import InputError, LimitError
 from .plan import Evaluator, Plan, Slice
 from .postfix import Postfix, compile_dims
 from .program import Program, check_target, weight_array, weight_bytes, weight_names
@@ -28,6 +29,16 @@ from .temps import Temps
 from .trace import Scope, listeners, span
 
 MAX_PLANS = 32  # sets of input shapes whose plans are kept
+MAX_SPECIALISED = 8  # sets of input shapes beyond a limit whose programs are kept
+
+
+class Specialise(Protocol):
+    """Compiles the graph of a Program for values of its symbols; `constants` names the weights that are the model's own."""
+
+    constants: frozenset[str]
+
+    def __call__(self, values: Mapping[str, int]) -> Program: ...
+
 
 Allocate = Callable[[int, DType, tuple[int, ...]], Slice | None]
 
@@ -51,12 +62,24 @@ class DeviceTensor:
 class Executable:
     """A Program on a device, with its weights uploaded. Many threads may run it at once."""
 
-    def __init__(self, program: Program, device: Device, settings: RunSettings | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        device: Device,
+        settings: RunSettings | None = None,
+        specialise: Specialise | None = None,
+        shared: Mapping[str, Buffer] | None = None,
+    ) -> None:
+        """`specialise` compiles the program for certain sizes; `shared` are weights by name that the device has."""
         check_target(program.target, device.target, f"the program {program.name!r}")
+        shared = shared or {}
         self._weights: list[Buffer | None] = [
-            self._upload(device, weight, name)
+            shared.get(name) or self._upload(device, weight, name)
             for weight, name in zip(program.weights, weight_names(program), strict=True)
         ]
+        self._specialise = specialise if program.symbols else None
+        self._specialised: OrderedDict[tuple[Any, ...], Executable] = OrderedDict()
+        self._specialising = threading.Lock()
         # The arrays may be large, or views of memory that the caller frees; from here on the device has them.
         program = replace(program, weights=())
         self.program, self.device, self.settings = program, device, settings or RunSettings()
@@ -156,12 +179,51 @@ class Executable:
         return int(tensor.host().reshape(-1)[index])
 
     def _dims(self, inputs: Sequence[DeviceTensor], elements: tuple[int, ...]) -> Any:
-        values = iter(elements)
         shapes = [t.shape for t in inputs]
         self._expected.check_ranks(shapes, [t.dtype for t in inputs])
-        symbols = [next(values) if s.is_element else shapes[s.input][s.index] for s in self.program.symbols]
+        symbols = self._symbols(inputs, elements)
         self._expected.check(shapes, symbols)
         return self._evaluator(symbols)
+
+    def _symbols(self, inputs: Sequence[DeviceTensor], elements: tuple[int, ...]) -> list[int]:
+        values = iter(elements)
+        return [next(values) if s.is_element else inputs[s.input].shape[s.index] for s in self.program.symbols]
+
+    # ---- sizes beyond a limit
+
+    def fitting(self, inputs: Sequence[DeviceTensor]) -> Executable:
+        """This program, or where these inputs take it beyond a limit of the device, the same compiled for their sizes.
+
+        Raises InputError; LimitError when nothing helps.
+        """
+        if self._specialise is None:
+            return self
+        elements = self._element_values(inputs)
+        key = (tuple(t.shape for t in inputs), elements)
+        with self._lock:
+            if key in self.plans:
+                return self
+        with self._specialising:
+            if key not in self._specialised:
+                try:
+                    dims = self._dims(inputs, elements)
+                    checks.limits(self.device, self.program, dims.shapes, dims.nbytes)
+                    return self
+                except LimitError:
+                    self._specialised[key] = self._specialised_for(self._symbols(inputs, elements))
+                if len(self._specialised) > MAX_SPECIALISED:
+                    self._specialised.popitem(last=False)
+            self._specialised.move_to_end(key)
+            return self._specialised[key]
+
+    def _specialised_for(self, symbols: Sequence[int]) -> Executable:
+        assert self._specialise is not None
+        values = {s.name: value for s, value in zip(self.program.symbols, symbols, strict=True)}
+        with span("compile", self.program.name, **{k.lstrip("@"): v for k, v in values.items()}):
+            program = self._specialise(values)
+        names = zip(weight_names(self.program), self._weights, strict=True)
+        shared = {name: buffer for name, buffer in names if buffer is not None and name in self._specialise.constants}
+        return Executable(program, self.device, self.settings, shared=shared)
 
     # ---- runs
 
@@ -170,8 +232,9 @@ class Executable:
 
         The work is submitted when this returns, not finished: the queue orders it before later copies and runs.
         """
-        with self.planned(inputs) as plan:
-            self.submit(plan, [tensor.place for tensor in inputs] + self.outputs(plan, allocate))
+        fitting = self.fitting(inputs)
+        with fitting.planned(inputs) as plan:
+            fitting.submit(plan, [tensor.place for tensor in inputs] + fitting.outputs(plan, allocate))
 
     def outputs(self, plan: Plan, allocate: Allocate) -> list[Slice | None]:
         """Where the caller wants the outputs of this plan: asked once for each, in order."""

@@ -10,6 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from .dtypes import DType
+
+MOST_ITERATIONS = 60_000  # of all loops of an invocation on a software adapter; lavapipe ends a shader after 65,535
+
 # Whether a target that has `has` runs what was lowered for one that has `needs`: rule(needs, has).
 Rule = Callable[[Any, Any], bool]
 
@@ -63,3 +67,10 @@ def lack(needs: Target, has: Target) -> str | None:
 
 
 WEB_BASELINE = Target()
+
+
+def elements_per_word(dtype: DType, target: Target) -> int:
+    """How many elements of a type share the smallest unit that a kernel can store; 1 for whole words."""
+    if dtype is DType.FLOAT16 and "shader-f16" in target.features:
+        return 1
+    return max(1, 32 // dtype.bits)

@@ -23,8 +23,10 @@ def row_variants(rows: Dim, columns: Dim, target: Target) -> tuple[Variant, ...]
     if target.software:
         short = less_equal(columns, 4096)
         many = Variant(ceildiv(rows, 16), 16, select(short, less_equal(32, rows), 0), _constants(LANES=1, ROWS=16))
+        most = target.max_invocations
+        longest = Variant(rows, most, less_equal(1 << 20, columns), _constants(LANES=most, ROWS=1))
         widest = Variant(rows, 256, less_equal(65536, columns), _constants(LANES=256, ROWS=1))
-        return (many, widest, wide)
+        return (many, longest, widest, wide) if most > 256 else (many, widest, wide)
     widest = Variant(rows, 256, less_equal(2048, columns), _constants(LANES=256, ROWS=1))
     return (narrow, widest, wide) if target.max_invocations >= 256 else (narrow, wide)
 

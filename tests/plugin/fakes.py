@@ -131,7 +131,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
                 raise UnsupportedError(answer)
         return Program(graph, name)
 
-    def recoverable(program: Program, current: Any, settings: Any, model_path: str) -> Executable:
+    def recoverable(program: Program, current: Any, settings: Any, model_path: str, _specialise: Any) -> Executable:
         made = Executable(program, current(), settings, model_path)
         state.executables.append(made)
         return made

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ..dims import Dim, ceildiv
 from ..dtypes import DType
 from ..lowered import Call, Function, Map, Write, split_groups
-from ..passes.fuse import Group, elements_per_word
-from ..target import Target
+from ..passes.fuse import Group
+from ..target import Target, elements_per_word
 from ..view import Tensor, View
 from . import prelude, storage
 from .accessor import LETTERS, Accessors, constant, substitute
@@ -209,7 +209,7 @@ class _Writer:
         """The entry point. A grid of more than 65,535 workgroups is folded, so the number of a workgroup is made of two,
         and the surplus of a grid that did not fold evenly ends here: together, so that barriers stay legal."""
         return (
-            f"@compute @workgroup_size({workgroup_size})\n"
+            f"const WORKGROUP = {workgroup_size}u;\n@compute @workgroup_size({workgroup_size})\n"
             "fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) count: vec3u, "
             "@builtin(local_invocation_index) lane: u32) {\n"
             "  let w = id.x + id.y * count.x;\n"

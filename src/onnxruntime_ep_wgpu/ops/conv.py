@@ -14,10 +14,10 @@ from ..builder import Builder, Operand
 from ..dims import Dim, equal, floordiv, maximum
 from ..errors import UnsupportedError
 from . import depthwise
-from .conv_direct import direct_convolution
+from .conv_direct import direct_convolution, fits
 from .matmul import matrix_product
 from .registry import FLOATS, op
-from .window import Window, body, digits, parameters, position, window
+from .window import Window, body, digits, loops_of, parameters, position, window
 
 FEWEST_ROWS = 8  # output channels per group below which a matrix product computes mostly padding of its tiles
 
@@ -69,7 +69,7 @@ def convolution(
     if group > 1 and isinstance(per_group, int) and per_group < FEWEST_ROWS:
         return _direct(b, x, w, win, group)
     # Windows that share elements are read straight from the image there, others are a matrix that is copied once.
-    if b.target.software and win.rank <= 2 and (win.is_padded or win.overlap) and isinstance(w.shape[0], int):
+    if b.target.software and win.rank <= 2 and (win.is_padded or win.overlap) and fits(w, win):
         return direct_convolution(b, x, w, win, group)
     if group > 1:
         x = b.reshape(x, (x.shape[0] * group, floordiv(x.shape[1], group), *x.shape[2:]))
@@ -164,6 +164,7 @@ def _direct(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Oper
         operands,
         parameters={**parameters(win), "channels": channels},
         cost=cost,
+        iterations=channels * (1 + loops_of(win.kernel)),
         reuse=True,
     )
 
@@ -279,4 +280,5 @@ def _gathered(b: Builder, columns: Operand, win: Window) -> Operand:
         parameters=parameters(win),
         cost=24,
         reuse=True,
+        iterations=loops_of(win.kernel),
     )

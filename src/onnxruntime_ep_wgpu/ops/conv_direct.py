@@ -7,7 +7,14 @@ import numpy as np
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, less_equal, product
 from ..lowered import Read, Variant
+from ..target import MOST_ITERATIONS
 from .window import Window
+
+
+def fits(w: Operand, win: Window) -> bool:
+    """Whether an invocation of a software adapter comes to the end of its loops over taps and channels."""
+    size = w.shape[1]
+    return isinstance(w.shape[0], int) and isinstance(size, int) and (size + 2) * win.taps <= MOST_ITERATIONS
 
 
 def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: int) -> Operand:
@@ -22,7 +29,6 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
     taps_x = win.kernel[-1]
     assert isinstance(w.shape[0], int)
     outputs, channels = w.shape[0] // groups, w.shape[1]
-    b.bound_loop(channels * win.taps, f"a convolution over {channels * win.taps} channels and taps")
     weights = _by_tap(b, w, groups, outputs, win.taps)
     image = b.reshape(x, (x.shape[0], x.shape[1], height, width))
     pixels = rows * columns

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from ..builder import Builder, Operand
-from ..dims import Dim, equal, floordiv, product
+from ..dims import Dim, equal, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..lowered import Read
+from ..target import MOST_ITERATIONS
 from ..tune import matmul_variants
 from ..view import Shape, broadcast_shapes
 from .reduction import reduce_axes
 from .registry import FLOATS, op
 
 Groups = tuple[int, int, int]
+# Products that one invocation of a software adapter sums. Four are one iteration of a loop, which lavapipe unrolls only
+# when the operands are simple to load; otherwise six iterations were counted.
+LONGEST_SUM = MOST_ITERATIONS // 2
 
 
 def matrix_product(
@@ -32,7 +36,9 @@ def matrix_product(
     b.require(equal(k, also_k), f"cannot multiply {x} by {y}")
     if dtype.bits == 64:
         return b.reshape(_summed_products(b, x, x_groups, y, y_groups), shape)
-    b.bound_loop(floordiv(k, 2), f"a matrix product over {k} columns")
+    if b.target.software and isinstance(k, int) and k > LONGEST_SUM:
+        return _long_product(b, x, x_groups, y, y_groups, shape, groups, dtype, k)
+    b.bound_loop(2 * k, f"a matrix product over {k} columns")
     template, variants, parameters = matmul_variants(product(shape[: groups[0]]), m, n, k, b.target)
     (result,) = b.call(
         template,
@@ -43,6 +49,40 @@ def matrix_product(
         flops=2 * product(shape) * k,
     )
     return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
+
+
+def _long_product(
+    b: Builder,
+    x: Operand,
+    x_groups: Groups,
+    y: Operand,
+    y_groups: Groups,
+    shape: Shape,
+    groups: Groups,
+    dtype: DType,
+    k: int,
+) -> Operand:
+    """The sum of products over parts of k, each of which adds what those before it have summed."""
+    at, where = x.rank - x_groups[2], y_groups[0]
+    x = b.reshape(x, (*x.shape[:at], k))
+    y = b.reshape(y, (*y.shape[:where], k, *y.shape[where + y_groups[1] :]))
+    total: Operand | None = None
+    for start in range(0, k, LONGEST_SUM):
+        length = min(LONGEST_SUM, k - start)
+        left, right = b.slice(x, at, start, 1, length), b.slice(y, where, start, 1, length)
+        part = matrix_product(
+            b,
+            left,
+            (*x_groups[:2], 1),
+            right,
+            (where, 1, y_groups[2]),
+            shape,
+            groups,
+            dtype.accumulated,
+        )
+        total = part if total is None else b.pointwise("x + y", {"x": part, "y": total}, part.dtype)
+    assert total is not None
+    return b.pointwise("x", {"x": total}, dtype) if total.dtype is not dtype else total
 
 
 def _summed_products(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups) -> Operand:

@@ -212,6 +212,7 @@ def local_response_normalization(
         parameters={"channels": x.shape[1]},
         cost=24,
         reuse=True,
+        iterations=size,
     )
 
 

@@ -86,6 +86,7 @@ def hardmax(b: Builder, x: Operand, *, axis: int = -1) -> Operand:
 
 # The largest k for which a workgroup holds the chosen elements, at most 12 bytes each, in 16 KB beside its counts.
 MOST_SELECTED = 1024
+SHORT_ROW = 1 << 18
 _KEYS = {
     "f32": "ordered(x)",
     "i32": "u32(x) ^ 2147483648",
@@ -137,6 +138,8 @@ def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
     functions = _comparison(kind, "larger", "x > y")
     parameters = {"rows": rows, "columns": columns, "k": count}
     size = min(256, b.target.max_invocations)
+    if b.target.software and not (isinstance(columns, int) and columns <= SHORT_ROW):
+        size = b.target.max_invocations  # fewer iterations of each
     if isinstance(count, int) and 0 < count <= MOST_SELECTED and not (isinstance(columns, int) and columns <= size):
         functions |= {
             "nothing": Function((), "0", kind),
@@ -148,6 +151,10 @@ def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
         }
         # Sizes of workgroup memory are constants of the kernel.
         constants = (("DIGITS", keys.dtype.bits // 8), ("K", count))
+        digits = keys.dtype.bits // 8
+        # Of a chunk of the row: one per digit to count, one to pick and the steps of its scan.
+        steps = ceildiv(columns, size) * (digits + 1 + size.bit_length()) + ceildiv(count, size) * count + 512 * digits
+        b.bound_loop(steps, f"selecting from a row of {columns} elements")
         template, variant = "top_select", Variant(rows, size, 1, constants)
     else:
         b.bound_loop(columns, f"ranking a row of {columns} elements")

@@ -10,7 +10,7 @@ from ..dtypes import DType
 from ..errors import UnsupportedError
 from .reduction import reduce_axes
 from .registry import FLOATS, INTEGERS, op
-from .window import Window, body, parameters, position, window
+from .window import Window, body, loops_of, parameters, position, window
 
 BYTES = frozenset({DType.INT8, DType.UINT8})
 
@@ -30,7 +30,6 @@ def _fold(
     `extents` is "in" to visit only elements of x, "padded" to visit the padding too.
     """
     axes = range(win.rank)
-    b.bound_loop(win.taps, f"a window of {win.taps} elements")
     lines = list(start)
     for k in axes:
         lines.append(f"for (var t{k} = 0u; t{k} < {win.kernel[k]}u; t{k}++) {{")
@@ -52,6 +51,7 @@ def _fold(
         parameters=dims,
         cost=min(64, 4 * win.taps),
         reuse=True,
+        iterations=loops_of(win.kernel),
     )
 
 
@@ -206,6 +206,7 @@ def col2im(
         parameters=parameters(win),
         cost=min(64, 4 * win.taps),
         reuse=True,
+        iterations=loops_of(win.kernel),
     )
 
 

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..builder import MOST_ITERATIONS, Builder, Operand
+from ..builder import Builder, Operand
 from ..dims import ceildiv, equal, less_equal, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..lowered import REPETITION, Constant, Function, Read, Variant
+from ..target import MOST_ITERATIONS
 from .matmul import matrix_product
 from .registry import FLOATS, op
 from .shape import concat
@@ -136,7 +137,9 @@ def _layer(
         operands[name] = Read(b.expand(start, shape).view, (1, 1, 1))
     operands |= {name: Read(o.view, (1, 1), reuse=True) for name, o in more.items()}
     size, chunk = _dispatch(b, hidden, products)
-    b.require(less_equal(steps, chunk * MOST_REPEATS), f"{steps} steps, and {chunk * MOST_REPEATS} is the most")
+    b.require(
+        less_equal(steps, chunk * MOST_REPEATS), f"{steps} steps, and {chunk * MOST_REPEATS} is the most", limit=True
+    )
     four = (1, 1, 1, 1)
     y, state = b.call(
         template,

@@ -75,14 +75,22 @@ def scatter_elements(
             "} }",
             "return total;",
         ]
-    b.bound_loop(indices.shape[axis], f"scattering {indices.shape[axis]} updates")
     operands = {
         "x": (x, groups),
         "indices": (index32(b, indices, along(x, axis)), groups),
         "updates": (updates, groups),
     }
     return b.map(
-        body([*start, *lines]), x.dtype, x.shape, names, groups, operands, parameters=parameters, cost=16, reuse=True
+        body([*start, *lines]),
+        x.dtype,
+        x.shape,
+        names,
+        groups,
+        operands,
+        parameters=parameters,
+        cost=16,
+        reuse=True,
+        iterations=indices.shape[axis],
     )
 
 
@@ -123,7 +131,6 @@ def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, re
             cost=4,
             reuse=True,
         )
-    b.bound_loop(target.size, f"scattering {target.size} updates")
     lines = [
         "var total = x_at(slice, inner);",
         "for (var n = 0u; n < $count; n++) {",
@@ -143,6 +150,7 @@ def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, re
         parameters={"count": target.size},
         cost=16,
         reuse=True,
+        iterations=target.size,
     )
 
 
@@ -170,8 +178,9 @@ def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
 
 def _owners(b: Builder, x: Operand, target: Operand, depth: int) -> Operand:
     """i32 per slice of x: the last update meant for it, or -1."""
-    slices = product(x.shape[:depth])
-    variant = Variant(ceildiv(slices, SPAN), min(256, b.target.max_invocations))
+    slices, size = product(x.shape[:depth]), min(256, b.target.max_invocations)
+    b.bound_loop(ceildiv(target.size, size) + 2 * SPAN, f"scattering {target.size} updates")
+    variant = Variant(ceildiv(slices, SPAN), size)
     (owner,) = b.call(
         "scatter_owner",
         {"target": Read(target.view, (1,), reuse=True)},

@@ -6,6 +6,7 @@ exact expressions of the input extents. Windows are (channel, tap) by position; 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,11 @@ from ..builder import Builder
 from ..dims import Dim, ceildiv, floordiv, less, less_equal, maximum, product
 from ..errors import UnsupportedError
 from ..view import Axis, Factor, View, coalesce
+
+
+def loops_of(extents: Sequence[int]) -> int:
+    """Iterations of nested loops over these extents, the outer ones counted too."""
+    return sum(math.prod(extents[: k + 1]) for k in range(len(extents)))
 
 
 @dataclass(frozen=True)

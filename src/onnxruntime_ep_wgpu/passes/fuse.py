@@ -10,20 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..dtypes import DType
 from ..lowered import Call, LoweredGraph, Map, Node
-from ..target import Target
+from ..target import MOST_ITERATIONS, Target, elements_per_word
 from ..view import Tensor
 
 MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe
 MAX_INLINED_COST = 24
-
-
-def elements_per_word(dtype: DType, target: Target) -> int:
-    """How many elements of a type share the smallest unit that a kernel can store; 1 for whole words."""
-    if dtype is DType.FLOAT16 and "shader-f16" in target.features:
-        return 1
-    return max(1, 32 // dtype.bits)
 
 
 @dataclass(eq=False)
@@ -109,9 +101,22 @@ class _Fusion:
         stored = self._stored(nodes)
         if anchor and any(elements_per_word(t.dtype, self.target) > 1 for t in stored):
             return False  # a call stores single elements, a narrow result needs the owner of the whole word
+        if not self._loops_fit(nodes, stored):
+            return False
         merged = Group(nodes, anchor)
         buffers = len(merged.loads) + len(stored)
         return buffers <= self.target.max_storage_buffers and not self._cycle(ours, theirs)
+
+    def _loops_fit(self, nodes: list[Node], stored: list[Tensor]) -> bool:
+        """True when an invocation, which computes whole words of every result, ends before a software adapter ends it."""
+        looping = [n for n in nodes if isinstance(n, Map) and n.iterations != 0]
+        if not looping or not self.target.software:
+            return True
+        together = max(elements_per_word(t.dtype, self.target) for t in stored)
+        if len(looping) == 1 and together <= elements_per_word(looping[0].output.dtype, self.target):
+            return True  # as it was lowered
+        total = together * sum((n.iterations for n in looping[1:]), looping[0].iterations)
+        return isinstance(total, int) and total <= MOST_ITERATIONS
 
     def _in_step(self, nodes: list[Node], anchor: Call | None) -> bool:
         """Every read of a result of the group is at the reader's own index, and follows one result of the call."""
@@ -153,7 +158,8 @@ class _Fusion:
                 continue
             merged = Group([*theirs.nodes, *ours.nodes], ours.anchor)
             buffers = len(merged.loads) + len(self._stored(ours.nodes))
-            if buffers <= self.target.max_storage_buffers and ours.cost + theirs.cost <= MAX_COST:
+            fits = ours.cost + theirs.cost <= MAX_COST and self._loops_fit(merged.nodes, self._stored(ours.nodes))
+            if fits and buffers <= self.target.max_storage_buffers:
                 inlined = set(theirs.nodes)
                 self._merge(ours, theirs)
                 self.group[node].inlined |= inlined

@@ -37,6 +37,9 @@ class Executable(Protocol):
 class Capturable(Executable, Protocol):
     """An executable whose run can be had in parts."""
 
+    def fitting(self, inputs: Sequence[Any]) -> Capturable:
+        """What to run for these inputs: another executable where they are beyond a limit of this one."""
+
     def planned(self, inputs: Sequence[Any]) -> AbstractContextManager[Any]:
         """The plan of these inputs' shapes and shape-setting values, for a `with`; the same again while a capture has it."""
 
@@ -107,15 +110,24 @@ def compile_graph(graph: ir.Graph, opsets: Mapping[str, int], target: Target, na
     return compile_graph(graph, opsets, target, name, checked)
 
 
-def recoverable(program: Any, current: Callable[[], Device], settings: RunSettings, model_path: str) -> Recoverable:
+def specialiser(graph: ir.Graph, opsets: Mapping[str, int], target: Target, name: str, checked: bool) -> Any:
+    """What compiles the graph again for certain sizes; made before `compile_graph`."""
+    from ..specialise import Specialiser
+
+    return Specialiser(graph, opsets, target, name, checked)
+
+
+def recoverable(
+    program: Any, current: Callable[[], Device], settings: RunSettings, model_path: str, specialise: Any
+) -> Recoverable:
     """A Program with its weights uploaded to the device that `current` gives, and to the one that it gives after a loss.
 
-    `model_path`: the model's file, "" when it was given as bytes.
+    `model_path`: the model's file, "" when it was given as bytes. For `specialise` see `specialiser`.
     """
     from ..recovery import RecoverableExecutable
     from ..weights import FromModel
 
-    return RecoverableExecutable(program, current, settings, FromModel(model_path))
+    return RecoverableExecutable(program, current, settings, FromModel(model_path), specialise)
 
 
 def kernels(program: Any) -> dict[str, tuple[str, ...]]:

@@ -173,6 +173,7 @@ class CapturedNode:
         if run.graph == NO_CAPTURE:
             executable.run(inputs, allocate)
             return
+        executable = executable.fitting(inputs)
         with executable.planned(inputs) as plan:
             places = [tensor.place for tensor in inputs] + executable.outputs(plan, allocate)
             space = memory.space()

@@ -141,10 +141,11 @@ class Planner:
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         with span("compile", name, nodes=len(graph)):
             checked = run_settings_of(self.options).stepwise
+            specialise = backend.specialiser(graph, graph.opset_imports, self.target, name, checked)
             program = backend.compile_graph(graph, graph.opset_imports, self.target, name, checked)
         self.unrouted.compiled()
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
-        group = backend.recoverable(program, self.device, run_settings_of(self.options), path)
+        group = backend.recoverable(program, self.device, run_settings_of(self.options), path, specialise)
         self.account.compiled(made, backend.kernels(program))
         running = watch.wrapped(group, lambda: ort_graph.read(self.ort, handle))
         captured = None

@@ -1,5 +1,6 @@
-// Reductions over the lanes that share a row. `$`-free: kernels declare what they combine and call these by name.
-var<workgroup> shared_f32: array<f32, 256>;
+// Reductions over the lanes that share a row. `$`-free: kernels declare what they combine and call these by name. Every kernel
+// has a constant WORKGROUP, its number of invocations.
+var<workgroup> shared_f32: array<f32, WORKGROUP>;
 
 // Sum over `lanes` (a power of two) neighbouring invocations; every one of them gets the result. Uniform control flow.
 fn lanes_sum(lane: u32, lanes: u32, value: f32) -> f32 {
