@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from onnx.helper import make_node as node
 
@@ -75,3 +76,36 @@ def test_convolution_through_the_matrix_of_windows(kernel, group, stride):
     want = np.concatenate(parts, 1) + b[:, None, None]
     for on in (target(), hardware()):
         np.testing.assert_allclose(Runner(compile_model(model, on))(x.astype(F))[0], want, atol=2e-5)
+
+
+WINDOWED = ("Conv", "Conv in groups", "depthwise Conv", "small groups", "ConvTranspose", "MaxPool", "AveragePool")
+
+
+@pytest.mark.parametrize("pads", [0, 1], ids=["without padding", "padded"])
+@pytest.mark.parametrize("op", WINDOWED)
+@pytest.mark.parametrize("rank", [1, 2])
+def test_windows_of_an_image_whose_rows_are_not_evenly_spaced(op, rank, pads):
+    """No view gives such windows: an axis of the image is two axes of what lies in memory."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((2, 8, 2, 3, 5)[: 3 + rank]).astype(F)
+    if rank == 1:
+        order, shape = [0, 1, 3, 2], [0, 0, 6]
+    else:
+        order, shape = [0, 1, 3, 2, 4], [0, 0, 6, 5]
+    groups = {"Conv in groups": 2, "depthwise Conv": 8, "small groups": 4}.get(op, 1)
+    kernel, features = [3, 2][:rank], 16 if op == "Conv in groups" else 8
+    weights = {"shape": np.array(shape)}
+    if "Pool" in op:
+        last = node(op, ["v"], ["y"], kernel_shape=kernel, pads=[pads] * 2 * rank)
+    else:
+        first = (8, features) if op == "ConvTranspose" else (features, 8 // groups)
+        weights["w"] = rng.standard_normal((*first, *kernel)).astype(F)
+        name = "ConvTranspose" if op == "ConvTranspose" else "Conv"
+        last = node(name, ["v", "w"], ["y"], pads=[pads] * 2 * rank, group=groups)
+    nodes = [node("Transpose", ["x"], ["t"], perm=order), node("Reshape", ["t", "shape"], ["v"]), last]
+    model = make_model(nodes, {"x": (F, x.shape)}, weights)
+    model.graph.output[0].type.tensor_type.elem_type = 1
+    cpu = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (want,) = cpu.run(None, {"x": x})
+    for on in (target(), hardware()):
+        np.testing.assert_allclose(Runner(compile_model(model, on))(x)[0], want, rtol=1e-4, atol=2e-5)
