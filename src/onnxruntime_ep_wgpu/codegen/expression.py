@@ -27,6 +27,7 @@ _BINARY = {
 }
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _NOT_FINITE = {"infinity": "inf", "nan": "nan"}
+_ARITY = {"where": 3, **dict.fromkeys(KINDS, 1)}  # of what is no function of a type
 _LITERAL = "literal"  # the kind of a number that has not met a typed operand yet
 
 
@@ -106,9 +107,11 @@ class _Emitter:
             # `a < b < c` is `a < b and b < c`.
             sides = [node.left, *node.comparators]
             pairs = [self._together(a, b) for a, b in pairwise(sides)]
-            return _all([self.scalars.compare(_COMPARE[type(op)], *p) for op, p in zip(node.ops, pairs, strict=True)])
+            return _joined(
+                [self.scalars.compare(_COMPARE[type(op)], *p) for op, p in zip(node.ops, pairs, strict=True)], "&&"
+            )
         if isinstance(node, ast.BoolOp):
-            return _all([self._condition(v) for v in node.values], "&&" if isinstance(node.op, ast.And) else "||")
+            return _joined([self._condition(v) for v in node.values], "&&" if isinstance(node.op, ast.And) else "||")
         if isinstance(node, ast.UnaryOp):
             return self._unary(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
@@ -141,7 +144,7 @@ class _Emitter:
         return self.scalars.invert(value) if isinstance(node.op, ast.Invert) else self.scalars.negate(value)
 
     def _function(self, name: str, args: list[ast.expr]) -> Value:
-        if len(args) != {"where": 3, **dict.fromkeys(KINDS, 1)}.get(name, max(1, len(args))):
+        if not args or len(args) != _ARITY.get(name, len(args)):
             raise TypeError(f"{name!r} has {len(args)} arguments")
         if name == "where":
             return self.scalars.select(self._condition(args[0]), *self._together(*args[1:]))
@@ -162,6 +165,6 @@ class _Emitter:
         return [self.scalars.literal(_number(v.text), kind) if v.kind == _LITERAL else v for v in values]
 
 
-def _all(conditions: list[Value], operator: str = "&&") -> Value:
+def _joined(conditions: list[Value], operator: str) -> Value:
     texts = [c.text for c in conditions]
     return conditions[0] if len(texts) == 1 else Value(f"({f' {operator} '.join(texts)})", "bool")
