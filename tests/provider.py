@@ -7,7 +7,6 @@ silently; the Placement says which node is where.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 import os
@@ -17,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnxruntime as ort
+
+from tests import targets
 
 PACKAGES = {"ours": "onnxruntime_ep_wgpu", "official": "onnxruntime_ep_webgpu"}
 DEFAULT = os.environ.get("EP_TEST_PROVIDER", "ours")
@@ -58,14 +59,20 @@ def open_session(
     options: Mapping[str, str] | None = None,
     session_options: ort.SessionOptions | None = None,
 ) -> ort.InferenceSession:
-    """A session on the provider's first device; the CPU provider takes what is left. Quiet about warnings."""
+    """A session on the provider's first device; the CPU provider takes what is left. Quiet about warnings.
+
+    Ours is on the device of the way that was chosen (tests.targets); an option deviceId counts among the devices of it.
+    """
     settings = session_options or ort.SessionOptions()
-    settings.log_severity_level = 3
+    settings.log_severity_level = max(settings.log_severity_level, 3)
     settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     source = model if isinstance(model, bytes) else str(model)
     if provider == "cpu":
         return ort.InferenceSession(source, settings, providers=[CPU])
-    settings.add_provider_for_devices(list(devices(provider)[:1]), dict(options or {}))
+    given = dict(options or {})
+    if provider == "ours" and targets.chosen() != targets.OWN:
+        given["deviceId"] = str(targets.context(targets.chosen(), int(given.get("deviceId", 0))).number)
+    settings.add_provider_for_devices(list(devices(provider)[:1]), given)
     return ort.InferenceSession(source, settings, enable_fallback=0)
 
 
@@ -75,20 +82,6 @@ def placement(session: ort.InferenceSession) -> Placement:
     for part in session.get_provider_graph_assignment_info():
         (cpu if part.ep_name == CPU else gpu).extend((n.name, n.op_type) for n in part.get_nodes())
     return Placement(tuple(gpu), tuple(cpu))
-
-
-def hide_int64() -> None:
-    """From here on in this process `ours` calculates 64-bit integers as pairs, as on adapters that lack them."""
-    from onnxruntime_ep_wgpu.device import Adapter, Settings
-    from onnxruntime_ep_wgpu.target import Target
-
-    whole = Adapter.target
-
-    def target(self: Adapter, *settings: Settings) -> Target:
-        full = whole(self, *settings)
-        return dataclasses.replace(full, features=full.features - {"shader-int64"})
-
-    Adapter.target = target  # type: ignore[method-assign]
 
 
 def reasons(session: ort.InferenceSession) -> list[str]:
@@ -112,6 +105,7 @@ def describe(provider: str) -> str:
 
 def counters(context: int = 0) -> dict[str, int]:
     """Counters of the device that `ours` uses first, with the option deviceId=context: pipelines, buffer_bytes..."""
-    from onnxruntime_ep_wgpu.device import adapters, open_device
+    from onnxruntime_ep_wgpu.device import open_device
 
-    return dict(open_device(adapters()[0], context).counters)
+    here = targets.context(targets.chosen(), context)
+    return dict(open_device(here.adapter, here.number).counters)

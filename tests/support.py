@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from functools import cache
 
 import numpy as np
 import onnx
@@ -12,24 +11,25 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from onnxruntime_ep_wgpu.compile import compile_graph
-from onnxruntime_ep_wgpu.device import Device, adapters, open_device
+from onnxruntime_ep_wgpu.device import Device
 from onnxruntime_ep_wgpu.dtypes import DType, packed, unpacked
 from onnxruntime_ep_wgpu.program import Program
 from onnxruntime_ep_wgpu.run import DeviceTensor, Executable
 from onnxruntime_ep_wgpu.run_settings import RunSettings
 from onnxruntime_ep_wgpu.specialise import Specialiser
 from onnxruntime_ep_wgpu.target import Target
+from tests import targets
 
 
-@cache
-def device() -> Device:
-    return open_device(adapters()[0])
+def device(int64: str | None = None) -> Device:
+    """The device of the Target that was chosen; `int64` overrides how it calculates 64-bit integers."""
+    way = targets.chosen()
+    return targets.device(way if int64 is None else dataclasses.replace(way, int64=int64))
 
 
-def target(int64: str = "native") -> Target:
-    """The target of the test adapter; "pair" hides its 64-bit integers."""
-    full = device().target
-    return full if int64 == "native" else dataclasses.replace(full, features=full.features - {"shader-int64"})
+def target(int64: str | None = None) -> Target:
+    """The Target that was chosen; "pair" hides its 64-bit integers."""
+    return device(int64).target
 
 
 def compile_model(model: onnx.ModelProto, on: Target | None = None) -> Program:
@@ -47,10 +47,7 @@ class Runner:
         on: Device | None = None,
         specialise: Specialiser | None = None,
     ) -> None:
-        self.device = on or device()
-        # What GPUs run is tried on a software adapter too: the loops of tests are short enough for it.
-        if self.device.target.software:
-            program = dataclasses.replace(program, target=dataclasses.replace(program.target, software=True))
+        self.device = on or targets.device(targets.suited(program.target))
         self.executable = Executable(program, self.device, settings, specialise)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
@@ -83,7 +80,7 @@ def specialising(model: onnx.ModelProto, on: Target | None = None) -> Runner:
     return Runner(program, specialise=specialiser)
 
 
-def run_model(model: onnx.ModelProto, *arrays: np.ndarray, int64: str = "native") -> list[np.ndarray]:
+def run_model(model: onnx.ModelProto, *arrays: np.ndarray, int64: str | None = None) -> list[np.ndarray]:
     return Runner(compile_model(model, target(int64)))(*arrays)
 
 

@@ -51,7 +51,7 @@ def main() -> int:
 
     index = cases.index()
     names = [n for n, info in index.items() if not arguments.only or info.operator in arguments.only]
-    rows = _run(names, Setup(arguments.provider, arguments.int64, optimize=True))
+    rows = _run(names, Setup(arguments.provider, int64=arguments.int64, optimize=True))
     if arguments.json:
         arguments.json.write_text(json.dumps(list(rows.values()), indent=1))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

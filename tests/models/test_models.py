@@ -14,7 +14,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from tests import provider, zoo
+from tests import provider, targets, zoo
 
 TOLERANCE = {
     # In full size many layers amplify what one rounds differently. Kernel by kernel, on the CPU provider's values, the
@@ -64,8 +64,12 @@ def case(name: str) -> zoo.Case:
         pytest.skip(str(missing))
 
 
-@functools.cache
 def session(name: str) -> ort.InferenceSession:
+    return _session(name, targets.chosen())
+
+
+@functools.cache
+def _session(name: str, way: targets.Way) -> ort.InferenceSession:
     return provider.open_session(case(name).path)
 
 

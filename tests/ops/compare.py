@@ -121,7 +121,7 @@ def check_model(
     *,
     rtol: float = 1e-5,
     atol: float = 1e-6,
-    int64: str = "native",
+    int64: str | None = None,
     want: Sequence[np.ndarray] | None = None,
 ) -> list[np.ndarray]:
     """Runs both and compares results, also their types, shapes, NaN and infinities; returns ours."""
@@ -148,7 +148,7 @@ def check(
     *arrays: np.ndarray | None,
     rtol: float = 1e-5,
     atol: float = 1e-6,
-    int64: str = "native",
+    int64: str | None = None,
     want: Sequence[np.ndarray] | None = None,
     **how: Any,
 ) -> list[np.ndarray]:

@@ -37,28 +37,6 @@ def test_conv(geometry: dict[str, Any], channels: int, features: int, groups: in
     check("Conv", x, w, bias, group=groups, constants=[1, 2], symbolic=symbolic, **geometry, **CLOSE)
 
 
-@pytest.mark.parametrize("geometry", GEOMETRIES[1:4], ids=str)
-@pytest.mark.parametrize(("channels", "features", "groups"), [(3, 5, 1), (6, 6, 6), (6, 18, 2)])
-def test_conv_as_a_matrix_product(
-    geometry: dict[str, Any], channels: int, features: int, groups: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What adapters other than software ones run."""
-    hardware = support.target()
-    monkeypatch.setattr(support, "target", lambda int64="native": _hardware(hardware))
-    x, w, bias = (
-        random(2, channels, 9, 11),
-        random(features, channels // groups, 3, 2, seed=1),
-        random(features, seed=2),
-    )
-    check("Conv", x, w, bias, group=groups, constants=[1, 2], **geometry, **CLOSE)
-
-
-def _hardware(target: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(target, software=False)
-
-
 @pytest.mark.parametrize(("channels", "features", "groups"), CHANNELS)
 def test_conv_with_weights_that_are_inputs(channels: int, features: int, groups: int) -> None:
     x, w = random(1, channels, 8, 5), random(features, channels // groups, 3, 3, seed=1)

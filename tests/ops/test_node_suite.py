@@ -9,11 +9,12 @@ import re
 
 import pytest
 
+from tests import targets
 from tests.conformance import cases, scope
 from tests.conformance.conftest import Outcomes
 from tests.conformance.worker import Setup
 
-NATIVE, PAIR = Setup(provider="compiler", int64="native"), Setup(provider="compiler", int64="pair")
+SETUPS = tuple(Setup("compiler", way.target, way.int64) for way in targets.EVERY_PAIR)
 
 # What a kernel cannot do, or should not.
 REFUSED = {
@@ -37,12 +38,17 @@ DISPUTED = {
 
 def _cases() -> list[object]:
     chosen = [case for case in cases.index().values() if scope.TYPES.issuperset(case.types)]
-    wide = [case for case in chosen if scope.wide(case)]
     return [
-        pytest.param(setup, case.name, id=f"{case.name.removeprefix('test_')}-{setup.int64}")
-        for setup, part in ((NATIVE, chosen), (PAIR, wide))
-        for case in part
+        pytest.param(setup, case.name, id=f"{case.name.removeprefix('test_')}-{setup.target}-{setup.int64}")
+        for setup in SETUPS
+        for case in chosen
+        if setup.int64 == "native" or scope.wide(case)
     ]
+
+
+@pytest.fixture(autouse=True)
+def way() -> None:
+    """Each case's setup says what it runs with."""
 
 
 @pytest.mark.exhaustive

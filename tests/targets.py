@@ -1,0 +1,106 @@
+"""The Targets that tests run with, on whatever adapter is here: its own, or that of a GPU; 64-bit integers native or as pairs.
+
+The templates that GPUs run differ from those of a software adapter. A `Way` other than the adapter's own is a context of its
+own (the option deviceId), whose device is opened with a changed Target; both kinds live in one process side by side.
+Invariant: a Program and the device that it runs on have the same Target.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+from onnxruntime_ep_wgpu.device import Adapter, Context, Device, adapters, context_of, open_device
+from onnxruntime_ep_wgpu.device.contexts import claim
+from onnxruntime_ep_wgpu.target import Target
+
+TARGETS = ("own", "gpu")
+INT64 = ("native", "pair")
+APART = 1000
+"""Contexts of one way have numbers below this; those of the next one follow."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """`target`: the adapter's `own`, or what a `gpu` offers; `int64`: `native`, or `pair` as on adapters that lack them."""
+
+    target: str = "own"
+    int64: str = "native"
+
+    def __post_init__(self) -> None:
+        if self.target not in TARGETS or self.int64 not in INT64:
+            raise ValueError(f"{self}: a target is one of {TARGETS}, int64 is one of {INT64}")
+
+    def __str__(self) -> str:
+        return f"{self.target}-{self.int64}"
+
+    def of(self, full: Target) -> Target:
+        """What is left of, or claimed beyond, the Target of an adapter."""
+        hidden = {"shader-int64"} if self.int64 == "pair" else set()
+        if self.target == "own":
+            return dataclasses.replace(full, features=full.features - hidden)
+        return dataclasses.replace(
+            full,
+            features=full.features - hidden - {"subgroup", "subgroup-barrier"},
+            max_storage_buffers=min(full.max_storage_buffers, 8),
+            max_invocations=min(full.max_invocations, 256),
+            max_workgroup_storage=min(full.max_workgroup_storage, 32 << 10),
+            software=False,
+        )
+
+
+OWN = Way()
+EVERY_PAIR = (OWN, Way("own", "pair"), Way("gpu", "native"), Way("gpu", "pair"))
+_chosen = OWN
+
+
+def chosen() -> Way:
+    """What tests that ask for none run with now."""
+    return _chosen
+
+
+@contextmanager
+def using(way: Way) -> Iterator[None]:
+    """Tests inside run with `way`."""
+    global _chosen
+    before, _chosen = _chosen, way
+    try:
+        yield
+    finally:
+        _chosen = before
+
+
+class StandIn(Context):
+    """A context on an adapter that is taken for another one."""
+
+    def __init__(self, adapter: Adapter, number: int, way: Way) -> None:
+        super().__init__(adapter, number)
+        self.way = way
+
+    @property
+    def target(self) -> Target:
+        return self.way.of(super().target)
+
+
+@cache
+def context(way: Way, number: int) -> Context:
+    """The context of the first adapter with this number among those of `way`."""
+    adapter = adapters()[0]
+    if way == OWN:
+        return context_of(adapter, number)
+    return claim(StandIn(adapter, EVERY_PAIR.index(way) * APART + number, way))
+
+
+@cache
+def device(way: Way) -> Device:
+    """The shared device of `way`, open until the process ends."""
+    here = context(way, 0)
+    return open_device(here.adapter, here.number)
+
+
+def suited(target: Target) -> Way:
+    """The way whose device runs Programs made for `target`, a variation of the Target of one of the ways."""
+    return Way("own" if target.software == adapters()[0].software else "gpu", target.int64)
