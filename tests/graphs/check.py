@@ -1,0 +1,199 @@
+"""One case, run by stock onnxruntime with this package, and judged.
+
+Expected are the values that the graph had when it grew, within the errors that it allows there. The CPU provider runs the same
+model: it must agree too, unless a node is in the table `CPU_DIFFERS` or has types that it lacks, so that what is expected here is
+what users of onnxruntime expect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from tests import feeding, provider
+
+from . import semantics, values
+from .case import Case, Node
+from .values import Value
+
+RIGHT = "right"
+FAILURES = ("wrong", "error", "refused", "expectation", "crash", "hang")
+"""`wrong`: other results than expected; `error`: a run that fails, `refused`: no session; `expectation`: the CPU provider gives
+what we do, so what is expected is in doubt; `crash`, `hang`: of the process."""
+
+
+def _empty(node: Node, read: Sequence[Value]) -> bool:
+    return any(v.least_elements == 0 for v in read)
+
+
+def _beyond_32_bits(node: Node, read: Sequence[Value]) -> bool:
+    return any(v.dtype in ("int64", "uint64") and v.largest >= 2**31 for v in read)
+
+
+CPU_DIFFERS: tuple[tuple[str, Callable[[Node, Sequence[Value]], bool], str], ...] = (
+    ("MatMul Gemm", _empty, "refuses to broadcast over an extent of 0"),
+    ("Clip Max Min Sign ReduceMax ReduceMin", _beyond_32_bits, "compares 64-bit integers by their lower halves"),
+    ("LayerNormalization RMSNormalization", _empty, "refuses rows of no elements"),
+    (" ".join(semantics.REDUCTIONS), _empty, "gives an empty result, or an error, for a reduction of no elements"),
+)
+"""Nodes (operators, condition) for which the CPU provider is no measure, and why."""
+
+
+@dataclass
+class Outcome:
+    """`status`: `right` or one of FAILURES; `kind`: what failures have in common; `placed`: the provider of each operator."""
+
+    status: str
+    kind: str = ""
+    detail: str = ""
+    output: str = ""
+    on_gpu: dict[str, int] = field(default_factory=dict)
+    on_cpu: dict[str, int] = field(default_factory=dict)
+    cpu_checked: bool = False
+
+
+def run(case: Case, known: Mapping[str, Value]) -> Outcome:
+    """Opens the case's model, runs it for every set of sizes and the first once more, and compares."""
+    model = case.model().SerializeToString()
+    outcome = Outcome(RIGHT)
+    ours = _Session(case, model, cpu=False)
+    if ours.problem:
+        cpu = _Session(case, model, cpu=True)
+        if cpu.problem:
+            return Outcome(RIGHT, "unsupported", ours.problem)  # a type or a form that neither provider has
+        return Outcome("refused", _kind(ours.problem), ours.problem)
+    for node, op in ours.placed.on_gpu:
+        del node
+        outcome.on_gpu[op] = outcome.on_gpu.get(op, 0) + 1
+    for _, op in ours.placed.on_cpu:
+        outcome.on_cpu[op] = outcome.on_cpu.get(op, 0) + 1
+    by_cpu: _Session | None = None
+    if not differs_on_cpu(case, known):
+        by_cpu = _Session(case, model, cpu=True)
+    outcome.cpu_checked = by_cpu is not None and not by_cpu.problem
+    for run in (*range(case.runs), 0):
+        got, problem = ours.results(run)
+        if problem:
+            return _failed(outcome, "error", f"run {run}: {problem}", _kind(problem))
+        reference, cpu_problem = by_cpu.results(run) if by_cpu and outcome.cpu_checked else (None, "")
+        if cpu_problem:
+            return _failed(
+                outcome, "expectation", f"run {run}: the CPU provider fails: {cpu_problem}", _kind(cpu_problem)
+            )
+        for k, (name, dtype, _) in enumerate(case.outputs):
+            samples = known[name].runs[run]
+            ours_differs = difference(got[k], samples, dtype)
+            cpu_differs = difference(reference[k], samples, dtype) if reference else ""
+            if ours_differs:
+                if _on_cpu_by_table(case, known, ours.placed):
+                    return Outcome(RIGHT, "on the CPU provider, which is no measure")
+                status = "expectation" if reference and _near(got[k], reference[k], samples, dtype) else "wrong"
+                return _failed(outcome, status, f"run {run}: {name}: {ours_differs}", _maker(case, name), name)
+            if cpu_differs:
+                detail = f"run {run}: {name}: the CPU provider, not we: {cpu_differs}"
+                return _failed(outcome, "expectation", detail, _maker(case, name), name)
+    return outcome
+
+
+class _Session:
+    def __init__(self, case: Case, model: bytes, cpu: bool) -> None:
+        settings = ort.SessionOptions()
+        settings.log_severity_level = 4
+        if not case.optimise or cpu:
+            settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        settings.intra_op_num_threads = settings.inter_op_num_threads = 1
+        self.case, self.problem = case, ""
+        options = {"forceCpuNodeNames": "\n".join(case.on_cpu)} if case.on_cpu and not case.optimise else {}
+        try:
+            self.session = provider.open_session(model, "cpu" if cpu else "ours", {} if cpu else options, settings)
+            self.placed = provider.placement(self.session)
+        except Exception as error:
+            self.problem = brief(error)
+
+    def results(self, run: int) -> tuple[list[np.ndarray], str]:
+        feeds = {
+            s.name: s.arrays[run]
+            if feeding.native(values.CODES[s.dtype])
+            else feeding.ort_value(s.arrays[run], values.CODES[s.dtype])
+            for s in self.case.inputs
+        }
+        try:
+            return feeding.run(self.session, feeds), ""
+        except Exception as error:
+            return [], brief(error)
+
+
+def difference(got: np.ndarray, samples: values.Samples, dtype: str) -> str:
+    """What is wrong with a result, in words; empty when nothing is."""
+    first = samples[0]
+    if got.shape != first.shape:
+        return f"shape {list(got.shape)}, expected {list(first.shape)}"
+    if got.dtype != values.numpy_type(dtype):
+        return f"type {got.dtype}, expected {dtype}"
+    if not first.size:
+        return ""
+    if dtype not in values.UNIT:
+        bad = got != first
+    else:
+        # A comparison with NaN is false.
+        bad = ~(np.abs(got.astype(np.float64) - first) <= values.tolerance(samples, dtype))
+    if not bad.any():
+        return ""
+    place = tuple(int(i) for i in np.argwhere(bad)[0])
+    allowed = "" if dtype not in values.UNIT else f" within {values.tolerance(samples, dtype)[place]:.2g}"
+    return (
+        f"{int(bad.sum())} of {got.size} elements, first {list(place)}: {got[place]}, expected {first[place]}{allowed}"
+    )
+
+
+def _near(got: np.ndarray, reference: np.ndarray, samples: values.Samples, dtype: str) -> bool:
+    if got.shape != reference.shape or got.dtype != reference.dtype:
+        return False
+    if dtype not in values.UNIT:
+        return bool((got == reference).all())
+    apart = np.abs(got.astype(np.float64) - reference.astype(np.float64))
+    return got.shape == samples[0].shape and bool((apart <= values.tolerance(samples, dtype)).all())
+
+
+def differs_on_cpu(case: Case, known: Mapping[str, Value]) -> bool:
+    """Whether a node is in the table of those for which the CPU provider is no measure."""
+    return not all(measured_on_cpu(n, [known[name] for name in n.inputs if name]) for n in case.nodes)
+
+
+def measured_on_cpu(node: Node, read: Sequence[Value]) -> bool:
+    """Whether the CPU provider is a measure of this node."""
+    return not any(node.op in operators.split() and condition(node, read) for operators, condition, _ in CPU_DIFFERS)
+
+
+def _on_cpu_by_table(case: Case, known: Mapping[str, Value], placed: provider.Placement) -> bool:
+    """Whether the CPU provider ran a node that it is no measure of."""
+    there = {name for name, _ in placed.on_cpu}
+    return any(n.name in there and not measured_on_cpu(n, [known[i] for i in n.inputs if i]) for n in case.nodes)
+
+
+def _failed(outcome: Outcome, status: str, detail: str, kind: str, output: str = "") -> Outcome:
+    outcome.status, outcome.detail, outcome.kind, outcome.output = status, detail, kind, output
+    return outcome
+
+
+def _maker(case: Case, name: str) -> str:
+    """The operator that makes a value, which failures are counted by until they are shrunk."""
+    return next((node.op for node in case.nodes if name in node.outputs), "input")
+
+
+def _kind(problem: str) -> str:
+    """A message without its names and numbers."""
+    return re.sub(r"\d+", "#", re.sub(r"\b[vnwx]\d+(_\d)?\b", "_", problem))[:90]
+
+
+def brief(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
+
+
+def summary_of(outcome: Outcome) -> dict[str, Any]:
+    return dict(vars(outcome))

@@ -1,0 +1,117 @@
+"""One process of random graphs: makes, runs and judges the graphs of some seeds.
+
+    python -m tests.graphs.worker 1234 --target gpu --int64 pair             one graph, in words
+    python -m tests.graphs.worker 1234 --shrink /tmp/graphs                  and shrunk
+    python -m tests.graphs.worker --json 100-149                             a line of JSON before and after each
+
+A graph that takes longer than SECONDS ends the process with the place where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import faulthandler
+import glob
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+SECONDS = 60
+ICD = {
+    "lavapipe": ["/usr/share/vulkan/icd.d/lvp_icd*.json"],
+    "swiftshader": ["/usr/lib*/chromium*/vk_swiftshader_icd.json", "/opt/google/chrome/vk_swiftshader_icd.json"],
+}
+"""Where the description of a software adapter's Vulkan driver lies."""
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> None:
+    """What says how graphs are run; the same for one process and for many."""
+    parser.add_argument("--target", choices=("own", "gpu"), default="own", help="the adapter's own Target or a GPU's")
+    parser.add_argument(
+        "--int64", choices=("native", "pair"), default="native", help="how 64-bit integers are calculated"
+    )
+    parser.add_argument(
+        "--adapter", default="", help="lavapipe, swiftshader or a Vulkan driver's .json; default: the first"
+    )
+
+
+def choose_adapter(name: str) -> None:
+    """Makes the named Vulkan driver the only one; before the first look at adapters. Raises SystemExit when it is missing."""
+    if name:
+        found = [path for pattern in ICD.get(name, [name]) for path in sorted(glob.glob(pattern))]
+        if not found:
+            raise SystemExit(f"no Vulkan driver {name!r}: none of {', '.join(ICD.get(name, [name]))}")
+        os.environ["VK_DRIVER_FILES"] = os.environ["VK_ICD_FILENAMES"] = found[0]
+
+
+def seeds_of(words: list[str]) -> Iterator[int]:
+    for word in words:
+        first, _, last = word.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[None]:
+    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def run_seed(seed: int) -> Any:
+    from . import check
+    from .generate import generate
+
+    with watched():
+        case, graph = generate(seed)
+        return case, check.run(case, graph.by_name)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.graphs.worker", description="Runs random graphs by their seeds."
+    )
+    parser.add_argument("seeds", nargs="+", metavar="SEED", help="a number or FIRST-LAST")
+    arguments_of(parser)
+    parser.add_argument("--json", action="store_true", help="a line of JSON per seed")
+    parser.add_argument("--shrink", type=Path, metavar="DIR", help="shrinks what fails and writes it here")
+    chosen = parser.parse_args()
+    choose_adapter(chosen.adapter)
+    warnings.simplefilter("ignore")
+
+    import onnxruntime as ort
+
+    from tests import targets
+
+    from . import check, shrink
+    from .case import listing
+
+    ort.set_default_logger_severity(4)
+    failed = False
+    with targets.using(targets.Way(chosen.target, chosen.int64)):
+        for seed in seeds_of(chosen.seeds):
+            if chosen.json:
+                print(json.dumps({"start": seed}), flush=True)
+            case, outcome = run_seed(seed)
+            failed = failed or outcome.status != check.RIGHT
+            if chosen.json:
+                print(json.dumps({"seed": seed, **check.summary_of(outcome)}), flush=True)
+            else:
+                print(f"{listing(case)}\n  {outcome.status}: {outcome.detail}", flush=True)
+            if chosen.shrink and outcome.status != check.RIGHT:
+                small, found = shrink.shrink(case, outcome)
+                text = shrink.write(small, found, chosen.shrink / f"{seed}-{chosen.target}-{chosen.int64}")
+                if not chosen.json:
+                    print(f"\nshrunk:\n{text}", flush=True)
+    sys.stdout.flush()
+    os._exit(int(failed))  # exit codes of a provider's shutdown are tested elsewhere
+
+
+if __name__ == "__main__":
+    main()
