@@ -39,12 +39,12 @@ class Way:
 
     def of(self, full: Target) -> Target:
         """What is left of, or claimed beyond, the Target of an adapter."""
-        hidden = {"shader-int64"} if self.int64 == "pair" else set()
+        features = full.features - ({"shader-int64"} if self.int64 == "pair" else set())
         if self.target == "own":
-            return dataclasses.replace(full, features=full.features - hidden)
+            return dataclasses.replace(full, features=features)
         return dataclasses.replace(
             full,
-            features=full.features - hidden - {"subgroup", "subgroup-barrier"},
+            features=features,
             max_storage_buffers=min(full.max_storage_buffers, 8),
             max_invocations=min(full.max_invocations, 256),
             max_workgroup_storage=min(full.max_workgroup_storage, 32 << 10),

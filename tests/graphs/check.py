@@ -38,6 +38,7 @@ def _beyond_32_bits(node: Node, read: Sequence[Value]) -> bool:
 CPU_DIFFERS: tuple[tuple[str, Callable[[Node, Sequence[Value]], bool], str], ...] = (
     ("MatMul Gemm", _empty, "refuses to broadcast over an extent of 0"),
     ("Clip Max Min Sign ReduceMax ReduceMin", _beyond_32_bits, "compares 64-bit integers by their lower halves"),
+    ("Split", _empty, "refuses parts of an extent of 0"),
     ("LayerNormalization RMSNormalization", _empty, "refuses rows of no elements"),
     (" ".join(semantics.REDUCTIONS), _empty, "gives an empty result, or an error, for a reduction of no elements"),
 )

@@ -475,6 +475,8 @@ def _instance_norm(x: Any, gain: Any, bias: Any, epsilon: float) -> Any:
 
 @rule("GroupNormalization")
 def _group_norm(x: Any, gain: Any, bias: Any, num_groups: int, epsilon: float, stash_type: int = 1) -> Any:
+    if len(gain) == num_groups:  # before version 21
+        gain, bias = (np.repeat(v, x.shape[1] // num_groups) for v in (gain, bias))
     groups = x.reshape(x.shape[0], num_groups, x.shape[1] // num_groups, *x.shape[2:])
     shape = (1, -1, *[1] * (x.ndim - 2))
     out = _standard(groups, tuple(range(2, groups.ndim)), epsilon).reshape(x.shape)
@@ -566,6 +568,17 @@ def _conv(x: Any, w: Any, bias: Any = None, auto_pad: str = "NOTSET", pads: Any 
     ]  # fmt: skip
     out = np.concatenate(outs, 1)
     return out if bias is None else out + bias.reshape(1, -1, *[1] * n)
+
+
+def _global(function: Function) -> Function:
+    return lambda x, **a: function(x, **{"axis": tuple(range(2, x.ndim)), "keepdims": True})
+
+
+RULES |= {
+    "GlobalAveragePool": _global(np.mean),
+    "GlobalMaxPool": _global(np.max),
+    "GlobalLpPool": lambda x, p: _global(np.sum)(np.abs(x) ** p) ** (1 / p),
+}
 
 
 # ---- quantisation

@@ -145,11 +145,13 @@ def channel_norm(g: Graph) -> Value:
     x = of_rank(g, some_float(g, 2, 5), g.dice.of([3, 4]))
     op = g.dice.of(["InstanceNormalization", "InstanceNormalization", "BatchNormalization", "GroupNormalization"])
     shapes = [(c,) for c in x.dim(1)]
+    groups = g.dice.of([n for n in (1, 2, 3) if all(c % n == 0 for c in x.dim(1))])
+    if op == "GroupNormalization" and g.opset < 21:
+        shapes = [(groups,)] * g.runs
     pair = [_parameter(g, x, shapes), _parameter(g, x, shapes)]
     if op == "BatchNormalization":
         return g.add(op, x, *pair, _parameter(g, x, shapes), _parameter(g, x, shapes))
     if op == "GroupNormalization":
-        groups = g.dice.of([n for n in (1, 2, 3) if all(c % n == 0 for c in x.dim(1))])
         return g.add(op, x, *pair, num_groups=groups, epsilon=0.01)
     return g.add(op, x, *pair, epsilon=0.01)
 
