@@ -46,7 +46,7 @@ class Way:
             full,
             features=features,
             max_storage_buffers=min(full.max_storage_buffers, 8),
-            max_invocations=min(full.max_invocations, 256),
+            max_invocations=min(full.max_invocations, 1024),
             max_workgroup_storage=min(full.max_workgroup_storage, 32 << 10),
             software=False,
         )
