@@ -2,9 +2,9 @@
 
 NAMES run on a software adapter in seconds; `NAME.full`, of FULL, is the same architecture in the size that benchmarks
 compare. Files: graph (writes ONNX node by node), transformer and layers (parts), one file per architecture: tiny, minilm,
-resnet, vit, whisper, unet, t5, recurrent, detector, ocr; quantised makes further ones of these. Models are written once
-into a cache folder, `.cache/models` of the repository, under a name that holds the hash of the builders, so that a changed
-builder is never confused with an old file. Same seeds, same files.
+resnet, vit, whisper, unet, t5, recurrent, detector, ocr; quantised makes further ones of these, and exports has graphs of
+any depth. Models are written once into a cache folder, `.cache/models` of the repository, under a name that holds the hash
+of the builders, so that a changed builder is never confused with an old file. Same seeds, same files.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
@@ -48,6 +48,12 @@ def signature(name: str, pairs: bool) -> Signature | None:
     return Signature(tuple(re.findall(r"\w+: ([\w<>]+)", head[1])), head[2])
 
 
+@lru_cache(maxsize=256)
+def _mentioned(text: str) -> tuple[str, ...]:
+    """The names in a text, in order; layers of a network have the same texts."""
+    return tuple(sorted(set(_NAME.findall(text))))
+
+
 def needed(text: str, pairs: bool, own: Mapping[str, str] | None = None) -> str:
     """Definitions that `text` uses, directly or through others, in an order that declares before use.
 
@@ -66,7 +72,7 @@ def needed(text: str, pairs: bool, own: Mapping[str, str] | None = None) -> str:
             want(other)
         wanted[name] = None
 
-    for name in sorted(set(_NAME.findall(text))):
+    for name in _mentioned(text):
         want(name)
     return "\n".join(definitions[name][0] for name in wanted)
 

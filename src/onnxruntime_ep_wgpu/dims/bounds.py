@@ -3,7 +3,8 @@
 In: a dim. Out: True when that is proved, False when it is not. A proof replaces one atom after the other by something that
 makes the whole no larger: `max(a, b)` by one of a and b, `k * (x // k)` by `x - k + 1`, a comparison by 0, or, where its sign
 is the other one, `min(a, b)` by one of a and b, `k * (x // k)` by x; a choice between values by each of them. What is left is
-a polynomial whose terms are seen not to be negative.
+a polynomial whose terms are seen not to be negative. Short proofs are tried first, and none for what is negative for one of a
+few values that every node carries (`nodes.Sample`).
 
 Invariants: sound for every value of the symbols, zero and one included; the answer depends on the expression alone; a
 proof takes at most MOST_STEPS replacements.
@@ -17,7 +18,8 @@ from math import gcd
 from .intervals import Interval
 from .nodes import Atom, Call, Dim, Expr, Monomial, interval, product, terms_of
 
-MOST_STEPS = 32
+MOST_STEPS = 48
+DEEPEST = 6  # replacements one after the other
 
 # Lists of expressions, none larger than what they replace for any values: it is not negative when all of a list are not.
 _Ways = Iterator[list[Dim]]
@@ -32,18 +34,28 @@ def nonnegative(dim: Dim) -> bool:
     if not isinstance(dim, Expr):
         return dim >= 0
     if dim.proved is None:
-        try:
-            dim.proved = _Proof().of(dim)
-        except _Spent:
-            dim.proved = False
+        dim.proved = not any(value is not None and value < 0 for value in dim.samples) and _Proof().found(dim)
     return dim.proved
 
 
 class _Proof:
     def __init__(self) -> None:
         self.steps = 0
+        self.cut = False  # whether the last search ended for its depth
 
-    def of(self, dim: Dim) -> bool:
+    def found(self, dim: Dim) -> bool:
+        try:
+            for depth in range(1, DEEPEST + 1):
+                self.cut = False
+                if self.of(dim, depth):
+                    return True
+                if not self.cut:
+                    return False
+        except _Spent:
+            pass
+        return False
+
+    def of(self, dim: Dim, depth: int) -> bool:
         if not isinstance(dim, Expr):
             return dim >= 0
         if dim.interval[0] >= 0:
@@ -51,6 +63,9 @@ class _Proof:
         if dim.interval[1] < 0:
             return False
         if not _can_be(dim):
+            return False
+        if not depth:
+            self.cut = True
             return False
         for monomial, coefficient in dim.terms:
             for place, atom in enumerate(monomial):
@@ -62,7 +77,7 @@ class _Proof:
                     self.steps += 1
                     if self.steps > MOST_STEPS:
                         raise _Spent
-                    if all(map(self.of, smaller)):
+                    if all(self.of(it, depth - 1) for it in smaller):
                         return True
         return False
 
@@ -93,7 +108,9 @@ def _smaller(atom: Call, c: int, others: Dim, rest: Dim) -> _Ways:
         if isinstance(k, int) and k > 0:
             shared = gcd(c, k)
             bound = x if c < 0 else x - (k - 1)
-            yield [rest * (k // shared) + (c // shared) * others * bound]
+            scale = k // shared
+            # An integer is not negative when `scale` times it is above -scale.
+            yield [rest * scale + (c // shared) * others * bound + (scale - 1)]
     elif atom.op in ("<", "<=", "=="):
         yield [rest + (c * others if c < 0 else 0)]
 

@@ -12,7 +12,7 @@ from math import gcd
 
 from ..postfix import OPERATIONS
 from .bounds import nonnegative
-from .nodes import Call, Dim, Expr, Terms, call, from_terms, quotient, terms_of
+from .nodes import Call, Dim, Expr, Terms, call, from_terms, interval, quotient, terms_of
 
 LARGEST = 2**31 - 1  # no dimension reaches it; ONNX uses larger numbers for "to the end"
 MOST_ARGUMENTS = 8  # of minimum, maximum and broadcast; further ones nest
@@ -53,8 +53,10 @@ def floordiv(a: Dim, b: Dim) -> Dim:
         return _call("//", a, b)
     whole = from_terms({m: c // b for m, c in a.terms if not m or c % b == 0})
     rest = a - whole * b
-    if isinstance(rest, int):
-        return whole + rest // b
+    low, high = interval(rest)
+    if low // b == high // b:  # also where only a constant is left
+        return whole + int(low // b)
+    assert isinstance(rest, Expr)
     nested = _nested(rest)
     if nested is not None:
         inner, others = nested
@@ -138,10 +140,12 @@ def _arguments(op: str, dim: Dim) -> tuple[Dim, ...]:
 
 
 def _sides(a: Dim, b: Dim) -> tuple[Dim, Dim]:
-    """Two dims that compare as a and b do: what both have is left out, and each term stands where it is positive."""
+    """Two dims that compare as a and b do: what both have is left out, terms and factors, and each term stands where it
+    is positive."""
     difference = terms_of(a - b)
-    left: Terms = tuple((m, c) for m, c in difference if c > 0)
-    right: Terms = tuple((m, -c) for m, c in difference if c < 0)
+    factor = gcd(*(c for _, c in difference))
+    left: Terms = tuple((m, c // factor) for m, c in difference if c > 0)
+    right: Terms = tuple((m, -c // factor) for m, c in difference if c < 0)
     return from_terms(dict(left)), from_terms(dict(right))
 
 

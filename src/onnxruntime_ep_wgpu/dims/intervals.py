@@ -13,6 +13,7 @@ Bound = int | float  # a float is infinite
 Interval = tuple[Bound, Bound]
 
 LIMIT = 2**256
+SMALL = 2**120
 ELEMENT: Interval = (-(2**63), 2**63 - 1)  # an element of an integer input, whose type is not known
 DIMENSION: Interval = (0, 2**31 - 2)
 MOST_ELEMENTS = 2**47

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, reduce
 from hashlib import blake2b
 from typing import Any, Union
 from weakref import WeakValueDictionary
+from zlib import crc32
 
-from .intervals import DIMENSION, Interval, counted, of_call, plus, times
+from ..postfix import OPERATIONS
+from .intervals import DIMENSION, SMALL, Interval, counted, of_call, plus, times
 from .intervals import ELEMENT as ANY_ELEMENT
 
 Dim = Union[int, "Expr"]
@@ -29,16 +31,26 @@ MOST_TERMS = 24  # of a polynomial, and half of it the factors of a monomial; lo
 ELEMENT = "@"  # begins the names of elements of inputs, which unlike dimensions may be negative
 _SHOWN = 240  # characters of an expression in messages
 
+# Values of a node for a few values of the symbols, the same in every process: what is negative for one of them is not proved
+# to be anything else. None where a value is too large to be worth keeping, or is divided by zero.
+Sample = tuple[int | None, ...]
+_LARGEST_SAMPLE = 2**64
+
 
 class Symbol:
     """A dimension of an input, or an element of one."""
 
-    __slots__ = ("__weakref__", "interval", "name", "order", "reads_elements")
+    __slots__ = ("__weakref__", "interval", "name", "order", "reads_elements", "samples")
 
     def __init__(self, name: str, interval: Interval | None) -> None:
         self.name = self.order = name
         self.reads_elements = name.startswith(ELEMENT)
-        self.interval = interval or (ANY_ELEMENT if self.reads_elements else DIMENSION)
+        self.interval = low, high = interval or (ANY_ELEMENT if self.reads_elements else DIMENSION)
+        chance = crc32(name.encode())
+        values = (0, 1 + chance % 13, 1000 + chance % 99991)
+        if self.reads_elements:
+            values = (-(1 + chance % 5), chance % 3, 1000 + chance % 997)
+        self.samples: Sample = tuple(int(min(max(v, low), high)) for v in values)
 
     def __repr__(self) -> str:
         return self.name
@@ -50,13 +62,14 @@ class Call:
     `order` sorts calls the same way in every process, from what they say.
     """
 
-    __slots__ = ("__weakref__", "args", "interval", "op", "order", "reads_elements")
+    __slots__ = ("__weakref__", "args", "interval", "op", "order", "reads_elements", "samples")
 
     def __init__(self, op: str, args: tuple[Dim, ...]) -> None:
         self.op, self.args = op, args
         said = "\0".join([op, *(a.order if isinstance(a, Expr) else str(a) for a in args)])
         self.order = "~" + blake2b(said.encode(), digest_size=16).hexdigest()
         self.reads_elements: bool = any(isinstance(a, Expr) and a.reads_elements for a in args)
+        self.samples = _call_samples(op, args)
         low, high = of_call(op, [interval(a) for a in args])
         self.interval: Interval = (max(low, 0) if low < 0 and _is_nonnegative(op, args) else low, high)
 
@@ -70,7 +83,7 @@ class Expr:
     `interval` holds every value; `bounds` sees more of the sign.
     """
 
-    __slots__ = ("__weakref__", "_order", "interval", "proved", "reads_elements", "terms")
+    __slots__ = ("__weakref__", "_order", "_samples", "interval", "proved", "reads_elements", "terms")
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
@@ -78,6 +91,13 @@ class Expr:
         self.interval = _interval(terms)
         self.proved: bool | None = True if self.interval[0] >= 0 else None  # not to be negative; see `bounds`
         self._order = ""
+        self._samples: Sample | None = None
+
+    @property
+    def samples(self) -> Sample:
+        if self._samples is None:
+            self._samples = _samples(self.terms)
+        return self._samples
 
     @staticmethod
     def of(atom: Atom) -> Expr:
@@ -214,9 +234,54 @@ def interval(dim: Dim) -> Interval:
     return dim.interval if isinstance(dim, Expr) else (dim, dim)
 
 
+def _samples(terms: Terms) -> Sample:
+    totals: list[int | None] = [0, 0, 0]
+    for monomial, coefficient in terms:
+        for k, total in enumerate(totals):
+            value: int | None = coefficient
+            for atom in monomial:
+                sample = atom.samples[k]
+                value = None if value is None or sample is None else value * sample
+            totals[k] = None if value is None or total is None else _kept(total + value)
+    return tuple(totals)
+
+
+def _kept(value: int) -> int | None:
+    return value if -_LARGEST_SAMPLE < value < _LARGEST_SAMPLE else None
+
+
+def _call_samples(op: str, args: tuple[Dim, ...]) -> Sample:
+    if op == "=":
+        (arg,) = args
+        return arg.samples if isinstance(arg, Expr) else (arg,) * 3
+    out: list[int | None] = []
+    for given in zip(*(a.samples if isinstance(a, Expr) else (a,) * 3 for a in args), strict=True):
+        values = [v for v in given if v is not None]
+        if len(values) < len(given) or (op in ("//", "%", "tdiv") and not values[1]):
+            out.append(None)
+        elif op == "?":
+            out.append(OPERATIONS[op](*values))
+        else:  # minimum, maximum and broadcast have two or more
+            out.append(reduce(OPERATIONS[op], values))
+    return tuple(out)
+
+
 def _interval(terms: Terms) -> Interval:
     total: Interval = (0, 0)
     for monomial, coefficient in terms:
+        if len(monomial) == 1:
+            low, high = monomial[0].interval
+            if low > -SMALL and high < SMALL and -SMALL < coefficient < SMALL:  # the usual case, without the care
+                ends = (
+                    (low * coefficient, high * coefficient)
+                    if coefficient > 0
+                    else (high * coefficient, low * coefficient)
+                )
+                total = plus(total, ends)
+                continue
+        elif not monomial:
+            total = plus(total, (coefficient, coefficient))
+            continue
         elements: Interval = (1, 1)
         other: Interval = (coefficient, coefficient)
         for atom in monomial:
