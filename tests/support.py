@@ -54,16 +54,16 @@ class Runner:
         tensors, results = [], []
         for array in arrays:
             data = packed(np.asarray(array))
-            buffer = self.device.buffer(max(16, data.nbytes))
-            if data.nbytes:
+            buffer = self.device.buffer(max(16, data.nbytes)) if data.nbytes else None  # as the provider has it
+            if buffer is not None:
                 self.device.upload(buffer, 0, data.data)
             tensors.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer, 0, lambda array=array: array))
 
-        def allocate(index: int, dtype: DType, shape: tuple[int, ...]) -> tuple:
+        def allocate(index: int, dtype: DType, shape: tuple[int, ...]) -> tuple | None:
             data = np.empty(dtype.nbytes(math.prod(shape)), np.uint8)
-            buffer = self.device.buffer(max(16, data.nbytes))
+            buffer = self.device.buffer(max(16, data.nbytes)) if data.nbytes else None
             results.append((data, dtype, shape, buffer))
-            return buffer, 0
+            return (buffer, 0) if buffer is not None else None
 
         self.executable.run(tensors, allocate)
         for data, *_, buffer in results:

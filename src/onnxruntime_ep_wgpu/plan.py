@@ -150,7 +150,7 @@ class Plan:
         chosen = [
             (number, dispatch, program.kernels[dispatch.kernel], variant, count)
             for number, (dispatch, (variant, count)) in enumerate(zip(program.dispatches, dims.variants, strict=True))
-            if count
+            if count and self._writes(dispatch)
         ]
         self.device.prepare(
             [(kernel.wgsl[v], kernel.all_bindings, dispatch_label(kernel.label, d)) for _, d, kernel, v, _ in chosen],
@@ -170,6 +170,12 @@ class Plan:
                     Step(number, pipeline, grid, dispatch.args, entries, bound, kernel.label, repeats, finishes)
                 )
         return steps
+
+    def _writes(self, dispatch: Dispatch) -> bool:
+        """False when all results are empty, whatever the kernel would look at to find that out."""
+        bindings = self.program.kernels[dispatch.kernel].bindings
+        results = (arg for arg, kind in zip(dispatch.args, bindings, strict=True) if kind == "read_write")
+        return any(self.nbytes[arg] for arg in results)
 
     def _entry(self, arg: int) -> Entry | None:
         buffer = self.buffers.get(arg)

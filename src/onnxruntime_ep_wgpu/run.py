@@ -274,8 +274,12 @@ class Executable:
 
     def _place(self, plan: Plan, places: Sequence[Slice | None]) -> tuple[dict[int, Slice], list[Copy], list[Copy]]:
         """What the dispatches bind for the callers' tensors, with the copies before and after that this needs."""
-        bound = [place or (self._empty, 0) for place in places]
         count = len(self.program.inputs)
+        # An empty result beside others of a kernel needs a buffer that no other of its tensors has.
+        bound = [
+            place or (self._empty if k < count else self.device.buffer(16, "empty tensor"), 0)
+            for k, place in enumerate(places)
+        ]
         callers = dict(zip(self.program.inputs, bound[:count], strict=True))
         results = dict(zip(self.program.outputs, bound[count:], strict=True))
         before = self._separate(plan, callers, {id(b) for b, _ in results.values()})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..builder import Builder, Operand
-from ..dims import Dim, ceildiv, less_equal, product
+from ..dims import Dim, ceildiv, equal, less_equal, maximum, product
 from ..dtypes import DType
 from ..errors import UnsupportedError
 from ..lowered import Function, Read, Variant
@@ -44,7 +44,8 @@ def _declare(name: str, expression: str) -> None:
     def lower(b: Builder, x: Operand, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Operand:
         axis = axis_of(axis, x.rank)
         others = [k for k in range(x.rank) if k != axis]
-        b.require(less_equal(1, x.shape[axis]), f"{name} along an axis without elements")
+        found = maximum(less_equal(1, x.shape[axis]), equal(product(x.shape[k] for k in others), 0))
+        b.require(found, f"{name} along an axis without elements")
         place = _best(b, b.permute(x, [*others, axis]), 1, expression, bool(select_last_index))
         shape = (
             [x.shape[k] if k != axis else 1 for k in range(x.rank)] if keepdims == 1 else [x.shape[k] for k in others]

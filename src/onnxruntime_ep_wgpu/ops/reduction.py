@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..builder import Builder, Operand
-from ..dims import Dim, ceildiv, product
+from ..dims import Dim, ceildiv, may_be, product
 from ..dtypes import DType
 from ..lowered import Function, Read
 from ..tune import row_variants
@@ -69,8 +69,10 @@ def _elementwise(b: Builder, name: str, x: Operand) -> Operand:
     return b.pointwise(_last_step(finish, x.dtype.compute or ""), {"x": result}, x.dtype, cost=4)
 
 
-def _last_step(finish: str, kind: str) -> str:
-    """`finish` for a compute type; functions of integers are calculated in f32."""
+def _last_step(finish: str, kind: str, may_be_empty: bool = False) -> str:
+    """`finish` for a compute type; functions of integers are calculated in f32. The mean of nothing is NaN."""
+    if kind == "f32" and finish == "x / n" and may_be_empty:
+        return "where(n == 0, nan, x / n)"  # what a division by zero gives is up to the driver
     if kind == "f32" or finish == "x":
         return finish
     return f"x / {kind}(n)" if finish == "x / n" else f"{kind}({finish.replace('(x)', '(f32(x))')})"
@@ -89,13 +91,13 @@ def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bo
     lowest, highest = _LIMITS[kind]
     limits = {"lowest": _literal(lowest), "highest": _literal(highest)}
     shown = limits.get(identity, identity)
+    count = product(x.shape[k] for k in axes)
     functions = {
         "identity": Function((), shown, kind),
         "prepare": Function((("x", kind),), prepare, kind),
         "combine": Function((("x", kind), ("y", kind)), combine, kind),
-        "finish": Function((("x", kind), ("n", "f32")), _last_step(finish, kind), kind),
+        "finish": Function((("x", kind), ("n", "f32")), _last_step(finish, kind, may_be(count, 0)), kind),
     }
-    count = product(x.shape[k] for k in axes)
     if not kept and (not isinstance(count, int) or count > WHOLE):
         # One row would keep one workgroup busy and all others waiting: first CHUNKS rows of their own.
         source = _chunked(b, source)

@@ -25,7 +25,11 @@ fn kernel(w: u32, lane: u32) {
     }
     squares += block;
   }
-  let inverse = 1f / sqrt(lanes_sum(lane, $LANES, squares) / f32($columns) + $EPSILON);
+  var inverse = 1f / sqrt(lanes_sum(lane, $LANES, squares) / f32($columns) + $EPSILON);
+  if ($columns == 0u) {  // what a division by zero gives is up to the driver
+    mean = float_bits(0x7fc00000u);
+    inverse = mean;
+  }
   if (w * $ROWS + lane / $LANES < $rows) {
     for (var k = me; k < $columns; k += $LANES) {
       y_put(row, k, (x_at(row, k) - mean) * inverse * gain_at(k) + bias_at(k));
