@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .errors import InputError as InputError
     from .errors import LimitError as LimitError
     from .errors import ModelChangedError as ModelChangedError
+    from .errors import ModelError as ModelError
     from .errors import NonFiniteError as NonFiniteError
     from .errors import OptionError as OptionError
     from .errors import OutOfMemoryError as OutOfMemoryError
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 _PLACES = {
     name: module
     for module, names in {
-        "errors": "DeviceError DeviceLostError InputError LimitError ModelChangedError NonFiniteError OptionError"
+        "errors": "DeviceError DeviceLostError InputError LimitError ModelChangedError ModelError NonFiniteError OptionError"
         " OutOfMemoryError OutOfRangeError ProgramError ShaderError UnsupportedError WgpuEpError",
         "names": "PROVIDER ProviderNameWarning",
         "option_types": "ProviderOptions",

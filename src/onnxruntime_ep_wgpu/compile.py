@@ -33,7 +33,7 @@ def compile_graph(
     checked: bool = False,
     values: Mapping[str, int] | None = None,
 ) -> p.Program:
-    """Compiles a graph whose nodes all can run; raises UnsupportedError or OutOfRangeError naming the node otherwise.
+    """Compiles a graph whose nodes all can run; raises UnsupportedError or ModelError naming the node otherwise.
 
     Functions are expanded and views composed while lowering; initializers stay references until they are uploaded. A
     `checked` program has assertions about data, for runs that check everything. `values` fixes symbols of the graph, as a

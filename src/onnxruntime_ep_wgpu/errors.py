@@ -39,13 +39,22 @@ class NonFiniteError(WgpuEpError):
     """A kernel made NaN or infinity from finite inputs, with validationMode full; names node, value and place."""
 
 
+class ModelError(WgpuEpError):
+    """A node that no provider can run; names the node and what is wrong with it."""
+
+
 class ModelFault(str):
-    """A reason against a node that is a fault of the model: whatever provider takes the node fails when it runs."""
+    """A reason against a node that is a fault of the model, with the `error` that says so."""
 
-    __slots__ = ()
+    error: ModelError
+
+    def __new__(cls, error: ModelError) -> ModelFault:
+        made = super().__new__(cls, error)
+        made.error = error
+        return made
 
 
-class OutOfRangeError(WgpuEpError, IndexError):
+class OutOfRangeError(ModelError, IndexError):
     """An index lies outside the axis that it counts along; names node, index, place, axis and extent."""
 
 

@@ -18,7 +18,7 @@ from . import ops
 from .builder import LARGEST_HOST_VALUE, Builder, Operand
 from .dims import Dim, product, symbol
 from .dtypes import DType
-from .errors import ModelFault, OutOfRangeError, UnsupportedError, WgpuEpError
+from .errors import ModelError, ModelFault, UnsupportedError, WgpuEpError
 from .lowered import LoweredGraph
 from .ops import host, registry
 from .passes import expand
@@ -132,6 +132,7 @@ class Lowering:
         small = host.evaluate(node.op_type, domain, operands, attributes)
         if small is not None and small[0].known:
             return small
+        registry.check_version(node.op_type, domain, opset)
         entry = registry.find(node.op_type, domain, opset)
         if entry is None:
             body = expand.function_body(node, domain, opset, [o.dtype.code if o else 0 for o in operands])
@@ -189,8 +190,8 @@ def _with_host(result: Operand | None, small: Operand | None) -> Operand | None:
     return Operand(result.dtype, result.shape, result.view, host=lambda: small.host, conditions=small.conditions)
 
 
-def _fault(node: ir.Node, error: Exception) -> str:
-    return f"node {node.name!r} ({node.op_type}): {error}"
+def _fault(node: ir.Node, error: ModelError) -> ModelError:
+    return type(error)(f"node {node.name!r} ({node.op_type}): {error}")
 
 
 def _check_declared(value: ir.Value, result: Operand) -> None:
@@ -212,7 +213,7 @@ def lower(
     checked: bool = False,
     fixed: Mapping[str, int] | None = None,
 ) -> LoweredGraph:
-    """Lowers a graph all of whose nodes can run; raises UnsupportedError or OutOfRangeError naming the node otherwise.
+    """Lowers a graph all of whose nodes can run; raises UnsupportedError or ModelError naming the node otherwise.
 
     `checked`: what nodes rely on in data is kept in `assertions`, at the price of memory and fusion. `fixed` gives values
     to symbols, by label.
@@ -226,8 +227,8 @@ def lower(
             lowering.node(node)
         except UnsupportedError as error:
             raise UnsupportedError(f"node {node.name!r} ({node.op_type}): {error}") from error
-        except OutOfRangeError as error:
-            raise OutOfRangeError(_fault(node, error)) from error
+        except ModelError as error:
+            raise _fault(node, error) from error
     outputs: list[Tensor] = []
     for value in graph.outputs:
         operand = lowering.operand(value)
@@ -275,7 +276,7 @@ def reasons(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> list[
             out.append(None)
         except UnsupportedError as error:
             out.append(str(error))
-        except OutOfRangeError as error:
+        except ModelError as error:
             out.append(ModelFault(_fault(node, error)))
     return out
 

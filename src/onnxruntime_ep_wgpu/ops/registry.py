@@ -16,8 +16,10 @@ import onnx
 from onnx import defs, helper
 
 from ..dtypes import DType
-from ..errors import UnsupportedError
+from ..errors import ModelError, UnsupportedError
 
+OLDEST_OPSET = 7
+"""ONNX Runtime's CPU provider has no kernel for an operator that changed before this opset (Reshape apart), nor have we."""
 FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 INTEGERS = frozenset(t for t in DType if t.is_integer)
 NUMBERS = FLOATS | INTEGERS
@@ -99,6 +101,23 @@ def find(op_type: str, domain: str, opset: int) -> Operator | None:
         if version >= entry.since:
             return entry
     return None
+
+
+def check_version(op_type: str, domain: str, opset: int) -> None:
+    """Raises for an operator as it was before OLDEST_OPSET, which nobody implements: ModelError in the CPU provider's words,
+    UnsupportedError for the one that the CPU provider has."""
+    if domain or opset >= OLDEST_OPSET:
+        return
+    old, new = (schema_of(op_type, domain, version) for version in (opset, OLDEST_OPSET))
+    if old is None or new is None or old.since_version == new.since_version:
+        return
+    what = f"{op_type}({old.since_version})"
+    if (op_type, old.since_version) == ("Reshape", 1):
+        raise UnsupportedError(f"{what} of opset {opset} has another meaning than in opset {OLDEST_OPSET}")
+    raise ModelError(
+        f"Could not find an implementation for {what}: the model has opset {opset}, and ONNX Runtime begins with"
+        f" {OLDEST_OPSET}. Convert it, with onnx.version_converter.convert_version(model, {OLDEST_OPSET}) or a later opset"
+    )
 
 
 def arguments(entry: Operator, opset: int, attributes: Mapping[str, Any]) -> dict[str, Any]:

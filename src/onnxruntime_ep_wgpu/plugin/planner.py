@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ModelFault, OptionError, OutOfRangeError
+from ..errors import ModelFault, OptionError
 from ..model import ort_graph
 from ..options import Options
 from ..trace import span
@@ -52,7 +52,6 @@ class Planner:
         self._forced = Forced(options["forceCpuNodeNames"])
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
         self._claims: dict[str, Claim] = {}
-        self._faults: list[ModelFault] = []  # of nodes that run whenever the model does
         self.unrouted = Unrouted(name, copies)
         for key in options.without_effect():
             logger.log(WARNING, f"option {key}={options.given[key]!r} has no effect in this version")
@@ -74,7 +73,10 @@ class Planner:
     # Deciding
 
     def decide(self, handle: Any) -> list[list[Any]]:
-        """The groups of OrtNodes to compile in an OrtGraph."""
+        """The groups of OrtNodes to compile in an OrtGraph.
+
+        Raises ModelError when a node of the main graph can run nowhere. A body may never run: there it is left alone.
+        """
         graph = ort_graph.read(self.ort, handle)
         nodes = [node.meta["ort_node"] for node in graph]
         holders = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
@@ -88,7 +90,9 @@ class Planner:
         within = text(self.ort.get(self.ort.api.Node_GetName, parent, "const char *")) if parent else ""
         if not parent:
             self.decided = True
-            self._faults = [it for it in decision.reasons if isinstance(it, ModelFault)]
+            for reason in decision.reasons:
+                if isinstance(reason, ModelFault):
+                    raise reason.error
             self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
             self.inputs = tuple(value.name or "" for value in graph.inputs)
             self.outputs = tuple(value.name or "" for value in graph.outputs)
@@ -97,10 +101,7 @@ class Planner:
         return [[nodes[place] for place in group] for group in decision.groups]
 
     def complete(self) -> None:
-        """All graphs have been decided. Raises OptionError when an option names a node that the model does not have, and
-        OutOfRangeError when a node of the main graph can run nowhere; in a body, which may never run, it is left alone."""
-        if self._faults:
-            raise OutOfRangeError(self._faults[0])
+        """All graphs have been decided. Raises OptionError when an option names a node that the model does not have."""
         unmet = self._forced.unmet()
         if not unmet:
             return
