@@ -21,7 +21,7 @@ def template(name: str) -> str:
 def _definitions(pairs: bool) -> dict[str, tuple[str, frozenset[str]]]:
     """Name to (text, names it mentions) for every top-level function or variable of the prelude."""
     out: dict[str, tuple[str, frozenset[str]]] = {}
-    for file in ("float", "minifloat", "int64_pair" if pairs else "int64_native", "workgroup"):
+    for file in ("float", "functions", "minifloat", "int64_pair" if pairs else "int64_native", "workgroup"):
         for block in re.split(r"\n(?=(?:fn|var|const)\b)", "\n" + template(f"prelude/{file}")):
             head = re.match(r"(?:fn|var(?:<\w+>)?|const)\s+(\w+)", block)
             if head:

@@ -25,7 +25,7 @@ _COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": 
 _ALLOWED = {"f32": "+-*/%", "bool": "&|"}  # of the operators; integers have all
 # Functions whose WGSL builtin is exact enough, by kind.
 _BUILTINS = {
-    "f32": {"sqrt", "exp", "log", "floor", "ceil", "trunc", "abs"},
+    "f32": {"sqrt", "floor", "ceil", "trunc", "abs"},
     "i32": {"abs", "min", "max"},
     "u32": {"min", "max"},
     "i64": set(),
@@ -141,7 +141,11 @@ class Scalars:
         if a.kind == kind:
             return a
         if kind == "bool":
-            return self.compare("!=", a, self.literal(0, a.kind))
+            return (
+                Value(f"bool_of_f32({a.text})", kind)
+                if a.kind == "f32"
+                else self.compare("!=", a, self.literal(0, a.kind))
+            )
         if a.kind == "bool":
             return self.select(a, self.literal(1, kind), self.literal(0, kind))
         if re.fullmatch(r"-?\d+l[iu]", a.text) and kind in ("i32", "u32", "f32"):

@@ -14,7 +14,7 @@ from ..errors import UnsupportedError
 from .conv import conv
 from .matmul import gemm, matmul
 from .normalise import layer_normalization, rms_normalization
-from .pointwise import gelu
+from .pointwise import gelu, swish
 from .pool import max_pool
 from .quantize import BYTES
 from .registry import FLOATS, op
@@ -29,7 +29,7 @@ _ACTIVATIONS: dict[str, tuple[str, tuple[float, ...]]] = {
     "Sigmoid": ("sigmoid(x)", ()),
     "LeakyRelu": ("where(x < 0, a * x, x)", (0.01,)),
     "Clip": ("min(max(x, a), c)", (-3.4028234663852886e38, 3.4028234663852886e38)),
-    "HardSigmoid": ("max(0, min(1, a * x + c))", (0.2, 0.5)),
+    "HardSigmoid": ("max(0, min(1, fma(a, x, c)))", (0.2, 0.5)),
 }
 
 
@@ -131,7 +131,8 @@ def bias_gelu(b: Builder, x: Operand, bias: Operand | None = None, *, op_type: s
 
 @op("QuickGelu", domain=MICROSOFT, types=FLOATS)
 def quick_gelu(b: Builder, x: Operand, *, alpha: float = 1.702) -> Operand:
-    return b.pointwise("x * sigmoid(alpha * x)", {"x": x}, x.dtype, cost=8, alpha=alpha)
+    y: Operand = swish(b, x, alpha=alpha)
+    return y
 
 
 @op("SkipLayerNormalization", domain=MICROSOFT, types=FLOATS)

@@ -61,11 +61,12 @@ unary("Acosh", "acosh(x)", cost=16)
 unary("Atanh", "atanh(x)", cost=16)
 unary("Erf", "erf(x)", cost=20)
 unary("Sigmoid", "sigmoid(x)", cost=6)
-unary("Relu", "max(x, 0)", FLOATS | SIGNED)
+unary("Relu", "max(0, x)", FLOATS | SIGNED)
 unary("Softplus", "softplus(x)", cost=12)
 unary("Softsign", "x / (1 + abs(x))")
-unary("HardSwish", "x * max(0, min(1, x / 6 + 0.5))", cost=4)
-unary("Mish", "x * tanh(softplus(x))", cost=24)
+# x + 3 is exact near the zero at -3, x / 6 + 1 / 2 is not.
+unary("HardSwish", "x * (max(0, min(6, x + 3)) * 0.16666667)", cost=4)
+unary("Mish", "mish(x)", cost=16)
 unary("IsNaN", "isnan(x)", to=DType.BOOL)
 unary("Not", "not x", BOOLS)
 unary("BitwiseNot", "~x", INTEGERS)
@@ -73,10 +74,9 @@ unary("LeakyRelu", "where(x < 0, alpha * x, x)", alpha=0.01, cost=2)
 unary("Elu", "where(x < 0, alpha * expm1(x), x)", alpha=1.0, cost=12)
 unary("Celu", "max(x, 0) + min(alpha * expm1(x / alpha), 0)", alpha=1.0, cost=16)
 unary("Selu", "gamma * where(x > 0, x, alpha * expm1(x))", alpha=1.6732632, gamma=1.0507009, cost=12)
-unary("HardSigmoid", "max(0, min(1, alpha * x + beta))", alpha=0.2, beta=0.5, cost=3)
+unary("HardSigmoid", "max(0, min(1, fma(alpha, x, beta)))", alpha=0.2, beta=0.5, cost=8)
 unary("ThresholdedRelu", "where(x > alpha, x, 0)", alpha=1.0)
 unary("Shrink", "where(x < -lambd, x + bias, where(x > lambd, x - bias, 0))", bias=0.0, lambd=0.5, cost=4)
-unary("Swish", "x * sigmoid(alpha * x)", alpha=1.0, cost=8)
 
 
 @op("IsInf", types=FLOATS)
@@ -93,9 +93,14 @@ def is_inf(b: Builder, x: Operand, *, detect_negative: int = 1, detect_positive:
 @op("Gelu", types=FLOATS)
 def gelu(b: Builder, x: Operand, *, approximate: str = "none") -> Operand:
     """x * Phi(x), exact through erf or by the tanh approximation (Hendrycks and Gimpel, 2016)."""
-    exact = "0.5 * x * (1 + erf(x * 0.7071067811865476))"
-    tanh = "0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))"
-    return b.pointwise(tanh if approximate == "tanh" else exact, {"x": x}, x.dtype, cost=24)
+    return b.pointwise("gelu_tanh(x)" if approximate == "tanh" else "gelu(x)", {"x": x}, x.dtype, cost=24)
+
+
+@op("Swish", types=FLOATS)
+def swish(b: Builder, x: Operand, *, alpha: float = 1.0) -> Operand:
+    """x * sigmoid(alpha * x)."""
+    expression = "silu(x)" if alpha == 1.0 else "swish(x, alpha)"
+    return b.pointwise(expression, {"x": x}, x.dtype, cost=8, alpha=alpha)
 
 
 def binary(name: str, expression: str, types: frozenset[DType], to: DType | None = None, cost: int = 1) -> None:
@@ -138,7 +143,7 @@ def power(b: Builder, x: Operand, y: Operand) -> Operand:
         and x.dtype.is_float
         and float(exponent.reshape(-1)[0]) in (0.5, 1.0, 2.0, 3.0)
     ):
-        simple = {0.5: "where(isinf(x), abs(x), sqrt(x))", 1.0: "x", 2.0: "x * x", 3.0: "x * x * x"}[
+        simple = {0.5: "where(isinf(x) or x == 0, abs(x), sqrt(x))", 1.0: "x", 2.0: "x * x", 3.0: "x * x * x"}[
             float(exponent.reshape(-1)[0])
         ]
         return b.pointwise(simple, {"x": x}, x.dtype, broadcast_shapes(x.shape, y.shape), cost=2)
@@ -225,6 +230,9 @@ def _cast(b: Builder, x: Operand, to: DType, saturate: bool) -> Operand:
         raise UnsupportedError(f"no kernel for results of type {to.label}")
     if to is x.dtype:
         return x
+    if x.dtype.is_float and to.compute == "u32" and to.bits < 32:
+        # What does not fit 32 bits with a sign is 0, as on the CPU provider.
+        return b.pointwise("u32(i32(x))", {"x": x}, to)
     # A fused chain calculates halves in f32; a cast is where a model asks for the rounding.
     return b.pointwise(rounded(f"{to.compute}(x)", to, saturate), {"x": x}, to)
 

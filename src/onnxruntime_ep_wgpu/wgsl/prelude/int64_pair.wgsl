@@ -6,15 +6,6 @@ fn add_64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
 fn sub_64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   return vec2<u32>(a.x - b.x, a.y - b.y - select(0u, 1u, a.x < b.x));
 }
-// 32 x 32 -> 64 bits from four 16-bit products.
-fn wide_mul(a: u32, b: u32) -> vec2<u32> {
-  let al = a & 0xffffu; let ah = a >> 16u;
-  let bl = b & 0xffffu; let bh = b >> 16u;
-  let low = al * bl;
-  let mid = ah * bl + (low >> 16u);
-  let mid2 = al * bh + (mid & 0xffffu);
-  return vec2<u32>((mid2 << 16u) | (low & 0xffffu), ah * bh + (mid >> 16u) + (mid2 >> 16u));
-}
 fn mul_64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   let low = wide_mul(a.x, b.x);
   return vec2<u32>(low.x, low.y + a.x * b.y + a.y * b.x);

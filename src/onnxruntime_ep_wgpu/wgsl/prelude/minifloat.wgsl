@@ -1,6 +1,5 @@
 // Floats of at most 8 bits, given by their digits after the point and the exponent of their least normal number.
 // `sign` is the bit of the sign, `nan` and `infinity` are bits, 256 when there are none; a NaN of 128 is minus zero's bits.
-fn power_of_two(exponent: i32) -> f32 { return bitcast<f32>(u32(exponent + 127) << 23u); }
 
 // The nearest number of such a type, to nearest even; `beyond` where that is larger than the largest.
 fn minifloat_f32(a: f32, digits: f32, least: f32, largest: f32, beyond: f32) -> f32 {
