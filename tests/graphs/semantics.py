@@ -570,6 +570,25 @@ def _conv(x: Any, w: Any, bias: Any = None, auto_pad: str = "NOTSET", pads: Any 
     return out if bias is None else out + bias.reshape(1, -1, *[1] * n)
 
 
+@rule("MaxPool", "AveragePool", "LpPool")
+def _pool(x: Any, op: str, kernel_shape: Any, strides: Any = None, pads: Any = None, p: int = 2, **a: Any) -> Any:
+    n = len(kernel_shape)
+    if a.get("ceil_mode") or a.get("auto_pad", "NOTSET") != "NOTSET" or a.get("dilations"):
+        raise ValueError("left to the reference evaluator")
+    pads = pads or [0] * 2 * n
+    widths = [(0, 0), (0, 0), *zip(pads[:n], pads[n:], strict=True)]
+    fill = -np.inf if op == "MaxPool" and x.dtype.kind == "f" else 0
+    found = _windows(np.pad(x, widths, constant_values=fill), kernel_shape, strides or [1] * n, [1] * n)
+    over = tuple(range(2 + n, 2 + 2 * n))
+    if op == "MaxPool":
+        return found.max(over)
+    if op == "LpPool":
+        return (np.abs(found) ** p).sum(over) ** (1 / p)
+    inside = np.ones_like(x) if not a.get("count_include_pad") else np.ones_like(np.pad(x, widths))
+    inside = np.pad(inside, widths) if not a.get("count_include_pad") else inside
+    return found.sum(over) / _windows(inside, kernel_shape, strides or [1] * n, [1] * n).sum(over)
+
+
 def _global(function: Function) -> Function:
     return lambda x, **a: function(x, **{"axis": tuple(range(2, x.ndim)), "keepdims": True})
 
@@ -619,6 +638,8 @@ def _dynamic_quantize(x: Any) -> Any:
 
 # ---- any operator
 
+POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
+
 
 @cache
 def defaults(op: str, domain: str, opset: int) -> dict[str, Any]:
@@ -639,7 +660,7 @@ def compute(op: str, arrays: list[Any], attributes: dict[str, Any], opset: int, 
         arrays = arrays[:-1]
     try:
         if op in RULES:
-            results = RULES[op](*arrays, **given)
+            results = RULES[op](*arrays, **(given | {"op": op} if op in POOLS else given))
             return [np.asarray(r) for r in (results if isinstance(results, list) else [results])]
     except ValueError as error:
         if "reference evaluator" not in str(error):
