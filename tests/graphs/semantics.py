@@ -55,7 +55,8 @@ UNARY: dict[str, Function] = {
     "Atanh": np.arctanh, "Ceil": np.ceil, "Cos": np.cos, "Cosh": np.cosh, "Erf": _erf, "Exp": np.exp, "Floor": np.floor,
     "Log": np.log, "Neg": np.negative, "Reciprocal": np.reciprocal, "Round": np.rint, "Sign": np.sign, "Sin": np.sin,
     "Sinh": np.sinh, "Sqrt": np.sqrt, "Tan": np.tan, "Tanh": np.tanh, "Not": np.logical_not, "BitwiseNot": np.invert,
-    "Identity": lambda x: x, "IsNaN": np.isnan, "Relu": lambda x: np.maximum(x, 0), "Sigmoid": _sigmoid,
+    "Identity": lambda x: x, "Dropout": lambda x, **a: x,
+    "IsNaN": np.isnan, "Relu": lambda x: np.maximum(x, 0), "Sigmoid": _sigmoid,
     "Softplus": _softplus, "Softsign": lambda x: x / (1 + np.abs(x)), "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
     "Mish": lambda x: x * np.tanh(_softplus(x)),
     "LeakyRelu": lambda x, alpha: np.where(x < 0, alpha * x, x),
@@ -277,6 +278,11 @@ def _size(x: Any) -> Any:
 def _range(start: Any, limit: Any, delta: Any) -> Any:
     count = max(math.ceil((float(limit) - float(start)) / float(delta)), 0)
     return (start + np.arange(count) * delta).astype(start.dtype)
+
+
+@rule("Constant")
+def _constant(value: Any) -> Any:
+    return value.astype(np.float64) if value.dtype.kind not in "biu" else value
 
 
 @rule("ConstantOfShape")
@@ -522,6 +528,33 @@ RULES["Einsum"] = lambda *xs, equation: np.einsum(equation, *xs)
 def _gemm(x: Any, y: Any, c: Any = None, alpha: float = 1, beta: float = 1, transA: int = 0, transB: int = 0) -> Any:
     out = alpha * ((x.T if transA else x) @ (y.T if transB else y))
     return out if c is None else out + beta * c
+
+
+def _less(x: Any, zero: Any, axis: int = 0) -> Any:
+    """x less its zero point, which is for a tensor or for each index of an axis, as int32."""
+    return x.astype(np.int32) if zero is None else x.astype(np.int32) - _along(zero, x, axis).astype(np.int32)
+
+
+@rule("ConvInteger")
+def _conv_integer(x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, **a: Any) -> Any:
+    return _conv(_less(x, x_zero), _less(w, w_zero), **a)
+
+
+@rule("QLinearMatMul")
+def _qlinear_matmul(x: Any, x_scale: Any, x_zero: Any, y: Any, y_scale: Any, y_zero: Any, scale: Any, zero: Any) -> Any:
+    return _quantize(np.matmul(_less(x, x_zero), _less(y, y_zero)) * (x_scale * y_scale), scale, zero)
+
+
+@rule("QLinearConv")
+def _qlinear_conv(x: Any, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, scale: Any, zero: Any,
+                  bias: Any = None, **a: Any) -> Any:  # fmt: skip
+    sums = _conv(_less(x, x_zero), _less(w, w_zero), bias, **a)
+    return _quantize(sums * x_scale * _along(np.asarray(w_scale), sums, 1), scale, zero)
+
+
+@rule("BitCast")
+def _bit_cast(x: Any, to: int) -> Any:
+    return x.view(next(name for name, code in values.CODES.items() if code == to))
 
 
 @rule("MatMulInteger")
