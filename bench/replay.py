@@ -18,8 +18,7 @@ import onnxruntime as ort
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from bench.device_layer import KERNEL
-from onnxruntime_ep_wgpu.device import Device, Recording, adapters, open_device
-from onnxruntime_ep_wgpu.device.native import lib
+from onnxruntime_ep_wgpu.device import Device, Recording, adapters, let_go, open_device
 from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.tools._output import show_pairs
 from tests import zoo
@@ -50,7 +49,8 @@ def phases(device: Device, recording: Recording) -> dict[str, str]:
         recorded = time.perf_counter()
         commands = encoder.finish(encoding)
         alone.append((recorded - start, time.perf_counter() - recorded))
-        lib.wgpuCommandBufferRelease(commands)
+        del commands
+        let_go()
     count = len(recording)
     record, finish, submit = (statistics.median(column) * 1e6 / count for column in zip(*ran, strict=True))
     record_alone, finish_alone = (statistics.median(column) * 1e6 / count for column in zip(*alone, strict=True))

@@ -5,10 +5,10 @@ Invariant: nothing is calculated until somebody asks, so runs that nobody profil
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .live import Known
 from .plan import Plan, Step, dispatch_label
 from .postfix import compile_dims
 from .program import REPETITION, Program
@@ -21,7 +21,7 @@ class Descriptions:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._evaluate: Callable[[Sequence[int]], list[int]] | None = None
-        self._known: weakref.WeakKeyDictionary[Plan, list[Described]] = weakref.WeakKeyDictionary()
+        self._known: Known[Plan, list[Described]] = Known()
 
     def of(self, plan: Plan) -> list[Described]:
         """(name, args) of every step: nodes, operators, kernel, shapes, operations and bytes."""
@@ -34,9 +34,8 @@ class Descriptions:
                     dims, [*(s.name for s in program.symbols), REPETITION], program.definitions
                 )
             numbers = self._evaluate([*plan.symbols, 0])
-            known = self._known[plan] = [
-                self._describe(plan, step, *numbers[2 * step.number : 2 * step.number + 2]) for step in plan.steps
-            ]
+            known = [self._describe(plan, step, *numbers[2 * step.number : 2 * step.number + 2]) for step in plan.steps]
+            self._known.set(plan, known)
         return known
 
     def _describe(self, plan: Plan, step: Step, flops: int, traffic: int) -> Described:

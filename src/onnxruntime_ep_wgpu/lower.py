@@ -241,7 +241,7 @@ def lower(
         lowering.inputs,
         outputs,
         lowering.builder.nodes,
-        list(lowering.builder.checks.items()),
+        [(condition, *check) for condition, check in lowering.builder.checks.items()],
         lowering.operators,
         lowering.builder.assertions,
     )

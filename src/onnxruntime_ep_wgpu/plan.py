@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import threading
-import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,11 +17,12 @@ import numpy as np
 
 from . import checks
 from .checks import Entry
-from .device import BindGroup, Buffer, Device, Pipeline, Recording
+from .device import BindGroup, Bound, Buffer, Device, Pipeline, Recording
 from .dtypes import DType
 from .errors import InputError, LimitError
+from .live import LiveSet
 from .postfix import compile_dims
-from .program import REPETITION, Check, Dispatch, Program, Storage
+from .program import REPETITION, Dispatch, Program, Storage
 from .temps import Temps
 from .uniforms import Uniforms
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from .capture import Capture
 
 MAX_GROUPS = 65535  # WebGPU's limit per dimension of a grid
-_SHOWN = 12  # sizes that a message names
 MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
 
 Slice = tuple[Buffer, int]  # a buffer and a byte offset
+Variant = tuple[int, int]  # a kernel of the program, and a variant of it
 
 
 @dataclass
@@ -57,9 +57,9 @@ class Step:
 class Plan:
     """Ready to run for the dims it was made for.
 
-    `bounds` compiles kernels with bounds checks; `check` looks at limits, sizes and aliasing (see `checks`). `users`,
-    `last_run` and `captures` belong to the Executable: how many runs are using the plan, the number of the last one, and
-    the captures that replay it.
+    `pipelines` has those of all variants that `dims` take, by kernel and variant; `check` looks at limits, sizes and
+    aliasing (see `checks`). `runs`, `last_run` and `captures` belong to the Executable: the runs that are using the plan,
+    the number of the last one that did, and the captures that replay it.
     """
 
     def __init__(
@@ -68,20 +68,22 @@ class Plan:
         device: Device,
         temps: Temps,
         weights: Sequence[Buffer | None],
-        dims: _Dims,
-        bounds: bool = False,
+        dims: Dims,
+        pipelines: Mapping[Variant, Pipeline],
         check: bool = True,
     ) -> None:
         self.program, self.device, self.check = program, device, check
-        self.users = self.last_run = 0
-        self.captures: weakref.WeakSet[Capture] = weakref.WeakSet()
+        self.last_run = 0
+        # Whoever uses the plan holds an object for as long; nothing has to be counted down, which an interrupt could prevent.
+        self.runs: LiveSet[object] = LiveSet()
+        self.captures: LiveSet[Capture] = LiveSet()
         self.shapes, self.symbols, self.allowed = dims.shapes, dims.symbols, dims.allowed
         self.output_shapes = tuple(dims.shapes[v] for v in program.outputs)
         self.nbytes = dims.nbytes
         if check:
             checks.limits(device, program, self.shapes, self.nbytes)
         self._lock = threading.Lock()
-        self._bound: OrderedDict[tuple[tuple[int, int], ...], Recording] = OrderedDict()
+        self._bound: OrderedDict[tuple[tuple[int, int], ...], Bound] = OrderedDict()
         self._scratch: dict[int, Buffer] = {}
         # Taken from the device's caches for as long as the plan lives.
         self._uniforms = Uniforms(device, [values for repeated in dims.uniforms for values in repeated])
@@ -94,12 +96,12 @@ class Plan:
             elif value.storage is Storage.HOST:
                 buffers[index] = self._host_value(value.dtype, dims.elements[index])
         self.buffers = buffers
-        self.steps = self._steps(dims, bounds)
+        self.steps = self._steps(dims, pipelines)
 
     @property
     def in_use(self) -> bool:
         """Whether its buffers have to stay: a run uses them, or a capture will."""
-        return self.users > 0 or len(self.captures) > 0
+        return bool(self.runs) or bool(self.captures)
 
     # ---- sizes and memory
 
@@ -135,32 +137,25 @@ class Plan:
 
     def retire(self) -> None:
         """Gives back what the plan alone uses; it must not run again. Its intermediate buffers belong to `Temps`."""
-        caches = self.device.caches
+        storage = self.device.caches.storage
         with self._lock:
-            self._bound.clear()
-            for buffer in (*self._host_values, *self._scratch.values()):
-                caches.storage.give(buffer)
-            self._uniforms.give_back()
+            own = [*self._host_values, *self._scratch.values()]
+            # First it lets go, then the next one may have them: an interrupt in between costs a buffer that is made anew.
             self._host_values, self._scratch, self.steps = [], {}, []
+            self._bound.clear()
+            for buffer in own:
+                storage.give(buffer)
+            self._uniforms.give_back()
 
     # ---- dispatches
 
-    def _steps(self, dims: _Dims, bounds: bool) -> list[Step]:
+    def _steps(self, dims: Dims, pipelines: Mapping[Variant, Pipeline]) -> list[Step]:
         program = self.program
         steps = []
-        chosen = [
-            (number, dispatch, program.kernels[dispatch.kernel], variant, count)
-            for number, (dispatch, (variant, count)) in enumerate(zip(program.dispatches, dims.variants, strict=True))
-            if count and self._writes(dispatch)
-        ]
-        self.device.prepare(
-            [(kernel.wgsl[v], kernel.all_bindings, dispatch_label(kernel.label, d)) for _, d, kernel, v, _ in chosen],
-            bounds,
-        )
-        for number, dispatch, kernel, variant, count in chosen:
-            pipeline = self.device.pipeline(
-                kernel.wgsl[variant], kernel.all_bindings, dispatch_label(kernel.label, dispatch), bounds
-            )
+        for number, (dispatch, (variant, count)) in enumerate(zip(program.dispatches, dims.variants, strict=True)):
+            if not count or not self._writes(dispatch):
+                continue
+            kernel, pipeline = program.kernels[dispatch.kernel], pipelines[dispatch.kernel, variant]
             tensors = [self._entry(arg) for arg in dispatch.args]
             repeats = len(dims.uniforms[number])
             for repetition, values in enumerate(dims.uniforms[number]):
@@ -196,15 +191,18 @@ class Plan:
 
     def bind(self, callers: dict[int, Slice]) -> Recording:
         """The dispatches with the callers' buffers in place; `callers` maps value numbers to (buffer, byte offset)."""
-        key = tuple((id(b), o) for b, o in callers.values())
+        key = tuple((buffer.number, offset) for buffer, offset in callers.values())
         with self._lock:
             found = self._bound.get(key)
-            if found is not None:
+            recording = None if found is None else found.recording
+            if recording is not None:
                 self._bound.move_to_end(key)
-                return found
+                return recording
         recording = self.device.record(self.dispatches(callers))
+        # Only what memory the callers keep is worth keeping this for: it goes with the first of their buffers.
+        bound = Bound(recording, (buffer for buffer, _ in callers.values()))
         with self._lock:
-            self._bound[key] = recording
+            self._bound[key] = bound
             while len(self._bound) > MAX_BOUND_SETS:
                 self._bound.popitem(last=False)
         return recording
@@ -238,7 +236,7 @@ class Plan:
 
 
 @dataclass
-class _Dims:
+class Dims:
     """Everything of a program that depends on shapes, as integers."""
 
     shapes: list[tuple[int, ...]]
@@ -258,7 +256,7 @@ class Evaluator:
         flat = [d for v in program.values for d in v.shape]
         flat += [d for v in program.values for d in v.elements]
         flat += [d for x in program.dispatches for d in (*x.uniforms, *x.guards, *x.workgroups)]
-        flat += [c.condition for c in program.checks]
+        flat += [c for c, _, _ in program.checks]
         flat += [d for a in program.assertions for d in (a.low, a.high)]
         names = [*(s.name for s in program.symbols), REPETITION]
         self._evaluate = compile_dims(flat, names, program.definitions)
@@ -268,7 +266,7 @@ class Evaluator:
             if it.repeats != 1
         }
 
-    def __call__(self, symbols: Sequence[int]) -> _Dims:
+    def __call__(self, symbols: Sequence[int]) -> Dims:
         """Raises InputError or LimitError when a check of the program fails for these values of its symbols."""
         numbers = iter(self._evaluate([*symbols, 0]))
         program = self.program
@@ -284,39 +282,18 @@ class Evaluator:
             counts = [next(numbers) for _ in dispatch.workgroups]
             variant = next(k for k, g in enumerate(guards) if g)
             variants.append((variant, counts[variant]))
-        failed = [check for check in program.checks if not next(numbers)]
-        for check in sorted(failed, key=lambda check: check.limit):  # first what would be wrong for any program
-            raise (LimitError if check.limit else InputError)(f"{self._said(check, symbols)}; {self._given(symbols)}")
+        values = dict(zip((s.name for s in program.symbols), symbols, strict=True))
+        failed = [(limit, message) for _, message, limit in program.checks if not next(numbers)]
+        for limit, message in sorted(failed):  # first what would be wrong for any program
+            raise (LimitError if limit else InputError)(f"{message}, with {values}")
         if any(d < 0 for s in shapes for d in s):
             wrong = next(k for k, s in enumerate(shapes) if any(d < 0 for d in s))
             raise InputError(
-                f"{program.values[wrong].name or 'a result'} would have shape {list(shapes[wrong])}; {self._given(symbols)}"
+                f"{program.values[wrong].name or 'a result'} would have shape {list(shapes[wrong])}, with {values}"
             )
         allowed = [(next(numbers), next(numbers)) for _ in program.assertions]
         nbytes = [v.dtype.nbytes(math.prod(s)) for v, s in zip(program.values, shapes, strict=True)]
-        return _Dims(shapes, nbytes, elements, uniforms, variants, tuple(symbols), allowed)
-
-    def _said(self, check: Check, symbols: Sequence[int]) -> str:
-        """What is wrong, with the sizes of this run."""
-        program = self.program
-        names = [*(s.name for s in program.symbols), REPETITION]
-        dims = compile_dims(list(check.dims), names, (*program.definitions, *program.said))([*symbols, 0])
-        return check.text.format(*dims)
-
-    def _given(self, symbols: Sequence[int]) -> str:
-        """The sizes and the elements of inputs that this run was given."""
-        names = [self.program.values[v].name for v in self.program.inputs]
-        given = []
-        for symbol, value in zip(self.program.symbols, symbols, strict=True):
-            name = names[symbol.input]
-            if symbol.is_element:
-                given.append(f"{name}[{symbol.index}] = {value}")
-            elif symbol.name == f"{name}.{symbol.index}":
-                given.append(f"axis {symbol.index} of {name} = {value}")
-            else:
-                given.append(f"{symbol.name} = {value}")
-        more = [f"and {len(given) - _SHOWN} more"] if len(given) > _SHOWN else []
-        return f"the inputs have {', '.join(given[:_SHOWN] + more)}"
+        return Dims(shapes, nbytes, elements, uniforms, variants, tuple(symbols), allowed)
 
 
 def _best_slot(slots: list[int], free: list[int], nbytes: int) -> int:

@@ -6,7 +6,6 @@ reason where it is not ours. Invariant: a session is never taken for another one
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
     from .plugin.placement import Placement
     from .plugin.planner import Planner
 
-_planners: weakref.WeakKeyDictionary[Any, Planner] = weakref.WeakKeyDictionary()
+# Where a session has its plans; in the session itself, so that they end with it.
+_PLANNER = "_onnxruntime_ep_wgpu_planner"
 
 COLUMNS = ("node", "operator", "runs on", "kernel, or reason")
 SHOWN = 40
@@ -69,9 +69,11 @@ class Report:
         return len({(node.within, node.partition, kernel) for node in self.nodes for kernel in node.kernels})
 
     def _title(self) -> str:
-        ours = f"{len(self.nodes) - len(self.on_cpu)} of {_count(len(self.nodes), 'node')}"
-        where = f"{_count(self.kernels, 'kernel')} of {_count(self.partitions, 'group')}"
-        return f"{self.device}: {ours} in {where}, {len(self.on_cpu)} on the CPU"
+        groups = f"{self.partitions} group{'' if self.partitions == 1 else 's'}"
+        return (
+            f"{self.device}: {len(self.nodes) - len(self.on_cpu)} of {len(self.nodes)} nodes"
+            f" in {self.kernels} kernels ({groups}), {len(self.on_cpu)} on the CPU"
+        )
 
     def _rows(self) -> list[tuple[str, ...]]:
         """The first SHOWN nodes, those on the CPU before the others."""
@@ -90,10 +92,6 @@ class Report:
         table = rich_table(COLUMNS, self._rows(), self._title())
         table.caption = self._rest() or None
         return table
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def report(session: Any) -> Report:
@@ -126,12 +124,12 @@ def check(session: _Session) -> _Session:
 
 def remember(session: Any, planner: Planner) -> None:
     """Notes the plans of a session that `session()` has made."""
-    _planners[session] = planner
+    setattr(session, _PLANNER, planner)
 
 
 def planner_of(session: Any) -> Planner:
     """The plans of a session on this provider. Raises LookupError when it has none, or they cannot be told apart."""
-    return _planners.get(session) or _match(session)
+    return getattr(session, _PLANNER, None) or _match(session)
 
 
 def _ours(session: Any) -> set[str]:

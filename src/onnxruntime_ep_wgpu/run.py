@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -17,10 +17,10 @@ import numpy as np
 from . import checks
 from .capture import Capture
 from .describe import Descriptions
-from .device import Buffer, Copy, Device, Recording
+from .device import Buffer, Copy, Device, Pipeline, Recording, let_go
 from .dtypes import DType, packed, unpacked
 from .errors import InputError, LimitError
-from .plan import Evaluator, Plan, Slice
+from .plan import Dims, Evaluator, Plan, Slice, Variant, dispatch_label
 from .postfix import Postfix, compile_dims
 from .program import Program, check_target, weight_array, weight_bytes, weight_names
 from .run_settings import RunSettings
@@ -59,6 +59,22 @@ class DeviceTensor:
         return None if self.buffer is None else (self.buffer, self.offset)
 
 
+class PlannedRun:
+    """A run that is about to be submitted: its plan keeps its buffers until the `with` ends, or nobody holds this."""
+
+    __slots__ = ("__weakref__", "_executable", "plan")
+
+    def __init__(self, executable: Executable, plan: Plan) -> None:
+        self._executable, self.plan = executable, plan
+        plan.runs.add(self)
+
+    def __enter__(self) -> Plan:
+        return self.plan
+
+    def __exit__(self, *_: object) -> None:
+        self._executable._ran(self)
+
+
 class Executable:
     """A Program on a device, with its weights uploaded. Many threads may run it at once."""
 
@@ -86,8 +102,8 @@ class Executable:
         self.plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
         self.copied_inputs = 0  # inputs that had to be copied because they shared a buffer with an output
         self._lock = threading.Lock()
-        self._made = 0
         self._runs = 0
+        self._pipelines: dict[Variant, Pipeline] = {}  # what has been compiled, kept as long as the program
         self._temps = Temps(device.caches.storage, self.settings.temp_generations)
         self._stepwise = Stepwise(program, device, self._weights) if self.settings.stepwise else None
         self._evaluator = Evaluator(program)
@@ -108,66 +124,81 @@ class Executable:
 
     def plan(self, inputs: Sequence[DeviceTensor]) -> Plan:
         """The plan for these inputs, made when it is new; raises InputError or LimitError before anything runs."""
-        elements = self._element_values(inputs)
-        with self._lock:
-            return self._plan(inputs, elements)
+        return self.planned(inputs).plan
 
-    def _plan(self, inputs: Sequence[DeviceTensor], elements: tuple[int, ...]) -> Plan:
+    def planned(self, inputs: Sequence[DeviceTensor]) -> PlannedRun:
+        """The plan for these inputs, which keeps its buffers during a `with` that submits a run; raises like `plan`."""
+        elements = self._element_values(inputs)
         key = (tuple(t.shape for t in inputs), elements)
-        found = self.plans.get(key)
-        if found is not None:
-            self.plans.move_to_end(key)
-            return found
-        bounds, check = self.settings.bounds_checks, self.settings.plan_checks
+        with self._lock:
+            found = self.plans.get(key)
+            if found is not None:
+                self.plans.move_to_end(key)
+                return PlannedRun(self, found)
         with span("plan", self.program.name, inputs=_shapes(inputs)):
             dims = self._dims(inputs, elements)
-            plan = Plan(self.program, self.device, self._temps, self._weights, dims, bounds, check)
-            plan.last_run = self._runs
-            self.plans[key] = plan
-            self._made += 1
-            if self._made == 2:
-                self._compile_variants()
+            # Compiling takes long: outside the lock, so that runs of other shapes go on.
+            self._compile(dims)
+            with self._lock:
+                return PlannedRun(self, self.plans.get(key) or self._make(key, dims))
+
+    def _make(self, key: tuple[Any, ...], dims: Dims) -> Plan:
+        plan = Plan(
+            self.program, self.device, self._temps, self._weights, dims, self._pipelines, self.settings.plan_checks
+        )
+        plan.last_run = self._runs
+        self.plans[key] = plan
         for old in list(self.plans)[:-MAX_PLANS]:
             if not self.plans[old].in_use:
                 self.plans.pop(old).retire()
         return plan
 
-    @contextmanager
-    def planned(self, inputs: Sequence[DeviceTensor]) -> Iterator[Plan]:
-        """The plan for these inputs, which keeps its buffers during a `with` that submits a run; raises like `plan`."""
-        elements = self._element_values(inputs)
-        with self._lock:
-            plan = self._plan(inputs, elements)
-            plan.users += 1
-        try:
-            yield plan
-        finally:
-            self._ran(plan)
+    def _compile(self, dims: Dims) -> None:
+        """The pipelines for a new set of shapes. With the second set, those of all variants: shapes change, so sooner or
+        later each is wanted, and later shapes then compile nothing."""
+        program = self.program
+        labels = {
+            (dispatch.kernel, variant): dispatch_label(program.kernels[dispatch.kernel].label, dispatch)
+            for dispatch, (variant, count) in zip(program.dispatches, dims.variants, strict=True)
+            if count
+        }
+        if self._pipelines:
+            labels |= {
+                (number, variant): kernel.label
+                for number, kernel in enumerate(program.kernels)
+                for variant in range(len(kernel.wgsl))
+                if (number, variant) not in labels
+            }
+        new = [it for it in labels if it not in self._pipelines]
+        if new:
+            kernels = [(program.kernels[k].wgsl[v], program.kernels[k].all_bindings, labels[k, v]) for k, v in new]
+            made = self.device.prepare(kernels, self.settings.bounds_checks)
+            self._pipelines.update(zip(new, made, strict=True))
 
-    def _ran(self, plan: Plan) -> None:
-        """The work of a run with this plan is submitted."""
+    def _ran(self, run: PlannedRun) -> None:
+        """The work of a run is submitted. An interrupt leaves it to the next run to give back what is not needed."""
         with self._lock:
-            plan.users -= 1
+            run.plan.runs.discard(run)
             self._runs += 1
-            plan.last_run = self._runs
-            if len(plan.temps) < len(self._temps) or not self._temps.generations:
+            run.plan.last_run = self._runs
+            if len(run.plan.temps) < len(self._temps) or not self._temps.generations:
                 self._give_back()
         self.device.caches.end_of_run()
+        let_go()
 
     def _give_back(self) -> None:
-        """Lets go of intermediate buffers that no run has used lately, and of the plans that were made with them."""
+        """Lets go of intermediate buffers that no run has used lately, and of the plans that were made with them.
+
+        The plans first: others may have a buffer as soon as it is given back.
+        """
         oldest = self._runs - self._temps.generations
         kept = {buffer for it in self.plans.values() if it.in_use or it.last_run > oldest for buffer in it.temps}
-        gone = self._temps.keep_only(kept)
+        gone = self._temps.others(kept)
         for key, it in list(self.plans.items()):
             if not gone.isdisjoint(it.temps):
                 del self.plans[key]
                 it.retire()
-
-    def _compile_variants(self) -> None:
-        """Shapes change, so sooner or later every variant is wanted: later shapes then compile nothing."""
-        kernels, bounds = self.program.kernels, self.settings.bounds_checks
-        self.device.prepare([(wgsl, k.all_bindings, k.label) for k in kernels for wgsl in k.wgsl], bounds)
+        self._temps.give_back(gone)
 
     def _element_values(self, inputs: Sequence[DeviceTensor]) -> tuple[int, ...]:
         """The elements of inputs that set a shape; they may have to be read back, which waits for the GPU."""

@@ -10,15 +10,15 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 import onnxruntime as ort
 
 from . import get_library_path
-from .errors import DeviceError, OptionError, WgpuEpError, cut
+from .errors import DeviceError, OptionError, WgpuEpError
 from .free_dimensions import check, fix
+from .live import Known
 from .names import EP_NAME, passing_no_name, warn_of_the_name
 from .option_types import ProviderOptions
 from .options import as_text, parse
@@ -31,7 +31,7 @@ REGISTRATION = "webgpu_ep_registration"
 
 _register_lock = threading.Lock()
 # The device and the sizes of free dimensions that sessions have added to SessionOptions.
-_added: weakref.WeakKeyDictionary[Any, tuple[Any, dict[str, int]]] = weakref.WeakKeyDictionary()
+_added: Known[Any, tuple[Any, dict[str, int]]] = Known()
 
 
 def register(name: str = REGISTRATION) -> None:
@@ -108,10 +108,13 @@ def _raising_what_happened(source: str | bytes = "", options: Mapping[str, str] 
     with watching(source, options) as watch:
         try:
             yield watch
-        except Exception as error:
+            # ONNX Runtime goes on after an error in some callbacks. An interrupt is not for it to decide about.
+            if any(not isinstance(error, Exception) for error in watch.errors):
+                raise KeyboardInterrupt
+        except BaseException as error:
             reason = watch.reason()
             try:
-                if reason is not None:
+                if reason is not None and isinstance(error, Exception):
                     raise reason from error
                 raise
             finally:
@@ -183,7 +186,7 @@ def _add_to(
     if before is None:
         fixed = fix(model, sizes, settings) if sizes else {}
         settings.add_provider_for_devices([device], {})
-        _added[settings] = device, dict(sizes)
+        _added.set(settings, (device, dict(sizes)))
         return fixed
     for what, was, now in (
         ("the device", before[0].ep_metadata["name"], device.ep_metadata["name"]),
@@ -212,7 +215,7 @@ def _pick(device: Any) -> Any:
         for entry, name in zip(found, names, strict=True):
             if device.lower() in name.lower() or (device == "software" and "software" in entry.ep_metadata):
                 return entry
-        raise DeviceError(f"no device is called {cut(device)}; there are {shown}")
+        raise DeviceError(f"no device is called {device!r}; there are {shown}")
     if getattr(device, "ep_name", None) is None:
-        raise OptionError(f"device: {cut(device)} is not an OrtEpDevice, a number or a name; there are {shown}")
+        raise OptionError(f"device: {device!r} is not an OrtEpDevice, a number or a name; there are {shown}")
     return device

@@ -40,10 +40,12 @@ class Temps:
             out[k] = found
         return [out[k] for k in range(len(sizes))]
 
-    def keep_only(self, used: Collection[Buffer]) -> set[Buffer]:
-        """Gives back all buffers but the `used` ones, and says which they were."""
-        gone = set(self._buffers) - set(used)
-        self._buffers = [buffer for buffer in self._buffers if buffer not in gone]
-        for buffer in gone:
+    def others(self, used: Collection[Buffer]) -> set[Buffer]:
+        """The buffers that are not among the `used` ones."""
+        return set(self._buffers) - set(used)
+
+    def give_back(self, buffers: Collection[Buffer]) -> None:
+        """Lets go of buffers that no plan has any longer."""
+        self._buffers = [buffer for buffer in self._buffers if buffer not in buffers]
+        for buffer in buffers:
             self._cache.give(buffer)
-        return gone

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import threading
 
 import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.device import Device
+from onnxruntime_ep_wgpu.device import Device, Settings, adapters, let_go, open_device
+from onnxruntime_ep_wgpu.device import device as device_module
 from onnxruntime_ep_wgpu.dtypes import DType
 from onnxruntime_ep_wgpu.errors import InputError, LimitError
 from onnxruntime_ep_wgpu.plan import fold_grid
 from onnxruntime_ep_wgpu.run import MAX_PLANS, DeviceTensor, Executable
+from onnxruntime_ep_wgpu.run_settings import RunSettings
 from onnxruntime_ep_wgpu.uniforms import Uniforms
 from onnxruntime_ep_wgpu.view import Storage
 from tests.support import Runner, compile_model, device, make_model
 
 F = np.float32
+_contexts = itertools.count(4700)
 
 
 def chain(length: int):
@@ -114,6 +119,111 @@ def test_uniforms_are_spread_over_as_many_buffers_as_it_takes():
     uniforms.give_back()
     with pytest.raises(LimitError, match=r"16385 numbers of 4 bytes.*65536 bytes"):
         Uniforms(small, [[1] * 16385])
+
+
+@pytest.mark.parametrize("mode", ["disabled", "lazyRelease"])
+def test_with_caches_off_nothing_of_the_callers_memory_is_kept_beyond_a_run(mode):
+    modes = dict.fromkeys(("storage_cache", "uniform_cache", "query_resolve_cache", "default_cache"), mode)
+    alone = open_device(adapters()[0], next(_contexts), Settings(**modes))
+    executable = Executable(compile_model(chain(1)), alone, RunSettings(temp_generations=0))
+    before = alone.counters["buffer_bytes"]
+    for n in range(1, 40):
+        rows = 1 << 10
+        x, y = alone.buffer(32 * rows * n), alone.buffer(32 * rows * n)
+        executable.run([DeviceTensor(DType.FLOAT32, (rows * n, 8), x)], lambda *a, y=y: (y, 0))
+        del x, y
+        alone.caches.end_of_run()
+        # The numbers of the last plans stay, 256 bytes each; a tensor here has 32 KiB and more.
+        assert alone.counters["buffer_bytes"] < before + (16 << 10)
+        assert not [it for plan in executable.plans.values() for it in plan._bound.values() if it.recording is not None]
+
+
+def test_what_is_bound_ends_with_the_first_of_its_buffers_and_not_before():
+    executable = Executable(compile_model(chain(1)), device())
+    x, ys = device().buffer(96), [device().buffer(96) for _ in range(3)]
+
+    def run(x, y):
+        executable.run([DeviceTensor(DType.FLOAT32, (3, 8), x)], lambda *a: (y, 0))
+
+    for _ in range(3):
+        for y in ys:
+            run(x, y)
+    (plan,) = executable.plans.values()
+    bound = list(plan._bound.values())
+    assert len(bound) == 3 and all(it.recording is not None for it in bound)
+    groups = device().counters["bind_groups"]
+    for y in ys:
+        run(x, y)
+    assert device().counters["bind_groups"] == groups
+    gone = ys.pop(0)
+    del gone, y
+    let_go()
+    assert [it.recording is not None for it in bound] == [False, True, True]
+    del x
+    let_go()
+    assert not any(it.recording for it in bound)
+
+
+def test_runs_of_known_shapes_go_on_while_another_shape_compiles(monkeypatch):
+    run = Runner(compile_model(chain(2)))
+    x = np.random.rand(3, 8).astype(F)
+    run(x)
+    compiling, go_on = threading.Event(), threading.Event()
+    prepare = Device.prepare
+
+    def slow(self, *arguments):
+        compiling.set()
+        assert go_on.wait(60)
+        return prepare(self, *arguments)
+
+    monkeypatch.setattr(Device, "prepare", slow)
+    run.executable._pipelines.clear()  # as if the next shape needed others
+    other = np.random.rand(5, 8).astype(F)
+    results = []
+    thread = threading.Thread(target=lambda: results.append(run(other)[0]))
+    thread.start()
+    assert compiling.wait(60)
+    for _ in range(3):
+        np.testing.assert_allclose(run(x)[0], run_chain(x, 2), rtol=1e-4)
+    assert thread.is_alive() and not results
+    go_on.set()
+    thread.join(60)
+    np.testing.assert_allclose(results[0], run_chain(other, 2), rtol=1e-4)
+
+
+def test_a_thousand_shapes_in_turn_leave_nothing_behind():
+    alone = open_device(adapters()[0], next(_contexts))
+    run = Runner(compile_model(chain(1)), None, alone)
+    settled = []
+    for k in range(1000):
+        n = 1 + (k * 7919) % 997
+        x, y = alone.caches.storage.take(32 * n, "x"), alone.caches.storage.take(32 * n, "y")
+        run.executable.run([DeviceTensor(DType.FLOAT32, (n, 8), x)], lambda *a, y=y: (y, 0))
+        alone.caches.storage.give(x)
+        alone.caches.storage.give(y)
+        del x, y
+        if k % 250 == 249:
+            settled.append(alone.counters)
+    for name in ("pipelines", "held_pipelines", "buffers", "buffer_bytes"):
+        assert settled[-1][name] <= 1.1 * settled[1][name], (name, [it[name] for it in settled])
+    assert len(run.executable.plans) <= MAX_PLANS
+
+
+def test_pipelines_belong_to_programs_and_go_with_them_but_for_the_last(monkeypatch):
+    monkeypatch.setattr(device_module, "KEPT_PIPELINES", 4)
+    alone = open_device(adapters()[0], next(_contexts))
+    kept = Runner(compile_model(chain(2)), None, alone)
+    kept(np.zeros((2, 8), F))
+    base = alone.counters["held_pipelines"]
+    for k in range(12):
+        model = make_model([node("Add", ["x", "c"], ["y"])], {"x": (F, [4 + k])}, {"c": np.full(4 + k, 2, F)})
+        assert Runner(compile_model(model), None, alone)(np.ones(4 + k, F))[0].sum() == 3 * (4 + k)
+    assert alone.counters["held_pipelines"] <= base + 4
+    compiled = alone.counters["pipelines"]
+    assert compiled >= base + 12
+    kept(np.zeros((2, 8), F))
+    Runner(compile_model(model), None, alone)(np.ones(4 + k, F))  # one of the last
+    assert alone.counters["pipelines"] == compiled
 
 
 def test_a_run_is_one_submit():

@@ -94,4 +94,4 @@ def test_threads_with_different_shapes_do_not_take_each_others_buffers(generatio
     for thread in threads:
         thread.join()
     assert not errors, errors[0]
-    assert all(plan.users == 0 for plan in it.executable.plans.values())
+    assert not any(plan.in_use for plan in it.executable.plans.values())

@@ -23,54 +23,65 @@ def context(request: Any) -> Context:
 
 
 def test_sessions_with_one_number_share_a_device_and_its_caches(context: Context) -> None:
-    context.join()
-    context.join()
+    one = context.join()
+    other = context.join()
     assert context.device() is context.device()
     assert context.device() is open_device(context.adapter, context.number)
     assert context.device() is not open_device(context.adapter, context.number + 1)
-    context.leave()
-    context.leave()
+    one.leave()
+    other.leave()
 
 
 def test_the_device_ends_with_the_last_session_without_the_help_of_the_collector(context: Context) -> None:
-    context.join()
-    context.join()
+    one = context.join()
+    other = context.join()
     device = weakref.ref(context.device())
     gc.disable()
     try:
-        context.leave()
+        one.leave()
         assert device() is not None
-        context.leave()
+        other.leave()
         assert device() is None
     finally:
         gc.enable()
 
 
-def test_a_preserved_device_stays_after_the_last_session(context: Context) -> None:
-    context.join(preserve=True)
+def test_a_session_that_is_forgotten_before_it_could_leave_has_left(context: Context) -> None:
+    """As by an interrupt between joining and keeping the result."""
+    context.join(NINE)
+    assert (context.sessions, context.users) == (0, "")
+    member = context.join(NINE)
     device = weakref.ref(context.device())
-    context.leave()
+    assert context.sessions == 1
+    del member
+    assert (context.sessions, device()) == (0, None)
+
+
+def test_a_preserved_device_stays_after_the_last_session(context: Context) -> None:
+    one = context.join(preserve=True)
+    device = weakref.ref(context.device())
+    one.leave()
     assert device() is context.current()
-    context.join()
-    context.leave()
+    other = context.join()
+    other.leave()
     assert context.device() is device()
 
 
 def test_what_holds_the_device_keeps_it_after_the_last_session(context: Context) -> None:
-    context.join()
+    one = context.join()
     held = context.device()
-    context.leave()
-    context.join()
+    one.leave()
+    other = context.join()
     assert context.device() is held
-    context.leave()
+    other.leave()
 
 
 def test_other_settings_on_a_context_in_use_are_refused_with_both_values(context: Context) -> None:
-    context.join(NINE)
+    one = context.join(NINE)
     with pytest.raises(OptionError, match=r"'maxStorageBuffersPerShaderStage': 8 contradicts 9.*1 session.*deviceId"):
         context.join(Settings(storage_buffers=8))
     assert context.sessions == 1
-    context.leave()
+    one.leave()
 
 
 def test_tensors_alone_hold_a_context_to_its_settings(context: Context) -> None:
@@ -78,33 +89,33 @@ def test_tensors_alone_hold_a_context_to_its_settings(context: Context) -> None:
     with pytest.raises(OptionError, match="tensors use"):
         context.join(NINE)
     del held
-    context.join(NINE)
+    one = context.join(NINE)
     assert context.device().target.max_storage_buffers == min(
         9, context.adapter.limits["max-storage-buffers-per-shader-stage"]
     )
-    context.leave()
+    one.leave()
 
 
 def test_a_session_that_does_not_ask_takes_the_context_as_it_is(context: Context) -> None:
-    context.join(NINE)
-    context.join(Settings(), asked=())
+    one = context.join(NINE)
+    other = context.join(Settings(), asked=())
     assert context.settings == NINE
-    context.leave()
-    context.leave()
-    context.join(Settings(), asked=())
+    one.leave()
+    other.leave()
+    third = context.join(Settings(), asked=())
     assert context.settings == Settings()
-    context.leave()
+    third.leave()
 
 
 def test_a_lost_device_is_made_anew_with_the_same_settings(context: Context) -> None:
-    context.join(NINE)
+    one = context.join(NINE)
     lost = context.device()
     lib.wgpuDeviceDestroy(lost._handle)
     with pytest.raises(DeviceLostError):
         lost.submit(())
     assert context.device() is not lost
     assert context.device().target == lost.target
-    context.leave()
+    one.leave()
 
 
 def test_devices_come_and_go_under_many_threads(context: Context) -> None:

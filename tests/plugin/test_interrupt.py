@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,38 @@ def test_an_interrupt_at_any_moment_reaches_the_user_and_the_session_goes_on(who
         env=environment, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "40\n", "")
+
+
+def interrupted(seconds: float, seeds: Sequence[int]) -> int:
+    """Runs tests/plugin/interrupted.py in processes of its own, for each seed and kind of session at once; how many
+    interrupts they took."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    command = [sys.executable, "-m", "tests.plugin.interrupted", str(seconds)]
+    started = [
+        subprocess.Popen(
+            [*command, str(seed), whose],
+            env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for seed in seeds
+        for whose in ("ours", "theirs")
+    ]  # fmt: skip
+    taken = 0
+    for process in started:
+        output, errors = process.communicate(timeout=seconds + 400)
+        assert (process.returncode, errors) == (0, ""), (process.args, output, errors)
+        taken += int(output)
+    return taken
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends the process on Windows")
+def test_interrupts_at_random_moments_of_anything_lose_nothing_and_hang_nothing() -> None:
+    assert interrupted(5, [1]) > 100
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends the process on Windows")
+def test_many_thousands_of_interrupts_lose_nothing_and_hang_nothing() -> None:
+    assert interrupted(300, range(2, 6)) > 20_000
 
 
 def test_an_interrupt_in_compute_is_raised_by_the_run_of_our_session(monkeypatch: pytest.MonkeyPatch) -> None:

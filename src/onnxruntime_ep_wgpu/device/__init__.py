@@ -1,7 +1,8 @@
 """The device layer: the only code that touches wgpu.
 
 In the order data flows: `library` (wgpu-native's file and functions), `native` (its errors and callbacks), `settings` (what
-a user chooses), `adapters` (the chips that are there), `request` (a device from an adapter), `buffers` (memory), `cache`
+a user chooses), `adapters` (the chips that are there), `request` (a device from an adapter), `owned` (what ends when
+nobody uses it), `buffers` (memory), `cache`
 (free memory), `pipelines` (compiled kernels and their bindings), `encoding` (dispatch lists as command buffers), `readback`
 (memory to the host), `clock` and `timing` (when each dispatch ran), `scopes` (errors of one piece of work), `debugger`
 (captures for RenderDoc and others), `device` (all of it, for the rest of the package), `contexts` (which sessions share a
@@ -15,14 +16,16 @@ from .buffers import Buffer
 from .cache import BufferCache, CacheCounters
 from .contexts import Context, context_of, open_device
 from .device import Device
-from .encoding import Copy, Recording
+from .encoding import Bound, Copy, Recording
 from .library import version as native_version
+from .owned import let_go
 from .pipelines import BindGroup, Pipeline
 from .settings import Settings
 
 __all__ = [
     "Adapter",
     "BindGroup",
+    "Bound",
     "Buffer",
     "BufferCache",
     "CacheCounters",
@@ -35,6 +38,7 @@ __all__ = [
     "adapters",
     "adapters_problem",
     "context_of",
+    "let_go",
     "native_version",
     "open_device",
 ]

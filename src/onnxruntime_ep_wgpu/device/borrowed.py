@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import DeviceLostError, OptionError
 from . import wgpu_py
-from .contexts import ALL, Context, claim, contexts, release
+from .contexts import ALL, Context, Member, claim, contexts, release
 from .device import Device
 from .settings import DEFAULT, Settings
 
@@ -48,14 +48,12 @@ class BorrowedContext(Context):
             wgpu_py.need_storage_buffers(self.gpu_device, settings.storage_buffers)
         super().agree(settings, asked)
 
-    def join(self, settings: Settings = DEFAULT, asked: Collection[str] = ALL, preserve: bool = False) -> None:
-        super().join(settings, asked, preserve)
-        self._held = self.gpu_device
-
-    def leave(self) -> None:
-        super().leave()
-        if not self.sessions and not self._preserved:
-            self._held = None
+    def join(self, settings: Settings = DEFAULT, asked: Collection[str] = ALL, preserve: bool = False) -> Member:
+        member = super().join(settings, asked, preserve)
+        member.held = self.gpu_device
+        if preserve:
+            self._held = member.held
+        return member
 
 
 def context_around(gpu_device: Any, number: int | None = None) -> Context:

@@ -15,7 +15,7 @@ What happens to a buffer that is given back depends on the mode:
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -43,6 +43,10 @@ class BufferCache:
     """The free buffers of one kind. Thread safe.
 
     `create(nbytes, label)` makes a buffer or raises LimitError; `limit` is the most bytes that one may have.
+
+    There is no lock: buffers are given back by finalisers too, which may run on a thread that has any lock. A buffer is
+    taken and given in one step each, so an interrupt between two steps makes no buffer anybody's twice. The numbers may
+    be off by what such an interrupt cut short, and what is held is counted again before anything is decided by it.
     """
 
     def __init__(self, mode: str, create: Callable[[int, str], Buffer], limit: int) -> None:
@@ -50,53 +54,68 @@ class BufferCache:
         self.mode = mode
         self._create = create
         self._limit = limit
-        self._lock = threading.Lock()
-        self._free: dict[int, list[Buffer]] = {}
-        self._leaving: list[Buffer] = []
-        self._hits = self._misses = self._released = self._held = 0
+        self._free: dict[int, deque[Buffer]] = {}
+        self._leaving: deque[Buffer] = deque()
+        self._hits = self._misses = self._released = 0
+        self._held = 0  # bytes, never less than there are
 
     def take(self, nbytes: int, label: str) -> Buffer:
         """A buffer of at least `nbytes` bytes, contents undefined. Raises LimitError above the adapter's limit."""
         size = padded(nbytes)
         if self.mode == "bucket":
             size = min(size_class(nbytes), max(size, self._limit & ~15))
-        with self._lock:
-            free = self._free.get(size)
-            if free:
+        free = self._free.get(size)
+        if free:
+            try:
                 buffer = free.pop()
+            except IndexError:  # another thread was faster
+                pass
+            else:
                 self._held -= size
                 self._hits += 1
                 buffer.label = label
                 return buffer
-            self._misses += 1
+        self._misses += 1
         return self._create(size if size <= self._limit else nbytes, label)
 
     def give(self, buffer: Buffer) -> None:
-        """Takes back what `take` gave. All work with the buffer is submitted."""
-        with self._lock:
-            if self.mode == "disabled" or self._held + buffer.size > KEPT_BYTES:
-                self._released += 1
-                return
-            if self.mode == "lazyRelease":
-                self._leaving.append(buffer)
-            else:
-                self._free.setdefault(buffer.size, []).append(buffer)
-            self._held += buffer.size
+        """Takes back what `take` gave, and the giver has let go of. All work with the buffer is submitted."""
+        if self.mode == "disabled" or not self._has_room(buffer.size):
+            self._released += 1
+            return
+        self._held += buffer.size
+        if self.mode == "lazyRelease":
+            self._leaving.append(buffer)
+            return
+        free = self._free.get(buffer.size)
+        if free is None:
+            free = self._free.setdefault(buffer.size, deque())
+        free.append(buffer)
+
+    def _has_room(self, nbytes: int) -> bool:
+        if self._held + nbytes > KEPT_BYTES:
+            self._held = self._count()[1]
+        return self._held + nbytes <= KEPT_BYTES
+
+    def _count(self) -> tuple[int, int]:
+        """Buffers and bytes that are held."""
+        lists = [(size, len(free)) for size, free in list(self._free.items())]
+        lists += [(buffer.size, 1) for buffer in list(self._leaving)]
+        return sum(number for _, number in lists), sum(size * number for size, number in lists)
 
     def end_of_run(self) -> None:
         """Lets go of what was given back since the last run ended, in the mode that does so."""
-        if not self._leaving:
-            return
-        with self._lock:
-            leaving, self._leaving = self._leaving, []
-            self._held -= sum(buffer.size for buffer in leaving)
-            self._released += len(leaving)
+        for _ in range(len(self._leaving)):
+            try:
+                self._held -= self._leaving.popleft().size
+            except IndexError:
+                return
+            self._released += 1
 
     @property
     def counters(self) -> CacheCounters:
-        with self._lock:
-            held = len(self._leaving) + sum(map(len, self._free.values()))
-            return CacheCounters(self._hits, self._misses, self._released, held, self._held)
+        buffers, nbytes = self._count()
+        return CacheCounters(self._hits, self._misses, self._released, buffers, nbytes)
 
 
 class Caches:

@@ -13,15 +13,36 @@ from __future__ import annotations
 import dataclasses
 import threading
 import weakref
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Any
 
 from ..errors import OptionError
+from ..live import LiveSet
 from ..target import Target
 from .adapters import Adapter
 from .device import Device
 from .settings import DEFAULT, Settings, option_of
 
 ALL = frozenset(field.name for field in dataclasses.fields(Settings))
+
+
+class Member:
+    """A session's part in a context, from `Context.join` until `leave`, or until nobody holds it.
+
+    It is what keeps the device, so no count of sessions can go wrong: not by an interrupt between joining and noting it.
+    """
+
+    __slots__ = ("__weakref__", "_leave", "device", "held")
+
+    def __init__(self, leave: Callable[[Member], None]) -> None:
+        self._leave = leave
+        self.device: Device | None = None
+        self.held: Any = None  # what else lives as long
+
+    def leave(self) -> None:
+        """The session ends. For finalisers too: no lock is taken."""
+        self._leave(self)
+        self.device = self.held = None
 
 
 class Context:
@@ -31,16 +52,20 @@ class Context:
         self.adapter = adapter
         self.number = number
         self.settings = DEFAULT
-        self.sessions = 0
+        self._members: LiveSet[Member] = LiveSet()
         self._preserved = False
         # The device while the context itself keeps it, and wherever it is while anybody does.
         self._kept: Device | None = None
         self._device: weakref.ref[Device] | None = None
-        # Reentrant: making a device may collect garbage, and with it a session that leaves.
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # `join` calls `agree`
 
     def __repr__(self) -> str:
         return f"Context({self.adapter.name!r}, {self.number}, {self.sessions} sessions)"
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions use it."""
+        return len(self._members)
 
     @property
     def target(self) -> Target:
@@ -71,7 +96,9 @@ class Context:
             if device is None:
                 device = self._open()
                 self._device = weakref.ref(device)
-            if self.sessions or self._preserved:
+            for member in self._members:
+                member.device = device
+            if self._preserved:
                 self._kept = device
             return device
 
@@ -99,22 +126,17 @@ class Context:
                         " another deviceId gives a device of its own"
                     )
 
-    def join(self, settings: Settings = DEFAULT, asked: Collection[str] = ALL, preserve: bool = False) -> None:
-        """A session begins; `preserve` keeps the device after the last session too. Raises like `agree`."""
+    def join(self, settings: Settings = DEFAULT, asked: Collection[str] = ALL, preserve: bool = False) -> Member:
+        """A session begins; the device stays while the session holds the result, and with `preserve` for good. Raises like
+        `agree`."""
         with self._lock:
             self.agree(settings, asked)
-            self.sessions += 1
-            self._preserved = self._preserved or preserve
-            self._kept = self.current()
-
-    def leave(self) -> None:
-        """A session ends; with the last one the context lets go of its device, unless it is preserved."""
-        with self._lock:
-            self.sessions -= 1
-            gone = self._kept
-            if not self.sessions and not self._preserved:
-                self._kept = None
-        del gone  # outside the lock: it may be the last reference
+            member = Member(self._members.discard)
+            member.device = self.current()
+            self._members.add(member)
+            if preserve:
+                self._preserved, self._kept = True, member.device
+            return member
 
 
 _contexts: dict[tuple[int, int], Context] = {}

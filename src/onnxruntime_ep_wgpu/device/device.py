@@ -10,18 +10,20 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
 from ..errors import DeviceError, DeviceLostError, LimitError, OutOfMemoryError, UnsupportedError
+from ..live import LiveMap, LiveSet
 from ..sizes import padded
 from ..target import Target
 from ..trace import carried, span
 from . import debugger
 from .adapters import Adapter
-from .buffers import Buffer, Releases
+from .buffers import Buffer
 from .cache import Caches
 from .encoding import Copy, Dispatch, Encoder, Recording
 from .native import (
@@ -32,10 +34,10 @@ from .native import (
     USAGE_UNIFORM,
     errors,
     ffi,
-    forget,
     lib,
     new,
 )
+from .owned import let_go, own, shared
 from .pipelines import BindGroup, Compiler, Pipeline
 from .readback import Reader
 from .request import request_device
@@ -45,8 +47,12 @@ from .timing import RESOLVE_USAGE, Timed, Timer
 
 # Writes wait in wgpu-native's own staging memory until the next submit; past this many bytes we submit them ourselves.
 FLUSH_BYTES = 64 << 20
-# `bind_groups` is how many were made; `buffers` and `buffer_bytes` are what lives now; the others count calls.
-COUNTERS = ("pipelines", "submits", "dispatches", "bind_groups", "buffers", "buffer_bytes", "uploads", "downloads")
+# What is counted: `pipelines` and `bind_groups` that were made, and calls. `counters` adds what lives now: `buffers`,
+# `buffer_bytes` and `held_pipelines`.
+COUNTERS = ("pipelines", "submits", "dispatches", "bind_groups", "uploads", "downloads")
+# Pipelines that are kept although nobody uses them now, for the next session with the same model.
+KEPT_PIPELINES = 256
+COMPILE_LOCKS = 61
 # More threads than this gain nothing (16 cores, an H200) and hold much memory.
 MOST_COMPILERS = 8
 _NO_BYTES = new("char[]", 1)
@@ -58,8 +64,8 @@ _USAGE = {
     "query_resolve": RESOLVE_USAGE,
     "default": USAGE_MAP_READ | USAGE_COPY_DST,
 }
-# (adapter, target, what to call on a loss) -> (the device's handle, what to `forget` when nobody wants to know any more).
-Acquire = Callable[[Adapter, Target, Callable[[int, str], None]], tuple[Any, Any]]
+# (adapter, target, what to call on a loss) -> the device's handle, which the Device owns.
+Acquire = Callable[[Adapter, Target, Callable[[int, str], None]], Any]
 
 
 class Device:
@@ -75,16 +81,20 @@ class Device:
         # Nothing that the device holds refers back to it, so that it ends with its last user.
         this = weakref.ref(self)
         self._acquire = acquire
-        self._handle, self._waiting = acquire(adapter, target, lambda _reason, message: _note_loss(this, message))
-        self._queue = lib.wgpuDeviceGetQueue(self._handle)
+        let_go()  # of an earlier device's memory
+        self._handle = acquire(adapter, target, lambda _reason, message: _note_loss(this, message))
+        self._queue = own("Queue", lib.wgpuDeviceGetQueue, self._handle)
+        # No finaliser takes one of these locks: garbage may be collected by a thread that has them.
         self._lock = threading.Lock()
-        self._releases = Releases(self._lock)
         self._counts = dict.fromkeys(COUNTERS, 0)
         self._count_lock = threading.Lock()
-        self._compile_lock = threading.Lock()
+        self._compile_locks = tuple(threading.Lock() for _ in range(COMPILE_LOCKS))
         self._compiler = Compiler(self._handle, lambda: _alive(this)._problem())
         self._encoder = Encoder(self._handle)
-        self._pipelines: dict[tuple[str, tuple[str, ...], bool], Pipeline] = {}
+        self._buffers: LiveSet[Buffer] = LiveSet()
+        # A pipeline belongs to those who use it, and to the device while it is one of the last that were asked for.
+        self._pipelines: LiveMap[tuple[str, tuple[str, ...], bool], Pipeline] = LiveMap()
+        self._recent: deque[Pipeline] = deque(maxlen=KEPT_PIPELINES)
         self.caches = Caches(
             settings, lambda kind, nbytes, label: _alive(this)._of_kind(kind, nbytes, label), target.max_buffer_bytes
         )
@@ -104,20 +114,8 @@ class Device:
             self._reader,
         )
         self._unflushed = 0
-        self._nothing = lib.wgpuDeviceCreateBuffer(
-            self._handle, new("WGPUBufferDescriptor *", {"size": 16, "usage": USAGE_COPY_DST})
-        )
-        # Not __del__: while that runs, a weak reference still gives the object, to a thread that would use it.
-        end = weakref.finalize(
-            self,
-            _give_back,
-            (self._handle, self._queue, self._nothing, self._waiting),
-            self._pipelines,
-            self._compiler.layouts,
-            self._releases,
-        )
-        # At interpreter exit the process gives back everything at once.
-        end.atexit = False
+        descriptor = new("WGPUBufferDescriptor *", {"size": 16, "usage": USAGE_COPY_DST})
+        self._nothing = own("Buffer", lib.wgpuDeviceCreateBuffer, self._handle, descriptor)
 
     def __repr__(self) -> str:
         return f"Device({self.target.name!r}{', lost' if self.lost else ''})"
@@ -141,12 +139,13 @@ class Device:
 
     @property
     def counters(self) -> dict[str, int]:
-        """What the device has done so far; see COUNTERS."""
+        """What the device has done so far and holds; see COUNTERS."""
+        let_go()
         with self._count_lock:
             counts = dict(self._counts)
-        counts["buffers"] -= self._releases.buffers
-        counts["buffer_bytes"] -= self._releases.nbytes
-        return counts
+        sizes = [buffer.size for buffer in self._buffers]
+        held = {"buffers": len(sizes), "buffer_bytes": sum(sizes), "held_pipelines": len(self._pipelines)}
+        return counts | held
 
     def _count(self, **more: int) -> None:
         with self._count_lock:
@@ -160,16 +159,16 @@ class Device:
         descriptor = new("WGPUBufferDescriptor *")
         descriptor.usage = usage
         descriptor.size = size
-        handle = lib.wgpuDeviceCreateBuffer(self._handle, descriptor)
+        handle = own("Buffer", lib.wgpuDeviceCreateBuffer, self._handle, descriptor)
         problem = self._problem()
         if problem:
-            lib.wgpuBufferRelease(handle)
             raise OutOfMemoryError(
                 f"the device {self.adapter.name!r} has no memory for {label or 'a tensor'}, {size} bytes: {problem};"
                 " use a smaller input or batch, or end other sessions"
             )
-        self._count(buffers=1, buffer_bytes=size)
-        return Buffer(handle, size, usage, label, self._releases)
+        buffer = Buffer(handle, size, usage, label)
+        self._buffers.add(buffer)
+        return buffer
 
     def _of_kind(self, kind: str, nbytes: int, label: str) -> Buffer:
         """A new buffer for the cache of a kind."""
@@ -193,8 +192,8 @@ class Device:
         return self._new(size, usage, label)
 
     def adopt(self, handle: Any, size: int, usage: int, label: str) -> Buffer:
-        """A buffer of this device that was made elsewhere; the caller gives its reference away. Not counted."""
-        return Buffer(handle, size, usage, label, self._releases, lent=True)
+        """A buffer of this device that was made elsewhere, with a reference of its own. Not counted."""
+        return Buffer(shared("Buffer", handle), size, usage, label, lent=True)
 
     def uniform(self, data: bytes) -> Buffer:
         """A uniform buffer that holds `data`, padded with zeros to a multiple of 16 bytes. Raises LimitError.
@@ -206,20 +205,22 @@ class Device:
         self._write(buffer, 0, ffi.from_buffer(data.ljust(size, b"\0")), size)
         return buffer
 
-    def upload(self, buffer: Buffer, offset: int, data: memoryview | bytes) -> None:
-        """Writes `data` (C-contiguous, any number of bytes) at `offset` bytes; it is copied before this returns.
+    def upload(self, buffer: Buffer, offset: int, data: Any) -> None:
+        """Writes `data` (a C-contiguous buffer of any number of bytes) at `offset` bytes; it is copied before this returns.
 
         GPU memory is written in words of 4 bytes: the up to 3 bytes after the data in its last word become zero, and
         an `offset` inside a word costs a readback of that word.
         """
-        source = ffi.from_buffer(data)
-        nbytes = len(source)
-        if not nbytes:
-            return
-        _check_range(buffer, offset, nbytes, "upload")
-        self._count(uploads=1)
-        with span("upload", buffer.label or "tensor", bytes=nbytes):
-            self._upload(buffer, offset, source, nbytes)
+        # Released at once, also when an error leaves: a traceback may end in a cycle, and collecting a memoryview that is still
+        # read through cffi ends a CPython 3.11 process.
+        with ffi.from_buffer(data) as source:
+            nbytes = len(source)
+            if not nbytes:
+                return
+            _check_range(buffer, offset, nbytes, "upload")
+            self._count(uploads=1)
+            with span("upload", buffer.label or "tensor", bytes=nbytes):
+                self._upload(buffer, offset, source, nbytes)
 
     def _upload(self, buffer: Buffer, offset: int, source: Any, nbytes: int) -> None:
         lead = offset & 3
@@ -246,28 +247,35 @@ class Device:
         if self._unflushed > FLUSH_BYTES:
             self._submit()
 
-    def download(self, buffer: Buffer, offset: int, into: memoryview) -> None:
-        """Fills `into` (C-contiguous, writable) from `offset` bytes on, after everything submitted so far has run.
+    def download(self, buffer: Buffer, offset: int, into: Any) -> None:
+        """Fills `into` (a C-contiguous, writable buffer) from `offset` bytes on, after everything submitted so far has run.
 
         Other Python threads run meanwhile, and may use the device.
         """
         self.download_all([(buffer, offset, into)])
 
-    def download_all(self, ranges: Iterable[tuple[Buffer, int, memoryview]]) -> None:
+    def download_all(self, ranges: Iterable[tuple[Buffer, int, Any]]) -> None:
         """Several downloads (buffer, offset, into) at the cost of about one."""
-        wanted = []
-        for buffer, offset, into in ranges:
-            target = ffi.from_buffer("char[]", into, require_writable=True)
-            if len(target):
-                _check_range(buffer, offset, len(target), "download")
+        wanted: list[tuple[Buffer, int, Any, int]] = []
+        try:
+            for buffer, offset, into in ranges:
+                target = ffi.from_buffer("char[]", into, require_writable=True)
                 wanted.append((buffer, offset, target, len(target)))
-        if wanted:
-            self._count(downloads=len(wanted))
-            waited = self._timer.unfinished()
-            what = wanted[0][0].label or "tensor" if len(wanted) == 1 else f"{len(wanted)} tensors"
-            with span("download", what, bytes=sum(nbytes for *_, nbytes in wanted)):
-                self._reader.read(wanted)
-            self._timer.done(waited)
+                _check_range(buffer, offset, len(target), "download")
+            self._download([it for it in wanted if it[3]])
+        finally:
+            for _, _, target, _ in wanted:
+                ffi.release(target)  # see `upload`
+
+    def _download(self, wanted: Sequence[tuple[Buffer, int, Any, int]]) -> None:
+        if not wanted:
+            return
+        self._count(downloads=len(wanted))
+        waited = self._timer.unfinished()
+        what = wanted[0][0].label or "tensor" if len(wanted) == 1 else f"{len(wanted)} tensors"
+        with span("download", what, bytes=sum(nbytes for *_, nbytes in wanted)):
+            self._reader.read(wanted)
+        self._timer.done(waited)
 
     def copy(self, src: Buffer, src_offset: int, dst: Buffer, dst_offset: int, nbytes: int) -> None:
         """Copies on the GPU. Offsets are multiples of 4; `nbytes` is rounded up to 4. `src` and `dst` must differ."""
@@ -284,33 +292,37 @@ class Device:
         """
         key = (wgsl, bindings, checked)
         known = self._pipelines.get(key)
-        if known is not None:
-            return known
-        self._check()
-        with span("pipeline", label):
-            made = self._compiler.compile(wgsl, bindings, label, checked)
-        with self._compile_lock:
-            known = self._pipelines.setdefault(key, made)
-        if known is made:
-            self._count(pipelines=1)
-        else:
-            lib.wgpuComputePipelineRelease(made.handle)
+        if known is None:
+            # One of many locks, by the kernel: nobody waits for another kernel, but for a chance in as many.
+            with self._compile_locks[hash(key) % COMPILE_LOCKS]:
+                known = self._pipelines.get(key)
+                if known is None:
+                    self._check()
+                    with span("pipeline", label):
+                        known = self._compiler.compile(wgsl, bindings, label, checked)
+                    self._pipelines.set(key, known)
+                    self._count(pipelines=1)
+        self._recent.append(known)
         return known
 
-    def prepare(self, kernels: Iterable[tuple[str, tuple[str, ...], str]], checked: bool = False) -> None:
-        """Compiles those of `kernels` (WGSL, bindings, label) that are new, several at once; `pipeline` then has them.
+    def prepare(self, kernels: Sequence[tuple[str, tuple[str, ...], str]], checked: bool = False) -> list[Pipeline]:
+        """The compiled `kernels` (WGSL, bindings, label), in their order; those that are new are compiled several at once.
 
         Most of the time of a first run: drivers compile on one core per kernel. Raises ShaderError.
         """
         new = {(wgsl, bindings): label for wgsl, bindings, label in kernels}
-        jobs = [(*key, label, checked) for key, label in new.items() if (*key, checked) not in self._pipelines]
-        if len(jobs) <= 1:
-            for job in jobs:
-                self.pipeline(*job)
-            return
-        with ThreadPoolExecutor(min(len(jobs), os.cpu_count() or 1, MOST_COMPILERS)) as pool:
-            for made in [pool.submit(carried(self.pipeline), *job) for job in jobs]:
-                made.result()
+        jobs = [(*key, label, checked) for key, label in new.items() if self._pipelines.get((*key, checked)) is None]
+        kept = []
+        if len(jobs) > 1:
+            with ThreadPoolExecutor(min(len(jobs), os.cpu_count() or 1, MOST_COMPILERS)) as pool:
+                try:
+                    kept = [made.result() for made in [pool.submit(carried(self.pipeline), *job) for job in jobs]]
+                except BaseException:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
+        found = [self.pipeline(*kernel, checked) for kernel in kernels]
+        del kept
+        return found
 
     def bind_group(self, pipeline: Pipeline, entries: Sequence[tuple[Buffer, int, int]]) -> BindGroup:
         """The buffers of a dispatch: (buffer, offset, size) per binding, in bytes.
@@ -319,7 +331,7 @@ class Device:
         """
         self._check()
         self._count(bind_groups=1)
-        return self._compiler.bind_group(pipeline, entries, self.target.max_binding_bytes, self._releases)
+        return self._compiler.bind_group(pipeline, entries, self.target.max_binding_bytes)
 
     def record(self, dispatches: Sequence[Dispatch]) -> Recording:
         """`dispatches` ready for `submit`, for lists that run more than once."""
@@ -355,19 +367,15 @@ class Device:
         """Submits command buffers one after another, or nothing but the uploads so far; gives the last index."""
         if errors.messages and commands:
             # Submitting an invalid command buffer would abort the process.
-            for invalid in commands:
-                lib.wgpuCommandBufferRelease(invalid)
             self._raise(what)
+        let_go()
         with self._lock:
             self._look()
-            self._releases.drain()
             self._unflushed = 0
             index = 0
             for buffer in commands or (None,):
                 array = ffi.NULL if buffer is None else new("WGPUCommandBuffer *", buffer)
                 index = int(lib.wgpuQueueSubmitForIndex(self._queue, len(commands) and 1, array))
-        for buffer in commands:
-            lib.wgpuCommandBufferRelease(buffer)
         return index
 
     def submit_alone(self, dispatch: Dispatch, what: str) -> None:
@@ -459,25 +467,6 @@ class Device:
         problem = self._problem()
         if problem:
             raise DeviceError(f"{what} was refused by the device {self.adapter.name!r}: {problem}")
-
-
-def _give_back(
-    native: tuple[Any, Any, Any, Any],
-    pipelines: dict[tuple[str, tuple[str, ...], bool], Pipeline],
-    layouts: dict[tuple[str, ...], tuple[Any, Any]],
-    releases: Releases,
-) -> None:
-    """What a device that nobody uses any more leaves to wgpu-native."""
-    handle, queue, nothing, waiting = native
-    forget(waiting)
-    for pipeline in pipelines.values():
-        releases.add(lib.wgpuComputePipelineRelease, pipeline.handle)
-    for group, layout in layouts.values():
-        releases.add(lib.wgpuBindGroupLayoutRelease, group)
-        releases.add(lib.wgpuPipelineLayoutRelease, layout)
-    releases.add(lib.wgpuBufferRelease, nothing)
-    releases.add(lib.wgpuQueueRelease, queue)
-    releases.add(lib.wgpuDeviceRelease, handle)
 
 
 def _note_loss(device: weakref.ref[Device], message: str) -> None:

@@ -6,12 +6,14 @@ Invariant: a list becomes rows of 64-bit words once; encoding the rows is one ca
 
 from __future__ import annotations
 
+import weakref
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from .buffers import Buffer
 from .native import address, ffi, lib
+from .owned import depend, own, own_address
 from .pipelines import BindGroup, Pipeline
 
 try:
@@ -40,7 +42,7 @@ _WORDS = 5
 
 
 class Recording:
-    """A dispatch list ready to be submitted any number of times; keeps its pipelines, bind groups and buffers alive."""
+    """A dispatch list ready to be submitted any number of times; keeps its pipelines and bind groups alive."""
 
     __slots__ = ("_dispatches", "words")
 
@@ -61,6 +63,22 @@ class Recording:
         kernel, _, workgroups = self._dispatches[number]
         self._dispatches[number] = kernel, group, workgroups
         self.words[number * _WORDS + 1] = group.address
+
+
+class Bound:
+    """A recording for callers' buffers. It keeps none of them alive, and lets go of its bind groups, which keep their memory,
+    when the first one dies."""
+
+    __slots__ = ("__weakref__", "_buffers", "recording")
+
+    def __init__(self, recording: Recording, buffers: Iterable[Buffer]) -> None:
+        self.recording: Recording | None = recording
+        self._buffers = tuple(map(weakref.ref, buffers))
+        depend(self)
+
+    def buffers_ended(self) -> None:
+        if any(buffer() is None for buffer in self._buffers):
+            self.recording = None
 
 
 def encode_copies(encoder: Any, copies: Sequence[Copy]) -> None:
@@ -94,7 +112,7 @@ class Encoder:
         if _encode is None:
             return self._encode_in_python(recording, before, after, first, count)
         lists = self._lists(recording, before, after, first, count)
-        return ffi.cast("WGPUCommandBuffer", _encode.lib.encode(*lists))
+        return own_address("CommandBuffer", _encode.lib.encode, *lists)
 
     def record(self, recording: Recording) -> int:
         """The first half of `encode`, apart so that it can be measured: an encoder for `finish`."""
@@ -103,7 +121,7 @@ class Encoder:
     def finish(self, encoder: int) -> Any:
         """The second half: the command buffer of an encoder."""
         functions = _encode.ffi.from_buffer("uint64_t[]", self._functions)
-        return ffi.cast("WGPUCommandBuffer", _encode.lib.finish(functions, encoder))
+        return own_address("CommandBuffer", _encode.lib.finish, functions, encoder)
 
     def _lists(
         self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], first: int, count: int
@@ -131,20 +149,17 @@ class Encoder:
         self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], first: int, count: int
     ) -> Any:
         null = ffi.NULL
-        encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, null)
+        encoder = own("CommandEncoder", lib.wgpuDeviceCreateCommandEncoder, self._device, null)
         encode_copies(encoder, before)
         if count:
             set_pipeline = lib.wgpuComputePassEncoderSetPipeline
             set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
             dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
-            compute = lib.wgpuCommandEncoderBeginComputePass(encoder, null)
+            compute = own("ComputePassEncoder", lib.wgpuCommandEncoderBeginComputePass, encoder, null)
             for pipeline, group, (x, y, z) in recording._dispatches[first : first + count]:
                 set_pipeline(compute, pipeline.handle)
                 set_bind_group(compute, 0, group.handle, 0, null)
                 dispatch(compute, x, y, z)
             lib.wgpuComputePassEncoderEnd(compute)
-            lib.wgpuComputePassEncoderRelease(compute)
         encode_copies(encoder, after)
-        commands = lib.wgpuCommandEncoderFinish(encoder, null)
-        lib.wgpuCommandEncoderRelease(encoder)
-        return commands
+        return own("CommandBuffer", lib.wgpuCommandEncoderFinish, encoder, null)

@@ -232,8 +232,8 @@ def quiet_display_probe() -> Iterator[None]:
         return
     import tempfile
 
-    os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
     try:
+        os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
         yield
     finally:
         os.environ.pop("XDG_RUNTIME_DIR", None)

@@ -8,10 +8,10 @@ clock only then (on an H200 from 10 to 61 TFLOP/s), while a software adapter has
 from __future__ import annotations
 
 import time
-import weakref
 from dataclasses import dataclass
 from typing import Any
 
+from ..live import Known
 from .device import Device
 
 ARITHMETIC = """
@@ -54,14 +54,15 @@ class Peak:
     bytes: float
 
 
-_known: weakref.WeakKeyDictionary[Device, Peak] = weakref.WeakKeyDictionary()
+_known: Known[Device, Peak] = Known()
 
 
 def peak(device: Device) -> Peak:
     """The adapter's peak, measured once per device. Raises UnsupportedError when the adapter has no timestamps."""
     found = _known.get(device)
     if found is None:
-        found = _known[device] = Peak(_arithmetic(device), _copy(device))
+        found = Peak(_arithmetic(device), _copy(device))
+        _known.set(device, found)
     return found
 
 

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DeviceError, LimitError, ShaderError
-from .buffers import Buffer, Releases
-from .native import STAGE_COMPUTE, Text, errors, ffi, lib, new
+from .buffers import Buffer
+from .native import STAGE_COMPUTE, Text, address, errors, ffi, lib, new
+from .owned import own
 
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """One compiled kernel; `bindings` are "read", "read_write" or "uniform" by binding number in group 0."""
+    """One compiled kernel, for as long as somebody holds it; `bindings` are "read", "read_write" or "uniform" by binding
+    number in group 0."""
 
     label: str
     bindings: tuple[str, ...]
@@ -29,21 +31,13 @@ class Pipeline:
 
 
 class BindGroup:
-    """The buffers of one dispatch; opaque. Keeps its buffers alive."""
+    """The buffers of one dispatch; opaque. wgpu-native keeps their memory for it, Python need not keep them."""
 
-    __slots__ = ("_release", "address", "buffers", "handle")
+    __slots__ = ("address", "handle")
 
-    def __init__(self, handle: Any, buffers: tuple[Buffer, ...], releases: Releases) -> None:
+    def __init__(self, handle: Any) -> None:
         self.handle = handle
-        self.address = int(ffi.cast("uintptr_t", handle))
-        self.buffers = buffers
-        self._release = releases.add
-
-    def __del__(self, native: Any = lib.wgpuBindGroupRelease) -> None:
-        # Bound when the class is made: at interpreter exit this module's names are gone before the last objects are.
-        handle = getattr(self, "handle", None)
-        if handle is not None:
-            self._release(native, handle)
+        self.address = address(handle)
 
 
 class Compiler:
@@ -82,12 +76,12 @@ class Compiler:
         group_descriptor = new("WGPUBindGroupLayoutDescriptor *")
         group_descriptor.entryCount = len(bindings)
         group_descriptor.entries = entries
-        group = lib.wgpuDeviceCreateBindGroupLayout(self._device, group_descriptor)
+        group = own("BindGroupLayout", lib.wgpuDeviceCreateBindGroupLayout, self._device, group_descriptor)
         groups = new("WGPUBindGroupLayout[]", [group])
         descriptor = new("WGPUPipelineLayoutDescriptor *")
         descriptor.bindGroupLayoutCount = 1
         descriptor.bindGroupLayouts = groups
-        layout = lib.wgpuDeviceCreatePipelineLayout(self._device, descriptor)
+        layout = own("PipelineLayout", lib.wgpuDeviceCreatePipelineLayout, self._device, descriptor)
         problem = self._problem()
         if problem:
             raise DeviceError(f"the bindings {bindings} are refused by the device: {problem}")
@@ -104,31 +98,27 @@ class Compiler:
         module_descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", source)
         name.fill(module_descriptor.label)
         if checked:
-            module = lib.wgpuDeviceCreateShaderModule(self._device, module_descriptor)
+            module = own("ShaderModule", lib.wgpuDeviceCreateShaderModule, self._device, module_descriptor)
         else:
             # Without bounds checks and loop guards: 5 to 15 % faster (matmul on an H200). Kernels clamp what a tensor
             # decides, so no index leaves its buffer.
-            module = lib.wgpuDeviceCreateShaderModuleTrusted(self._device, module_descriptor, 0)
+            create = lib.wgpuDeviceCreateShaderModuleTrusted
+            module = own("ShaderModule", create, self._device, module_descriptor, 0)
         problem = self._problem()
         if problem:
-            if module != ffi.NULL:
-                lib.wgpuShaderModuleRelease(module)
             raise ShaderError(_explain(problem, wgsl, label))
         descriptor = new("WGPUComputePipelineDescriptor *")
         name.fill(descriptor.label)
         descriptor.layout = layout
         descriptor.compute.module = module
         entry.fill(descriptor.compute.entryPoint)
-        pipeline = lib.wgpuDeviceCreateComputePipeline(self._device, descriptor)
-        lib.wgpuShaderModuleRelease(module)
+        pipeline = own("ComputePipeline", lib.wgpuDeviceCreateComputePipeline, self._device, descriptor)
         problem = self._problem()
         if problem:
             raise ShaderError(_explain(problem, wgsl, label))
-        return Pipeline(label, bindings, pipeline, group, int(ffi.cast("uintptr_t", pipeline)))
+        return Pipeline(label, bindings, pipeline, group, address(pipeline))
 
-    def bind_group(
-        self, pipeline: Pipeline, entries: Sequence[tuple[Buffer, int, int]], limit: int, releases: Releases
-    ) -> BindGroup:
+    def bind_group(self, pipeline: Pipeline, entries: Sequence[tuple[Buffer, int, int]], limit: int) -> BindGroup:
         """A bind group of `pipeline` from (buffer, offset, size) per binding; sizes and `limit` in bytes."""
         count = len(entries)
         if count != len(pipeline.bindings):
@@ -144,10 +134,9 @@ class Compiler:
         descriptor.layout = pipeline.layout
         descriptor.entryCount = count
         descriptor.entries = array
-        handle = lib.wgpuDeviceCreateBindGroup(self._device, descriptor)
+        handle = own("BindGroup", lib.wgpuDeviceCreateBindGroup, self._device, descriptor)
         if errors.messages:
             problem = self._problem()
-            lib.wgpuBindGroupRelease(handle)
             for buffer, _, size in entries:
                 if size > limit:
                     raise LimitError(
@@ -155,7 +144,7 @@ class Compiler:
                         f" the adapter allows {limit} (max-storage-buffer-binding-size)"
                     )
             raise DeviceError(f"the buffers of kernel {pipeline.label!r} cannot be bound: {problem}")
-        return BindGroup(handle, tuple(buffer for buffer, _, _ in entries), releases)
+        return BindGroup(handle)
 
 
 def _explain(problem: str, wgsl: str, label: str) -> str:

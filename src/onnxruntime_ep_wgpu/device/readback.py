@@ -16,6 +16,7 @@ from ..errors import DeviceError
 from .buffers import Buffer
 from .cache import BufferCache
 from .native import MAP_READ, address, errors, expect, ffi, lib, new, on_mapped
+from .owned import own
 
 PIECE_BYTES = 16 << 20
 # (buffer, offset, C pointer, bytes): the bytes of the buffer from the offset on belong at the pointer.
@@ -58,13 +59,12 @@ class Reader:
     def _start(self, spans: list[_Span]) -> _Piece:
         length = spans[-1].place + spans[-1].length
         staging = self._staging.take(length, "a readback")
-        encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL)
+        encoder = own("CommandEncoder", lib.wgpuDeviceCreateCommandEncoder, self._device, ffi.NULL)
         for span in spans:
             lib.wgpuCommandEncoderCopyBufferToBuffer(
                 encoder, span.buffer.handle, span.start, staging.handle, span.place, span.length
             )
-        commands = lib.wgpuCommandEncoderFinish(encoder, ffi.NULL)
-        lib.wgpuCommandEncoderRelease(encoder)
+        commands = own("CommandBuffer", lib.wgpuCommandEncoderFinish, encoder, ffi.NULL)
         piece = _Piece(staging, length, spans)
         piece.index = self._submit([commands], "the download")
         info = new("WGPUBufferMapCallbackInfo *")

@@ -27,12 +27,11 @@ from .native import (
     on_lost,
     spec_name,
 )
+from .owned import adopted
 
 
-def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str], None]) -> tuple[Any, Any]:
+def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str], None]) -> Any:
     """A device with the limits and features of `target`; `on_loss(reason, message)` is called at most once.
-
-    The second result is for `forget`, when nobody wants to know of a loss any more.
 
     Raises DeviceError when the adapter refuses.
     """
@@ -61,7 +60,7 @@ def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str
     descriptor.requiredLimits = limits
     descriptor.deviceLostCallbackInfo.mode = lib.WGPUCallbackMode_AllowSpontaneous
     descriptor.deviceLostCallbackInfo.callback = on_lost
-    descriptor.deviceLostCallbackInfo.userdata1 = waiting = expect(on_loss)
+    descriptor.deviceLostCallbackInfo.userdata1 = expect(on_loss)
     descriptor.uncapturedErrorCallbackInfo.callback = on_error
     answers: list[tuple[int, Any, str]] = []
     userdata = ffi.new_handle(answers)
@@ -75,4 +74,4 @@ def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str
     status, handle, message = answers[0] if answers else (-1, ffi.NULL, "no answer")
     if status != lib.WGPURequestDeviceStatus_Success:
         raise DeviceError(f"the adapter {adapter.name!r} refused a device: {message}")
-    return handle, waiting
+    return adopted("Device", handle)

@@ -7,18 +7,18 @@ waits for nothing, only `Timed.read` does.
 from __future__ import annotations
 
 import struct
-import threading
 import time
-import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from ..live import LiveSet
 from ..trace import span
 from .buffers import Buffer
 from .cache import BufferCache
 from .clock import Clock, Sample
 from .encoding import Copy, Recording, encode_copies
 from .native import USAGE_COPY_SRC, USAGE_QUERY_RESOLVE, ffi, lib, new
+from .owned import own
 from .readback import Reader
 
 # WebGPU allows 4,096 queries in a set, two per dispatch, and wants resolved ones at multiples of 256 bytes.
@@ -81,8 +81,7 @@ class Timer:
         self._device = device
         self._cache, self._submit, self._wait, self._reader = cache, submit, wait, reader
         self.clock = Clock(float(lib.wgpuQueueGetTimestampPeriod(queue)))
-        self._lock = threading.Lock()
-        self._unfinished: weakref.WeakSet[Timed] = weakref.WeakSet()
+        self._unfinished: LiveSet[Timed] = LiveSet()
 
     def submit(
         self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], per_submission: int
@@ -94,11 +93,11 @@ class Timer:
         count = len(recording)
         sets = [self._query_set(2 * min(PER_SET, count - first)) for first in range(0, count, PER_SET)]
         resolved = self._cache.take(16 * count, "timestamps") if count else None
-        encoders = [lib.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL)]
+        encoders = [self._encoder()]
         encode_copies(encoders[0], before)
         for place, (pipeline, group, (x, y, z)) in enumerate(recording):
             if per_submission and place and place % per_submission == 0:
-                encoders.append(lib.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL))
+                encoders.append(self._encoder())
             with _Pass(encoders[-1], sets[place // PER_SET], place % PER_SET) as compute:
                 lib.wgpuComputePassEncoderSetPipeline(compute, pipeline.handle)
                 lib.wgpuComputePassEncoderSetBindGroup(compute, 0, group.handle, 0, ffi.NULL)
@@ -110,19 +109,18 @@ class Timer:
             lib.wgpuCommandEncoderResolveQuerySet(encoders[-1], queries, 0, used, resolved.handle, where)
         encode_copies(encoders[-1], after)
         begin = time.perf_counter_ns()
-        self._finish(encoders, sets, "the measured work")
+        self._finish(encoders, "the measured work")
         timed = Timed(self, count, resolved, begin)
-        with self._lock:
-            self._unfinished.add(timed)
+        self._unfinished.add(timed)
         return timed, len(encoders)
 
     def unfinished(self) -> Collection[Timed]:
         """Submissions that the CPU does not know to be done; give them to `done` after waiting for the queue."""
         if not self._unfinished:
             return ()
-        with self._lock:
-            waited = list(self._unfinished)
-            self._unfinished.clear()
+        waited = list(self._unfinished)
+        for timed in waited:
+            self._unfinished.discard(timed)
         return waited
 
     @staticmethod
@@ -134,8 +132,7 @@ class Timer:
 
     def fetch(self, timed: Timed, resolved: Buffer | None, count: int) -> list[tuple[int, int]]:
         """The timestamps of `count` dispatches."""
-        with self._lock:
-            self._unfinished.discard(timed)
+        self._unfinished.discard(timed)
         if resolved is None:
             return []
         data = bytearray(16 * count)
@@ -156,19 +153,18 @@ class Timer:
         self._wait()  # not for work of others in the first round
         around = []
         for number in range(ROUNDS):
-            encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL)
+            encoder = self._encoder()
             with _Pass(encoder, queries, number):
                 pass
             if number == ROUNDS - 1:
                 lib.wgpuCommandEncoderResolveQuerySet(encoder, queries, 0, 2 * ROUNDS, resolved.handle, 0)
             before = time.perf_counter_ns()
-            self._finish([encoder], (), "the calibration")
+            self._finish([encoder], "the calibration")
             self._wait()
             around.append((before, time.perf_counter_ns()))
         data = bytearray(16 * ROUNDS)
         self._reader.read([(resolved, 0, ffi.from_buffer(data), len(data))])
         self._cache.give(resolved)
-        lib.wgpuQuerySetRelease(queries)
         ticks = struct.iter_unpack("<QQ", data)
         return [Sample(begin, end, *cpu) for (begin, end), cpu in zip(ticks, around, strict=True)]
 
@@ -176,17 +172,14 @@ class Timer:
         descriptor = new("WGPUQuerySetDescriptor *")
         descriptor.type = lib.WGPUQueryType_Timestamp
         descriptor.count = count
-        return lib.wgpuDeviceCreateQuerySet(self._device, descriptor)
+        return own("QuerySet", lib.wgpuDeviceCreateQuerySet, self._device, descriptor)
 
-    def _finish(self, encoders: Sequence[Any], sets: Sequence[Any], what: str) -> None:
-        commands = [lib.wgpuCommandEncoderFinish(encoder, ffi.NULL) for encoder in encoders]
-        for encoder in encoders:
-            lib.wgpuCommandEncoderRelease(encoder)
-        try:
-            self._submit(commands, what)
-        finally:
-            for queries in sets:  # wgpu-native keeps what submitted work uses
-                lib.wgpuQuerySetRelease(queries)
+    def _encoder(self) -> Any:
+        return own("CommandEncoder", lib.wgpuDeviceCreateCommandEncoder, self._device, ffi.NULL)
+
+    def _finish(self, encoders: Sequence[Any], what: str) -> None:
+        finish = lib.wgpuCommandEncoderFinish
+        self._submit([own("CommandBuffer", finish, encoder, ffi.NULL) for encoder in encoders], what)
 
 
 class _Pass:
@@ -199,11 +192,11 @@ class _Pass:
         writes.endOfPassWriteIndex = 2 * number + 1
         descriptor = new("WGPUComputePassDescriptor *")
         descriptor.timestampWrites = writes
-        self._compute = lib.wgpuCommandEncoderBeginComputePass(encoder, descriptor)
+        begin = lib.wgpuCommandEncoderBeginComputePass
+        self._compute = own("ComputePassEncoder", begin, encoder, descriptor)
 
     def __enter__(self) -> Any:
         return self._compute
 
     def __exit__(self, *error: object) -> None:
         lib.wgpuComputePassEncoderEnd(self._compute)
-        lib.wgpuComputePassEncoderRelease(self._compute)

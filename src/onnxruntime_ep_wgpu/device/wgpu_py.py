@@ -27,11 +27,13 @@ from wgpu.backends.wgpu_native import (  # type: ignore[import-untyped,unused-ig
 from wgpu.backends.wgpu_native._mappings import enum_int2str  # type: ignore[import-untyped,unused-ignore]
 
 from ..errors import DeviceError, LimitError
+from ..live import Known, LiveMap
 from ..target import WEB_BASELINE, Target
 from .adapters import Adapter, adapters
 from .buffers import Buffer
 from .device import Device
 from .native import USAGE_COPY_DST, USAGE_COPY_SRC, USAGE_STORAGE, Errors, address, errors, ffi, lib
+from .owned import shared
 from .settings import Settings
 
 USAGES = {"STORAGE": USAGE_STORAGE, "COPY_SRC": USAGE_COPY_SRC, "COPY_DST": USAGE_COPY_DST}
@@ -145,15 +147,13 @@ def borrow(gpu_device: Any, adapter: Adapter, target: Target, settings: Settings
     share_errors()
     theirs = gpu_device  # in the closure that the Device holds
 
-    def acquire(*_: Any) -> tuple[Any, Any]:
-        handle = _ours("WGPUDevice", theirs._internal)
-        lib.wgpuDeviceAddRef(handle)
-        return handle, ffi.NULL
+    def acquire(*_: Any) -> Any:
+        return shared("Device", _ours("WGPUDevice", theirs._internal))
 
     return Device(adapter, target, acquire, settings)
 
 
-_wrappers: weakref.WeakKeyDictionary[Device, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+_wrappers: Known[Device, weakref.ref[Any]] = Known()
 _wrappers_lock = threading.Lock()
 
 
@@ -165,7 +165,7 @@ def gpu_device(device: Device) -> Any:
         wrapper = known() if known is not None else None
         if wrapper is None:
             wrapper = _wrap(device)
-            _wrappers[device] = weakref.ref(wrapper)
+            _wrappers.set(device, weakref.ref(wrapper))
         return wrapper
 
 
@@ -206,7 +206,7 @@ def wrapped(gpu_device: Any) -> Device | None:
 
 # Buffers
 
-_buffers: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()
+_buffers: LiveMap[int, Buffer] = LiveMap()
 
 
 def adopt(gpu_buffer: Any, device: Device) -> Buffer:
@@ -221,10 +221,9 @@ def adopt(gpu_buffer: Any, device: Device) -> Buffer:
         raise DeviceError(f"the wgpu buffer {gpu_buffer.label!r} is mapped; unmap it first")
     handle = _ours("WGPUBuffer", gpu_buffer._internal)
     known = _buffers.get(address(handle))
-    if known is None or known.handle is None:
-        lib.wgpuBufferAddRef(handle)
+    if known is None:
         known = device.adopt(handle, gpu_buffer.size, gpu_buffer.usage, gpu_buffer.label)
-        _buffers[address(handle)] = known
+        _buffers.set(address(handle), known)
     return known
 
 
@@ -232,6 +231,6 @@ def gpu_buffer(buffer: Buffer, device: Any) -> Any:
     """A Buffer as a GPUBuffer of the GPUDevice `device`."""
     lib.wgpuBufferAddRef(buffer.handle)
     # So that it comes back as the same Buffer.
-    _buffers[address(buffer.handle)] = buffer
+    _buffers.set(address(buffer.handle), buffer)
     handle = _theirs("WGPUBuffer", buffer.handle)
     return _api.GPUBuffer(buffer.label, handle, device, buffer.size, buffer.usage, "unmapped")

@@ -9,6 +9,7 @@ raised again once ONNX Runtime has returned; what ONNX Runtime holds stays alive
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import threading
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, TypeVar
 from .._ort import ffi, lib
 from ..errors import UnsupportedError, WgpuEpError
 from ..platform import file_name
-from . import watch
+from . import interrupts, watch
 
 # The tables in csrc/ort_abi.py end with this version; with an older one the provider does not work.
 VERSION_KNOWN = 29
@@ -63,11 +64,16 @@ def _code(error: BaseException) -> int:
 def message_of(error: BaseException) -> str:
     """One line for the user; for errors that are not ours, with the place, since such an error is a bug here."""
     line = f"{type(error).__name__}: {error}"
-    if not isinstance(error, WgpuEpError):
-        frames = traceback.extract_tb(error.__traceback__)
-        if frames:
-            line += f" [{os.path.basename(frames[-1].filename)}:{frames[-1].lineno} in {frames[-1].name}]"
-    return line
+    return line if isinstance(error, WgpuEpError) else line + _place_of(error)
+
+
+def _place_of(error: BaseException) -> str:
+    """Where an error was raised first."""
+    known: str | None = error.__dict__.get(_PLACE)
+    if known is not None:
+        return known
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" [{os.path.basename(frames[-1].filename)}:{frames[-1].lineno} in {frames[-1].name}]" if frames else ""
 
 
 class Ort:
@@ -94,9 +100,9 @@ class Ort:
             self.api.ReleaseStatus(status)
             raise OrtError(line)
 
-    def status(self, error: BaseException) -> Any:
+    def status(self, error: BaseException, message: str = "") -> Any:
         """An exception as a status, which ONNX Runtime then owns."""
-        line = message_of(error).encode("utf-8", "replace").replace(b"\0", b"?")
+        line = (message or message_of(error)).encode("utf-8", "replace").replace(b"\0", b"?")
         return self.api.CreateStatus(_code(error), ffi.new("char[]", line))
 
     def string(self, value: str) -> Any:
@@ -177,6 +183,12 @@ class Logger:
             )
 
 
+# What an error without its traceback remembers of it.
+_PLACE = "_onnxruntime_ep_wgpu_place"
+
+# How often work is done again that was interrupted.
+AGAIN = 3
+
 # What cffi calls with an exception that leaves a callback: (type, exception, traceback); gives the callback's answer.
 OnError = Callable[[Any, BaseException, Any], Any]
 
@@ -228,7 +240,16 @@ class Exported:
         for name, since in self._slots:
             if since <= ort.version:
                 setattr(self.pointer, name, ffi.addressof(lib, f"c_{self.struct}_{name}"))
-        held[address(self.pointer)] = self
+
+    def hand_out(self, out: Any, place: int = 0) -> None:
+        """Gives the object to ONNX Runtime, which holds it from here on until it calls `release`.
+
+        The last thing that a callback does with it: what is interrupted before ends by itself.
+        """
+        key, pointer = address(self.pointer), self.pointer
+        # No calls, behind which an interrupt could come: done wholly or not at all.
+        held[key] = self
+        out[place] = pointer
 
     def leave_out(self, *names: str) -> None:
         """Empties slots: callbacks that are not needed here cost ONNX Runtime nothing."""
@@ -243,28 +264,44 @@ def _entry(method: str, name: str, repeatable: bool) -> tuple[Callable[..., Any]
     """The Python end of callback `name`, answered by the method called `method`, and what answers when an exception
     leaves it: an interrupt can arrive before its first and after its last line."""
     result = ffi.typeof(ffi.addressof(lib, f"c_{name}")).result
+
+    def once(done: list[Any], this: Any, arguments: tuple[Any, ...]) -> None:
+        """Calls the method, unless that has been `done`, and notes its answer there."""
+        if not done:
+            answer = getattr(held[int(ffi.cast("uintptr_t", this))], method)
+            # Noted by C code, so that no interrupt comes between the end of the call and knowing of it.
+            next(map(done.append, itertools.starmap(answer, (arguments,))))
+
     if result is ffi.typeof("OrtStatus *"):
 
         def with_status(this: Any, *arguments: Any) -> Any:
-            owner: Exported | None = None
+            done: list[Any] = []
             try:
-                owner = held[int(ffi.cast("uintptr_t", this))]
-                getattr(owner, method)(*arguments)
+                once(done, this, arguments)
                 return NULL
             except BaseException as error:  # KeyboardInterrupt included: nothing may unwind through C++
-                if repeatable and owner is not None and _raised_later(error):
-                    try:
-                        getattr(owner, method)(*arguments)
-                        return NULL
-                    except BaseException as second:
-                        error = second
-                return failed(owner.ort if owner is not None else None, error)
+                return interrupts.calmly(after, error, done, this, arguments)
 
         def late_status(_kind: Any, error: BaseException, trace: Any) -> Any:
             known = trace.tb_frame.f_locals
-            owner = held.get(int(ffi.cast("uintptr_t", known.get("this", NULL))))
-            if repeatable and owner is not None and _raised_later(error):
-                return with_status(known["this"], *known["arguments"])
+            found = known.get("done", []), known.get("this", NULL), known.get("arguments")
+            return interrupts.calmly(after, error, *found)
+
+        def after(error: BaseException, done: list[Any], this: Any, arguments: tuple[Any, ...] | None) -> Any:
+            if done and isinstance(error, KeyboardInterrupt):
+                lib.wgpu_interrupt_later()
+                return NULL
+            owner = held.get(int(ffi.cast("uintptr_t", this)))
+            if repeatable and owner is not None and arguments is not None and _raised_later(error):
+                let_go_of_frames(error)
+                for _ in range(AGAIN):  # an interrupt may wait in a callback of wgpu-native
+                    try:
+                        getattr(owner, method)(*arguments)
+                        return NULL
+                    except BaseException as another:
+                        error = another
+                        if not _raised_later(another):
+                            break
             owner = owner or next(iter(held.values()), None)
             return failed(owner.ort if owner is not None else None, error)
 
@@ -273,35 +310,43 @@ def _entry(method: str, name: str, repeatable: bool) -> tuple[Callable[..., Any]
     neutral = {"void": None, "primitive": 0, "pointer": NULL}[result.kind]
 
     def with_value(this: Any, *arguments: Any) -> Any:
+        done: list[Any] = []
         try:
-            value = getattr(held[int(ffi.cast("uintptr_t", this))], method)(*arguments)
-            return neutral if value is None else value
+            once(done, this, arguments)
+            return neutral if done[0] is None else done[0]
         except KeyboardInterrupt:
-            # These calls cannot fail: answered once more, the interrupt waits until ONNX Runtime has returned.
-            lib.wgpu_interrupt_later()
-            return with_value(this, *arguments)
+            # These calls cannot fail: the interrupt waits until ONNX Runtime has returned, and one that was not answered
+            # is answered once more.
+            return interrupts.calmly(again, done, this, arguments)
         except BaseException:
             print(f"onnxruntime_ep_wgpu: error in {name}", file=sys.stderr)
             traceback.print_exc()
             return neutral
 
-    def late_value(_kind: Any, _error: BaseException, trace: Any) -> Any:
+    def again(done: list[Any], this: Any, arguments: tuple[Any, ...]) -> Any:
         lib.wgpu_interrupt_later()
+        # What is not held any more was released by the call that was interrupted.
+        if int(ffi.cast("uintptr_t", this)) in held:
+            once(done, this, arguments)
+        return neutral if not done or done[0] is None else done[0]
+
+    def late_value(_kind: Any, _error: BaseException, trace: Any) -> Any:
         known = trace.tb_frame.f_locals
-        return with_value(known["this"], *known["arguments"]) if "this" in known else neutral
+        return interrupts.calmly(again, known.get("done", []), known.get("this", NULL), known.get("arguments", ()))
 
     return with_value, late_value
 
 
 def failed(ort: Ort | None, error: BaseException) -> Any:
     """The status for an error in a callback; prints it when there is no ONNX Runtime to give one to."""
-    _let_go_of_frames(error)
+    message = message_of(error)
+    let_go_of_frames(error)
     watch.went_wrong(error)
     _raised_later(error)
     if ort is None:
-        print(f"onnxruntime_ep_wgpu: {message_of(error)}", file=sys.stderr)
+        print(f"onnxruntime_ep_wgpu: {message}", file=sys.stderr)
         return NULL
-    return ort.status(error)
+    return ort.status(error, message)
 
 
 def _raised_later(error: BaseException) -> bool:
@@ -316,15 +361,18 @@ def _raised_later(error: BaseException) -> bool:
     return later
 
 
-def _let_go_of_frames(error: BaseException) -> None:
-    """Forgets the local variables of the frames that an error went through.
+def let_go_of_frames(error: BaseException) -> None:
+    """Forgets the local variables of the frames that an error went through, and the frames when nobody will raise it.
 
-    Who keeps the error would keep GPU memory with them; and collecting a cycle of an error and a frame that reads a
-    memoryview through cffi ends a CPython 3.11 process.
+    Who keeps the error would keep GPU memory with them, or a half-made session: frames know those that called them. And
+    collecting a cycle of an error and a frame that reads a memoryview through cffi ends a CPython 3.11 process.
     """
     seen: BaseException | None = error
     while seen is not None:
         traceback.clear_frames(seen.__traceback__)
+        if not watch.is_watched():
+            seen.__dict__.setdefault(_PLACE, _place_of(seen))
+            seen.__traceback__ = None
         seen = seen.__cause__ or seen.__context__
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
-from . import memory
+from . import backend, memory
 from .abi import Exported, Ort, address, callback
 
 if TYPE_CHECKING:
@@ -26,7 +26,13 @@ class Allocator(Exported, struct="OrtAllocator"):
 
     @callback("Alloc")
     def alloc(self, nbytes: int) -> Any:
-        return ffi.cast("void *", memory.space().allocate(nbytes, self._opener))
+        space = memory.space()
+        allocation = space.reserve(nbytes, self._opener)
+        if allocation is None:
+            return ffi.NULL
+        pointer = ffi.cast("void *", allocation.start)
+        space.begin(allocation)
+        return pointer
 
     @callback("Reserve")
     def reserve(self, nbytes: int) -> Any:
@@ -35,6 +41,7 @@ class Allocator(Exported, struct="OrtAllocator"):
     @callback("Free")
     def free(self, pointer: Any) -> None:
         if pointer:
+            backend.let_go()  # of what ended before; the buffers of this range may be used again
             memory.space().free(address(pointer))
 
     @callback("Info")

@@ -81,6 +81,13 @@ def debugger_problem() -> str | None:
     return None if debugger.attached() else debugger.MISSING
 
 
+def let_go() -> None:
+    """Gives back what has died on the devices; for finalisers too."""
+    from ..device import let_go
+
+    let_go()
+
+
 def context_of(adapter: Adapter, number: int = 0) -> Context:
     """The device of an adapter that all sessions with this deviceId share."""
     from ..device import context_of

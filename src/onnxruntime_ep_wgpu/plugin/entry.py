@@ -25,7 +25,7 @@ def _create(_name: Any, base: Any, logger: Any, out: Any, capacity: int, out_cou
         warn_of_the_name()
         log = Logger(ort, logger)
         for place, name in enumerate(NAMES):
-            out[place] = Factory(ort, name, __version__, log).pointer
+            Factory(ort, name, __version__, log).hand_out(out, place)
         out_count[0] = len(NAMES)
         return ffi.NULL
     except BaseException as error:

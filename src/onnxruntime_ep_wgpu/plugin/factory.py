@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
 from ..errors import DeviceError
+from ..live import LiveSet
 from ..names import NAMES
 from . import backend
 from .abi import INFO, WARNING, Exported, Logger, Ort, address, callback, held
@@ -65,7 +66,7 @@ class Factory(Exported, struct="OrtEpFactory"):
         self._memory: dict[int, Any] = {}
         self._hardware: list[Any] = []
         self._kernels: MemcpyKernels | None = None
-        self._users: set[Exported] = set()
+        self._users: LiveSet[Exported] = LiveSet()
         self._released = False
 
     @callback("GetName")
@@ -153,7 +154,7 @@ class Factory(Exported, struct="OrtEpFactory"):
         log = Logger(self.ort, logger)
         provider = Provider(self, log, lambda: self._planner(described, count, session, log))
         self._users.add(provider)
-        out[0] = provider.pointer
+        provider.hand_out(out)
 
     def _planner(self, described: Any, count: int, session: Any, log: Logger) -> Planner:
         """The plans of a session with these devices and options. Raises OptionError, DeviceError."""
@@ -177,11 +178,12 @@ class Factory(Exported, struct="OrtEpFactory"):
 
     @callback("ReleaseEp")
     def release_ep(self, provider: Any) -> None:
-        held[address(provider)].release()
+        if (known := held.get(address(provider))) is not None:
+            known.release()
 
     @callback("CreateAllocator")
     def create_allocator(self, info: Any, _options: Any, out: Any) -> None:
-        out[0] = self.new_allocator(info).pointer
+        self.new_allocator(info).hand_out(out)
 
     def new_allocator(self, info: Any, context: Context | None = None) -> Allocator:
         """An allocator of the memory that `info` means: that of `context` when it is on this adapter, else the adapter's
@@ -196,13 +198,14 @@ class Factory(Exported, struct="OrtEpFactory"):
 
     @callback("ReleaseAllocator")
     def release_allocator(self, allocator: Any) -> None:
-        released = held[address(allocator)]
-        released.release()
-        self.let_go(released)
+        known = held.get(address(allocator))
+        if known is not None:
+            self.let_go(known)
+            known.release()
 
     @callback("CreateDataTransfer")
     def create_data_transfer(self, out: Any) -> None:
-        out[0] = DataTransfer(self.ort).pointer
+        DataTransfer(self.ort).hand_out(out)
 
     def memcpy_kernels(self) -> MemcpyKernels:
         """The registry of the Memcpy kernels, made for the first session."""

@@ -17,7 +17,10 @@ written again, on a new device. One address space per process: ONNX Runtime know
 from __future__ import annotations
 
 import bisect
+import contextlib
+import itertools
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -84,9 +87,11 @@ class AddressSpace:
         self.start, self.end = start, start + size
         self._next = start + GRAIN
         self._allocations: dict[int, Allocation] = {}
+        # Every range that was ever cut out, vacant ones too; in order, as they are cut one behind the other.
         self._starts: list[int] = []
-        self._vacant: dict[int, list[int]] = {}
-        self._lock = threading.Lock()
+        self._vacant: dict[int, deque[int]] = {}
+        self._lock = threading.Lock()  # to cut ranges
+        self._numbers = itertools.count(1)
         self.bytes_in_use = self.bytes_at_most = self.allocations_made = 0
 
     def owns(self, address: int) -> bool:
@@ -95,36 +100,60 @@ class AddressSpace:
 
     def allocate(self, nbytes: int, opener: Callable[[], Device]) -> int:
         """A range of `nbytes` on the device that `opener` gives; 0 when the addresses are used up."""
+        allocation = self.reserve(nbytes, opener)
+        return 0 if allocation is None else self.begin(allocation)
+
+    def reserve(self, nbytes: int, opener: Callable[[], Device]) -> Allocation | None:
+        """A range for `begin`; forgetting it costs addresses and nothing else. None when the addresses are used up."""
         capacity = size_class(nbytes)
+        start = self._vacant_start(capacity) or self._cut(capacity)
+        if not start:
+            return None
+        return Allocation(next(self._numbers), start, nbytes, capacity, opener)
+
+    def begin(self, allocation: Allocation) -> int:
+        """From here on the range is allocated; its start. No call is made, so this is done wholly or not at all."""
+        self._allocations[allocation.start] = allocation
+        if allocation.number > self.allocations_made:
+            self.allocations_made = allocation.number
+        self.bytes_in_use += allocation.size
+        if self.bytes_in_use > self.bytes_at_most:
+            self.bytes_at_most = self.bytes_in_use
+        return allocation.start
+
+    def _vacant_start(self, capacity: int) -> int:
+        vacant = self._vacant.get(capacity)
+        if vacant:
+            with contextlib.suppress(IndexError):  # another thread was faster
+                return vacant.popleft()
+        return 0
+
+    def _cut(self, capacity: int) -> int:
         with self._lock:
-            vacant = self._vacant.get(capacity)
-            if vacant:
-                start = vacant.pop()
-            else:
-                start = self._next
-                # The gap keeps the end of one range from being the start of the next.
-                if start + capacity + GRAIN > self.end:
-                    return 0
-                self._next = start + capacity + GRAIN
-            self.allocations_made += 1
-            self._allocations[start] = Allocation(self.allocations_made, start, nbytes, capacity, opener)
-            bisect.insort(self._starts, start)
-            self.bytes_in_use += nbytes
-            self.bytes_at_most = max(self.bytes_at_most, self.bytes_in_use)
-        return start
+            start = self._next
+            # The gap keeps the end of one range from being the start of the next.
+            if start + capacity + GRAIN > self.end:
+                return 0
+            self._next = start + capacity + GRAIN
+            self._starts.append(start)
+            return start
 
     def free(self, start: int) -> None:
-        """Forgets a range; its buffers are used again. An unknown start is ignored: ONNX Runtime never asks twice."""
-        with self._lock:
-            allocation = self._allocations.pop(start, None)
-            if allocation is None:
-                return
-            del self._starts[bisect.bisect_left(self._starts, start)]
-            self._vacant.setdefault(allocation.capacity, []).append(start)
-            self.bytes_in_use -= allocation.size
-        with allocation.lock:
-            pieces, allocation.pieces = allocation.pieces, ()
+        """Forgets a range; its buffers are used again. An unknown start is ignored: ONNX Runtime never asks twice.
+
+        For finalisers: no lock is taken, as garbage may be collected by a thread that has it. After an interrupt it may be
+        called again: the range becomes vacant in the last step.
+        """
+        allocation = self._allocations.pop(start, None)
+        if allocation is None:
+            return
+        self.bytes_in_use -= allocation.size
+        pieces, allocation.pieces = allocation.pieces, ()
         self._recycle(pieces, ())
+        vacant = self._vacant.get(allocation.capacity)
+        if vacant is None:
+            vacant = self._vacant.setdefault(allocation.capacity, deque())
+        vacant += (start,)  # an operator and no call, which could be interrupted behind it
 
     def start_of(self, address: int) -> int:
         """The start of the range that an address lies in. Raises like `read`."""
@@ -215,9 +244,8 @@ class AddressSpace:
     def _find(self, address: int, nbytes: int) -> tuple[Allocation, int]:
         allocation = self._allocations.get(address)
         if allocation is None:
-            with self._lock:
-                index = bisect.bisect_right(self._starts, address) - 1
-                allocation = self._allocations[self._starts[index]] if index >= 0 else None
+            index = bisect.bisect_right(self._starts, address) - 1
+            allocation = self._allocations.get(self._starts[index]) if index >= 0 else None
         if allocation is None or address + nbytes > allocation.start + allocation.capacity:
             raise DeviceError(f"the device address {address:#x} (+{nbytes} bytes) is not allocated: was it freed?")
         return allocation, address - allocation.start
@@ -309,8 +337,8 @@ def copy(source: Place, destination: Place, nbytes: int) -> None:
         source.device.copy(source.buffer, source.offset, destination.buffer, destination.offset, nbytes)
         return
     data = bytearray(nbytes)
-    source.device.download(source.buffer, source.offset, memoryview(data))
-    destination.device.upload(destination.buffer, destination.offset, memoryview(data))
+    source.device.download(source.buffer, source.offset, data)
+    destination.device.upload(destination.buffer, destination.offset, data)
 
 
 _space: AddressSpace | None = None

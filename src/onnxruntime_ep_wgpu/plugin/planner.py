@@ -41,7 +41,7 @@ class Planner:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
         self._check_debugger()
         self.context = context_for(adapter, options)
-        self.context.join(settings_of(options, adapter), asked(options), preserve=options["preserveDevice"])
+        self._member = self.context.join(settings_of(options, adapter), asked(options), preserve=options["preserveDevice"])
         self.target = self.context.target
         self._path = ""  # of the model, when it is a file
         self._others = False  # whether other providers took nodes before
@@ -68,7 +68,7 @@ class Planner:
         """The session ends."""
         if self.captures is not None:
             self.captures.clear()
-        self.context.leave()
+        self._member.leave()
 
     # Deciding
 

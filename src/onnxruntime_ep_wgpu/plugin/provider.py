@@ -15,10 +15,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
-from . import watch
-from .abi import ERROR, WARNING, Exported, Logger, callback, held, message_of, text
+from . import backend, watch
+from .abi import ERROR, WARNING, Exported, Logger, callback, held, let_go_of_frames, message_of, text
 from .capture import CaptureCallbacks, capture_slots
-from .compute import ComputeInfo
 from .planner import Planner
 from .profiler import Profiler
 
@@ -49,8 +48,9 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         watch.made(self)
 
     def _refuse(self, error: BaseException) -> None:
-        self.refusal = self.refusal or error
         self.logger.log(ERROR, f"the session is refused: {message_of(error)}")
+        let_go_of_frames(error)
+        self.refusal = self.refusal or error
 
     def _plans(self) -> Planner:
         if self.refusal is not None:
@@ -80,7 +80,7 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         if self.refusal is not None and self.ort.version < _TELLS_OF_INITIALISATION:
             raise self.refusal
         context = self.planner.context if self.planner is not None else None
-        out[0] = self.factory.new_allocator(info, context).pointer
+        self.factory.new_allocator(info, context).hand_out(out)
 
     @callback("GetDefaultMemoryDevice", since=27)
     def get_default_memory_device(self, out: Any) -> None:
@@ -94,7 +94,7 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
 
     @callback("CreateProfiler", since=25)
     def create_profiler(self, out: Any) -> None:
-        out[0] = Profiler(self.ort, self._warn_of_timestamps, self.logger).pointer
+        Profiler(self.ort, self._warn_of_timestamps, self.logger).hand_out(out)
 
     def _warn_of_timestamps(self) -> None:
         """Says once what a profile of this session lacks."""
@@ -140,16 +140,14 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         if planner.decided and self.ort.version < _TELLS_OF_INITIALISATION:
             planner.complete()
         planner.check_captures()
-        made: list[ComputeInfo] = []
+        made = [planner.compile(graphs[i], fused[i]) for i in range(count)]
         try:
-            for i in range(count):
-                made.append(planner.compile(graphs[i], fused[i]))
+            for i, info in enumerate(made):
+                info.hand_out(out, i)
         except BaseException:
             for info in made:
                 info.release()
             raise
-        for i, info in enumerate(made):
-            out[i] = info.pointer
 
     @callback("OnSessionInitializationEnd", since=_TELLS_OF_INITIALISATION)
     def on_session_initialization_end(self) -> None:
@@ -163,7 +161,9 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
                 info.release()
 
     def release(self) -> None:
-        super().release()
+        # In an order that may be begun again after an interrupt.
         if self.planner is not None:
             self.planner.close()
         self.factory.let_go(self)
+        super().release()
+        backend.let_go()

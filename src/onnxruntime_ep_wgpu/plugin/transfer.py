@@ -36,9 +36,9 @@ def tensor_bytes(type_code: int, shape: tuple[int, ...]) -> int:
     return -(-math.prod(shape) * _BITS[type_code] // 8)
 
 
-def host_bytes(pointer: Any, nbytes: int) -> memoryview:
+def host_bytes(pointer: Any, nbytes: int) -> Any:
     """Host memory behind a pointer, as writable bytes that alias it."""
-    return memoryview(ffi.buffer(pointer, nbytes))
+    return ffi.buffer(pointer, nbytes)
 
 
 def copy(source: Any, destination: Any, nbytes: int) -> None:
@@ -58,7 +58,7 @@ class Batch:
         self._space = memory.space()
         self._device: Device | None = None
         self._copies: list[tuple[Buffer, int, Buffer, int, int]] = []
-        self._downloads: list[tuple[Buffer, int, memoryview]] = []
+        self._downloads: list[tuple[Buffer, int, Any]] = []
         # The allocations that waiting copies read and write.
         self._read: set[int] = set()
         self._written: set[int] = set()
@@ -260,8 +260,8 @@ def _create_kernel(state: Any, _info: Any, out: Any) -> Any:
     try:
         kernels: MemcpyKernels = ffi.from_handle(state)
         ort = kernels.ort
-        out[0] = MemcpyKernel(ort).pointer
         kernels.made += 1
+        MemcpyKernel(ort).hand_out(out)
         return ffi.NULL
     except BaseException as error:
         return failed(ort, error)

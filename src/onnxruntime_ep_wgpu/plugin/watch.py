@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from ..live import LiveSet
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 Wrap = Callable[[Any, "Callable[[], ir.Graph]"], "Recoverable"]
 
 _thread = threading.local()
-_live: weakref.WeakSet[Provider] = weakref.WeakSet()
+_live: LiveSet[Provider] = LiveSet()
 
 
 @dataclass
@@ -55,8 +56,9 @@ class Watch:
 def watching(source: str | bytes, options: Mapping[str, str] | None = None) -> Iterator[Watch]:
     """Collects what callbacks on this thread do during the `with`, which makes a session of the model `source`."""
     outer = getattr(_thread, "watch", None)
-    _thread.watch = watch = Watch(source, options or {})
+    watch = Watch(source, options or {})
     try:
+        _thread.watch = watch  # here, so that no interrupt leaves it set
         yield watch
     finally:
         _thread.watch = outer
@@ -98,8 +100,8 @@ def options() -> Mapping[str, str]:
 def wrapping(wrap: Wrap) -> Iterator[None]:
     """Groups that are compiled on this thread during the `with` run as what `wrap` makes of them."""
     outer = getattr(_thread, "wrap", None)
-    _thread.wrap = wrap
     try:
+        _thread.wrap = wrap
         yield
     finally:
         _thread.wrap = outer

@@ -1,0 +1,99 @@
+"""Objects that somebody else keeps alive: collections that know what still exists, and keep nothing.
+
+In: objects that can be weakly referred to. Out: those that are alive. Invariants: nothing runs when an object dies, so
+there is nothing that Ctrl-C could leave half done (an exception in a finaliser or a weak reference's callback is printed
+and lost); no method takes a lock, and each changes the collection in one step, so all may be called from anywhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
+
+_Object = TypeVar("_Object")
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+
+_SMALL = 64
+
+
+class LiveMap(Generic[_Key, _Object]):
+    """Objects by key; an object that has died is as good as never added."""
+
+    def __init__(self) -> None:
+        self._refs: dict[_Key, weakref.ref[_Object]] = {}
+        self._prune_at = _SMALL
+
+    def get(self, key: _Key) -> _Object | None:
+        ref = self._refs.get(key)
+        return None if ref is None else ref()
+
+    def set(self, key: _Key, value: _Object) -> None:
+        self._refs[key] = weakref.ref(value)
+        if len(self._refs) >= self._prune_at:
+            self._prune()
+
+    def _prune(self) -> None:
+        """Forgets the dead, seldom enough that adding costs no more for it."""
+        for key, ref in list(self._refs.items()):
+            if ref() is None and self._refs.get(key) is ref:
+                self._refs.pop(key, None)
+        self._prune_at = 2 * len(self._refs) + _SMALL
+
+    def __iter__(self) -> Iterator[_Object]:
+        """Those that are alive, in the order they were added."""
+        for ref in list(self._refs.values()):
+            value = ref()
+            if value is not None:
+                yield value
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class LiveSet(Generic[_Object]):
+    """Objects by identity."""
+
+    def __init__(self) -> None:
+        # Numbers and not identities: those of dead objects come again.
+        self._objects: LiveMap[int, _Object] = LiveMap()
+        self._numbers = itertools.count()
+
+    def add(self, value: _Object) -> None:
+        self._objects.set(next(self._numbers), value)
+
+    def discard(self, value: _Object) -> None:
+        for key, ref in list(self._objects._refs.items()):
+            if ref() is value:
+                self._objects._refs.pop(key, None)
+
+    def __iter__(self) -> Iterator[_Object]:
+        return iter(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self)
+
+
+class Known(Generic[_Object, _Value]):
+    """What is known about objects, as long as they live and somewhat longer: it is forgotten when others are added."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[weakref.ref[_Object], _Value]] = {}
+        self._prune_at = _SMALL
+
+    def get(self, about: _Object) -> _Value | None:
+        entry = self._entries.get(id(about))
+        return entry[1] if entry is not None and entry[0]() is about else None
+
+    def set(self, about: _Object, value: _Value) -> None:
+        self._entries[id(about)] = weakref.ref(about), value
+        if len(self._entries) >= self._prune_at:
+            for key, entry in list(self._entries.items()):
+                if entry[0]() is None and self._entries.get(key) is entry:
+                    self._entries.pop(key, None)
+            self._prune_at = 2 * len(self._entries) + _SMALL

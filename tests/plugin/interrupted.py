@@ -1,0 +1,174 @@
+"""A process that is interrupted at random moments, thousands of times, while it runs, makes and drops what a user may.
+
+In: seconds, a seed, whose sessions. Out: one line, the number of interrupts; exit code 0. Anything else on stdout or stderr,
+a hang (the watchdog ends the process with a traceback of all threads), a wrong result or memory that was lost is a failure.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import queue
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.device import let_go
+from onnxruntime_ep_wgpu.plugin import memory, watch
+from tests.plugin import models
+from tests.plugin.loss import device_of
+
+ROWS = 40
+HANG_SECONDS = 120
+LOST_SECONDS = 30
+LOST_BYTES = 1 << 20  # what thousands of interrupts may leave behind in all
+
+
+class Sender:
+    """Sends bursts of interrupts from a thread, until the main thread says that it is enough."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self.sent = 0
+        self._thread = threading.Thread(target=self._send, daemon=True)
+        self._thread.start()
+
+    def _send(self) -> None:
+        while self._wanted.get():
+            for pause in self._random.choice(((0,), (0,), (0,), (0, 0.002), (0, 0.001, 0.005))):
+                time.sleep(pause + self._random.random() ** 3 * 0.004)
+                os.kill(os.getpid(), signal.SIGINT)
+                self.sent += 1
+
+    def more(self) -> None:
+        self._wanted.put(True)
+
+    def stop(self) -> None:
+        self._wanted.put(False)
+        self._thread.join()
+
+
+def session_of(whose: str, model: bytes, **options: Any) -> Any:
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4
+    if whose == "ours":
+        return webgpu_ep.session(model, sess_options=settings, **options)
+    settings.add_provider_for_devices(webgpu_ep.devices()[:1], {key: str(value) for key, value in options.items()})
+    return ort.InferenceSession(model, settings, enable_fallback=0)
+
+
+class Work:
+    """What is interrupted. Every step checks its result."""
+
+    def __init__(self, whose: str, seed: int) -> None:
+        self.whose, self.random = whose, random.Random(seed)
+        self.models = [(models.chain(), models.chain_reference), (models.mixed(), models.mixed_reference)]
+        self.sessions = [
+            (session_of(whose, model, sessionBufferPoolGenerations=self.random.randrange(3)), reference)
+            for model, reference in self.models
+        ]
+        self.data = np.random.default_rng(seed).standard_normal((ROWS, 8), np.float32)
+
+    def check(self, session: Any, reference: Callable[[np.ndarray], np.ndarray], rows: int) -> None:
+        x = self.data[:rows]
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], reference(x), rtol=1e-4, atol=1e-4)
+
+    def run(self) -> None:
+        session, reference = self.random.choice(self.sessions)
+        self.check(session, reference, self.random.randrange(1, ROWS))
+
+    def tensors(self) -> None:
+        x = self.data[: self.random.randrange(1, ROWS)]
+        value = ort.OrtValue.ortvalue_from_numpy(x, "webgpu", 0)
+        np.testing.assert_array_equal(value.numpy(), x)
+        del value
+
+    def binding(self) -> None:
+        session, reference = self.sessions[0]
+        x = self.data[: self.random.randrange(1, ROWS)]
+        binding = session.io_binding()
+        binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(x, "webgpu", 0))
+        binding.bind_output("y", "webgpu", 0)
+        session.run_with_iobinding(binding)
+        np.testing.assert_allclose(binding.get_outputs()[0].numpy(), reference(x), rtol=1e-4, atol=1e-4)
+
+    def another_session(self) -> None:
+        model, reference = self.random.choice(self.models)
+        try:
+            session = session_of(self.whose, model)
+        except Exception as error:
+            # ONNX Runtime makes text of an interrupt while it makes a session; the interrupt itself follows.
+            assert self.whose == "theirs" and "KeyboardInterrupt" in str(error), error
+            return
+        self.check(session, reference, 3)
+
+    def step(self) -> None:
+        self.random.choice((*[self.run] * 40, *[self.tensors] * 5, *[self.binding] * 5, self.another_session))()
+
+    def everything(self) -> None:
+        for session, reference in self.sessions:
+            for rows in range(1, ROWS, 3):
+                self.check(session, reference, rows)
+        self.tensors()
+        self.binding()
+        self.another_session()
+
+
+def held() -> tuple[int, int]:
+    """Bytes on the device, and bytes of tensors that ONNX Runtime holds."""
+    gc.collect()
+    let_go()
+    return device_of(0).counters["buffer_bytes"], memory.space().bytes_in_use
+
+
+def until(end: float, sender: Sender, work: Work) -> int:
+    """Works and is interrupted until `end`; gives how often."""
+    interrupts = 0
+    while time.monotonic() < end:
+        try:
+            sender.more()
+            asked = time.monotonic()
+            while time.monotonic() < end:
+                work.step()
+                assert time.monotonic() < asked + LOST_SECONDS, "an interrupt was lost"
+        except KeyboardInterrupt:
+            interrupts += 1
+    return interrupts
+
+
+def main(seconds: float, seed: int, whose: str) -> None:
+    faulthandler.enable()
+    faulthandler.dump_traceback_later(seconds + HANG_SECONDS, exit=True)
+    work = Work(whose, seed)
+    for _ in range(2):
+        work.everything()
+    before, live = held(), len(watch.live())
+    sender, end, interrupts = Sender(seed), time.monotonic() + seconds, 0
+    stopped = False
+    while not stopped:
+        try:  # an interrupt may come outside of the inner `try` too
+            interrupts += until(end, sender, work)
+            sender.stop()
+            work.everything()  # the last ones may come while it does
+            stopped = True
+        except KeyboardInterrupt:
+            interrupts += 1
+    work.everything()
+    after = held()
+    assert len(watch.live()) == live, (len(watch.live()), live)
+    assert after[0] <= before[0] + LOST_BYTES and after[1] <= before[1] + LOST_BYTES, (before, after, sender.sent)
+    print(sender.sent)
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
