@@ -1,6 +1,7 @@
 """Compares providers on the same models and inputs.
 
-    python -m bench.compare                                          ours and the CPU on the zoo, in full size
+    python -m bench.compare                                          all providers on the zoo, in full size
+    python -m bench.compare --save h200                              and what it says goes into the documents
     python -m bench.compare --providers ours official cpu --models minilm vit_f32 --rounds 5 --chart chart.png
     python -m bench.compare --models model.onnx --dim batch=4
     python -m bench.compare --models folder                          its .onnx files, inputs from the .npz beside them
@@ -29,7 +30,7 @@ import numpy as np
 
 from tests import provider
 
-from . import process, show
+from . import document, process, show
 from .models import Model, find, full, zoo_names
 from .process import Row
 from .ratios import ratios
@@ -43,7 +44,7 @@ def main() -> int:
     )
     parser.add_argument("--models", nargs="+", help=f"files, folders, or of {', '.join(zoo_names())}")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of these models, those of these names")
-    parser.add_argument("--providers", nargs="+", default=["ours", "cpu"], choices=PROVIDERS)
+    parser.add_argument("--providers", nargs="+", choices=PROVIDERS, help="those that are installed")
     parser.add_argument("--rounds", type=int, default=3, help="processes per provider and model (%(default)s)")
     parser.add_argument("--runs", type=int, default=10, help="timed steady runs per process (%(default)s)")
     parser.add_argument("--variation", type=int, default=0, help="which input shape of a zoo model (%(default)s)")
@@ -53,8 +54,14 @@ def main() -> int:
         "--official-env", type=Path, metavar="FILE", help="shell file to source for the official plugin"
     )
     parser.add_argument("--json", type=Path)
+    parser.add_argument(
+        "--save", metavar="NAME", help="write bench/results/NAME.json, docs/benchmarks.md and README.md"
+    )
     parser.add_argument("--chart", type=Path, help="bar chart of steady runs, a .png or .svg (needs matplotlib)")
     arguments = parser.parse_args()
+    arguments.providers = arguments.providers or [name for name in PROVIDERS if provider.installed(name)]
+    if arguments.save:
+        arguments.json = document.RESULTS / f"{arguments.save}.json"
     missing = [p for p in arguments.providers if not provider.installed(p)]
     if missing:
         parser.error(f"not installed: {', '.join(provider.PACKAGES[p] for p in missing)}")
@@ -76,6 +83,8 @@ def main() -> int:
         if arguments.json:  # after every model: what has been measured is not lost when the next one is stopped
             arguments.json.write_text(json.dumps(report, indent=1) + "\n")
     show.tables(report)
+    if arguments.save:
+        document.main()
     if arguments.chart:
         show.chart(report, arguments.chart)
     return 1 if any(r.get("error") for r in report["rows"]) else 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .ratios import MEASURES
+from .ratios import ratios as ratios_to
 from .show import PANELS, ms
 
 ROOT = Path(__file__).parents[1]
@@ -23,13 +24,14 @@ Row = dict[str, Any]
 
 HEAD = """# Benchmarks
 
-Written by `python -m bench.document` from the reports in `bench/results`, which `python -m bench.compare` measured. Both
-providers run the same models on the same inputs in processes that alternate.
+Written by `python -m bench.document` from the reports in `bench/results`, which `python -m bench.compare --save NAME` measured.
+All providers run the same models on the same inputs in processes that alternate: this one (ours), the official plugin
+(onnxruntime-ep-webgpu) and ONNX Runtime's CPU provider on the same machine (CPU).
 
 *With copies* is `session.run` on numpy arrays, *without copies* a run on values that stay on the device, at whose end the
 smallest output is read, so that the GPU is known to be done. *GPU* is the sum of the dispatches from timestamp queries,
-where both have them. *Start* is everything before the first result: loading the provider, creating the session, the first
-run; *cold* with empty shader caches of the driver. Times are medians in milliseconds, ratios are official / ours: above 1
+where a provider has them. *Start* is everything before the first result: loading the provider, creating the session, the first
+run; *cold* with empty shader caches of the driver. Times are medians in milliseconds, ratios are theirs / ours: above 1
 ours is faster. The error is the largest difference to the CPU provider as a part of the output's scale.
 """
 
@@ -45,23 +47,24 @@ def document(found: Sequence[Row]) -> str:
 
 
 def readme(found: Sequence[Row]) -> str:
-    """The table of README.md: nodes that each leaves to the CPU, and runs with copies, a group of columns per machine."""
-    names = sorted({model for report in found for model in report["ratios"]["models"]})
+    """The part of README.md: per model its inputs, the nodes that each plugin leaves to the CPU provider, and runs with
+    copies on every machine with a GPU; how software rendering compares, in a line."""
+    with_gpu = [report for report in found if not _is_software(report)]
+    names = sorted({model for report in with_gpu for model in report["ratios"]["models"]})
     lines = [
-        "| model | nodes on the CPU, ours / official |" + " ours | official | ratio |" * len(found),
-        "| --- | ---: |" + " ---: | ---: | ---: |" * len(found),
-        "| | |" + "".join(f" *{_adapter(report)}* | | |" for report in found),
+        "| model | inputs | nodes on the CPU, ours / official |" + " ours | official | CPU |" * len(with_gpu),
+        "| --- | --- | ---: |" + " ---: | ---: | ---: |" * len(with_gpu),
+        "| | | |" + "".join(f" *{_adapter(report)}* | | |" for report in with_gpu),
     ]
     for name in names:
-        report = next(report for report in found if name in report["ratios"]["models"])
-        left = " / ".join(str(_row(report, name, who)["nodes"]["cpu"]) for who in WHO)
-        lines.append(f"| {name} | {left} |" + "".join(_cells(report, name) for report in found))
-    for title, key in (("geometric mean", "geometric_mean"), ("least", "least")):
-        values = [report["ratios"][key].get("with_copies") for report in found]
-        shown = [value[0] if isinstance(value, list) else value for value in values]
-        lines.append(f"| *{title}* | |" + "".join(f" | | {_ratio(value)} |" for value in shown))
-    machines = "\n".join(f"* {_adapter(report)}: {_setting(report)}" for report in found)
-    return "\n".join([*lines, "", machines])
+        report = next(report for report in with_gpu if name in report["ratios"]["models"])
+        left = " / ".join(str(_row(report, name, who)["nodes"]["cpu"]) for who in PLUGINS)
+        inputs = _inputs(_row(report, name, "ours"), named=False)
+        lines.append(f"| {name} | {inputs} | {left} |" + "".join(_cells(report, name) for report in with_gpu))
+    lines.append("")
+    for report in found:
+        lines.append(f"* {_adapter(report)}: {_summary(report)} {_setting(report)}")
+    return "\n".join(lines)
 
 
 def with_table(text: str, table: str) -> str:
@@ -72,36 +75,48 @@ def with_table(text: str, table: str) -> str:
 
 def _machine(report: Row) -> str:
     measures = [m for m in MEASURES if m in report["ratios"]["geometric_mean"]]
-    lines = [f"## {_adapter(report)}", "", _setting(report), ""]
+    lines = [f"## {_adapter(report)}", "", f"{_setting(report)} {_summary(report)}", ""]
+    times = [(title, who) for title in ("with_copies", "without_copies") for who in WHO]
+    times += [("gpu", who) for who in PLUGINS]
     lines += _table(
-        ["model", *(f"{title} {who}" for title in ("with copies", "without copies", "GPU") for who in ("ours", "official")),
-         "error ours", "official"],
-        [[name, *(ms(_row(report, name, who)[m]) for m in ("with_copies", "without_copies", "gpu") for who in WHO),
-          *(_error(_row(report, name, who)) for who in WHO)] for name in report["ratios"]["models"]],
+        ["model", *(f"{TITLES[title]} {who}" for title, who in times), "error ours", "official"],
+        [[name, *(ms(_row(report, name, who).get(title)) for title, who in times),
+          *(_error(_row(report, name, who)) for who in PLUGINS)] for name in report["ratios"]["models"]],
     )  # fmt: skip
-    lines += ["", "Ratios:", ""]
-    ratios = report["ratios"]
-    rows = [[name, *(_ratio(of.get(m)) for m in measures)] for name, of in ratios["models"].items()]
-    rows.append(["*geometric mean*", *(_ratio(ratios["geometric_mean"][m]) for m in measures)])
-    rows.append(["*least*", *(_ratio(ratios["least"][m][0]) for m in measures)])
-    lines += _table(["model", *(MEASURES[m] for m in measures)], rows)
+    lines += ["", "Inputs:", ""]
+    lines += [f"* {name}: {_inputs(_row(report, name, 'ours'))}" for name in report["ratios"]["models"]]
+    lines += ["", "Ratios, official / ours and, in the last two columns, CPU / ours:", ""]
+    ratios, cpu = report["ratios"], ratios_to(report["rows"], "cpu")
+    steady = ("with_copies", "without_copies")
+
+    def cells(official: Row, other: Row) -> list[str]:
+        return [*(_ratio(official.get(m)) for m in measures), *(_ratio(other.get(m)) for m in steady)]
+
+    rows = [[name, *cells(of, cpu["models"].get(name, {}))] for name, of in ratios["models"].items()]
+    rows.append(["*geometric mean*", *cells(ratios["geometric_mean"], cpu["geometric_mean"])])
+    least = [{m: of for m, (of, _) in found["least"].items()} for found in (ratios, cpu)]
+    rows.append(["*least*", *cells(*least)])
+    columns = ["model", *(MEASURES[m] for m in measures), *(f"CPU, {MEASURES[m]}" for m in steady)]
+    lines += _table(columns, rows)
     lines += ["", "Start in milliseconds, peak memory in MB, nodes on WebGPU of all:", ""]
     keys = ("creation", "start_cold", "start_warm")
     columns = [
         "model",
-        *(f"{t} {who}" for t in ("create", "start, cold", "start, warm") for who in ("ours", "official")),
+        *(f"{t} {who}" for t in ("create", "start, cold", "start, warm") for who in PLUGINS),
     ]
     columns += ["host ours", "official", "device ours", "nodes ours", "official"]
     rows = []
     for name in ratios["models"]:
-        ours, official = (_row(report, name, who) for who in WHO)
+        ours, official = (_row(report, name, who) for who in PLUGINS)
         cells = [ms(row[key]) for key in keys for row in (ours, official)]
         rows.append([name, *cells, _mb(ours["peak_host_bytes"]), _mb(official["peak_host_bytes"]),
                      _mb(ours["device_bytes"]), _nodes(ours), _nodes(official)])  # fmt: skip
     return "\n".join([*lines, *_table(columns, rows), ""])
 
 
-WHO = ("ours", "official")
+PLUGINS = ("ours", "official")
+WHO = ("ours", "official", "CPU")
+TITLES = {"with_copies": "with copies", "without_copies": "without copies", "gpu": "GPU"}
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -112,17 +127,48 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _row(report: Row, model: str, provider: str) -> Row:
-    row: Row = next(r for r in report["rows"] if (r["model"], r["provider"]) == (model, provider))
-    return row
+def _row(report: Row, model: str, who: str) -> Row:
+    """The row of a provider; {} when it was not measured."""
+    wanted = (model, who.lower())
+    return next((r for r in report["rows"] if (r["model"], r["provider"]) == wanted), {})
 
 
 def _cells(report: Row, model: str) -> str:
-    ratio = report["ratios"]["models"].get(model, {}).get("with_copies")
-    if ratio is None:
-        return " | | |"
-    ours, official = (_row(report, model, who)["with_copies"] for who in WHO)
-    return f" {ms(ours)} | {ms(official)} | {_ratio(ratio)} |"
+    return "".join(f" {ms(_row(report, model, who).get('with_copies'))} |" for who in WHO)
+
+
+def _inputs(row: Row, named: bool = True) -> str:
+    """The shapes of a model's inputs; equal ones once, with their names or their number."""
+    by_shape: dict[str, list[str]] = {}
+    for name, shape in row["shapes"].items():
+        by_shape.setdefault("x".join(map(str, shape)) or "scalar", []).append(name)
+    if named:
+        return "; ".join(f"{', '.join(names)} {shape}" for shape, names in by_shape.items())
+    return ", ".join(shape if len(names) == 1 else f"{len(names)} of {shape}" for shape, names in by_shape.items())
+
+
+def _is_software(report: Row) -> bool:
+    return _adapter(report).startswith(("llvmpipe", "SwiftShader"))
+
+
+def _summary(report: Row) -> str:
+    """How this provider compares with the two others, runs with copies."""
+    official, cpu = report["ratios"], ratios_to(report["rows"], "cpu")
+    texts = []
+    for title, found in (("the official plugin", official), ("the CPU provider", cpu)):
+        of = {model: ratio["with_copies"] for model, ratio in found["models"].items() if "with_copies" in ratio}
+        if not of:
+            continue
+        slower = sorted((model for model, ratio in of.items() if ratio < 1), key=lambda model: of[model])
+        if len(slower) == len(of):
+            factors = [1 / ratio for ratio in of.values()]
+            texts.append(f"{title} is {min(factors):.1f} to {max(factors):.0f} times faster on all {len(of)} models")
+            continue
+        mean = found["geometric_mean"]["with_copies"]
+        text = f"{mean:.2f} times as fast as {title} in the geometric mean"
+        texts.append(text + (f", slower on {len(slower)} of {len(of)} ({', '.join(slower)})" if slower else ""))
+    last = " Software rendering is for tests." if _is_software(report) else ""
+    return f"{'; '.join(texts)}.{last}"
 
 
 def _ratio(value: float | None) -> str:
@@ -157,7 +203,7 @@ def _setting(report: Row) -> str:
 
 def _spread(report: Row) -> str:
     """How far the middle half of the runs reaches from the median."""
-    rows = [r for r in report["rows"] if r["provider"] in WHO and "error" not in r]
+    rows = [r for r in report["rows"] if r["provider"] in ("ours", "official", "cpu") and "error" not in r]
     reach = [max(abs(q / r[kind] - 1) for q in r[f"{kind}_spread"]) for r in rows for kind in PANELS]
     most = max(zip(reach, (r["model"] for r in rows for _ in PANELS), strict=True))
     return (

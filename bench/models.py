@@ -3,7 +3,8 @@
 In: names of the zoo, .onnx files, folders of them. Out: `Model`s, as data that travels to a process of its own, and the
 inputs of one. In a folder NAME.npz beside NAME.onnx holds the inputs as arrays called `in:<input>`; several .npz files
 of one model in a folder of its own are called FOLDER_<anything>.npz and lie beside FOLDER/model.onnx. Without a file of
-inputs they are made up: floats in -1..1, integers 0 or 1, dynamic dims of the size that was given for their name, or 1.
+inputs they are made up: floats in -1..1, integers 0 or 1, dynamic dims of the size that was given for their name, or of a
+usual size (`tools/_sizes.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from onnxruntime_ep_wgpu.tools._sizes import sizes
 
 INPUT = "in:"
 FLOATS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
@@ -102,10 +105,13 @@ def _made_up(path: Path, dims: dict[str, int]) -> Feeds:
     from tests import provider
 
     session = provider.open_session(path, "cpu")
+    free = {dim for value in session.get_inputs() for dim in value.shape}
+    given = {name: size for name, size in dims.items() if name in free}  # of those for all models of a folder
+    shapes = sizes({value.name: value.shape for value in session.get_inputs()}, given, {}).shapes
     rng = np.random.default_rng(0)
     feeds = {}
     for value in session.get_inputs():
-        shape = [d if isinstance(d, int) else dims.get(str(d), 1) for d in value.shape]
+        shape = shapes[value.name]
         if value.type in FLOATS:
             feeds[value.name] = rng.uniform(-1, 1, shape).astype(FLOATS[value.type])
         else:

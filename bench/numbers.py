@@ -19,6 +19,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,11 @@ class Adapter:
         return result
 
 
+@cache
+def measured() -> Adapter:
+    return Adapter()
+
+
 def errors(got: Array, truth: Array) -> Array:
     """Differences in units of the last place of got's type; infinite where one is NaN or infinite and must not be."""
     limits = np.finfo(got.dtype)
@@ -213,7 +219,7 @@ def main() -> int:
     known = {o.name for o in OPERATORS}
     if unknown := [n for n in arguments.operators if n not in known]:
         parser.error(f"no operator {unknown[0]!r}; there are {', '.join(sorted(known))}")
-    adapter = Adapter()
+    adapter = measured()
     print(f"{adapter.name}: numbers below the normal ones are {'taken for zero' if adapter.flushes else 'kept'}")
     if not adapter.reads_halves:
         print("f16 is not measured: the adapter does not read and write all of its numbers, infinities for example")
@@ -227,6 +233,7 @@ def main() -> int:
         "adapter": adapter.name,
         "driver": support.device().adapter.driver,
         "flushes": adapter.flushes,
+        "f16": adapter.reads_halves,
         "rows": rows,
     }
     if arguments.json:
@@ -270,7 +277,13 @@ def document() -> str:
         lines.append(f"| {operator.label} | {operator.bound:g} |" + "".join(f" {c} |" for c in cells))
     for r in found:
         below = "taken for zero" if r["flushes"] else "kept"
-        lines += ["", f"{r['adapter']}, {r['driver']}: numbers below the normal ones are {below}."]
+        halves = (
+            "" if r["f16"] else " It does not store all numbers of f16 (infinities become NaN), which are not measured."
+        )
+        lines += [
+            "",
+            f"{r['adapter']}{r['driver'] and ', '}{r['driver']}: numbers below the normal ones are {below}.{halves}",
+        ]
     return "\n".join(lines)
 
 

@@ -121,7 +121,9 @@ def work(job: Row) -> Row:
     from onnxruntime_ep_wgpu.verify import verify
 
     path, feeds = model.file(), model.feeds()
-    found = verify(lambda: webgpu_ep.session(path, device=job["device"]), lambda _: feeds, lambda _: None, job["tolerance"])
+    found = verify(
+        lambda: webgpu_ep.session(path, device=job["device"]), lambda _: feeds, lambda _: None, job["tolerance"]
+    )
 
     bad = [row for row in found.kernels if row.differs(job["tolerance"])]
     worst = max(found.kernels, key=lambda row: row.error if row.error == row.error else float("inf"), default=None)

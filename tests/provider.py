@@ -40,16 +40,20 @@ def installed(provider: str) -> bool:
 
 
 @functools.cache
-def devices(provider: str) -> tuple[ort.OrtEpDevice, ...]:
-    """Registers the provider's library in this process and gives its devices, best first."""
+def devices(provider: str, alias: bool = False) -> tuple[ort.OrtEpDevice, ...]:
+    """Registers the provider's library in this process and gives its devices, best first.
+
+    `alias`: under our other name, for which onnxruntime keeps its memory pattern.
+    """
     package = importlib.import_module(PACKAGES[provider])
     if provider == "ours":
         package.devices()  # not under a second name: the devices would be there twice
     else:
         ort.register_execution_provider_library(f"test-{provider}", package.get_library_path())
-    found = tuple(d for d in ort.get_ep_devices() if d.ep_name == package.get_ep_name())
+    name = package.get_ep_names()[1] if alias else package.get_ep_name()
+    found = tuple(d for d in ort.get_ep_devices() if d.ep_name == name)
     if not found:
-        raise RuntimeError(f"{package.__name__} offers no device for {package.get_ep_name()}")
+        raise RuntimeError(f"{package.__name__} offers no device for {name}")
     return found
 
 
@@ -58,6 +62,7 @@ def open_session(
     provider: str = DEFAULT,
     options: Mapping[str, str] | None = None,
     session_options: ort.SessionOptions | None = None,
+    alias: bool = False,
 ) -> ort.InferenceSession:
     """A session on the provider's first device; the CPU provider takes what is left. Quiet about warnings.
 
@@ -72,7 +77,7 @@ def open_session(
     given = dict(options or {})
     if provider == "ours" and targets.chosen() != targets.OWN:
         given["deviceId"] = str(targets.context(targets.chosen(), int(given.get("deviceId", 0))).number)
-    settings.add_provider_for_devices(list(devices(provider)[:1]), given)
+    settings.add_provider_for_devices(list(devices(provider, alias)[:1]), given)
     return ort.InferenceSession(source, settings, enable_fallback=0)
 
 

@@ -90,15 +90,17 @@ def get_ep_names() -> list[str]:
     return list(NAMES)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "PROVIDER":
-        from .names import told
+if not TYPE_CHECKING:  # a type checker knows the names from above, and that there are no others
 
-        told()
-    value = globals()[name] = getattr(import_module(f".{_PLACES[name]}", __name__), name)
-    return value
+    def __getattr__(name: str) -> Any:
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name == "PROVIDER":
+            from .names import told
+
+            told()
+        value = globals()[name] = getattr(import_module(f".{_PLACES[name]}", __name__), name)
+        return value
 
 
 def __dir__() -> list[str]:

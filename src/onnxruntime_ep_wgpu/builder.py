@@ -11,7 +11,7 @@ from .codegen.expression import check as check_expression
 from .dims import Dim, ceildiv, equal, less_equal, maximum, product
 from .dtypes import DType
 from .errors import LimitError, UnsupportedError
-from .lowered import Assertion, Call, Constant, Function, Map, Node, Read, Variant, Write
+from .lowered import Assertion, Call, Constant, Function, Map, Message, Node, Read, Variant, Write
 from .target import MOST_ITERATIONS, Target, elements_per_word
 from .view import Shape, Storage, Tensor, View, broadcast_shapes
 
@@ -119,7 +119,7 @@ class Builder:
     def __init__(self, target: Target, checked: bool = False) -> None:
         self.target = target
         self.nodes: list[Node] = []
-        self.checks: dict[Dim, tuple[str, bool]] = {}  # conditions, each once, as whoever asked first put it
+        self.checks: dict[Dim, Message] = {}  # conditions, each once, with the message of whoever asked first
         self.assertions: list[Assertion] = []
         self.checked = checked  # whether assertions about data are kept
         self.origin: tuple[str, ...] = ()
@@ -141,16 +141,13 @@ class Builder:
     def bound_rows(self, columns: Dim) -> None:
         """The bound for kernels that take `row_variants` and pass over a row at most three times, in blocks of 32."""
         lanes = max(256, self.target.max_invocations)
-        self.bound_loop(ceildiv(columns, lanes * 5 // 16), f"a row of {columns} elements")
+        self.bound_loop(ceildiv(columns, lanes * 5 // 16), "a row of {} elements", columns)
 
-    def bound_loop(self, iterations: Dim, what: str) -> None:
+    def bound_loop(self, iterations: Dim, what: str, *parts: Dim) -> None:
         """lavapipe ends a shader after 65,535 iterations of all loops of an invocation, without a word: refuse instead."""
         if self.target.software:
-            self.require(
-                less_equal(iterations, MOST_ITERATIONS),
-                f"{what} is longer than software adapters can loop over",
-                limit=True,
-            )
+            text = f"{what} is longer than software adapters can loop over"
+            self.require(less_equal(iterations, MOST_ITERATIONS), text, *parts, limit=True)
 
     def _tensor(self, dtype: DType, shape: Shape) -> Tensor:
         size = product(shape)
@@ -190,16 +187,31 @@ class Builder:
         array[...] = values
         return Operand(dtype, array.shape, host=lambda: array, known=True)
 
-    def require(self, condition: Dim, message: str, *, limit: bool = False) -> None:
+    def require(self, condition: Dim, text: str, *parts: Operand | Sequence[Dim] | Dim, limit: bool = False) -> None:
         """The condition must not be 0 when a plan is made; a constant 0 is an error now.
 
-        `limit` says that it is about what the target can do: when a plan fails it, the graph is compiled for its sizes.
+        `text` says what is wrong, with a `{}` for each of `parts`: their sizes are put there when they are known. `limit`
+        says that it is about what the target can do: when a plan fails it, the graph is compiled for its sizes.
         """
-        if isinstance(condition, int):
-            if not condition:
-                raise UnsupportedError(message)
-        else:
-            self.checks.setdefault(condition, (message, limit))
+        if condition == 0:
+            raise UnsupportedError(text.format(*(list(p) if isinstance(p, tuple) else p for p in parts)))
+        if not isinstance(condition, int):
+            self.checks.setdefault(condition, self._message(text, parts, limit))
+
+    def _message(self, text: str, parts: Sequence[Operand | Sequence[Dim] | Dim], limit: bool) -> Message:
+        """Every part with places for its dims, behind the name of the node."""
+        shown, dims = [], list[Dim]()
+        for part in parts:
+            label = part.dtype.label if isinstance(part, Operand) else ""
+            shape = part.shape if isinstance(part, Operand) else part
+            if isinstance(shape, Sequence):
+                shown.append(f"{label}[{', '.join('{}' for _ in shape)}]")
+                dims += shape
+            else:
+                shown.append("{}")
+                dims.append(shape)
+        node = f"node {self.origin[0]!r}: ".replace("{", "{{").replace("}", "}}") if self.origin else ""
+        return Message(node + text.format(*shown), tuple(dims), limit)
 
     def expect(self, values: Operand, low: Dim, high: Dim, what: str) -> None:
         """Data that is outside `what` when it is not from `low` to `high`: an error of runs that check everything."""
@@ -239,9 +251,7 @@ class Builder:
         for have, want in zip(x.shape, shape[missing:], strict=True):
             if have not in (1, want):
                 fits = maximum(equal(have, 1), equal(have, want))
-                self.require(
-                    fits, f"cannot broadcast [{', '.join(map(str, x.shape))}] to [{', '.join(map(str, shape))}]"
-                )
+                self.require(fits, "cannot broadcast {} to {}", x.shape, shape)
         view = x.view
         if any(
             have != want and have != 1 and len(axis) > 1
@@ -298,7 +308,7 @@ class Builder:
         """
         output = self._tensor(dtype, shape)
         # An invocation computes all the elements that share a word.
-        self.bound_loop(iterations * elements_per_word(dtype, self.target), f"a loop of {iterations} steps")
+        self.bound_loop(iterations * elements_per_word(dtype, self.target), "a loop of {} steps", iterations)
         reads = {n: Read(x.view, tuple(g), reuse or inline) for n, (x, g) in operands.items()}
         return self._append(
             Map(

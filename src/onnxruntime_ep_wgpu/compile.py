@@ -8,14 +8,15 @@ import onnx_ir as ir
 
 from . import program as p
 from .codegen.kernel import Source, generate
-from .dims import Names
+from .dims import Names, symbols_of
 from .lower import lower, reasons
-from .lowered import LoweredGraph
+from .lowered import LoweredGraph, Message
 from .passes.dead import remove_dead
 from .passes.fold import fold_constants
 from .passes.fuse import Group, fuse
 from .passes.share import share_maps
 from .passes.work import operations, traffic
+from .postfix import Postfix
 from .target import Target
 from .view import Storage, Tensor
 
@@ -97,17 +98,23 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
                 names.of(group.anchor.repeats) if group.anchor is not None else 1,
             )
         )
-    checks = tuple((names.of(condition), message, limit) for condition, message, limit in lowered.checks)
+    conditions = [names.of(condition) for condition, _ in lowered.checks]
     assertions = tuple(
         p.Assertion(values.of(a.values), names.of(a.low), names.of(a.high), a.what, a.origin)
         for a in lowered.assertions
     )
+    # An element of an input that no shape, size, check or index needs is no symbol: its value may be any.
+    symbols = tuple(p.Symbol(*s) for s in lowered.symbols if s[0] in names.symbols)
+    definitions = tuple(names.definitions)
+    checks = tuple(
+        p.Check(condition, *_said(message, names, {s.name for s in symbols}), message.limit)
+        for condition, (_, message) in zip(conditions, lowered.checks, strict=True)
+    )
     return p.Program(
         name,
         target,
-        # An element of an input that no shape, size, check or index needs is no symbol: its value may be any.
-        tuple(p.Symbol(*s) for s in lowered.symbols if s[0] in names.symbols),
-        tuple(names.definitions),
+        symbols,
+        definitions,
         input_index,
         output_index,
         tuple(values.values),
@@ -115,8 +122,21 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
         tuple(dispatches),
         checks,
         assertions,
+        tuple(names.definitions[len(definitions) :]),
         tuple(values.weights),
     )
+
+
+def _said(message: Message, names: Names, known: set[str]) -> tuple[str, tuple[Postfix, ...]]:
+    """A message with its dims in postfix form; one that needs a symbol that the Program lacks is said as text."""
+    shown, dims = [], []
+    for dim in message.dims:
+        if symbols_of(dim) <= known:
+            shown.append("{}")
+            dims.append(names.of(dim))
+        else:
+            shown.append(str(dim).replace("{", "{{").replace("}", "}}"))
+    return message.text.format(*shown) if len(dims) < len(shown) else message.text, tuple(dims)
 
 
 def _kernel(source: Source) -> p.Kernel:

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+_SHOWN = 120
+
+
+def cut(value: object) -> str:
+    """A value of the user for a message: its `repr`, cut in the middle when it is long."""
+    text = repr(value)
+    if len(text) <= _SHOWN:
+        return text
+    return f"{text[: _SHOWN // 2]}...{text[-_SHOWN // 4 :]} ({len(text)} characters)"
+
 
 class WgpuEpError(RuntimeError):
     """Base of all errors of this package."""

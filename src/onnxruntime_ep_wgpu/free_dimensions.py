@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import OptionError
+from .errors import OptionError, cut
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,12 @@ def fix(model: str | os.PathLike[str] | bytes, sizes: Mapping[str, int], setting
     fixed: dict[tuple[str, int], int] = {}
     for key, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise OptionError(f"free_dimensions: {key!r}: {size!r} is not a size, which is a whole number from 1 on")
+            raise OptionError(
+                f"free_dimensions: {cut(key)}: {cut(size)} is not a size, which is a whole number from 1 on"
+            )
         if key not in names | denotations:
             shown = ", ".join(sorted(names | denotations)) or "none"
-            raise OptionError(f"free_dimensions: no input has a free dimension {key!r}; the model has {shown}")
+            raise OptionError(f"free_dimensions: no input has a free dimension {cut(key)}; the model has {shown}")
         for it in known:
             if key in (it.name, it.denotation) and fixed.setdefault((it.input, it.axis), size) != size:
                 raise OptionError(

@@ -241,7 +241,7 @@ def lower(
         lowering.inputs,
         outputs,
         lowering.builder.nodes,
-        [(condition, *check) for condition, check in lowering.builder.checks.items()],
+        list(lowering.builder.checks.items()),
         lowering.operators,
         lowering.builder.assertions,
     )

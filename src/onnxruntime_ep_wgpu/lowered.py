@@ -178,6 +178,15 @@ class Assertion:
     origin: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Message:
+    """A text with a place `{}` for each of `dims`, which are known when it is said; whether it is about a limit."""
+
+    text: str
+    dims: tuple[Dim, ...] = ()
+    limit: bool = False
+
+
 @dataclass
 class LoweredGraph:
     """Nodes in an order that respects data flow. `outputs` are tensors that must exist in memory, in ONNX order."""
@@ -186,6 +195,6 @@ class LoweredGraph:
     inputs: list[Tensor]
     outputs: list[Tensor]
     nodes: list[Node]
-    checks: list[tuple[Dim, str, bool]]  # must not be 0 when a plan is made; what is wrong; whether it is a limit
+    checks: list[tuple[Dim, Message]]  # must not be 0 when a plan is made; the message says what is wrong
     operators: dict[str, str]  # of the ONNX nodes by name, as in `origin`
     assertions: list[Assertion] = field(default_factory=list)  # about data; looked at by runs that check everything

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-from .errors import OptionError
+from .errors import OptionError, cut
 from .option_types import ProviderOptions
 
 NO_EFFECT = "none yet"
@@ -348,20 +348,22 @@ def require(key: str, where: str = "") -> Option:
     option = OPTIONS.get(key)
     if option is None:
         raise OptionError(
-            f"unknown option {key!r}{where}{_nearest(key, list(OPTIONS))}; valid options: {', '.join(OPTIONS)}"
+            f"unknown option {cut(key)}{where}{_nearest(key, list(OPTIONS))}; valid options: {', '.join(OPTIONS)}"
         )
     return option
 
 
 def _value(key: str, text: str, source: str) -> Any:
-    option = require(key, f"{source} with the value {text!r}")
+    option = require(key, f"{source} with the value {cut(text)}")
     try:
         return option.parse(text)
     except _Refused as refused:
-        raise OptionError(f"option {key!r}{source}: {text!r} is refused: {refused}; valid: {option.domain}") from None
+        raise OptionError(
+            f"option {key!r}{source}: {cut(text)} is refused: {refused}; valid: {option.domain}"
+        ) from None
     except ValueError:
         near = _nearest(text, option.domain.split(", ")) if ", " in option.domain else ""
-        raise OptionError(f"option {key!r}{source}: {text!r} is not valid; valid: {option.domain}{near}") from None
+        raise OptionError(f"option {key!r}{source}: {cut(text)} is not valid; valid: {option.domain}{near}") from None
 
 
 _program_defaults: dict[str, str] = {}
@@ -397,5 +399,5 @@ def _nearest(text: str, candidates: list[str]) -> str:
     import difflib
 
     lowered = {candidate.lower(): candidate for candidate in candidates}
-    found = difflib.get_close_matches(text.lower(), list(lowered), n=1, cutoff=0.5)
+    found = difflib.get_close_matches(text.lower()[:100], list(lowered), n=1, cutoff=0.5)
     return f" (did you mean {lowered[found[0]]!r}?)" if found else ""

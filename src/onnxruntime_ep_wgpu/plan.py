@@ -22,7 +22,7 @@ from .dtypes import DType
 from .errors import InputError, LimitError
 from .live import LiveSet
 from .postfix import compile_dims
-from .program import REPETITION, Dispatch, Program, Storage
+from .program import REPETITION, Check, Dispatch, Program, Storage
 from .temps import Temps
 from .uniforms import Uniforms
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .capture import Capture
 
 MAX_GROUPS = 65535  # WebGPU's limit per dimension of a grid
+_SHOWN = 12  # sizes that a message names
 MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
 
 Slice = tuple[Buffer, int]  # a buffer and a byte offset
@@ -256,7 +257,7 @@ class Evaluator:
         flat = [d for v in program.values for d in v.shape]
         flat += [d for v in program.values for d in v.elements]
         flat += [d for x in program.dispatches for d in (*x.uniforms, *x.guards, *x.workgroups)]
-        flat += [c for c, _, _ in program.checks]
+        flat += [c.condition for c in program.checks]
         flat += [d for a in program.assertions for d in (a.low, a.high)]
         names = [*(s.name for s in program.symbols), REPETITION]
         self._evaluate = compile_dims(flat, names, program.definitions)
@@ -282,18 +283,39 @@ class Evaluator:
             counts = [next(numbers) for _ in dispatch.workgroups]
             variant = next(k for k, g in enumerate(guards) if g)
             variants.append((variant, counts[variant]))
-        values = dict(zip((s.name for s in program.symbols), symbols, strict=True))
-        failed = [(limit, message) for _, message, limit in program.checks if not next(numbers)]
-        for limit, message in sorted(failed):  # first what would be wrong for any program
-            raise (LimitError if limit else InputError)(f"{message}, with {values}")
+        failed = [check for check in program.checks if not next(numbers)]
+        for check in sorted(failed, key=lambda check: check.limit):  # first what would be wrong for any program
+            raise (LimitError if check.limit else InputError)(f"{self._said(check, symbols)}; {self._given(symbols)}")
         if any(d < 0 for s in shapes for d in s):
             wrong = next(k for k, s in enumerate(shapes) if any(d < 0 for d in s))
             raise InputError(
-                f"{program.values[wrong].name or 'a result'} would have shape {list(shapes[wrong])}, with {values}"
+                f"{program.values[wrong].name or 'a result'} would have shape {list(shapes[wrong])}; {self._given(symbols)}"
             )
         allowed = [(next(numbers), next(numbers)) for _ in program.assertions]
         nbytes = [v.dtype.nbytes(math.prod(s)) for v, s in zip(program.values, shapes, strict=True)]
         return Dims(shapes, nbytes, elements, uniforms, variants, tuple(symbols), allowed)
+
+    def _said(self, check: Check, symbols: Sequence[int]) -> str:
+        """What is wrong, with the sizes of this run."""
+        program = self.program
+        names = [*(s.name for s in program.symbols), REPETITION]
+        dims = compile_dims(list(check.dims), names, (*program.definitions, *program.said))([*symbols, 0])
+        return check.text.format(*dims)
+
+    def _given(self, symbols: Sequence[int]) -> str:
+        """The sizes and the elements of inputs that this run was given."""
+        names = [self.program.values[v].name for v in self.program.inputs]
+        given = []
+        for symbol, value in zip(self.program.symbols, symbols, strict=True):
+            name = names[symbol.input]
+            if symbol.is_element:
+                given.append(f"{name}[{symbol.index}] = {value}")
+            elif symbol.name == f"{name}.{symbol.index}":
+                given.append(f"axis {symbol.index} of {name} = {value}")
+            else:
+                given.append(f"{symbol.name} = {value}")
+        more = [f"and {len(given) - _SHOWN} more"] if len(given) > _SHOWN else []
+        return f"the inputs have {', '.join(given[:_SHOWN] + more)}"
 
 
 def _best_slot(slots: list[int], free: list[int], nbytes: int) -> int:

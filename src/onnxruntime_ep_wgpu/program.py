@@ -20,7 +20,7 @@ from .errors import ProgramError
 from .postfix import Postfix
 from .target import Target, lack
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 REPETITION = "@repetition"  # the symbol that counts the runs of a repeated dispatch
 _MAGIC = b"wgpuprog"
 
@@ -107,13 +107,25 @@ class Symbol:
 
 
 @dataclass(frozen=True)
+class Check:
+    """`condition` must not be 0. Otherwise `text` says what is wrong, with a place `{}` for each of `dims`.
+
+    `limit`: it is a limit of the target, so that a Program for these very sizes may do better.
+    """
+
+    condition: Postfix
+    text: str
+    dims: tuple[Postfix, ...] = ()
+    limit: bool = False
+
+
+@dataclass(frozen=True)
 class Program:
     """Everything needed to run a graph on any device that satisfies `target`.
 
     `definitions` are further symbols, each an expression over those before it. `inputs` and `outputs` index `values` in
-    ONNX order. `checks` are conditions that must not be 0, each with a message and whether it is a limit of the target, so
-    that a Program for these very sizes may do better; `assertions` are about data, and looked at only by runs that check
-    everything.
+    ONNX order. `checks` are conditions that must not be 0; `assertions` are about data, and looked at only by runs that
+    check everything. `said` are more definitions, which only messages use.
     """
 
     name: str
@@ -125,8 +137,9 @@ class Program:
     values: tuple[Value, ...]
     kernels: tuple[Kernel, ...]
     dispatches: tuple[Dispatch, ...]
-    checks: tuple[tuple[Postfix, str, bool], ...] = ()
+    checks: tuple[Check, ...] = ()
     assertions: tuple[Assertion, ...] = ()
+    said: tuple[tuple[str, Postfix], ...] = ()
     weights: tuple[Any, ...] = field(default=(), repr=False)
     format_version: int = FORMAT_VERSION
 
@@ -150,7 +163,8 @@ class Program:
             "values": [[v.name, v.dtype.name, v.shape, v.storage.name, v.weight, v.elements] for v in self.values],
             "kernels": [[k.label, k.wgsl, k.bindings, k.uniforms] for k in self.kernels],
             "dispatches": [[getattr(d, f.name) for f in fields(Dispatch)] for d in self.dispatches],
-            "checks": self.checks,
+            "checks": [[c.condition, c.text, c.dims, c.limit] for c in self.checks],
+            "said": self.said,
             "assertions": [[getattr(a, f.name) for f in fields(Assertion)] for a in self.assertions],
             "weights": [[a.dtype.name, a.shape, a.nbytes] for a in arrays],
         }
@@ -229,7 +243,8 @@ def _from_header(header: dict[str, Any], path: str | Path, start: int) -> Progra
         tuple(Value(n, DType[d], _tuple(s), Storage[t], w, _tuple(e)) for n, d, s, t, w, e in header["values"]),
         tuple(Kernel(label, _tuple(w), _tuple(b), u) for label, w, b, u in header["kernels"]),
         tuple(Dispatch(k, *map(_tuple, rest)) for k, *rest in header["dispatches"]),
-        _tuple(header["checks"]),
+        tuple(Check(*map(_tuple, it)) for it in header["checks"]),
         tuple(Assertion(*map(_tuple, it)) for it in header["assertions"]),
+        _tuple(header["said"]),
         tuple(weights),
     )

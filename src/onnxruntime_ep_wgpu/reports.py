@@ -69,11 +69,9 @@ class Report:
         return len({(node.within, node.partition, kernel) for node in self.nodes for kernel in node.kernels})
 
     def _title(self) -> str:
-        groups = f"{self.partitions} group{'' if self.partitions == 1 else 's'}"
-        return (
-            f"{self.device}: {len(self.nodes) - len(self.on_cpu)} of {len(self.nodes)} nodes"
-            f" in {self.kernels} kernels ({groups}), {len(self.on_cpu)} on the CPU"
-        )
+        ours = f"{len(self.nodes) - len(self.on_cpu)} of {_count(len(self.nodes), 'node')}"
+        where = f"{_count(self.kernels, 'kernel')} of {_count(self.partitions, 'group')}"
+        return f"{self.device}: {ours} in {where}, {len(self.on_cpu)} on the CPU"
 
     def _rows(self) -> list[tuple[str, ...]]:
         """The first SHOWN nodes, those on the CPU before the others."""
@@ -92,6 +90,10 @@ class Report:
         table = rich_table(COLUMNS, self._rows(), self._title())
         table.caption = self._rest() or None
         return table
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def report(session: Any) -> Report:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import onnxruntime as ort
 
 from . import get_library_path
-from .errors import DeviceError, OptionError, WgpuEpError
+from .errors import DeviceError, OptionError, WgpuEpError, cut
 from .free_dimensions import check, fix
 from .live import Known
 from .names import EP_NAME, passing_no_name, warn_of_the_name
@@ -215,7 +215,7 @@ def _pick(device: Any) -> Any:
         for entry, name in zip(found, names, strict=True):
             if device.lower() in name.lower() or (device == "software" and "software" in entry.ep_metadata):
                 return entry
-        raise DeviceError(f"no device is called {device!r}; there are {shown}")
+        raise DeviceError(f"no device is called {cut(device)}; there are {shown}")
     if getattr(device, "ep_name", None) is None:
-        raise OptionError(f"device: {device!r} is not an OrtEpDevice, a number or a name; there are {shown}")
+        raise OptionError(f"device: {cut(device)} is not an OrtEpDevice, a number or a name; there are {shown}")
     return device

@@ -23,8 +23,7 @@ from .device import Buffer, Copy, Device
 from .dtypes import DType
 from .errors import NonFiniteError, OutOfRangeError
 from .plan import MAX_GROUPS, Plan, Slice, Step
-from .program import Program
-from .view import Storage
+from .program import Program, Storage
 
 _BINDINGS = ("read", "read_write", "uniform")
 _WATCHED = (DType.FLOAT32, DType.FLOAT16)

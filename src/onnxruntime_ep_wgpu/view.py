@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .dims import Dim, broadcast, equal, product, quotient, select
@@ -117,7 +118,7 @@ class View:
     def factors(self) -> list[Factor]:
         return coalesce([f for axis in self.axes for f in axis])
 
-    @property
+    @cached_property
     def is_whole(self) -> bool:
         """True when element i of the view is element i of the tensor, for all its elements."""
         factors = self.factors

@@ -92,7 +92,7 @@ def test_a_profile_without_gpu_events_has_no_gpu_time() -> None:
 def test_both_providers_are_timed_checked_and_drawn(folder: Path) -> None:
     target, chart = folder / "report.json", folder / "chart.png"
     arguments = ["--models", str(folder), "--rounds", "2", "--runs", "3", "--json", str(target), "--chart", str(chart)]
-    command = [sys.executable, "-m", "bench.compare", *arguments, "--dim", "n=3"]
+    command = [sys.executable, "-m", "bench.compare", *arguments, "--dim", "n=3", "--providers", "ours", "cpu"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads(target.read_text())
@@ -113,6 +113,7 @@ def test_both_providers_are_timed_checked_and_drawn(folder: Path) -> None:
 def test_a_provider_that_fails_is_a_row_that_says_why(folder: Path) -> None:
     (folder / "without.onnx").write_bytes(b"nothing")
     command = [sys.executable, "-m", "bench.compare", "--models", str(folder / "without.onnx"), "--rounds", "1"]
+    command += ["--providers", "ours", "cpu"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "without, ours: exit code 1: " in done.stdout
@@ -126,6 +127,39 @@ def test_the_benchmarks_in_the_documents_are_those_that_were_measured() -> None:
     assert document.DOCUMENT.read_text() == document.document(found), "run python -m bench.document"
     readme = document.README.read_text()
     assert readme == document.with_table(readme, document.readme(found)), "run python -m bench.document"
+
+
+def test_the_documents_say_where_others_are_faster() -> None:
+    def measured(model: str, provider: str, seconds: float) -> dict:
+        spread = {f"{kind}_spread": [seconds, seconds] for kind in show.PANELS}
+        shapes = {"a": [1, 2], "b": [1, 2], "c": []}
+        more = {"device": f"{provider} (1)", "nodes": {"webgpu": 1, "cpu": 0}, "shapes": shapes, "difference": 0.0}
+        memory = {"creation": 1.0, "peak_host_bytes": 1, "device_bytes": 1}
+        return row(model, provider, with_copies=seconds, without_copies=seconds, **memory) | spread | more
+
+    times = {
+        "big": {"ours": 0.001, "official": 0.004, "cpu": 0.002},
+        "small": {"ours": 0.001, "official": 0.001, "cpu": 0.0005},
+    }
+    rows = [measured(model, who, seconds) for model, of in times.items() for who, seconds in of.items()]
+    report = {
+        "host": {"date": "today"},
+        "settings": {"rounds": 1, "runs": 1},
+        "rows": rows,
+        "ratios": ratios.ratios(rows),
+    }
+    text = document.readme([report])
+    assert "| small | 2 of 1x2, scalar | 0 / 0 | 1 | 1 | 0.5 |" in text
+    assert "2.00 times as fast as the official plugin" in text
+    assert "1.00 times as fast as the CPU provider in the geometric mean, slower on 1 of 2 (small)" in text
+    assert "* small: a, b 1x2; c scalar" in document.document([report])
+    for one in rows:
+        one["device"] = one["device"].replace("ours", "llvmpipe")
+        one["with_copies"] *= 4 if one["provider"] == "ours" else 1
+    report["ratios"] = ratios.ratios(rows)
+    software = document.readme([report])
+    assert "the CPU provider is 2.0 to 8 times faster on all 2 models" in software and "is for tests" in software
+    assert "| small |" not in software, "figures of software rendering are in docs/benchmarks.md"
 
 
 def test_a_time_is_shown_with_three_digits() -> None:

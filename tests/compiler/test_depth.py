@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
+from onnxruntime_ep_wgpu.passes import fuse
 from onnxruntime_ep_wgpu.program import Program
 from tests.support import Runner, compile_model, make_model
 
@@ -32,7 +33,7 @@ def longest(program: Program) -> int:
     """Tokens of the longest expression in a Program."""
     found = [d for v in program.values for d in (*v.shape, *v.elements)]
     found += [d for x in program.dispatches for d in (*x.uniforms, *x.guards, *x.workgroups, x.flops, x.traffic)]
-    found += [c for c, *_ in program.checks] + [d for _, d in program.definitions]
+    found += [c.condition for c in program.checks] + [d for _, d in (*program.definitions, *program.said)]
     return max(len(d) for d in found if not isinstance(d, int))
 
 
@@ -142,3 +143,31 @@ def test_only_the_elements_that_set_shapes_are_read():
             assert values.tolist() == [other + 2, length + 2, other + 2] and z.tolist() == [other + 2]
             assert y.tolist() == [3.0] * length
     assert len(run.executable.plans) == 2
+
+
+def test_joining_what_lies_far_apart_costs_no_more_per_node_in_a_longer_graph(monkeypatch):
+    """Every step adds an early tensor of its own to a late one: whether they may share a kernel is asked each time."""
+
+    def graph(count: int):
+        nodes = [node("Relu", [f"x{k}"], [f"early{k}"]) for k in range(count)]
+        for k in range(count):
+            nodes += [node("MatMul", [f"t{k}", "w"], [f"t{k + 1}"]), node("Gather", [f"t{k + 1}", "order"], [f"g{k}"])]
+            nodes.append(node("Sub", [f"g{k}", f"early{k}"], [f"y{k}"]))
+        inputs = {"t0": (F, [2, 2])} | {f"x{k}": (F, [2, 2]) for k in range(count)}
+        return make_model(nodes, inputs, {"w": np.eye(2, dtype=F), "order": np.array([1, 0])})
+
+    asked = 0
+    inner = fuse._Fusion._before
+
+    def before(self, group):
+        nonlocal asked
+        asked += 1
+        return inner(self, group)
+
+    monkeypatch.setattr(fuse._Fusion, "_before", before)
+    work = []
+    for count in (300, 600, 1200):
+        asked = 0
+        compile_model(graph(count))
+        work.append(asked)
+    assert work[2] - work[1] < 2.5 * (work[1] - work[0])

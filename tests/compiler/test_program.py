@@ -36,7 +36,7 @@ def test_a_loaded_program_is_equal_and_gives_equal_results(model, tmp_path):
         np.testing.assert_array_equal(got, want)
 
 
-def test_loading_and_running_import_neither_onnx_nor_sympy(model, tmp_path):
+def test_loading_and_running_import_neither_onnx_nor_the_compiler(model, tmp_path):
     compile_model(model).save(tmp_path / "p.wgpu")
     script = f"""
 import sys
@@ -55,6 +55,8 @@ device.download(outputs[0], 0, memoryview(y.reshape(-1).view(np.uint8)))
 assert abs(y.sum() - 2) < 1e-5, y
 heavy = {{"onnx", "onnx_ir", "sympy", "onnxscript", "onnxruntime"}} & set(sys.modules)
 assert not heavy, heavy
+compiler = {{f"onnxruntime_ep_wgpu.{{it}}" for it in ("builder", "compile", "dims", "lower", "ops", "view")}}
+assert compiler.isdisjoint(sys.modules), compiler & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True)
 

@@ -1,7 +1,7 @@
 """Runs seeds in worker processes; a graph that takes its process down costs itself alone.
 
 In: seeds and how they are run. Out: a row per seed as they come; the status of a seed that ends its process is `crash`, of one
-that does not end `hang`.
+that does not end `hang`, unless it was the CPU provider's turn.
 """
 
 from __future__ import annotations
@@ -70,13 +70,16 @@ def _process(batch: Sequence[int], flags: Sequence[str], end: float, add: Callab
     listener = threading.Thread(target=errors.extend, args=(child.stderr,))
     listener.start()
     done: set[int] = set()
-    started = None
+    started, by_cpu = None, False
     for line in child.stdout:
         if not line.startswith("{"):
             continue
         entry = json.loads(line)
         if "start" in entry:
-            started = entry["start"]
+            started, by_cpu = entry["start"], False
+            continue
+        if "cpu" in entry:
+            by_cpu = True
             continue
         started = None
         done.add(entry["seed"])
@@ -90,21 +93,20 @@ def _process(batch: Sequence[int], flags: Sequence[str], end: float, add: Callab
         return ()
     culprit = started if started is not None else next(seed for seed in batch if seed not in done)
     text = "".join(errors)
-    hang = "Timeout (" in text
-    kind = (
-        "no end"
-        if hang
-        else next((line.strip()[:90] for line in reversed(errors) if line.strip()), f"exit code {code}")
-    )
+    status = "hang" if "Timeout (" in text else "crash"
+    kind = next((line.strip()[:90] for line in reversed(errors) if line.strip()), f"exit code {code}")
+    if by_cpu:  # ours had come to its end, and was right
+        status, kind = "right", "the CPU provider ends the process"
     detail = f"exit code {code}: {text[-1500:]}"
     add(
         {
             "seed": culprit,
-            "status": "hang" if hang else "crash",
+            "status": status,
             "kind": kind,
             "detail": detail,
             "on_gpu": {},
             "on_cpu": {},
+            "cpu_checked": False,
         }
     )
     done.add(culprit)

@@ -101,6 +101,12 @@ class Graph:
         return self._remember(Value(name, dtype, runs, on_host, constant))
 
     def constant(self, array: Any, dtype: str = "int64") -> Value:
+        """An initializer, or now and then a Constant node."""
+        if self.dice.chance(0.1):
+            made = np.asarray(array, values.numpy_type(dtype))
+            value = self.add("Constant", types=[dtype], value=made)
+            value.on_host, value.constant = dtype in ("int64", "int32") and made.size <= 32, True
+            return value
         return self.source(dtype, [np.asarray(array, values.numpy_type(dtype))], True)
 
     def per_run(self, arrays: Sequence[Any], dtype: str = "int64") -> Value:
@@ -230,14 +236,14 @@ class Graph:
             return fresh[-1 - min(self.dice.between(0, 3), self.dice.between(0, 3), len(fresh) - 1)]
         return found[-1 - min(self.dice.between(0, len(found) - 1), self.dice.between(0, len(found) - 1))]
 
-    def done(self, optimise: bool, on_cpu: Sequence[str], extra: float = 0.1) -> Case:
+    def done(self, optimise: bool, on_cpu: Sequence[str], alias: bool, extra: float = 0.1) -> Case:
         """The graph as a case; outputs are what nothing reads, and some of the rest."""
         read = {name for node in self.nodes for name in node.inputs}
         made = [self.by_name[name] for node in self.nodes for name in node.outputs]
         chosen = [v for v in made if v.name not in read or self.dice.chance(extra)]
         used = tuple(s for s in self.sources if s.name in read)
         outputs = tuple((v.name, v.dtype, v.rank) for v in chosen)
-        return Case(self.seed, self.opset, used, tuple(self.nodes), outputs, self.runs, optimise, tuple(on_cpu))
+        return Case(self.seed, self.opset, used, tuple(self.nodes), outputs, self.runs, optimise, tuple(on_cpu), alias)
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:

@@ -41,7 +41,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Case:
-    """`optimise`: with ONNX Runtime's own optimisations; `on_cpu`: nodes that are forced to the CPU provider."""
+    """`optimise`: with ONNX Runtime's own optimisations; `on_cpu`: nodes that are forced to the CPU provider; `alias`: under our
+    other name, for which ONNX Runtime keeps its memory pattern, which puts inputs and outputs into one buffer from run 2 on."""
 
     seed: int
     opset: int
@@ -51,6 +52,7 @@ class Case:
     runs: int
     optimise: bool = False
     on_cpu: tuple[str, ...] = ()
+    alias: bool = False
 
     @property
     def inputs(self) -> tuple[Source, ...]:
@@ -78,7 +80,7 @@ def proto(node: Node) -> onnx.NodeProto:
 def listing(case: Case, placed: Mapping[str, str] | None = None) -> str:
     """The graph for a reader: inputs with their sizes per run, a line per node, outputs."""
     lines = [f"seed {case.seed}, opset {case.opset}, {len(case.nodes)} nodes, {case.runs} runs,"
-             f" onnxruntime's optimisations {'on' if case.optimise else 'off'}"]  # fmt: skip
+             f" onnxruntime's optimisations {'on' if case.optimise else 'off'}{', alias' if case.alias else ''}"]  # fmt: skip
     for source in case.sources:
         if source.constant:
             lines.append(

@@ -12,8 +12,10 @@ from .case import Case, Node
 from .check import measured_on_cpu
 from .recipes import RECIPES
 
-OPSETS = (17, 18, 20, 21, 23)
+OPSETS = (17, 18, 20, 21, 23, 24, 26)
 MOST_ATTEMPTS = 12  # per node
+REMOVED = ("Constant", "Dropout", "Identity")
+"""What ONNX Runtime takes out of every graph."""
 
 
 def generate(seed: int, reasons: Counter[str] | None = None) -> tuple[Case, Graph]:
@@ -38,14 +40,14 @@ def generate(seed: int, reasons: Counter[str] | None = None) -> tuple[Case, Grap
             reasons[reason.split("\n")[0][:100]] += 1
     optimise = dice.chance(0.4)
     on_cpu = [] if optimise or dice.chance(0.6) else [n.name for n in g.nodes if dice.chance(0.2) and _may_move(n, g)]
-    return g.done(optimise, on_cpu), g
+    return g.done(optimise, on_cpu, dice.chance(0.5)), g
 
 
 def _may_move(node: Node, g: Graph) -> bool:
     """Whether the CPU provider surely has the node's types and is a measure of it."""
     read = [g.by_name[name] for name in node.inputs if name]
     kinds = {v.dtype for v in read} | set(node.types)
-    return kinds <= {"float32", "int64", "int32", "bool"} and measured_on_cpu(node, read)
+    return node.op not in REMOVED and kinds <= {"float32", "int64", "int32", "bool"} and measured_on_cpu(node, read)
 
 
 def sizes(dice: Dice) -> dict[str, tuple[int, ...]]:

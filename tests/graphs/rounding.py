@@ -40,6 +40,8 @@ JUMPS = _names("""
     ThresholdedRelu Shrink Mod Hardmax QuantizeLinear DynamicQuantizeLinear IsNaN IsInf MaxPool MaxUnpool QLinearConv
     QLinearMatMul GridSample RoiAlign Resize
 """)  # fmt: skip
+SETTINGS = frozenset({"Resize", "Upsample"})
+"""Operators whose further inputs are no data."""
 AMPLIFIED = 16.0
 
 
@@ -82,7 +84,7 @@ def samples_of(node: Node, inputs: Sequence[Samples | None], opset: int, key: tu
     for k in range(1, SAMPLES + 1):
         arrays = [None if i is None else i[min(k, len(i) - 1)] for i in inputs]
         if node.op not in MOVES and node.op not in POINTWISE:
-            arrays = [_disturbed(a, dice) for a in arrays]
+            arrays = [a if k and node.op in SETTINGS else _disturbed(a, dice) for k, a in enumerate(arrays)]
         results = compute(arrays)
         if node.op not in MOVES or node.op == "Clip":
             results = [_rounded(r, u, dice) for r, u in zip(results, units, strict=True)]

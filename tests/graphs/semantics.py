@@ -55,7 +55,8 @@ UNARY: dict[str, Function] = {
     "Atanh": np.arctanh, "Ceil": np.ceil, "Cos": np.cos, "Cosh": np.cosh, "Erf": _erf, "Exp": np.exp, "Floor": np.floor,
     "Log": np.log, "Neg": np.negative, "Reciprocal": np.reciprocal, "Round": np.rint, "Sign": np.sign, "Sin": np.sin,
     "Sinh": np.sinh, "Sqrt": np.sqrt, "Tan": np.tan, "Tanh": np.tanh, "Not": np.logical_not, "BitwiseNot": np.invert,
-    "Identity": lambda x: x, "IsNaN": np.isnan, "Relu": lambda x: np.maximum(x, 0), "Sigmoid": _sigmoid,
+    "Identity": lambda x: x, "Dropout": lambda x, **a: x,
+    "IsNaN": np.isnan, "Relu": lambda x: np.maximum(x, 0), "Sigmoid": _sigmoid,
     "Softplus": _softplus, "Softsign": lambda x: x / (1 + np.abs(x)), "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
     "Mish": lambda x: x * np.tanh(_softplus(x)),
     "LeakyRelu": lambda x, alpha: np.where(x < 0, alpha * x, x),
@@ -277,6 +278,11 @@ def _size(x: Any) -> Any:
 def _range(start: Any, limit: Any, delta: Any) -> Any:
     count = max(math.ceil((float(limit) - float(start)) / float(delta)), 0)
     return (start + np.arange(count) * delta).astype(start.dtype)
+
+
+@rule("Constant")
+def _constant(value: Any) -> Any:
+    return value.astype(np.float64) if value.dtype.kind not in "biu" else value
 
 
 @rule("ConstantOfShape")
@@ -524,6 +530,33 @@ def _gemm(x: Any, y: Any, c: Any = None, alpha: float = 1, beta: float = 1, tran
     return out if c is None else out + beta * c
 
 
+def _less(x: Any, zero: Any, axis: int = 0) -> Any:
+    """x less its zero point, which is for a tensor or for each index of an axis, as int32."""
+    return x.astype(np.int32) if zero is None else x.astype(np.int32) - _along(zero, x, axis).astype(np.int32)
+
+
+@rule("ConvInteger")
+def _conv_integer(x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, **a: Any) -> Any:
+    return _conv(_less(x, x_zero), _less(w, w_zero), **a)
+
+
+@rule("QLinearMatMul")
+def _qlinear_matmul(x: Any, x_scale: Any, x_zero: Any, y: Any, y_scale: Any, y_zero: Any, scale: Any, zero: Any) -> Any:
+    return _quantize(np.matmul(_less(x, x_zero), _less(y, y_zero)) * (x_scale * y_scale), scale, zero)
+
+
+@rule("QLinearConv")
+def _qlinear_conv(x: Any, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, scale: Any, zero: Any,
+                  bias: Any = None, **a: Any) -> Any:  # fmt: skip
+    sums = _conv(_less(x, x_zero), _less(w, w_zero), bias, **a)
+    return _quantize(sums * x_scale * _along(np.asarray(w_scale), sums, 1), scale, zero)
+
+
+@rule("BitCast")
+def _bit_cast(x: Any, to: int) -> Any:
+    return x.view(next(name for name, code in values.CODES.items() if code == to))
+
+
 @rule("MatMulInteger")
 def _matmul_integer(x: Any, y: Any, x_zero: Any = None, y_zero: Any = None) -> Any:
     x, y = (v.astype(np.int32) for v in (x, y))
@@ -568,6 +601,25 @@ def _conv(x: Any, w: Any, bias: Any = None, auto_pad: str = "NOTSET", pads: Any 
     ]  # fmt: skip
     out = np.concatenate(outs, 1)
     return out if bias is None else out + bias.reshape(1, -1, *[1] * n)
+
+
+@rule("MaxPool", "AveragePool", "LpPool")
+def _pool(x: Any, op: str, kernel_shape: Any, strides: Any = None, pads: Any = None, p: int = 2, **a: Any) -> Any:
+    n = len(kernel_shape)
+    if a.get("ceil_mode") or a.get("auto_pad", "NOTSET") != "NOTSET" or a.get("dilations"):
+        raise ValueError("left to the reference evaluator")
+    pads = pads or [0] * 2 * n
+    widths = [(0, 0), (0, 0), *zip(pads[:n], pads[n:], strict=True)]
+    fill = -np.inf if op == "MaxPool" and x.dtype.kind == "f" else 0
+    found = _windows(np.pad(x, widths, constant_values=fill), kernel_shape, strides or [1] * n, [1] * n)
+    over = tuple(range(2 + n, 2 + 2 * n))
+    if op == "MaxPool":
+        return found.max(over)
+    if op == "LpPool":
+        return (np.abs(found) ** p).sum(over) ** (1 / p)
+    inside = np.ones_like(x) if not a.get("count_include_pad") else np.ones_like(np.pad(x, widths))
+    inside = np.pad(inside, widths) if not a.get("count_include_pad") else inside
+    return found.sum(over) / _windows(inside, kernel_shape, strides or [1] * n, [1] * n).sum(over)
 
 
 def _global(function: Function) -> Function:
@@ -619,6 +671,8 @@ def _dynamic_quantize(x: Any) -> Any:
 
 # ---- any operator
 
+POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
+
 
 @cache
 def defaults(op: str, domain: str, opset: int) -> dict[str, Any]:
@@ -639,7 +693,7 @@ def compute(op: str, arrays: list[Any], attributes: dict[str, Any], opset: int, 
         arrays = arrays[:-1]
     try:
         if op in RULES:
-            results = RULES[op](*arrays, **given)
+            results = RULES[op](*arrays, **(given | {"op": op} if op in POOLS else given))
             return [np.asarray(r) for r in (results if isinstance(results, list) else [results])]
     except ValueError as error:
         if "reference evaluator" not in str(error):

@@ -62,6 +62,8 @@ def _smaller(case: Case, outcome: Outcome) -> Iterator[Case]:
         yield dataclasses.replace(case, on_cpu=())
         for name in case.on_cpu:
             yield dataclasses.replace(case, on_cpu=tuple(n for n in case.on_cpu if n != name))
+    if case.alias:
+        yield dataclasses.replace(case, alias=False)
     if case.optimise:
         yield dataclasses.replace(case, optimise=False)
     if case.runs > 1:

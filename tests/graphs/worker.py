@@ -18,8 +18,8 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 SECONDS = 60
 ICD = {
@@ -64,13 +64,8 @@ def watched() -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
-def run_seed(seed: int) -> Any:
-    from . import check
-    from .generate import generate
-
-    with watched():
-        case, graph = generate(seed)
-        return case, check.run(case, graph.by_name)
+def _say_cpu(seed: int) -> None:
+    print(json.dumps({"cpu": seed}), flush=True)
 
 
 def main() -> int:
@@ -91,19 +86,24 @@ def main() -> int:
 
     from . import check, shrink
     from .case import listing
+    from .generate import generate
 
     ort.set_default_logger_severity(4)
     failed = False
     with targets.using(targets.Way(chosen.target, chosen.int64)):
         for seed in seeds_of(chosen.seeds):
-            if chosen.json:
-                print(json.dumps({"start": seed}), flush=True)
-            case, outcome = run_seed(seed)
+            with watched():
+                if chosen.json:
+                    print(json.dumps({"start": seed}), flush=True)
+                case, graph = generate(seed)
+                if not chosen.json:
+                    print(listing(case), flush=True)
+                outcome = check.run(case, graph.by_name, partial(_say_cpu, seed) if chosen.json else lambda: None)
             failed = failed or outcome.status != check.RIGHT
             if chosen.json:
                 print(json.dumps({"seed": seed, **check.summary_of(outcome)}), flush=True)
             else:
-                print(f"{listing(case)}\n  {outcome.status}: {outcome.detail}", flush=True)
+                print(f"  {outcome.status}: {outcome.detail}", flush=True)
             if chosen.shrink and outcome.status != check.RIGHT:
                 small, found = shrink.shrink(case, outcome)
                 text = shrink.write(small, found, chosen.shrink / f"{seed}-{chosen.target}-{chosen.int64}")

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
 from onnx import helper
@@ -18,14 +16,9 @@ from tests import support
 POINTS = 1 << 15
 
 
-@cache
-def adapter() -> numbers.Adapter:
-    return numbers.Adapter()
-
-
 @pytest.mark.parametrize("operator", numbers.OPERATORS, ids=lambda o: o.label)
 def test_errors_are_bounded(operator: numbers.Operator) -> None:
-    found = numbers.row(operator, adapter(), POINTS)
+    found = numbers.row(operator, numbers.measured(), POINTS)
     assert found["ok"], found
 
 
@@ -47,6 +40,11 @@ def test_large_angles_are_reduced_exactly() -> None:
         node = helper.make_node(op, ["x"], ["y"])
         got = support.run_model(support.make_model([node], {"x": (np.float32, ["n"])}), x)[0]
         assert numbers.errors(got, truth(x.astype(np.float64))).max() <= 4, op
+
+
+def test_the_document_shows_what_was_measured() -> None:
+    text = numbers.DOCUMENT.read_text()
+    assert text == numbers.with_table(text, numbers.document()), "run python -m bench.numbers --document"
 
 
 @pytest.mark.parametrize("name", ["exp", "log2"])

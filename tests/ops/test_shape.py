@@ -205,7 +205,16 @@ def test_slices_with_every_kind_of_bound(step: int) -> None:
     for k, (start, end) in enumerate(chosen):
         weights |= {f"s{k}": _ints(start), f"e{k}": _ints(end)}
         nodes.append(helper.make_node("Slice", ["x", f"s{k}", f"e{k}", "axis", "step"], [f"y{k}"]))
-    for extent in ("n", 5):
+    for extent in ("n", 5, None):
+        x = random(5, 2)
+        if extent is None:  # the data is a constant too, and the result of folding is read
+            nodes = [helper.make_node("Slice", ["c", *n.input[1:]], [f"t{n.output[0]}"]) for n in nodes]
+            nodes += [helper.make_node("Add", [f"ty{k}", "x"], [f"y{k}"]) for k in range(len(chosen))]
+            built = support.make_model(nodes, {"x": (np.float32, [1, 2])}, weights | {"c": x})
+            theirs = _cpu(_with_outputs(built, np.float32)).run(None, {"x": x[:1]})
+            for pair, got, want in zip(chosen, support.run_model(built, x[:1]), theirs, strict=True):
+                np.testing.assert_array_equal(got, want, err_msg=f"{pair} of a constant", strict=True)
+            continue
         built = _with_outputs(support.make_model(nodes, {"x": (np.float32, [extent, 2])}, weights), np.float32)
         ours, theirs = support.Runner(support.compile_model(built)), _cpu(built)
         for count in (0, 1, 5) if extent == "n" else (5,):

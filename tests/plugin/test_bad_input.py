@@ -63,6 +63,85 @@ def test_a_wrong_input_is_named_and_the_session_goes_on(session, feed, message):
     np.testing.assert_allclose(y, np.full((2, 3), 1 / 3), rtol=1e-5)
 
 
+def added(**inputs):
+    return make_model(
+        [node("Add", list(inputs), ["y"], name="sum")], {name: (F, shape) for name, shape in inputs.items()}
+    )
+
+
+@pytest.mark.parametrize("stock", [False, True])
+def test_an_input_that_is_none_is_named(stock):
+    model = added(a=["n", 4], b=["m", 4]).SerializeToString()
+    webgpu_ep.devices()
+    session = ort.InferenceSession(model, providers=[webgpu_ep.PROVIDER]) if stock else webgpu_ep.session(model)
+    for feed in ({"a": np.ones((1, 4), F), "b": None}, {"b": np.ones((1, 4), F), "a": None}):
+        (name,) = (name for name, value in feed.items() if value is None)
+        with pytest.raises(Exception, match=f"input '{name}' is None; the model wants a tensor"):
+            session.run(None, feed)
+    assert session.run(None, {"a": np.ones((1, 4), F), "b": np.ones((1, 4), F)})[0].sum() == 8
+
+
+SIZES = {"zero": np.array([0]), "two": np.array([2]), "three": np.array([3])}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "feed", "message"),
+    [
+        ([node("Reshape", ["x", "s"], ["y"], name="turn")], {"x": (F, ["n", 4]), "s": (np.int64, [2])},
+         {"x": np.ones((3, 4), F), "s": np.array([5, 5])},
+         "node 'turn': cannot reshape float32[3, 4] to [5, 5]; the inputs have n = 3, s[0] = 5, s[1] = 5"),
+        ([node("Shape", ["x"], ["a"]), node("Gather", ["a", "zero"], ["g"]), node("Div", ["g", "two"], ["h"]),
+          node("Concat", ["h", "h"], ["c"], axis=0), node("Reshape", ["x", "c"], ["y"], name="turn")],
+         {"x": (F, ["?", 4])}, {"x": np.ones((5, 4), F)},
+         "node 'turn': cannot reshape float32[5, 4] to [2, 2]; the inputs have axis 0 of x = 5"),
+        ([node("MatMul", ["x", "z"], ["y"], name="mul")], {"x": (F, ["n", "k"]), "z": (F, ["j", 4])},
+         {"x": np.ones((3, 4), F), "z": np.ones((2, 4), F)},
+         "node 'mul': cannot multiply float32[3, 4] by float32[2, 4]; the inputs have n = 3, k = 4, j = 2"),
+        ([node("TopK", ["x", "k"], ["y", "i"], name="best{}")], {"x": (F, ["n", "m"]), "k": (np.int64, [1])},
+         {"x": np.ones((3, 4), F), "k": np.array([9])},
+         "node 'best{}': TopK wants 9 of 4 elements; the inputs have n = 3, m = 4, k[0] = 9"),
+    ],
+)  # fmt: skip
+def test_shapes_that_do_not_fit_are_said_in_numbers_with_the_node(nodes, inputs, feed, message):
+    session = webgpu_ep.session(make_model(nodes, inputs, SIZES).SerializeToString())
+    assert not webgpu_ep.report(session).on_cpu
+    with pytest.raises(webgpu_ep.InputError) as caught:
+        session.run(None, feed)
+    assert str(caught.value) == message
+
+
+def test_a_deep_expression_is_said_in_numbers_too():
+    """Sizes that depend on sizes, layer after layer: none of the names that the compiler gives them is shown."""
+    nodes, axis = [node("Shape", ["x"], ["s0"])], 12
+    for k in range(axis):
+        nodes += [node("Mul", [f"s{k}", "two"], [f"d{k}"]), node("Div", [f"d{k}", "three"], [f"e{k}"]),
+                  node("Add", [f"e{k}", f"s{k}"], [f"s{k + 1}"])]  # fmt: skip
+    nodes.append(node("Reshape", ["x", f"s{axis}"], ["y"], name="turn"))
+    session = webgpu_ep.session(make_model(nodes, {"x": (F, ["n", "m"])}, SIZES).SerializeToString())
+    sizes = [3, 4]
+    for _ in range(axis):
+        sizes = [2 * size // 3 + size for size in sizes]
+    with pytest.raises(webgpu_ep.InputError) as caught:
+        session.run(None, {"x": np.ones((3, 4), F)})
+    assert f"cannot reshape float32[3, 4] to {sizes}; the inputs have n = 3, m = 4" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model: webgpu_ep.session(model, validationMode="v" * 100_000),
+        lambda model: webgpu_ep.session(model, **{"k" * 100_000: "1"}),
+        lambda model: webgpu_ep.session(model, device="d" * 100_000),
+        lambda model: webgpu_ep.session(model, free_dimensions={"f" * 100_000: 1}),
+        lambda model: webgpu_ep.session(model, forceCpuNodeNames=["n" * 100_000]),
+    ],
+)
+def test_long_values_are_cut(use):
+    with pytest.raises(webgpu_ep.WgpuEpError) as caught:
+        use(added(a=["n", 4], b=["m", 4]).SerializeToString())
+    assert "..." in str(caught.value) and len(str(caught.value)) < 2000
+
+
 def test_a_dimension_of_zero_gives_the_empty_result(session):
     (y,) = session.run(None, {"x": np.ones((0, 4), F)})
     assert y.shape == (0, 3)

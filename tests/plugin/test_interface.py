@@ -73,7 +73,7 @@ def test_a_report_prints_as_a_table_with_the_cpus_nodes_first() -> None:
     report = webgpu_ep.report(webgpu_ep.session(models.square(), forceCpuNodeNames="mul"))
     assert str(report) == repr(report)
     title, heading, first = str(report).splitlines()
-    assert title.endswith("0 of 1 nodes in 0 kernels (0 groups), 1 on the CPU")
+    assert title.endswith("0 of 1 node in 0 kernels of 0 groups, 1 on the CPU")
     assert heading.split() == ["node", "operator", "runs", "on", "kernel,", "or", "reason"]
     assert first.split()[:3] == ["mul", "Mul", "CPUExecutionProvider"]
 

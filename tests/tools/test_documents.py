@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import runpy
+import shlex
+import subprocess
+import sys
 from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx.helper import make_node as node
+
+from onnxruntime_ep_wgpu import cli
+from tests.support import make_model
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,3 +30,33 @@ def test_every_document_that_the_readme_links_exists():
     for part in readme.split("](")[1:]:
         target = part.split(")")[0]
         assert target.startswith("http") or (ROOT / target).exists(), target
+
+
+def blocks(language: str) -> list[str]:
+    """The code blocks of README.md in a language."""
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the model.onnx that the README speaks of."""
+    nodes = [node("GlobalAveragePool", ["input"], ["p"]), node("Relu", ["p"], ["y"])]
+    onnx.save(make_model(nodes, {"input": (np.float32, [1, 3, "height", "width"])}), tmp_path / "model.onnx")
+    return tmp_path
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_what_the_readme_prints_runs(block: str, folder: Path) -> None:
+    ending = "\nassert session.get_providers()[0] in ('WebGpuExecutionProvider', 'WgpuExecutionProvider')"
+    done = subprocess.run([sys.executable, "-c", block + ending], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_commands_in_the_readme_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("wgpu-ep ")]
+    assert {shlex.split(line)[1] for line in lines} == {name for name, _ in cli.commands()}
+    monkeypatch.chdir(folder)
+    for line in lines:
+        assert cli.main(shlex.split(line, comments=True)[1:]) == 0, line + capsys.readouterr().err

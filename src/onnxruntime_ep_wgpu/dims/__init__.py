@@ -23,7 +23,7 @@ from .functions import (
     select,
     truncdiv,
 )
-from .naming import Names, to_postfix
+from .naming import Names, symbols_of, to_postfix
 from .nodes import Dim, Expr, product, quotient, reads_elements, symbol
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "reads_elements",
     "select",
     "symbol",
+    "symbols_of",
     "to_postfix",
     "truncdiv",
 ]

@@ -85,6 +85,21 @@ def _parts(node: Atom | Expr) -> Iterator[Atom | Expr]:
     return iter(()) if isinstance(node, Symbol) else atoms(node)
 
 
+def symbols_of(dim: Dim) -> set[str]:
+    """The names of the symbols in a dim."""
+    found: set[str] = set()
+    seen: set[Atom | Expr] = set()
+    pending: list[Atom | Expr] = [dim] if isinstance(dim, Expr) else []
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Symbol):
+            found.add(node.name)
+        elif node not in seen:
+            seen.add(node)
+            pending += _parts(node)
+    return found
+
+
 def to_postfix(dim: Dim) -> Postfix:
     """`batch * 12 + 1` becomes ("$batch", 12, "*", 1, "+"); an int stays an int. For small dims: nothing gets a name."""
     return Names(float("inf")).of(dim)

@@ -62,7 +62,12 @@ def _operand(b: Builder, x: Operand, labels: list[str], extents: dict[str, Dim])
     """x with every label once: repeated ones are looked at along the diagonal. Axes that broadcast vanish."""
     for k, label in enumerate(labels):
         if x.shape[k] not in (1, extents[label]):
-            b.require(equal(x.shape[k], extents[label]), f"the extents of {label!r} in an Einsum differ")
+            b.require(
+                equal(x.shape[k], extents[label]),
+                f"{label!r} in an Einsum is both {{}} and {{}}",
+                extents[label],
+                x.shape[k],
+            )
     names = list(dict.fromkeys(labels))
     if len(names) < len(labels):
         if any(len(coalesce(axis)) > 1 for axis in x.view.axes):

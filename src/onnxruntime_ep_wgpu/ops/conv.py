@@ -60,7 +60,10 @@ def convolution(
         raise UnsupportedError("a convolution without spatial axes")
     kernel = _kernel(w)
     b.require(
-        equal(x.shape[1], w.shape[1] * group), f"{x} does not have {w.shape[1]} channels in each of {group} groups"
+        equal(x.shape[1], w.shape[1] * group),
+        f"{{}} does not have {{}} channels in each of {group} groups",
+        x,
+        w.shape[1],
     )
     win = window(b, x.shape[2:], kernel, strides, dilations, pads, auto_pad)
     per_group = floordiv(w.shape[0], group)
@@ -193,7 +196,7 @@ def conv_transpose(
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
     kernel, rank = _kernel(w), x.rank - 2
-    b.require(equal(x.shape[1], w.shape[0]), f"{x} does not have the {w.shape[0]} channels of the weights")
+    b.require(equal(x.shape[1], w.shape[0]), "{} does not have the {} channels of the weights", x, w.shape[0])
     win = _transposed(x.shape[2:], kernel, strides, dilations, pads, auto_pad, output_padding, output_shape)
     batch, per_group, channels = x.shape[0], w.shape[1], floordiv(w.shape[0], group)
     features = per_group * group

@@ -68,11 +68,11 @@ def _check(b: Builder, indices: Operand, allowed: Allowed) -> None:
         b.expect(indices, low, high, what)
         return
     for place, value in _extremes(values):
-        text = f"the index {value}{f' at {list(place)}' if place else ''} is outside {what}"
+        text = f"the index {{}}{f' at {list(place)}' if place else ''} is outside {what}"
         for inside in (less_equal(low, value), less_equal(value, high)):
             if inside == 0:
-                raise OutOfRangeError(f"{text}: change the model, or name the node in forceCpuNodeNames")
-            b.require(inside, text)
+                raise OutOfRangeError(f"{text.format(value)}: change the model, or name the node in forceCpuNodeNames")
+            b.require(inside, text, value)
 
 
 def _known(indices: Operand) -> np.ndarray | None:

@@ -66,7 +66,9 @@ def beside(b: Builder, x: Operand, y: Operand, axis: int) -> tuple[list[str], li
         raise UnsupportedError(f"indices of rank {y.rank} for data of rank {x.rank}")
     for k in range(x.rank):
         if k != axis:
-            b.require(less_equal(y.shape[k], x.shape[k]), f"indices {y} are longer than the data {x} on axis {k}")
+            b.require(
+                less_equal(y.shape[k], x.shape[k]), f"indices {{}} are longer than the data {{}} on axis {k}", y, x
+            )
     after = x.rank - axis - 1
     if x.shape[:axis] == y.shape[:axis] and x.shape[axis + 1 :] == y.shape[axis + 1 :]:
         return ["before", "along", "after"], [axis, 1, after]
@@ -90,7 +92,9 @@ def gather_nd(b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0) 
     if inner < 0:
         raise UnsupportedError(f"{count} indices per element after {batch_dims} batch axes for data of rank {x.rank}")
     for k in range(batch_dims):
-        b.require(equal(indices.shape[k], x.shape[k]), f"indices {indices} and data {x} differ on the batch axis {k}")
+        b.require(
+            equal(indices.shape[k], x.shape[k]), f"indices {{}} and data {{}} differ on batch axis {k}", indices, x
+        )
     shape = (*indices.shape[:-1], *x.shape[batch_dims + count :])
     lines = [picked(f"indices_at(batch, picked, {k}u)", f"p{k}", x.shape[axis]) for k, axis in enumerate(axes)]
     picks = ", ".join(f"p{k}" for k in range(count))
@@ -115,7 +119,7 @@ def gather_nd(b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0) 
 def reverse_sequence(b: Builder, x: Operand, lengths: Operand, *, batch_axis: int = 1, time_axis: int = 0) -> Operand:
     """Reverses the first lengths[batch] elements along the time axis of each batch."""
     names, groups = coordinates(x.rank, sorted((batch_axis, time_axis)))
-    b.require(equal(lengths.size, x.shape[batch_axis]), f"{lengths} lengths for axis {batch_axis} of {x}")
+    b.require(equal(lengths.size, x.shape[batch_axis]), f"{{}} lengths for axis {batch_axis} of {{}}", lengths, x)
     allowed = Allowed(0, x.shape[time_axis], f"the lengths of axis {time_axis} of {x}")
     time = f"at{time_axis}"
     lines = [

@@ -33,12 +33,12 @@ def matrix_product(
 
     _, m, k = sizes(x.shape, x_groups)
     _, also_k, n = sizes(y.shape, y_groups)
-    b.require(equal(k, also_k), f"cannot multiply {x} by {y}")
+    b.require(equal(k, also_k), "cannot multiply {} by {}", x, y)
     if dtype.bits == 64:
         return b.reshape(_summed_products(b, x, x_groups, y, y_groups), shape)
     if b.target.software and isinstance(k, int) and k > LONGEST_SUM:
         return _long_product(b, x, x_groups, y, y_groups, shape, groups, dtype, k)
-    b.bound_loop(2 * k, f"a matrix product over {k} columns")
+    b.bound_loop(2 * k, "a matrix product over {} columns", k)
     template, variants, parameters = matmul_variants(product(shape[: groups[0]]), m, n, k, b.target)
     (result,) = b.call(
         template,

@@ -142,7 +142,7 @@ def group_normalization_18(
     b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5
 ) -> Operand:
     """Each group of channels to mean 0 and variance 1; scales and shifts are per group."""
-    b.require(equal(x.shape[1] % num_groups, 0), f"{x.shape[1]} channels do not make {num_groups} groups")
+    b.require(equal(x.shape[1] % num_groups, 0), f"{{}} channels do not make {num_groups} groups", x.shape[1])
     each = floordiv(x.shape[1], num_groups)
 
     def spread(o: Operand) -> Operand:
@@ -156,7 +156,7 @@ def group_normalization(
     b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Operand:
     """As before version 21, with scales and shifts per channel."""
-    b.require(equal(x.shape[1] % num_groups, 0), f"{x.shape[1]} channels do not make {num_groups} groups")
+    b.require(equal(x.shape[1] % num_groups, 0), f"{{}} channels do not make {num_groups} groups", x.shape[1])
     return _groups(b, x, gain, bias, (x.shape[0], num_groups), epsilon)
 
 

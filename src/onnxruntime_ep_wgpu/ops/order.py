@@ -121,7 +121,7 @@ def top_k(
         count = k
     if isinstance(count, int) and count < 0:
         raise UnsupportedError(f"k={count} is negative")
-    b.require(less_equal(count, x.shape[axis]), f"TopK wants {count} of {x.shape[axis]} elements")
+    b.require(less_equal(count, x.shape[axis]), "TopK wants {} of {} elements", count, x.shape[axis])
     wide = DType.UINT64 if x.dtype in (DType.INT64, DType.UINT64) else DType.UINT32
     key = _KEYS[x.dtype.compute or ""]
     keys = b.pointwise(key if largest else f"~({key})", {"x": b.permute(x, order)}, wide, cost=6)
@@ -155,10 +155,10 @@ def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
         digits = keys.dtype.bits // 8
         # Of a chunk of the row: one per digit to count, one to pick and the steps of its scan.
         steps = ceildiv(columns, size) * (digits + 1 + size.bit_length()) + ceildiv(count, size) * count + 512 * digits
-        b.bound_loop(steps, f"selecting from a row of {columns} elements")
+        b.bound_loop(steps, "selecting from a row of {} elements", columns)
         template, variant = "top_select", Variant(rows, size, 1, constants)
     else:
-        b.bound_loop(columns, f"ranking a row of {columns} elements")
+        b.bound_loop(columns, "ranking a row of {} elements", columns)
         template, variant = "top_rank", Variant(ceildiv(rows * columns, 64), 64)
     (place,) = b.call(
         template,

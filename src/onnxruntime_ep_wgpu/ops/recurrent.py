@@ -115,7 +115,7 @@ def _layer(
         raise UnsupportedError("the size of the state depends on an input")
     if floats * hidden * 4 > b.target.max_workgroup_storage:
         raise UnsupportedError(f"a state of {hidden} elements does not fit into {b.target.max_workgroup_storage} bytes")
-    b.require(equal(w.shape[1], gates * hidden), f"weights {w} for {gates} gates of {hidden}")
+    b.require(equal(w.shape[1], gates * hidden), f"weights {{}} for {gates} gates of {hidden}", w)
     x = b.permute(x, (1, 0, 2)) if layout else x
     steps, batch = x.shape[:2]
     width = gates * hidden
@@ -137,9 +137,8 @@ def _layer(
         operands[name] = Read(b.expand(start, shape).view, (1, 1, 1))
     operands |= {name: Read(o.view, (1, 1), reuse=True) for name, o in more.items()}
     size, chunk = _dispatch(b, hidden, products)
-    b.require(
-        less_equal(steps, chunk * MOST_REPEATS), f"{steps} steps, and {chunk * MOST_REPEATS} is the most", limit=True
-    )
+    text = f"{{}} steps, and {chunk * MOST_REPEATS} is the most"
+    b.require(less_equal(steps, chunk * MOST_REPEATS), text, steps, limit=True)
     four = (1, 1, 1, 1)
     y, state = b.call(
         template,

@@ -16,7 +16,7 @@ import onnx
 from onnx import defs, helper
 
 from ..dtypes import DType
-from ..errors import ModelError, UnsupportedError
+from ..errors import ModelError, UnsupportedError, cut
 
 OLDEST_OPSET = 7
 """ONNX Runtime's CPU provider has no kernel for an operator that changed before this opset (Reshape apart), nor have we."""
@@ -128,7 +128,7 @@ def arguments(entry: Operator, opset: int, attributes: Mapping[str, Any]) -> dic
         if name in entry.attributes or entry.any_attributes:
             out[name] = value
         elif name not in defaults or defaults[name] != value:
-            raise UnsupportedError(f"attribute {name}={value!r} is not supported")
+            raise UnsupportedError(f"attribute {name}={cut(value)} is not supported")
     if "op_type" in entry.attributes:
         out["op_type"] = entry.name
     if "opset" in entry.attributes:

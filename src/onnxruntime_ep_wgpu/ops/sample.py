@@ -48,7 +48,7 @@ def grid_sample(
         sample = f"if ({' && '.join(f's{k} >= 0 && s{k} < i32($in{k})' for k in axes)}) {{ {sample} }}"
     lines += [sample, *["}"] * rank, "return total;"]
     shape = (*x.shape[:2], *grid.shape[1:-1])
-    b.require(equal(x.shape[0], grid.shape[0]), f"{x.shape[0]} images and {grid.shape[0]} grids")
+    b.require(equal(x.shape[0], grid.shape[0]), "{} images and {} grids", x.shape[0], grid.shape[0])
     names = ("image", "channel", *(f"at{k}" for k in axes))
     return b.map(
         body(lines),

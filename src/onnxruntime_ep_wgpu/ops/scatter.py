@@ -96,9 +96,9 @@ def scatter_elements(
 
 def _require_shape(b: Builder, updates: Operand, shape: Sequence[Dim]) -> None:
     fits = updates.rank == len(shape)
-    b.require(int(fits), f"updates {updates}, where the shape {list(map(str, shape))} is wanted")
+    b.require(int(fits), "updates {}, where the shape {} is wanted", updates, shape)
     for have, want in zip(updates.shape, shape, strict=True):
-        b.require(equal(have, want), f"updates {updates}, where the shape {list(map(str, shape))} is wanted")
+        b.require(equal(have, want), "updates {}, where the shape {} is wanted", updates, shape)
 
 
 @op("ScatterND", types=ANY, indices=INDICES)
@@ -179,7 +179,7 @@ def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
 def _owners(b: Builder, x: Operand, target: Operand, depth: int) -> Operand:
     """i32 per slice of x: the last update meant for it, or -1."""
     slices, size = product(x.shape[:depth]), min(256, b.target.max_invocations)
-    b.bound_loop(ceildiv(target.size, size) + 2 * SPAN, f"scattering {target.size} updates")
+    b.bound_loop(ceildiv(target.size, size) + 2 * SPAN, "scattering {} updates", target.size)
     variant = Variant(ceildiv(slices, SPAN), size)
     (owner,) = b.call(
         "scatter_owner",

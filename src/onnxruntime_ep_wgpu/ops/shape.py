@@ -62,7 +62,7 @@ def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: int = 0) -> Op
         wanted[k] = exact if exact is not None else floordiv(x.size, known)
     if any(isinstance(d, int) and d < 0 for d in wanted):
         raise UnsupportedError(f"the target shape {wanted} has more than one -1")
-    b.require(equal(product(wanted), x.size), f"cannot reshape {x} to [{', '.join(map(str, wanted))}]")
+    b.require(equal(product(wanted), x.size), "cannot reshape {} to {}", x, wanted)
     return b.reshape(x, wanted)
 
 
@@ -76,7 +76,9 @@ def _require_no_copied_extent(b: Builder, x: Operand, wanted: list[Dim]) -> None
         copied = equal(x.shape[k], 0) if k < x.rank else 0
         b.require(
             maximum(less(0, d), copied),
-            f"axis {k} of the target shape [{', '.join(map(str, wanted))}] is 0, which stands for the extent of {x} there",
+            f"axis {k} of the target shape {{}} is 0, which stands for the extent of {{}} there",
+            wanted,
+            x,
         )
 
 
@@ -111,7 +113,7 @@ def squeeze(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: 
                 )
     drop = {k for k, d in enumerate(x.shape) if d == 1} if given is None else {axis_of(a, x.rank) for a in given}
     for k in drop:
-        b.require(equal(x.shape[k], 1), f"cannot squeeze axis {k} of {x}")
+        b.require(equal(x.shape[k], 1), f"cannot squeeze axis {k} of {{}}", x)
     return b.reshape(x, [d for k, d in enumerate(x.shape) if k not in drop])
 
 
@@ -136,7 +138,7 @@ def expand(b: Builder, x: Operand, shape: Operand) -> Operand:
     for want, have in zip(wanted, result[len(result) - len(wanted) :], strict=True):
         # The target broadcasts too: where it has 1, x decides.
         fits = maximum(equal(want, 1), equal(want, have))
-        b.require(fits, f"cannot expand {x} to [{', '.join(map(str, wanted))}]")
+        b.require(fits, "cannot expand {} to {}", x, wanted)
     return b.expand(x, extents(b, result, "the target shape"))
 
 
@@ -144,7 +146,7 @@ def extents(b: Builder, shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
     """`shape`, none of whose dims is negative; one that may be in a run is looked at when its plan is made."""
     for d in shape:
         if limits(d)[0] < 0:
-            b.require(less_equal(0, d), f"{what} [{', '.join(map(str, shape))}] has a negative extent")
+            b.require(less_equal(0, d), f"{what} {{}} has a negative extent", shape)
     return tuple(shape)
 
 
@@ -225,7 +227,9 @@ def split(
     for size in sizes:
         out.append(b.slice(x, axis, start, 1, size))
         start = start + size
-    b.require(equal(start, x.shape[axis]), f"the sizes of the split {sizes} do not add up to axis {axis} of {x}")
+    b.require(
+        equal(start, x.shape[axis]), f"the sizes {{}} of the split do not add up to axis {axis} of {{}}", sizes, x
+    )
     return out
 
 
@@ -248,7 +252,7 @@ def _concat(b: Builder, xs: list[Operand], axis: int) -> Operand:
     for x in xs[1:]:
         for k, d in enumerate(x.shape):
             if k != axis:
-                b.require(equal(d, shape[k]), f"cannot concatenate {xs[0]} and {x} along axis {axis}")
+                b.require(equal(d, shape[k]), f"cannot concatenate {{}} and {{}} along axis {axis}", xs[0], x)
     lines, start = [], 0  # type: list[str], Dim
     parameters: dict[str, Dim] = {}
     for k, x in enumerate(xs):

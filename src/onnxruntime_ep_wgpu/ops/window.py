@@ -114,7 +114,9 @@ def window(
             room = extent + begins[k] + ends[k] - span
             b.require(
                 less_equal(0, room),
-                f"a window of {span} is larger than the {extent} elements and their padding along spatial axis {k}",
+                f"a window of {{}} is larger than the {{}} elements and their padding along spatial axis {k}",
+                span,
+                extent,
             )
             count = floordiv(room, strides[k]) + 1
             if ceil_mode:

@@ -39,6 +39,11 @@ def fold_constants(graph: ir.Graph, opset_imports: Mapping[str, int]) -> int:
     return folding.remove()
 
 
+def _goes_forward(steps: ir.Value | None) -> bool:
+    """Whether the steps of a slice are positive: only then do numpy and ONNX clamp its bounds alike."""
+    return steps is None or (steps.const_value is not None and bool((steps.const_value.numpy() > 0).all()))
+
+
 class _Folding:
     """Decides from the readers to what they read, so that a large step on the way to a small result is never kept."""
 
@@ -57,6 +62,8 @@ class _Folding:
         if node.domain not in ("", "ai.onnx") or node.op_type not in _MOVING | _CALCULATING:
             return False
         inputs = [v for v in node.inputs if v is not None]
+        if node.op_type == "Slice" and len(node.inputs) > 4 and not _goes_forward(node.inputs[4]):
+            return False
         return all(v.const_value is not None or v.producer() in self._constant for v in inputs)
 
     def visit(self, node: ir.Node) -> None:

@@ -16,6 +16,7 @@ from ..view import Tensor
 
 MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe
 MAX_INLINED_COST = 24
+MOST_BETWEEN = 256  # groups looked at to find that two can be one, so that the work is linear in the size of a graph
 
 
 @dataclass(eq=False)
@@ -85,11 +86,11 @@ class _Fusion:
     def _belongs_to_reader(self, node: Map, operand: Tensor) -> bool:
         """True when only a call reads the node, each element once, and what the node reads is in memory anyway: the
         square of x is then computed where it is summed, which saves writing it."""
-        if node.output.is_stored or node.cost > MAX_INLINED_COST or len(set(node.output.users)) != 1:
+        if node.output.is_stored or node.cost > MAX_INLINED_COST or len(node.output.users) != 1:
             return False
-        (reader,) = set(node.output.users)
+        (reader,) = node.output.users
         reads = [r for r in reader.operands.values() if r.view.tensor is node.output]
-        return isinstance(reader, Call) and len(reads) == 1 and not reads[0].reuse and set(operand.users) != {node}
+        return isinstance(reader, Call) and len(reads) == 1 and not reads[0].reuse and operand.users != [node]
 
     def _can_merge(self, ours: Group, theirs: Group) -> bool:
         if (ours.anchor and theirs.anchor) or ours.inlined or theirs.inlined:
@@ -167,7 +168,10 @@ class _Fusion:
     def _is_private(self, group: Group, node: Node) -> bool:
         """True when `node` is the only reader, outside the group, of the one result that leaves it."""
         stored = self._stored(group.nodes)
-        return len(stored) == 1 and not stored[0].is_stored and set(stored[0].users) - set(group.nodes) == {node}
+        if len(stored) != 1 or stored[0].is_stored or len(stored[0].users) > len(group.nodes) + 1:
+            return False  # a tensor may have as many readers as the graph has nodes
+        inside = set(group.nodes)
+        return [user for user in stored[0].users if user not in inside] == [node]
 
     # ---- groups
 
@@ -194,12 +198,20 @@ class _Fusion:
         return self._reaches(a, b) or self._reaches(b, a)
 
     def _reaches(self, late: Group, early: Group) -> bool:
+        """Whether `late` needs a third group that needs `early`; assumed of groups that are too far apart to find out.
+
+        A kernel for both would also keep what `early` reads in memory for as long.
+        """
         pending = [g for g in self._before(late) if g is not early and g is not late]
         seen = set(pending)
+        looked_at = 0
         while pending:
             group = pending.pop()
             if group.last < early.first:
                 continue
+            looked_at += 1
+            if looked_at > MOST_BETWEEN:
+                return True
             for g in self._before(group):
                 if g is early:
                     return True

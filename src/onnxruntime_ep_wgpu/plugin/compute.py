@@ -15,7 +15,7 @@ import numpy as np
 
 from .._ort import ffi, lib
 from ..dtypes import DType
-from ..errors import DeviceError
+from ..errors import DeviceError, InputError
 from . import backend, memory, transfer
 from .abi import Exported, Ort, address, callback
 
@@ -91,10 +91,24 @@ class _Run:
         """The inputs as the runtime takes them; None for one that was left out."""
         ort, count = self._node.ort, len(self._node.input_names)
         tensors = ffi.new("WgpuTensor[]", max(1, count))
-        ort.check(lib.wgpu_inputs(ort.api, self._context, count, tensors))
+        status = lib.wgpu_inputs(ort.api, self._context, count, tensors)
+        if status:
+            self._require_tensors(count)
+            ort.check(status)
         return [
             self._input(tensors[i], self._node.input_names[i]) if tensors[i].type else None for i in self._node.inputs
         ]
+
+    def _require_tensors(self, count: int) -> None:
+        """Raises InputError for an input that holds nothing, as one does that was fed None."""
+        ort = self._node.ort
+        tensors = ffi.new("WgpuTensor[]", [{"type": -1}] * count)
+        status = lib.wgpu_inputs(ort.api, self._context, count, tensors)
+        if status:
+            ort.api.ReleaseStatus(status)
+            empty = next((i for i in range(count) if tensors[i].type == -1), None)
+            if empty is not None:
+                raise InputError(f"input {self._node.input_names[empty]!r} is None; the model wants a tensor")
 
     def _input(self, tensor: Any, name: str) -> Any:
         dtype, shape = DType.of(tensor.type), transfer.shape_of(tensor)

@@ -15,6 +15,8 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ..errors import cut
+
 # What ONNX Runtime puts behind the name of a node that it fuses another one into: `dense/MatMulAddFusion`.
 _FUSED = re.compile(r"(/\w*Fusion\w*)+/?$")
 
@@ -75,7 +77,7 @@ class Forced:
         """What to say about one of them."""
         near = get_close_matches(name, self._all, n=1)
         nearest = f" (did you mean {near[0]!r}?)" if near else ""
-        return f"option 'forceCpuNodeNames': no node is called {name!r}{nearest}"
+        return f"option 'forceCpuNodeNames': no node is called {cut(name)}{nearest}"
 
 
 def names_in_model(model: str | bytes) -> frozenset[str]:

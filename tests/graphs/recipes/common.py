@@ -152,7 +152,8 @@ def numbers(g: Graph, wanted: Sequence[Extent]) -> Value:
 
 def _one_number(g: Graph, extent: Extent) -> Value:
     """A vector of one element."""
-    if len(set(extent)) == 1 and g.dice.chance(0.8):
+    # What 0 and -1 stand for in a target shape is not known of a number that is computed.
+    if len(set(extent)) == 1 and (extent[0] <= 0 or g.dice.chance(0.8)):
         return g.constant([extent[0]])
     known = [(v, k) for v in g.values for k in range(v.rank) if v.dim(k) == extent]
     if known:
@@ -241,19 +242,14 @@ def reshape(g: Graph, x: Value, dims: Sequence[Extent]) -> Value:
         if all(math.prod(d[r] for j, d in enumerate(wanted) if j != k) for r in range(g.runs))
     ]
     copied = [k for k in range(min(len(wanted), x.rank)) if wanted[k] == x.dim(k)]
-    zero = any(0 in d for d in wanted)
     if sized and g.dice.chance(0.4):
         wanted[g.dice.of(sized)] = (-1,) * g.runs
     if copied and g.dice.chance(0.3):
         k = g.dice.of(copied)
         if wanted[k] != (-1,) * g.runs:
             wanted[k] = (0,) * g.runs
-    del zero
     # A 0 that is an extent copies one; where that is another one it needs allowzero, which then goes for all.
-    means = [
-        k for k, d in enumerate(wanted) if 0 in d and d != (0,) * g.runs and (k >= x.rank or x.dim(k) != tuple(dims[k]))
-    ]
-    if means:
+    if any(0 in d and (k >= x.rank or x.dim(k) != d) for k, d in enumerate(dims)):
         return g.add("Reshape", x, numbers(g, dims), allowzero=1)
     return g.add("Reshape", x, numbers(g, wanted))
 

@@ -221,6 +221,26 @@ def resize(g: Graph) -> Value:
 
 
 @recipe(0.3)
+def regions(g: Graph) -> Value:
+    """RoiAlign: parts of an image, resampled."""
+    x = of_size(g, of_rank(g, some(g, ("float32",), 2, 4), 4), 150)
+    if any(0 in s for s in x.shapes):
+        raise Reject("an empty image")
+    boxes = g.constant(np.array([[0, 0, 1.5, 1.25], [0.25, 0, 1, 1]]), "float32")
+    images = g.constant([0, 0])
+    return g.add("RoiAlign", x, boxes, images, output_height=2, output_width=2, sampling_ratio=2)
+
+
+@recipe(0.3)
+def windows_to_image(g: Graph) -> Value:
+    """Col2Im: columns of windows added up."""
+    x = of_size(g, of_rank(g, some(g, ("float32",), 1, 4), 3), 60)
+    count = g.dice.between(1, 3)
+    columns = g.tensor("float32", [(s[0], 4 * count, 6) for s in x.shapes])
+    return g.add("Col2Im", columns, g.constant([3, 4]), g.constant([2, 2]))
+
+
+@recipe(0.3)
 def grid_sample(g: Graph) -> Value:
     x = of_size(g, of_rank(g, some(g, ("float32",), 2, 4), 4), 100)
     if any(0 in s for s in x.shapes):

@@ -171,3 +171,9 @@ def part_by_its_size(g: Graph) -> Value:
     k = g.dice.between(0, x.rank - 1)
     start = tuple(e // 2 for e in x.dim(k))
     return g.add("Slice", x, numbers(g, [start]), numbers(g, [x.dim(k)]), g.constant([k]))
+
+
+@recipe(0.3)
+def running_product(g: Graph) -> Value:
+    x = tame(g, some(g, ("float32",), 1), 2.0)
+    return g.add("CumProd", x, g.constant(axis_of(g, x)), exclusive=g.dice.between(0, 1), reverse=g.dice.between(0, 1))

@@ -153,6 +153,12 @@ def predicates(g: Graph) -> Value:
 
 
 @recipe(0.3)
+def dropout(g: Graph) -> Value:
+    """In inference: nothing happens."""
+    return g.add("Dropout", some_float(g))
+
+
+@recipe(0.3)
 def cast_like(g: Graph) -> Value:
     x = some(g, ("float32", "int32", "int64", "bool"))
     like = g.pick(lambda v: v.is_float or v.dtype in ("int64", "bool"))

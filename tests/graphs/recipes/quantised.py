@@ -67,3 +67,23 @@ def dynamic(g: Graph) -> list[Value]:
     if any(0 in s for s in x.shapes):
         raise Reject("no range")
     return list(g.add("DynamicQuantizeLinear", x, outputs=3, types=["uint8", "float32", "uint8"]))
+
+
+@recipe(0.6)
+def operators_on_integers(g: Graph) -> Value:
+    """A product or a convolution from eight bits to eight bits, or to 32."""
+    op = g.dice.of(["ConvInteger", "QLinearConv", "QLinearMatMul"])
+    x, _, zero = quantised(
+        g, of_size(g, of_rank(g, some(g, ("float32",), 2, 4), 2 if op == "QLinearMatMul" else 4), 200)
+    )
+    if any(0 in s for s in x.shapes):
+        raise Reject("an empty image")
+    shapes = [(s[-1], 3) if op == "QLinearMatMul" else (2, s[1], 1, 2) for s in x.shapes]
+    w = g.tensor(x.dtype if op == "QLinearMatMul" else "int8", shapes, constant=1.0)
+    w_zero = g.constant(0, w.dtype)
+    if op == "ConvInteger":
+        return g.add(op, x, w, zero, w_zero, types=["int32"], pads=[0, 0, 0, 1])
+    how = {} if op == "QLinearMatMul" else {"pads": [0, 1, 0, 0]}
+    steps = [_scale(g, number) for number in (0.5, 0.25, 2.0)]
+    zero = zero or g.constant(0, x.dtype)
+    return g.add(op, x, steps[0], zero, w, steps[1], w_zero, steps[2], zero, types=[x.dtype], **how)

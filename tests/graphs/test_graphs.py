@@ -1,0 +1,140 @@
+"""Any graph gives what it must, for all of its sizes and run after run; and the search would notice if it did not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnxruntime_ep_wgpu import ops
+from onnxruntime_ep_wgpu.ops import registry
+from tests import targets
+
+from . import batches, check, shrink, values
+from .case import Case, Node, Source
+from .check import Outcome
+from .generate import generate
+
+COUNT = 1500
+BATCH = 50
+
+
+def _batches() -> list[object]:
+    """Every graph with one of the four pairs of a Target and a way to calculate 64-bit integers."""
+    found = []
+    for number, first in enumerate(range(0, COUNT, BATCH)):
+        way = targets.EVERY_PAIR[number % len(targets.EVERY_PAIR)]
+        found.append(pytest.param(first, way, id=f"{first}-{way}"))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "way"), _batches())
+def test_random_graphs_give_what_they_must(first: int, way: targets.Way) -> None:
+    flags = ["--target", way.target, "--int64", way.int64]
+    rows = batches.run(range(first, first + BATCH), flags)
+    assert len(rows) == BATCH
+    wrong = [
+        f"{row['status']}: python -m tests.graphs.worker {seed} {' '.join(flags)}: {row['detail']}"
+        for seed, row in sorted(rows.items())
+        if row["status"] != check.RIGHT
+    ]
+    assert not wrong, "\n".join(wrong)
+    # A search that runs elsewhere, or is compared with nothing, finds nothing.
+    on_gpu, on_cpu = (sum(sum(row[where].values()) for row in rows.values()) for where in ("on_gpu", "on_cpu"))
+    assert on_gpu >= 5 * on_cpu
+    assert sum(row["cpu_checked"] for row in rows.values()) >= BATCH // 2
+
+
+NOT_DRAWN = {
+    "NonMaxSuppression NonZero Unique": "the size of the result depends on data: refused",
+    "Scatter Upsample": "gone before the versions that are drawn",
+    "AffineGrid MaxUnpool TensorScatter SimplifiedLayerNormalization": "the node suite and tests/ops have them",
+}
+"""Operators that no seed draws, and why."""
+
+
+def test_the_seeds_of_a_test_draw_every_operator() -> None:
+    ops.load()
+    declared = {name for domain, name in registry._OPERATORS if not domain}
+    drawn: Counter[str] = Counter()
+    for seed in range(COUNT):
+        drawn.update(node.op for node in generate(seed)[0].nodes)
+    assert declared - set(drawn) == set(" ".join(NOT_DRAWN).split())
+
+
+def test_a_seed_makes_the_same_graph_again() -> None:
+    for seed in (3, 17, 256):
+        one, other = generate(seed)[0], generate(seed)[0]
+        assert one.model().SerializeToString() == other.model().SerializeToString()
+        assert all(
+            a.tobytes() == b.tobytes() for a, b in zip(one.feeds(1).values(), other.feeds(1).values(), strict=True)
+        )
+
+
+def _chain() -> Case:
+    """y = relu(x @ w + b), reshaped, for two sizes."""
+    rng = np.random.default_rng(0)
+    sources = (
+        Source("x", "float32", tuple(rng.uniform(-1, 1, (n, 4)).astype(np.float32) for n in (3, 5)), ("N", 4)),
+        Source("w", "float32", (rng.uniform(-1, 1, (4, 6)).astype(np.float32),), (), True),
+        Source("b", "float32", (np.arange(6, dtype=np.float32),), (), True),
+        Source("s", "int64", (np.array([-1, 2, 3]),), (), True),
+    )
+    nodes = (
+        Node("n0", "MatMul", ("x", "w"), ("h",), ("float32",)),
+        Node("n1", "Add", ("h", "b"), ("a",), ("float32",)),
+        Node("n2", "Relu", ("a",), ("r",), ("float32",)),
+        Node("n3", "Reshape", ("r", "s"), ("y",), ("float32",)),
+    )
+    return Case(0, 20, sources, nodes, (("y", "float32", 3),), 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda y: y - np.tile(np.arange(6, dtype=np.float32).reshape(2, 3), (len(y), 1, 1)),  # the epilogue is lost
+        lambda y: np.roll(y, 1, -1),  # an index is off by one
+        lambda y: np.where(np.arange(y.size).reshape(y.shape) == 7, y * 1.001, y),  # an element in a thousand parts
+        lambda y: np.where(np.arange(y.size).reshape(y.shape) == 7, np.nan, y),
+        lambda y: y.transpose(0, 2, 1),
+    ],
+)
+def test_no_fault_hides_in_a_tolerance(change) -> None:  # type: ignore[no-untyped-def]
+    from .builder import replayed
+
+    known = replayed(_chain())
+    samples = known["y"].runs[1]
+    right = samples[0].astype(np.float32)
+    assert not check.difference(right, samples, "float32")
+    assert check.difference(change(right), samples, "float32")
+
+
+def test_a_failure_is_shrunk_to_the_node_that_makes_it(tmp_path: Path) -> None:
+    def judge(case: Case) -> Outcome:
+        return Outcome("wrong", "", "as told", "y") if any(n.op == "Relu" for n in case.nodes) else Outcome(check.RIGHT)
+
+    small, outcome = shrink.shrink(_chain(), judge(_chain()), judge)
+    assert [node.op for node in small.nodes][-2:] == ["Relu", "Reshape"] or [n.op for n in small.nodes] == ["Relu"]
+    assert small.runs == 1
+    assert "Relu" in shrink.write(small, outcome, tmp_path)
+    assert (tmp_path / "model.onnx").exists()
+
+
+def test_a_crash_costs_one_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def process(batch, flags, end, add):  # type: ignore[no-untyped-def]
+        for seed in batch:
+            add({"seed": seed, "status": "crash" if seed == 3 else "right"})
+            if seed == 3:
+                return tuple(s for s in batch if s > 3)
+        return ()
+
+    monkeypatch.setattr(batches, "_process", process)
+    rows = batches.run(range(6))
+    assert {seed: row["status"] for seed, row in rows.items()} == {k: "crash" if k == 3 else "right" for k in range(6)}
+
+
+def test_an_exact_value_has_no_tolerance() -> None:
+    assert not values.tolerance((np.arange(4.0),), "float32").any()
