@@ -498,7 +498,10 @@ def _batch_norm(x: Any, gain: Any, bias: Any, mean: Any, variance: Any, epsilon:
 
 @rule("MeanVarianceNormalization")
 def _mvn(x: Any, axes: Any) -> Any:
-    return (x - x.mean(tuple(axes), keepdims=True)) / (x.std(tuple(axes), keepdims=True) + 1e-9)
+    spread = x.std(tuple(axes), keepdims=True)
+    if spread.size and spread.min() < 1e-2:
+        raise ValueError("a variance from the difference of two means has no precision here")
+    return (x - x.mean(tuple(axes), keepdims=True)) / (spread + 1e-9)
 
 
 @rule("LRN")

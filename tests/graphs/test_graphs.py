@@ -17,6 +17,7 @@ from .case import Case, Node, Source
 from .check import Outcome
 from .generate import generate
 
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what is no number is refused when it is drawn
 COUNT = 1500
 BATCH = 50
 
@@ -56,6 +57,7 @@ NOT_DRAWN = {
 """Operators that no seed draws, and why."""
 
 
+@pytest.mark.slow
 def test_the_seeds_of_a_test_draw_every_operator() -> None:
     ops.load()
     declared = {name for domain, name in registry._OPERATORS if not domain}
