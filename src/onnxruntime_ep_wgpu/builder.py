@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,10 +11,11 @@ import numpy as np
 from .codegen.expression import check as check_expression
 from .dims import Dim, ceildiv, equal, less_equal, maximum, product
 from .dtypes import DType
-from .errors import LimitError, UnsupportedError
+from .errors import UnsupportedError
 from .lowered import Assertion, Call, Constant, Function, Map, Message, Node, Read, Variant, Write
 from .target import MOST_ITERATIONS, Target, elements_per_word
 from .view import Shape, Storage, Tensor, View, broadcast_shapes
+from .windows import MOST_ELEMENTS, is_large, nbytes, of_node
 
 HostArray = Any  # numpy object array of Dim
 Conditions = dict[Dim, str]  # what must not be 0 in a run, and what is wrong if it is
@@ -150,17 +152,17 @@ class Builder:
             self.require(less_equal(iterations, MOST_ITERATIONS), text, *parts, limit=True)
 
     def _tensor(self, dtype: DType, shape: Shape) -> Tensor:
-        size = product(shape)
-        if isinstance(size, int) and dtype.nbytes(size) > self.target.max_binding_bytes:
-            raise UnsupportedError(
-                str(
-                    LimitError(
-                        f"a result of shape {list(shape)} takes {dtype.nbytes(size)} bytes and the adapter binds at most "
-                        f"{self.target.max_binding_bytes}"
-                    )
-                )
-            )
-        return Tensor(dtype, tuple(shape))
+        tensor = Tensor(dtype, tuple(shape))
+        self._check_size(tensor, f"a result of shape {list(shape)}")
+        return tensor
+
+    def _check_size(self, tensor: Tensor, what: str) -> None:
+        """Raises UnsupportedError for a tensor that is known to be beyond what a buffer holds or a kernel counts to."""
+        size, limit = nbytes(tensor), self.target.max_buffer_bytes
+        if size is not None and size > limit:
+            raise UnsupportedError(f"{what} takes {size} bytes and a buffer of the adapter has at most {limit}")
+        if isinstance(tensor.size, int) and tensor.size >= MOST_ELEMENTS:
+            raise UnsupportedError(f"{what} has {tensor.size} elements and kernels count to {MOST_ELEMENTS - 1}")
 
     def constant(self, value: Any, name: str = "") -> Operand:
         """A weight: a numpy array, or an onnx_ir tensor that is read when the program is loaded on a device."""
@@ -168,14 +170,9 @@ class Builder:
             DType.of_numpy(value.dtype if isinstance(value, np.ndarray) else value.dtype.numpy()),
             tuple(map(int, value.shape)),
         )
-        size = product(shape)
-        assert isinstance(size, int)
-        if dtype.nbytes(size) > self.target.max_binding_bytes:
-            raise UnsupportedError(
-                f"the weight {name!r} of {dtype.nbytes(size)} bytes is larger than the "
-                f"{self.target.max_binding_bytes} bytes that the adapter binds"
-            )
-        view = View.of(Tensor(dtype, shape, Storage.WEIGHT, name, data=value))
+        tensor = Tensor(dtype, shape, Storage.WEIGHT, name, data=value)
+        self._check_size(tensor, f"the weight {name!r} of shape {list(shape)}")
+        view, size = View.of(tensor), math.prod(shape)
         if (dtype.is_integer or dtype is DType.BOOL) and size <= LARGEST_HOST_VALUE:
             array = np.asarray(value if isinstance(value, np.ndarray) else value.numpy())
             return Operand(dtype, shape, view, host=lambda: array.astype(object), known=True)
@@ -359,6 +356,7 @@ class Builder:
             repeats,
             carried,
         )
+        self._check_bindings(node)
         self.nodes.append(node)
         for write in writes.values():
             write.tensor.producer = node
@@ -369,8 +367,20 @@ class Builder:
         values = tuple((name, type(value).__name__, value) for name, value in constants.items())
         check_expression(expression, tuple(kinds.items()), values, self.target.int64, result)
 
+    def _check_bindings(self, node: Node) -> None:
+        """Raises UnsupportedError when tensors are so large that a kernel of just this node has not enough bindings."""
+        needed, limit = of_node(node, self.target).bindings, self.target.max_storage_buffers
+        if needed > limit:
+            tensors = [v.tensor for v in node.reads] + node.outputs
+            shown = ", ".join(f"{list(t.shape)}" for t in dict.fromkeys(tensors) if is_large(t, self.target))
+            raise UnsupportedError(
+                f"tensors of shapes {shown} take {needed} bindings of {self.target.max_binding_bytes} bytes in one kernel, "
+                f"and the adapter has {limit}"
+            )
+
     def _append(self, node: Map) -> Operand:
         node.origin = self.origin
         node.output.producer = node
+        self._check_bindings(node)
         self.nodes.append(node)
         return Operand(node.output.dtype, node.output.shape, View.of(node.output))

@@ -16,9 +16,14 @@ Entry = tuple[Buffer, int, int]  # a buffer, a byte offset and a size in bytes
 
 
 def limits(device: Device, program: Program, shapes: Sequence[tuple[int, ...]], nbytes: Sequence[int]) -> None:
-    """Every tensor can be bound. Raises LimitError."""
-    limit = device.target.max_binding_bytes
-    for value, shape, size in zip(program.values, shapes, nbytes, strict=True):
+    """Every tensor that a kernel binds whole can be bound. Raises LimitError."""
+    limit = program.target.max_binding_bytes
+    bound: set[int] = set()
+    for dispatch in program.dispatches:
+        windows = dispatch.windows or (None,) * len(dispatch.args)
+        bound.update(arg for arg, window in zip(dispatch.args, windows, strict=True) if window is None)
+    for number in sorted(bound):
+        value, shape, size = program.values[number], shapes[number], nbytes[number]
         if size > limit:
             raise LimitError(
                 f"the tensor {value.name or 'of an intermediate result'} of shape {list(shape)} takes {size} bytes and"

@@ -87,7 +87,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
         dispatches.append(
             p.Dispatch(
                 kernels[key],
-                tuple(values.of(t) for t, _ in source.bindings),
+                tuple(values.of(t) for t, _, _ in source.bindings),
                 tuple(map(names.of, source.uniforms)),
                 tuple(names.of(guard) for guard, _, _ in source.variants),
                 tuple(names.of(count) for _, _, count in source.variants),
@@ -95,7 +95,10 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
                 tuple(lowered.operators.get(name, "") for name in group.origin),
                 names.of(operations(group)),
                 names.of(traffic(group)),
-                names.of(group.anchor.repeats) if group.anchor is not None else 1,
+                names.of(source.repeats),
+                tuple((names.of(w.offset), names.of(w.nbytes)) if w else None for _, _, w in source.bindings)
+                if any(window for _, _, window in source.bindings)
+                else (),
             )
         )
     conditions = [names.of(condition) for condition, _ in lowered.checks]
@@ -140,5 +143,5 @@ def _said(message: Message, names: Names, known: set[str]) -> tuple[str, tuple[P
 
 
 def _kernel(source: Source) -> p.Kernel:
-    bindings = tuple("read_write" if written else "read" for _, written in source.bindings)
+    bindings = tuple("read_write" if written else "read" for _, written, _ in source.bindings)
     return p.Kernel(source.label, tuple(text for _, text, _ in source.variants), bindings, len(source.uniforms))

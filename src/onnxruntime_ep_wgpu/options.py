@@ -238,8 +238,8 @@ OPTIONS: dict[str, Option] = {
             2**63 - 1,
             "0",
             "Largest binding in bytes; 0 is the adapter's.",
-            "a node whose result or weight is larger stays on the CPU, and a tensor that turns out larger is an error that"
-            " names it; more than the adapter allows is an error",
+            "a larger tensor is bound in several windows, up to the size of a buffer; more than the adapter allows is an"
+            " error",
             also=0,
         ),
         _number(

@@ -21,8 +21,9 @@ from .device import BindGroup, Bound, Buffer, Device, Pipeline, Recording
 from .dtypes import DType
 from .errors import InputError, LimitError
 from .live import LiveSet
-from .postfix import compile_dims
+from .postfix import Postfix, compile_dims
 from .program import REPETITION, Check, Dispatch, Program, Storage
+from .sizes import padded
 from .temps import Temps
 from .uniforms import Uniforms
 
@@ -35,6 +36,7 @@ MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
 
 Slice = tuple[Buffer, int]  # a buffer and a byte offset
 Variant = tuple[int, int]  # a kernel of the program, and a variant of it
+Range = tuple[int, int]  # the first byte and the number of bytes
 
 
 @dataclass
@@ -48,6 +50,7 @@ class Step:
     pipeline: Pipeline
     groups: tuple[int, int, int]
     args: tuple[int, ...]
+    windows: Sequence[Range | None]
     entries: list[Entry | None]
     bound: BindGroup | None
     label: str
@@ -157,15 +160,19 @@ class Plan:
             if not count or not self._writes(dispatch):
                 continue
             kernel, pipeline = program.kernels[dispatch.kernel], pipelines[dispatch.kernel, variant]
-            tensors = [self._entry(arg) for arg in dispatch.args]
-            repeats = len(dims.uniforms[number])
+            repeats, args = len(dims.uniforms[number]), dispatch.args
             for repetition, values in enumerate(dims.uniforms[number]):
-                entries = [*tensors, self._uniforms.entry(values)] if kernel.uniforms else tensors
-                bound = None if None in entries else self._bind(pipeline, kernel.label, dispatch.args, entries)
+                windows: Sequence[Range | None] = (None,) * len(args)
+                if dims.windows[number]:
+                    windows = dims.windows[number][repetition]
+                entries = [self._entry(arg, window) for arg, window in zip(args, windows, strict=True)]
+                if kernel.uniforms:
+                    entries.append(self._uniforms.entry(values))
                 grid, finishes = fold_grid(count), repetition == repeats - 1
-                steps.append(
-                    Step(number, pipeline, grid, dispatch.args, entries, bound, kernel.label, repeats, finishes)
-                )
+                step = Step(number, pipeline, grid, args, windows, entries, None, kernel.label, repeats, finishes)
+                if None not in entries:
+                    step.bound = self._bind(step, entries)
+                steps.append(step)
         return steps
 
     def _writes(self, dispatch: Dispatch) -> bool:
@@ -174,12 +181,14 @@ class Plan:
         results = (arg for arg, kind in zip(dispatch.args, bindings, strict=True) if kind == "read_write")
         return any(self.nbytes[arg] for arg in results)
 
-    def _entry(self, arg: int) -> Entry | None:
+    def _entry(self, arg: int, window: Range | None) -> Entry | None:
         buffer = self.buffers.get(arg)
-        return None if buffer is None else (buffer, 0, min(self._binding_size(arg), buffer.size))
+        return None if buffer is None else self._bound_part(arg, window, (buffer, 0))
 
-    def _binding_size(self, arg: int) -> int:
-        return max(16, -(-self.nbytes[arg] // 16) * 16)
+    def _bound_part(self, arg: int, window: Range | None, where: Slice) -> Entry:
+        """What is bound of a tensor that lies at `where`."""
+        (buffer, offset), (first, nbytes) = where, window or (0, self.nbytes[arg])
+        return buffer, offset + first, min(padded(nbytes), buffer.size - offset - first)
 
     def scratch(self, value: int) -> Buffer:
         """A buffer that stands in for a caller's, the same in every run: the queue runs one after another."""
@@ -215,25 +224,23 @@ class Plan:
             group = step.bound
             if group is None:
                 entries = [
-                    e or self._caller_entry(a, callers[a]) for a, e in zip(step.args, step.entries, strict=False)
+                    entry or self._bound_part(arg, window, callers[arg])
+                    for arg, window, entry in zip(step.args, step.windows, step.entries, strict=False)
                 ]
                 entries += [e for e in step.entries[len(step.args) :] if e is not None]
-                group = self._bind(step.pipeline, step.label, step.args, entries)
+                group = self._bind(step, entries)
             out.append((step.pipeline, group, step.groups))
         return out
 
-    def _bind(self, pipeline: Pipeline, label: str, args: Sequence[int], entries: Sequence[Entry | None]) -> BindGroup:
+    def _bind(self, step: Step, entries: Sequence[Entry | None]) -> BindGroup:
         given = [entry for entry in entries if entry is not None]
         if self.check:
-            tensors = given[: len(args)]  # without the uniforms
-            names = [self.program.values[arg].name or "an intermediate result" for arg in args]
-            checks.sizes(names, tensors, [self.nbytes[arg] for arg in args])
-            checks.aliasing(label, names, tensors, [kind == "read_write" for kind in pipeline.bindings])
-        return self.device.bind_group(pipeline, given)
-
-    def _caller_entry(self, arg: int, where: Slice) -> Entry:
-        buffer, offset = where
-        return buffer, offset, min(self._binding_size(arg), buffer.size - offset)
+            tensors = given[: len(step.args)]  # without the uniforms
+            names = [self.program.values[arg].name or "an intermediate result" for arg in step.args]
+            wanted = [w[1] if w else self.nbytes[arg] for arg, w in zip(step.args, step.windows, strict=True)]
+            checks.sizes(names, tensors, wanted)
+            checks.aliasing(step.label, names, tensors, [kind == "read_write" for kind in step.pipeline.bindings])
+        return self.device.bind_group(step.pipeline, given)
 
 
 @dataclass
@@ -244,6 +251,7 @@ class Dims:
     nbytes: list[int]
     elements: dict[int, list[int]]
     uniforms: list[list[list[int]]]  # per dispatch, for each time it runs
+    windows: list[list[list[Range | None]]]  # per dispatch, for each time it runs; nothing where all is bound whole
     variants: list[tuple[int, int]]  # per dispatch: the variant taken and its number of workgroups
     symbols: tuple[int, ...]
     allowed: list[tuple[int, int]]  # per assertion: the least and the largest number
@@ -262,9 +270,9 @@ class Evaluator:
         names = [*(s.name for s in program.symbols), REPETITION]
         self._evaluate = compile_dims(flat, names, program.definitions)
         self._repeated = {
-            number: compile_dims([it.repeats, *it.uniforms], names, program.definitions)
+            number: compile_dims([it.repeats, *it.uniforms, *_flat(it.windows)], names, program.definitions)
             for number, it in enumerate(program.dispatches)
-            if it.repeats != 1
+            if it.repeats != 1 or any(it.windows)
         }
 
     def __call__(self, symbols: Sequence[int]) -> Dims:
@@ -274,11 +282,17 @@ class Evaluator:
         shapes = [tuple(next(numbers) for _ in v.shape) for v in program.values]
         elements = {k: [next(numbers) for _ in v.elements] for k, v in enumerate(program.values)}
         uniforms, variants = [], []
+        windows: list[list[list[Range | None]]] = []
         for number, dispatch in enumerate(program.dispatches):
             uniforms.append([[next(numbers) for _ in dispatch.uniforms]])
+            windows.append([])
             if number in self._repeated:
-                count = max(1, self._repeated[number]([*symbols, 0])[0])
-                uniforms[-1] += [self._repeated[number]([*symbols, k])[1:] for k in range(1, count)]
+                evaluate, own = self._repeated[number], len(dispatch.uniforms)
+                each = [evaluate([*symbols, 0])]
+                each += [evaluate([*symbols, k]) for k in range(1, each[0][0])]
+                uniforms[-1] = [it[1 : own + 1] for it in each]
+                if any(dispatch.windows):
+                    windows[-1] = [_ranges(dispatch.windows, it[own + 1 :]) for it in each]
             guards = [next(numbers) for _ in dispatch.guards]
             counts = [next(numbers) for _ in dispatch.workgroups]
             variant = next(k for k, g in enumerate(guards) if g)
@@ -293,7 +307,7 @@ class Evaluator:
             )
         allowed = [(next(numbers), next(numbers)) for _ in program.assertions]
         nbytes = [v.dtype.nbytes(math.prod(s)) for v, s in zip(program.values, shapes, strict=True)]
-        return Dims(shapes, nbytes, elements, uniforms, variants, tuple(symbols), allowed)
+        return Dims(shapes, nbytes, elements, uniforms, windows, variants, tuple(symbols), allowed)
 
     def _said(self, check: Check, symbols: Sequence[int]) -> str:
         """What is wrong, with the sizes of this run."""
@@ -316,6 +330,16 @@ class Evaluator:
                 given.append(f"{symbol.name} = {value}")
         more = [f"and {len(given) - _SHOWN} more"] if len(given) > _SHOWN else []
         return f"the inputs have {', '.join(given[:_SHOWN] + more)}"
+
+
+def _flat(windows: Sequence[tuple[Postfix, Postfix] | None]) -> list[Postfix]:
+    return [dim for window in windows if window is not None for dim in window]
+
+
+def _ranges(windows: Sequence[tuple[Postfix, Postfix] | None], numbers: Sequence[int]) -> list[Range | None]:
+    """The windows with the values of their dims, which `_flat` has put in a row."""
+    rest = iter(numbers)
+    return [None if window is None else (next(rest), next(rest)) for window in windows]
 
 
 def _best_slot(slots: list[int], free: list[int], nbytes: int) -> int:

@@ -89,9 +89,10 @@ class Executable:
         """`specialise` compiles the program for certain sizes; `shared` are weights by name that the device has."""
         check_target(program.target, device.target, f"the program {program.name!r}")
         shared = shared or {}
+        self._weight_names = weight_names(program)
         self._weights: list[Buffer | None] = [
             shared.get(name) or self._upload(device, weight, name)
-            for weight, name in zip(program.weights, weight_names(program), strict=True)
+            for weight, name in zip(program.weights, self._weight_names, strict=True)
         ]
         self._specialise = specialise if program.symbols else None
         self._specialised: OrderedDict[tuple[Any, ...], Executable] = OrderedDict()
@@ -252,7 +253,7 @@ class Executable:
         values = {s.name: value for s, value in zip(self.program.symbols, symbols, strict=True)}
         with span("compile", self.program.name, **{k.lstrip("@"): v for k, v in values.items()}):
             program = self._specialise(values)
-        names = zip(weight_names(self.program), self._weights, strict=True)
+        names = zip(self._weight_names, self._weights, strict=True)
         shared = {name: buffer for name, buffer in names if buffer is not None and name in self._specialise.constants}
         return Executable(program, self.device, self.settings, shared=shared)
 

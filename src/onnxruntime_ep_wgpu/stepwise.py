@@ -24,6 +24,7 @@ from .dtypes import DType
 from .errors import NonFiniteError, OutOfRangeError
 from .plan import MAX_GROUPS, Plan, Slice, Step
 from .program import Program, Storage
+from .sizes import GRAIN, padded
 
 _BINDINGS = ("read", "read_write", "uniform")
 _WATCHED = (DType.FLOAT32, DType.FLOAT16)
@@ -49,6 +50,7 @@ class Stepwise:
         self._result = device.buffer(16, "what was found")
         self._weights: dict[int, bool] = {}  # whether a weight is finite, by value number
         self._weight_buffers = weights
+        self._window = program.target.max_binding_bytes // GRAIN * GRAIN
 
     def run(self, plan: Plan, callers: Mapping[int, Slice], before: Sequence[Copy], after: Sequence[Copy]) -> None:
         """Runs `before`, every dispatch and `after`. Raises DeviceError, NonFiniteError, OutOfRangeError."""
@@ -110,18 +112,28 @@ class Stepwise:
         count = int(np.prod(shape, dtype=np.int64))
         if dtype not in _WATCHED or not count:
             return None
+        nbytes, step = dtype.nbytes(count), self._window
+        first, infinities, nans = count, 0, 0
+        for start in range(0, nbytes, step):
+            index, *more = self._look_into(dtype, min(step, nbytes - start), (where[0], where[1] + start))
+            if any(more):
+                first = min(first, index + start * 8 // dtype.bits)
+            infinities, nans = infinities + more[0], nans + more[1]
+        return _Found(first, infinities, nans) if infinities or nans else None
+
+    def _look_into(self, dtype: DType, nbytes: int, where: Slice) -> tuple[int, int, int]:
+        """The first place of a window of a tensor, and the numbers of infinities and NaN."""
         device, (buffer, offset) = self._device, where
-        words = -(-dtype.nbytes(count) // 4)
+        count, words = nbytes * 8 // dtype.bits, -(-nbytes // 4)
         size = device.uniform(np.array([count, words, dtype is DType.FLOAT16, 0], np.uint32).tobytes())
         device.upload(self._result, 0, np.array([0xFFFFFFFF, 0, 0, 0], np.uint32).tobytes())
-        nbytes = min(-(-4 * words // 16) * 16, buffer.size - offset)
-        group = device.bind_group(self._pipeline, [(buffer, offset, nbytes), (self._result, 0, 16), (size, 0, 16)])
+        bound = min(padded(nbytes), buffer.size - offset)
+        group = device.bind_group(self._pipeline, [(buffer, offset, bound), (self._result, 0, 16), (size, 0, 16)])
         device.submit([(self._pipeline, group, (min(-(-words // 64), MAX_GROUPS), 1, 1))])
         device.caches.uniform.give(size)
         result = np.empty(4, np.uint32)
         device.download(self._result, 0, result.view(np.uint8).data)
-        index, infinities, nans = map(int, result[:3])
-        return _Found(index, infinities, nans) if infinities or nans else None
+        return int(result[0]), int(result[1]), int(result[2])
 
     def _message(self, plan: Plan, step: Step, value: int, where: Slice, found: _Found) -> str:
         it, shape = self._program.values[value], plan.shapes[value]

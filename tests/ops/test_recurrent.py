@@ -12,7 +12,7 @@ from onnxruntime_ep_wgpu.describe import Descriptions
 from onnxruntime_ep_wgpu.ops import recurrent
 from onnxruntime_ep_wgpu.program import Program
 from onnxruntime_ep_wgpu.run_settings import RunSettings
-from tests import support
+from tests import support, targets
 
 from . import compare
 from .compare import random
@@ -193,8 +193,10 @@ def test_dispatches_follow_the_number_of_steps(op: str, few_steps: int) -> None:
 
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize(("steps", "hidden"), [(40, 512), (70_000, 2), (5, 1100)])
-def test_sequences_and_states_of_any_size_known_when_run(op: str, steps: int, hidden: int) -> None:
+def test_sequences_and_states_of_any_size_known_when_run(op: str, steps: int, hidden: int, way: targets.Way) -> None:
     """Software adapters end an invocation after 65,535 iterations of its loops, without a word."""
+    if way != targets.OWN and steps * hidden > 10_000:
+        pytest.skip("a GPU takes more steps in one dispatch than a software adapter can")
     given = arrays(op, steps=steps, batch=1, hidden=hidden)[:4]
     scaled = [given[0], *(a / hidden**0.5 if a is not None else None for a in given[1:])]
     outputs = [np.float32] * (3 if op == "LSTM" else 2)

@@ -13,6 +13,7 @@ import pytest
 from onnx.helper import make_node as node
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.device import adapters
 from tests.support import make_model
 
 F = np.float32
@@ -154,33 +155,28 @@ def test_shapes_that_disagree_with_each_other_are_named():
         session.run(None, {"a": np.ones((2, 2), F), "b": np.ones((3, 2), F)})
 
 
-def test_a_result_above_the_binding_limit_is_refused_with_its_size():
+def test_a_result_above_the_limit_of_a_buffer_is_refused_with_its_size():
     nodes = [node("Expand", ["x", "s"], ["e"]), node("Relu", ["e"], ["y"])]
     model = make_model(nodes, {"x": (F, ["n", 1])}, {"s": np.array([1, 1 << 20])})
     session = webgpu_ep.session(model.SerializeToString())
-    limit = int(session_limit())
+    limit = adapters()[0].target().max_buffer_bytes
     rows = limit // (4 << 20) + 1
-    with pytest.raises(Exception, match=rf"takes {rows * (4 << 20)} bytes.*at most {limit}"):
+    if rows > 1 << 20:
+        pytest.skip("the adapter has larger buffers than this test wants to fill with sums")
+    with pytest.raises(Exception, match=rf"takes {rows * (4 << 20)} bytes and a buffer .* at most {limit}"):
         session.run(None, {"x": np.ones((rows, 1), F)})
     assert session.run(None, {"x": np.ones((1, 1), F)})[0].sum() == 1 << 20
 
 
-def session_limit() -> int:
-    from onnxruntime_ep_wgpu.device import adapters
-
-    return adapters()[0].target().max_binding_bytes
-
-
-def test_a_weight_above_the_binding_limit_runs_on_the_cpu_and_says_why(tmp_path):
-    size = session_limit() // 4 + 1
+def test_a_weight_above_the_binding_limit_runs(tmp_path):
+    size = adapters()[0].target().max_binding_bytes // 4 + 1
     if size > 1 << 27:
         pytest.skip("the adapter binds more than this test wants to allocate")
     path = tmp_path / "large.onnx"
     nodes = [node("Gather", ["w", "i"], ["g"], name="lookup"), node("Relu", ["g"], ["y"], name="relu")]
     onnx.save(make_model(nodes, {"i": (np.int64, ["n"])}, {"w": np.ones(size, F)}), path)
     session = webgpu_ep.session(path)
-    (left,) = webgpu_ep.report(session).on_cpu
-    assert left.name == "lookup" and str(size * 4) in (left.reason or "")
+    assert not webgpu_ep.report(session).on_cpu
     np.testing.assert_array_equal(session.run(None, {"i": np.array([0, size - 1])})[0], [1, 1])
 
 

@@ -28,7 +28,7 @@ class Accessors:
     """Generates element accesses for one kernel, and the functions that they take: `functions`, text by name.
 
     `bind` names the buffer of a tensor that the kernel loads, `dim` is the text of a dim, `lanes` says how many elements
-    of a type share a word, and `vectors` are bound as arrays of vec4.
+    of a type share a word, `word` is the text of a buffer's word at an index, and `vectors` are bound as arrays of vec4.
     """
 
     def __init__(
@@ -38,10 +38,11 @@ class Accessors:
         bind: Callable[[Tensor], str],
         dim: Callable[[Dim], str],
         lanes: Callable[[DType], int],
+        word: Callable[[str, str], str],
         vectors: frozenset[Tensor] = frozenset(),
     ) -> None:
         self.scalars, self.maps, self.bind, self.dim = scalars, maps, bind, dim
-        self.lanes, self.vectors = lanes, vectors
+        self.lanes, self.word, self.vectors = lanes, word, vectors
         self.functions: dict[str, str] = {}
         self._of_maps: dict[Map, str] = {}
 
@@ -110,11 +111,12 @@ class Accessors:
         """The element at a flat index of memory, as its compute type. Narrow types are parts of 32-bit words."""
         dtype = tensor.dtype
         if tensor in self.vectors:
-            return f"{dtype.compute}({buffer}[({index}) >> 2u][({index}) & 3u])"
+            return f"{dtype.compute}({self.word(buffer, f'({index}) >> 2u')}[({index}) & 3u])"
         count = self.lanes(dtype)
         if count > 1:
-            return unpack(f"{buffer}[({index}) / {count}u]", f"(({index}) % {count}u)", dtype)
-        return f"f32({buffer}[{index}])" if dtype is DType.FLOAT16 else f"{buffer}[{index}]"
+            return unpack(self.word(buffer, f"({index}) / {count}u"), f"(({index}) % {count}u)", dtype)
+        loaded = self.word(buffer, index)
+        return f"f32({loaded})" if dtype is DType.FLOAT16 else loaded
 
     # ---- accessors
 
@@ -135,7 +137,7 @@ class Accessors:
         lines = position.scope.lines
         if read.view.tensor in self.vectors and read.loads_vectors:
             number = position.through(read.view).number
-            result = f"{vector}({self.bind(read.view.tensor)}[({number}) >> 2u])"
+            result = f"{vector}({self.word(self.bind(read.view.tensor), f'({number}) >> 2u')})"
         elif self._from_words(read):
             parts = self._four(self.maps[read.view.tensor], position.through(read.view))
             result = f"{vector}({', '.join(part.text for part in parts)})"
@@ -168,7 +170,7 @@ class Accessors:
         for read in node.operands.values():
             if self._is_byte(read.view):
                 tensor = read.view.tensor
-                load = f"{self.bind(tensor)}[{number} >> 2u]"
+                load = self.word(self.bind(tensor), f"{number} >> 2u")
                 word = scope.let("w", f"bitcast<i32>({load})" if tensor.dtype is DType.INT8 else load)
                 for k, place in enumerate(places):
                     value = Value(f"extractBits({word}, {8 * k}u, 8u)", tensor.dtype.compute or "")

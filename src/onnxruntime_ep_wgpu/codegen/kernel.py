@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from ..dims import Dim, ceildiv
 from ..dtypes import DType
-from ..lowered import Call, Function, Map, Write, split_groups
+from ..lowered import REPETITION, Call, Function, Map, Write, split_groups
 from ..passes.fuse import Group
 from ..target import Target, elements_per_word
 from ..view import Tensor, View
+from ..windows import Window, parts
 from . import prelude, storage
 from .accessor import LETTERS, Accessors, constant, substitute
 from .expression import to_wgsl
@@ -24,12 +25,14 @@ MAP_WORKGROUP = 64
 
 @dataclass
 class Source:
-    """A generated kernel. `bindings` are tensors in binding order with True for written ones; uniforms follow them."""
+    """A generated kernel. `bindings` are tensors in binding order with True for written ones, and the window that is bound,
+    None for all of it; uniforms follow them. It is dispatched `repeats` times."""
 
     variants: list[tuple[Dim, str, Dim]]  # guard, WGSL, workgroups
-    bindings: list[tuple[Tensor, bool]]
+    bindings: list[tuple[Tensor, bool, Window | None]]
     uniforms: list[Dim]
     label: str
+    repeats: Dim
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,10 @@ class _Writer:
         self.scalars = Scalars(target.int64)
         maps = {n.output: n for n in group.nodes if isinstance(n, Map)}
         loads = group.loads
+        self.placement = group.placement(group.stores, target)
         self.bindings = {tensor: f"b{k}" for k, tensor in enumerate((*loads, *group.stores))}
         self._loads = frozenset(loads)
+        self._tensors = {name: tensor for tensor, name in self.bindings.items()}
         # A call compiles slowly and is used for many sizes, so its dims are uniforms and layers of other sizes share it.
         # Where it inlines index arithmetic, divisions by constants are worth a kernel per size; maps compile quickly.
         self.uniforms = Uniforms(group.anchor is not None and all(n.is_pointwise for n in maps.values()))
@@ -69,7 +74,7 @@ class _Writer:
             and r.view.dtype.compute in ("f32", "i32", "u32")
         )
         self.vectors = vectors
-        self.access = Accessors(self.scalars, maps, self.bind, self.dim, self.lanes, vectors)
+        self.access = Accessors(self.scalars, maps, self.bind, self.dim, self.lanes, self.word, vectors)
 
     def bind(self, tensor: Tensor) -> str:
         """The name of the buffer that holds what another kernel made. Raises AssertionError for what this one makes: its
@@ -80,6 +85,64 @@ class _Writer:
             )
         return self.bindings[tensor]
 
+    # ---- windows
+
+    def word(self, buffer: str, index: str) -> str:
+        """The word of a buffer at an index into its tensor's memory."""
+        tensor = self._tensors[buffer]
+        if not self.placement.windows[tensor]:
+            return f"{buffer}[{index}]"
+        if tensor in self.placement.moving:
+            return f"{buffer}_0[({index}) - {self._begin(tensor)}]"
+        kind = self._array_element(tensor)
+        self.access.functions[f"{buffer}_word"] = (
+            f"fn {buffer}_word(i: u32) -> {kind} {{\n{self._choice(buffer, 'return {place};')}\n}}"
+        )
+        return f"{buffer}_word({index})"
+
+    def set_word(self, buffer: str, index: str, value: str) -> str:
+        """The statement that stores a word."""
+        tensor = self._tensors[buffer]
+        if not self.placement.windows[tensor]:
+            return f"{buffer}[{index}] = {value};"
+        if tensor in self.placement.moving:
+            return f"{buffer}_0[({index}) - {self._begin(tensor)}] = {value};"
+        kind = self._array_element(tensor)
+        self.access.functions[f"{buffer}_set"] = (
+            f"fn {buffer}_set(i: u32, value: {kind}) {{\n{self._choice(buffer, '{place} = value;')}\n}}"
+        )
+        return f"{buffer}_set({index}, {value});"
+
+    def _begin(self, tensor: Tensor) -> str:
+        """The word of a tensor with which this dispatch begins."""
+        return self.dim(REPETITION * (self.placement.part * tensor.dtype.bits // 8 // self._word_bytes(tensor)))
+
+    def _choice(self, buffer: str, statement: str) -> str:
+        """`statement` about the place of word `i`, in the window that has it."""
+        tensor = self._tensors[buffer]
+        size, lines = self._word_bytes(tensor), []
+        windows = self.placement.windows[tensor]
+        for k, window in enumerate(windows):
+            assert isinstance(window.offset, int) and isinstance(window.nbytes, int)
+            place = f"{buffer}_{k}[i - {window.offset // size}u]"
+            end = (window.offset + window.nbytes) // size
+            test = f"if (i < {end}u) " if k < len(windows) - 1 else ""
+            lines.append(
+                f"  {test}{{ {statement.format(place=place)}{' return;' if 'return' not in statement else ''} }}"
+            )
+        return "\n".join(lines)
+
+    def _word_bytes(self, tensor: Tensor) -> int:
+        """Bytes of an element of the tensor's bindings."""
+        if tensor in self.vectors:
+            return 16
+        return 4 if self.lanes(tensor.dtype) > 1 or tensor.dtype is DType.BOOL else tensor.dtype.bits // 8
+
+    def names(self, tensor: Tensor) -> list[str]:
+        """The names of a tensor's bindings."""
+        windows = self.placement.windows[tensor]
+        return [f"{self.bindings[tensor]}_{k}" for k in range(len(windows))] if windows else [self.bindings[tensor]]
+
     def lanes(self, dtype: DType) -> int:
         return elements_per_word(dtype, self.target)
 
@@ -87,7 +150,7 @@ class _Writer:
 
     def store(self, tensor: Tensor, index: str, value: str) -> str:
         stored = f"f16({value})" if self._element(tensor.dtype) == "f16" else value
-        return f"{self.bindings[tensor]}[{index}] = {stored};"
+        return self.set_word(self.bindings[tensor], index, stored)
 
     def put(self, name: str, write: Write) -> str:
         """`fn <name>_put(coordinates..., value)`: the fused maps that follow a Call's result, then the stores."""
@@ -183,11 +246,13 @@ class _Writer:
                 shift = f"((e % {count}u) * {32 // count}u)"
                 stores.append(f"{word}[e / {count}u] |= {storage.pack(value, tensor.dtype)} << {shift};")
         lines = [*position.scope.lines, *stores]
+        part = self.placement.part
+        begin = f"{self.dim(REPETITION * part)} + " if part else ""
         if pack == 1:
-            body = [f"let i = w * {MAP_WORKGROUP}u + lane;", f"if (i >= {self.dim(size)}) {{ return; }}", *lines]
+            body = [f"let i = {begin}w * {MAP_WORKGROUP}u + lane;", f"if (i >= {self.dim(size)}) {{ return; }}", *lines]
         else:
             body = [
-                f"let first = (w * {MAP_WORKGROUP}u + lane) * {pack}u;",
+                f"let first = {begin}(w * {MAP_WORKGROUP}u + lane) * {pack}u;",
                 f"if (first >= {self.dim(size)}) {{ return; }}",
             ]
             body += [f"var {word} = array<u32, {pack // count}>();" for _, word, count in words]
@@ -202,7 +267,7 @@ class _Writer:
                     guard = f"if (first + {k * count}u < {self.dim(size)}) " if k else ""
                     body.append(f"{guard}{{ {self.store(tensor, f'first / {count}u + {k}u', f'{word}[{k}u]')} }}")
         kernel = "fn kernel(w: u32, lane: u32) {\n" + "\n".join(f"  {x}" for x in body) + "\n}"
-        groups = ceildiv(size, MAP_WORKGROUP * pack)
+        groups = ceildiv(part or size, MAP_WORKGROUP * pack)
         return _Text(1, groups, f"{kernel}\n{self.main(MAP_WORKGROUP, groups)}")
 
     def main(self, workgroup_size: int, workgroups: Dim) -> str:
@@ -220,14 +285,13 @@ class _Writer:
     def module(self, body: str, uniforms: int) -> str:
         """The whole text: features, bindings, the block of `uniforms` dims, and the body."""
         head = ["enable f16;"] if any(self._element(t.dtype) == "f16" for t in self.bindings) else []
-        for k, (tensor, name) in enumerate(self.bindings.items()):
+        names = [(tensor, name) for tensor in self.bindings for name in self.names(tensor)]
+        for k, (tensor, name) in enumerate(names):
             mode = "read" if tensor in self._loads else "read_write"
             head.append(f"@group(0) @binding({k}) var<storage, {mode}> {name}: array<{self._array_element(tensor)}>;")
         if uniforms:
             members = ", ".join(f"d{k}: u32" for k in range(uniforms))
-            head.append(
-                f"struct Dims {{ {members} }}\n@group(0) @binding({len(self.bindings)}) var<uniform> dims: Dims;"
-            )
+            head.append(f"struct Dims {{ {members} }}\n@group(0) @binding({len(names)}) var<uniform> dims: Dims;")
         return re.sub(r"[ \t]+\n", "\n", "\n".join([*head, body, ""]))
 
     def _array_element(self, tensor: Tensor) -> str:
@@ -243,7 +307,9 @@ class _Writer:
         anchor, own, pairs = self.group.anchor, self.access.functions, self.scalars.pairs
         variants = self.call(anchor) if anchor is not None else [self.maps()]
         bodies, uniforms = self.uniforms.numbered([f"{prelude.needed(v.code, pairs, own)}\n{v.code}" for v in variants])
-        unused = [repr(t) for t, name in self.bindings.items() if not any(f"{name}[" in body for body in bodies)]
+        unused = [
+            repr(t) for t in self.bindings for name in self.names(t) if not any(f"{name}[" in body for body in bodies)
+        ]
         if unused:
             raise AssertionError(f"the kernel of {', '.join(self.group.origin)} binds {', '.join(unused)} for nothing")
         return Source(
@@ -251,9 +317,14 @@ class _Writer:
                 (v.guard, self.module(body, len(uniforms)), v.workgroups)
                 for v, body in zip(variants, bodies, strict=True)
             ],
-            [(tensor, tensor not in self._loads) for tensor in self.bindings],
+            [
+                (tensor, tensor not in self._loads, window)
+                for tensor in self.bindings
+                for window in self.placement.windows[tensor] or (None,)
+            ],
             uniforms,
             anchor.template if anchor is not None else "map",
+            anchor.repeats if anchor is not None else parts(self.group.stores, self.placement.part),
         )
 
 

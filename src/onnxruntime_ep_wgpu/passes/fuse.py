@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from ..lowered import Call, LoweredGraph, Map, Node
 from ..target import MOST_ITERATIONS, Target, elements_per_word
-from ..view import Tensor
+from ..view import Tensor, View
+from ..windows import Placement, placed
 
 MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe
 MAX_INLINED_COST = 24
@@ -44,9 +45,18 @@ class Group:
         return list(dict.fromkeys(v.tensor for n in self.nodes for v in n.reads if v.tensor not in inside))
 
     @property
-    def loads(self) -> list[Tensor]:
-        """What the kernel binds to read."""
-        return [t for t in self.external_reads() if not t.is_literal]
+    def loads(self) -> dict[Tensor, list[View]]:
+        """What the kernel binds to read, and how it looks at it."""
+        inside = {t for n in self.nodes for t in n.outputs}
+        out: dict[Tensor, list[View]] = {}
+        for view in (v for n in self.nodes for v in n.reads):
+            if view.tensor not in inside and not view.tensor.is_literal:
+                out.setdefault(view.tensor, []).append(view)
+        return out
+
+    def placement(self, stores: list[Tensor], target: Target) -> Placement:
+        """How the kernel binds what it reads and `stores`."""
+        return placed(self.nodes, self.loads, stores, target)
 
 
 class _Fusion:
@@ -105,8 +115,11 @@ class _Fusion:
         if not self._loops_fit(nodes, stored):
             return False
         merged = Group(nodes, anchor)
-        buffers = len(merged.loads) + len(stored)
-        return buffers <= self.target.max_storage_buffers and not self._cycle(ours, theirs)
+        return self._binds(merged, stored) and not self._cycle(ours, theirs)
+
+    def _binds(self, group: Group, stored: list[Tensor]) -> bool:
+        """True when a kernel of the group needs no more bindings than there are."""
+        return group.placement(stored, self.target).bindings <= self.target.max_storage_buffers
 
     def _loops_fit(self, nodes: list[Node], stored: list[Tensor]) -> bool:
         """True when an invocation, which computes whole words of every result, ends before a software adapter ends it."""
@@ -158,9 +171,9 @@ class _Fusion:
             ):
                 continue
             merged = Group([*theirs.nodes, *ours.nodes], ours.anchor)
-            buffers = len(merged.loads) + len(self._stored(ours.nodes))
-            fits = ours.cost + theirs.cost <= MAX_COST and self._loops_fit(merged.nodes, self._stored(ours.nodes))
-            if fits and buffers <= self.target.max_storage_buffers:
+            stored = self._stored(ours.nodes)
+            fits = ours.cost + theirs.cost <= MAX_COST and self._loops_fit(merged.nodes, stored)
+            if fits and self._binds(merged, stored):
                 inlined = set(theirs.nodes)
                 self._merge(ours, theirs)
                 self.group[node].inlined |= inlined

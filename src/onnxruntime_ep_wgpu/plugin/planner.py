@@ -41,7 +41,9 @@ class Planner:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
         self._check_debugger()
         self.context = context_for(adapter, options)
-        self._member = self.context.join(settings_of(options, adapter), asked(options), preserve=options["preserveDevice"])
+        self._member = self.context.join(
+            settings_of(options, adapter), asked(options), preserve=options["preserveDevice"]
+        )
         self.target = self.context.target
         self._path = ""  # of the model, when it is a file
         self._others = False  # whether other providers took nodes before
