@@ -21,10 +21,10 @@ import numpy as np
 import onnx_ir as ir
 
 from bench.show import note
-from onnxruntime_ep_wgpu.compile import compile_graph
+from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import adapters, open_device
-from onnxruntime_ep_wgpu.dtypes import DType
-from onnxruntime_ep_wgpu.run import DeviceTensor
+from onnxruntime_ep_wgpu.program.dtypes import DType
+from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor
 from onnxruntime_ep_wgpu.tools._output import show_table
 from tests.support import Runner
 from tests.zoo.exports import EXPORTS, inputs

@@ -118,7 +118,7 @@ def work(job: Row) -> Row:
         placed = provider.placement(provider.open_session(model.file(), job["placement"]))
         return {"on_webgpu": len(placed.on_gpu), "on_cpu": len(placed.on_cpu), "cpu_operators": placed.cpu_operators()}
     import onnxruntime_ep_wgpu as webgpu_ep
-    from onnxruntime_ep_wgpu.verify import verify
+    from onnxruntime_ep_wgpu.api.verify import verify
 
     path, feeds = model.file(), model.feeds()
     found = verify(

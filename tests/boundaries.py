@@ -18,10 +18,10 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-from onnxruntime_ep_wgpu.compile import compile_graph
-from onnxruntime_ep_wgpu.model import subgraph
-from onnxruntime_ep_wgpu.plugin.claim import claim
-from onnxruntime_ep_wgpu.target import Target
+from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.plugin.assign import subgraph
+from onnxruntime_ep_wgpu.plugin.assign.claim import claim
+from onnxruntime_ep_wgpu.program.target import Target
 
 from . import halves
 

@@ -10,14 +10,14 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from onnxruntime_ep_wgpu.compile import compile_graph
+from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import Device
-from onnxruntime_ep_wgpu.dtypes import DType, packed, unpacked
-from onnxruntime_ep_wgpu.program import Program
-from onnxruntime_ep_wgpu.run import DeviceTensor, Executable
-from onnxruntime_ep_wgpu.run_settings import RunSettings
-from onnxruntime_ep_wgpu.specialise import Specialiser
-from onnxruntime_ep_wgpu.target import Target
+from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
+from onnxruntime_ep_wgpu.program.dtypes import DType, packed, unpacked
+from onnxruntime_ep_wgpu.program.program import Program
+from onnxruntime_ep_wgpu.program.target import Target
+from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor, Executable
+from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests import targets
 
 

@@ -15,7 +15,7 @@ from functools import cache
 
 from onnxruntime_ep_wgpu.device import Adapter, Context, Device, adapters, context_of, open_device
 from onnxruntime_ep_wgpu.device.contexts import claim
-from onnxruntime_ep_wgpu.target import Target
+from onnxruntime_ep_wgpu.program.target import Target
 
 TARGETS = ("own", "gpu")
 INT64 = ("native", "pair")

@@ -21,6 +21,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .api.reports import Report as Report
+    from .api.reports import check as check
+    from .api.reports import report as report
+    from .api.sessions import devices as devices
+    from .api.sessions import register as register
+    from .api.sessions import session as session
+    from .api.sharing import DeviceBuffer as DeviceBuffer
+    from .api.sharing import buffer_of as buffer_of
+    from .api.sharing import device_options as device_options
+    from .api.sharing import ort_value_from as ort_value_from
+    from .api.sharing import wgpu_device_of as wgpu_device_of
     from .errors import DeviceError as DeviceError
     from .errors import DeviceLostError as DeviceLostError
     from .errors import InputError as InputError
@@ -39,17 +50,6 @@ if TYPE_CHECKING:
     from .names import ProviderNameWarning as ProviderNameWarning
     from .option_types import ProviderOptions as ProviderOptions
     from .options import set_default_options as set_default_options
-    from .reports import Report as Report
-    from .reports import check as check
-    from .reports import report as report
-    from .sessions import devices as devices
-    from .sessions import register as register
-    from .sessions import session as session
-    from .sharing import DeviceBuffer as DeviceBuffer
-    from .sharing import buffer_of as buffer_of
-    from .sharing import device_options as device_options
-    from .sharing import ort_value_from as ort_value_from
-    from .sharing import wgpu_device_of as wgpu_device_of
 
 # What the imports above are at run time; a test compares the two.
 _PLACES = {
@@ -60,9 +60,9 @@ _PLACES = {
         "names": "PROVIDER ProviderNameWarning",
         "option_types": "ProviderOptions",
         "options": "set_default_options",
-        "reports": "Report check report",
-        "sessions": "devices register session",
-        "sharing": "DeviceBuffer buffer_of device_options ort_value_from wgpu_device_of",
+        "api.reports": "Report check report",
+        "api.sessions": "devices register session",
+        "api.sharing": "DeviceBuffer buffer_of device_options ort_value_from wgpu_device_of",
     }.items()
     for name in names.split()
 }

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from onnxruntime_ep_wgpu import checks
 from onnxruntime_ep_wgpu.device import Settings, adapters, open_device
-from onnxruntime_ep_wgpu.dtypes import DType
 from onnxruntime_ep_wgpu.errors import InputError, LimitError, NonFiniteError
-from onnxruntime_ep_wgpu.run import DeviceTensor
-from onnxruntime_ep_wgpu.run_settings import RunSettings
+from onnxruntime_ep_wgpu.program.dtypes import DType
+from onnxruntime_ep_wgpu.runtime import checks
+from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor
+from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests.support import Runner, compile_model, device, make_model
 
 F, H = np.float32, np.float16

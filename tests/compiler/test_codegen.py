@@ -10,12 +10,12 @@ import onnx_ir as ir
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.codegen.kernel import generate
-from onnxruntime_ep_wgpu.lower import lower
-from onnxruntime_ep_wgpu.lowered import Call, LoweredGraph
-from onnxruntime_ep_wgpu.passes.dead import remove_dead
-from onnxruntime_ep_wgpu.passes.fuse import Group
-from onnxruntime_ep_wgpu.program import Program
+from onnxruntime_ep_wgpu.compiler.codegen.kernel import generate
+from onnxruntime_ep_wgpu.compiler.lower import lower
+from onnxruntime_ep_wgpu.compiler.lowered import Call, LoweredGraph
+from onnxruntime_ep_wgpu.compiler.passes.dead import remove_dead
+from onnxruntime_ep_wgpu.compiler.passes.fuse import Group
+from onnxruntime_ep_wgpu.program.program import Program
 from tests.compiler.chains import ANCHORS, chain
 from tests.support import compile_model, make_model, target
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.passes import fuse
-from onnxruntime_ep_wgpu.program import Program
+from onnxruntime_ep_wgpu.compiler.passes import fuse
+from onnxruntime_ep_wgpu.program.program import Program
 from tests.support import Runner, compile_model, make_model
 
 F, I64 = np.float32, np.int64

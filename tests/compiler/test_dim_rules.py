@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from onnxruntime_ep_wgpu import dims
-from onnxruntime_ep_wgpu.dims import Names, symbol, to_postfix
-from onnxruntime_ep_wgpu.postfix import OPERATIONS, compile_dims
+from onnxruntime_ep_wgpu.compiler import dims
+from onnxruntime_ep_wgpu.compiler.dims import Names, symbol, to_postfix
+from onnxruntime_ep_wgpu.program.postfix import OPERATIONS, compile_dims
 
 NAMES = ("h", "w", "@e")  # two dimensions and an element of an input
 VALUES = tuple(itertools.product((0, 1, 2, 3, 7, 8), (0, 1, 2, 5), (-8, -1, 0, 1, 4)))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from onnxruntime_ep_wgpu import dims
-from onnxruntime_ep_wgpu.dims import symbol, to_postfix
-from onnxruntime_ep_wgpu.postfix import compile_dims
+from onnxruntime_ep_wgpu.compiler import dims
+from onnxruntime_ep_wgpu.compiler.dims import symbol, to_postfix
+from onnxruntime_ep_wgpu.program.postfix import compile_dims
 
 NAMES = ("batch", "sequence", "?")
 OPERATIONS = {

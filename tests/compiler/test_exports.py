@@ -8,11 +8,11 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from onnxruntime_ep_wgpu import dims
-from onnxruntime_ep_wgpu.dims import bounds, nodes
-from onnxruntime_ep_wgpu.passes import fuse
-from onnxruntime_ep_wgpu.program import Program
-from onnxruntime_ep_wgpu.target import Target
+from onnxruntime_ep_wgpu.compiler import dims
+from onnxruntime_ep_wgpu.compiler.dims import bounds, nodes
+from onnxruntime_ep_wgpu.compiler.passes import fuse
+from onnxruntime_ep_wgpu.program.program import Program
+from onnxruntime_ep_wgpu.program.target import Target
 from tests.support import Runner, compile_model
 from tests.zoo.exports import EXPORTS, inputs
 

@@ -10,14 +10,14 @@ import onnx_ir as ir
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.builder import Builder, Operand
-from onnxruntime_ep_wgpu.codegen import prelude
-from onnxruntime_ep_wgpu.codegen.expression import check, to_wgsl
-from onnxruntime_ep_wgpu.codegen.scalar import Scalars
-from onnxruntime_ep_wgpu.codegen.value import Value
-from onnxruntime_ep_wgpu.compile import check as capability
-from onnxruntime_ep_wgpu.dtypes import DType
-from onnxruntime_ep_wgpu.ops import registry
+from onnxruntime_ep_wgpu.compiler.builder import Builder, Operand
+from onnxruntime_ep_wgpu.compiler.codegen import prelude
+from onnxruntime_ep_wgpu.compiler.codegen.expression import check, to_wgsl
+from onnxruntime_ep_wgpu.compiler.codegen.scalar import Scalars
+from onnxruntime_ep_wgpu.compiler.codegen.value import Value
+from onnxruntime_ep_wgpu.compiler.compile import check as capability
+from onnxruntime_ep_wgpu.compiler.ops import registry
+from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests.support import make_model, run_model, target
 
 F = np.float32

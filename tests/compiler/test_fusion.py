@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.codegen.prelude import without_prelude
+from onnxruntime_ep_wgpu.compiler.codegen.prelude import without_prelude
 from tests.support import Runner, compile_model, make_model, run_model, target
 
 F = np.float32

@@ -11,10 +11,10 @@ import onnx
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu import plan
-from onnxruntime_ep_wgpu.dtypes import DType, packed, unpacked
-from onnxruntime_ep_wgpu.program import Program
-from onnxruntime_ep_wgpu.run import DeviceTensor
+from onnxruntime_ep_wgpu.program.dtypes import DType, packed, unpacked
+from onnxruntime_ep_wgpu.program.program import Program
+from onnxruntime_ep_wgpu.runtime import plan
+from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor
 from tests.compiler.chains import ANCHORS, chain
 from tests.support import Runner, compile_model, make_model, target
 

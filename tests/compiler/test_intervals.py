@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from onnxruntime_ep_wgpu import dims
-from onnxruntime_ep_wgpu.dims import Dim, limits, may_be, symbol, to_postfix
-from onnxruntime_ep_wgpu.postfix import compile_dims
+from onnxruntime_ep_wgpu.compiler import dims
+from onnxruntime_ep_wgpu.compiler.dims import Dim, limits, may_be, symbol, to_postfix
+from onnxruntime_ep_wgpu.program.postfix import compile_dims
 
 NAMES = {"n": (0, 9), "m": (0, 6), "@i": (-128, 127), "@j": (-8, 7)}
 BINARY = [

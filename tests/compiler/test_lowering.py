@@ -11,7 +11,7 @@ from onnx import TensorProto
 from onnx.helper import make_node as node
 from onnx.helper import make_tensor_value_info
 
-from onnxruntime_ep_wgpu.compile import check
+from onnxruntime_ep_wgpu.compiler.compile import check
 from onnxruntime_ep_wgpu.errors import InputError, UnsupportedError
 from tests.support import Runner, compile_model, make_model, run_model, target
 

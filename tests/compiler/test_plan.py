@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
+from onnxruntime_ep_wgpu.compiler.view import Storage
 from onnxruntime_ep_wgpu.device import Device, Settings, adapters, let_go, open_device
 from onnxruntime_ep_wgpu.device import device as device_module
-from onnxruntime_ep_wgpu.dtypes import DType
 from onnxruntime_ep_wgpu.errors import InputError, LimitError
-from onnxruntime_ep_wgpu.plan import fold_grid
-from onnxruntime_ep_wgpu.run import MAX_PLANS, DeviceTensor, Executable
-from onnxruntime_ep_wgpu.run_settings import RunSettings
-from onnxruntime_ep_wgpu.uniforms import Uniforms
-from onnxruntime_ep_wgpu.view import Storage
+from onnxruntime_ep_wgpu.program.dtypes import DType
+from onnxruntime_ep_wgpu.runtime.executable import MAX_PLANS, DeviceTensor, Executable
+from onnxruntime_ep_wgpu.runtime.plan import fold_grid
+from onnxruntime_ep_wgpu.runtime.settings import RunSettings
+from onnxruntime_ep_wgpu.runtime.uniforms import Uniforms
 from tests.support import Runner, compile_model, device, make_model
 
 F = np.float32

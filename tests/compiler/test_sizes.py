@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxruntime_ep_wgpu.device import adapters, open_device
-from onnxruntime_ep_wgpu.sizes import padded, size_class
-from onnxruntime_ep_wgpu.temps import Temps
+from onnxruntime_ep_wgpu.device.sizes import padded, size_class
+from onnxruntime_ep_wgpu.runtime.temps import Temps
 
 _contexts = itertools.count(4500)
 

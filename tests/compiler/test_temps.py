@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onnxruntime_ep_wgpu.device import Device, Settings, adapters, open_device
-from onnxruntime_ep_wgpu.run_settings import RunSettings
+from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests.support import Runner, compile_model
 
 from .test_plan import F, chain, run_chain

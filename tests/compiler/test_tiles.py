@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu import tune
+from onnxruntime_ep_wgpu.compiler import tune
 from tests.support import Runner, compile_model, make_model, target
 
 F = np.float32

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxruntime_ep_wgpu.dims import symbol
-from onnxruntime_ep_wgpu.dtypes import DType
-from onnxruntime_ep_wgpu.view import Tensor, View, broadcast_shapes
+from onnxruntime_ep_wgpu.compiler.dims import symbol
+from onnxruntime_ep_wgpu.compiler.view import Tensor, View, broadcast_shapes
+from onnxruntime_ep_wgpu.program.dtypes import DType
 
 
 def addresses(view: View) -> np.ndarray:

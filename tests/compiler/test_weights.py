@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxruntime_ep_wgpu.errors import ModelChangedError
-from onnxruntime_ep_wgpu.model.file import ModelFile
-from onnxruntime_ep_wgpu.weights import FromModel, InFile, InMemory
+from onnxruntime_ep_wgpu.runtime.weight_file import ModelFile
+from onnxruntime_ep_wgpu.runtime.weights import FromModel, InFile, InMemory
 
 W = np.random.default_rng(1).standard_normal((7, 5), np.float32)
 TYPES = ["float32", "float64", "float16", "int64", "int32", "uint8", "bool"]

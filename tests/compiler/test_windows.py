@@ -12,8 +12,8 @@ import pytest
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.errors import LimitError, UnsupportedError
-from onnxruntime_ep_wgpu.program import Program
-from onnxruntime_ep_wgpu.target import Target
+from onnxruntime_ep_wgpu.program.program import Program
+from onnxruntime_ep_wgpu.program.target import Target
 from tests.ops.compare import expected
 from tests.support import Runner, compile_model, make_model, specialising, target
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.postfix import compile_dims
-from onnxruntime_ep_wgpu.program import Program
+from onnxruntime_ep_wgpu.program.postfix import compile_dims
+from onnxruntime_ep_wgpu.program.program import Program
 from tests.support import compile_model, make_model
 
 F = np.float32

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu import ops
-from onnxruntime_ep_wgpu.ops import registry
+from onnxruntime_ep_wgpu.compiler import ops
+from onnxruntime_ep_wgpu.compiler.ops import registry
 from tests import targets
 
 from . import batches, check, shrink, values

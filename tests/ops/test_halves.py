@@ -18,10 +18,10 @@ import pytest
 from onnx import TensorProto, defs, helper
 from onnx.reference import ReferenceEvaluator
 
-from onnxruntime_ep_wgpu import ops
-from onnxruntime_ep_wgpu.compile import check
-from onnxruntime_ep_wgpu.dtypes import DType
-from onnxruntime_ep_wgpu.ops import registry
+from onnxruntime_ep_wgpu.compiler import ops
+from onnxruntime_ep_wgpu.compiler.compile import check
+from onnxruntime_ep_wgpu.compiler.ops import registry
+from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests import halves, support
 from tests.conformance import cases, scope
 from tests.conformance.compare import to_value

@@ -12,10 +12,10 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 
-from onnxruntime_ep_wgpu import dims
-from onnxruntime_ep_wgpu.builder import Builder, Operand
+from onnxruntime_ep_wgpu.compiler import dims
+from onnxruntime_ep_wgpu.compiler.builder import Builder, Operand
+from onnxruntime_ep_wgpu.compiler.ops import host
 from onnxruntime_ep_wgpu.errors import InputError, UnsupportedError
-from onnxruntime_ep_wgpu.ops import host
 from tests import support
 
 TYPES = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]

@@ -12,10 +12,10 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from onnxruntime_ep_wgpu.compile import check as reasons_of
-from onnxruntime_ep_wgpu.compile import compile_graph
+from onnxruntime_ep_wgpu.compiler.compile import check as reasons_of
+from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.errors import InputError, ModelFault, OutOfRangeError, UnsupportedError
-from onnxruntime_ep_wgpu.run_settings import RunSettings
+from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests import provider, support
 
 from .compare import check, model, random

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
+from onnxruntime_ep_wgpu.compiler.ops.matmul import LONGEST_SUM
 from onnxruntime_ep_wgpu.errors import LimitError, UnsupportedError
-from onnxruntime_ep_wgpu.ops.matmul import LONGEST_SUM
 from tests import support
 
 from .compare import check, check_model, expected, model

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu.describe import Descriptions
-from onnxruntime_ep_wgpu.ops import recurrent
-from onnxruntime_ep_wgpu.program import Program
-from onnxruntime_ep_wgpu.run_settings import RunSettings
+from onnxruntime_ep_wgpu.compiler.ops import recurrent
+from onnxruntime_ep_wgpu.program.program import Program
+from onnxruntime_ep_wgpu.runtime.describe import Descriptions
+from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests import support, targets
 
 from . import compare

@@ -13,9 +13,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from onnxruntime_ep_wgpu.dtypes import DType
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from onnxruntime_ep_wgpu.plugin import backend
+from onnxruntime_ep_wgpu.program.dtypes import DType
 
 
 def _gather(a: np.ndarray, i: np.ndarray, axis: int = 0) -> np.ndarray:

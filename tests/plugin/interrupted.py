@@ -23,7 +23,8 @@ import onnxruntime as ort
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import let_go
-from onnxruntime_ep_wgpu.plugin import memory, watch
+from onnxruntime_ep_wgpu.plugin import watch
+from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from tests.plugin import models
 from tests.plugin.loss import device_of
 

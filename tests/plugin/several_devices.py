@@ -14,8 +14,9 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import backend, memory, watch
+from onnxruntime_ep_wgpu.plugin import backend, watch
 from onnxruntime_ep_wgpu.plugin.factory import SEVERAL_DEVICES
+from onnxruntime_ep_wgpu.plugin.memory import space as memory
 
 from . import models
 

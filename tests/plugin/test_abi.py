@@ -12,10 +12,12 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import errors
 from onnxruntime_ep_wgpu._ort import ffi, lib
-from onnxruntime_ep_wgpu.plugin import abi, compute, transfer
+from onnxruntime_ep_wgpu.plugin import abi
+from onnxruntime_ep_wgpu.plugin import node as compute
 from onnxruntime_ep_wgpu.plugin.allocator import Allocator
-from onnxruntime_ep_wgpu.plugin.capture import capture_slots
+from onnxruntime_ep_wgpu.plugin.captures import capture_slots
 from onnxruntime_ep_wgpu.plugin.factory import Factory
+from onnxruntime_ep_wgpu.plugin.memory import transfer
 from onnxruntime_ep_wgpu.plugin.provider import Provider
 
 from . import models

@@ -13,12 +13,14 @@ import pytest
 
 from onnxruntime_ep_wgpu._ort import ffi
 from onnxruntime_ep_wgpu.device import Device
-from onnxruntime_ep_wgpu.plugin import backend, memory, transfer
+from onnxruntime_ep_wgpu.plugin import backend
 from onnxruntime_ep_wgpu.plugin.abi import NULL, held
-from onnxruntime_ep_wgpu.plugin.compute import ComputeInfo
+from onnxruntime_ep_wgpu.plugin.assign.ort_format import Unrouted
+from onnxruntime_ep_wgpu.plugin.memory import space as memory
+from onnxruntime_ep_wgpu.plugin.memory import transfer
+from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 from onnxruntime_ep_wgpu.plugin.provider import Provider
-from onnxruntime_ep_wgpu.plugin.unrouted import Unrouted
-from onnxruntime_ep_wgpu.recovery import RecoverableExecutable
+from onnxruntime_ep_wgpu.runtime.recovery import RecoverableExecutable
 
 from . import models
 from .fakes import Fake

@@ -16,7 +16,8 @@ from onnx import TensorProto, helper
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import adapters, open_device
-from onnxruntime_ep_wgpu.plugin import capture, watch
+from onnxruntime_ep_wgpu.plugin import captures as capture
+from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.plugin.abi import Logger, text
 from tests import zoo
 

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from onnxruntime_ep_wgpu.plugin import compute
+from onnxruntime_ep_wgpu.plugin import node as compute
 
 from . import models
 
@@ -87,7 +87,7 @@ def test_a_bound_value_that_sets_no_shape_changes_between_replays(
 def test_plain_runs_with_other_values_are_replays_of_one_capture(
     name: str, open_session: Callable[..., ort.InferenceSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnxruntime_ep_wgpu.run import Executable
+    from onnxruntime_ep_wgpu.runtime.executable import Executable
 
     made: list[object] = []
     inner = Executable.capture

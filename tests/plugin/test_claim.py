@@ -11,10 +11,11 @@ import onnx_ir as ir
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import abi, backend, planner
-from onnxruntime_ep_wgpu.plugin.account import Account
-from onnxruntime_ep_wgpu.plugin.claim import FORCED, ISLAND, Claim, claim, fingerprint
-from onnxruntime_ep_wgpu.target import WEB_BASELINE
+from onnxruntime_ep_wgpu.plugin import abi, backend
+from onnxruntime_ep_wgpu.plugin import session as planner
+from onnxruntime_ep_wgpu.plugin.assign.claim import FORCED, ISLAND, Claim, claim, fingerprint
+from onnxruntime_ep_wgpu.plugin.assign.report import Account
+from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 
 from . import models
 from .fakes import Fake

@@ -12,8 +12,10 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import abi, backend, factory, memory, planner, watch
-from onnxruntime_ep_wgpu.plugin.forced import Forced
+from onnxruntime_ep_wgpu.plugin import abi, backend, factory, watch
+from onnxruntime_ep_wgpu.plugin import session as planner
+from onnxruntime_ep_wgpu.plugin.assign.forced import Forced
+from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.plugin.provider import Provider
 
 from . import models
@@ -68,7 +70,7 @@ def test_a_machine_without_an_adapter_registers_and_says_what_is_missing(
     assert len(ort.get_ep_devices()) == before
     assert "install a driver" in capfd.readouterr().err
     ort.unregister_execution_provider_library("without-adapter")
-    monkeypatch.setattr("onnxruntime_ep_wgpu.sessions._registered", list)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.api.sessions._registered", list)
     with pytest.raises(webgpu_ep.DeviceError, match="install a driver"):
         webgpu_ep.devices()
 

@@ -12,7 +12,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.plugin.abi import held
-from onnxruntime_ep_wgpu.plugin.compute import ComputeInfo
+from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 
 from . import models
 

@@ -12,8 +12,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.model import ort_graph, subgraph
 from onnxruntime_ep_wgpu.plugin import backend
+from onnxruntime_ep_wgpu.plugin.assign import graph as ort_graph
+from onnxruntime_ep_wgpu.plugin.assign import subgraph
 
 from . import models
 

@@ -14,10 +14,10 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.api.reports import SHOWN, Report
 from onnxruntime_ep_wgpu.option_types import Flag, Number, ProviderOptions
 from onnxruntime_ep_wgpu.options import OPTIONS, as_text
-from onnxruntime_ep_wgpu.plugin.placement import Placement
-from onnxruntime_ep_wgpu.reports import SHOWN, Report
+from onnxruntime_ep_wgpu.plugin.assign.placement import Placement
 
 from . import models
 

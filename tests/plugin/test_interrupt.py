@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import abi, compute, watch
+from onnxruntime_ep_wgpu.plugin import abi, watch
+from onnxruntime_ep_wgpu.plugin import node as compute
 
 from . import models
 
@@ -124,7 +125,7 @@ def test_a_session_of_onnx_runtime_itself_ends_the_run_before_it_is_interrupted(
 
 def test_an_interrupt_in_a_call_that_cannot_fail_waits_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Alloc and Free have no status to return: they are finished, and the interrupt comes when Python goes on."""
-    from onnxruntime_ep_wgpu.plugin import memory
+    from onnxruntime_ep_wgpu.plugin.memory import space as memory
 
     session = webgpu_ep.session(models.square())
     x = np.ones((2, 8), np.float32)

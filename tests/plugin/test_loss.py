@@ -19,9 +19,9 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import Device
 from onnxruntime_ep_wgpu.plugin.abi import held
-from onnxruntime_ep_wgpu.plugin.compute import ComputeInfo
-from onnxruntime_ep_wgpu.recovery import RecoverableExecutable
-from onnxruntime_ep_wgpu.weights import InFile, InMemory
+from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
+from onnxruntime_ep_wgpu.runtime.recovery import RecoverableExecutable
+from onnxruntime_ep_wgpu.runtime.weights import InFile, InMemory
 from tests.support import compile_model
 
 from . import models

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from onnxruntime_ep_wgpu.device import adapters, open_device
 from onnxruntime_ep_wgpu.errors import DeviceError, LimitError
-from onnxruntime_ep_wgpu.plugin import memory
 from onnxruntime_ep_wgpu.plugin.abi import NULL
+from onnxruntime_ep_wgpu.plugin.memory import space as memory
 
 
 @pytest.fixture(scope="module")

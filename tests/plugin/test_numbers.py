@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import memory
+from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from tests import halves
 
 from . import models

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxruntime_ep_wgpu.plugin import partition
+from onnxruntime_ep_wgpu.plugin.assign import partition
 
 
 @st.composite

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin.compute import ComputeInfo
+from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 
 from . import models
 

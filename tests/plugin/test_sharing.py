@@ -12,9 +12,10 @@ import pytest
 import wgpu
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.api.reports import planner_of
 from onnxruntime_ep_wgpu.device import wgpu_py
-from onnxruntime_ep_wgpu.plugin import backend, memory
-from onnxruntime_ep_wgpu.reports import planner_of
+from onnxruntime_ep_wgpu.plugin import backend
+from onnxruntime_ep_wgpu.plugin.memory import space as memory
 
 from . import models
 

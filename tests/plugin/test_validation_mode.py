@@ -12,7 +12,7 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.errors import NonFiniteError
 from onnxruntime_ep_wgpu.options import OPTIONS, parse
 from onnxruntime_ep_wgpu.plugin.settings import run_settings_of
-from onnxruntime_ep_wgpu.run_settings import RunSettings
+from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 
 from . import models
 

@@ -10,8 +10,8 @@ import onnxruntime as ort
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu import exact
-from onnxruntime_ep_wgpu.exact import NoReference, Reference
+from onnxruntime_ep_wgpu.api import exact
+from onnxruntime_ep_wgpu.api.exact import NoReference, Reference
 from tests.support import make_model
 
 F = np.float32

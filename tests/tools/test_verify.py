@@ -11,7 +11,8 @@ import onnx
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu import cli, compile
+from onnxruntime_ep_wgpu import cli
+from onnxruntime_ep_wgpu.compiler import compile
 from tests.support import make_model
 
 F = np.float32

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import OptionError
-from ..target import Target
+from ..program.target import Target
 from .native import (
     BACKEND_OPENGL,
     FEATURES,

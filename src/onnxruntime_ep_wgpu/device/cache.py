@@ -19,9 +19,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..sizes import padded, size_class
 from .buffers import Buffer
 from .settings import Settings
+from .sizes import padded, size_class
 
 MODES = ("disabled", "lazyRelease", "simple", "bucket")
 # Free buffers kept per cache, in bytes; beyond it a buffer is let go.

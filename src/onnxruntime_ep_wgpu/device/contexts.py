@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import OptionError
 from ..live import LiveSet
-from ..target import Target
+from ..program.target import Target
 from .adapters import Adapter
 from .device import Device
 from .settings import DEFAULT, Settings, option_of

@@ -18,31 +18,21 @@ from typing import Any
 
 from ..errors import DeviceError, DeviceLostError, LimitError, OutOfMemoryError, UnsupportedError
 from ..live import LiveMap, LiveSet
-from ..sizes import padded
-from ..target import Target
+from ..program.target import Target
 from ..trace import carried, span
 from . import debugger
 from .adapters import Adapter
 from .buffers import Buffer
 from .cache import Caches
 from .encoding import Copy, Dispatch, Encoder, Recording
-from .native import (
-    USAGE_COPY_DST,
-    USAGE_COPY_SRC,
-    USAGE_MAP_READ,
-    USAGE_STORAGE,
-    USAGE_UNIFORM,
-    errors,
-    ffi,
-    lib,
-    new,
-)
+from .native import USAGE_COPY_DST, USAGE_COPY_SRC, USAGE_MAP_READ, USAGE_STORAGE, USAGE_UNIFORM, errors, ffi, lib, new
 from .owned import let_go, own, shared
 from .pipelines import BindGroup, Compiler, Pipeline
 from .readback import Reader
 from .request import request_device
 from .scopes import error_scope
 from .settings import DEFAULT, Settings
+from .sizes import padded
 from .timing import RESOLVE_USAGE, Timed, Timer
 
 # Writes wait in wgpu-native's own staging memory until the next submit; past this many bytes we submit them ourselves.

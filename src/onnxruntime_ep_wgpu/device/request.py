@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import DeviceError
-from ..target import Target
+from ..program.target import Target
 from .adapters import Adapter
 from .native import (
     BACKEND_OPENGL,

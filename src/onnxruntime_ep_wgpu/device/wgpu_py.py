@@ -28,7 +28,7 @@ from wgpu.backends.wgpu_native._mappings import enum_int2str  # type: ignore[imp
 
 from ..errors import DeviceError, LimitError
 from ..live import Known, LiveMap
-from ..target import WEB_BASELINE, Target
+from ..program.target import WEB_BASELINE, Target
 from .adapters import Adapter, adapters
 from .buffers import Buffer
 from .device import Device

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
-from . import backend, memory
+from . import backend
 from .abi import Exported, Ort, address, callback
+from .memory import space as memory
 
 if TYPE_CHECKING:
     from ..device import Device

@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..dtypes import DType
+from ..program.dtypes import DType
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx_ir as ir
 
-    from ..capture import Capture
     from ..device import Adapter, Buffer, Context, Device
-    from ..run_settings import RunSettings
-    from ..target import Target
+    from ..program.target import Target
+    from ..runtime.replay import Capture
+    from ..runtime.settings import RunSettings
 
 # Where output i of a dtype and shape goes: (buffer, offset in bytes), None when it is empty.
 Allocate = Callable[[int, DType, tuple[int, ...]], "tuple[Buffer, int] | None"]
@@ -104,7 +104,7 @@ def context_at(instance: int, device: int, number: int | None) -> Context:
 
 def check(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> list[str | None]:
     """Per node of `graph`, None or the reason why it cannot run on `target`."""
-    from ..compile import check
+    from ..compiler.compile import check
 
     return check(graph, opsets, target)
 
@@ -112,14 +112,14 @@ def check(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> list[st
 def compile_graph(graph: ir.Graph, opsets: Mapping[str, int], target: Target, name: str, checked: bool) -> Any:
     """The Program of a graph, with assertions about data when `checked`. Raises UnsupportedError for a node that `check`
     refuses."""
-    from ..compile import compile_graph
+    from ..compiler.compile import compile_graph
 
     return compile_graph(graph, opsets, target, name, checked)
 
 
 def specialiser(graph: ir.Graph, opsets: Mapping[str, int], target: Target, name: str, checked: bool) -> Any:
     """What compiles the graph again for certain sizes; made before `compile_graph`."""
-    from ..specialise import Specialiser
+    from .specialise import Specialiser
 
     return Specialiser(graph, opsets, target, name, checked)
 
@@ -131,8 +131,8 @@ def recoverable(
 
     `model_path`: the model's file, "" when it was given as bytes. For `specialise` see `specialiser`.
     """
-    from ..recovery import RecoverableExecutable
-    from ..weights import FromModel
+    from ..runtime.recovery import RecoverableExecutable
+    from ..runtime.weights import FromModel
 
     return RecoverableExecutable(program, current, settings, FromModel(model_path), specialise)
 
@@ -150,6 +150,6 @@ def device_tensor(
     dtype: DType, shape: tuple[int, ...], buffer: Buffer | None, offset: int, host: Callable[[], np.ndarray[Any, Any]]
 ) -> Any:
     """An input as the runtime takes it: where it lies (None: it is empty), and how to get its value when that sets a shape."""
-    from ..run import DeviceTensor
+    from ..runtime.executable import DeviceTensor
 
     return DeviceTensor(dtype, shape, buffer, offset, host)

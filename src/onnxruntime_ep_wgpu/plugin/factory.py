@@ -17,12 +17,12 @@ from . import backend
 from .abi import INFO, WARNING, Exported, Logger, Ort, address, callback, held
 from .allocator import Allocator
 from .choose import choose
+from .memory.transfer import DataTransfer, MemcpyKernels
 from .sources import options_of
-from .transfer import DataTransfer, MemcpyKernels
 
 if TYPE_CHECKING:
     from ..device import Adapter, Context
-    from .planner import Planner
+    from .session import Planner
 
 VENDOR = "onnxruntime-ep-wgpu"
 _HARDWARE_GPU, _DEVICE_GPU = 1, 1
@@ -158,7 +158,7 @@ class Factory(Exported, struct="OrtEpFactory"):
 
     def _planner(self, described: Any, count: int, session: Any, log: Logger) -> Planner:
         """The plans of a session with these devices and options. Raises OptionError, DeviceError."""
-        from .planner import Planner
+        from .session import Planner
 
         options = options_of(self.ort, session, NAMES)
         known = {str(adapter.index): adapter for adapter in backend.adapters()}

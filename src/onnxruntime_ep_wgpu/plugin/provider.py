@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from .._ort import ffi
 from . import backend, watch
 from .abi import ERROR, WARNING, Exported, Logger, callback, held, let_go_of_frames, message_of, text
-from .capture import CaptureCallbacks, capture_slots
-from .planner import Planner
+from .captures import CaptureCallbacks, capture_slots
 from .profiler import Profiler
+from .session import Planner
 
 if TYPE_CHECKING:
     from .factory import Factory

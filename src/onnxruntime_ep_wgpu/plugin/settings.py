@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..device.settings import Settings, option_of
 from ..errors import OptionError
 from ..options import Options
-from ..run_settings import RunSettings
+from ..runtime.settings import RunSettings
 
 if TYPE_CHECKING:
     from ..device import Adapter

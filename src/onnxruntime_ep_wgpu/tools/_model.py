@@ -39,7 +39,7 @@ def open_session(args: argparse.Namespace, **session_options: Any) -> Any:
     """
     import onnxruntime as ort
 
-    from ..sessions import session
+    from ..api.sessions import session
 
     if not args.model.exists():
         raise FileNotFoundError(f"there is no file {args.model}")

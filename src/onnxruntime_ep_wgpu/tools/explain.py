@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..reports import COLUMNS, node_rows, report
+    from ..api.reports import COLUMNS, node_rows, report
 
     with progress("session", 1):
         placed = report(open_session(args))

@@ -112,8 +112,8 @@ def _read(args: argparse.Namespace) -> Profile:
 
 
 def _device(session: Any) -> Device:
+    from ..api.reports import report
     from ..device import adapters, open_device
-    from ..reports import report
 
     name = report(session).device
     return open_device(next(adapter for adapter in adapters() if adapter.name == name))

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..reports import report
+    from ..api.reports import report
 
     with progress("session", 2 + args.runs) as step:
         start = time.perf_counter()

@@ -13,7 +13,7 @@ from ._model import add_input_arguments, add_model_arguments, make_feeds, open_s
 from ._output import progress, show_json, show_pairs, show_table
 
 if TYPE_CHECKING:
-    from ..verify import Compared
+    from ..api.verify import Compared
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Exit code 1 when a kernel differs by more than the tolerance."""
-    from ..verify import verify
+    from ..api.verify import verify
 
     with progress("session", 3) as step:
         found = verify(lambda: open_session(args), lambda session: make_feeds(session, args), step, args.tolerance)

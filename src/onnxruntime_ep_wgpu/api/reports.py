@@ -1,0 +1,163 @@
+"""What a session runs where, and why: `report()`, and `check()` for sessions that were meant to run here.
+
+In: a session on this provider, made by `session()` or by ONNX Runtime itself. Out: the place of every node with the
+reason where it is not ours. Invariant: a session is never taken for another one; when that is possible, LookupError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import WgpuEpError
+from ..names import NAMES, PASS_THIS
+from ..tabular import rich_table, text_lines
+
+if TYPE_CHECKING:
+    from ..device import CacheCounters
+    from ..plugin.assign.placement import Placement
+    from ..plugin.session import Planner
+
+# Where a session has its plans; in the session itself, so that they end with it.
+_PLANNER = "_onnxruntime_ep_wgpu_planner"
+
+COLUMNS = ("node", "operator", "runs on", "kernel, or reason")
+SHOWN = 40
+"""Rows that a printed report has at most."""
+
+_Session = TypeVar("_Session")
+
+
+def node_rows(nodes: Sequence[Placement]) -> list[tuple[str, ...]]:
+    """The nodes as rows under COLUMNS."""
+    rows: list[tuple[str, ...]] = []
+    for node in nodes:
+        kernel = ", ".join(node.kernels) or (
+            "no kernel: a view, or known before the run" if node.partition is not None else ""
+        )
+        place = node.provider if node.partition is None else f"WebGPU {node.partition}"
+        within = f"{node.within}/" if node.within else ""
+        rows.append((within + node.name, node.op_type, place, node.reason or kernel))
+    return rows
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """Where the nodes of a session run; prints as a table. `device` is the adapter's name.
+
+    `caches` counts by kind what the buffer caches of its device did and hold, for all sessions on that device.
+    """
+
+    device: str
+    nodes: tuple[Placement, ...]
+    caches: Mapping[str, CacheCounters]
+
+    @property
+    def on_cpu(self) -> tuple[Placement, ...]:
+        """The nodes that other providers run, each with its reason."""
+        return tuple(node for node in self.nodes if node.partition is None)
+
+    @property
+    def partitions(self) -> int:
+        """How many groups were compiled, bodies of control-flow nodes included."""
+        return len({(node.within, node.partition) for node in self.nodes if node.partition is not None})
+
+    @property
+    def kernels(self) -> int:
+        """How many dispatches a run has, as far as nodes are told apart."""
+        return len({(node.within, node.partition, kernel) for node in self.nodes for kernel in node.kernels})
+
+    def _title(self) -> str:
+        ours = f"{len(self.nodes) - len(self.on_cpu)} of {_count(len(self.nodes), 'node')}"
+        where = f"{_count(self.kernels, 'kernel')} of {_count(self.partitions, 'group')}"
+        return f"{self.device}: {ours} in {where}, {len(self.on_cpu)} on the CPU"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """The first SHOWN nodes, those on the CPU before the others."""
+        return node_rows(sorted(self.nodes, key=lambda node: node.partition is not None)[:SHOWN])
+
+    def _rest(self) -> str:
+        more = len(self.nodes) - SHOWN
+        return f"... and {more} more: report(session).nodes has all" if more > 0 else ""
+
+    def __str__(self) -> str:
+        return "\n".join([self._title(), *text_lines(COLUMNS, self._rows()), *filter(None, [self._rest()])])
+
+    __repr__ = __str__
+
+    def __rich__(self) -> Any:
+        table = rich_table(COLUMNS, self._rows(), self._title())
+        table.caption = self._rest() or None
+        return table
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def report(session: Any) -> Report:
+    """What runs where, and why, for a session on this provider, made by `session()` or by ONNX Runtime itself.
+
+    Raises LookupError when the session is not on this provider, or cannot be told from another one.
+    """
+    planner = planner_of(session)
+    nodes = tuple(planner.account.placements())
+    # A device is opened when something is first put on it.
+    used = any(node.partition is not None for node in nodes)
+    return Report(planner.adapter.name, nodes, planner.device().caches.counters() if used else {})
+
+
+def check(session: _Session) -> _Session:
+    """The session itself, when it runs on this provider: `session = check(InferenceSession(path, providers=[PROVIDER]))`.
+
+    Raises WgpuEpError when all of its nodes run elsewhere, saying why: because the provider's name did not reach it, or
+    because no node was taken. Nodes that run elsewhere beside ours are no error; `report()` lists them.
+    """
+    if not _ours(session):
+        raise WgpuEpError(_elsewhere(session))
+    nodes = report(session).nodes
+    if nodes and all(node.partition is None for node in nodes):
+        reasons = list(dict.fromkeys(f"{node.op_type} ({node.name}): {node.reason}" for node in nodes if node.reason))
+        shown = "; ".join(reasons[:3]) + (f"; and {len(reasons) - 3} more" if len(reasons) > 3 else "")
+        raise WgpuEpError(f"all {len(nodes)} nodes of the session run on the CPU: {shown}")
+    return session
+
+
+def remember(session: Any, planner: Planner) -> None:
+    """Notes the plans of a session that `session()` has made."""
+    setattr(session, _PLANNER, planner)
+
+
+def planner_of(session: Any) -> Planner:
+    """The plans of a session on this provider. Raises LookupError when it has none, or they cannot be told apart."""
+    return getattr(session, _PLANNER, None) or _match(session)
+
+
+def _ours(session: Any) -> set[str]:
+    return set(session.get_providers()) & set(NAMES)
+
+
+def _elsewhere(session: Any) -> str:
+    return f"the session runs on {', '.join(session.get_providers())} and not on this provider; {PASS_THIS}"
+
+
+def _match(session: Any) -> Planner:
+    """The plans of a session that we did not make: the only one whose graph has its inputs and outputs."""
+    from ..plugin.watch import live
+
+    ours = _ours(session)
+    if not ours:
+        raise LookupError(_elsewhere(session))
+    inputs = {value.name for value in session.get_inputs()}
+    outputs = [value.name for value in session.get_outputs()]
+    planners = [
+        provider.planner for provider in live() if provider.planner is not None and provider.planner.name in ours
+    ]
+    fitting = [it for it in planners if inputs <= set(it.inputs) and outputs == list(it.outputs)]
+    if not fitting:
+        raise LookupError("no live session of this package has these inputs and outputs")
+    accounts = [(it.adapter.name, it.account.placements()) for it in fitting]
+    if any(account != accounts[0] for account in accounts):
+        raise LookupError("several live sessions have these inputs and outputs: make the session with session()")
+    return fitting[0]

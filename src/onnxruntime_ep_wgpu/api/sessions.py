@@ -1,0 +1,221 @@
+"""Sessions in one line.
+
+In: a model, a device, options as Python values. Out: an `onnxruntime.InferenceSession` that runs on that device.
+Invariant: `session()` and the session's runs raise what went wrong in the provider, of its own type; never does a session
+silently run on the CPU, as InferenceSession itself does after an error in a provider.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+import onnxruntime as ort
+
+from .. import get_library_path
+from ..errors import DeviceError, OptionError, WgpuEpError, cut
+from ..live import Known
+from ..names import EP_NAME, passing_no_name, warn_of_the_name
+from ..option_types import ProviderOptions
+from ..options import as_text, parse
+from .free_dimensions import check, fix
+from .reports import remember
+
+if TYPE_CHECKING:
+    from ..plugin.watch import Watch
+
+REGISTRATION = "webgpu_ep_registration"
+
+_register_lock = threading.Lock()
+# The device and the sizes of free dimensions that sessions have added to SessionOptions.
+_added: Known[Any, tuple[Any, dict[str, int]]] = Known()
+
+
+def register(name: str = REGISTRATION) -> None:
+    """Registers the provider library with ONNX Runtime under `name`, unless it is registered.
+
+    Then InferenceSession takes `providers=[PROVIDER]`. Warns with ProviderNameWarning, once, when the program has not read
+    `PROVIDER` so far.
+    """
+    warn_of_the_name()
+    with passing_no_name():
+        _register(name)
+
+
+def _register(name: str) -> None:
+    with _register_lock:
+        if _registered():
+            return
+        try:
+            ort.register_execution_provider_library(name, get_library_path())
+        except Exception as error:
+            # Registered, but without a device to show for it.
+            if "already registered" not in str(error):
+                raise
+
+
+def devices() -> list[Any]:
+    """The devices that sessions can run on, hardware first: ONNX Runtime's `OrtEpDevice`. Registers the library.
+
+    Raises DeviceError when there is none, saying what to install.
+    """
+    with passing_no_name():
+        _register(REGISTRATION)
+    found = _registered()
+    if not found:
+        from ..plugin import backend
+
+        raise DeviceError(backend.adapters_problem() or "ONNX Runtime shows no device of this provider")
+    return found
+
+
+def _registered() -> list[Any]:
+    from ..plugin.factory import VENDOR
+
+    unique: dict[str, Any] = {}
+    for device in ort.get_ep_devices():
+        if device.ep_name == EP_NAME and device.ep_vendor == VENDOR:
+            unique.setdefault(device.ep_metadata["adapter"], device)
+    return list(unique.values())
+
+
+class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
+    """ONNX Runtime's session; an error in the provider is raised as it is, DeviceLostError or KeyboardInterrupt, and not
+    as ONNX Runtime's text about it."""
+
+    def run(self, *arguments: Any, **named: Any) -> Any:
+        with _raising_what_happened():
+            return super().run(*arguments, **named)
+
+    def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
+        with _raising_what_happened():
+            return super().run_with_ort_values(*arguments, **named)
+
+    def run_with_iobinding(self, *arguments: Any, **named: Any) -> None:
+        with _raising_what_happened():
+            super().run_with_iobinding(*arguments, **named)
+
+
+@contextlib.contextmanager
+def _raising_what_happened(source: str | bytes = "", options: Mapping[str, str] | None = None) -> Iterator[Watch]:
+    """Raises the first error of the provider on this thread, before ONNX Runtime made text of it; `source` is the model
+    that a session is made of, `options` are its provider options."""
+    from ..plugin.watch import watching
+
+    with watching(source, options) as watch:
+        try:
+            yield watch
+            # ONNX Runtime goes on after an error in some callbacks. An interrupt is not for it to decide about.
+            if any(not isinstance(error, Exception) for error in watch.errors):
+                raise KeyboardInterrupt
+        except BaseException as error:
+            reason = watch.reason()
+            try:
+                if reason is not None and isinstance(error, Exception):
+                    raise reason from error
+                raise
+            finally:
+                # The error's traceback holds this frame: with the error in it, a session and its GPU memory would live
+                # until garbage is collected.
+                del reason
+
+
+def session(
+    model: str | os.PathLike[str] | bytes,
+    *,
+    device: Any = None,
+    wgpu_device: Any = None,
+    sess_options: Any = None,
+    free_dimensions: Mapping[str, int] | None = None,
+    **options: Unpack[ProviderOptions],
+) -> ort.InferenceSession:
+    """An InferenceSession on WebGPU: `session("model.onnx", device="llvmpipe", validationMode="full")`.
+
+    `device` is an `OrtEpDevice`, a place in `devices()`, a part of a device's name or `"software"`; by default the one
+    that the option adapterIndex names, else the first. `wgpu_device` is a `wgpu.GPUDevice` of the caller to run on; its
+    limits and features are what kernels are compiled for. `sess_options` is used as it is, with the device and the free
+    dimensions added; later sessions may use it again with the same ones, and any provider options.
+    `free_dimensions` fixes dimensions of inputs by name or denotation, {"batch": 1}, which makes better kernels. The other
+    arguments are provider options, as text or as Python values. Raises OptionError for a wrong option, DeviceError when
+    there is no such device, and what the provider or ONNX Runtime raised when the session cannot be made.
+    """
+    given = {key: as_text(value) for key, value in options.items()}
+    if wgpu_device is not None:
+        from ..device.wgpu_py import adapter_of
+        from .sharing import device_options
+
+        given |= device_options(wgpu_device)
+        device = adapter_of(wgpu_device).index if device is None else device
+    checked = parse(given)
+    if device is None and "adapterIndex" in given:
+        from ..plugin.choose import numbered
+
+        device = numbered(checked["adapterIndex"]).index
+    chosen = _pick(device)
+    settings = ort.SessionOptions() if sess_options is None else sess_options
+    fixed = _add_to(settings, model, chosen, free_dimensions or {})
+    path_or_bytes = model if isinstance(model, bytes) else os.fspath(model)
+    with _raising_what_happened(path_or_bytes, given) as watch:
+        made = Session(path_or_bytes, settings, enable_fallback=0)
+        provider = watch.providers[-1] if watch.providers else None
+        if provider is not None and provider.planner is not None:
+            # ONNX Runtime below 1.27 does not say when all graphs have been decided.
+            provider.planner.complete()
+    if provider is None or provider.planner is None or provider.refusal is not None:
+        # ONNX Runtime below 1.27 asks nothing of us for a graph without nodes.
+        raise watch.reason() or WgpuEpError("ONNX Runtime made a session without this provider")
+    # Onnxruntime before 1.26 knows nothing of captures, and may not have asked for anything to be compiled.
+    provider.planner.check_captures()
+    check(fixed, made)
+    remember(made, provider.planner)
+    return made
+
+
+def _add_to(
+    settings: Any, model: str | os.PathLike[str] | bytes, device: Any, sizes: Mapping[str, int]
+) -> dict[tuple[str, int], int]:
+    """Adds a device and fixed dimensions to SessionOptions; gives the size of every (input, axis) that is fixed.
+
+    ONNX Runtime can neither copy SessionOptions nor take anything out, and fails when a provider is in them twice. So what
+    earlier sessions added is remembered, and stays as it is when it is the same. Raises OptionError when it is not.
+    """
+    before = _added.get(settings)
+    if before is None:
+        fixed = fix(model, sizes, settings) if sizes else {}
+        settings.add_provider_for_devices([device], {})
+        _added.set(settings, (device, dict(sizes)))
+        return fixed
+    for what, was, now in (
+        ("the device", before[0].ep_metadata["name"], device.ep_metadata["name"]),
+        ("the adapter", before[0].ep_metadata["adapter"], device.ep_metadata["adapter"]),
+        ("free_dimensions", before[1], dict(sizes)),
+    ):
+        if was != now:
+            raise OptionError(
+                f"sess_options: {what} {was!r} of an earlier session is in this object and cannot be taken out for {now!r};"
+                " give this session SessionOptions of its own"
+            )
+    return fix(model, sizes, None) if sizes else {}
+
+
+def _pick(device: Any) -> Any:
+    found = devices()
+    names = [entry.ep_metadata["name"] for entry in found]
+    shown = ", ".join(f"{place}: {name}" for place, name in enumerate(names))
+    if device is None:
+        return found[0]
+    if isinstance(device, int):
+        if not 0 <= device < len(found):
+            raise DeviceError(f"no device {device}; there are {shown}")
+        return found[device]
+    if isinstance(device, str):
+        for entry, name in zip(found, names, strict=True):
+            if device.lower() in name.lower() or (device == "software" and "software" in entry.ep_metadata):
+                return entry
+        raise DeviceError(f"no device is called {cut(device)}; there are {shown}")
+    if getattr(device, "ep_name", None) is None:
+        raise OptionError(f"device: {cut(device)} is not an OrtEpDevice, a number or a name; there are {shown}")
+    return device

@@ -1,0 +1,124 @@
+"""Devices and tensors shared with wgpu-py, without a copy. Everything that draws through wgpu can read a model's output.
+
+In: `wgpu.GPUDevice`, `wgpu.GPUBuffer`, `onnxruntime.OrtValue`. Out: the same memory as the other kind of object.
+Invariants: nothing is copied; the queue orders both sides' work by the order of their calls, so neither has to wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import onnxruntime as ort
+
+from ..errors import DeviceError
+
+
+class DeviceBuffer(NamedTuple):
+    """`nbytes` bytes of a `wgpu.GPUBuffer` from `offset` on. Usage: STORAGE, COPY_SRC and COPY_DST."""
+
+    buffer: Any
+    offset: int
+    nbytes: int
+
+
+def device_options(wgpu_device: Any) -> dict[str, str]:
+    """The provider options that make a session run on a `wgpu.GPUDevice`; `session(wgpu_device=...)` sets them.
+
+    The caller keeps the device alive until the session is made; from then on the session does.
+    """
+    from ..device import wgpu_py
+
+    if not wgpu_py.is_device(wgpu_device):
+        raise DeviceError(f"{wgpu_device!r} is not a wgpu.GPUDevice of wgpu-native")
+    device, instance = wgpu_py.pointers(wgpu_device)
+    return {"webgpuInstance": str(instance), "webgpuDevice": str(device)}
+
+
+def wgpu_device_of(session: Any) -> Any:
+    """The `wgpu.GPUDevice` that a session runs on: the caller's own, or the session's as an object of wgpu-py.
+
+    The device is made when it does not exist yet. Raises LookupError like `report`.
+    """
+    from ..device import wgpu_py
+    from ..device.borrowed import BorrowedContext
+    from .reports import planner_of
+
+    context = planner_of(session).context
+    if isinstance(context, BorrowedContext) and context.gpu_device is not None:
+        return context.gpu_device
+    return wgpu_py.gpu_device(context.device())
+
+
+def buffer_of(value: Any) -> DeviceBuffer:
+    """Where a tensor on one of our devices lies: the memory itself, of the device that `wgpu_device_of` gives.
+
+    It stays there while `value` lives, whatever is written to it. A tensor's last word of 4 bytes is its own: what lies
+    behind the tensor in that word may become 0. Raises DeviceError for a tensor in other memory, or without elements.
+    """
+    from ..device import wgpu_py
+    from ..plugin.memory import space as memory
+
+    address, nbytes = value.data_ptr(), _nbytes(value)
+    if not nbytes:
+        raise DeviceError(f"a tensor of shape {list(value.shape())} has no elements and no memory")
+    if not memory.space().owns(address):
+        raise DeviceError(
+            f"the tensor lies in memory of {value.device_name()!r}, not on a device of this provider;"
+            " make it with device type 'webgpu'"
+        )
+    place = memory.space().lend(address, nbytes)
+    device = _gpu_device(place.device)
+    return DeviceBuffer(wgpu_py.gpu_buffer(place.buffer, device), place.offset, nbytes)
+
+
+def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 0) -> Any:
+    """An OrtValue that is the memory of a `wgpu.GPUBuffer` from `offset` bytes on, and keeps it alive.
+
+    `dtype` is a numpy type or an ONNX type number. A session that binds it on the buffer's own device uses it as it is when
+    `offset` is a multiple of 256; elsewhere it is copied. Do not `destroy()` the buffer while the value is in use. Raises
+    DeviceError when the buffer is too small, mapped, or lacks a usage.
+    """
+    from ..device import wgpu_py
+    from ..device.borrowed import context_around
+    from ..plugin.memory import space as memory
+    from .sessions import devices
+
+    devices()
+    theirs = getattr(buffer, "_device", None)
+    if not wgpu_py.is_device(theirs):
+        raise DeviceError(f"{buffer!r} is not a wgpu.GPUBuffer of wgpu-native")
+    context = context_around(theirs)
+    device = context.device()
+    value = ort.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype, "webgpu", context.adapter.index)
+    nbytes = _nbytes(value)
+    if not nbytes:
+        return value
+    # Kernels may load and store four words at once.
+    needed = offset + -(-nbytes // 16) * 16
+    if offset < 0 or offset % 4 or needed > buffer.size:
+        raise DeviceError(
+            f"a tensor of {nbytes} bytes at offset {offset} needs a buffer of {needed} bytes or more and an offset that is a"
+            f" multiple of 4; the wgpu buffer {buffer.label!r} has {buffer.size} bytes"
+        )
+    memory.space().adopt(value.data_ptr(), nbytes, memory.Place(device, wgpu_py.adopt(buffer, device), offset))
+    return value
+
+
+def _gpu_device(device: Any) -> Any:
+    """A device as its owner's GPUDevice, or as one of ours."""
+    from ..device import contexts, wgpu_py
+    from ..device.borrowed import BorrowedContext
+
+    for context in contexts.contexts():
+        if isinstance(context, BorrowedContext) and context.current() is device and context.gpu_device is not None:
+            return context.gpu_device
+    return wgpu_py.gpu_device(device)
+
+
+def _nbytes(value: Any) -> int:
+    """Bytes of a tensor in ONNX Runtime's layout."""
+    from ..plugin.memory.transfer import tensor_bytes
+
+    return tensor_bytes(value.element_type(), tuple(value.shape())) if math.prod(value.shape()) else 0

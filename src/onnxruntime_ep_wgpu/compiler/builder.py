@@ -1,0 +1,386 @@
+"""What an operator's lowering function works with: operands, and a builder that appends lowered nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import UnsupportedError
+from ..program.dtypes import DType
+from ..program.target import MOST_ITERATIONS, Target, elements_per_word
+from .codegen.expression import check as check_expression
+from .dims import Dim, ceildiv, equal, less_equal, maximum, product
+from .lowered import Assertion, Call, Constant, Function, Map, Message, Node, Read, Variant, Write
+from .view import Shape, Storage, Tensor, View, broadcast_shapes
+from .windows import MOST_ELEMENTS, is_large, nbytes, of_node
+
+HostArray = Any  # numpy object array of Dim
+Conditions = dict[Dim, str]  # what must not be 0 in a run, and what is wrong if it is
+LARGEST_HOST_VALUE = 1024  # elements; larger integer tensors are data, not shapes
+
+
+class Operand:
+    """A value while its consumers are lowered: on the device as a view, on the host as small integers, or both.
+
+    `known` host values follow from shapes and constants alone. Others come from integer inputs of the graph and are
+    asked for only when a shape depends on them.
+
+    The host value is right in runs where none of `conditions` is 0, which a shape that depends on it requires.
+    """
+
+    def __init__(
+        self,
+        dtype: DType,
+        shape: Shape,
+        view: View | None = None,
+        *,
+        host: Callable[[], HostArray] | None = None,
+        known: bool = False,
+        conditions: Conditions | None = None,
+    ) -> None:
+        self.dtype, self.shape, self.known = dtype, tuple(shape), known
+        self.conditions = conditions or {}
+        self.asked = False  # whether something relies on the host value
+        self._view, self._host = view, host
+        self._array: HostArray | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.label}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> Dim:
+        return product(self.shape)
+
+    @property
+    def view(self) -> View:
+        """The elements on the device; a value known only on the host is written there when a plan is made."""
+        if self._view is None:
+            self.asked = True
+            elements = tuple(self.host.reshape(-1).tolist())
+            self._view = View.of(Tensor(self.dtype, self.shape, Storage.HOST, elements=elements))
+        return self._view
+
+    def name(self, name: str) -> None:
+        """Names the tensor that holds exactly this value after it, for messages and inspection; the first name stays."""
+        if self._view is not None and self._view.is_whole and not self._view.tensor.name:
+            self._view.tensor.name = name
+
+    @property
+    def has_host(self) -> bool:
+        return self._host is not None
+
+    @property
+    def host(self) -> HostArray:
+        """The elements as dims, a numpy object array; call only when `has_host`."""
+        if self._array is None:
+            assert self._host is not None
+            self._array = self._host()
+        return self._array
+
+    @property
+    def constant(self) -> Any | None:
+        """The numpy value of a weight, else None."""
+        view = self._view
+        if view is None or view.tensor.storage is not Storage.WEIGHT or not view.is_whole:
+            return None
+        data = view.tensor.data
+        return np.asarray(data if isinstance(data, np.ndarray) else data.numpy()).reshape(self.shape)
+
+    def dims(self, what: str) -> list[Dim]:
+        """The elements as dimensions; raises UnsupportedError when they are only known on the device."""
+        if not self.has_host:
+            raise UnsupportedError(f"{what} is computed on the device, so the shape depends on data")
+        self.asked = True
+        return [int(d) if isinstance(d, (bool, np.integer)) else d for d in self.host.reshape(-1).tolist()]
+
+    def ints(self, what: str) -> list[int]:
+        """The elements as integers that are the same for every input; raises UnsupportedError otherwise."""
+        values = self.dims(what)
+        if not all(isinstance(v, int) for v in values):
+            raise UnsupportedError(f"{what} depends on the input shapes, which this kernel does not support")
+        return [v for v in values if isinstance(v, int)]
+
+    def floats(self, what: str) -> list[float]:
+        """The elements of a constant; raises UnsupportedError when it is not constant."""
+        value = self.constant
+        if value is None:
+            raise UnsupportedError(f"{what} is not a constant")
+        return [float(v) for v in value.reshape(-1)]
+
+
+class Builder:
+    """Appends lowered nodes for one graph. `origin` is the name of the ONNX node being lowered."""
+
+    def __init__(self, target: Target, checked: bool = False) -> None:
+        self.target = target
+        self.nodes: list[Node] = []
+        self.checks: dict[Dim, Message] = {}  # conditions, each once, with the message of whoever asked first
+        self.assertions: list[Assertion] = []
+        self.checked = checked  # whether assertions about data are kept
+        self.origin: tuple[str, ...] = ()
+
+    # ---- what has been appended
+
+    def mark(self) -> tuple[int, int, int]:
+        """The state to which `undo` goes back."""
+        return len(self.nodes), len(self.checks), len(self.assertions)
+
+    def undo(self, mark: tuple[int, int, int]) -> None:
+        """Takes back the nodes, checks and assertions that were appended after `mark`."""
+        del self.nodes[mark[0] :], self.assertions[mark[2] :]
+        while len(self.checks) > mark[1]:
+            self.checks.popitem()
+
+    # ---- values
+
+    def bound_rows(self, columns: Dim) -> None:
+        """The bound for kernels that take `row_variants` and pass over a row at most three times, in blocks of 32."""
+        lanes = max(256, self.target.max_invocations)
+        self.bound_loop(ceildiv(columns, lanes * 5 // 16), "a row of {} elements", columns)
+
+    def bound_loop(self, iterations: Dim, what: str, *parts: Dim) -> None:
+        """lavapipe ends a shader after 65,535 iterations of all loops of an invocation, without a word: refuse instead."""
+        if self.target.software:
+            text = f"{what} is longer than software adapters can loop over"
+            self.require(less_equal(iterations, MOST_ITERATIONS), text, *parts, limit=True)
+
+    def _tensor(self, dtype: DType, shape: Shape) -> Tensor:
+        tensor = Tensor(dtype, tuple(shape))
+        self._check_size(tensor, f"a result of shape {list(shape)}")
+        return tensor
+
+    def _check_size(self, tensor: Tensor, what: str) -> None:
+        """Raises UnsupportedError for a tensor that is known to be beyond what a buffer holds or a kernel counts to."""
+        size, limit = nbytes(tensor), self.target.max_buffer_bytes
+        if size is not None and size > limit:
+            raise UnsupportedError(f"{what} takes {size} bytes and a buffer of the adapter has at most {limit}")
+        if isinstance(tensor.size, int) and tensor.size >= MOST_ELEMENTS:
+            raise UnsupportedError(f"{what} has {tensor.size} elements and kernels count to {MOST_ELEMENTS - 1}")
+
+    def constant(self, value: Any, name: str = "") -> Operand:
+        """A weight: a numpy array, or an onnx_ir tensor that is read when the program is loaded on a device."""
+        dtype, shape = (
+            DType.of_numpy(value.dtype if isinstance(value, np.ndarray) else value.dtype.numpy()),
+            tuple(map(int, value.shape)),
+        )
+        tensor = Tensor(dtype, shape, Storage.WEIGHT, name, data=value)
+        self._check_size(tensor, f"the weight {name!r} of shape {list(shape)}")
+        view, size = View.of(tensor), math.prod(shape)
+        if (dtype.is_integer or dtype is DType.BOOL) and size <= LARGEST_HOST_VALUE:
+            array = np.asarray(value if isinstance(value, np.ndarray) else value.numpy())
+            return Operand(dtype, shape, view, host=lambda: array.astype(object), known=True)
+        return Operand(dtype, shape, view)
+
+    def host(self, dtype: DType, values: Any) -> Operand:
+        """A known host value from dims; a numpy object array or nested sequence."""
+        array = np.empty(np.shape(values), object)
+        array[...] = values
+        return Operand(dtype, array.shape, host=lambda: array, known=True)
+
+    def require(self, condition: Dim, text: str, *parts: Operand | Sequence[Dim] | Dim, limit: bool = False) -> None:
+        """The condition must not be 0 when a plan is made; a constant 0 is an error now.
+
+        `text` says what is wrong, with a `{}` for each of `parts`: their sizes are put there when they are known. `limit`
+        says that it is about what the target can do: when a plan fails it, the graph is compiled for its sizes.
+        """
+        if condition == 0:
+            raise UnsupportedError(text.format(*(list(p) if isinstance(p, tuple) else p for p in parts)))
+        if not isinstance(condition, int):
+            self.checks.setdefault(condition, self._message(text, parts, limit))
+
+    def _message(self, text: str, parts: Sequence[Operand | Sequence[Dim] | Dim], limit: bool) -> Message:
+        """Every part with places for its dims, behind the name of the node."""
+        shown, dims = [], list[Dim]()
+        for part in parts:
+            label = part.dtype.label if isinstance(part, Operand) else ""
+            shape = part.shape if isinstance(part, Operand) else part
+            if isinstance(shape, Sequence):
+                shown.append(f"{label}[{', '.join('{}' for _ in shape)}]")
+                dims += shape
+            else:
+                shown.append("{}")
+                dims.append(shape)
+        node = f"node {self.origin[0]!r}: ".replace("{", "{{").replace("}", "}}") if self.origin else ""
+        return Message(node + text.format(*shown), tuple(dims), limit)
+
+    def expect(self, values: Operand, low: Dim, high: Dim, what: str) -> None:
+        """Data that is outside `what` when it is not from `low` to `high`: an error of runs that check everything."""
+        if not self.checked:
+            return
+        tensor = values.view.tensor
+        if not values.view.is_whole or tensor.storage not in (Storage.INPUT, Storage.TEMP):
+            tensor = self.pointwise("x", {"x": values}, values.dtype).view.tensor
+        tensor.kept = tensor.storage is Storage.TEMP
+        self.assertions.append(Assertion(tensor, low, high, what, self.origin))
+
+    # ---- views
+
+    def seen(self, x: Operand, view: View | None) -> Operand:
+        """`view` of x as an operand; when it is None the caller's operation needs a copy that was not made."""
+        assert view is not None
+        return Operand(x.dtype, view.shape, view)
+
+    def copy(self, x: Operand) -> Operand:
+        """x in row-major order."""
+        return x if x.view.is_whole else self.pointwise("x", {"x": x}, x.dtype)
+
+    def reshape(self, x: Operand, shape: Sequence[Dim]) -> Operand:
+        view = x.view.reshape(tuple(shape)) or self.copy(x).view.reshape(tuple(shape))
+        return self.seen(x, view)
+
+    def permute(self, x: Operand, order: Sequence[int]) -> Operand:
+        return self.seen(x, x.view.permute(order))
+
+    def slice(self, x: Operand, axis: int, start: Dim, step: int, length: Dim) -> Operand:
+        view = x.view.slice(axis, start, step, length) or self.copy(x).view.slice(axis, start, step, length)
+        return self.seen(x, view)
+
+    def expand(self, x: Operand, shape: Sequence[Dim]) -> Operand:
+        shape = tuple(shape)
+        missing = len(shape) - x.rank
+        for have, want in zip(x.shape, shape[missing:], strict=True):
+            if have not in (1, want):
+                fits = maximum(equal(have, 1), equal(have, want))
+                self.require(fits, "cannot broadcast {} to {}", x.shape, shape)
+        view = x.view
+        if any(
+            have != want and have != 1 and len(axis) > 1
+            for have, want, axis in zip(x.shape, shape[missing:], view.axes, strict=True)
+        ):
+            view = self.copy(x).view
+        return self.seen(x, view.expand(shape))
+
+    # ---- nodes
+
+    def pointwise(
+        self,
+        expression: str,
+        operands: Mapping[str, Operand],
+        dtype: DType,
+        shape: Shape | None = None,
+        *,
+        cost: int = 1,
+        inline: bool = False,
+        **constants: Constant,
+    ) -> Operand:
+        """output[i] = expression(operands[i]); operands broadcast to `shape` or to their common shape.
+
+        For `inline` see `Map`.
+        """
+        shape = shape if shape is not None else broadcast_shapes(*(x.shape for x in operands.values()))
+        self._check(expression, {n: x.dtype.compute or "" for n, x in operands.items()}, constants, dtype.compute or "")
+        output = self._tensor(dtype, shape)
+        reads = {n: Read(self.expand(x, shape).view, (len(shape),)) for n, x in operands.items()}
+        return self._append(
+            Map(output, reads, expression=expression, constants=dict(constants), cost=cost, inline=inline)
+        )
+
+    def map(
+        self,
+        body: str,
+        dtype: DType,
+        shape: Shape,
+        coordinates: Sequence[str],
+        groups: Sequence[int],
+        operands: Mapping[str, tuple[Operand, Sequence[int]]],
+        *,
+        parameters: Mapping[str, Dim] | None = None,
+        cost: int = 4,
+        reuse: bool = False,
+        inline: bool = False,
+        iterations: Dim = 0,
+        **constants: Constant,
+    ) -> Operand:
+        """output[coordinates] = the value that `body` returns; operands are read by `<name>_at(coordinates)`.
+
+        `reuse` says that elements of the operands are read more than once over the whole output; for `inline` and
+        `iterations` see `Map`.
+        """
+        output = self._tensor(dtype, shape)
+        # An invocation computes all the elements that share a word.
+        self.bound_loop(iterations * elements_per_word(dtype, self.target), "a loop of {} steps", iterations)
+        reads = {n: Read(x.view, tuple(g), reuse or inline) for n, (x, g) in operands.items()}
+        return self._append(
+            Map(
+                output,
+                reads,
+                body=body,
+                coordinates=tuple(coordinates),
+                groups=tuple(groups),
+                inline=inline,
+                iterations=iterations,
+                constants=dict(constants),
+                parameters=dict(parameters or {}),
+                cost=cost,
+            )
+        )
+
+    def call(
+        self,
+        template: str,
+        operands: Mapping[str, Read],
+        results: Mapping[str, tuple[DType, Shape, Sequence[int]]],
+        variants: Sequence[Variant],
+        *,
+        parameters: Mapping[str, Dim] | None = None,
+        functions: Mapping[str, Function] | None = None,
+        flops: Dim = 0,
+        repeats: Dim = 1,
+        carried: frozenset[str] = frozenset(),
+        **constants: Constant,
+    ) -> list[Operand]:
+        """A cooperative kernel; results are (dtype, shape, coordinate groups of the store accessor).
+
+        For `repeats` and `carried` see `Call`.
+        """
+        for function in (functions or {}).values():
+            self._check(function.expression, dict(function.parameters), {}, function.result)
+        writes = {n: Write(self._tensor(d, s), tuple(g)) for n, (d, s, g) in results.items()}
+        node = Call(
+            template,
+            dict(operands),
+            writes,
+            tuple(variants),
+            dict(constants),
+            dict(parameters or {}),
+            dict(functions or {}),
+            self.origin,
+            flops,
+            repeats,
+            carried,
+        )
+        self._check_bindings(node)
+        self.nodes.append(node)
+        for write in writes.values():
+            write.tensor.producer = node
+        return [Operand(w.tensor.dtype, w.tensor.shape, View.of(w.tensor)) for w in writes.values()]
+
+    def _check(self, expression: str, kinds: Mapping[str, str], constants: Mapping[str, Constant], result: str) -> None:
+        """What lowers can be written: an expression that has no meaning for its types is refused here."""
+        values = tuple((name, type(value).__name__, value) for name, value in constants.items())
+        check_expression(expression, tuple(kinds.items()), values, self.target.int64, result)
+
+    def _check_bindings(self, node: Node) -> None:
+        """Raises UnsupportedError when tensors are so large that a kernel of just this node has not enough bindings."""
+        needed, limit = of_node(node, self.target).bindings, self.target.max_storage_buffers
+        if needed > limit:
+            tensors = [v.tensor for v in node.reads] + node.outputs
+            shown = ", ".join(f"{list(t.shape)}" for t in dict.fromkeys(tensors) if is_large(t, self.target))
+            raise UnsupportedError(
+                f"tensors of shapes {shown} take {needed} bindings of {self.target.max_binding_bytes} bytes in one kernel, "
+                f"and the adapter has {limit}"
+            )
+
+    def _append(self, node: Map) -> Operand:
+        node.origin = self.origin
+        node.output.producer = node
+        self._check_bindings(node)
+        self.nodes.append(node)
+        return Operand(node.output.dtype, node.output.shape, View.of(node.output))

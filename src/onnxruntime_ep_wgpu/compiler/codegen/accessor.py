@@ -1,0 +1,203 @@
+"""Element access: from (view, position) to WGSL, through memory or through the maps fused into the kernel.
+
+A tensor in memory is loaded at the position that its view shows; a tensor of a fused map is computed from its operands at
+that position, once per position and function. What a kernel computes it never loads: such a load raises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from ...program.dtypes import DType
+from ..dims import Dim, product
+from ..lowered import Map, Read, split_groups
+from ..view import Tensor, View
+from .expression import names_in, to_wgsl
+from .position import Position, Scope
+from .scalar import Scalars
+from .storage import unpack
+from .value import Value
+
+LETTERS = tuple("abcdefgh")  # names of an accessor's coordinates
+
+
+class Accessors:
+    """Generates element accesses for one kernel, and the functions that they take: `functions`, text by name.
+
+    `bind` names the buffer of a tensor that the kernel loads, `dim` is the text of a dim, `lanes` says how many elements
+    of a type share a word, `word` is the text of a buffer's word at an index, and `vectors` are bound as arrays of vec4.
+    """
+
+    def __init__(
+        self,
+        scalars: Scalars,
+        maps: Mapping[Tensor, Map],
+        bind: Callable[[Tensor], str],
+        dim: Callable[[Dim], str],
+        lanes: Callable[[DType], int],
+        word: Callable[[str, str], str],
+        vectors: frozenset[Tensor] = frozenset(),
+    ) -> None:
+        self.scalars, self.maps, self.bind, self.dim = scalars, maps, bind, dim
+        self.lanes, self.word, self.vectors = lanes, word, vectors
+        self.functions: dict[str, str] = {}
+        self._of_maps: dict[Map, str] = {}
+
+    def scope(self) -> Scope:
+        return Scope(self.dim)
+
+    # ---- reading
+
+    def element(self, view: View, position: Position) -> Value:
+        """The element that `view` shows at a position, of the compute type of its tensor."""
+        tensor = view.tensor
+        if tensor.is_literal:
+            return self._literal(tensor)
+        at = position.through(view)
+        known = at.scope.known
+        if (tensor, at) not in known:
+            if tensor in self.maps:
+                text = self._computed(self.maps[tensor], at)
+            else:
+                text = self.loaded(self.bind(tensor), tensor, at.number)
+            known[tensor, at] = Value(at.scope.let("v", text), tensor.dtype.compute or "")
+        return known[tensor, at]
+
+    def _literal(self, tensor: Tensor) -> Value:
+        value = np.asarray(tensor.data.numpy() if hasattr(tensor.data, "numpy") else tensor.data).reshape(-1)[0]
+        return self.scalars.literal(value.item(), tensor.dtype.compute or "")
+
+    def _computed(self, node: Map, at: Position) -> str:
+        if node.is_pointwise:
+            text = self._pointwise(node, at)
+            return text if node.expression == "x" else _wrapped(text, node.output.dtype)
+        return f"{self._function(node)}({', '.join(at.coordinates(split_groups(node.output.shape, node.groups)))})"
+
+    def _pointwise(self, node: Map, at: Position) -> str:
+        mentioned = names_in(node.expression)
+        operands = {n: self.element(read.view, at) for n, read in node.operands.items() if n in mentioned}
+        return to_wgsl(node.expression, operands, node.constants, self.scalars, node.output.dtype.compute or "")
+
+    def _function(self, node: Map) -> str:
+        """The name of the function that a map with a body is."""
+        if node not in self._of_maps:
+            name = self._of_maps[node] = f"map{len(self._of_maps)}"
+            parameters = ", ".join(f"{c}: u32" for c in node.coordinates)
+            body = self._body(node, name)
+            self.functions[name] = f"fn {name}({parameters}) -> {self._type(node.output)} {{\n{body}\n}}"
+        return self._of_maps[node]
+
+    def _body(self, node: Map, prefix: str) -> str:
+        """A map's body with its operands' accessors declared and renamed, and constants and dims in place."""
+        text = node.body
+        marks = {"out_t": self._type(node.output)}
+        for name, read in node.operands.items():
+            self.accessor(f"{prefix}_{name}", read)
+            text = re.sub(rf"\b{name}_at\(", f"{prefix}_{name}(", text)
+            marks[f"{name}_t"] = self._type(read.view.tensor)
+        marks |= {n: self.dim(d) for n, d in node.parameters.items()}
+        marks |= {n: constant(c) for n, c in node.constants.items()}
+        return substitute(text, marks)
+
+    def _type(self, tensor: Tensor) -> str:
+        return self.scalars.type(tensor.dtype.compute or "")
+
+    # ---- memory
+
+    def loaded(self, buffer: str, tensor: Tensor, index: str) -> str:
+        """The element at a flat index of memory, as its compute type. Narrow types are parts of 32-bit words."""
+        dtype = tensor.dtype
+        if tensor in self.vectors:
+            return f"{dtype.compute}({self.word(buffer, f'({index}) >> 2u')}[({index}) & 3u])"
+        count = self.lanes(dtype)
+        if count > 1:
+            return unpack(self.word(buffer, f"({index}) / {count}u"), f"(({index}) % {count}u)", dtype)
+        loaded = self.word(buffer, index)
+        return f"f32({loaded})" if dtype is DType.FLOAT16 else loaded
+
+    # ---- accessors
+
+    def accessor(self, name: str, read: Read) -> None:
+        """Declares `fn <name>(a, b, ...)`, the element of an operand at coordinates over the groups of the read."""
+        position = self._position(read)
+        value = self.element(read.view, position)
+        lines = "\n".join(f"  {line}" for line in [*position.scope.lines, f"return {value.text};"])
+        self.functions[name] = f"fn {name}({_parameters(read)}) -> {self._type(read.view.tensor)} {{\n{lines}\n}}"
+
+    def vector_accessor(self, name: str, read: Read) -> None:
+        """Declares `fn <name>4(a, b, ...)`, four neighbours along the last coordinate, which is a multiple of 4.
+
+        Without vector loads it is made of four scalar reads, each kept inside the last coordinate's range.
+        """
+        vector = f"vec4<{self._type(read.view.tensor)}>"
+        position = self._position(read)
+        lines = position.scope.lines
+        if read.view.tensor in self.vectors and read.loads_vectors:
+            number = position.through(read.view).number
+            result = f"{vector}({self.word(self.bind(read.view.tensor), f'({number}) >> 2u')})"
+        elif self._from_words(read):
+            parts = self._four(self.maps[read.view.tensor], position.through(read.view))
+            result = f"{vector}({', '.join(part.text for part in parts)})"
+        else:
+            *outer, last = LETTERS[: len(read.groups)]
+            top = self.dim(product(read.extents[-1]) - 1)
+            calls = [f"{name}({', '.join([*outer, f'min({last} + {k}u, {top})'])})" for k in range(4)]
+            result = f"{vector}({', '.join(calls)})"
+        body = "\n".join(f"  {line}" for line in [*lines, f"return {result};"])
+        self.functions[f"{name}4"] = f"fn {name}4({_parameters(read)}) -> {vector} {{\n{body}\n}}"
+
+    def _position(self, read: Read) -> Position:
+        return Position(self.scope(), LETTERS[: len(read.groups)], read.extents)
+
+    def _from_words(self, read: Read) -> bool:
+        """True when an operand is a map of bytes, four of which are a word: a narrow integer less its zero point."""
+        node = self.maps.get(read.view.tensor)
+        if node is None or not (node.inline and node.is_pointwise and read.loads_vectors):
+            return False
+        return any(self._is_byte(r.view) for r in node.operands.values())
+
+    def _is_byte(self, view: View) -> bool:
+        bytes_in_memory = view.dtype in (DType.INT8, DType.UINT8) and view.tensor not in self.maps
+        return bytes_in_memory and view.is_whole and not view.tensor.is_literal
+
+    def _four(self, node: Map, at: Position) -> list[Value]:
+        """The elements of a map at a position whose number is a multiple of 4 and the next three; bytes are loaded once."""
+        scope, number = at.scope, at.number
+        places = [Position(scope, (f"({number} + {k}u)",), (node.output.shape,)) for k in range(4)]
+        for read in node.operands.values():
+            if self._is_byte(read.view):
+                tensor = read.view.tensor
+                load = self.word(self.bind(tensor), f"{number} >> 2u")
+                word = scope.let("w", f"bitcast<i32>({load})" if tensor.dtype is DType.INT8 else load)
+                for k, place in enumerate(places):
+                    value = Value(f"extractBits({word}, {8 * k}u, 8u)", tensor.dtype.compute or "")
+                    scope.known[tensor, place.through(read.view)] = value
+        return [self.element(View.of(node.output), place) for place in places]
+
+
+def _parameters(read: Read) -> str:
+    return ", ".join(f"{c}: u32" for c in LETTERS[: len(read.groups)])
+
+
+def constant(value: float | int | str | bool) -> str:
+    """A constant of a body as WGSL text; strings are text already (a function or type name)."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"{value}u" if value >= 0 else f"{value}i"
+    if isinstance(value, str):
+        return value
+    return repr(float(value)) if abs(value) < 3.4e38 else Scalars("native").literal(value, "f32").text
+
+
+def substitute(text: str, marks: Mapping[str, str]) -> str:
+    """Replaces `$name` by its text; an unknown name is a mistake in a kernel and raises KeyError."""
+    return re.sub(r"\$(\w+)", lambda m: marks[m[1]], text)
+
+
+def _wrapped(text: str, dtype: DType) -> str:
+    """A value calculated in 32 bits as the narrow integer it stands for, so that fused operators see what was stored."""
+    return f"extractBits({text}, 0u, {dtype.bits}u)" if dtype.is_integer and dtype.bits < 32 else text

@@ -1,0 +1,84 @@
+"""Elements narrower than a word: how they are read from the 32-bit words of a storage buffer and packed into them.
+
+In: WGSL of a word, or of a value of the compute type. Out: WGSL of the other. Invariant: what is packed and read again is
+the value rounded to the element type once, to nearest even; integers keep their low bits; a NaN stays one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...program.dtypes import DType
+
+
+@dataclass(frozen=True)
+class Minifloat:
+    """A float of at most 8 bits. Its `digits` follow the point; `least` is the exponent of its least normal number.
+
+    `infinity` and `nan` are bits, None when it has none; a NaN that would be minus zero is the only one, and larger bits
+    than `nan` are NaN too otherwise.
+    """
+
+    digits: int
+    least: int
+    largest: float
+    nan: int | None
+    infinity: int | None = None
+
+
+MINIFLOATS = {
+    DType.FLOAT8E4M3FN: Minifloat(3, -6, 448.0, 0x7F),
+    DType.FLOAT8E4M3FNUZ: Minifloat(3, -7, 240.0, 0x80),
+    DType.FLOAT8E5M2: Minifloat(2, -14, 57344.0, 0x7D, 0x7C),
+    DType.FLOAT8E5M2FNUZ: Minifloat(2, -15, 57344.0, 0x80),
+    DType.FLOAT4E2M1: Minifloat(1, 0, 6.0, None),
+}
+
+
+def rounded(value: str, dtype: DType, saturate: bool = True) -> str:
+    """The expression of an f32 value rounded to a float type, for where a model asks for it inside a fused chain.
+
+    What is too large for a minifloat becomes its largest number or, without `saturate`, infinity or NaN.
+    """
+    names = {DType.FLOAT16: "half", DType.BFLOAT16: "bfloat"}
+    if dtype in MINIFLOATS:
+        kind = MINIFLOATS[dtype]
+        beyond = "infinity" if kind.infinity is not None else "nan"
+        outside = repr(kind.largest) if saturate or kind.nan is None else beyond
+        return f"minifloat({value}, {float(kind.digits)}, {float(kind.least)}, {kind.largest}, {outside})"
+    return f"{names[dtype]}({value})" if dtype in names else value
+
+
+def unpack(word: str, place: str, dtype: DType) -> str:
+    """Element `place` (a WGSL u32) of a word."""
+    if dtype is DType.FLOAT16:
+        return f"unpack2x16float({word})[{place}]"
+    if dtype is DType.BFLOAT16:
+        return f"bitcast<f32>(({word} >> ({place} * 16u)) << 16u)"
+    if dtype in MINIFLOATS:
+        bits = f"extractBits({word}, {place} * {dtype.bits}u, {dtype.bits}u)"
+        return f"minifloat_value({bits}, {_parameters(dtype)})"
+    source = f"bitcast<i32>({word})" if dtype.compute == "i32" else word
+    text = f"extractBits({source}, {place} * {dtype.bits}u, {dtype.bits}u)"
+    return f"({text} != 0u)" if dtype is DType.BOOL else text
+
+
+def pack(value: str, dtype: DType) -> str:
+    """The bits of an element in the low end of a u32, zeros above."""
+    if dtype is DType.FLOAT16:
+        return f"pack2x16float(vec2f({value}, 0.0))"
+    if dtype is DType.BFLOAT16:
+        return f"bfloat_bits({value})"
+    if dtype in MINIFLOATS:
+        return f"minifloat_bits({value}, {_parameters(dtype)})"
+    if dtype is DType.BOOL:
+        return f"u32({value})"
+    bits = value if dtype.compute == "u32" else f"bitcast<u32>({value})"
+    return f"({bits} & {(1 << dtype.bits) - 1}u)"
+
+
+def _parameters(dtype: DType) -> str:
+    """digits, least exponent, bit of the sign, NaN, infinity; no bits are 256."""
+    kind = MINIFLOATS[dtype]
+    nan, infinity = (256 if bits is None else bits for bits in (kind.nan, kind.infinity))
+    return f"{kind.digits}u, {kind.least}, {1 << dtype.bits - 1}u, {nan}u, {infinity}u"

@@ -1,0 +1,148 @@
+"""A graph to a Program, read from top to bottom as the list of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from ..program import program as p
+from ..program.postfix import Postfix
+from ..program.target import Target
+from .codegen.kernel import Source, generate
+from .dims import Names, symbols_of
+from .fold import fold_constants
+from .lower import lower, reasons
+from .lowered import LoweredGraph, Message
+from .passes.dead import remove_dead
+from .passes.fuse import Group, fuse
+from .passes.share import share_maps
+from .passes.work import operations, traffic
+from .view import Storage, Tensor
+
+
+def check(graph: ir.Graph, opset_imports: Mapping[str, int], target: Target) -> list[str | None]:
+    """Per node in graph order: None when it can run here, else the reason. Touches no device and generates no WGSL."""
+    return reasons(graph, opset_imports, target)
+
+
+def compile_graph(
+    graph: ir.Graph,
+    opset_imports: Mapping[str, int],
+    target: Target,
+    name: str = "",
+    checked: bool = False,
+    values: Mapping[str, int] | None = None,
+) -> p.Program:
+    """Compiles a graph whose nodes all can run; raises UnsupportedError or ModelError naming the node otherwise.
+
+    Functions are expanded and views composed while lowering; initializers stay references until they are uploaded. A
+    `checked` program has assertions about data, for runs that check everything. `values` fixes symbols of the graph, as a
+    Program for other values names them.
+    """
+    fold_constants(graph, opset_imports)
+    lowered = lower(graph, opset_imports, target, checked, values)
+    lowered = remove_dead(share_maps(lowered))
+    groups = fuse(lowered, target)
+    return _assemble(name, target, lowered, groups)
+
+
+class _Values:
+    """Numbers the tensors and weights of a program in the order they are met."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.index: dict[Tensor, int] = {}
+        self.values: list[p.Value] = []
+        self.weights: list[object] = []
+
+    def of(self, tensor: Tensor) -> int:
+        if tensor not in self.index:
+            weight = -1
+            if tensor.storage is Storage.WEIGHT:
+                weight = len(self.weights)
+                self.weights.append(tensor.data)
+            shape = tuple(map(self.names.of, tensor.shape))
+            elements = tuple(map(self.names.of, tensor.elements))
+            self.index[tensor] = len(self.values)
+            self.values.append(p.Value(tensor.name, tensor.dtype, shape, tensor.storage, weight, elements))
+        return self.index[tensor]
+
+
+def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Group]) -> p.Program:
+    names = Names()
+    values = _Values(names)
+    input_index = tuple(values.of(t) for t in lowered.inputs)
+    output_index = tuple(values.of(t) for t in lowered.outputs)
+    kernels: dict[tuple[object, ...], int] = {}
+    texts: list[p.Kernel] = []
+    dispatches = []
+    for group in groups:
+        source = generate(group, target)
+        kernel = _kernel(source)
+        key = (kernel.wgsl, kernel.bindings)
+        if key not in kernels:
+            kernels[key] = len(texts)
+            texts.append(kernel)
+        dispatches.append(
+            p.Dispatch(
+                kernels[key],
+                tuple(values.of(t) for t, _, _ in source.bindings),
+                tuple(map(names.of, source.uniforms)),
+                tuple(names.of(guard) for guard, _, _ in source.variants),
+                tuple(names.of(count) for _, _, count in source.variants),
+                group.origin,
+                tuple(lowered.operators.get(name, "") for name in group.origin),
+                names.of(operations(group)),
+                names.of(traffic(group)),
+                names.of(source.repeats),
+                tuple((names.of(w.offset), names.of(w.nbytes)) if w else None for _, _, w in source.bindings)
+                if any(window for _, _, window in source.bindings)
+                else (),
+            )
+        )
+    conditions = [names.of(condition) for condition, _ in lowered.checks]
+    assertions = tuple(
+        p.Assertion(values.of(a.values), names.of(a.low), names.of(a.high), a.what, a.origin)
+        for a in lowered.assertions
+    )
+    # An element of an input that no shape, size, check or index needs is no symbol: its value may be any.
+    symbols = tuple(p.Symbol(*s) for s in lowered.symbols if s[0] in names.symbols)
+    definitions = tuple(names.definitions)
+    checks = tuple(
+        p.Check(condition, *_said(message, names, {s.name for s in symbols}), message.limit)
+        for condition, (_, message) in zip(conditions, lowered.checks, strict=True)
+    )
+    return p.Program(
+        name,
+        target,
+        symbols,
+        definitions,
+        input_index,
+        output_index,
+        tuple(values.values),
+        tuple(texts),
+        tuple(dispatches),
+        checks,
+        assertions,
+        tuple(names.definitions[len(definitions) :]),
+        tuple(values.weights),
+    )
+
+
+def _said(message: Message, names: Names, known: set[str]) -> tuple[str, tuple[Postfix, ...]]:
+    """A message with its dims in postfix form; one that needs a symbol that the Program lacks is said as text."""
+    shown, dims = [], []
+    for dim in message.dims:
+        if symbols_of(dim) <= known:
+            shown.append("{}")
+            dims.append(names.of(dim))
+        else:
+            shown.append(str(dim).replace("{", "{{").replace("}", "}}"))
+    return message.text.format(*shown) if len(dims) < len(shown) else message.text, tuple(dims)
+
+
+def _kernel(source: Source) -> p.Kernel:
+    bindings = tuple("read_write" if written else "read" for _, written, _ in source.bindings)
+    texts = tuple(text for _, text, _ in source.variants)
+    return p.Kernel(source.label, texts, bindings, len(source.uniforms), source.makes_infinity)

@@ -1,0 +1,401 @@
+"""Expressions over symbols: polynomials in canonical form, whose atoms are symbols and calls.
+
+Invariant: there is one object for each expression (they are interned), so two dims are equal exactly when they are the same
+object, a comparison or a hash costs the same at any depth, and what an algorithm learns of a shared part it learns once.
+Nothing here, and nothing that works on nodes, walks an expression as a tree: layers of a network share their dims, and the
+tree of such an expression doubles with every layer.
+
+A polynomial of many terms is multiplied as one factor, so that the number of terms does not grow with the depth of a graph.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from functools import lru_cache, reduce
+from hashlib import blake2b
+from typing import Any, Union
+from weakref import WeakValueDictionary
+from zlib import crc32
+
+from ...program.postfix import OPERATIONS
+from .intervals import DIMENSION, SMALL, Interval, counted, of_call, plus, times
+from .intervals import ELEMENT as ANY_ELEMENT
+
+Dim = Union[int, "Expr"]
+Atom = Union["Symbol", "Call"]
+Monomial = tuple[Atom, ...]
+Terms = tuple[tuple[Monomial, int], ...]
+
+MOST_TERMS = 24  # of a polynomial, and half of it the factors of a monomial; longer ones become parts that have a name
+ELEMENT = "@"  # begins the names of elements of inputs, which unlike dimensions may be negative
+_SHOWN = 240  # characters of an expression in messages
+
+# Values of a node for a few values of the symbols, the same in every process: what is negative for one of them is not proved
+# to be anything else. None where a value is too large to be worth keeping, or is divided by zero.
+Sample = tuple[int | None, ...]
+_LARGEST_SAMPLE = 2**64
+
+
+class Symbol:
+    """A dimension of an input, or an element of one."""
+
+    __slots__ = ("__weakref__", "interval", "name", "order", "reads_elements", "samples")
+
+    def __init__(self, name: str, interval: Interval | None) -> None:
+        self.name = self.order = name
+        self.reads_elements = name.startswith(ELEMENT)
+        self.interval = low, high = interval or (ANY_ELEMENT if self.reads_elements else DIMENSION)
+        chance = crc32(name.encode())
+        values = (0, 1 + chance % 13, 1000 + chance % 99991)
+        if self.reads_elements:
+            values = (-(1 + chance % 5), chance % 3, 1000 + chance % 997)
+        self.samples: Sample = tuple(int(min(max(v, low), high)) for v in values)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Call:
+    """An operation that a polynomial cannot express; "=" is its one argument, kept as a part with a name.
+
+    `order` sorts calls the same way in every process, from what they say.
+    """
+
+    __slots__ = ("__weakref__", "args", "interval", "op", "order", "reads_elements", "samples")
+
+    def __init__(self, op: str, args: tuple[Dim, ...]) -> None:
+        self.op, self.args = op, args
+        said = "\0".join([op, *(a.order if isinstance(a, Expr) else str(a) for a in args)])
+        self.order = "~" + blake2b(said.encode(), digest_size=16).hexdigest()
+        self.reads_elements: bool = any(isinstance(a, Expr) and a.reads_elements for a in args)
+        self.samples = _call_samples(op, args)
+        low, high = of_call(op, [interval(a) for a in args])
+        self.interval: Interval = (max(low, 0) if low < 0 and _is_nonnegative(op, args) else low, high)
+
+    def __repr__(self) -> str:
+        return _text(Expr.of(self))
+
+
+class Expr:
+    """A polynomial: ((monomial, coefficient), ...), monomials sorted, never a plain constant.
+
+    `interval` holds every value; `bounds` sees more of the sign.
+    """
+
+    __slots__ = ("__weakref__", "_order", "_samples", "interval", "proved", "reads_elements", "terms")
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.reads_elements: bool = any(x.reads_elements for m, _ in terms for x in m)
+        self.interval = _interval(terms)
+        self.proved: bool | None = True if self.interval[0] >= 0 else None  # not to be negative; see `bounds`
+        self._order = ""
+        self._samples: Sample | None = None
+
+    @property
+    def samples(self) -> Sample:
+        if self._samples is None:
+            self._samples = _samples(self.terms)
+        return self._samples
+
+    @staticmethod
+    def of(atom: Atom) -> Expr:
+        return _expr((((atom,), 1),))
+
+    @property
+    def order(self) -> str:
+        if not self._order:
+            said = ";".join(f"{c}*{','.join(x.order for x in m)}" for m, c in self.terms)
+            self._order = blake2b(said.encode(), digest_size=16).hexdigest()
+        return self._order
+
+    def __add__(self, other: Dim) -> Dim:
+        return _sum(self, other)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Dim:
+        return _product(self, -1)
+
+    def __sub__(self, other: Dim) -> Dim:
+        return _sum(self, _product(other, -1))
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return _sum(other, _product(self, -1))
+
+    def __mul__(self, other: Dim) -> Dim:
+        return _product(self, other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        from .functions import floordiv
+
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        from .functions import floordiv
+
+        return floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        from .functions import mod
+
+        return mod(self, other)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the dimension {self} is symbolic; its truth is known only when a plan is made")
+
+    def __repr__(self) -> str:
+        return _text(self)
+
+
+# ---- one object for each expression
+
+_known: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+_adding = threading.Lock()  # two threads that made the same node would make two that are not equal
+
+
+def _interned(kind: Callable[..., Any], *said: Any) -> Any:
+    key = (kind, *said)
+    found = _known.get(key)
+    if found is None:
+        made = kind(*said)  # which may ask for other nodes
+        with _adding:
+            found = _known.setdefault(key, made)
+    return found
+
+
+def _expr(terms: Terms) -> Expr:
+    made: Expr = _interned(Expr, terms)
+    return made
+
+
+def symbol(name: str, within: Interval | None = None) -> Expr:
+    """A symbol, whose values are `within`: by its name those of a dimension, or any 64-bit integers."""
+    return Expr.of(_interned(Symbol, name, within))
+
+
+def call(op: str, *args: Dim) -> Expr:
+    """The call as an expression; the arguments are already in the order and form that it has."""
+    return Expr.of(_interned(Call, op, args))
+
+
+# ---- text
+
+
+def _text(dim: Dim) -> str:
+    """What a message says of a dim; long expressions are cut."""
+    return _cut(dim, _SHOWN)
+
+
+def _cut(dim: Dim, room: int) -> str:
+    """The text in about `room` characters; what does not fit is "..."."""
+    if not isinstance(dim, Expr):
+        return str(dim)
+    parts: list[str] = []
+    for monomial, coefficient in dim.terms:
+        if room <= 0:
+            parts.append("...")
+            break
+        factors = [str(coefficient)] if coefficient != 1 or not monomial else []
+        for atom in monomial:
+            factors.append(_atom_text(atom, room))
+            room -= len(factors[-1])
+        parts.append("*".join(factors))
+    return " + ".join(parts).replace("+ -", "- ")
+
+
+def _atom_text(atom: Atom, room: int) -> str:
+    if isinstance(atom, Symbol):
+        return atom.name
+    if room <= 16:
+        return "(...)"
+    texts = []
+    for arg in atom.args:
+        texts.append(_cut(arg, room // 2))
+        room -= len(texts[-1])
+    if atom.op == "=":
+        return f"({texts[0]})"
+    if atom.op in ("//", "%", "<", "<=", "=="):
+        left, right = (
+            f"({t})" if isinstance(a, Expr) and len(a.terms) > 1 else t for a, t in zip(atom.args, texts, strict=True)
+        )
+        return f"({left} {atom.op} {right})"
+    return f"{atom.op}({', '.join(texts)})"
+
+
+# ---- what is known of a node when it is made
+
+
+def interval(dim: Dim) -> Interval:
+    """An interval that holds every value of a dim."""
+    return dim.interval if isinstance(dim, Expr) else (dim, dim)
+
+
+def _samples(terms: Terms) -> Sample:
+    totals: list[int | None] = [0, 0, 0]
+    for monomial, coefficient in terms:
+        for k, total in enumerate(totals):
+            value: int | None = coefficient
+            for atom in monomial:
+                sample = atom.samples[k]
+                value = None if value is None or sample is None else value * sample
+            totals[k] = None if value is None or total is None else _kept(total + value)
+    return tuple(totals)
+
+
+def _kept(value: int) -> int | None:
+    return value if -_LARGEST_SAMPLE < value < _LARGEST_SAMPLE else None
+
+
+def _call_samples(op: str, args: tuple[Dim, ...]) -> Sample:
+    if op == "=":
+        (arg,) = args
+        return arg.samples if isinstance(arg, Expr) else (arg,) * 3
+    out: list[int | None] = []
+    for given in zip(*(a.samples if isinstance(a, Expr) else (a,) * 3 for a in args), strict=True):
+        values = [v for v in given if v is not None]
+        if len(values) < len(given) or (op in ("//", "%", "tdiv") and not values[1]):
+            out.append(None)
+        elif op == "?":
+            out.append(OPERATIONS[op](*values))
+        else:  # minimum, maximum and broadcast have two or more
+            out.append(reduce(OPERATIONS[op], values))
+    return tuple(out)
+
+
+def _interval(terms: Terms) -> Interval:
+    total: Interval = (0, 0)
+    for monomial, coefficient in terms:
+        if len(monomial) == 1:
+            low, high = monomial[0].interval
+            if low > -SMALL and high < SMALL and -SMALL < coefficient < SMALL:  # the usual case, without the care
+                ends = (
+                    (low * coefficient, high * coefficient)
+                    if coefficient > 0
+                    else (high * coefficient, low * coefficient)
+                )
+                total = plus(total, ends)
+                continue
+        elif not monomial:
+            total = plus(total, (coefficient, coefficient))
+            continue
+        elements: Interval = (1, 1)
+        other: Interval = (coefficient, coefficient)
+        for atom in monomial:
+            if isinstance(atom, Symbol) and atom.interval[0] >= 0:
+                elements = counted(elements, atom.interval)
+            else:
+                other = times(other, atom.interval)
+        total = plus(total, times(elements, other))
+    return total
+
+
+def _is_nonnegative(op: str, args: tuple[Dim, ...]) -> bool:
+    from .bounds import nonnegative
+
+    if op == "max":
+        return any(map(nonnegative, args))
+    return all(map(nonnegative, args[1:] if op in ("%", "?") else args))
+
+
+def reads_elements(dim: Dim) -> bool:
+    """True when the value depends on elements of an input, which may be negative and must be known to make a plan."""
+    return isinstance(dim, Expr) and dim.reads_elements
+
+
+# ---- arithmetic
+
+
+def terms_of(value: Dim) -> Terms:
+    return value.terms if isinstance(value, Expr) else (((), value),) if value else ()
+
+
+def _order(term: tuple[Monomial, int]) -> tuple[int, list[str]]:
+    return len(term[0]), [x.order for x in term[0]]
+
+
+def from_terms(terms: dict[Monomial, int]) -> Dim:
+    kept = [t for t in terms.items() if t[1]]
+    if not kept:
+        return 0
+    if len(kept) == 1:
+        return _expr(tuple(kept)) if kept[0][0] else kept[0][1]
+    return _expr(tuple(sorted(kept, key=_order, reverse=True)))
+
+
+def opaque(value: Dim) -> Dim:
+    """The value as one atom, which the algebra does not look into."""
+    if not isinstance(value, Expr) or (
+        len(value.terms) == 1 and value.terms[0][1] == 1 and len(value.terms[0][0]) == 1
+    ):
+        return value
+    return call("=", value)
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    result: Dim = 1
+    for d in dims:
+        result = _product(result, d)
+    return result
+
+
+@lru_cache(maxsize=16384)
+def _sum(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    out = dict(terms_of(a))
+    for monomial, coefficient in terms_of(b):
+        out[monomial] = out.get(monomial, 0) + coefficient
+    if len(out) > MOST_TERMS:
+        longer, other = (a, b) if len(terms_of(a)) >= len(terms_of(b)) else (b, a)
+        result = from_terms(out)
+        return result if len(terms_of(result)) <= MOST_TERMS else _sum(opaque(longer), other)
+    return from_terms(out)
+
+
+@lru_cache(maxsize=16384)
+def _product(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    ours, theirs = terms_of(a), terms_of(b)
+    if len(ours) > 1 and len(theirs) > 1 and len(ours) * len(theirs) > MOST_TERMS:
+        return _product(opaque(a), b) if len(ours) >= len(theirs) else _product(a, opaque(b))
+    out: dict[Monomial, int] = {}
+    for ma, ca in ours:
+        for mb, cb in theirs:
+            if len(ma) + len(mb) > MOST_TERMS // 2:
+                return _product(opaque(a), opaque(b))
+            monomial = tuple(sorted((*ma, *mb), key=lambda x: x.order)) if ma and mb else ma or mb
+            out[monomial] = out.get(monomial, 0) + ca * cb
+    return from_terms(out)
+
+
+def quotient(a: Dim, b: Dim) -> Dim | None:
+    """a / b when it divides for every value of the symbols, else None: long division of polynomials without a rest."""
+    divisor = terms_of(b)
+    if not divisor:
+        return None
+    (leading, coefficient), *more = divisor
+    out: dict[Monomial, int] = {}
+    rest = terms_of(a)
+    while rest:
+        monomial, c = rest[0]
+        left = list(monomial)
+        for atom in leading:
+            if atom not in left:
+                return None
+            left.remove(atom)
+        if c % coefficient:
+            return None
+        part = {tuple(left): c // coefficient}
+        out |= part
+        if not more:
+            rest = rest[1:]
+        elif len(out) > MOST_TERMS:
+            return None
+        else:
+            rest = terms_of(_sum(from_terms(dict(rest)), _product(from_terms(part), _product(b, -1))))
+    return from_terms(out)

@@ -1,0 +1,296 @@
+"""onnx_ir.Graph to lowered graph: each node's operator is looked up and asked for views, maps and calls.
+
+Lowering is also the shape inference and the answer to "can this node run here": it computes every shape as an exact
+expression of the input dims, and raises UnsupportedError with the reason when a node has no kernel. It generates no WGSL,
+so it is cheap enough to be the capability check.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..errors import ModelError, ModelFault, UnsupportedError, WgpuEpError
+from ..program.dtypes import DType
+from ..program.target import Target
+from . import expand, ops
+from .builder import LARGEST_HOST_VALUE, Builder, Operand
+from .dims import Dim, product, symbol
+from .lowered import LoweredGraph
+from .ops import host, registry
+from .view import Storage, Tensor, View
+
+ops.load()
+
+
+class Lowering:
+    """Lowers the nodes of one graph in order; values that no node produced are inputs."""
+
+    def __init__(
+        self,
+        opsets: Mapping[str, int],
+        target: Target,
+        checked: bool = False,
+        fixed: Mapping[str, int] | None = None,
+    ) -> None:
+        """`fixed` gives values to symbols, by label: dims of inputs and elements of small integer inputs."""
+        self.opsets, self.fixed = opsets, fixed or {}
+        self.builder = Builder(target, checked)
+        self.values: dict[ir.Value, Operand] = {}
+        self.inputs: list[Tensor] = []
+        self.symbols: dict[str, tuple[str, int, int, bool]] = {}
+        self.operators: dict[str, str] = {}  # by the name of the node
+
+    # ---- values
+
+    def operand(self, value: ir.Value | None) -> Operand | None:
+        if value is None or (not value.name and value.producer() is None):
+            return None
+        known = self.values.get(value)
+        if known is None:
+            constant = value.const_value
+            known = self.values[value] = (
+                self.builder.constant(constant, value.name or "") if constant is not None else self.input(value)
+            )
+        return known
+
+    def input(self, value: ir.Value) -> Operand:
+        """An input of the graph, or a value that a node on another provider produces."""
+        if value.dtype is None:
+            raise UnsupportedError(f"the type of {value.name!r} is unknown")
+        if not isinstance(value.type, ir.TensorType):
+            raise UnsupportedError(f"{value.name!r} is not a tensor")
+        if value.shape is None:
+            raise UnsupportedError(f"the rank of {value.name!r} is unknown")
+        dtype, name, index = _dtype(value.dtype), value.name or "", len(self.inputs)
+        shape = tuple(self._dim(name, index, axis, d) for axis, d in enumerate(value.shape))
+        tensor = Tensor(dtype, shape, Storage.INPUT, name)
+        self.inputs.append(tensor)
+        size = product(shape)
+        if dtype.is_integer and dtype.bits >= 8 and isinstance(size, int) and size <= LARGEST_HOST_VALUE // 2:
+            return Operand(dtype, shape, View.of(tensor), host=lambda: self._elements(name, index, shape, dtype))
+        return Operand(dtype, shape, View.of(tensor))
+
+    def _dim(self, name: str, index: int, axis: int, dim: Any) -> Dim:
+        if isinstance(dim, int) and dim >= 0:
+            return dim
+        label = dim.value if isinstance(dim, ir.SymbolicDim) else None
+        # Names that say nothing ("?", a number) must not make two dimensions equal.
+        if not isinstance(label, str) or not label.isidentifier():
+            label = f"{name}.{axis}"
+        if label in self.fixed:
+            return self.fixed[label]
+        self.symbols.setdefault(label, (label, index, axis, False))
+        return symbol(label)
+
+    def _elements(self, name: str, index: int, shape: tuple[Dim, ...], dtype: DType) -> Any:
+        array: Any = np.empty(tuple(map(int, shape)), object)  # type: ignore[arg-type]
+        for k in range(array.size):
+            label = f"@{name}[{k}]"  # "@": unlike a dimension it may be negative
+            if label in self.fixed:
+                array.reshape(-1)[k] = self.fixed[label]
+                continue
+            self.symbols.setdefault(label, (label, index, k, True))
+            array.reshape(-1)[k] = symbol(label, dtype.limits)
+        return array
+
+    # ---- nodes
+
+    def node(self, node: ir.Node, name: str = "") -> None:
+        """Lowers one node; raises UnsupportedError, leaving no trace of it, when that cannot be done."""
+        mark = self.builder.mark()
+        self.builder.origin = (name or node.name or f"{node.op_type}({node.outputs[0].name})",)
+        self.operators.setdefault(self.builder.origin[0], node.op_type)
+        try:
+            results = self._results(node)
+            for value, result in zip(node.outputs, results, strict=False):
+                if result is not None:
+                    _check_declared(value, result)
+        except Exception as error:
+            self.builder.undo(mark)
+            if isinstance(error, (ValueError, LookupError, TypeError, ArithmeticError)) and not isinstance(
+                error, WgpuEpError
+            ):
+                text = f"{node.op_type} is malformed or unusual here: {type(error).__name__}: {error}"
+                raise UnsupportedError(text) from error
+            raise
+        for value, result in zip(node.outputs, results, strict=False):
+            if result is not None:
+                self.values[value] = result
+                result.name(value.name or "")
+
+    def _results(self, node: ir.Node) -> Sequence[Operand | None]:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        opset = self.opsets.get(domain, self.opsets.get("ai.onnx", 1) if not domain else 1)
+        operands = [self.operand(v) for v in node.inputs]
+        attributes = {name: _attribute(a) for name, a in node.attributes.items()}
+        small = host.evaluate(node.op_type, domain, operands, attributes)
+        if small is not None and small[0].known:
+            return small
+        registry.check_version(node.op_type, domain, opset)
+        entry = registry.find(node.op_type, domain, opset)
+        if entry is None:
+            body = expand.function_body(node, domain, opset, [o.dtype.code if o else 0 for o in operands])
+            if body is None:
+                raise UnsupportedError(f"no kernel for {domain + '.' if domain else ''}{node.op_type}")
+            return self._function(node, body, operands)
+        for operand in operands:
+            if operand is not None:
+                operand.asked = False
+        try:
+            while operands and operands[-1] is None:
+                operands.pop()
+            registry.check_types(entry, [o.dtype if o else None for o in operands])
+            keywords = registry.arguments(entry, opset, attributes)
+            if "outputs" in entry.attributes:
+                keywords["outputs"] = len(node.outputs)
+            result = entry.lower(self.builder, *operands, **keywords)
+        except UnsupportedError:
+            if small is None:
+                raise
+            return small  # known on the host alone, which suffices when only shapes depend on it
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        self._require_asked(node, operands)
+        return [_with_host(result, it) for result, it in itertools.zip_longest(results, small or ())]
+
+    def _require_asked(self, node: ir.Node, operands: Sequence[Operand | None]) -> None:
+        """Requires what host values depend on that a node used."""
+        for operand in operands:
+            if operand is not None and operand.asked:
+                for condition, what in operand.conditions.items():
+                    message = f"{node.op_type} relies on a number that is not there in this run: {what}"
+                    self.builder.require(condition, message)
+
+    def _function(
+        self, node: ir.Node, body: expand.FunctionBody, operands: list[Operand | None]
+    ) -> list[Operand | None]:
+        inner = Lowering(body.opsets, self.builder.target)
+        inner.builder = self.builder
+        for formal, operand in zip(body.inputs, operands, strict=False):
+            if operand is not None:
+                inner.values[formal] = operand
+        for step in body.nodes:
+            inner.node(step, self.builder.origin[0])
+        if inner.inputs:
+            raise UnsupportedError(
+                f"the function body of {node.op_type} reads {inner.inputs[0].name!r}, which is not given"
+            )
+        return [inner.values.get(v) if v is not None else None for v in body.outputs]
+
+
+def _with_host(result: Operand | None, small: Operand | None) -> Operand | None:
+    """A result that is calculated on the device, with the value that shapes may take from the host."""
+    if small is None or result is None:
+        return result
+    return Operand(result.dtype, result.shape, result.view, host=lambda: small.host, conditions=small.conditions)
+
+
+def _fault(node: ir.Node, error: ModelError) -> ModelError:
+    return type(error)(f"node {node.name!r} ({node.op_type}): {error}")
+
+
+def _check_declared(value: ir.Value, result: Operand) -> None:
+    """What the model, or ONNX Runtime's inference, says of a shape is what was lowered, as far as both are known."""
+    if value.shape is None:
+        return
+    declared = [d if isinstance(d, int) else None for d in value.shape]
+    known = [d if isinstance(d, int) else None for d in result.shape]
+    if len(declared) != len(known) or any(None not in (a, b) and a != b for a, b in zip(declared, known, strict=True)):
+        raise UnsupportedError(
+            f"{value.name!r} is declared as {list(value.shape)} and would be calculated as {result}: the CPU decides"
+        )
+
+
+def lower(
+    graph: ir.Graph,
+    opsets: Mapping[str, int],
+    target: Target,
+    checked: bool = False,
+    fixed: Mapping[str, int] | None = None,
+) -> LoweredGraph:
+    """Lowers a graph all of whose nodes can run; raises UnsupportedError or ModelError naming the node otherwise.
+
+    `checked`: what nodes rely on in data is kept in `assertions`, at the price of memory and fusion. `fixed` gives values
+    to symbols, by label.
+    """
+    lowering = Lowering(opsets, target, checked, fixed)
+    for value in graph.inputs:
+        if value.const_value is None:
+            lowering.values[value] = lowering.input(value)
+    for node in graph:
+        try:
+            lowering.node(node)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"node {node.name!r} ({node.op_type}): {error}") from error
+        except ModelError as error:
+            raise _fault(node, error) from error
+    outputs: list[Tensor] = []
+    for value in graph.outputs:
+        operand = lowering.operand(value)
+        assert operand is not None
+        made_by = operand.view.tensor.producer
+        lowering.builder.origin = made_by.origin if made_by is not None else (f"output {value.name}",)
+        outputs.append(_output(lowering.builder, operand, value.name or "", outputs))
+    return LoweredGraph(
+        tuple(lowering.symbols.values()),
+        lowering.inputs,
+        outputs,
+        lowering.builder.nodes,
+        list(lowering.builder.checks.items()),
+        lowering.operators,
+        lowering.builder.assertions,
+    )
+
+
+def _output(builder: Builder, operand: Operand, name: str, taken: list[Tensor]) -> Tensor:
+    """A tensor that this graph writes, holding the operand; a view, weight, input or second use of a tensor is copied."""
+    view = operand.view
+    tensor = view.tensor
+    if not view.is_whole or tensor.storage is not Storage.TEMP or tensor in taken or tensor.shape != operand.shape:
+        tensor = builder.pointwise("x", {"x": operand}, operand.dtype).view.tensor
+    tensor.storage, tensor.name = Storage.OUTPUT, name
+    return tensor
+
+
+def reasons(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> list[str | None]:
+    """Per node in graph order: None when it can be lowered, else why not. Results of such a node count as inputs.
+
+    The reason is a ModelFault where the node is wrong in itself, so that no provider could run it.
+    """
+    lowering = Lowering(opsets, target)
+    out: list[str | None] = []
+    for value in graph.inputs:
+        if value.const_value is None and value.dtype is not None and value.shape is not None:
+            try:
+                lowering.values[value] = lowering.input(value)
+            except UnsupportedError:
+                continue  # said again, with the node's name, where the value is used
+    for node in graph:
+        try:
+            lowering.node(node)
+            out.append(None)
+        except UnsupportedError as error:
+            out.append(str(error))
+        except ModelError as error:
+            out.append(ModelFault(_fault(node, error)))
+    return out
+
+
+def _dtype(dtype: Any) -> DType:
+    try:
+        return DType.of(int(dtype))
+    except KeyError:
+        raise UnsupportedError(f"tensors of type {dtype.name.lower()} are not supported") from None
+
+
+def _attribute(attribute: Any) -> Any:
+    if attribute.type == ir.AttributeType.TENSOR:
+        return attribute.value.numpy()
+    if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+        raise UnsupportedError("control flow runs on the CPU")
+    value = attribute.value
+    return list(value) if isinstance(value, (tuple, list)) else value

@@ -1,0 +1,200 @@
+"""The lowered graph: two kinds of node, which together express every operator.
+
+A `Map` computes one output element from its index: pointwise expressions, gathers, pads, pooling windows. It has no
+workgroup and can be inlined into the kernel that reads it or into the store of the kernel that feeds it. A `Call` is a
+cooperative kernel from `wgsl/` (matrix product, reduction, normalisation) that reads and writes through accessors.
+Views are not nodes: they are how operands are looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..program import program
+from .dims import Dim, quotient, symbol
+from .view import Tensor, View, coalesce
+
+Constant = int | float | str | bool
+REPETITION = symbol(program.REPETITION)
+
+
+@dataclass(frozen=True)
+class Read:
+    """An operand: the view, and into how many coordinates its axes are grouped for the accessor.
+
+    `groups=(2, 1)` gives `x_at(a, b)`, where a counts over the first two axes and b over the third. `reuse` says that a
+    kernel reads an element more than a few times, so that an expensive producer must not be recomputed there. `vector`
+    asks for `x_at4(a, b)` too, the elements b to b + 3, b a multiple of 4: one load where the layout allows it.
+    """
+
+    view: View
+    groups: tuple[int, ...]
+    reuse: bool = False
+    vector: bool = False
+
+    @property
+    def extents(self) -> tuple[tuple[Dim, ...], ...]:
+        return split_groups(self.view.shape, self.groups)
+
+    @property
+    def loads_vectors(self) -> bool:
+        """True when four neighbours of the last coordinate lie together in memory, at a multiple of four."""
+        inner = self.view.rank - self.groups[-1]
+        outer = [f for axis in self.view.axes[:inner] for f in axis]
+        last = coalesce([f for axis in self.view.axes[inner:] for f in axis])
+        if (
+            not last
+            or last[-1].stride != 1
+            or quotient(last[-1].extent, 4) is None
+            or quotient(self.view.offset, 4) is None
+        ):
+            return False
+        return all(quotient(f.stride, 4) is not None for f in [*outer, *last[:-1]])
+
+
+def split_groups(shape: tuple[Dim, ...], groups: tuple[int, ...]) -> tuple[tuple[Dim, ...], ...]:
+    out, at = [], 0
+    for count in groups:
+        out.append(tuple(shape[at : at + count]))
+        at += count
+    if at != len(shape):
+        raise ValueError(f"groups {groups} do not cover a shape of rank {len(shape)}")
+    return tuple(out)
+
+
+@dataclass(eq=False)
+class Map:
+    """One output element from elements of the operands.
+
+    Pointwise: `expression` in Python syntax over the operand names; every operand view has the output's shape.
+    Otherwise `body` is WGSL, the statements of a function of the output's coordinates (named by `coordinates`, grouped
+    by `groups`) that reads operands through `<name>_at(...)` and returns the element.
+
+    `inline` marks what is not worth memory of its own, such as the matrix of windows that a convolution multiplies, or a
+    narrow integer less its zero point: its one reader computes it where it loads elements, even when it loads them more
+    than once. `iterations` counts those of the body's loops, 0 without any.
+    """
+
+    output: Tensor
+    operands: dict[str, Read]
+    expression: str = ""
+    constants: dict[str, Constant] = field(default_factory=dict)
+    body: str = ""
+    coordinates: tuple[str, ...] = ()
+    groups: tuple[int, ...] = ()
+    parameters: dict[str, Dim] = field(default_factory=dict)
+    cost: int = 1
+    inline: bool = False
+    iterations: Dim = 0
+    origin: tuple[str, ...] = ()
+
+    @property
+    def is_pointwise(self) -> bool:
+        return not self.body
+
+    @property
+    def reads(self) -> list[View]:
+        return [r.view for r in self.operands.values()]
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        return [self.output]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run a Call: taken when `guard` is not 0. `workgroups` counts them; constants and parameters add to the Call's."""
+
+    workgroups: Dim
+    workgroup_size: int
+    guard: Dim = 1
+    constants: tuple[tuple[str, Constant], ...] = ()
+    parameters: tuple[tuple[str, Dim], ...] = ()
+
+
+@dataclass(frozen=True)
+class Write:
+    """A result of a Call and the coordinate groups of its store accessor `<name>_put(coordinates..., value)`."""
+
+    tensor: Tensor
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A WGSL function that a template calls, given as an expression over parameters: (name, compute type) pairs."""
+
+    parameters: tuple[tuple[str, str], ...]
+    expression: str
+    result: str
+
+
+@dataclass(eq=False)
+class Call:
+    """A cooperative kernel: `template` names a file in wgsl/ whose function `kernel(w, lane)` runs once per workgroup.
+
+    `flops` is the arithmetic that its definition asks for, 0 where memory is what it is about. It is dispatched `repeats`
+    times, at least once; its parameters may count the dispatches by `REPETITION`, from 0. What one dispatch leaves to the
+    next are the `carried` results: always in memory, and read through `<name>_at(...)` too.
+    """
+
+    template: str
+    operands: dict[str, Read]
+    results: dict[str, Write]
+    variants: tuple[Variant, ...]
+    constants: dict[str, Constant] = field(default_factory=dict)
+    parameters: dict[str, Dim] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+    origin: tuple[str, ...] = ()
+    flops: Dim = 0
+    repeats: Dim = 1
+    carried: frozenset[str] = frozenset()
+
+    @property
+    def reads(self) -> list[View]:
+        return [r.view for r in self.operands.values()]
+
+    @property
+    def stays(self) -> list[Tensor]:
+        """The results that must be in memory although nothing else may read them."""
+        return [self.results[name].tensor for name in self.carried]
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        return [w.tensor for w in self.results.values()]
+
+
+Node = Map | Call
+
+
+@dataclass(frozen=True)
+class Assertion:
+    """Every element of `values`, integers, is from `low` to `high`, else outside `what`; `origin` relies on it."""
+
+    values: Tensor
+    low: Dim
+    high: Dim
+    what: str
+    origin: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Message:
+    """A text with a place `{}` for each of `dims`, which are known when it is said; whether it is about a limit."""
+
+    text: str
+    dims: tuple[Dim, ...] = ()
+    limit: bool = False
+
+
+@dataclass
+class LoweredGraph:
+    """Nodes in an order that respects data flow. `outputs` are tensors that must exist in memory, in ONNX order."""
+
+    symbols: tuple[tuple[str, int, int, bool], ...]  # name, input index, axis or element, True for an element's value
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    nodes: list[Node]
+    checks: list[tuple[Dim, Message]]  # must not be 0 when a plan is made; the message says what is wrong
+    operators: dict[str, str]  # of the ONNX nodes by name, as in `origin`
+    assertions: list[Assertion] = field(default_factory=list)  # about data; looked at by runs that check everything

@@ -1,0 +1,176 @@
+"""Attention: scores of queries and keys, scaled, capped and masked in the kernel that makes them; softmax; weighted values.
+
+The function body that ONNX gives scales and transposes copies of the queries and keys and finds masked rows by kernels of
+their own. Here heads, groups of heads and transposes are views, and scores stay in f32 until they are weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import UnsupportedError
+from ...program.dtypes import DType
+from ..builder import Builder, Operand
+from ..dims import Dim, floordiv, quotient
+from .index import INDICES, index32
+from .matmul import matrix_product
+from .normalise import softmax_rows
+from .registry import BOOLS, FLOATS, op
+from .shape import concat
+from .window import body
+
+
+@op("Attention", types=FLOATS, mask=FLOATS | BOOLS, lengths=INDICES)
+def attention(
+    b: Builder,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    mask: Operand | None = None,
+    past_key: Operand | None = None,
+    past_value: Operand | None = None,
+    lengths: Operand | None = None,
+    *,
+    is_causal: int = 0,
+    kv_num_heads: int = 0,
+    left_window_size: int = -1,
+    q_num_heads: int = 0,
+    qk_matmul_output_mode: int = 0,
+    right_window_size: int = -1,
+    scale: float = 0.0,
+    softcap: float = 0.0,
+    softmax_precision: int = 1,
+    outputs: int = 1,
+) -> list[Operand]:
+    """Queries (batch, heads, queries, size) or (batch, queries, heads * size), likewise keys and values.
+
+    Results: output, present keys, present values, and the scores at the stage that `qk_matmul_output_mode` names.
+    A query that no key may answer gets zeros. The softmax is taken in f32, which every `softmax_precision` allows.
+    """
+    merged = q.rank == 3
+    query, key, value = _heads(b, q, q_num_heads), _heads(b, k, kv_num_heads), _heads(b, v, kv_num_heads)
+    past: Dim = 0
+    if past_key is not None and past_value is not None:
+        past = past_key.shape[2]
+        key, value = concat(b, past_key, key, axis=2), concat(b, past_value, value, axis=2)
+    batch, heads, queries, size = query.shape
+    groups = floordiv(heads, key.shape[1])
+    if quotient(heads, key.shape[1]) is None:
+        raise UnsupportedError(f"{heads} heads of queries for {key.shape[1]} heads of keys")
+    total = key.shape[2]
+    grouped = (batch, key.shape[1], groups)
+
+    def spread(x: Operand) -> Operand:
+        """Keys or values of a head for each head of queries that shares it."""
+        return b.expand(b.reshape(x, (*x.shape[:2], 1, *x.shape[2:])), (*grouped, *x.shape[2:]))
+
+    if not scale and not isinstance(size, int):
+        raise UnsupportedError("the size of a head depends on the input and no scale is given")
+    factor = scale or float(size) ** -0.5  # type: ignore[arg-type]
+    scores = matrix_product(
+        b,
+        b.reshape(query, (*grouped, queries, size)),
+        (3, 1, 1),
+        b.permute(spread(key), (0, 1, 2, 4, 3)),
+        (3, 1, 1),
+        (*grouped, queries, total),
+        (3, 1, 1),
+        DType.FLOAT32,
+    )
+    scores = b.pointwise("x * f", {"x": b.reshape(scores, (batch, heads, queries, total))}, DType.FLOAT32, f=factor)
+    stages = [scores]
+    if softcap:
+        scores = b.pointwise("c * tanh(x / c)", {"x": scores}, DType.FLOAT32, cost=12, c=softcap)
+    stages.append(scores)
+    left, right = left_window_size, 0 if is_causal else right_window_size
+    masked = mask is not None or lengths is not None or left >= 0 or right >= 0
+    if masked:
+        scores = _masked(b, scores, mask, lengths, past, left, right)
+    stages.append(scores)
+    weights = softmax_rows(b, scores, 1, masked=masked)
+    stages.append(weights)
+    y = matrix_product(
+        b,
+        b.reshape(weights, (*grouped, queries, total)),
+        (3, 1, 1),
+        spread(value),
+        (3, 1, 1),
+        (*grouped, queries, value.shape[3]),
+        (3, 1, 1),
+        q.dtype,
+    )
+    y = b.reshape(y, (batch, heads, queries, value.shape[3]))
+    if merged:
+        y = b.reshape(b.permute(y, (0, 2, 1, 3)), (batch, queries, heads * value.shape[3]))
+    results = [y, key, value]
+    if outputs > 3:
+        stage = stages[qk_matmul_output_mode]
+        results.append(b.pointwise("x", {"x": stage}, q.dtype) if stage.dtype is not q.dtype else stage)
+    return results[:outputs]
+
+
+def _heads(b: Builder, x: Operand, count: int) -> Operand:
+    """x as (batch, heads, sequence, size)."""
+    if x.rank == 4:
+        return x
+    if not count:
+        raise UnsupportedError("inputs of three axes need the numbers of heads")
+    return b.permute(b.reshape(x, (*x.shape[:2], count, floordiv(x.shape[2], count))), (0, 2, 1, 3))
+
+
+def _masked(
+    b: Builder,
+    scores: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    past: Dim,
+    left: int,
+    right: int,
+) -> Operand:
+    """Scores plus the mask; minus infinity where a query may not see a key.
+
+    Query i stands at position i + offset among the keys: after the past, or at the end of the valid ones.
+    """
+    total = scores.shape[3]
+    if mask is not None and mask.shape[-1] == total and lengths is None and left < 0 and right < 0:
+        expression = "where(m, x, -infinity)" if mask.dtype is DType.BOOL else "x + m"
+        return b.pointwise(expression, {"x": scores, "m": mask}, DType.FLOAT32, scores.shape)
+    shape: list[Dim] = [1, 1, *scores.shape[2:]]
+    operands: dict[str, tuple[Operand, Sequence[int]]] = {}
+    lines = ["let minus_infinity = float_bits(0xff800000u);", "var at = i32(i) + i32($past);"]
+    parameters = {"past": past}
+    if lengths is not None:
+        operands["lengths"] = (index32(b, lengths), (1,))
+        parameters |= {"queries": scores.shape[2], "total": total}
+        lines += ["let valid = clamp(lengths_at(batch), 0, i32($total));", "at += valid - i32($queries);"]
+        lines.append("if (i32(j) >= valid) { return minus_infinity; }")
+        shape[0] = scores.shape[0]
+    if right >= 0:
+        lines.append(f"if (i32(j) > at + {right}) {{ return minus_infinity; }}")
+    if left >= 0:
+        lines.append(f"if (i32(j) < at - {left}) {{ return minus_infinity; }}")
+    if mask is None:
+        lines.append("return 0f;")
+    else:
+        mask = b.reshape(mask, (*(1,) * (4 - mask.rank), *mask.shape))
+        for axis in (0, 1):
+            shape[axis] = scores.shape[axis] if mask.shape[axis] != 1 else shape[axis]
+        known = mask.shape[3] if mask.shape[3] != 1 else total  # one that is shorter hides the keys past its end
+        operands["mask"] = (b.expand(mask, (*shape[:3], known)), (1, 1, 1, 1))
+        parameters["known"] = known
+        lines.append("if (j >= $known) { return minus_infinity; }")
+        element = "mask_at(batch, head, i, j)"
+        lines.append(
+            f"return select(minus_infinity, 0f, {element});" if mask.dtype is DType.BOOL else f"return {element};"
+        )
+    bias = b.map(
+        body(lines),
+        DType.FLOAT32,
+        tuple(shape),
+        ("batch", "head", "i", "j"),
+        (1, 1, 1, 1),
+        operands,
+        parameters=parameters,
+        cost=8,
+    )
+    return b.pointwise("x + m", {"x": scores, "m": bias}, DType.FLOAT32, scores.shape)

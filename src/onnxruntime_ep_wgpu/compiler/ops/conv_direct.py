@@ -1,0 +1,81 @@
+"""2D convolution read straight from the image, for adapters whose cache is as near as their workgroup memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...program.target import MOST_ITERATIONS
+from ..builder import Builder, Operand
+from ..dims import Dim, ceildiv, less_equal, product
+from ..lowered import Read, Variant
+from .window import Window
+
+
+def fits(w: Operand, win: Window) -> bool:
+    """Whether an invocation of a software adapter comes to the end of its loops over taps and channels."""
+    size = w.shape[1]
+    return isinstance(w.shape[0], int) and isinstance(size, int) and (size + 2) * win.taps <= MOST_ITERATIONS
+
+
+def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: int) -> Operand:
+    """x (batch, groups * channels, *inputs) with w (groups * outputs, channels, *kernel) to (batch, ..., *outputs).
+
+    One or two spatial axes. The result has the type of sums.
+    """
+    one: tuple[Dim, ...] = (1,) * (2 - win.rank)  # a single axis gets a first one of extent 1
+    none: tuple[Dim, ...] = (0,) * (2 - win.rank)
+    height, width = one + win.inputs
+    rows, columns = one + win.outputs
+    taps_x = win.kernel[-1]
+    assert isinstance(w.shape[0], int)
+    outputs, channels = w.shape[0] // groups, w.shape[1]
+    weights = _by_tap(b, w, groups, outputs, win.taps)
+    image = b.reshape(x, (x.shape[0], x.shape[1], height, width))
+    pixels = rows * columns
+    channel_tiles = -(-outputs // 8)
+
+    def variant(per_invocation: int, guard: Dim) -> Variant:
+        tiles = ceildiv(pixels, 8 * per_invocation)
+        count = x.shape[0] * groups * channel_tiles * tiles
+        return Variant(count, 8, guard, (("PIXELS", per_invocation),), (("tiles", tiles),))
+
+    stride_y, stride_x = (1,) * (2 - win.rank) + win.strides
+    dilation_y, dilation_x = (1,) * (2 - win.rank) + win.dilations
+    pad_y, pad_x = none + win.begins
+    (y,) = b.call(
+        "conv_direct",
+        {"x": Read(image.view, (1, 1, 2), reuse=True), "w": Read(weights.view, (1, 1, 1, 1), reuse=True, vector=True)},
+        {"y": (x.dtype.accumulated, (x.shape[0], w.shape[0], *win.outputs), (1, 1, win.rank))},
+        (variant(2, less_equal(pixels, 128)), variant(8, 1)),
+        parameters={
+            "pixels": pixels,
+            "out_width": columns,
+            "height": height,
+            "width": width,
+            "channels": channels,
+            "pad_y": pad_y,
+            "pad_x": pad_x,
+        },
+        flops=2 * product((x.shape[0], w.shape[0], *win.outputs)) * channels * win.taps,
+        channel_tiles=channel_tiles,
+        groups=groups,
+        outputs=outputs,
+        TAPS=win.taps,
+        TAPS_X=taps_x,
+        STRIDE_Y=stride_y,
+        STRIDE_X=stride_x,
+        DILATION_Y=dilation_y,
+        DILATION_X=dilation_x,
+    )
+    return y
+
+
+def _by_tap(b: Builder, w: Operand, groups: int, outputs: int, taps: int) -> Operand:
+    """Weights as (group, tap, channel, output channel); the last padded to whole vectors when the weights are constant."""
+    constant = w.constant
+    if constant is None:
+        return b.permute(b.reshape(w, (groups, outputs, w.shape[1], taps)), (0, 3, 2, 1))
+    array = constant.reshape(groups, outputs, -1, taps).transpose(0, 3, 2, 1)
+    padded = np.zeros((*array.shape[:3], -(-outputs // 4) * 4), array.dtype)
+    padded[..., :outputs] = array
+    return b.constant(padded)

@@ -1,0 +1,293 @@
+"""Operators that pick elements by computed indices, or make elements from them; see `index` for indices out of range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...program.dtypes import DType
+from ..builder import Builder, Operand
+from ..dims import LARGEST, Dim, equal, less_equal, product
+from .index import INDICES, Allowed, along, index32, narrowed, picked
+from .pointwise import type_of
+from .registry import ANY, BOOLS, INTEGERS, NUMBERS, op
+from .shape import axis_of
+from .window import body
+
+
+@op("Gather", types=ANY, indices=INDICES)
+def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operand:
+    """y[outer, k, inner] = x[outer, indices[k], inner]; negative indices count from the end."""
+    axis = axis_of(axis, x.rank)
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    groups = (axis, indices.rank, x.rank - axis - 1)
+    lines = [picked("indices_at(picked)", "i", x.shape[axis]), "return x_at(outer, i, inner);"]
+    return b.map(
+        body(lines),
+        x.dtype,
+        shape,
+        ("outer", "picked", "inner"),
+        groups,
+        {
+            "x": (x, (axis, 1, x.rank - axis - 1)),
+            "indices": (index32(b, indices, along(x, axis)), (indices.rank,)),
+        },
+        parameters={"extent_i": x.shape[axis]},
+        cost=4,
+    )
+
+
+def gather_along(b: Builder, x: Operand, indices: Operand, axis: int, *allowed: Allowed) -> Operand:
+    """y[..., k, ...] = x[..., indices[..., k, ...], ...]; on the other axes indices may be shorter than x.
+
+    Without `allowed` the indices are known to be right.
+    """
+    names, groups = beside(b, x, indices, axis)
+    at = ", ".join(names)
+    lines = [picked(f"indices_at({at})", "i", x.shape[axis]), f"return x_at({at.replace('along', 'i')});"]
+    return b.map(
+        body(lines),
+        x.dtype,
+        indices.shape,
+        names,
+        groups,
+        {"x": (x, groups), "indices": (index32(b, indices, *allowed), groups)},
+        parameters={"extent_i": x.shape[axis]},
+        cost=4,
+    )
+
+
+def beside(b: Builder, x: Operand, y: Operand, axis: int) -> tuple[list[str], list[int]]:
+    """Coordinates that x and indices y share, `along` the one of `axis`: names and groups. The other axes, on which y is at
+    most as long as x, count together on each side where x and y agree on their extents, else each by itself."""
+    if x.rank != y.rank:
+        raise UnsupportedError(f"indices of rank {y.rank} for data of rank {x.rank}")
+    for k in range(x.rank):
+        if k != axis:
+            b.require(
+                less_equal(y.shape[k], x.shape[k]), f"indices {{}} are longer than the data {{}} on axis {k}", y, x
+            )
+    after = x.rank - axis - 1
+    if x.shape[:axis] == y.shape[:axis] and x.shape[axis + 1 :] == y.shape[axis + 1 :]:
+        return ["before", "along", "after"], [axis, 1, after]
+    return ["along" if k == axis else f"at{k}" for k in range(x.rank)], [1] * x.rank
+
+
+@op("GatherElements", types=ANY, indices=INDICES)
+def gather_elements(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operand:
+    axis = axis_of(axis, x.rank)
+    return gather_along(b, x, indices, axis, along(x, axis))
+
+
+@op("GatherND", types=ANY, indices=INDICES)
+def gather_nd(b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0) -> Operand:
+    """The last axis of the indices picks along the axes of x that follow the batch; the rest of x is copied."""
+    count = indices.shape[-1]
+    if not isinstance(count, int):
+        raise UnsupportedError("the number of indices per element depends on the input")
+    axes = range(batch_dims, batch_dims + count)
+    inner = x.rank - batch_dims - count
+    if inner < 0:
+        raise UnsupportedError(f"{count} indices per element after {batch_dims} batch axes for data of rank {x.rank}")
+    for k in range(batch_dims):
+        b.require(
+            equal(indices.shape[k], x.shape[k]), f"indices {{}} and data {{}} differ on batch axis {k}", indices, x
+        )
+    shape = (*indices.shape[:-1], *x.shape[batch_dims + count :])
+    lines = [picked(f"indices_at(batch, picked, {k}u)", f"p{k}", x.shape[axis]) for k, axis in enumerate(axes)]
+    picks = ", ".join(f"p{k}" for k in range(count))
+    lines.append(f"return x_at({', '.join(n for n in ('batch', picks, 'inner') if n)});")
+    queries = indices.rank - batch_dims - 1
+    return b.map(
+        body(lines),
+        x.dtype,
+        shape,
+        ("batch", "picked", "inner"),
+        (batch_dims, queries, inner),
+        {
+            "x": (x, (batch_dims, *(1,) * count, inner)),
+            "indices": (index32(b, indices, *(along(x, axis) for axis in axes)), (batch_dims, queries, 1)),
+        },
+        parameters={f"extent_p{k}": x.shape[axis] for k, axis in enumerate(axes)},
+        cost=4 * max(count, 1),
+    )
+
+
+@op("ReverseSequence", types=ANY, lengths=INDICES)
+def reverse_sequence(b: Builder, x: Operand, lengths: Operand, *, batch_axis: int = 1, time_axis: int = 0) -> Operand:
+    """Reverses the first lengths[batch] elements along the time axis of each batch."""
+    names, groups = coordinates(x.rank, sorted((batch_axis, time_axis)))
+    b.require(equal(lengths.size, x.shape[batch_axis]), f"{{}} lengths for axis {batch_axis} of {{}}", lengths, x)
+    allowed = Allowed(0, x.shape[time_axis], f"the lengths of axis {time_axis} of {x}")
+    time = f"at{time_axis}"
+    lines = [
+        f"let length = u32(clamp(lengths_at(at{batch_axis}), 0, i32($extent)));",
+        f"let i = select({time}, length - 1u - {time}, {time} < length);",
+        f"return x_at({', '.join('i' if n == time else n for n in names)});",
+    ]
+    return b.map(
+        body(lines),
+        x.dtype,
+        x.shape,
+        names,
+        groups,
+        {"x": (x, groups), "lengths": (index32(b, lengths, allowed), (1,))},
+        parameters={"extent": x.shape[time_axis]},
+        cost=4,
+    )
+
+
+@op("OneHot", types=ANY, indices=NUMBERS, depth=NUMBERS)
+def one_hot(b: Builder, indices: Operand, depth: Operand, values: Operand, *, axis: int = -1) -> Operand:
+    """values[1] where the position along the new axis is the index, which may count from the end, else values[0]."""
+    extent: Dim = depth.dims("the depth")[0] if depth.has_host else int(depth.floats("the depth")[0])
+    axis = axis_of(axis, indices.rank + 1)
+    shape = (*indices.shape[:axis], extent, *indices.shape[axis:])
+    index = narrowed(b, indices)
+    lines = [
+        "let k = index_at(outer, inner);",
+        "let i = select(k, k + i32($depth), k < 0);",
+        "return values_at(select(0u, 1u, i == i32(at)));",
+    ]
+    return b.map(
+        body(lines),
+        values.dtype,
+        shape,
+        ("outer", "at", "inner"),
+        (axis, 1, indices.rank - axis),
+        {"index": (index, (axis, indices.rank - axis)), "values": (values, (1,))},
+        parameters={"depth": extent},
+        cost=4,
+    )
+
+
+@op("EyeLike", types=ANY)
+def eye_like(b: Builder, x: Operand, *, dtype: int | None = None, k: int = 0) -> Operand:
+    """Ones on diagonal k, zeros elsewhere."""
+    to = x.dtype if dtype is None else type_of(dtype)
+    k = min(max(k, -LARGEST), LARGEST)  # as empty as any diagonal outside
+    counter = b.map(
+        f"  return select(0i, 1i, i32(column) - i32(row) == {k}i);",
+        DType.INT32,
+        x.shape,
+        ("row", "column"),
+        (1, 1),
+        {},
+        cost=2,
+    )
+    return b.pointwise(f"{to.compute}(x)", {"x": counter}, to)
+
+
+def _depends_on_data(name: str, what: str) -> None:
+    @op(name, types=ANY)
+    def lower(b: Builder, *xs: Operand, **attributes: object) -> Operand:
+        raise UnsupportedError(f"{what}, so the shape of the result depends on data; it runs on the CPU")
+
+
+_depends_on_data("NonZero", "the number of elements that are not zero is known only from the data")
+_depends_on_data("Unique", "the number of distinct elements is known only from the data")
+_depends_on_data("NonMaxSuppression", "the number of boxes that stay is known only from the data")
+
+
+@op("Compress", types=ANY, condition=BOOLS)
+def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = None) -> Operand:
+    """Elements or slices of x whose condition holds; the conditions must be known when the graph is compiled."""
+    known = condition.constant
+    if known is None and not (condition.has_host and condition.known):
+        raise UnsupportedError(
+            "the condition is computed on the device, so the shape of the result depends on data; it runs on the CPU"
+        )
+    kept = np.flatnonzero(known if known is not None else condition.ints("the condition")).astype(np.int64)
+    if axis is None:
+        x = b.reshape(x, (product(x.shape),))
+    result: Operand = gather(b, x, b.constant(kept), axis=axis or 0)
+    return result
+
+
+@op("Pad", types=ANY, pads_input=INTEGERS, axes=INTEGERS)
+def pad(
+    b: Builder,
+    x: Operand,
+    pads_input: Operand | None = None,
+    fill: Operand | None = None,
+    axes: Operand | None = None,
+    *,
+    mode: str = "constant",
+    pads: list[int] | None = None,
+    paddings: list[int] | None = None,
+    value: float = 0.0,
+) -> Operand:
+    """Pads, which may be negative and expressions of the input shapes, are all beginnings and then all ends."""
+    amounts: list[Dim] = pads_input.dims("the padding") if pads_input is not None else list(pads or paddings or [])
+    where = [axis_of(a, x.rank) for a in axes.ints("the list of axes")] if axes is not None else list(range(x.rank))
+    if len(amounts) != 2 * len(where):
+        raise UnsupportedError(f"{len(amounts)} pads for {len(where)} axes")
+    begins = dict(zip(where, amounts[: len(where)], strict=True))
+    ends = dict(zip(where, amounts[len(where) :], strict=True))
+    padded = [a for a in sorted(where) if begins[a] != 0 or ends[a] != 0]
+    if not padded:
+        return x
+    if mode == "constant" and all(isinstance(d, int) and d <= 0 for a in padded for d in (begins[a], ends[a])):
+        for a in padded:
+            x = b.slice(x, a, -begins[a], 1, x.shape[a] + begins[a] + ends[a])
+        return x
+    shape = tuple(d + begins.get(a, 0) + ends.get(a, 0) for a, d in enumerate(x.shape))
+    names, groups = coordinates(x.rank, padded)
+    lines, parameters = [], {}  # type: list[str], dict[str, Dim]
+    for a in padded:
+        parameters |= {f"begin{a}": begins[a], f"extent{a}": x.shape[a]}
+        lines += [f"let i{a} = {_SOURCES[mode]};".replace("#", str(a))]
+        if mode == "constant":
+            lines.append(f"if (i{a} >= $extent{a}) {{ return fill_at(0u); }}")
+    lines.append(f"return x_at({', '.join(f'i{n[2:]}' if n.startswith('at') else n for n in names)});")
+    operands: dict[str, tuple[Operand, Sequence[int]]] = {"x": (x, groups)}
+    if mode == "constant":
+        fill = fill if fill is not None else b.constant(np.array([value], x.dtype.numpy))
+        operands["fill"] = (b.reshape(fill, (1,)), (1,))
+    return b.map(
+        body(lines),
+        x.dtype,
+        shape,
+        names,
+        groups,
+        operands,
+        parameters=parameters,
+        cost=4 * len(padded),
+        reuse=mode != "constant",
+    )
+
+
+# The u32 input index along axis #. A constant pad lets it wrap past every extent; the others bring it back.
+_SOURCES = {
+    "constant": "at# - $begin#",
+    "edge": "u32(clamp(i32(at#) - i32($begin#), 0, i32($extent#) - 1))",
+    "reflect": "reflected(i32(at#) - i32($begin#), i32($extent#))",
+    "wrap": "u32(floormod_i32(i32(at#) - i32($begin#), i32($extent#)))",
+}
+
+
+def coordinates(rank: int, axes: list[int]) -> tuple[list[str], list[int]]:
+    """Names and groups of coordinates: `at<axis>` for each of `axes`, one for every run of other axes between them."""
+    names: list[str] = []
+    groups: list[int] = []
+    for axis in range(rank):
+        if axis not in axes and axis and axis - 1 not in axes:
+            groups[-1] += 1
+        else:
+            names.append(f"at{axis}" if axis in axes else f"kept{axis}")
+            groups.append(1)
+    return names, groups
+
+
+@op("Trilu", types=ANY, diagonal=INTEGERS)
+def trilu(b: Builder, x: Operand, diagonal: Operand | None = None, *, upper: int = 1) -> Operand:
+    """Keeps the upper or lower triangle of the last two axes and zeroes the rest."""
+    k = index32(b, b.reshape(diagonal, (1,))) if diagonal is not None else b.constant(np.zeros(1, np.int32))
+    keep = "i32(column) - i32(row) >= k_at(0u)" if upper else "i32(column) - i32(row) <= k_at(0u)"
+    groups = (x.rank - 2, 1, 1)
+    lines = [f"if ({keep}) {{ return x_at(outer, row, column); }}", "return $out_t();"]
+    return b.map(
+        body(lines), x.dtype, x.shape, ("outer", "row", "column"), groups, {"x": (x, groups), "k": (k, (1,))}, cost=4
+    )

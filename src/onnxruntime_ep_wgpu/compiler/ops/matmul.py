@@ -1,0 +1,152 @@
+"""Matrix products: MatMul, Gemm, and the general product that convolution uses too."""
+
+from __future__ import annotations
+
+from ...errors import UnsupportedError
+from ...program.dtypes import DType
+from ...program.target import MOST_ITERATIONS
+from ..builder import Builder, Operand
+from ..dims import Dim, equal, product
+from ..lowered import Read
+from ..tune import matmul_variants
+from ..view import Shape, broadcast_shapes
+from .reduction import reduce_axes
+from .registry import FLOATS, op
+
+Groups = tuple[int, int, int]
+# Products that one invocation of a software adapter sums. Four are one iteration of a loop, which lavapipe unrolls only
+# when the operands are simple to load; otherwise six iterations were counted.
+LONGEST_SUM = MOST_ITERATIONS // 2
+
+
+def matrix_product(
+    b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups, shape: Shape, groups: Groups, dtype: DType
+) -> Operand:
+    """result[batch, m, n] = sum over k of x[batch, m, k] * y[batch, k, n], accumulated in f32 or i32.
+
+    The groups say which axes of the operands and of `shape` count as batch, m, n and k; the batches agree in size.
+    """
+
+    def sizes(extents: Shape, parts: Groups) -> tuple[Dim, Dim, Dim]:
+        first, second, _ = parts
+        return product(extents[:first]), product(extents[first : first + second]), product(extents[first + second :])
+
+    _, m, k = sizes(x.shape, x_groups)
+    _, also_k, n = sizes(y.shape, y_groups)
+    b.require(equal(k, also_k), "cannot multiply {} by {}", x, y)
+    if dtype.bits == 64:
+        return b.reshape(_summed_products(b, x, x_groups, y, y_groups), shape)
+    if b.target.software and isinstance(k, int) and k > LONGEST_SUM:
+        return _long_product(b, x, x_groups, y, y_groups, shape, groups, dtype, k)
+    b.bound_loop(2 * k, "a matrix product over {} columns", k)
+    template, variants, parameters = matmul_variants(product(shape[: groups[0]]), m, n, k, b.target)
+    (result,) = b.call(
+        template,
+        {"a": Read(x.view, x_groups, reuse=True, vector=True), "b": Read(y.view, y_groups, reuse=True, vector=True)},
+        {"y": (dtype.accumulated, shape, groups)},
+        variants,
+        parameters={"m": m, "n": n, "k": k, **parameters},
+        flops=2 * product(shape) * k,
+    )
+    return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
+
+
+def _long_product(
+    b: Builder,
+    x: Operand,
+    x_groups: Groups,
+    y: Operand,
+    y_groups: Groups,
+    shape: Shape,
+    groups: Groups,
+    dtype: DType,
+    k: int,
+) -> Operand:
+    """The sum of products over parts of k, each of which adds what those before it have summed."""
+    at, where = x.rank - x_groups[2], y_groups[0]
+    x = b.reshape(x, (*x.shape[:at], k))
+    y = b.reshape(y, (*y.shape[:where], k, *y.shape[where + y_groups[1] :]))
+    total: Operand | None = None
+    for start in range(0, k, LONGEST_SUM):
+        length = min(LONGEST_SUM, k - start)
+        left, right = b.slice(x, at, start, 1, length), b.slice(y, where, start, 1, length)
+        part = matrix_product(
+            b,
+            left,
+            (*x_groups[:2], 1),
+            right,
+            (where, 1, y_groups[2]),
+            shape,
+            groups,
+            dtype.accumulated,
+        )
+        total = part if total is None else b.pointwise("x + y", {"x": part, "y": total}, part.dtype)
+    assert total is not None
+    return b.pointwise("x", {"x": total}, dtype) if total.dtype is not dtype else total
+
+
+def _summed_products(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups) -> Operand:
+    """The product without a kernel of its own, for 64-bit integers, which no model multiplies much of."""
+    at, where = x_groups[0], x_groups[0] + x_groups[1]
+    inner, columns = y_groups[1], y_groups[2]
+    left = b.reshape(x, (*x.shape[:where], *(1,) * columns, *x.shape[where:]))
+    right = b.permute(y, [*range(at), *range(at + inner, y.rank), *range(at, at + inner)])
+    right = b.reshape(right, (*right.shape[:at], *(1,) * x_groups[1], *right.shape[at:]))
+    products = b.pointwise("x * y", {"x": left, "y": right}, x.dtype)
+    return reduce_axes(b, "ReduceSum", products, list(range(where + columns, products.rank)), keepdims=False)
+
+
+@op("MatMul", types=FLOATS | {DType.INT32, DType.UINT32, DType.INT64, DType.UINT64})
+def matmul(b: Builder, x: Operand, y: Operand) -> Operand:
+    """The product of matrices by the rules of numpy, in the type of x."""
+    if x.rank == 0 or y.rank == 0:
+        raise UnsupportedError("a matrix product of scalars")
+    left = b.reshape(x, (1, *x.shape)) if x.rank == 1 else x
+    right = b.reshape(y, (*y.shape, 1)) if y.rank == 1 else y
+    if right.rank == 2 or all(d == 1 for d in right.shape[:-2]):
+        # One matrix on the right: the batch of the left counts as rows.
+        right = b.reshape(right, right.shape[-2:])
+        shape = (*left.shape[:-1], right.shape[-1])
+        if right.rank < y.rank and y.rank > left.rank:
+            left = b.reshape(left, (*(1,) * (y.rank - left.rank), *left.shape))
+            shape = (*left.shape[:-1], right.shape[-1])
+        result = matrix_product(b, left, (0, left.rank - 1, 1), right, (0, 1, 1), shape, (0, left.rank - 1, 1), x.dtype)
+    else:
+        batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        left, right = b.expand(left, (*batch, *left.shape[-2:])), b.expand(right, (*batch, *right.shape[-2:]))
+        groups = (len(batch), 1, 1)
+        result = matrix_product(
+            b, left, groups, right, groups, (*batch, left.shape[-2], right.shape[-1]), groups, x.dtype
+        )
+    kept = list(result.shape)
+    if y.rank == 1:
+        del kept[-1]
+    if x.rank == 1:
+        del kept[-1 if y.rank == 1 else -2]
+    return b.reshape(result, kept)
+
+
+@op("Gemm", types=FLOATS)
+def gemm(
+    b: Builder,
+    x: Operand,
+    y: Operand,
+    c: Operand | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Operand:
+    if x.rank != 2 or y.rank != 2:
+        raise UnsupportedError(f"matrices are needed, and {x} and {y} are given")
+    left = b.permute(x, (1, 0)) if transA else x
+    right = b.permute(y, (1, 0)) if transB else y
+    shape = (left.shape[0], right.shape[1])
+    result = matrix_product(b, left, (0, 1, 1), right, (0, 1, 1), shape, (0, 1, 1), x.dtype)
+    if alpha != 1.0:
+        result = b.pointwise("alpha * x", {"x": result}, x.dtype, alpha=alpha)
+    if c is None or beta == 0.0:
+        return result
+    expression = "x + c" if beta == 1.0 else "x + beta * c"
+    return b.pointwise(expression, {"x": result, "c": c}, x.dtype, shape, beta=beta)

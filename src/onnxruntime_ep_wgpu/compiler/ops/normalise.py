@@ -1,0 +1,250 @@
+"""Normalisation: rows are the axes that statistics are taken over; views make rows of any axes or groups of channels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...program.dtypes import DType
+from ..builder import Builder, Operand
+from ..dims import equal, floordiv, product
+from ..lowered import Read
+from ..tune import row_variants
+from ..view import Shape
+from .reduction import reduce_axes
+from .registry import FLOATS, op
+from .shape import axis_of
+from .window import body
+
+
+def _narrowed(b: Builder, x: Operand, dtype: DType) -> Operand:
+    return x if x.dtype is dtype else b.pointwise("x", {"x": x}, dtype)
+
+
+def softmax_rows(b: Builder, x: Operand, axes: int, logarithm: bool = False, *, masked: bool = False) -> Operand:
+    """Softmax over the last `axes` axes of x; with `masked`, a row of minus infinities gives zeros instead of NaN."""
+    kept = x.rank - axes
+    rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
+    b.bound_rows(columns)
+    (y,) = b.call(
+        "softmax",
+        {"x": Read(x.view, (kept, axes), reuse=True)},
+        {"y": (x.dtype.accumulated, x.shape, (kept, axes))},
+        row_variants(rows, columns, b.target),
+        parameters={"rows": rows, "columns": columns},
+        LOGARITHM=logarithm,
+        MASKED=masked,
+    )
+    return _narrowed(b, y, x.dtype)
+
+
+def _declare(name: str, logarithm: bool) -> None:
+    @op(name, types=FLOATS)
+    def flattened(b: Builder, x: Operand, *, axis: int = 1) -> Operand:
+        """Before version 13 all axes from `axis` on were one row."""
+        return softmax_rows(b, x, x.rank - axis_of(axis, x.rank), logarithm)
+
+    @op(name, since=13, types=FLOATS)
+    def along(b: Builder, x: Operand, *, axis: int = -1) -> Operand:
+        if x.rank == 0:
+            return b.pointwise("x - x" if logarithm else "x - x + 1", {"x": x}, x.dtype)
+        axis = axis_of(axis, x.rank)
+        order = [*(k for k in range(x.rank) if k != axis), axis]
+        return b.permute(softmax_rows(b, b.permute(x, order), 1, logarithm), np.argsort(order).tolist())
+
+
+_declare("Softmax", False)
+_declare("LogSoftmax", True)
+
+
+def _normalised(
+    b: Builder,
+    x: Operand,
+    count: int,
+    epsilon: float,
+    *,
+    gain: Operand | None = None,
+    bias: Operand | None = None,
+    centred: bool = True,
+    statistics: bool = False,
+) -> list[Operand]:
+    """x over its last `count` axes with mean 0 (when `centred`) and variance 1, and the mean and inverse deviation.
+
+    `gain` and `bias` are per element of a row.
+    """
+    kept = x.rank - count
+    rows, columns, inner = product(x.shape[:kept]), product(x.shape[kept:]), x.shape[kept:]
+    gain = gain if gain is not None else b.constant(np.ones(1, np.float32))
+    bias = bias if bias is not None else b.constant(np.zeros(1, np.float32))
+    operands = {
+        "x": Read(x.view, (kept, count), reuse=True),
+        "gain": Read(b.expand(gain, inner).view, (count,)),
+        "bias": Read(b.expand(bias, inner).view, (count,)),
+    }
+    results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {"y": (x.dtype.accumulated, x.shape, (kept, count))}
+    puts = ""
+    if statistics:
+        shape = (*x.shape[:kept], *(1,) * count)
+        results["mean"] = (DType.FLOAT32, shape, (x.rank,))
+        results["inverse"] = (DType.FLOAT32, shape, (x.rank,))
+        puts = "mean_put(row, mean); inverse_put(row, inverse);"
+    b.bound_rows(columns)
+    return b.call(
+        "layer_norm",
+        operands,
+        results,
+        row_variants(rows, columns, b.target),
+        parameters={"rows": rows, "columns": columns},
+        EPSILON=float(epsilon),
+        CENTRED=centred,
+        PUT_STATISTICS=puts,
+    )
+
+
+@op("LayerNormalization", types=FLOATS)
+def layer_normalization(
+    b: Builder,
+    x: Operand,
+    gain: Operand,
+    bias: Operand | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    outputs: int = 1,
+) -> list[Operand]:
+    """Normalises x over the axes from `axis` on; mean and inverse deviation are optional results."""
+    count = x.rank - axis_of(axis, x.rank)
+    y, *rest = _normalised(b, x, count, epsilon, gain=gain, bias=bias, statistics=outputs > 1)
+    return [_narrowed(b, y, x.dtype), *rest]
+
+
+@op("RMSNormalization", types=FLOATS)
+def rms_normalization(
+    b: Builder, x: Operand, gain: Operand, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Operand:
+    """x divided by the root of its mean square over the axes from `axis` on."""
+    axis = axis_of(axis, x.rank)
+    if gain.rank > x.rank - axis:  # one that varies between rows
+        (y, *_) = _normalised(b, x, x.rank - axis, epsilon, centred=False)
+        return b.pointwise("x * gain", {"x": y, "gain": gain}, x.dtype, x.shape)
+    return _narrowed(b, _normalised(b, x, x.rank - axis, epsilon, gain=gain, centred=False)[0], x.dtype)
+
+
+@op("InstanceNormalization", types=FLOATS)
+def instance_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand, *, epsilon: float = 1e-5) -> Operand:
+    """Each channel of each image to mean 0 and variance 1."""
+    return _groups(b, x, gain, bias, x.shape[:2], epsilon)
+
+
+@op("GroupNormalization", types=FLOATS)
+def group_normalization_18(
+    b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5
+) -> Operand:
+    """Each group of channels to mean 0 and variance 1; scales and shifts are per group."""
+    b.require(equal(x.shape[1] % num_groups, 0), f"{{}} channels do not make {num_groups} groups", x.shape[1])
+    each = floordiv(x.shape[1], num_groups)
+
+    def spread(o: Operand) -> Operand:
+        return b.reshape(b.expand(b.reshape(o, (num_groups, 1)), (num_groups, each)), (num_groups * each,))
+
+    return _groups(b, x, spread(gain), spread(bias), (x.shape[0], num_groups), epsilon)
+
+
+@op("GroupNormalization", since=21, types=FLOATS)
+def group_normalization(
+    b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+) -> Operand:
+    """As before version 21, with scales and shifts per channel."""
+    b.require(equal(x.shape[1] % num_groups, 0), f"{{}} channels do not make {num_groups} groups", x.shape[1])
+    return _groups(b, x, gain, bias, (x.shape[0], num_groups), epsilon)
+
+
+def _groups(b: Builder, x: Operand, gain: Operand, bias: Operand, groups: Shape, epsilon: float) -> Operand:
+    """Rows of all elements of a group of channels; `gain` and `bias` are per channel and follow in the same kernel."""
+    rows = b.reshape(x, (*groups, floordiv(x.shape[1], groups[1]), *x.shape[2:]))
+    (y,) = _normalised(b, rows, rows.rank - 2, epsilon)
+    channels = (x.shape[1], *(1,) * (x.rank - 2))
+    return b.pointwise(
+        "x * gain + bias",
+        {"x": b.reshape(y, x.shape), "gain": b.reshape(gain, channels), "bias": b.reshape(bias, channels)},
+        x.dtype,
+        x.shape,
+        cost=2,
+    )
+
+
+@op("MeanVarianceNormalization", types=FLOATS)
+def mean_variance_normalization(b: Builder, x: Operand, *, axes: list[int] | None = None) -> Operand:
+    over = sorted({axis_of(a, x.rank) for a in (axes if axes is not None else (0, 2, 3))})
+    order = [*(k for k in range(x.rank) if k not in over), *over]
+    (y,) = _normalised(b, b.permute(x, order), len(over), 1e-18)
+    return b.permute(_narrowed(b, y, x.dtype), np.argsort(order).tolist())
+
+
+@op("LpNormalization", types=FLOATS)
+def lp_normalization(b: Builder, x: Operand, *, axis: int = -1, p: int = 2) -> Operand:
+    """x divided by its p-norm along an axis; zeros stay zeros."""
+    norm = reduce_axes(b, "ReduceL1" if p == 1 else "ReduceL2", x, [axis_of(axis, x.rank)], True)
+    return b.pointwise("where(norm == 0, 0, x / norm)", {"x": x, "norm": norm}, x.dtype, cost=2)
+
+
+@op("LRN", types=FLOATS)
+def local_response_normalization(
+    b: Builder, x: Operand, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> Operand:
+    """x divided by a power of the sum of squares over `size` neighbouring channels."""
+    lines = [
+        f"let first = channel - min(channel, {(size - 1) // 2}u);",
+        f"let end = min(channel + {size // 2 + 1}u, $channels);",
+        "var total = 0f;",
+        "for (var c = first; c < end; c++) { let v = x_at(image, c, inner); total += v * v; }",
+        f"return x_at(image, channel, inner) / pow_f32({float(bias)!r}f + {float(alpha) / size!r}f * total, {float(beta)!r}f);",
+    ]
+    groups = (1, 1, x.rank - 2)
+    return b.map(
+        body(lines),
+        x.dtype,
+        x.shape,
+        ("image", "channel", "inner"),
+        groups,
+        {"x": (x, groups)},
+        parameters={"channels": x.shape[1]},
+        cost=24,
+        reuse=True,
+        iterations=size,
+    )
+
+
+@op("BatchNormalization", types=FLOATS)
+def batch_normalization(
+    b: Builder,
+    x: Operand,
+    scale: Operand,
+    bias: Operand,
+    mean: Operand,
+    variance: Operand,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    spatial: int = 1,
+) -> Operand:
+    """With stored statistics, per channel: one multiplication and one addition when these are constants."""
+    if training_mode or not spatial:
+        raise UnsupportedError("batch normalisation in training mode")
+    channels = (-1,) + (1,) * (x.rank - 2)
+    constants = [o.constant for o in (scale, bias, mean, variance)]
+    if all(c is not None for c in constants):
+        s, o, m, v = (np.asarray(c, np.float64) for c in constants)
+        factor = s / np.sqrt(v + epsilon)
+        a = b.constant(factor.astype(np.float32).reshape(channels))
+        c = b.constant((o - m * factor).astype(np.float32).reshape(channels))
+        return b.pointwise("x * a + c", {"x": x, "a": a, "c": c}, x.dtype, x.shape, cost=2)
+    per_channel = {
+        n: b.reshape(o, (o.shape[0], *channels[1:]))
+        for n, o in {"s": scale, "o": bias, "m": mean, "v": variance}.items()
+    }
+    return b.pointwise(
+        "(x - m) * (s / sqrt(v + epsilon)) + o", {"x": x, **per_channel}, x.dtype, x.shape, cost=8, epsilon=epsilon
+    )

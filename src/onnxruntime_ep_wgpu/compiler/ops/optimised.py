@@ -1,0 +1,218 @@
+"""Operators that ONNX Runtime's extended optimisations make, as models have them that were saved after these.
+
+An `.ort` file, and a model written by `optimized_model_filepath`, hold fused operators of the domain com.microsoft. Here
+each is the operators it was made of: fusing them again is the compiler's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import UnsupportedError
+from ..builder import Builder, Operand
+from .conv import conv
+from .matmul import gemm, matmul
+from .normalise import layer_normalization, rms_normalization
+from .pointwise import gelu, swish
+from .pool import max_pool
+from .quantize import BYTES
+from .registry import FLOATS, op
+
+MICROSOFT = "com.microsoft"
+
+# (expression, parameters `a` and `c` with their defaults)
+_ACTIVATIONS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "": ("x", ()),
+    "Relu": ("max(x, 0)", ()),
+    "Tanh": ("tanh(x)", ()),
+    "Sigmoid": ("sigmoid(x)", ()),
+    "LeakyRelu": ("where(x < 0, a * x, x)", (0.01,)),
+    "Clip": ("min(max(x, a), c)", (-3.4028234663852886e38, 3.4028234663852886e38)),
+    "HardSigmoid": ("max(0, min(1, fma(a, x, c)))", (0.2, 0.5)),
+}
+
+
+def _activated(b: Builder, x: Operand, name: str, given: Sequence[float]) -> Operand:
+    if name not in _ACTIVATIONS:
+        raise UnsupportedError(f"no activation {name!r}")
+    expression, defaults = _ACTIVATIONS[name]
+    values: dict[str, Any] = dict(zip("ac", [*given, *defaults[len(given) :]], strict=False))
+    return x if not name else b.pointwise(expression, {"x": x}, x.dtype, cost=8, **values)
+
+
+@op("FusedConv", domain=MICROSOFT, types=FLOATS)
+def fused_conv(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    bias: Operand | None = None,
+    residual: Operand | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+    activation: str = "",
+    activation_params: Sequence[float] = (),
+) -> Operand:
+    """activation(conv(x, w) + bias + residual)."""
+    y = conv(b, x, w, bias, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
+    if residual is not None:
+        y = b.pointwise("x + y", {"x": y, "y": residual}, y.dtype)
+    return _activated(b, y, activation, activation_params)
+
+
+@op("FusedGemm", domain=MICROSOFT, types=FLOATS)
+def fused_gemm(
+    b: Builder,
+    x: Operand,
+    y: Operand,
+    c: Operand | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    activation: str = "",
+    activation_alpha: float | None = None,
+    activation_beta: float | None = None,
+    activation_gamma: float | None = None,
+) -> Operand:
+    given = [value for value in (activation_alpha, activation_beta) if value is not None]
+    product = gemm(b, x, y, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return _activated(b, product, activation, given)
+
+
+@op("FusedMatMul", domain=MICROSOFT, types=FLOATS)
+def fused_matmul(
+    b: Builder,
+    x: Operand,
+    y: Operand,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    transBatchA: int = 0,
+    transBatchB: int = 0,
+) -> Operand:
+    """alpha times the product of matrices, each transposed if asked for; vectors are taken as they are."""
+    left = _transposed(b, x, transA, transBatchA)
+    right = _transposed(b, y, transB, transBatchB)
+    product: Operand = matmul(b, left, right)
+    return product if alpha == 1.0 else b.pointwise("alpha * x", {"x": product}, x.dtype, alpha=alpha)
+
+
+def _transposed(b: Builder, x: Operand, matrix: int, batch: int) -> Operand:
+    """The last two axes exchanged; with `batch`, the first axis put before the last beforehand."""
+    order = list(range(x.rank))
+    if batch and x.rank > 2:
+        order = [*order[1:-1], order[0], order[-1]]
+    if matrix and x.rank > 1:
+        order[-2:] = reversed(order[-2:])
+    return b.permute(x, order)
+
+
+@op("Gelu", domain=MICROSOFT, types=FLOATS)
+def microsoft_gelu(b: Builder, x: Operand) -> Operand:
+    y: Operand = gelu(b, x)
+    return y
+
+
+@op("BiasGelu", "FastGelu", domain=MICROSOFT, types=FLOATS)
+def bias_gelu(b: Builder, x: Operand, bias: Operand | None = None, *, op_type: str = "") -> Operand:
+    """gelu(x + bias), by the tanh approximation for FastGelu."""
+    summed = x if bias is None else b.pointwise("x + y", {"x": x, "y": bias}, x.dtype)
+    y: Operand = gelu(b, summed, approximate="tanh" if op_type == "FastGelu" else "none")
+    return y
+
+
+@op("QuickGelu", domain=MICROSOFT, types=FLOATS)
+def quick_gelu(b: Builder, x: Operand, *, alpha: float = 1.702) -> Operand:
+    y: Operand = swish(b, x, alpha=alpha)
+    return y
+
+
+@op("SkipLayerNormalization", domain=MICROSOFT, types=FLOATS)
+def skip_layer_normalization(
+    b: Builder,
+    x: Operand,
+    skip: Operand,
+    gain: Operand,
+    shift: Operand | None = None,
+    bias: Operand | None = None,
+    *,
+    epsilon: float = 1e-12,
+    outputs: int = 1,
+) -> list[Operand | None]:
+    """layer_norm(x + skip + bias); results: that, mean, inverse deviation, and the sum."""
+    summed = _sum(b, x, skip, bias)
+    y, *rest = layer_normalization(b, summed, gain, shift, epsilon=epsilon, outputs=3 if outputs > 1 else 1)
+    return [y, *rest, summed][:outputs] if rest else [y]
+
+
+@op("SkipSimplifiedLayerNormalization", domain=MICROSOFT, types=FLOATS)
+def skip_rms_normalization(
+    b: Builder,
+    x: Operand,
+    skip: Operand,
+    gain: Operand,
+    bias: Operand | None = None,
+    *,
+    epsilon: float = 1e-12,
+    outputs: int = 1,
+) -> list[Operand | None]:
+    """rms_norm(x + skip + bias), and the sum as the fourth result."""
+    summed = _sum(b, x, skip, bias)
+    return [rms_normalization(b, summed, gain, epsilon=epsilon), None, None, summed][:outputs]
+
+
+@op("SimplifiedLayerNormalization", types=FLOATS)
+def simplified_layer_normalization(
+    b: Builder,
+    x: Operand,
+    gain: Operand,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    outputs: int = 1,
+) -> Operand:
+    if outputs > 1:
+        raise UnsupportedError("the inverse deviation as a result")
+    y: Operand = rms_normalization(b, x, gain, axis=axis, epsilon=epsilon)
+    return y
+
+
+def _sum(b: Builder, x: Operand, skip: Operand, bias: Operand | None) -> Operand:
+    summed = b.pointwise("x + y", {"x": x, "y": skip}, x.dtype, x.shape)
+    return summed if bias is None else b.pointwise("x + y", {"x": summed, "y": bias}, x.dtype, x.shape)
+
+
+@op("NhwcMaxPool", domain=MICROSOFT, types=BYTES)
+def channels_last_max_pool(
+    b: Builder,
+    x: Operand,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Operand:
+    """The largest byte of each window of x (batch, *inputs, channels)."""
+    moved = b.permute(x, (0, x.rank - 1, *range(1, x.rank - 1)))
+    (y,) = max_pool(
+        b,
+        moved,
+        kernel_shape=kernel_shape,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+        dilations=dilations,
+        pads=pads,
+        strides=strides,
+    )
+    return b.permute(y, (0, *range(2, x.rank), 1))

@@ -1,0 +1,268 @@
+"""Pointwise, comparison and logical operators: one expression each, for every element type that it makes sense for."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+from typing import Any
+
+from ...errors import UnsupportedError
+from ...program.dtypes import DType
+from ..builder import Builder, Operand
+from ..codegen.storage import pack, rounded, unpack
+from ..view import broadcast_shapes
+from .registry import ANY, BOOLS, FLOATS, INTEGERS, NUMBERS, op
+
+SIGNED = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
+
+
+def unary(
+    name: str,
+    expression: str,
+    types: frozenset[DType] = FLOATS,
+    cost: int = 1,
+    to: DType | None = None,
+    **defaults: float,
+) -> None:
+    """output = expression(x); attributes are names in it. `to` is the output type when it is not the input's."""
+
+    def lower(b: Builder, x: Operand, **attributes: float) -> Operand:
+        values: dict[str, Any] = {**defaults, **attributes}
+        return b.pointwise(expression, {"x": x}, to or x.dtype, cost=cost, **values)
+
+    # The registry reads a function's signature to learn its attributes.
+    parameters = list(inspect.signature(lower).parameters.values())[:2]
+    parameters += [inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in defaults.items()]
+    lower.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    op(name, types=types)(lower)
+
+
+unary("Abs", "abs(x)", NUMBERS)
+unary("Neg", "-x", NUMBERS)
+unary("Sign", "sign(x)", NUMBERS)
+unary("Sqrt", "sqrt(x)")
+unary("Exp", "exp(x)", cost=4)
+unary("Log", "log(x)", cost=4)
+unary("Reciprocal", "1 / x")
+unary("Floor", "floor(x)")
+unary("Ceil", "ceil(x)")
+unary("Round", "round(x)")
+unary("Sin", "sin(x)", cost=4)
+unary("Cos", "cos(x)", cost=4)
+unary("Tan", "tan(x)", cost=8)
+unary("Asin", "asin(x)", cost=8)
+unary("Acos", "acos(x)", cost=8)
+unary("Atan", "atan(x)", cost=8)
+unary("Sinh", "sinh(x)", cost=12)
+unary("Cosh", "cosh(x)", cost=8)
+unary("Tanh", "tanh(x)", cost=10)
+unary("Asinh", "asinh(x)", cost=16)
+unary("Acosh", "acosh(x)", cost=16)
+unary("Atanh", "atanh(x)", cost=16)
+unary("Erf", "erf(x)", cost=20)
+unary("Sigmoid", "sigmoid(x)", cost=6)
+unary("Relu", "max(0, x)", FLOATS | SIGNED)
+unary("Softplus", "softplus(x)", cost=12)
+unary("Softsign", "x / (1 + abs(x))")
+# x + 3 is exact near the zero at -3, x / 6 + 1 / 2 is not.
+unary("HardSwish", "x * (max(0, min(6, x + 3)) * 0.16666667)", cost=4)
+unary("Mish", "mish(x)", cost=16)
+unary("IsNaN", "isnan(x)", to=DType.BOOL)
+unary("Not", "not x", BOOLS)
+unary("BitwiseNot", "~x", INTEGERS)
+unary("LeakyRelu", "where(x < 0, alpha * x, x)", alpha=0.01, cost=2)
+unary("Elu", "where(x < 0, alpha * expm1(x), x)", alpha=1.0, cost=12)
+unary("Celu", "max(x, 0) + min(alpha * expm1(x / alpha), 0)", alpha=1.0, cost=16)
+unary("Selu", "gamma * where(x > 0, x, alpha * expm1(x))", alpha=1.6732632, gamma=1.0507009, cost=12)
+unary("HardSigmoid", "max(0, min(1, fma(alpha, x, beta)))", alpha=0.2, beta=0.5, cost=8)
+unary("ThresholdedRelu", "where(x > alpha, x, 0)", alpha=1.0)
+unary("Shrink", "where(x < -lambd, x + bias, where(x > lambd, x - bias, 0))", bias=0.0, lambd=0.5, cost=4)
+
+
+@op("IsInf", types=FLOATS)
+def is_inf(b: Builder, x: Operand, *, detect_negative: int = 1, detect_positive: int = 1) -> Operand:
+    wanted = {
+        (1, 1): "isinf(x)",
+        (1, 0): "isinf(x) and x < 0",
+        (0, 1): "isinf(x) and x > 0",
+        (0, 0): "isinf(x) and isnan(x)",
+    }
+    return b.pointwise(wanted[detect_negative, detect_positive], {"x": x}, DType.BOOL)
+
+
+@op("Gelu", types=FLOATS)
+def gelu(b: Builder, x: Operand, *, approximate: str = "none") -> Operand:
+    """x * Phi(x), exact through erf or by the tanh approximation (Hendrycks and Gimpel, 2016)."""
+    return b.pointwise("gelu_tanh(x)" if approximate == "tanh" else "gelu(x)", {"x": x}, x.dtype, cost=24)
+
+
+@op("Swish", types=FLOATS)
+def swish(b: Builder, x: Operand, *, alpha: float = 1.0) -> Operand:
+    """x * sigmoid(alpha * x)."""
+    expression = "silu(x)" if alpha == 1.0 else "swish(x, alpha)"
+    return b.pointwise(expression, {"x": x}, x.dtype, cost=8, alpha=alpha)
+
+
+def binary(name: str, expression: str, types: frozenset[DType], to: DType | None = None, cost: int = 1) -> None:
+    @op(name, types=types)
+    def lower(b: Builder, x: Operand, y: Operand) -> Operand:
+        return b.pointwise(expression, {"x": x, "y": y}, to or x.dtype, cost=cost)
+
+
+binary("Add", "x + y", NUMBERS)
+binary("Sub", "x - y", NUMBERS)
+binary("Mul", "x * y", NUMBERS)
+binary("Div", "x / y", NUMBERS)
+binary("Equal", "x == y", ANY, DType.BOOL)
+binary("Less", "x < y", NUMBERS, DType.BOOL)
+binary("LessOrEqual", "x <= y", NUMBERS, DType.BOOL)
+binary("Greater", "x > y", NUMBERS, DType.BOOL)
+binary("GreaterOrEqual", "x >= y", NUMBERS, DType.BOOL)
+binary("And", "x and y", BOOLS, DType.BOOL)
+binary("Or", "x or y", BOOLS, DType.BOOL)
+binary("Xor", "x != y", BOOLS, DType.BOOL)
+binary("BitwiseAnd", "x & y", INTEGERS)
+binary("BitwiseOr", "x | y", INTEGERS)
+binary("BitwiseXor", "x ^ y", INTEGERS)
+binary("PRelu", "where(x < 0, x * y, x)", NUMBERS, cost=2)
+
+
+@op("BitShift", types=INTEGERS)
+def bit_shift(b: Builder, x: Operand, y: Operand, *, direction: str) -> Operand:
+    return b.pointwise("shl(x, y)" if direction == "LEFT" else "shr(x, y)", {"x": x, "y": y}, x.dtype)
+
+
+@op("Pow", types=NUMBERS)
+def power(b: Builder, x: Operand, y: Operand) -> Operand:
+    """x to the power y; integers by repeated squaring. The exponent is calculated in the base's type."""
+    kind = x.dtype.compute
+    exponent = y.constant
+    if (
+        exponent is not None
+        and exponent.size == 1
+        and x.dtype.is_float
+        and float(exponent.reshape(-1)[0]) in (0.5, 1.0, 2.0, 3.0)
+    ):
+        simple = {0.5: "where(isinf(x) or x == 0, abs(x), sqrt(x))", 1.0: "x", 2.0: "x * x", 3.0: "x * x * x"}[
+            float(exponent.reshape(-1)[0])
+        ]
+        return b.pointwise(simple, {"x": x}, x.dtype, broadcast_shapes(x.shape, y.shape), cost=2)
+    if y.dtype.is_float and not x.dtype.is_float:
+        return b.pointwise(
+            f"{kind}(where(y == floor(y), round(pow(f32(x), y)), pow(f32(x), y)))", {"x": x, "y": y}, x.dtype, cost=16
+        )
+    return b.pointwise(f"pow(x, {kind}(y))", {"x": x, "y": y}, x.dtype, cost=16)
+
+
+@op("Mod", types=NUMBERS)
+def modulo(b: Builder, x: Operand, y: Operand, *, fmod: int = 0) -> Operand:
+    return b.pointwise("x % y" if fmod else "floormod(x, y)", {"x": x, "y": y}, x.dtype, cost=4)
+
+
+def variadic(name: str, first: str, following: str, types: frozenset[DType], last: str = "") -> None:
+    """A fold over any number of operands; `last` is applied to the result with `n` the number of operands."""
+
+    @op(name, types=types)
+    def lower(b: Builder, *xs: Operand) -> Operand:
+        result = xs[0]
+        for x in xs[1:]:
+            result = b.pointwise(following, {"x": result, "y": x}, xs[0].dtype)
+        if len(xs) == 1 and not last:
+            return b.pointwise(first, {"x": result}, xs[0].dtype)
+        return b.pointwise(last, {"x": result}, xs[0].dtype, n=len(xs)) if last else result
+
+
+variadic("Sum", "x", "x + y", NUMBERS)
+variadic("Mean", "x", "x + y", FLOATS, last="x / n")
+variadic("Min", "x", "min(x, y)", NUMBERS)
+variadic("Max", "x", "max(x, y)", NUMBERS)
+
+
+@op("Where", types=ANY, condition=BOOLS)
+def where(b: Builder, condition: Operand, x: Operand, y: Operand) -> Operand:
+    return b.pointwise("where(condition, x, y)", {"condition": condition, "x": x, "y": y}, x.dtype)
+
+
+@op("Clip", types=NUMBERS)
+def clip(
+    b: Builder,
+    x: Operand,
+    low: Operand | None = None,
+    high: Operand | None = None,
+    *,
+    min: float = -3.4028234663852886e38,
+    max: float = 3.4028234663852886e38,
+) -> Operand:
+    """Limits are attributes before version 11, inputs since; without one, floats are limited to the finite ones."""
+    operands = {"x": x}
+    largest = x.dtype.largest if x.dtype.is_float else 0.0
+    lower = repr(builtins.max(min, -largest)) if x.dtype.is_float else ""
+    upper = repr(builtins.min(max, largest)) if x.dtype.is_float else ""
+    if low is not None:
+        operands["low"], lower = low, "low"
+    if high is not None:
+        operands["high"], upper = high, "high"
+    expression = f"max(x, {lower})" if lower else "x"
+    expression = f"min({expression}, {upper})" if upper else expression
+    return b.pointwise(expression, operands, x.dtype, x.shape, cost=2)
+
+
+@op("Cast", types=ANY)
+def cast(b: Builder, x: Operand, *, to: int, saturate: int = 1, round_mode: str = "up") -> Operand:
+    return _cast(b, x, type_of(to), bool(saturate))
+
+
+@op("CastLike", types=ANY)
+def cast_like(b: Builder, x: Operand, like: Operand, *, saturate: int = 1, round_mode: str = "up") -> Operand:
+    return _cast(b, x, like.dtype, bool(saturate))
+
+
+def type_of(code: int) -> DType:
+    """The element type of an ONNX code; raises UnsupportedError for one without kernels."""
+    try:
+        return DType.of(code)
+    except KeyError:
+        raise UnsupportedError(f"no kernel for ONNX element type {code}") from None
+
+
+def _cast(b: Builder, x: Operand, to: DType, saturate: bool) -> Operand:
+    if to.compute is None:
+        raise UnsupportedError(f"no kernel for results of type {to.label}")
+    if to is x.dtype:
+        return x
+    if x.dtype.is_float and to.compute == "u32" and to.bits < 32:
+        # What does not fit 32 bits with a sign is 0, as on the CPU provider.
+        return b.pointwise("u32(i32(x))", {"x": x}, to)
+    # A fused chain calculates halves in f32; a cast is where a model asks for the rounding.
+    return b.pointwise(rounded(f"{to.compute}(x)", to, saturate), {"x": x}, to)
+
+
+@op("BitCast", types=ANY)
+def bit_cast(b: Builder, x: Operand, *, to: int) -> Operand:
+    """The same bits as another type of the same size."""
+    dtype = type_of(to)
+    if dtype.bits != x.dtype.bits or dtype.compute is None:
+        raise UnsupportedError(f"the bits of {x.dtype.label} as {dtype.label}")
+    bits = x.dtype.bits
+    if bits < 32:
+        steps = pack("v", x.dtype), unpack("bits", "0u", dtype)
+    else:
+        same = bits == 64 and b.target.int64 == "pair"
+        steps = "v" if bits == 64 else "bitcast<u32>(v)", "bits" if same else "bitcast<$out_t>(bits)"
+    lines = f"  let v = x_at(at);\n  let bits = {steps[0]};\n  return {steps[1]};"
+    return b.map(lines, dtype, x.shape, ("at",), (x.rank,), {"x": (x, (x.rank,))}, cost=2)
+
+
+@op("Identity", types=ANY)
+def identity(b: Builder, x: Operand) -> Operand:
+    return x
+
+
+@op("Dropout", types=ANY)
+def dropout(
+    b: Builder, x: Operand, ratio: Operand | None = None, training: Operand | None = None, *, seed: int = 0
+) -> tuple[Operand, Operand | None]:
+    """In inference the identity; the mask is all true."""
+    if training is not None and (training.constant is None or bool(training.constant)):
+        raise UnsupportedError("dropout in training mode needs random numbers")
+    return x, b.pointwise("true_value", {"x": x}, DType.BOOL, true_value=True)

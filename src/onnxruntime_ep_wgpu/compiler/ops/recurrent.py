@@ -1,0 +1,328 @@
+"""LSTM, GRU and RNN: one matrix product for the inputs of all steps, then one kernel that carries the state through them.
+
+The kernel has a workgroup per direction and sequence, whose memory holds the state, so the number of steps may be unknown
+when a graph is compiled. A dispatch takes a limited number of them and carries the state over to the next. Weights are
+(directions, gates * hidden, ...), as ONNX has them; states are (directions, batch, hidden), and sequences (steps, batch,
+...), which `layout` 1 turns around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...program.dtypes import DType
+from ...program.target import MOST_ITERATIONS
+from ..builder import Builder, Operand
+from ..dims import ceildiv, equal, less_equal, product
+from ..lowered import REPETITION, Constant, Function, Read, Variant
+from .matmul import matrix_product
+from .registry import FLOATS, op
+from .shape import concat
+
+INT32 = frozenset({DType.INT32})
+MOST_GPU_ITERATIONS = 1 << 22  # of one invocation in one dispatch: a tenth of a second at 25 ns each
+MOST_REPEATS = 1 << 16  # dispatches of one layer
+
+# name: (expression, default alpha, default beta); a default of None says that the activation does not take it
+_ACTIVATIONS: dict[str, tuple[str, float | None, float | None]] = {
+    "sigmoid": ("sigmoid(x)", None, None),
+    "tanh": ("tanh(x)", None, None),
+    "relu": ("max(x, 0)", None, None),
+    "softsign": ("x / (1 + abs(x))", None, None),
+    "softplus": ("softplus(x)", None, None),
+    "affine": ("{alpha} * x + {beta}", 1.0, 0.0),
+    "leakyrelu": ("where(x < 0, {alpha} * x, x)", 0.01, None),
+    "thresholdedrelu": ("where(x > {alpha}, x, 0)", 1.0, None),
+    "scaledtanh": ("{alpha} * tanh({beta} * x)", 1.0, 1.0),
+    "hardsigmoid": ("max(0, min(1, {alpha} * x + {beta}))", 0.2, 0.5),
+    "elu": ("where(x < 0, {alpha} * expm1(x), x)", 1.0, None),
+}
+
+
+def _expressions(names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None) -> list[str]:
+    """The activations in order; each takes the next alpha and beta if it has such a parameter."""
+    alpha, beta = iter(alphas or ()), iter(betas or ())
+    out = []
+    for name in names:
+        if name.lower() not in _ACTIVATIONS:
+            raise UnsupportedError(f"no activation {name!r}")
+        text, a, b = _ACTIVATIONS[name.lower()]
+        values = {"alpha": next(alpha, a) if a is not None else a, "beta": next(beta, b) if b is not None else b}
+        out.append(text.format(**values))
+    return out
+
+
+def _functions(
+    roles: Sequence[str],
+    names: Sequence[str] | None,
+    defaults: Sequence[str],
+    directions: int,
+    alphas: Sequence[float] | None,
+    betas: Sequence[float] | None,
+    clip: float | None,
+) -> dict[str, Function]:
+    """The functions `roles` of the kernel, per direction, and `limited`, which clips what they are given."""
+    wanted = len(roles) * directions  # RNN's default names two, whatever the direction
+    expressions = _expressions((names or [*defaults] * directions)[:wanted], alphas, betas)
+    if len(expressions) != wanted:
+        raise UnsupportedError(f"{len(expressions)} activations for {directions} directions of {len(roles)}")
+    limit = f"max(min(x, {float(clip)!r}), {-float(clip)!r})" if clip else "x"
+    out = {"limited": Function((("x", "f32"),), limit, "f32")}
+    for k, role in enumerate(roles):
+        one, *other = expressions[k :: len(roles)]
+        text = f"where(direction < 1, {one}, {other[0]})" if other and other[0] != one else one
+        out[role] = Function((("direction", "u32"), ("x", "f32")), text, "f32")
+    return out
+
+
+def _transposed(b: Builder, w: Operand, order: Sequence[int]) -> Operand:
+    """Weights with their axes in another order in memory."""
+    constant = w.constant
+    if constant is not None:
+        return b.constant(np.ascontiguousarray(constant.transpose(order)))
+    return b.copy(b.permute(w, order))
+
+
+def _layer(
+    b: Builder,
+    template: str,
+    gates: int,
+    x: Operand,
+    w: Operand,
+    r: Operand,
+    bias: Operand | None,
+    lengths: Operand | None,
+    states: dict[str, Operand | None],
+    functions: dict[str, Function],
+    direction: str,
+    layout: int,
+    more: dict[str, Operand],
+    floats: int,
+    products: int = 1,
+    **constants: Constant,
+) -> list[Operand]:
+    """The results `y` (steps, directions, batch, hidden) and the last states.
+
+    `bias` (directions, gates * hidden) is added to the inputs; `states` are those before the first step; `more` are other
+    operands of the kernel, (directions, n); `floats` counts elements of workgroup memory per unit, `products` the loops over
+    the state in a step.
+    """
+    hidden, directions = r.shape[-1], w.shape[0]
+    if not isinstance(hidden, int) or not isinstance(directions, int):
+        raise UnsupportedError("the size of the state depends on an input")
+    if floats * hidden * 4 > b.target.max_workgroup_storage:
+        raise UnsupportedError(f"a state of {hidden} elements does not fit into {b.target.max_workgroup_storage} bytes")
+    b.require(equal(w.shape[1], gates * hidden), f"weights {{}} for {gates} gates of {hidden}", w)
+    x = b.permute(x, (1, 0, 2)) if layout else x
+    steps, batch = x.shape[:2]
+    width = gates * hidden
+    by_input = _transposed(b, w, (2, 0, 1))
+    inputs = matrix_product(
+        b, x, (0, 2, 1), by_input, (0, 1, 2), (steps, batch, directions, width), (0, 2, 2), DType.FLOAT32
+    )
+    if bias is not None:
+        inputs = b.pointwise("x + bias", {"x": inputs, "bias": bias}, DType.FLOAT32, inputs.shape)
+    shape = (directions, batch, hidden)
+    zero, endless = b.constant(np.zeros((), np.float32)), b.constant(np.array(2**31 - 1, np.int32))
+    operands = {
+        "x": Read(inputs.view, (1, 1, 1, 1)),
+        "r": Read(_transposed(b, r, (0, 2, 1)).view, (1, 1, 1), reuse=True),
+        "lengths": Read(b.expand(lengths if lengths is not None else endless, (batch,)).view, (1,)),
+    }
+    for name, state in states.items():
+        start = zero if state is None else b.permute(state, (1, 0, 2)) if layout else state
+        operands[name] = Read(b.expand(start, shape).view, (1, 1, 1))
+    operands |= {name: Read(o.view, (1, 1), reuse=True) for name, o in more.items()}
+    size, chunk = _dispatch(b, hidden, products)
+    text = f"{{}} steps, and {chunk * MOST_REPEATS} is the most"
+    b.require(less_equal(steps, chunk * MOST_REPEATS), text, steps, limit=True)
+    four = (1, 1, 1, 1)
+    y, state = b.call(
+        template,
+        operands,
+        {
+            "y": (DType.FLOAT32, (steps, directions, batch, hidden), four),
+            "state": (DType.FLOAT32, (len(states), *shape), four),
+        },
+        (Variant(batch * directions, size),),
+        parameters={"steps": steps, "batch": batch, "chunk": chunk, "repetition": REPETITION},
+        functions=functions,
+        flops=2 * product((steps, directions, batch, hidden)) * gates * hidden,
+        repeats=ceildiv(steps, chunk),
+        carried=frozenset({"state"}),
+        HIDDEN=hidden,
+        REVERSE=int(direction == "reverse"),
+        **constants,
+    )
+    last = [b.reshape(b.slice(state, 0, k, 1, 1), shape) for k in range(len(states))]
+    if layout:
+        y, last = b.permute(y, (2, 0, 1, 3)), [b.permute(s, (1, 0, 2)) for s in last]
+    return [s if x.dtype is DType.FLOAT32 else b.pointwise("x", {"x": s}, x.dtype) for s in (y, *last)]
+
+
+def _dispatch(b: Builder, hidden: int, products: int) -> tuple[int, int]:
+    """Invocations of a workgroup, and the steps that one dispatch takes."""
+    software, most = b.target.software, b.target.max_invocations
+    size = 64 if software else min(256, most, -(-hidden // 32) * 32)
+
+    def iterations() -> int:  # of a step: 1 of the loop over steps, and those over units and the state
+        return 1 + products * -(-hidden // size) * (hidden + 1)
+
+    while software and iterations() > MOST_ITERATIONS // 2 and 2 * size <= most:
+        size *= 2
+    if software:
+        b.bound_loop(2 * iterations(), f"a step of {hidden} units")
+    # A graphics card should not be busy with one dispatch for seconds: systems take it for a hang.
+    return size, max(1, (MOST_ITERATIONS if software else MOST_GPU_ITERATIONS) // iterations() - 1)
+
+
+def _directions(direction: str) -> int:
+    return 2 if direction == "bidirectional" else 1
+
+
+def _bias(b: Builder, bias: Operand | None, gates: int, recurrent: Sequence[int]) -> Operand | None:
+    """(directions, gates * hidden): the biases of the inputs, and those of the recurrent sums of gates where `recurrent` is 1."""
+    if bias is None:
+        return None
+    directions, width = bias.shape[0], bias.shape[1] // 2
+    parts = b.reshape(bias, (directions, 2, gates, width // gates))
+    own, other = (b.reshape(b.slice(parts, 1, k, 1, 1), (directions, gates, width // gates)) for k in (0, 1))
+    mask = b.constant(np.array(recurrent, np.float32).reshape(gates, 1))
+    total = b.pointwise("x + y * mask", {"x": own, "y": other, "mask": mask}, DType.FLOAT32, cost=2)
+    return b.reshape(total, (directions, width))
+
+
+@op("LSTM", types=FLOATS, lengths=INT32)
+def lstm(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    r: Operand,
+    bias: Operand | None = None,
+    lengths: Operand | None = None,
+    hidden: Operand | None = None,
+    cell: Operand | None = None,
+    peephole: Operand | None = None,
+    *,
+    activation_alpha: list[float] | None = None,
+    activation_beta: list[float] | None = None,
+    activations: list[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int = 0,
+    input_forget: int = 0,
+    layout: int = 0,
+) -> list[Operand]:
+    functions = _functions(
+        ("gate", "candidate", "shown"),
+        activations,
+        ("Sigmoid", "Tanh", "Tanh"),
+        _directions(direction),
+        activation_alpha,
+        activation_beta,
+        clip,
+    )
+    width = (w.shape[0], r.shape[-1] * 3)
+    if peephole is not None and hidden is not None and cell is not None:
+        # One buffer less to bind.
+        both = concat(b, b.reshape(hidden, (1, *hidden.shape)), b.reshape(cell, (1, *cell.shape)))
+        hidden, cell = (b.reshape(b.slice(both, 0, k, 1, 1), hidden.shape) for k in (0, 1))
+    more = {"peephole": b.expand(peephole if peephole is not None else b.constant(np.zeros((), np.float32)), width)}
+    total = _bias(b, bias, 4, (1, 1, 1, 1))
+    return _layer(
+        b,
+        "lstm",
+        4,
+        x,
+        w,
+        r,
+        total,
+        lengths,
+        {"hidden": hidden, "cell": cell},
+        functions,
+        direction,
+        layout,
+        more,
+        3,
+        COUPLED=bool(input_forget),
+    )
+
+
+@op("GRU", types=FLOATS, lengths=INT32)
+def gru(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    r: Operand,
+    bias: Operand | None = None,
+    lengths: Operand | None = None,
+    hidden: Operand | None = None,
+    *,
+    activation_alpha: list[float] | None = None,
+    activation_beta: list[float] | None = None,
+    activations: list[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int = 0,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+) -> list[Operand]:
+    functions = _functions(
+        ("gate", "candidate"),
+        activations,
+        ("Sigmoid", "Tanh"),
+        _directions(direction),
+        activation_alpha,
+        activation_beta,
+        clip,
+    )
+    inner = b.expand(b.constant(np.zeros((), np.float32)), (w.shape[0], r.shape[-1]))
+    if bias is not None and linear_before_reset:
+        inner = b.slice(bias, 1, r.shape[-1] * 5, 1, r.shape[-1])
+    total = _bias(b, bias, 3, (1, 1, 0) if linear_before_reset else (1, 1, 1))
+    return _layer(
+        b,
+        "gru",
+        3,
+        x,
+        w,
+        r,
+        total,
+        lengths,
+        {"hidden": hidden},
+        functions,
+        direction,
+        layout,
+        {"bias": inner},
+        3,
+        products=2,
+        LINEAR_BEFORE_RESET=bool(linear_before_reset),
+    )
+
+
+@op("RNN", types=FLOATS, lengths=INT32)
+def rnn(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    r: Operand,
+    bias: Operand | None = None,
+    lengths: Operand | None = None,
+    hidden: Operand | None = None,
+    *,
+    activation_alpha: list[float] | None = None,
+    activation_beta: list[float] | None = None,
+    activations: list[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int = 0,
+    layout: int = 0,
+) -> list[Operand]:
+    functions = _functions(
+        ("gate",), activations, ("Tanh",), _directions(direction), activation_alpha, activation_beta, clip
+    )
+    total = _bias(b, bias, 1, (1,))
+    return _layer(b, "rnn", 1, x, w, r, total, lengths, {"hidden": hidden}, functions, direction, layout, {}, 2)

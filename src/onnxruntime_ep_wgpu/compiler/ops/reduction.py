@@ -1,0 +1,227 @@
+"""Reductions over any axes: the kept axes count rows, the reduced ones columns, whatever their order in memory."""
+
+from __future__ import annotations
+
+from ...program.dtypes import DType
+from ..builder import Builder, Operand
+from ..dims import Dim, ceildiv, may_be, product
+from ..lowered import Function, Read
+from ..tune import row_variants
+from .registry import BOOLS, FLOATS, INTEGERS, NUMBERS, op
+from .shape import axes_of, axis_of
+
+# name: (identity, per element, combine, finish); `lowest` and `highest` are the limits of the element type
+_REDUCTIONS = {
+    "ReduceSum": ("0", "x", "x + y", "x"),
+    "ReduceMean": ("0", "x", "x + y", "x / n"),
+    "ReduceProd": ("1", "x", "x * y", "x"),
+    "ReduceMax": ("lowest", "x", "max(x, y)", "x"),
+    "ReduceMin": ("highest", "x", "min(x, y)", "x"),
+    "ReduceL1": ("0", "abs(x)", "x + y", "x"),
+    "ReduceL2": ("0", "x * x", "x + y", "sqrt(x)"),
+    "ReduceSumSquare": ("0", "x * x", "x + y", "x"),
+    "ReduceLogSum": ("0", "x", "x + y", "log(x)"),
+}
+WHOLE = 1 << 16  # elements from which a whole tensor is reduced in two steps
+CHUNKS = 256
+_LIMITS = {
+    "f32": (float("-inf"), float("inf")),
+    "i32": (-(2**31), 2**31 - 1),
+    "u32": (0, 2**32 - 1),
+    "i64": (-(2**63), 2**63 - 1),
+    "u64": (0, 2**64 - 1),
+    "bool": (False, True),
+}
+
+
+def _declare(name: str) -> None:
+    @op(name, types=NUMBERS | BOOLS if name in ("ReduceMax", "ReduceMin") else NUMBERS, axes_input=INTEGERS)
+    def lower(
+        b: Builder,
+        x: Operand,
+        axes_input: Operand | None = None,
+        *,
+        axes: list[int] | None = None,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Operand:
+        reduced = _reduced_axes(x, axes_input, axes, bool(noop_with_empty_axes))
+        if reduced is None:
+            return _elementwise(b, name, x)
+        return reduce_axes(b, name, x, reduced, keepdims == 1)
+
+
+def _reduced_axes(
+    x: Operand, axes_input: Operand | None, axes: list[int] | None, none_when_empty: bool
+) -> list[int] | None:
+    """The axes to reduce, in order; without any given, all of them or, with `none_when_empty`, None."""
+    given = axes_of(axes_input, axes)
+    if not given:
+        return None if none_when_empty else list(range(x.rank))
+    return sorted({axis_of(a, x.rank) for a in given})
+
+
+def _elementwise(b: Builder, name: str, x: Operand) -> Operand:
+    _, prepare, _, finish = _REDUCTIONS[name]
+    result = b.pointwise(prepare, {"x": x}, x.dtype)
+    if finish in ("x", "x / n"):
+        return result
+    return b.pointwise(_last_step(finish, x.dtype.compute or ""), {"x": result}, x.dtype, cost=4)
+
+
+def _last_step(finish: str, kind: str, may_be_empty: bool = False) -> str:
+    """`finish` for a compute type; functions of integers are calculated in f32. The mean of nothing is NaN."""
+    if kind == "f32" and finish == "x / n" and may_be_empty:
+        return "where(n == 0, nan, x / n)"  # what a division by zero gives is up to the driver
+    if kind == "f32" or finish == "x":
+        return finish
+    return f"x / {kind}(n)" if finish == "x / n" else f"{kind}({finish.replace('(x)', '(f32(x))')})"
+
+
+def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bool) -> Operand:
+    """The reduction `name` of x over `axes`; kept axes stay in order, reduced ones become 1 or vanish."""
+    identity, prepare, combine, finish = _REDUCTIONS[name]
+    kept = [k for k in range(x.rank) if k not in axes]
+    shape = tuple(x.shape[k] for k in kept)
+    wide = _wide(x.dtype)
+    kind = wide.compute or ""
+    source = b.permute(x, [*kept, *axes])
+    if wide is not x.dtype:
+        source = b.pointwise(f"{kind}(x)", {"x": source}, wide)
+    lowest, highest = _LIMITS[kind]
+    limits = {"lowest": _literal(lowest), "highest": _literal(highest)}
+    shown = limits.get(identity, identity)
+    count = product(x.shape[k] for k in axes)
+    functions = {
+        "identity": Function((), shown, kind),
+        "prepare": Function((("x", kind),), prepare, kind),
+        "combine": Function((("x", kind), ("y", kind)), combine, kind),
+        "finish": Function((("x", kind), ("n", "f32")), _last_step(finish, kind, may_be(count, 0)), kind),
+    }
+    if not kept and (not isinstance(count, int) or count > WHOLE):
+        # One row would keep one workgroup busy and all others waiting: first CHUNKS rows of their own.
+        source = _chunked(b, source)
+        partial = {**functions, "finish": Function((("x", kind), ("n", "f32")), "x", kind)}
+        source = _reduced(b, source, 1, wide, count, partial)
+        functions["prepare"] = Function((("x", kind),), "x", kind)
+    result = _reduced(b, source, len(kept), wide, count, functions)
+    if wide is not x.dtype:
+        result = b.pointwise(f"{x.dtype.compute}(x)", {"x": result}, x.dtype)
+    full: list[Dim] = [1 if k in axes else d for k, d in enumerate(x.shape)]
+    return b.reshape(result, full if keepdims else shape)
+
+
+def _reduced(b: Builder, x: Operand, kept: int, dtype: DType, count: Dim, functions: dict[str, Function]) -> Operand:
+    """x with all axes after the first `kept` reduced; `count` elements go into each result in all."""
+    rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
+    b.bound_rows(columns)
+    (result,) = b.call(
+        "reduce",
+        {"x": Read(x.view, (kept, x.rank - kept))},
+        {"y": (dtype, x.shape[:kept], (kept,))},
+        row_variants(rows, columns, b.target),
+        parameters={"rows": rows, "columns": columns, "count": count},
+        functions=functions,
+        flops=rows * columns,
+    )
+    return result
+
+
+def _chunked(b: Builder, x: Operand) -> Operand:
+    """The elements of x as CHUNKS rows, the last ones filled up with the identity of the reduction."""
+    size = x.size
+    columns = ceildiv(size, CHUNKS)
+    body = "  let i = chunk * $columns + k;\n  if (i >= $size) { return identity(); }\n  return x_at(i);"
+    return b.map(
+        body,
+        x.dtype,
+        (CHUNKS, columns),
+        ("chunk", "k"),
+        (1, 1),
+        {"x": (x, (x.rank,))},
+        inline=True,
+        parameters={"columns": columns, "size": size},
+        cost=2,
+    )
+
+
+def _wide(dtype: DType) -> DType:
+    """The type with whole words in which a narrow one is reduced."""
+    return {
+        "f32": DType.FLOAT32,
+        "i32": DType.INT32,
+        "u32": DType.UINT32,
+        "bool": DType.UINT32,
+        "i64": DType.INT64,
+        "u64": DType.UINT64,
+    }[dtype.compute or ""]
+
+
+def _literal(value: float) -> str:
+    if value == float("inf"):
+        return "infinity"
+    return "-infinity" if value == float("-inf") else str(int(value))
+
+
+for _name in _REDUCTIONS:
+    _declare(_name)
+
+
+@op("ReduceLogSumExp", types=FLOATS, axes_input=INTEGERS)
+def reduce_log_sum_exp(
+    b: Builder,
+    x: Operand,
+    axes_input: Operand | None = None,
+    *,
+    axes: list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Operand:
+    """The maximum is taken out first, so that large values do not overflow."""
+    reduced = _reduced_axes(x, axes_input, axes, bool(noop_with_empty_axes))
+    if reduced is None:
+        return x
+    highest = reduce_axes(b, "ReduceMax", x, reduced, True)
+    safe = b.pointwise("where(isinf(m) or isnan(m), 0, m)", {"m": highest}, x.dtype, cost=4)
+    scaled = b.pointwise("exp(x - m)", {"x": x, "m": safe}, x.dtype, cost=5)
+    total = reduce_axes(b, "ReduceSum", scaled, reduced, True)
+    result = b.pointwise("log(s) + m", {"s": total, "m": safe}, x.dtype, cost=5)
+    return result if keepdims == 1 else b.reshape(result, [d for k, d in enumerate(x.shape) if k not in reduced])
+
+
+def _scan(name: str, identity: str, combine: str) -> None:
+    @op(name, types=NUMBERS, axis=INTEGERS)
+    def lower(b: Builder, x: Operand, axis: Operand, *, exclusive: int = 0, reverse: int = 0) -> Operand:
+        """Running totals along one axis, from either end, with or without the element itself."""
+        along = axis_of(axis.ints("the axis")[0], x.rank)
+        wide = _wide(x.dtype)
+        kind = wide.compute or ""
+        order = [*(k for k in range(x.rank) if k != along), along]
+        source = b.permute(x, order)
+        if wide is not x.dtype:
+            source = b.pointwise(f"{kind}(x)", {"x": source}, wide)
+        groups = (x.rank - 1, 1)
+        rows, columns = product(source.shape[:-1]), source.shape[-1]
+        functions = {
+            "identity": Function((), identity, kind),
+            "combine": Function((("x", kind), ("y", kind)), combine, kind),
+        }
+        b.bound_rows(columns)
+        (result,) = b.call(
+            "scan",
+            {"x": Read(source.view, groups, reuse=True)},
+            {"y": (wide, source.shape, groups)},
+            row_variants(rows, columns, b.target),
+            parameters={"rows": rows, "columns": columns},
+            functions=functions,
+            flops=rows * columns,
+            EXCLUSIVE=bool(exclusive),
+            REVERSE=bool(reverse),
+        )
+        if wide is not x.dtype:
+            result = b.pointwise(f"{x.dtype.compute}(x)", {"x": result}, x.dtype)
+        return b.permute(result, [order.index(k) for k in range(x.rank)])
+
+
+_scan("CumSum", "0", "x + y")
+_scan("CumProd", "1", "x * y")

@@ -1,0 +1,149 @@
+"""The table of operators: what each declares, and how the declaration for a node is found.
+
+Defaults of attributes and the history of versions come from `onnx.defs`. A declaration is valid from `since` on, for
+every later version, until another one with a larger `since` replaces it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import onnx
+from onnx import defs, helper
+
+from ...errors import ModelError, UnsupportedError, cut
+from ...program.dtypes import DType
+
+OLDEST_OPSET = 7
+"""ONNX Runtime's CPU provider has no kernel for an operator that changed before this opset (Reshape apart), nor have we."""
+FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
+INTEGERS = frozenset(t for t in DType if t.is_integer)
+NUMBERS = FLOATS | INTEGERS
+BOOLS = frozenset({DType.BOOL})
+MINIFLOATS = frozenset(t for t in DType if t.is_float and t.bits <= 8)
+ANY = NUMBERS | BOOLS | MINIFLOATS
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A declared operator. `types` maps an operand's parameter name to the types it may have on the device."""
+
+    name: str
+    domain: str
+    since: int
+    types: Mapping[str, frozenset[DType]]
+    lower: Callable[..., Any]
+    operands: tuple[str, ...]
+    variadic: str | None
+    attributes: frozenset[str]
+    any_attributes: bool = False
+
+
+_OPERATORS: dict[tuple[str, str], list[Operator]] = {}
+
+
+def op(
+    *names: str, since: int = 1, domain: str = "", types: frozenset[DType] = ANY, **by_operand: frozenset[DType]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declares `lower(builder, *operands, *, attributes...)` for operators; `op_type` is passed when asked for."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+        variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        allowed = {n: by_operand.get(n, types) for n in (*positional, *((variadic,) if variadic else ()))}
+        anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        for name in names:
+            entry = Operator(name, domain, since, allowed, function, positional, variadic, attributes, anything)
+            versions = _OPERATORS.setdefault((domain, name), [])
+            versions.append(entry)
+            versions.sort(key=lambda o: -o.since)
+        return function
+
+    return add
+
+
+@cache
+def schema_of(op_type: str, domain: str, opset: int) -> Any | None:
+    try:
+        return defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@cache
+def _defaults(op_type: str, domain: str, opset: int) -> dict[str, Any]:
+    schema = schema_of(op_type, domain, opset)
+    if schema is None:
+        return {}
+    values = {
+        k: helper.get_attribute_value(a.default_value) for k, a in schema.attributes.items() if a.default_value.type
+    }
+    return {k: _decoded(v) for k, v in values.items()}
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decoded(v) for v in value]
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def find(op_type: str, domain: str, opset: int) -> Operator | None:
+    """The declaration for an operator of a model that imports `opset`, or None."""
+    schema = schema_of(op_type, domain, opset)
+    version = schema.since_version if schema is not None else opset
+    for entry in _OPERATORS.get((domain, op_type), ()):
+        if version >= entry.since:
+            return entry
+    return None
+
+
+def check_version(op_type: str, domain: str, opset: int) -> None:
+    """Raises for an operator as it was before OLDEST_OPSET, which nobody implements: ModelError in the CPU provider's words,
+    UnsupportedError for the one that the CPU provider has."""
+    if domain or opset >= OLDEST_OPSET:
+        return
+    old, new = (schema_of(op_type, domain, version) for version in (opset, OLDEST_OPSET))
+    if old is None or new is None or old.since_version == new.since_version:
+        return
+    what = f"{op_type}({old.since_version})"
+    if (op_type, old.since_version) == ("Reshape", 1):
+        raise UnsupportedError(f"{what} of opset {opset} has another meaning than in opset {OLDEST_OPSET}")
+    raise ModelError(
+        f"Could not find an implementation for {what}: the model has opset {opset}, and ONNX Runtime begins with"
+        f" {OLDEST_OPSET}. Convert it, with onnx.version_converter.convert_version(model, {OLDEST_OPSET}) or a later opset"
+    )
+
+
+def arguments(entry: Operator, opset: int, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The keyword arguments of a lowering function; raises UnsupportedError on an attribute it does not know."""
+    defaults = _defaults(entry.name, entry.domain, opset)
+    out = {k: v for k, v in defaults.items() if k in entry.attributes}
+    for name, value in attributes.items():
+        if name in entry.attributes or entry.any_attributes:
+            out[name] = value
+        elif name not in defaults or defaults[name] != value:
+            raise UnsupportedError(f"attribute {name}={cut(value)} is not supported")
+    if "op_type" in entry.attributes:
+        out["op_type"] = entry.name
+    if "opset" in entry.attributes:
+        out["opset"] = opset
+    return out
+
+
+def check_types(entry: Operator, dtypes: list[DType | None]) -> None:
+    """Raises UnsupportedError when an operand has a type that the declaration does not list."""
+    for k, dtype in enumerate(dtypes):
+        if k < len(entry.operands):
+            name = entry.operands[k]
+        elif entry.variadic:
+            name = entry.variadic
+        else:
+            raise UnsupportedError(f"input {k} is not supported")
+        if dtype is not None and dtype not in entry.types[name]:
+            raise UnsupportedError(f"no kernel for input {name} of type {dtype.label}")

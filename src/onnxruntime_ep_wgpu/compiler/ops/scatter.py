@@ -1,0 +1,260 @@
+"""ScatterElements and ScatterND: elements of the data are replaced by, or combined with, updates.
+
+Each element of the result looks for the updates that are meant for it, in the order of the updates: results do not depend
+on timing (a sum of floats by atomic operations would), any element type works, and nothing has to be cleared or copied
+first. A search costs a comparison of integers per update of the same line or, in ScatterND, per update; ScatterND without
+a reduction finds the last update of every slice in one pass by atomic maxima in workgroup memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...program.dtypes import DType
+from ..builder import Builder, Operand
+from ..codegen.scalar import Scalars
+from ..codegen.value import Value
+from ..dims import Dim, ceildiv, equal, product
+from ..lowered import Read, Variant
+from .index import INDICES, Allowed, along, index32
+from .indexing import beside
+from .registry import ANY, op
+from .shape import axis_of
+from .window import body
+
+SPAN = 1024  # slices whose last update one workgroup finds, four bytes each in workgroup memory
+
+
+def _combined(b: Builder, dtype: DType, reduction: str) -> str:
+    """WGSL for `total` combined with the update `u`."""
+    scalars, kind = Scalars(b.target.int64), dtype.compute or ""
+    if kind == "bool":
+        raise UnsupportedError(f"scattering booleans with reduction {reduction!r}")
+    values = [Value("total", kind), Value("u", kind)]
+    if reduction in ("add", "mul"):
+        return scalars.binary("+" if reduction == "add" else "*", *values).text
+    if reduction not in ("min", "max"):
+        raise UnsupportedError(f"reduction={reduction!r}")
+    return scalars.function(reduction, values).text
+
+
+@op("ScatterElements", "Scatter", types=ANY, indices=INDICES)
+def scatter_elements(
+    b: Builder, x: Operand, indices: Operand, updates: Operand, *, axis: int = 0, reduction: str = "none"
+) -> Operand:
+    """y[..., indices[..., k, ...], ...] = updates[..., k, ...]; each element searches its line along the axis."""
+    axis = axis_of(axis, x.rank)
+    names, groups = beside(b, x, indices, axis)
+    _require_shape(b, updates, indices.shape)
+    parameters = {"extent": x.shape[axis], "count": indices.shape[axis]}
+    start = []
+    for name in names:
+        if name.startswith("at"):  # a side on which there may be fewer indices than elements
+            parameters[f"limit_{name}"] = indices.shape[int(name[2:])]
+            start.append(f"if ({name} >= $limit_{name}) {{ return x_at({', '.join(names)}); }}")
+    at = ", ".join("n" if n == "along" else n for n in names)
+    match = [f"let k = indices_at({at});", "if (select(k, k + i32($extent), k < 0) == i32(along)) {"]
+    if reduction == "none":
+        lines = [
+            "for (var n = $count - 1u; n < $count; n--) {",
+            *match,
+            f"return updates_at({at});",
+            "} }",
+            f"return x_at({', '.join(names)});",
+        ]
+    else:
+        lines = [
+            f"var total = x_at({', '.join(names)});",
+            "for (var n = 0u; n < $count; n++) {",
+            *match,
+            f"let u = updates_at({at});",
+            f"total = {_combined(b, x.dtype, reduction)};",
+            "} }",
+            "return total;",
+        ]
+    operands = {
+        "x": (x, groups),
+        "indices": (index32(b, indices, along(x, axis)), groups),
+        "updates": (updates, groups),
+    }
+    return b.map(
+        body([*start, *lines]),
+        x.dtype,
+        x.shape,
+        names,
+        groups,
+        operands,
+        parameters=parameters,
+        cost=16,
+        reuse=True,
+        iterations=indices.shape[axis],
+    )
+
+
+def _require_shape(b: Builder, updates: Operand, shape: Sequence[Dim]) -> None:
+    fits = updates.rank == len(shape)
+    b.require(int(fits), "updates {}, where the shape {} is wanted", updates, shape)
+    for have, want in zip(updates.shape, shape, strict=True):
+        b.require(equal(have, want), "updates {}, where the shape {} is wanted", updates, shape)
+
+
+@op("ScatterND", types=ANY, indices=INDICES)
+def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, reduction: str = "none") -> Operand:
+    """Each index vector names a slice of x, which its update replaces or is combined with."""
+    depth = indices.shape[-1]
+    if not isinstance(depth, int):
+        raise UnsupportedError("the number of indices per update depends on the input")
+    inner, queries = x.rank - depth, indices.rank - 1
+    if inner < 0:
+        raise UnsupportedError(f"{depth} indices per update for data of rank {x.rank}")
+    _require_shape(b, updates, (*indices.shape[:-1], *x.shape[depth:]))
+    target = _targets(b, x, index32(b, indices, *(along(x, k) for k in range(depth))), depth)
+    groups = (depth, inner)
+    sources = {"x": (x, groups), "updates": (updates, (queries, inner))}
+    if reduction == "none":
+        owner = _owners(b, x, target, depth)
+        lines = [
+            "let n = owner_at(slice);",
+            "if (n >= 0) { return updates_at(u32(n), inner); }",
+            "return x_at(slice, inner);",
+        ]
+        return b.map(
+            body(lines),
+            x.dtype,
+            x.shape,
+            ("slice", "inner"),
+            groups,
+            {**sources, "owner": (owner, (depth,))},
+            cost=4,
+            reuse=True,
+        )
+    lines = [
+        "var total = x_at(slice, inner);",
+        "for (var n = 0u; n < $count; n++) {",
+        "if (target_at(n) == i32(slice)) {",
+        "let u = updates_at(n, inner);",
+        f"total = {_combined(b, x.dtype, reduction)};",
+        "} }",
+        "return total;",
+    ]
+    return b.map(
+        body(lines),
+        x.dtype,
+        x.shape,
+        ("slice", "inner"),
+        groups,
+        {**sources, "target": (target, (1,))},
+        parameters={"count": target.size},
+        cost=16,
+        reuse=True,
+        iterations=target.size,
+    )
+
+
+def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
+    """i32 per update: the number of the slice it is meant for, -1 when an index is out of range."""
+    lines = ["var slice = 0i;"]
+    for k in range(depth):
+        lines += [
+            f"let k{k} = indices_at(n, {k}u);",
+            f"let i{k} = select(k{k}, k{k} + i32($extent{k}), k{k} < 0);",
+            f"if (i{k} < 0 || i{k} >= i32($extent{k})) {{ return -1i; }}",
+            f"slice = slice * i32($extent{k}) + i{k};",
+        ]
+    return b.map(
+        body([*lines, "return slice;"]),
+        DType.INT32,
+        (product(indices.shape[:-1]),),
+        ("n",),
+        (1,),
+        {"indices": (indices, (indices.rank - 1, 1))},
+        parameters={f"extent{k}": x.shape[k] for k in range(depth)},
+        cost=4 * depth,
+    )
+
+
+def _owners(b: Builder, x: Operand, target: Operand, depth: int) -> Operand:
+    """i32 per slice of x: the last update meant for it, or -1."""
+    slices, size = product(x.shape[:depth]), min(256, b.target.max_invocations)
+    b.bound_loop(ceildiv(target.size, size) + 2 * SPAN, "scattering {} updates", target.size)
+    variant = Variant(ceildiv(slices, SPAN), size)
+    (owner,) = b.call(
+        "scatter_owner",
+        {"target": Read(target.view, (1,), reuse=True)},
+        {"y": (DType.INT32, tuple(x.shape[:depth]), (depth,))},
+        (variant,),
+        parameters={"slices": slices, "updates": target.size},
+        SPAN=SPAN,
+    )
+    return owner
+
+
+@op("TensorScatter", types=ANY, starts=INDICES)
+def tensor_scatter(
+    b: Builder, past: Operand, update: Operand, starts: Operand | None = None, *, axis: int = -2, mode: str = "linear"
+) -> Operand:
+    """A cache with `update` written along an axis from starts[batch] on; `circular` goes on at the beginning."""
+    axis = axis_of(axis, past.rank)
+    groups = (1, axis - 1, 1, past.rank - axis - 1)
+    extent = past.shape[axis]
+    lines = [f"let start = {'0i' if starts is None else 'starts_at(batch)'};", "var k = i32(at) - start;"]
+    if mode == "circular":
+        lines.append("k = floormod_i32(k, i32($extent));")
+    lines += [
+        "if (start >= 0 && k >= 0 && k < i32($count)) { return update_at(batch, outer, u32(k), inner); }",
+        "return past_at(batch, outer, at, inner);",
+    ]
+    operands: dict[str, tuple[Operand, tuple[int, ...]]] = {"past": (past, groups), "update": (update, groups)}
+    if starts is not None:
+        last = extent if mode == "circular" else extent - update.shape[axis]
+        allowed = Allowed(0, last, f"where {update} fits into axis {axis} of {past}")
+        operands["starts"] = (index32(b, starts, allowed), (1,))
+    return b.map(
+        body(lines),
+        past.dtype,
+        past.shape,
+        ("batch", "outer", "at", "inner"),
+        groups,
+        operands,
+        parameters={"extent": extent, "count": update.shape[axis]},
+        cost=4,
+    )
+
+
+@op("MaxUnpool", types=ANY, indices=INDICES)
+def max_unpool(
+    b: Builder,
+    x: Operand,
+    indices: Operand,
+    output_shape: Operand | None = None,
+    *,
+    kernel_shape: list[int],
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Operand:
+    """Each element of x at its flat index, zeros elsewhere; a larger `output_shape` adds zeros at the ends."""
+    rank = x.rank - 2
+    pads, strides = pads or [0] * (2 * rank), strides or [1] * rank
+    spatial = [(x.shape[2 + k] - 1) * strides[k] - pads[k] - pads[rank + k] + kernel_shape[k] for k in range(rank)]
+    shape = [*x.shape[:2], *spatial]
+    zeros = b.expand(b.constant(np.zeros(1, x.dtype.numpy)), (product(shape),))
+    y = b.reshape(scatter_nd(b, zeros, b.reshape(indices, (x.size, 1)), b.reshape(x, (x.size,))), shape)
+    if output_shape is None:
+        return y
+    wanted = output_shape.dims("the shape of the result")
+    at = [f"at{k}" for k in range(x.rank)]
+    inside = " && ".join(f"{a} < $in{k}" for k, a in enumerate(at))
+    lines = [f"if ({inside}) {{ return y_at({', '.join(at)}); }}", "return $out_t();"]
+    return b.map(
+        body(lines),
+        x.dtype,
+        tuple(wanted),
+        at,
+        (1,) * x.rank,
+        {"y": (y, (1,) * x.rank)},
+        parameters={f"in{k}": d for k, d in enumerate(shape)},
+        cost=4,
+    )

@@ -1,0 +1,365 @@
+"""Operators that only look at elements in another order or number: views, and copies where no view exists."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...program.dtypes import DType
+from ..builder import Builder, Operand
+from ..dims import (
+    LARGEST,
+    Dim,
+    ceildiv,
+    equal,
+    floordiv,
+    less,
+    less_equal,
+    limits,
+    maximum,
+    may_be,
+    minimum,
+    product,
+    quotient,
+    reads_elements,
+    select,
+)
+from ..view import broadcast_shapes
+from .registry import ANY, FLOATS, INTEGERS, op
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """A non-negative axis; raises UnsupportedError when it is out of range."""
+    if not -rank <= axis < max(rank, 1):
+        raise UnsupportedError(f"axis {axis} is out of range for rank {rank}")
+    return axis % rank if rank else 0
+
+
+def axes_of(axes: Operand | list[int] | None, attribute: list[int] | None = None) -> list[int] | None:
+    """Axes given as an input (newer versions) or an attribute (older ones)."""
+    if isinstance(axes, Operand):
+        return axes.ints("the list of axes")
+    return attribute
+
+
+@op("Reshape", types=ANY, shape=INTEGERS)
+def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: int = 0) -> Operand:
+    wanted = shape.dims("the target shape")
+    if not allowzero:
+        wanted = [x.shape[k] if d == 0 else d for k, d in enumerate(wanted)]
+    if any(map(reads_elements, wanted)):
+        # Elements of an input may be -1 or 0, whose meaning is only known at run time.
+        wanted = [_runtime_dim(d, x, wanted, k, bool(allowzero)) for k, d in enumerate(wanted)]
+    elif not allowzero:
+        _require_no_copied_extent(b, x, wanted)
+    if any(d == -1 for d in wanted):
+        k = wanted.index(-1)
+        known = product(d for d in wanted if d != -1)
+        exact = quotient(x.size, known) if known != 0 else 0
+        wanted[k] = exact if exact is not None else floordiv(x.size, known)
+    if any(isinstance(d, int) and d < 0 for d in wanted):
+        raise UnsupportedError(f"the target shape {wanted} has more than one -1")
+    b.require(equal(product(wanted), x.size), "cannot reshape {} to {}", x, wanted)
+    return b.reshape(x, wanted)
+
+
+def _require_no_copied_extent(b: Builder, x: Operand, wanted: list[Dim]) -> None:
+    """A dim that is 0 in some run would mean "as in x" there: that is 0 too, or an error, never another shape."""
+    for k, d in enumerate(wanted):
+        if isinstance(d, int) or not may_be(d, 0):
+            continue
+        if k < x.rank and (equal(x.shape[k], 0) == equal(d, 0) or quotient(x.shape[k], d) is not None):
+            continue  # it is 0 only where the extent of x is 0 too
+        copied = equal(x.shape[k], 0) if k < x.rank else 0
+        b.require(
+            maximum(less(0, d), copied),
+            f"axis {k} of the target shape {{}} is 0, which stands for the extent of {{}} there",
+            wanted,
+            x,
+        )
+
+
+def _runtime_dim(d: Dim, x: Operand, wanted: list[Dim], k: int, zero: bool) -> Dim:
+    """A target dim read from an input: -1 takes what the others leave and 0, unless it means `zero`, the extent of x."""
+
+    def copied(dim: Dim, axis: int) -> Dim:
+        return dim if zero or axis >= x.rank else select(equal(dim, 0), x.shape[axis], dim)
+
+    if isinstance(d, int):
+        return d
+    others = product(copied(o, j) for j, o in enumerate(wanted) if j != k)
+    return select(equal(d, -1), floordiv(x.size, maximum(others, 1)), copied(d, k))
+
+
+@op("Flatten", types=ANY)
+def flatten(b: Builder, x: Operand, *, axis: int = 1) -> Operand:
+    axis = axis + x.rank if axis < 0 else axis
+    return b.reshape(x, (product(x.shape[:axis]), product(x.shape[axis:])))
+
+
+@op("Squeeze", types=ANY, axes_input=INTEGERS)
+def squeeze(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: list[int] | None = None) -> Operand:
+    """Without axes every axis of extent 1 goes, so a rank is only known when it is known which axes these are."""
+    given = axes_of(axes_input, axes)
+    if given is None:
+        for k, d in enumerate(x.shape):
+            if not isinstance(d, int) and may_be(d, 1):
+                raise UnsupportedError(
+                    f"the rank of the result depends on whether axis {k} of {x} has 1 element in a run, because the node has"
+                    " no axes; it runs on the CPU (give it axes, or fix the dimension with a free-dimension override)"
+                )
+    drop = {k for k, d in enumerate(x.shape) if d == 1} if given is None else {axis_of(a, x.rank) for a in given}
+    for k in drop:
+        b.require(equal(x.shape[k], 1), f"cannot squeeze axis {k} of {{}}", x)
+    return b.reshape(x, [d for k, d in enumerate(x.shape) if k not in drop])
+
+
+@op("Unsqueeze", types=ANY, axes_input=INTEGERS)
+def unsqueeze(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: list[int] | None = None) -> Operand:
+    given = axes_of(axes_input, axes) or []
+    rank = x.rank + len(given)
+    new = {axis_of(a, rank) for a in given}
+    rest = iter(x.shape)
+    return b.reshape(x, [1 if k in new else next(rest) for k in range(rank)])
+
+
+@op("Transpose", types=ANY)
+def transpose(b: Builder, x: Operand, *, perm: list[int] | None = None) -> Operand:
+    return b.permute(x, perm if perm is not None else list(range(x.rank))[::-1])
+
+
+@op("Expand", types=ANY, shape=INTEGERS)
+def expand(b: Builder, x: Operand, shape: Operand) -> Operand:
+    wanted = tuple(shape.dims("the target shape"))
+    result = broadcast_shapes(x.shape, wanted)
+    for want, have in zip(wanted, result[len(result) - len(wanted) :], strict=True):
+        # The target broadcasts too: where it has 1, x decides.
+        fits = maximum(equal(want, 1), equal(want, have))
+        b.require(fits, "cannot expand {} to {}", x, wanted)
+    return b.expand(x, extents(b, result, "the target shape"))
+
+
+def extents(b: Builder, shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
+    """`shape`, none of whose dims is negative; one that may be in a run is looked at when its plan is made."""
+    for d in shape:
+        if limits(d)[0] < 0:
+            b.require(less_equal(0, d), f"{what} {{}} has a negative extent", shape)
+    return tuple(shape)
+
+
+@op("Slice", types=ANY, starts_input=INTEGERS, ends_input=INTEGERS, axes_input=INTEGERS, steps_input=INTEGERS)
+def slice_(
+    b: Builder,
+    x: Operand,
+    starts_input: Operand | None = None,
+    ends_input: Operand | None = None,
+    axes_input: Operand | None = None,
+    steps_input: Operand | None = None,
+    *,
+    starts: list[int] | None = None,
+    ends: list[int] | None = None,
+    axes: list[int] | None = None,
+) -> Operand:
+    """Bounds may be expressions of the input shapes; steps and axes are constants."""
+    low = starts_input.dims("the start of the slice") if starts_input else list(starts or [])
+    high = ends_input.dims("the end of the slice") if ends_input else list(ends or [])
+    where = axes_of(axes_input, axes) or list(range(len(low)))
+    steps = steps_input.ints("the step of the slice") if steps_input else [1] * len(low)
+    for start, end, axis, step in zip(low, high, where, steps, strict=True):
+        axis = axis_of(axis, x.rank)
+        first, length = slice_bounds(start, end, step, x.shape[axis])
+        x = b.slice(x, axis, first, step, length)
+    return x
+
+
+def slice_bounds(start: Dim, end: Dim, step: int, extent: Dim) -> tuple[Dim, Dim]:
+    """First index and length of a slice by ONNX's clamping rules; what lies before the beginning is the beginning."""
+    if step == 0:
+        raise UnsupportedError("the step of a slice is 0")
+    low, high = (0, extent) if step > 0 else (-1, extent - 1)
+    first = _clamped(start, extent, 0, high)
+    last = _clamped(end, extent, low, high)
+    if step < 0:
+        # These two mean "to the end", as None does in numpy, also where the end is the beginning.
+        for none in (2**31 - 1, 2**63 - 1):
+            last = select(equal(end, none), -1, last) if may_be(end, none) else last
+    span = last - first if step > 0 else first - last
+    return first, maximum(ceildiv(span, abs(step)), 0)
+
+
+def _clamped(bound: Dim, extent: Dim, low: int, high: Dim) -> Dim:
+    """A bound, counted from the end when it is negative, within [low, high]."""
+    if isinstance(bound, int) and not isinstance(extent, int):
+        # No extent is this large, and the algebra need not find that out again.
+        if bound >= LARGEST:
+            return high
+        if bound <= -LARGEST:
+            return minimum(low, high)
+    return minimum(maximum(_from_end(bound, extent), low), high)
+
+
+def _from_end(value: Dim, extent: Dim) -> Dim:
+    """Counts a negative bound from the end."""
+    return select(less(value, 0), value + extent, value)
+
+
+@op("Split", types=ANY, split_input=INTEGERS)
+def split(
+    b: Builder,
+    x: Operand,
+    split_input: Operand | None = None,
+    *,
+    axis: int = 0,
+    split: list[int] | None = None,
+    num_outputs: int = 0,
+    outputs: int = 0,
+) -> list[Operand]:
+    axis = axis_of(axis, x.rank)
+    sizes: list[Dim] = split_input.dims("the sizes of the split") if split_input else list(split or [])
+    if not sizes:
+        count = num_outputs or outputs
+        part = ceildiv(x.shape[axis], count)
+        sizes = [part] * (count - 1) + [x.shape[axis] - part * (count - 1)]
+    out, start = [], 0  # type: list[Operand], Dim
+    for size in sizes:
+        out.append(b.slice(x, axis, start, 1, size))
+        start = start + size
+    b.require(
+        equal(start, x.shape[axis]), f"the sizes {{}} of the split do not add up to axis {axis} of {{}}", sizes, x
+    )
+    return out
+
+
+@op("Concat", types=ANY)
+def concat(b: Builder, *xs: Operand, axis: int = 0) -> Operand:
+    """A map that picks the operand by position; many operands are concatenated in steps to bound the bindings."""
+    axis = axis_of(axis, xs[0].rank)
+    most = max(2, b.target.max_storage_buffers - 1)
+    operands = list(xs)
+    while len(operands) > 1:
+        operands = [_concat(b, operands[k : k + most], axis) for k in range(0, len(operands), most)]
+    return operands[0]
+
+
+def _concat(b: Builder, xs: list[Operand], axis: int) -> Operand:
+    if len(xs) == 1:
+        return xs[0]
+    shape = list(xs[0].shape)
+    shape[axis] = sum((x.shape[axis] for x in xs), start=0)
+    for x in xs[1:]:
+        for k, d in enumerate(x.shape):
+            if k != axis:
+                b.require(equal(d, shape[k]), f"cannot concatenate {{}} and {{}} along axis {axis}", xs[0], x)
+    lines, start = [], 0  # type: list[str], Dim
+    parameters: dict[str, Dim] = {}
+    for k, x in enumerate(xs):
+        parameters[f"start{k}"] = start
+        start = start + x.shape[axis]
+        parameters[f"end{k}"] = start
+        read = f"return x{k}_at(outer, axis - $start{k}, inner);"
+        lines.append(f"  if (axis < $end{k}) {{ {read} }}" if k + 1 < len(xs) else f"  {read}")
+    groups = (axis, 1, xs[0].rank - axis - 1)
+    return b.map(
+        "\n".join(lines),
+        xs[0].dtype,
+        tuple(shape),
+        ("outer", "axis", "inner"),
+        groups,
+        {f"x{k}": (x, groups) for k, x in enumerate(xs)},
+        parameters=parameters,
+        cost=len(xs),
+    )
+
+
+@op("Tile", types=ANY, repeats=INTEGERS)
+def tile(b: Builder, x: Operand, repeats: Operand) -> Operand:
+    """Repeats as new axes of stride 0, merged with the axes they repeat."""
+    counts = extents(b, repeats.dims("the number of repeats"), "the list of repeats")
+    if all(r == 1 for r in counts):
+        return x
+    spread = b.expand(
+        b.reshape(x, [e for d in x.shape for e in (1, d)]),
+        [e for r, d in zip(counts, x.shape, strict=True) for e in (r, d)],
+    )
+    return b.reshape(spread, [r * d for r, d in zip(counts, x.shape, strict=True)])
+
+
+@op("DepthToSpace", types=ANY)
+def depth_to_space(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR") -> Operand:
+    """Blocks of channels become blocks of pixels; "DCR" takes the block from the outer channels, "CRD" from the inner."""
+    n, c, h, w = x.shape
+    depth = floordiv(c, blocksize * blocksize)
+    if mode == "DCR":
+        blocks = b.permute(b.reshape(x, (n, blocksize, blocksize, depth, h, w)), (0, 3, 4, 1, 5, 2))
+    else:
+        blocks = b.permute(b.reshape(x, (n, depth, blocksize, blocksize, h, w)), (0, 1, 4, 2, 5, 3))
+    return b.reshape(blocks, (n, depth, h * blocksize, w * blocksize))
+
+
+@op("SpaceToDepth", types=ANY)
+def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR") -> Operand:
+    """The inverse of depth_to_space."""
+    n, c, h, w = x.shape
+    high, wide = floordiv(h, blocksize), floordiv(w, blocksize)
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    blocks = b.permute(b.reshape(x, (n, c, high, blocksize, wide, blocksize)), order)
+    return b.reshape(blocks, (n, c * blocksize * blocksize, high, wide))
+
+
+@op("Range", types=FLOATS | INTEGERS)
+def range_(b: Builder, start: Operand, limit: Operand, delta: Operand) -> Operand:
+    """start + k * delta; the number of elements must follow from shapes or constants."""
+    first, last, by = (_bound(o) for o in (start, limit, delta))
+    length: Dim
+    if isinstance(first, float) or isinstance(last, float) or isinstance(by, float):
+        if not (isinstance(first, (int, float)) and isinstance(last, (int, float)) and isinstance(by, (int, float))):
+            raise UnsupportedError("a range of fractions between bounds that depend on the input")
+        length = max(0, math.ceil((last - first) / by))
+    elif by == 0:
+        raise UnsupportedError("the step of a range is 0")
+    else:
+        length = maximum(-floordiv(first - last, by), 0)
+    kind = start.dtype.compute
+    counter = DType.FLOAT32 if start.dtype.is_float else DType.INT32
+    index = b.map("  return $out_t(k);", counter, (length,), ("k",), (1,), {}, cost=1)
+    return b.pointwise(
+        f"start + {kind}(k) * delta", {"start": start, "k": index, "delta": delta}, start.dtype, (length,), cost=2
+    )
+
+
+def _bound(x: Operand) -> Dim | float:
+    """A bound of a range: a dim where it is a whole number, else a fraction; constant or derived from shapes."""
+    if x.has_host:
+        return x.dims("a bound of the range")[0]
+    if x.constant is None:
+        raise UnsupportedError("a bound of the range is computed on the device, so the shape depends on data")
+    (value,) = x.floats("a bound of the range")
+    return int(value) if value == int(value) else value
+
+
+@op("ConstantOfShape", types=INTEGERS)
+def constant_of_shape(b: Builder, shape: Operand, *, value: object = None) -> Operand:
+    array = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(1)
+    return b.expand(b.constant(array), extents(b, shape.dims("the shape"), "the shape"))
+
+
+@op("Constant")
+def constant(
+    b: Builder,
+    *,
+    value: object = None,
+    value_float: float | None = None,
+    value_int: int | None = None,
+    value_floats: list[float] | None = None,
+    value_ints: list[int] | None = None,
+) -> Operand:
+    if value is not None:
+        return b.constant(np.asarray(value))
+    if value_float is not None or value_floats is not None:
+        return b.constant(np.asarray(value_float if value_floats is None else value_floats, np.float32))
+    if value_int is not None or value_ints is not None:
+        return b.constant(np.asarray(value_int if value_ints is None else value_ints, np.int64))
+    raise UnsupportedError("constants of strings or sparse tensors have no device form")

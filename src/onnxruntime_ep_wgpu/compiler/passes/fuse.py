@@ -1,0 +1,264 @@
+"""Fusion: which maps share a kernel with the call or the maps around them.
+
+One rule about accessors, not one per pair of operators. A map joins the group that computes one of its operands when it
+reads that operand at its own index, so its value can be computed where the operand is stored (an epilogue, or one kernel
+for a chain of maps). A map that only a call reads once joins the call (a prologue), and so does one marked `inline`.
+Groups never form a cycle, never bind more buffers than the target allows, and stay small enough to compile quickly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...program.target import MOST_ITERATIONS, Target, elements_per_word
+from ..lowered import Call, LoweredGraph, Map, Node
+from ..view import Tensor, View
+from ..windows import Placement, placed
+
+MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe
+MAX_INLINED_COST = 24
+MOST_BETWEEN = 256  # groups looked at to find that two can be one, so that the work is linear in the size of a graph
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes of one kernel. `stores` are the results that must be in memory, filled in when fusion is finished."""
+
+    nodes: list[Node]
+    anchor: Call | None = None
+    inlined: set[Node] = field(default_factory=set)  # computed where they are read, never stored
+    stores: list[Tensor] = field(default_factory=list)
+    first: int = 0
+    last: int = 0
+
+    @property
+    def cost(self) -> int:
+        return sum(n.cost for n in self.nodes if isinstance(n, Map))
+
+    @property
+    def origin(self) -> tuple[str, ...]:
+        """Names of the ONNX nodes in it, in order, each once."""
+        return tuple(dict.fromkeys(name for n in self.nodes for name in n.origin))
+
+    def external_reads(self) -> list[Tensor]:
+        inside = {t for n in self.nodes for t in n.outputs}
+        return list(dict.fromkeys(v.tensor for n in self.nodes for v in n.reads if v.tensor not in inside))
+
+    @property
+    def loads(self) -> dict[Tensor, list[View]]:
+        """What the kernel binds to read, and how it looks at it."""
+        inside = {t for n in self.nodes for t in n.outputs}
+        out: dict[Tensor, list[View]] = {}
+        for view in (v for n in self.nodes for v in n.reads):
+            if view.tensor not in inside and not view.tensor.is_literal:
+                out.setdefault(view.tensor, []).append(view)
+        return out
+
+    def placement(self, stores: list[Tensor], target: Target) -> Placement:
+        """How the kernel binds what it reads and `stores`."""
+        return placed(self.nodes, self.loads, stores, target)
+
+
+class _Fusion:
+    def __init__(self, graph: LoweredGraph, target: Target) -> None:
+        self.graph, self.target = graph, target
+        self.group: dict[Node, Group] = {}
+        for k, node in enumerate(graph.nodes):
+            self.group[node] = Group([node], node if isinstance(node, Call) else None, first=k, last=k)
+        self.position = {node: k for k, node in enumerate(graph.nodes)}
+
+    def run(self) -> list[Group]:
+        for node in self.graph.nodes:
+            if isinstance(node, Map):
+                self._join_producers(node)
+        for node in self.graph.nodes:
+            if isinstance(node, Map) and elements_per_word(node.output.dtype, self.target) > 1:
+                self._join_producers(node)  # now that it is known whether a narrow result is stored
+        for node in reversed(self.graph.nodes):
+            self._absorb_producers(node)
+        return self._ordered()
+
+    # ---- the rules
+
+    def _join_producers(self, node: Map) -> None:
+        if not node.is_pointwise:
+            return
+        producers = {v.tensor.producer: v for v in node.reads if v.tensor.producer in self.group}
+        for producer in sorted(producers, key=lambda n: -self.position[n] if n else 0):
+            assert producer is not None
+            view = producers[producer]
+            ours, theirs = self.group[node], self.group[producer]
+            if self._belongs_to_reader(node, view.tensor):
+                continue
+            if ours is not theirs and view.is_whole and view.size == node.output.size and self._can_merge(ours, theirs):
+                self._merge(theirs, ours)
+
+    def _belongs_to_reader(self, node: Map, operand: Tensor) -> bool:
+        """True when only a call reads the node, each element once, and what the node reads is in memory anyway: the
+        square of x is then computed where it is summed, which saves writing it."""
+        if node.output.is_stored or node.cost > MAX_INLINED_COST or len(node.output.users) != 1:
+            return False
+        (reader,) = node.output.users
+        reads = [r for r in reader.operands.values() if r.view.tensor is node.output]
+        return isinstance(reader, Call) and len(reads) == 1 and not reads[0].reuse and operand.users != [node]
+
+    def _can_merge(self, ours: Group, theirs: Group) -> bool:
+        if (ours.anchor and theirs.anchor) or ours.inlined or theirs.inlined:
+            return False
+        nodes = [*theirs.nodes, *ours.nodes]
+        anchor = ours.anchor or theirs.anchor
+        if sum(n.cost for n in nodes if isinstance(n, Map)) > MAX_COST or not self._in_step(nodes, anchor):
+            return False
+        stored = self._stored(nodes)
+        if anchor and any(elements_per_word(t.dtype, self.target) > 1 for t in stored):
+            return False  # a call stores single elements, a narrow result needs the owner of the whole word
+        if not self._loops_fit(nodes, stored):
+            return False
+        merged = Group(nodes, anchor)
+        return self._binds(merged, stored) and not self._cycle(ours, theirs)
+
+    def _binds(self, group: Group, stored: list[Tensor]) -> bool:
+        """True when a kernel of the group needs no more bindings than there are."""
+        return group.placement(stored, self.target).bindings <= self.target.max_storage_buffers
+
+    def _loops_fit(self, nodes: list[Node], stored: list[Tensor]) -> bool:
+        """True when an invocation, which computes whole words of every result, ends before a software adapter ends it."""
+        looping = [n for n in nodes if isinstance(n, Map) and n.iterations != 0]
+        if not looping or not self.target.software:
+            return True
+        together = max(elements_per_word(t.dtype, self.target) for t in stored)
+        if len(looping) == 1 and together <= elements_per_word(looping[0].output.dtype, self.target):
+            return True  # as it was lowered
+        total = together * sum((n.iterations for n in looping[1:]), looping[0].iterations)
+        return isinstance(total, int) and total <= MOST_ITERATIONS
+
+    def _in_step(self, nodes: list[Node], anchor: Call | None) -> bool:
+        """Every read of a result of the group is at the reader's own index, and follows one result of the call."""
+        results: dict[Tensor, Tensor] = {t: t for t in anchor.outputs} if anchor else {}
+        inside = {t for n in nodes for t in n.outputs}
+        for node in sorted(nodes, key=self.position.__getitem__):
+            if not isinstance(node, Map):
+                continue
+            sources = set()
+            for view in node.reads:
+                if view.tensor in inside:
+                    if not node.is_pointwise or not view.is_whole or view.size != node.output.size:
+                        return False
+                    if view.tensor in results:
+                        sources.add(results[view.tensor])
+            if len(sources) > 1 or (anchor and not sources):
+                return False
+            if sources:
+                results[node.output] = sources.pop()
+        return True
+
+    def _absorb_producers(self, node: Node) -> None:
+        """Maps that only this node reads move into its kernel when nothing is computed more than once or twice."""
+        operands = node.operands.values()
+        for read in operands:
+            producer = read.view.tensor.producer
+            if not isinstance(producer, Map) or producer not in self.group:
+                continue
+            ours, theirs = self.group[node], self.group[producer]
+            if ours is theirs or theirs.anchor or theirs.cost > MAX_INLINED_COST or not self._is_private(theirs, node):
+                continue
+            if read.reuse and not all(isinstance(n, Map) and n.inline for n in theirs.nodes):
+                continue
+            if isinstance(node, Map) and read.view.size != producer.output.size and not producer.inline:
+                continue
+            if isinstance(node, Call) and any(
+                not n.is_pointwise and not n.inline for n in theirs.nodes if isinstance(n, Map)
+            ):
+                continue
+            merged = Group([*theirs.nodes, *ours.nodes], ours.anchor)
+            stored = self._stored(ours.nodes)
+            fits = ours.cost + theirs.cost <= MAX_COST and self._loops_fit(merged.nodes, stored)
+            if fits and self._binds(merged, stored):
+                inlined = set(theirs.nodes)
+                self._merge(ours, theirs)
+                self.group[node].inlined |= inlined
+
+    def _is_private(self, group: Group, node: Node) -> bool:
+        """True when `node` is the only reader, outside the group, of the one result that leaves it."""
+        stored = self._stored(group.nodes)
+        if len(stored) != 1 or stored[0].is_stored or len(stored[0].users) > len(group.nodes) + 1:
+            return False  # a tensor may have as many readers as the graph has nodes
+        inside = set(group.nodes)
+        return [user for user in stored[0].users if user not in inside] == [node]
+
+    # ---- groups
+
+    def _stored(self, nodes: list[Node]) -> list[Tensor]:
+        inside = set(nodes)
+        stay = {t for n in nodes if isinstance(n, Call) for t in n.stays}
+        return [
+            t for n in nodes for t in n.outputs if t.is_stored or t in stay or any(u not in inside for u in t.users)
+        ]
+
+    def _merge(self, into: Group, other: Group) -> None:
+        into.nodes = sorted([*into.nodes, *other.nodes], key=self.position.__getitem__)
+        into.anchor = into.anchor or other.anchor
+        into.inlined |= other.inlined
+        into.first, into.last = min(into.first, other.first), max(into.last, other.last)
+        for node in other.nodes:
+            self.group[node] = into
+
+    def _before(self, group: Group) -> list[Group]:
+        return list(dict.fromkeys(self.group[t.producer] for t in group.external_reads() if t.producer in self.group))
+
+    def _cycle(self, a: Group, b: Group) -> bool:
+        """True when some third group must run between the two."""
+        return self._reaches(a, b) or self._reaches(b, a)
+
+    def _reaches(self, late: Group, early: Group) -> bool:
+        """Whether `late` needs a third group that needs `early`; assumed of groups that are too far apart to find out.
+
+        A kernel for both would also keep what `early` reads in memory for as long.
+        """
+        pending = [g for g in self._before(late) if g is not early and g is not late]
+        seen = set(pending)
+        looked_at = 0
+        while pending:
+            group = pending.pop()
+            if group.last < early.first:
+                continue
+            looked_at += 1
+            if looked_at > MOST_BETWEEN:
+                return True
+            for g in self._before(group):
+                if g is early:
+                    return True
+                if g not in seen and g is not late:
+                    seen.add(g)
+                    pending.append(g)
+        return False
+
+    def _ordered(self) -> list[Group]:
+        """Groups in an order that respects data flow, as near to the graph's order as possible."""
+        out: list[Group] = []
+        done: set[Group] = set()
+
+        def visit(group: Group) -> None:
+            stack = [(group, iter(self._before(group)))]
+            done.add(group)
+            while stack:
+                current, before = stack[-1]
+                following = next((g for g in before if g not in done), None)
+                if following is None:
+                    out.append(current)
+                    stack.pop()
+                else:
+                    done.add(following)
+                    stack.append((following, iter(self._before(following))))
+
+        for node in self.graph.nodes:
+            if self.group[node] not in done:
+                visit(self.group[node])
+        for group in out:
+            group.stores = self._stored(group.nodes)
+        return out
+
+
+def fuse(graph: LoweredGraph, target: Target) -> list[Group]:
+    """Kernels-to-be in running order; every tensor that another group or the caller reads is stored by exactly one."""
+    return _Fusion(graph, target).run()

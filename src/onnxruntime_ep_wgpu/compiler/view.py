@@ -1,0 +1,207 @@
+"""Tensors of a lowered graph, and views: how a consumer looks at a tensor.
+
+A `View` maps the elements of a logical shape onto flat indices of a tensor, as numpy's strides do, with symbolic
+extents. Each logical axis has zero or more factors (extent, stride), outermost first, so that a reshape which merges
+transposed axes stays a view. Transpose, Slice, Expand, Reshape, Squeeze and Split never move data: they make views, and
+the code generator turns a view into index arithmetic of the kernel that reads through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..program.dtypes import DType
+from ..program.program import Storage as Storage
+from .dims import Dim, broadcast, equal, product, quotient, select
+
+if TYPE_CHECKING:
+    from .lowered import Node
+
+Shape = tuple[Dim, ...]
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A value of the lowered graph in row-major order. `data` for weights, `elements` (flat dims) for host values."""
+
+    dtype: DType
+    shape: Shape
+    storage: Storage = Storage.TEMP
+    name: str = ""
+    producer: Node | None = None
+    data: Any = None
+    elements: tuple[Dim, ...] = ()
+    kept: bool = False  # in memory even when no kernel reads it there
+    users: list[Node] = field(default_factory=list)
+
+    @property
+    def size(self) -> Dim:
+        """Number of elements."""
+        return product(self.shape)
+
+    @property
+    def is_literal(self) -> bool:
+        """A weight of one element is part of a kernel's text, which saves a binding."""
+        return self.storage is Storage.WEIGHT and self.size == 1 and self.dtype.compute is not None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether somebody besides the kernels of the graph looks at it."""
+        return self.kept or self.storage is Storage.OUTPUT
+
+    def __repr__(self) -> str:
+        return f"{self.name or 'tensor'}:{self.dtype.label}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A digit of an index: `extent` values, `stride` elements apart."""
+
+    extent: Dim
+    stride: Dim
+
+
+Axis = tuple[Factor, ...]
+
+
+def coalesce(factors: Sequence[Factor]) -> list[Factor]:
+    """The fewest factors that give the same indices: no extent of 1, neighbours merged where contiguous."""
+    out: list[Factor] = []
+    for f in factors:
+        if f.extent == 1:
+            continue
+        if out and (out[-1].stride == f.extent * f.stride or (out[-1].stride == 0 and f.stride == 0)):
+            out[-1] = Factor(out[-1].extent * f.extent, f.stride)
+        else:
+            out.append(f)
+    return out
+
+
+@dataclass(frozen=True)
+class View:
+    """Elements of `tensor` in the order of a logical shape, one entry of `axes` per logical axis."""
+
+    tensor: Tensor
+    shape: Shape
+    axes: tuple[Axis, ...]
+    offset: Dim = 0
+
+    @staticmethod
+    def of(tensor: Tensor) -> View:
+        return View._rows(tensor, tensor.shape)
+
+    @staticmethod
+    def _rows(tensor: Tensor, shape: Shape) -> View:
+        axes: list[Axis] = []
+        stride: Dim = 1
+        for extent in reversed(shape):
+            axes.append((Factor(extent, stride),) if extent != 1 else ())
+            stride = stride * extent
+        return View(tensor, shape, tuple(reversed(axes)))
+
+    @property
+    def dtype(self) -> DType:
+        return self.tensor.dtype
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> Dim:
+        return product(self.shape)
+
+    @property
+    def factors(self) -> list[Factor]:
+        return coalesce([f for axis in self.axes for f in axis])
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """True when element i of the view is element i of the tensor, for all its elements."""
+        factors = self.factors
+        return (
+            self.offset == 0
+            and self.size == self.tensor.size
+            and (not factors or (len(factors) == 1 and factors[0].stride == 1))
+        )
+
+    def permute(self, order: Sequence[int]) -> View:
+        return replace(self, shape=tuple(self.shape[k] for k in order), axes=tuple(self.axes[k] for k in order))
+
+    def reshape(self, shape: Shape) -> View | None:
+        """The same elements in another shape of the same size, or None when that needs a copy."""
+        if shape == self.shape:
+            return self
+        if self.is_whole:
+            return View._rows(self.tensor, shape)
+        axes = distribute(self.factors, shape)
+        return None if axes is None else View(self.tensor, shape, axes, self.offset)
+
+    def slice(self, axis: int, start: Dim, step: int, length: Dim) -> View | None:
+        """`length` elements of one axis from `start` in steps of `step` (may be negative); None when it needs a copy."""
+        shape = (*self.shape[:axis], length, *self.shape[axis + 1 :])
+        if start == 0 and step == 1 and length == self.shape[axis]:
+            return self
+        factors = coalesce(self.axes[axis])
+        if len(factors) > 1:
+            return None
+        stride: Dim = factors[0].stride if factors else 0
+        new: Axis = (Factor(length, stride * step),) if length != 1 else ()
+        return View(self.tensor, shape, (*self.axes[:axis], new, *self.axes[axis + 1 :]), self.offset + start * stride)
+
+    def expand(self, shape: Shape) -> View:
+        """Broadcast to `shape` by the rules of numpy; an extent that may be 1 at run time gets a conditional stride."""
+        missing = len(shape) - self.rank
+        axes: list[Axis] = [(Factor(d, 0),) if d != 1 else () for d in shape[:missing]]
+        for have, want, axis in zip(self.shape, shape[missing:], self.axes, strict=True):
+            if have == want:
+                axes.append(axis)
+            elif have == 1:
+                axes.append((Factor(want, 0),))
+            else:
+                stride = coalesce(axis)[0].stride if axis else 0
+                axes.append((Factor(want, select(equal(have, 1), 0, stride)),))
+        return View(self.tensor, shape, tuple(axes), self.offset)
+
+
+def distribute(factors: Sequence[Factor], shape: Shape) -> tuple[Axis, ...] | None:
+    """Hands the factors, outermost first, to the axes of `shape`, splitting a factor where an axis ends inside it."""
+    axes: list[Axis] = []
+    rest = list(factors)
+    for extent in shape:
+        need: Dim = extent
+        axis: list[Factor] = []
+        while need != 1:
+            if not rest:
+                return None
+            have = rest[0]
+            if need == have.extent:
+                axis.append(rest.pop(0))
+                need = 1
+            elif (outer := quotient(need, have.extent)) is not None:
+                axis.append(rest.pop(0))
+                need = outer
+            elif (inner := quotient(have.extent, need)) is not None:
+                axis.append(Factor(need, have.stride * inner))
+                rest[0] = Factor(inner, have.stride)
+                need = 1
+            else:
+                return None
+        axes.append(tuple(axis))
+    return tuple(axes) if not rest else None
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The common shape of operands that broadcast; mismatches of symbolic dims are checked when a plan is made."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+    out: list[Dim] = []
+    for dims in zip(*padded, strict=True):
+        result: Dim = 1
+        for d in dims:
+            result = broadcast(result, d)
+        out.append(result)
+    return tuple(out)

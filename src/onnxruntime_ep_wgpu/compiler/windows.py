@@ -1,0 +1,153 @@
+"""Windows: how a tensor that is larger than a binding is bound.
+
+In: what a kernel reads and stores, and the target's limit. Out: per tensor the ranges of its memory that are bindings.
+Invariant: a range begins at a multiple of WINDOW_GRAIN, which every adapter can bind and every element size divides.
+
+A tensor within the limit is bound whole. Of a larger one a kernel binds what its views can reach, in consecutive windows
+between which its accessors choose. A kernel of maps is dispatched for one part of its elements after the other instead: of
+each tensor that is stored, or read at the same places, one window moves along.
+Only sizes that are known when a graph is compiled get windows; others make a plan compile it again (`specialise.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..program.target import Target
+from .dims import Dim, minimum
+from .lowered import REPETITION, Map, Node
+from .view import Tensor, View
+
+WINDOW_GRAIN = 256  # bytes
+PART_GRAIN = 512  # elements: whole workgroups, whatever share of a word an element has
+MOST_ELEMENTS = 1 << 32  # of a tensor: kernels count in u32
+
+
+@dataclass(frozen=True)
+class Window:
+    """A binding's range of a tensor's memory, in bytes."""
+
+    offset: Dim
+    nbytes: Dim
+
+
+@dataclass
+class Placement:
+    """What a kernel binds: the windows of each tensor, none for one that is bound whole.
+
+    With `part` the kernel is dispatched once for every so many elements of its results, and each of `moving` tensors has one
+    window on the part.
+    """
+
+    windows: dict[Tensor, tuple[Window, ...]] = field(default_factory=dict)
+    part: int = 0
+    moving: set[Tensor] = field(default_factory=set)
+
+    @property
+    def bindings(self) -> int:
+        return sum(max(1, len(windows)) for windows in self.windows.values())
+
+
+def nbytes(tensor: Tensor) -> int | None:
+    """Bytes of a tensor whose size is known, else None."""
+    size = tensor.size
+    return tensor.dtype.nbytes(size) if isinstance(size, int) else None
+
+
+def is_large(tensor: Tensor, target: Target) -> bool:
+    """Whether the tensor is known not to fit into a binding."""
+    size = nbytes(tensor)
+    return size is not None and size > target.max_binding_bytes
+
+
+def placed(
+    nodes: Sequence[Node], loads: Mapping[Tensor, Iterable[View]], stores: Sequence[Tensor], target: Target
+) -> Placement:
+    """How a kernel of these nodes binds what it reads, each through some views, and then what it stores."""
+    out = Placement()
+    large = {t for t in [*loads, *stores] if is_large(t, target)}
+    if large and all(isinstance(node, Map) for node in nodes):
+        out.moving = large & {*stores, *_in_step(nodes, loads, stores)}
+    if out.moving:
+        bits = [t.dtype.bits for t in out.moving]
+        grain = max(PART_GRAIN, WINDOW_GRAIN * 8 // min(bits))
+        out.part = max(1, target.max_binding_bytes * 8 // max(bits) // grain) * grain
+    for tensor in (*loads, *stores):
+        if not is_large(tensor, target):
+            out.windows[tensor] = ()
+        elif tensor in out.moving:
+            out.windows[tensor] = (_moving(tensor, out.part),)
+        else:
+            out.windows[tensor] = _fixed(tensor, loads.get(tensor, ()), target)
+    return out
+
+
+def of_node(node: Node, target: Target) -> Placement:
+    """How a kernel of this node alone binds its operands and results."""
+    loads: dict[Tensor, list[View]] = {}
+    for view in node.reads:
+        if not view.tensor.is_literal:
+            loads.setdefault(view.tensor, []).append(view)
+    return placed([node], loads, node.outputs, target)
+
+
+def _in_step(nodes: Sequence[Node], loads: Iterable[Tensor], stores: Sequence[Tensor]) -> list[Tensor]:
+    """The loads that a kernel of maps reads only where it stores: element by element, through whole views."""
+    inside = {t: node for node in nodes for t in node.outputs}
+    elsewhere: set[Tensor] = set()
+    pending = [(tensor, True) for tensor in stores]
+    seen = set(pending)
+    while pending:
+        tensor, here = pending.pop()
+        if not here:
+            elsewhere.add(tensor)
+        node = inside.get(tensor)
+        for view in node.reads if node is not None else ():
+            found = (view.tensor, here and isinstance(node, Map) and node.is_pointwise and view.is_whole)
+            if found not in seen:
+                seen.add(found)
+                pending.append(found)
+    return [t for t in loads if t not in elsewhere]
+
+
+def parts(stores: Iterable[Tensor], part: int) -> int:
+    """Dispatches of a kernel that computes `part` elements in each; 1 when `part` is 0."""
+    if not part:
+        return 1
+    (size,) = {t.size for t in stores}
+    assert isinstance(size, int)
+    return -(-size // part)
+
+
+def _moving(tensor: Tensor, part: int) -> Window:
+    step, size = part * tensor.dtype.bits // 8, nbytes(tensor)
+    assert size is not None
+    return Window(REPETITION * step, minimum(step, size - REPETITION * step))
+
+
+def _fixed(tensor: Tensor, views: Iterable[View], target: Target) -> tuple[Window, ...]:
+    """Consecutive windows on all that the views reach, or the whole tensor when it is stored."""
+    size, bits = nbytes(tensor), tensor.dtype.bits
+    assert size is not None
+    reached = [_reach(view) for view in views]
+    first = min((low for low, _ in reached), default=0) * bits // 8 // WINDOW_GRAIN * WINDOW_GRAIN
+    end = min(size, -(-max((high for _, high in reached), default=size * 8 // bits) * bits // 8))
+    step = target.max_binding_bytes // WINDOW_GRAIN * WINDOW_GRAIN
+    return tuple(Window(at, min(step, end - at)) for at in range(first, max(end, first + 1), step))
+
+
+def _reach(view: View) -> tuple[int, int]:
+    """The first element that a view shows, and the one after the last; all of the tensor where that is not known."""
+    size = view.tensor.size
+    low = high = view.offset
+    for factor in view.factors:
+        span = (factor.extent - 1) * factor.stride
+        if isinstance(span, int) and span < 0:
+            low = low + span
+        else:
+            high = high + span
+    assert isinstance(size, int)
+    if not isinstance(low, int) or not isinstance(high, int) or view.size == 0:
+        return 0, size
+    return max(0, low), min(size, high + 1)

@@ -1,0 +1,141 @@
+"""Which nodes of a graph run here, in which groups, and why the others do not.
+
+In: a graph, what the compiler says about its nodes, the user's wishes. Out: a `Claim`.
+Invariants: pure, so that asking twice gives one answer; a group that is claimed compiles, because it was checked cut out
+of the graph as it will be compiled; every node that is not claimed has a reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from .. import backend
+from . import partition, subgraph
+
+if TYPE_CHECKING:
+    from ...program.target import Target
+
+FORCED = "named in forceCpuNodeNames"
+ISLAND = "only shape arithmetic: cheaper on the CPU"
+# Bytes of a constant that the answer may depend on: shapes, axes, flags. Larger ones are weights.
+_SMALL = 4096
+_FLOATS = (
+    ir.DataType.FLOAT,
+    ir.DataType.FLOAT16,
+    ir.DataType.DOUBLE,
+    ir.DataType.BFLOAT16,
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`groups` of node places in the graph, each in topological order; `reasons` per node, None for a claimed one."""
+
+    groups: tuple[tuple[int, ...], ...]
+    reasons: tuple[str | None, ...]
+
+
+def claim(graph: ir.Graph, target: Target, holders: Sequence[str], forced: frozenset[str]) -> Claim:
+    """Decides on a graph. `holders` gives per node the name of the provider that holds it, "" when none does."""
+    nodes = list(graph)
+    opsets: Mapping[str, int] = graph.opset_imports
+    reasons = list(backend.check(graph, opsets, target))
+    for place, node in enumerate(nodes):
+        if holders[place]:  # another provider's, or a group of ours
+            reasons[place] = f"held by {holders[place]}"
+        elif node.name in forced:
+            reasons[place] = FORCED
+    before = subgraph.predecessors(graph)
+    passed: set[tuple[int, ...]] = {tuple(range(len(nodes)))}
+    while True:
+        _drop_islands(nodes, before, reasons)
+        groups = [tuple(group) for group in partition.groups(before, [reason is None for reason in reasons])]
+        refused = False
+        for group in groups:
+            if group in passed:
+                continue
+            alone = subgraph.extract(graph, [nodes[place] for place in group])
+            answers = backend.check(alone, opsets, target)
+            for place, answer in zip(group, answers, strict=True):
+                if answer is not None:
+                    reasons[place] = answer
+                    refused = True
+            passed.add(group)
+        if not refused:
+            return Claim(tuple(groups), tuple(reasons))
+
+
+def _drop_islands(nodes: list[ir.Node], before: list[list[int]], reasons: list[str | None]) -> None:
+    """Leaves shape arithmetic on the CPU where nothing of what it is connected to here calculates with tensors.
+
+    A graph that is nothing else is kept: its owner asked for it to run here.
+    """
+    can_run = [reason is None for reason in reasons]
+    for part in partition.components(before, partition.levels(before, can_run)):
+        if len(part) < len(nodes) and all(
+            _is_shape_arithmetic(nodes[place], nodes, before[place], can_run) for place in part
+        ):
+            for place in part:
+                reasons[place] = ISLAND
+
+
+def _is_shape_arithmetic(node: ir.Node, nodes: list[ir.Node], before: list[int], can_run: list[bool]) -> bool:
+    """Whether a node makes nothing but scalars and short lists of integers, without reading a tensor of ours."""
+    if node.op_type in ("Shape", "Size") and node.domain == "":
+        # On the CPU it would download the whole tensor when that is made here.
+        makers = [place for place in before if can_run[place]]
+        return not makers
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.name]
+    return all(_is_small_integer(value) for value in values)
+
+
+def _is_small_integer(value: ir.Value) -> bool:
+    if value.dtype is None or value.dtype in _FLOATS:
+        return False
+    return value.shape is not None and len(value.shape) <= 1
+
+
+def readers(graph: ir.Graph, ours: frozenset[int]) -> tuple[ir.Node, ...]:
+    """The nodes outside the places `ours` that read what a node inside makes or an input of the graph that one reads."""
+    inputs = {value.name for value in graph.inputs}
+    shared: set[str | None] = set()
+    others: list[tuple[ir.Node, set[str | None]]] = []
+    for place, node in enumerate(graph):
+        read = {value.name for value in (*node.inputs, *node.meta.get("implicit_inputs", ())) if value is not None}
+        if place in ours:
+            shared.update(value.name for value in node.outputs)
+            shared.update(read & inputs)
+        else:
+            others.append((node, read))
+    return tuple(node for node, read in others if not shared.isdisjoint(read))
+
+
+def fingerprint(graph: ir.Graph) -> str:
+    """Equal for graphs that get one answer: the same nodes, types, attributes and small constants."""
+    digest = hashlib.sha256()
+    for value in (*graph.inputs, *graph.initializers.values()):
+        digest.update(f"{value.name}{value.dtype}{value.shape}".encode())
+        if value.const_value is not None:
+            digest.update(_content(value.const_value))
+    for node in graph:
+        inputs = [None if value is None else value.name for value in node.inputs]
+        outputs = [f"{value.name}{value.dtype}{value.shape}" for value in node.outputs]
+        digest.update(f"{node.domain}{node.op_type}{node.version}{node.name}{inputs}{outputs}".encode())
+        for name, attribute in node.attributes.items():
+            if attribute.type == ir.AttributeType.TENSOR:
+                digest.update(name.encode() + _content(attribute.as_tensor()))
+            elif attribute.type != ir.AttributeType.GRAPH:
+                digest.update(f"{name}{attribute.value}".encode("utf-8", "surrogateescape"))
+    digest.update(f"{[value.name for value in graph.outputs]}{dict(graph.opset_imports)}".encode())
+    return digest.hexdigest()
+
+
+def _content(tensor: ir.TensorProtocol) -> bytes:
+    if tensor.dtype == ir.DataType.STRING or tensor.nbytes > _SMALL:
+        return f"{tensor.dtype}{tensor.shape}".encode()
+    return tensor.tobytes()

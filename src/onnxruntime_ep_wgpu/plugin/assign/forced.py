@@ -1,0 +1,106 @@
+"""Nodes that the user keeps on the CPU, by name.
+
+In: names, and every graph that ONNX Runtime shows. Out: the nodes of a graph that must not be claimed, and the names that
+no node had. Invariant: what ONNX Runtime made of a named node stays on the CPU as the node would have: the nodes of a
+function that it called, whose names say nothing of it, and a node that it was fused into under its own name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import onnx_ir as ir
+
+from ...errors import cut
+
+# What ONNX Runtime puts behind the name of a node that it fuses another one into: `dense/MatMulAddFusion`.
+_FUSED = re.compile(r"(/\w*Fusion\w*)+/?$")
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A named node: what it read and made, and the nodes that were there beside it."""
+
+    inputs: frozenset[str]
+    outputs: frozenset[str]
+    beside: frozenset[str]
+
+
+class Forced:
+    """The names of one session."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = frozenset(names)
+        self._met: dict[str, list[_Named]] = {}
+        self._all: set[str] = set()
+
+    def among(self, graph: ir.Graph) -> frozenset[str]:
+        """The names of the nodes in `graph` that stay on the CPU. Bodies of control flow are graphs of their own."""
+        if not self._names:
+            return frozenset()
+        nodes = list(graph)
+        here = {node.name or "" for node in nodes}
+        self._all |= here
+        found: dict[str, str] = {}  # the nodes by the name that the user knows
+        for node in nodes:
+            name = node.name or ""
+            wanted = name if name in self._names else _FUSED.sub("", name)
+            if wanted in self._names:
+                found[wanted] = name
+                known = _Named(_names(node.inputs), _names(node.outputs), frozenset(here) - {name})
+                if known not in self._met.setdefault(wanted, []):
+                    self._met[wanted].append(known)
+        gone = [named for name, all_named in self._met.items() if name not in found for named in all_named]
+        return frozenset(found.values()).union(*(self._in_place_of(named, graph) for named in gone))
+
+    def _in_place_of(self, named: _Named, graph: ir.Graph) -> set[str]:
+        """The nodes that now make what a node made, from what it read."""
+        makers = {value.name: node for node in graph for value in node.outputs}
+        open_values, found = list(named.outputs), set()
+        while open_values:
+            maker = makers.get(open_values.pop())
+            if maker is None or maker.name in found or maker.name in named.beside:
+                continue
+            found.add(maker.name or "")
+            open_values += [name for name in _names(maker.inputs) if name not in named.inputs]
+        return found
+
+    def unmet(self) -> list[str]:
+        """The names that no node had. To be asked when all graphs have been shown."""
+        return sorted(self._names - self._met.keys())
+
+    def problem(self, name: str) -> str:
+        """What to say about one of them."""
+        near = get_close_matches(name, self._all, n=1)
+        nearest = f" (did you mean {near[0]!r}?)" if near else ""
+        return f"option 'forceCpuNodeNames': no node is called {cut(name)}{nearest}"
+
+
+def names_in_model(model: str | bytes) -> frozenset[str]:
+    """The names of all nodes in an ONNX file or its bytes, bodies and functions included; none when it is not readable."""
+    import onnx
+
+    try:
+        # Weights in other files are left where they are.
+        loaded = (
+            onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=False)
+        )
+    except Exception:
+        return frozenset()
+    return frozenset(_walk([*loaded.graph.node, *(node for it in loaded.functions for node in it.node)]))
+
+
+def _walk(nodes: Iterable[Any]) -> Iterator[str]:
+    for node in nodes:
+        yield node.name
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                yield from _walk(body.node)
+
+
+def _names(values: Sequence[ir.Value | None]) -> frozenset[str]:
+    return frozenset(value.name for value in values if value is not None and value.name)

@@ -1,0 +1,247 @@
+"""ONNX Runtime's graph as an onnx_ir graph.
+
+In: an OrtGraph, from GetCapability (a model, or the body of a control-flow node) or Compile (one fused group). Out: an
+onnx_ir graph with the same values, types, attributes and opsets; `node.meta["ort_node"]` is the OrtNode. A node without a
+name gets one. Initializers are views of ONNX Runtime's memory: they are valid while the OrtGraph is, and never copied.
+Invariants: the attribute that holds a body is an empty graph (bodies come as OrtGraphs of their own), and the values that
+it takes from outside are in `node.meta["implicit_inputs"]`; a value that comes from an enclosing graph is an input here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..._ort import ffi
+from ..abi import Ort, text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# OrtOpAttrType, by number.
+_INT, _INTS, _FLOAT, _FLOATS, _STRING, _STRINGS, _GRAPH, _TENSOR = range(1, 9)
+# ONNX Runtime numbers element types like ONNX, except the newest three.
+_ONNX_CODE = {24: 25, 25: 26, 26: 24}
+_STRING_TENSOR = 8
+
+
+def read(ort: Ort, graph: Any) -> ir.Graph:
+    """The graph, nodes in topological order. Raises OrtError when ONNX Runtime refuses a question."""
+    return _Reader(ort).graph(graph)
+
+
+def tensor_type(code: int) -> ir.DataType:
+    """onnx_ir's element type for ONNX Runtime's number."""
+    return ir.DataType(_ONNX_CODE.get(code, code))
+
+
+class _Reader:
+    """Reads one graph; values are known by name."""
+
+    def __init__(self, ort: Ort) -> None:
+        self.ort, self.api = ort, ort.api
+        self._values: dict[str, ir.Value] = {}
+        self._infos: dict[str, Any] = {}
+        # Reused for the many calls with one result.
+        self._text = ffi.new("const char **")
+        self._size = ffi.new("size_t *")
+        self._int = ffi.new("int *")
+
+    def graph(self, graph: Any) -> ir.Graph:
+        api, every = self.api, self.ort.list
+        given = [
+            self._value(info)
+            for info in every(api.Graph_GetNumInputs, api.Graph_GetInputs, graph, "const OrtValueInfo *")
+        ]
+        for info in every(api.Graph_GetNumInitializers, api.Graph_GetInitializers, graph, "const OrtValueInfo *"):
+            self._value(info)
+        handles = every(api.Graph_GetNumNodes, api.Graph_GetNodes, graph, "const OrtNode *")
+        nodes = [self._node(handle) for handle in handles]
+        outputs = [
+            self._value(info)
+            for info in every(api.Graph_GetNumOutputs, api.Graph_GetOutputs, graph, "const OrtValueInfo *")
+        ]
+        _name(nodes)
+        free = [value for value in self._values.values() if value.producer() is None]
+        constants = [value for value in free if self._constant(value)]
+        known = {id(value) for value in constants}
+        inputs = list(dict.fromkeys([*given, *free]))
+        return ir.Graph(
+            [value for value in inputs if id(value) not in known],
+            outputs,
+            nodes=nodes,
+            initializers=constants,
+            opset_imports=self._opsets(graph),
+            name=self._string(api.Graph_GetName, graph),
+        )
+
+    def _string(self, function: Callable[..., Any], obj: Any) -> str:
+        self.ort.check(function(obj, self._text))
+        return text(self._text[0])
+
+    def _opsets(self, graph: Any) -> dict[str, int]:
+        count = self.ort.get(self.api.Graph_GetNumOperatorSets, graph, "size_t")
+        domains, versions = ffi.new("const char *[]", max(1, count)), ffi.new("int64_t[]", max(1, count))
+        self.ort.check(self.api.Graph_GetOperatorSets(graph, domains, versions, count))
+        return {text(domains[i]): int(versions[i]) for i in range(count)}
+
+    def _optional(self, info: Any) -> ir.Value | None:
+        """The value of an input or output; None for one that was left out."""
+        return self._value(info) if info and self._string(self.api.GetValueInfoName, info) else None
+
+    def _value(self, info: Any) -> ir.Value:
+        name = self._string(self.api.GetValueInfoName, info)
+        value = self._values.get(name)
+        if value is None:
+            dtype, shape = self._type(info)
+            value = self._values[name] = ir.Value(
+                name=name, shape=shape, type=None if dtype is None else ir.TensorType(dtype)
+            )
+            self._infos[name] = info
+        return value
+
+    def _type(self, info: Any) -> tuple[ir.DataType | None, ir.Shape | None]:
+        """Element type and shape; None for what is not a tensor, None for an unknown rank."""
+        api, check = self.api, self.ort.check
+        tensor = None
+        kind = self.ort.get(api.GetValueInfoTypeInfo, info, "const OrtTypeInfo *")
+        if kind:
+            tensor = self.ort.get(api.CastTypeInfoToTensorInfo, kind, "const OrtTensorTypeAndShapeInfo *")
+        if not tensor:
+            return None, None
+        check(api.GetTensorElementType(tensor, self._int))
+        dtype = tensor_type(self._int[0])
+        if not api.TensorTypeAndShape_HasShape(tensor):
+            return dtype, None
+        check(api.GetDimensionsCount(tensor, self._size))
+        rank = self._size[0]
+        if not rank:
+            return dtype, ir.Shape(())
+        sizes, names = ffi.new("int64_t[]", rank), ffi.new("const char *[]", rank)
+        check(api.GetDimensions(tensor, sizes, rank))
+        dims: list[int | str | None] = list(ffi.unpack(sizes, rank))
+        if any(isinstance(size, int) and size < 0 for size in dims):
+            check(api.GetSymbolicDimensions(tensor, names, rank))
+            dims = [
+                size if isinstance(size, int) and size >= 0 else text(names[i]) or None for i, size in enumerate(dims)
+            ]
+        return dtype, ir.Shape(dims)
+
+    def _node(self, handle: Any) -> ir.Node:
+        api, every = self.api, self.ort.list
+        self.ort.check(api.Node_GetSinceVersion(handle, self._int))
+        since = self._int[0]
+        inputs = every(api.Node_GetNumInputs, api.Node_GetInputs, handle, "const OrtValueInfo *")
+        outputs = every(api.Node_GetNumOutputs, api.Node_GetOutputs, handle, "const OrtValueInfo *")
+        node = ir.Node(
+            self._string(api.Node_GetDomain, handle),
+            self._string(api.Node_GetOperatorType, handle),
+            [self._optional(info) for info in inputs],
+            [
+                self._attribute(it)
+                for it in every(api.Node_GetNumAttributes, api.Node_GetAttributes, handle, "const OrtOpAttr *")
+            ],
+            # An output that was left out still needs a value of its own.
+            outputs=[self._optional(info) or ir.Value(name="") for info in outputs],
+            version=since,
+            name=self._string(api.Node_GetName, handle),
+        )
+        node.meta["ort_node"] = handle
+        infos = every(api.Node_GetNumImplicitInputs, api.Node_GetImplicitInputs, handle, "const OrtValueInfo *")
+        node.meta["implicit_inputs"] = [self._value(info) for info in infos if info]
+        return node
+
+    def _attribute(self, handle: Any) -> ir.Attr:
+        api = self.api
+        name = self._string(api.OpAttr_GetName, handle)
+        status = api.OpAttr_GetType(handle, self._int)
+        if status:  # a kind that the interface cannot show, as bodies are
+            api.ReleaseStatus(status)
+            return ir.Attr(name, ir.AttributeType.GRAPH, ir.Graph((), (), nodes=()))
+        kind = self._int[0]
+        if kind == _INT:
+            number = ffi.new("int64_t *")
+            self.ort.check(api.ReadOpAttr(handle, kind, number, 8, self._size))
+            return ir.AttrInt64(name, int(number[0]))
+        if kind == _FLOAT:
+            real = ffi.new("float *")
+            self.ort.check(api.ReadOpAttr(handle, kind, real, 4, self._size))
+            return ir.AttrFloat32(name, float(real[0]))
+        if kind == _TENSOR:
+            return ir.AttrTensor(name, self._attribute_tensor(handle, name))
+        if kind == _GRAPH:
+            return ir.Attr(name, ir.AttributeType.GRAPH, ir.Graph((), (), nodes=()))
+        data = self._attribute_bytes(handle, kind)
+        if kind == _STRING:
+            return ir.AttrString(name, data.decode("utf-8", "surrogateescape"))
+        if kind == _STRINGS:
+            return ir.AttrStrings(name, [part.decode("utf-8", "surrogateescape") for part in data.split(b"\0")[:-1]])
+        if kind == _INTS:
+            return ir.AttrInt64s(name, np.frombuffer(data, np.int64).tolist())
+        return ir.AttrFloat32s(name, np.frombuffer(data, np.float32).tolist())
+
+    def _attribute_bytes(self, handle: Any, kind: int) -> bytes:
+        # Asked for nothing, ReadOpAttr fails and says how many bytes it needs.
+        status = self.api.ReadOpAttr(handle, kind, ffi.NULL, 0, self._size)
+        if status:
+            self.api.ReleaseStatus(status)
+        size = self._size[0]
+        if not size:
+            return b""
+        data = ffi.new("char[]", size)
+        self.ort.check(self.api.ReadOpAttr(handle, kind, data, size, self._size))
+        return bytes(ffi.buffer(data, size))
+
+    def _attribute_tensor(self, handle: Any, name: str) -> ir.TensorProtocol:
+        value = self.ort.get(self.api.OpAttr_GetTensorAttributeAsOrtValue, handle, "OrtValue *")
+        try:
+            # The value is ours and goes away: these, unlike initializers, are copied.
+            return self._tensor(value, name, copy=True)
+        finally:
+            self.api.ReleaseValue(value)
+
+    def _constant(self, value: ir.Value) -> bool:
+        """Whether a value is a constant initializer; sets its `const_value` then."""
+        info = self._infos[value.name or ""]
+        if not self.ort.get(self.api.ValueInfo_IsConstantInitializer, info, "bool"):
+            return False
+        data = self.ort.get(self.api.ValueInfo_GetInitializerValue, info, "const OrtValue *")
+        if not data:
+            return False
+        if value.dtype is not None and value.dtype != ir.DataType.STRING:
+            value.const_value = self._tensor(data, value.name or "")
+            # A scalar initializer can come without a shape.
+            value.shape = ir.Shape(value.const_value.shape.numpy())
+        return True
+
+    def _tensor(self, value: Any, name: str, copy: bool = False) -> ir.TensorProtocol:
+        dims, data = ffi.new("const int64_t **"), ffi.new("const void **")
+        self.ort.check(self.api.GetTensorElementTypeAndShapeDataReference(value, self._int, dims, self._size))
+        shape = tuple(ffi.unpack(dims[0], self._size[0])) if self._size[0] else ()
+        code = self._int[0]
+        dtype = tensor_type(code)
+        if code == _STRING_TENSOR:
+            return ir.StringTensor([], shape=ir.Shape(shape), name=name)
+        self.ort.check(self.api.GetTensorData(value, data))
+        count = int(np.prod(shape, dtype=np.int64))
+        nbytes = -(-count * int(dtype.bitwidth) // 8)
+        raw = np.frombuffer(ffi.buffer(data[0], nbytes), np.uint8) if nbytes else np.empty(0, np.uint8)
+        if copy:
+            raw = raw.copy()
+        if dtype.bitwidth < 8:
+            return ir.PackedTensor(raw, dtype, shape=ir.Shape(shape), name=name)
+        return ir.Tensor(raw.view(dtype.numpy()).reshape(shape), dtype, name=name)
+
+
+def _name(nodes: Iterable[ir.Node]) -> None:
+    """Gives every node a name of its own: ONNX allows none and allows equal ones, reports and options need one."""
+    seen: set[str] = set()
+    for index, node in enumerate(nodes):
+        name = node.name or f"{node.op_type}_{index}"
+        while name in seen:
+            name = f"{name}_{index}"
+        seen.add(name)
+        node.name = name

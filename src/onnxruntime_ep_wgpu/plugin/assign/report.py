@@ -1,0 +1,83 @@
+"""What a session runs where, told to people: the log while it is decided, placements whenever they are asked for.
+
+In: every decision about a graph, later the kernels of every compiled group. Out: log lines, `Placement`s.
+Invariant: a graph may be decided again after ONNX Runtime changed it (it expands functions, and puts one node in the place
+of each group): nodes that were claimed stay in the account, nodes that are gone without having been claimed leave it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..abi import INFO, Logger
+from .claim import Claim
+from .placement import Placement
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+CPU = "CPUExecutionProvider"
+
+# A graph: the control-flow node whose body it is ("" for the main graph), its own name, and what it gives out.
+_Key = tuple[str, str, tuple[str, ...]]
+
+
+class Account:
+    """The account of one session of the provider `name`."""
+
+    def __init__(self, name: str, logger: Logger) -> None:
+        self._name, self._logger = name, logger
+        self._graphs: dict[_Key, dict[str, Placement]] = {}
+        # A group by the names of all values it makes: its graph, and the name of the node behind each value.
+        self._groups: dict[frozenset[str], tuple[_Key, dict[str, str]]] = {}
+
+    def decided(self, within: str, graph: ir.Graph, decision: Claim, holders: Sequence[str]) -> None:
+        """Notes a decision. `holders` names per node the provider that had it before."""
+        key = (within, graph.name or "", tuple(value.name or "" for value in graph.outputs))
+        earlier = {name: it for name, it in self._graphs.get(key, {}).items() if it.partition is not None}
+        first = 1 + max((it.partition for it in earlier.values() if it.partition is not None), default=-1)
+        partition = {place: first + number for number, group in enumerate(decision.groups) for place in group}
+        now: dict[str, Placement] = {}
+        for place, node in enumerate(graph):
+            if holders[place] == self._name:
+                continue  # one of our own groups, decided before
+            name = node.name or ""
+            provider = self._name if place in partition else holders[place] or CPU
+            reason = decision.reasons[place]
+            now[name] = Placement(name, node.op_type, node.domain, within, provider, partition.get(place), (), reason)
+        self._graphs[key] = earlier | now
+        nodes = list(graph)
+        for group in decision.groups:
+            made = {value.name or "": nodes[place].name or "" for place in group for value in nodes[place].outputs}
+            self._groups[frozenset(made)] = (key, made)
+        self._log(within, now, decision)
+
+    def _log(self, within: str, nodes: Mapping[str, Placement], decision: Claim) -> None:
+        claimed = sum(map(len, decision.groups))
+        where = f"the body of {within}" if within else "the graph"
+        self._logger.log(
+            INFO, f"{claimed} of {len(nodes)} nodes of {where} run on {self._name}, in {len(decision.groups)} groups"
+        )
+        for node in nodes.values():
+            if node.reason is not None:
+                self._logger.log(INFO, f"{node.op_type} {node.name!r} runs on {node.provider}: {node.reason}")
+
+    def names_of(self, made: frozenset[str]) -> dict[str, str]:
+        """The node names under which a group was decided, by value name. `made`: the names of all values it makes."""
+        known = self._groups.get(made)
+        return {} if known is None else known[1]
+
+    def compiled(self, made: frozenset[str], kernels: Mapping[str, tuple[str, ...]]) -> None:
+        """Notes the kernels of a group, by node name."""
+        known = self._groups.get(made)
+        if known is not None:
+            nodes = self._graphs[known[0]]
+            for name in known[1].values():
+                nodes[name] = dataclasses.replace(nodes[name], kernels=kernels.get(name, ()))
+
+    def placements(self) -> list[Placement]:
+        """Where every node is; the bodies of control-flow nodes come after the main graph."""
+        graphs = sorted(self._graphs.items(), key=lambda item: bool(item[0][0]))
+        return [node for _, nodes in graphs for node in nodes.values()]

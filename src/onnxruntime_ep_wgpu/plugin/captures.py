@@ -1,0 +1,288 @@
+"""Graph capture in one session: what is captured under which id, and what ONNX Runtime is told about it.
+
+In: `gpu_graph_id` from the options of each run, and the runs of compiled nodes. Out: a capture for the first run of a
+kind, replays after it.
+
+ONNX Runtime can replay by itself (`ReplayGraph`), but then it calls no node and shows us no tensor: a run with other
+memory would return stale data, and nobody could notice. So it is told that nothing is captured, calls the compiled node in
+every run, and the node replays after comparing what it was given. It is asked to do the rest: check at creation that every
+node is ours, and pass on `release_captured_graph`.
+
+Memory that is older than the run is the caller's, an IOBinding's for example, and has to stay in place. Memory allocated
+since the run began is ONNX Runtime's own, for the feeds and results of a plain `run`, and may lie elsewhere each time.
+
+Invariants: a run under an id gives what an uncaptured run gives, or raises; what is kept is bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import InputError, LimitError, UnsupportedError
+from . import backend, watch
+from .abi import ERROR, INFO, WARNING, Logger, Ort, callback, message_of, text
+from .assign.claim import ISLAND
+from .memory import space as memory
+
+if TYPE_CHECKING:
+    from ..runtime.replay import Capture
+    from .assign.placement import Placement
+    from .session import Planner
+
+RUN_KEY = "gpu_graph_id"
+# Run options without an id mean this one; with the other, a run is not captured.
+DEFAULT_ID, NO_CAPTURE = 0, -1
+MAX_GRAPHS = 64
+# Captures of a node under one id: one for each set of input shapes of plain runs, and of tensors kept in place.
+MAX_CAPTURES = 8
+# ONNX Runtime's OrtGraphCaptureNodeAssignmentPolicy.
+_ALLOW_CPU_FOR_SHAPES = 1
+_SHOWN_NODES = 20
+
+
+class _Run(NamedTuple):
+    """The run that a thread is in: its graph id, and the number of the newest allocation when it began."""
+
+    graph: int
+    newest: int
+
+
+class Captures:
+    """The captures of one session. Thread safe."""
+
+    def __init__(self, logger: Logger, releasable: bool) -> None:
+        """`releasable`: ONNX Runtime has `release_captured_graph`."""
+        self.logger, self._releasable = logger, releasable
+        self._graphs: dict[int, _Graph] = {}
+        self._lock = threading.Lock()
+        self._thread = threading.local()
+        self._said_full = False
+
+    def begin(self, graph_id: str) -> None:
+        """A run begins on this thread; `graph_id` is its run option, "" when it has none. Raises InputError."""
+        try:
+            number = int(graph_id) if graph_id else DEFAULT_ID
+        except ValueError:
+            raise InputError(f"run option {RUN_KEY}: {graph_id!r} is not an integer") from None
+        self._thread.run = _Run(number, memory.space().allocations_made)
+
+    def current(self) -> _Run:
+        """The run that this thread is in. Raises UnsupportedError when it is in none of this session."""
+        run: _Run | None = getattr(self._thread, "run", None)
+        if run is None:
+            raise UnsupportedError(
+                "graph capture needs nodes to run on the thread of their run: set execution_mode to ORT_SEQUENTIAL"
+            )
+        return run
+
+    def graph(self, number: int) -> _Graph:
+        """What is captured under an id. Raises LimitError for one id too many."""
+        with self._lock:
+            graph = self._graphs.get(number)
+            if graph is None:
+                if len(self._graphs) >= MAX_GRAPHS:
+                    raise LimitError(
+                        f"graph {number} would be one more than the {MAX_GRAPHS} that a session keeps: "
+                        f"{self.ways_out('id')}"
+                    )
+                graph = self._graphs[number] = _Graph()
+            return graph
+
+    def ways_out(self, graph_id: int | str) -> str:
+        """What to do about a run that cannot be captured under this id."""
+        skip = f"{RUN_KEY}={NO_CAPTURE} runs without capture"
+        return f"release_captured_graph({graph_id}) makes room, {skip}" if self._releasable else skip
+
+    def say_full(self, number: int) -> None:
+        """Tells the user, once, that runs are not captured any more."""
+        with self._lock:
+            said, self._said_full = self._said_full, True
+        if not said:
+            self.logger.log(
+                WARNING,
+                f"graph {number} has been captured for {MAX_CAPTURES} input shapes or bindings; further ones run "
+                f"without capture: use another {RUN_KEY} for them",
+            )
+
+    def release(self, number: int) -> None:
+        """Forgets what was captured under an id; nothing happens when that is nothing."""
+        with self._lock:
+            self._graphs.pop(number, None)
+
+    def forget(self, node: CapturedNode) -> None:
+        """Forgets what was captured of a node, under any id."""
+        with self._lock:
+            for graph in self._graphs.values():
+                graph.forget(node)
+
+    def clear(self) -> None:
+        """Forgets everything: the session ends."""
+        with self._lock:
+            self._graphs.clear()
+
+
+class _Graph:
+    """What is captured under one id: by node, and what a run of the node must have in common with its capture."""
+
+    def __init__(self) -> None:
+        self._captures: dict[CapturedNode, dict[Any, Capture]] = {}
+        self._lock = threading.Lock()
+
+    def find(self, node: CapturedNode, key: Any) -> Capture | None:
+        return self._captures.get(node, {}).get(key)
+
+    def full(self, node: CapturedNode) -> bool:
+        """Whether the node has all the captures that it may have."""
+        return len(self._captures.get(node, ())) >= MAX_CAPTURES
+
+    def forget(self, node: CapturedNode) -> None:
+        with self._lock:
+            self._captures.pop(node, None)
+
+    def keep(self, node: CapturedNode, key: Any, capture: Capture) -> Capture:
+        """Keeps a capture; gives the one that another thread made first, if one did."""
+        with self._lock:
+            return self._captures.setdefault(node, {}).setdefault(key, capture)
+
+
+class CapturedNode:
+    """A compiled node whose runs are captured. `defaults` are the inputs, by number, that have a value in the model."""
+
+    def __init__(self, captures: Captures, defaults: frozenset[int]) -> None:
+        self._captures, self._defaults = captures, defaults
+        self._executable: backend.Capturable | None = None
+
+    def run(
+        self,
+        executable: backend.Capturable,
+        inputs: Sequence[Any],
+        allocate: backend.Allocate,
+        addresses: Sequence[int],
+    ) -> None:
+        """Runs the node as `executable`: a replay when such a run has been captured, a capture when it is new.
+
+        What was captured of another executable, one whose device was lost, is forgotten. `addresses` are those of the
+        inputs, and of each output once it is allocated; 0 for a temporary place. Raises InputError when the caller's own
+        tensors are not those of the capture, LimitError for too many graphs.
+        """
+        run = self._captures.current()
+        if executable is not self._executable:
+            self._captures.forget(self)
+            self._executable = executable
+        if run.graph == NO_CAPTURE:
+            executable.run(inputs, allocate)
+            return
+        executable = executable.fitting(inputs)
+        with executable.planned(inputs) as plan:
+            places = [tensor.place for tensor in inputs] + executable.outputs(plan, allocate)
+            space = memory.space()
+            kept = tuple(at != 0 and space.number(at) <= run.newest for at in addresses)
+            capture = self._capture(executable, run.graph, plan, places, kept)
+            if capture is None:
+                executable.submit(plan, places)
+                return
+            difference = capture.difference(plan, places)
+            if difference is not None:
+                raise InputError(
+                    f"graph {run.graph} does not fit this run: {difference}; change the captured tensors in place or use "
+                    f"another {RUN_KEY}; {self._captures.ways_out(run.graph)}"
+                )
+            capture.replay(places)
+
+    def _capture(
+        self, executable: backend.Capturable, number: int, plan: Any, places: Sequence[Any], kept: tuple[bool, ...]
+    ) -> Capture | None:
+        """The capture for such a run, made when it is the first of its kind; None when there are too many kinds."""
+        graph = self._captures.graph(number)
+        # With tensors that the caller keeps in place a run has to be the same every time; a plain run needs equal shapes.
+        # Memory of the session's own, with the values that the model gives its inputs, stays in place in any case.
+        bound = any(is_kept for at, is_kept in enumerate(kept) if at not in self._defaults)
+        key = (kept, None if bound else plan)
+        capture = graph.find(self, key)
+        if capture is None:
+            if graph.full(self):
+                self._captures.say_full(number)
+                return None
+            made = executable.capture(plan, places, kept)
+            capture = graph.keep(self, key, made)
+            if capture is made:
+                self._captures.logger.log(INFO, f"captured graph {number}: {made.dispatches} dispatches")
+        return capture
+
+
+class CaptureCallbacks:
+    """The callbacks of OrtEp about capture, for `Provider`, which has what is declared here.
+
+    A session that does not capture leaves them out (`capture_slots`), as ONNX Runtime would call some in every run.
+    """
+
+    ort: Ort
+    logger: Logger
+    planner: Planner | None
+    _nodes_checked = False
+
+    @property
+    def captures(self) -> Captures | None:
+        """What the session captured; None when it does not capture."""
+        return self.planner.captures if self.planner is not None else None
+
+    @callback("OnRunStart")
+    def on_run_start(self, options: Any) -> None:
+        if self.captures is not None:
+            self.captures.begin(text(self.ort.api.GetRunConfigEntry(options, self.ort.string(RUN_KEY))))
+
+    @callback("IsGraphCaptureEnabled", since=26)
+    def is_graph_capture_enabled(self) -> bool:
+        # Yes while the session is made, so that ONNX Runtime checks its nodes and later passes on releases. Then no: a yes
+        # would make it repeat each run until it is captured, and make Python's `run` refuse plain arrays.
+        return self.captures is not None and not self._nodes_checked
+
+    @callback("GetGraphCaptureNodeAssignmentPolicy", since=26)
+    def get_graph_capture_node_assignment_policy(self) -> int:
+        """Asked once, before ONNX Runtime checks the nodes: its error names none, so they are noted and logged here."""
+        self._nodes_checked = True
+        try:
+            if self.planner is not None:
+                self.planner.check_captures()
+        except UnsupportedError as error:
+            watch.went_wrong(error)
+            self.logger.log(ERROR, message_of(error))
+        return _ALLOW_CPU_FOR_SHAPES
+
+    @callback("IsGraphCaptured", since=26)
+    def is_graph_captured(self, _graph_id: int) -> bool:
+        return False  # see the module's docstring
+
+    @callback("ReplayGraph", since=26)
+    def replay_graph(self, graph_id: int) -> None:
+        raise UnsupportedError(f"graph {graph_id} is replayed by its nodes, which see the run's tensors: run them")
+
+    @callback("ReleaseCapturedGraph", since=27)
+    def release_captured_graph(self, graph_id: int) -> None:
+        if self.captures is not None:
+            self.captures.release(graph_id)
+
+
+def capture_slots() -> list[str]:
+    """The names of the callbacks about capture."""
+    return [method.callback[0] for method in vars(CaptureCallbacks).values() if hasattr(method, "callback")]
+
+
+def check_placements(provider: str, placements: Iterable[Placement]) -> None:
+    """Raises UnsupportedError when nodes run elsewhere, other than shape arithmetic, which may stay on the CPU."""
+    elsewhere = []
+    bodies = set()
+    for node in placements:
+        if node.partition is None and node.reason != ISLAND:
+            elsewhere.append(f"{node.op_type} {node.name!r} on {node.provider}: {node.reason}")
+        elif node.within and node.within not in bodies:
+            bodies.add(node.within)
+            elsewhere.append(f"control-flow node {node.within!r}: ONNX Runtime runs its body as it decides")
+    if elsewhere:
+        more = f"; and {len(elsewhere) - _SHOWN_NODES} more" if len(elsewhere) > _SHOWN_NODES else ""
+        raise UnsupportedError(
+            f"enableGraphCapture=1 needs all nodes on {provider}, but these are not: "
+            f"{'; '.join(elsewhere[:_SHOWN_NODES])}{more}; set enableGraphCapture=0 for this model"
+        )

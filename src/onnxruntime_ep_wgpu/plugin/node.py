@@ -1,0 +1,196 @@
+"""One compiled group of nodes, as the node that ONNX Runtime put in its place.
+
+In: a kernel context with the group's inputs. Out: its outputs, queued on the device.
+Invariant: thread safe; nothing is kept from one run to the next, so a run that fails leaves nothing behind. Tensors that
+lie in host memory (ONNX Runtime may pass them at any time) are uploaded before and downloaded after.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from .._ort import ffi, lib
+from ..errors import DeviceError, InputError
+from ..program.dtypes import DType
+from . import backend
+from .abi import Exported, Ort, address, callback
+from .memory import space as memory
+from .memory import transfer
+
+if TYPE_CHECKING:
+    from ..device import Buffer, Device
+    from .captures import CapturedNode
+
+
+class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
+    """A compiled group, shared by all runs.
+
+    `inputs` and `outputs` give the fused node's place of each input and output of the group; `input_names` and
+    `output_names` are the fused node's. `captured` when the session captures its runs. `before` is called before the first
+    run and may refuse it by raising.
+    """
+
+    def __init__(
+        self,
+        ort: Ort,
+        group: backend.Recoverable,
+        inputs: list[int],
+        outputs: list[int],
+        input_names: list[str],
+        output_names: list[str],
+        captured: CapturedNode | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(ort)
+        self.group, self.inputs, self.outputs = group, inputs, outputs
+        self.input_names, self.output_names = input_names, output_names
+        self.captured, self._before = captured, before
+
+    @callback("CreateState")
+    def create_state(self, _context: Any, out: Any) -> None:
+        # Nothing is kept per state; ONNX Runtime wants a pointer that is not NULL.
+        out[0] = self.pointer
+
+    @callback("ReleaseState")
+    def release_state(self, _state: Any) -> None:
+        pass
+
+    @callback("Compute", repeatable=True)
+    def compute(self, _state: Any, context: Any) -> None:
+        if self._before is not None:
+            self._before()
+            self._before = None
+        executable = self.group.executable()
+        run = _Run(self, executable.device, context)
+        try:
+            if self.captured is None:
+                executable.run(run.inputs(), run.allocate)
+            else:
+                self.captured.run(cast(backend.Capturable, executable), run.inputs(), run.allocate, run.addresses)
+            run.deliver()
+        finally:
+            run.close()
+
+
+class _Run:
+    """One call of Compute, on `device`: where its tensors lie, and the temporary buffers for those in host memory.
+
+    `addresses`: the device address of every tensor so far, inputs first; 0 for one in a temporary buffer or empty.
+    """
+
+    def __init__(self, node: ComputeInfo, device: Device, context: Any) -> None:
+        self.addresses: list[int] = []
+        self._node, self._device, self._context = node, device, context
+        self._space = memory.space()
+        self._temporary: list[Buffer] = []
+        self._deliveries: list[tuple[memory.Place, Any, int]] = []
+
+    def inputs(self) -> list[Any]:
+        """The inputs as the runtime takes them; None for one that was left out."""
+        ort, count = self._node.ort, len(self._node.input_names)
+        tensors = ffi.new("WgpuTensor[]", max(1, count))
+        status = lib.wgpu_inputs(ort.api, self._context, count, tensors)
+        if status:
+            self._require_tensors(count)
+            ort.check(status)
+        return [
+            self._input(tensors[i], self._node.input_names[i]) if tensors[i].type else None for i in self._node.inputs
+        ]
+
+    def _require_tensors(self, count: int) -> None:
+        """Raises InputError for an input that holds nothing, as one does that was fed None."""
+        ort = self._node.ort
+        tensors = ffi.new("WgpuTensor[]", [{"type": -1}] * count)
+        status = lib.wgpu_inputs(ort.api, self._context, count, tensors)
+        if status:
+            ort.api.ReleaseStatus(status)
+            empty = next((i for i in range(count) if tensors[i].type == -1), None)
+            if empty is not None:
+                raise InputError(f"input {self._node.input_names[empty]!r} is None; the model wants a tensor")
+
+    def _input(self, tensor: Any, name: str) -> Any:
+        dtype, shape = DType.of(tensor.type), transfer.shape_of(tensor)
+        nbytes = dtype.nbytes(math.prod(shape))
+        at = address(tensor.data)
+        self.addresses.append(0)
+        host = _HostValue(tensor.data, nbytes, dtype, shape)
+        if not nbytes:
+            return backend.device_tensor(dtype, shape, None, 0, host)
+        if not at:
+            raise DeviceError(f"no memory for input {name!r} of shape {shape}: ONNX Runtime passed a null pointer")
+        if self._space.owns(at):
+            place = self._space.read(at, nbytes, f"input {name!r}")
+            if place.device is not self._device:
+                here = self._scratch(nbytes, f"input {name!r}")
+                memory.copy(place, here, nbytes)
+                place = here
+            else:
+                self.addresses[-1] = at
+        else:
+            place = self._scratch(nbytes, f"input {name!r}")
+            place.device.upload(place.buffer, place.offset, transfer.host_bytes(tensor.data, nbytes))
+        return backend.device_tensor(dtype, shape, place.buffer, place.offset, host)
+
+    def allocate(self, index: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Buffer, int] | None:
+        """Where output `index` goes: (buffer, offset in bytes); None when it is empty."""
+        ort, out = self._node.ort, ffi.new("void **")
+        number = self._node.outputs[index]
+        dims = ffi.new("int64_t[]", shape or (0,))
+        ort.check(lib.wgpu_output(ort.api, self._context, number, dims, len(shape), out))
+        nbytes = dtype.nbytes(math.prod(shape))
+        what = f"output {self._node.output_names[number]!r}"
+        self.addresses.append(0)
+        if not nbytes:
+            return None
+        at = address(out[0])
+        if not at:
+            raise DeviceError(f"no memory for {what} of shape {shape}, {nbytes} bytes")
+        if self._space.owns(at):
+            place = self._space.write(at, nbytes, what)
+            if place.device is self._device:
+                self.addresses[-1] = at
+                return place.buffer, place.offset
+        # Host memory, or memory of another device: brought there when the run is queued.
+        here = self._scratch(nbytes, what)
+        self._deliveries.append((here, out[0], nbytes))
+        return here.buffer, here.offset
+
+    def deliver(self) -> None:
+        """Brings outputs to the host memory, or the other device, that ONNX Runtime wants them in."""
+        for place, pointer, nbytes in self._deliveries:
+            if self._space.owns(address(pointer)):
+                memory.copy(place, self._space.write(address(pointer), nbytes), nbytes)
+            else:
+                place.device.download(place.buffer, place.offset, transfer.host_bytes(pointer, nbytes))
+
+    def close(self) -> None:
+        """Gives the temporary buffers back; work that uses them is queued already."""
+        if self._temporary and not self._device.lost:
+            for buffer in self._temporary:
+                self._device.caches.storage.give(buffer)
+
+    def _scratch(self, nbytes: int, what: str) -> memory.Place:
+        buffer = self._device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
+        self._temporary.append(buffer)
+        return memory.Place(self._device, buffer, 0)
+
+
+class _HostValue:
+    """The value of an input: from its host copy when there is one, else read back from the device. Asked for once."""
+
+    __slots__ = ("_dtype", "_nbytes", "_pointer", "_shape", "_value")
+
+    def __init__(self, pointer: Any, nbytes: int, dtype: DType, shape: tuple[int, ...]) -> None:
+        self._pointer, self._nbytes, self._dtype, self._shape = pointer, nbytes, dtype, shape
+        self._value: np.ndarray[Any, Any] | None = None
+
+    def __call__(self) -> np.ndarray[Any, Any]:
+        if self._value is None:
+            data = ffi.new("char[]", max(1, self._nbytes))
+            transfer.copy(self._pointer, data, self._nbytes)
+            self._value = np.frombuffer(ffi.buffer(data, self._nbytes), self._dtype.numpy).reshape(self._shape)
+        return self._value

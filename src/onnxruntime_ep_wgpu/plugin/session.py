@@ -1,0 +1,171 @@
+"""What one session runs where: the decision about every graph, and the compiled groups.
+
+In: a session's graphs as ONNX Runtime shows them, and later the groups that it cut out. Out: which nodes to group, and a
+compiled node per group; `account` tells people about both. Invariants: deciding needs the graph and the adapter's
+limits, and opens no device; equal graphs get equal answers; the device is opened when something is first put on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ModelFault, OptionError
+from ..options import Options
+from ..trace import span
+from . import backend, watch
+from .abi import INFO, WARNING, Logger, Ort, file_text, text
+from .assign import graph as ort_graph
+from .assign.claim import Claim, claim, fingerprint
+from .assign.forced import Forced, names_in_model
+from .assign.ort_format import Unrouted
+from .assign.report import Account
+from .captures import CapturedNode, Captures, check_placements
+from .choose import context_for
+from .node import ComputeInfo
+from .settings import asked, run_settings_of, settings_of
+
+if TYPE_CHECKING:
+    from ..device import Adapter, Device
+
+
+class Planner:
+    """The plans of one session, on one adapter, for the provider that is called `name`.
+
+    `copies` counts the kernels that ONNX Runtime made to copy tensors between providers.
+    """
+
+    def __init__(
+        self, ort: Ort, name: str, adapter: Adapter, options: Options, logger: Logger, copies: Callable[[], int]
+    ) -> None:
+        self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
+        self._check_debugger()
+        self.context = context_for(adapter, options)
+        self._member = self.context.join(
+            settings_of(options, adapter), asked(options), preserve=options["preserveDevice"]
+        )
+        self.target = self.context.target
+        self._path = ""  # of the model, when it is a file
+        self._others = False  # whether other providers took nodes before
+        self.decided = False  # the main graph, which comes after the bodies of its control flow
+        self.inputs: tuple[str, ...] = ()
+        self.outputs: tuple[str, ...] = ()
+        self.account = Account(name, logger)
+        self._forced = Forced(options["forceCpuNodeNames"])
+        self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
+        self._claims: dict[str, Claim] = {}
+        self.unrouted = Unrouted(name, copies)
+        for key in options.without_effect():
+            logger.log(WARNING, f"option {key}={options.given[key]!r} has no effect in this version")
+
+    def _check_debugger(self) -> None:
+        if self.options["enablePIXCapture"] and (problem := backend.debugger_problem()):
+            raise OptionError(f"option 'enablePIXCapture': {problem}")
+
+    def device(self) -> Device:
+        """The session's device, opened on first use."""
+        return self.context.device()
+
+    def close(self) -> None:
+        """The session ends."""
+        if self.captures is not None:
+            self.captures.clear()
+        self._member.leave()
+
+    # Deciding
+
+    def decide(self, handle: Any) -> list[list[Any]]:
+        """The groups of OrtNodes to compile in an OrtGraph.
+
+        Raises ModelError when a node of the main graph can run nowhere. A body may never run: there it is left alone.
+        """
+        graph = ort_graph.read(self.ort, handle)
+        nodes = [node.meta["ort_node"] for node in graph]
+        holders = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
+        self._others |= not {*holders} <= {"", self.name, "CPUExecutionProvider"}
+        forced = self._forced.among(graph)
+        key = fingerprint(graph) + repr((holders, sorted(forced)))
+        decision = self._claims.get(key)
+        if decision is None:
+            decision = self._claims[key] = claim(graph, self.target, holders, forced)
+        parent = self.ort.get(self.ort.api.Graph_GetParentNode, handle, "const OrtNode *")
+        within = text(self.ort.get(self.ort.api.Node_GetName, parent, "const char *")) if parent else ""
+        if not parent:
+            self.decided = True
+            for reason in decision.reasons:
+                if isinstance(reason, ModelFault):
+                    raise reason.error
+            self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
+            self.inputs = tuple(value.name or "" for value in graph.inputs)
+            self.outputs = tuple(value.name or "" for value in graph.outputs)
+        self.account.decided(within, graph, decision, holders)
+        self.unrouted.decided(within, graph, decision.groups, holders)
+        return [[nodes[place] for place in group] for group in decision.groups]
+
+    def complete(self) -> None:
+        """All graphs have been decided. Raises OptionError when an option names a node that the model does not have."""
+        unmet = self._forced.unmet()
+        if not unmet:
+            return
+        source = watch.source() or self._path
+        written = names_in_model(source) if source else frozenset()
+        for name in unmet:
+            problem = self._forced.problem(name)
+            if name in written:
+                self.logger.log(INFO, f"{problem}: ONNX Runtime's optimisation took it out of the graph")
+            elif self._others:
+                self.logger.log(WARNING, f"{problem}; another provider may have taken it")
+            else:
+                hint = "" if source else ", or ONNX Runtime's optimisation took it out of the graph"
+                raise OptionError(f"{problem}{hint}; `report(session).nodes` of a session without it lists the nodes")
+
+    def check_captures(self) -> None:
+        """Raises UnsupportedError, with nodes and reasons, when the session is to capture and something runs elsewhere."""
+        if self.captures is not None:
+            check_placements(self.name, self.account.placements())
+
+    # Compiling
+
+    def compile(self, handle: Any, fused: Any) -> ComputeInfo:
+        """The compiled node of a group, given as an OrtGraph and the OrtNode that stands for it."""
+        api = self.ort.api
+        graph = ort_graph.read(self.ort, handle)
+        # What identifies the group is noted before compiling, which may change the graph.
+        made = frozenset(value.name or "" for node in graph for value in node.outputs)
+        names = self.account.names_of(made)
+        for node in graph:
+            # As when it was decided: nodes without a name are numbered per graph.
+            node.name = next((names[it.name] for it in node.outputs if it.name in names), node.name)
+        inputs = self._names(api.Node_GetNumInputs, api.Node_GetInputs, fused)
+        outputs = self._names(api.Node_GetNumOutputs, api.Node_GetOutputs, fused)
+        graph_inputs = [value.name or "" for value in graph.inputs]
+        input_places = [inputs.index(name) for name in graph_inputs]
+        output_places = [outputs.index(value.name or "") for value in graph.outputs]
+        name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
+        with span("compile", name, nodes=len(graph)):
+            checked = run_settings_of(self.options).stepwise
+            specialise = backend.specialiser(graph, graph.opset_imports, self.target, name, checked)
+            program = backend.compile_graph(graph, graph.opset_imports, self.target, name, checked)
+        self.unrouted.compiled()
+        path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
+        group = backend.recoverable(program, self.device, run_settings_of(self.options), path, specialise)
+        self.account.compiled(made, backend.kernels(program))
+        running = watch.wrapped(group, lambda: ort_graph.read(self.ort, handle))
+        captured = None
+        if self.captures is not None and running is group:
+            defaults = self._with_default(handle)
+            captured = CapturedNode(self.captures, frozenset(k for k, it in enumerate(graph_inputs) if it in defaults))
+        return ComputeInfo(
+            self.ort, running, input_places, output_places, inputs, outputs, captured, self.unrouted.check
+        )
+
+    def _with_default(self, handle: Any) -> set[str]:
+        """The inputs of a graph for which the model has a value that a run may replace."""
+        api = self.ort.api
+        infos = self.ort.list(api.Graph_GetNumInputs, api.Graph_GetInputs, handle, "const OrtValueInfo *")
+        optional = [it for it in infos if self.ort.get(api.ValueInfo_IsOptionalGraphInput, it, "bool")]
+        return {text(self.ort.get(api.GetValueInfoName, it, "const char *")) for it in optional}
+
+    def _names(self, count: Any, fill: Any, node: Any) -> list[str]:
+        infos = self.ort.list(count, fill, node, "const OrtValueInfo *")
+        return [text(self.ort.get(self.ort.api.GetValueInfoName, it, "const char *")) if it else "" for it in infos]

@@ -1,0 +1,59 @@
+"""What is checked when a plan is made and when callers' buffers are bound, before anything runs.
+
+In: the tensors of a plan, the buffers of a dispatch. Out: nothing, or LimitError or InputError that names the tensor.
+Invariant: nothing is changed here, so leaving the checks out (validationMode disabled or wgpuOnly) changes no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..device import Buffer, Device
+from ..errors import InputError, LimitError
+from ..program.program import Program
+
+Entry = tuple[Buffer, int, int]  # a buffer, a byte offset and a size in bytes
+
+
+def limits(device: Device, program: Program, shapes: Sequence[tuple[int, ...]], nbytes: Sequence[int]) -> None:
+    """Every tensor that a kernel binds whole can be bound. Raises LimitError."""
+    limit = program.target.max_binding_bytes
+    bound: set[int] = set()
+    for dispatch in program.dispatches:
+        windows = dispatch.windows or (None,) * len(dispatch.args)
+        bound.update(arg for arg, window in zip(dispatch.args, windows, strict=True) if window is None)
+    for number in sorted(bound):
+        value, shape, size = program.values[number], shapes[number], nbytes[number]
+        if size > limit:
+            raise LimitError(
+                f"the tensor {value.name or 'of an intermediate result'} of shape {list(shape)} takes {size} bytes and"
+                f" {device.adapter.name} binds at most {limit} (max-storage-buffer-binding-size, or the option"
+                " maxStorageBufferBindingSize where it is lower): use a smaller input"
+            )
+
+
+def sizes(names: Sequence[str], entries: Sequence[Entry], nbytes: Sequence[int]) -> None:
+    """Every buffer holds its tensor: `nbytes` per entry. Raises InputError."""
+    for name, (buffer, offset, _), wanted in zip(names, entries, nbytes, strict=True):
+        if wanted > buffer.size - offset:
+            raise InputError(
+                f"the tensor {name!r} takes {wanted} bytes, its buffer has {max(0, buffer.size - offset)} from offset"
+                f" {offset} on: pass a larger buffer"
+            )
+
+
+def aliasing(label: str, names: Sequence[str], entries: Sequence[Entry], written: Sequence[bool]) -> None:
+    """No tensor that a dispatch writes shares bytes with another of its tensors, nor a buffer with one that it reads.
+
+    WebGPU forbids both; wgpu notices the second only when the work is encoded, and the first never. Raises InputError.
+    """
+    for place, (buffer, offset, size) in enumerate(entries):
+        if not written[place]:
+            continue
+        for other, (beside, start, length) in enumerate(entries):
+            overlap = offset < start + length and start < offset + size
+            if other != place and beside is buffer and (overlap or not written[other]):
+                raise InputError(
+                    f"the kernel {label!r} writes {names[place]!r} and uses {names[other]!r}, which"
+                    f" {'overlap' if overlap else 'lie in one buffer'}: give them buffers of their own"
+                )

@@ -1,0 +1,63 @@
+"""The dispatches of a plan in words and numbers, for profiles. In: a Program, its plans. Out: a name and args per dispatch.
+
+Invariant: nothing is calculated until somebody asks, so runs that nobody profiles do not pay for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..live import Known
+from ..program.postfix import compile_dims
+from ..program.program import REPETITION, Program
+from ..trace import Described
+from .plan import Plan, Step, dispatch_label
+
+
+class Descriptions:
+    """Describes the plans of one Program, each once."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._evaluate: Callable[[Sequence[int]], list[int]] | None = None
+        self._known: Known[Plan, list[Described]] = Known()
+
+    def of(self, plan: Plan) -> list[Described]:
+        """(name, args) of every step: nodes, operators, kernel, shapes, operations and bytes."""
+        known = self._known.get(plan)
+        if known is None:
+            program = self._program
+            if self._evaluate is None:
+                dims = [d for it in program.dispatches for d in (it.flops, it.traffic)]
+                self._evaluate = compile_dims(
+                    dims, [*(s.name for s in program.symbols), REPETITION], program.definitions
+                )
+            numbers = self._evaluate([*plan.symbols, 0])
+            known = [self._describe(plan, step, *numbers[2 * step.number : 2 * step.number + 2]) for step in plan.steps]
+            self._known.set(plan, known)
+        return known
+
+    def _describe(self, plan: Plan, step: Step, flops: int, traffic: int) -> Described:
+        dispatch = self._program.dispatches[step.number]
+        kernel = self._program.kernels[dispatch.kernel]
+        shapes: dict[str, list[str]] = {"read": [], "read_write": []}
+        for value, access in zip(step.args, kernel.bindings, strict=True):
+            shapes[access].append(self._shape(plan, value))
+        args: dict[str, Any] = {
+            "operators": ", ".join(dispatch.operators),
+            "nodes": ", ".join(dispatch.origin),
+            "kernel": kernel.label,
+            "partition": self._program.name,
+            "dispatch": step.number,
+            "inputs": ", ".join(shapes["read"]),
+            "outputs": ", ".join(shapes["read_write"]),
+            "workgroups": "x".join(map(str, step.groups)),
+            "flops": flops // step.repeats,
+            "bytes": traffic // step.repeats,
+            "device": plan.device.adapter.name,
+        }
+        return dispatch_label(kernel.label, dispatch), args
+
+    def _shape(self, plan: Plan, value: int) -> str:
+        return f"{self._program.values[value].dtype.label}{list(plan.shapes[value])}"

@@ -1,0 +1,158 @@
+"""Running a plan one dispatch at a time and looking at every result: what validationMode full does.
+
+In: a plan and callers' buffers. Out: the results, or an error that names the ONNX nodes whose kernel is at fault:
+DeviceError for work that WebGPU refuses, NonFiniteError for NaN or infinity out of finite inputs, OutOfRangeError for
+indices that a program asserts something else of.
+
+A kernel is not at fault when one of its inputs, constants included, was not finite already; nor for an infinity when its
+own text has one, as masks do. Invariant: one run at a time, since nothing but the order of the queue keeps runs that
+share intermediate buffers apart.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import numpy as np
+
+from ..device import Buffer, Copy, Device
+from ..device.sizes import GRAIN, padded
+from ..errors import NonFiniteError, OutOfRangeError
+from ..program.dtypes import DType
+from ..program.program import Program, Storage
+from .plan import MAX_GROUPS, Plan, Slice, Step
+
+_LOOK = files(__package__) / "nonfinite.wgsl"
+_BINDINGS = ("read", "read_write", "uniform")
+_WATCHED = (DType.FLOAT32, DType.FLOAT16)
+_SHOWN_NODES = 4
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Values of a tensor that are not finite: the place of the first, and how many."""
+
+    index: int
+    infinities: int
+    nans: int
+
+
+class Stepwise:
+    """Runs the plans of one Executable. Thread safe."""
+
+    def __init__(self, program: Program, device: Device, weights: Sequence[Buffer | None]) -> None:
+        self._program, self._device = program, device
+        self._lock = threading.Lock()
+        self._pipeline = device.pipeline(_LOOK.read_text(), _BINDINGS, "look for NaN and infinity")
+        self._result = device.buffer(16, "what was found")
+        self._weights: dict[int, bool] = {}  # whether a weight is finite, by value number
+        self._weight_buffers = weights
+        self._window = program.target.max_binding_bytes // GRAIN * GRAIN
+
+    def run(self, plan: Plan, callers: Mapping[int, Slice], before: Sequence[Copy], after: Sequence[Copy]) -> None:
+        """Runs `before`, every dispatch and `after`. Raises DeviceError, NonFiniteError, OutOfRangeError."""
+        with self._lock:
+            self._device.submit((), before)
+            finite = self._weights_of(plan)
+            for value in self._program.inputs:
+                finite[value] = self._look(plan, value, callers[value]) is None
+                self._check_numbers(plan, value, callers[value])
+            for step, dispatch in zip(plan.steps, plan.dispatches(dict(callers)), strict=True):
+                self._device.submit_alone(dispatch, f"the kernel {step.label!r} of {self._nodes(step)}")
+                if step.finishes:
+                    self._check(plan, step, callers, finite)
+            self._device.submit((), (), after)
+
+    def _weights_of(self, plan: Plan) -> dict[int, bool]:
+        for number, value in enumerate(self._program.values):
+            if value.storage is Storage.WEIGHT and number not in self._weights:
+                buffer = self._weight_buffers[value.weight]
+                self._weights[number] = buffer is None or self._look(plan, number, (buffer, 0)) is None
+        return dict(self._weights)
+
+    def _check(self, plan: Plan, step: Step, callers: Mapping[int, Slice], finite: dict[int, bool]) -> None:
+        kernel = self._program.kernels[self._program.dispatches[step.number].kernel]
+        clean = all(finite.get(value, True) for value in step.args)
+        masks = kernel.makes_infinity
+        for value, access in zip(step.args, kernel.bindings, strict=True):
+            if access != "read_write":
+                continue
+            where = callers[value] if value in callers else (plan.buffers[value], 0)
+            assert where[0] is not None
+            found = self._look(plan, value, (where[0], where[1]))
+            self._check_numbers(plan, value, (where[0], where[1]))
+            finite[value] = found is None
+            if found is not None and clean and (found.nans or not masks):
+                raise NonFiniteError(self._message(plan, step, value, (where[0], where[1]), found))
+
+    def _check_numbers(self, plan: Plan, value: int, where: Slice) -> None:
+        """Raises OutOfRangeError for the first number of a tensor that a node does not allow."""
+        asked = [(it, plan.allowed[k]) for k, it in enumerate(self._program.assertions) if it.value == value]
+        dtype, shape = self._program.values[value].dtype, plan.shapes[value]
+        if not asked or 0 in shape:
+            return
+        numbers = np.empty(shape, dtype.numpy)
+        self._device.download(*where, numbers.reshape(-1).view(np.uint8).data)
+        for it, (low, high) in asked:
+            wrong = np.argwhere((numbers < low) | (numbers > high))
+            if len(wrong):
+                place = tuple(map(int, wrong[0]))
+                at = f" at {list(place)}" if place else ""
+                raise OutOfRangeError(
+                    f"{_named(it.origin)}: the index {numbers[place]}{at} is outside {it.what}, which allows {low} to"
+                    f" {high}; {len(wrong)} of {numbers.size} indices are. Look at what makes the indices"
+                )
+
+    def _look(self, plan: Plan, value: int, where: Slice) -> _Found | None:
+        """What is not finite in a tensor; None when all is, or the type has no such values."""
+        dtype, shape = self._program.values[value].dtype, plan.shapes[value]
+        count = int(np.prod(shape, dtype=np.int64))
+        if dtype not in _WATCHED or not count:
+            return None
+        nbytes, step = dtype.nbytes(count), self._window
+        first, infinities, nans = count, 0, 0
+        for start in range(0, nbytes, step):
+            index, *more = self._look_into(dtype, min(step, nbytes - start), (where[0], where[1] + start))
+            if any(more):
+                first = min(first, index + start * 8 // dtype.bits)
+            infinities, nans = infinities + more[0], nans + more[1]
+        return _Found(first, infinities, nans) if infinities or nans else None
+
+    def _look_into(self, dtype: DType, nbytes: int, where: Slice) -> tuple[int, int, int]:
+        """The first place of a window of a tensor, and the numbers of infinities and NaN."""
+        device, (buffer, offset) = self._device, where
+        count, words = nbytes * 8 // dtype.bits, -(-nbytes // 4)
+        size = device.uniform(np.array([count, words, dtype is DType.FLOAT16, 0], np.uint32).tobytes())
+        device.upload(self._result, 0, np.array([0xFFFFFFFF, 0, 0, 0], np.uint32).tobytes())
+        bound = min(padded(nbytes), buffer.size - offset)
+        group = device.bind_group(self._pipeline, [(buffer, offset, bound), (self._result, 0, 16), (size, 0, 16)])
+        device.submit([(self._pipeline, group, (min(-(-words // 64), MAX_GROUPS), 1, 1))])
+        device.caches.uniform.give(size)
+        result = np.empty(4, np.uint32)
+        device.download(self._result, 0, result.view(np.uint8).data)
+        return int(result[0]), int(result[1]), int(result[2])
+
+    def _message(self, plan: Plan, step: Step, value: int, where: Slice, found: _Found) -> str:
+        it, shape = self._program.values[value], plan.shapes[value]
+        first = np.empty(1, it.dtype.numpy)
+        self._device.download(where[0], where[1] + it.dtype.nbytes(found.index), first.view(np.uint8).data)
+        place = [int(i) for i in np.unravel_index(found.index, shape)]
+        name = repr(it.name) if it.name else "an intermediate result"
+        return (
+            f"{self._nodes(step)} made {float(first[0])} from finite inputs: {name} {list(shape)} ({it.dtype.label}) has"
+            f" {found.nans} NaN and {found.infinities} infinite values, the first at {place};"
+            f" kernel {step.label!r}. Look at the inputs of this node (a division by zero, an overflow of the type), or"
+            " leave validationMode=full when the model means it"
+        )
+
+    def _nodes(self, step: Step) -> str:
+        return _named(self._program.dispatches[step.number].origin)
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_SHOWN_NODES]))
+    more = f" and {len(names) - _SHOWN_NODES} more" if len(names) > _SHOWN_NODES else ""
+    return f"{'node' if len(names) == 1 else 'the fused nodes'} {shown}{more}"

@@ -1,0 +1,72 @@
+"""Imports point down: what each part of the package may import, at run time and for type checkers alike."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import onnxruntime_ep_wgpu
+
+PACKAGE = Path(onnxruntime_ep_wgpu.__file__).parent
+NAME = PACKAGE.name
+# Modules of vocabulary beside the parts: they import each other and nothing else of the package.
+VOCABULARY = frozenset({"", "errors", "live", "names", "option_types", "options", "platform", "tabular", "trace"})
+MAY_IMPORT = {
+    "program": {"errors"},
+    "device": {"program", *VOCABULARY},
+    "compiler": {"program", *VOCABULARY},
+    "runtime": {"device", "program", *VOCABULARY},
+    "plugin": {"compiler", "device", "program", "runtime", *VOCABULARY},
+    "profiles": {"device", "program", *VOCABULARY},
+    "api": {"compiler", "device", "plugin", "profiles", "program", "runtime", *VOCABULARY},
+    "tools": {"api", "compiler", "device", "plugin", "profiles", "program", "runtime", *VOCABULARY},
+}
+FROM_OUTSIDE = {"wgpu": {"device"}, "onnxruntime": {"api", "plugin", "tools"}, "onnx": {"api", "compiler", "plugin", "tools"}}
+
+
+def _imports(path: Path) -> set[str]:
+    """Absolute names of the modules that a file imports, wherever in the file."""
+    place = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            base = place[: len(place) - node.level]
+            base = (*base, *node.module.split(".")) if node.module else base
+            found |= {".".join((*base, alias.name)) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return found
+
+
+def _part(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and ((PACKAGE / parts[1]).is_dir() or f"{parts[1]}.py" in ROOT_FILES) else ""
+
+
+ROOT_FILES = {path.name for path in PACKAGE.glob("*.py")}
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE)
+
+
+@pytest.mark.parametrize("part", sorted(MAY_IMPORT))
+def test_imports_point_down(part: str) -> None:
+    wrong = defaultdict(set)
+    for path in (PACKAGE / part).rglob("*.py"):
+        for module in _imports(path):
+            if module.split(".")[0] == NAME and _part(module) not in MAY_IMPORT[part] | {part, "_ort", "_encode", "_wgpu"}:
+                wrong[str(path.relative_to(PACKAGE))].add(module)
+    assert not wrong, dict(wrong)
+
+
+@pytest.mark.parametrize("library", sorted(FROM_OUTSIDE))
+def test_a_library_is_known_to_few_parts(library: str) -> None:
+    users = {path.relative_to(PACKAGE).parts[0] for path in FILES if any(m.split(".")[0] == library for m in _imports(path))}
+    assert users <= FROM_OUTSIDE[library]
+
+
+def test_every_part_has_its_rule() -> None:
+    assert {path.relative_to(PACKAGE).parts[0] for path in FILES} == set(MAY_IMPORT)
