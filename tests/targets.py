@@ -73,6 +73,11 @@ def using(way: Way) -> Iterator[None]:
         _chosen = before
 
 
+def pretended(way: Way) -> bool:
+    """Whether this is a GPU's Target on an adapter that is none: loops must stay short there."""
+    return way.target == "gpu" and adapters()[0].software
+
+
 class StandIn(Context):
     """A context on an adapter that is taken for another one."""
 

@@ -18,6 +18,8 @@ from tests import support
 
 from .compare import check, check_model, expected, model
 
+pytestmark = pytest.mark.long_loops
+
 F = np.float32
 
 

@@ -191,6 +191,7 @@ def test_dispatches_follow_the_number_of_steps(op: str, few_steps: int) -> None:
     assert max(kernels.values()) == -(-7 // few_steps)
 
 
+@pytest.mark.long_loops
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize(("steps", "hidden"), [(40, 512), (70_000, 2), (5, 1100)])
 def test_sequences_and_states_of_any_size_known_when_run(op: str, steps: int, hidden: int, way: targets.Way) -> None:
