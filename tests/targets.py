@@ -1,8 +1,9 @@
-"""The Targets that tests run with, on whatever adapter is here: its own, or that of a GPU; 64-bit integers native or as pairs.
+"""The Targets that tests run with, on whatever adapter is here: its own, that of a GPU, or that of a software adapter; 64-bit
+integers native or as pairs.
 
-The templates that GPUs run differ from those of a software adapter. A `Way` other than the adapter's own is a context of its
-own (the option deviceId), whose device is opened with a changed Target; both kinds live in one process side by side.
-Invariant: a Program and the device that it runs on have the same Target.
+The templates that GPUs run differ from those of a software adapter, which run anywhere. A `Way` other than the adapter's own
+is a context of its own (the option deviceId), whose device is opened with a changed Target; all kinds live in one process side
+by side. Invariant: a Program runs on a device that has its Target, or at least all that the Program relies on.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from functools import cache
 
 from onnxruntime_ep_wgpu.device import Adapter, Context, Device, adapters, context_of, open_device
 from onnxruntime_ep_wgpu.device.contexts import claim
-from onnxruntime_ep_wgpu.program.target import Target
+from onnxruntime_ep_wgpu.program.target import Target, lack
 
-TARGETS = ("own", "gpu")
+TARGETS = ("own", "gpu", "software")
 INT64 = ("native", "pair")
 APART = 1000
 """Contexts of one way have numbers below this; those of the next one follow."""
@@ -25,7 +26,8 @@ APART = 1000
 
 @dataclass(frozen=True)
 class Way:
-    """`target`: the adapter's `own`, or what a `gpu` offers; `int64`: `native`, or `pair` as on adapters that lack them."""
+    """`target`: the adapter's `own`, what a `gpu` offers, or `software`, which long loops are split for; `int64`: `native`, or
+    `pair` as on adapters that lack them."""
 
     target: str = "own"
     int64: str = "native"
@@ -40,8 +42,8 @@ class Way:
     def of(self, full: Target) -> Target:
         """What is left of, or claimed beyond, the Target of an adapter."""
         features = full.features - ({"shader-int64"} if self.int64 == "pair" else set())
-        if self.target == "own":
-            return dataclasses.replace(full, features=features)
+        if self.target != "gpu":
+            return dataclasses.replace(full, features=features, software=full.software or self.target == "software")
         return dataclasses.replace(
             full,
             features=features,
@@ -54,6 +56,7 @@ class Way:
 
 OWN = Way()
 EVERY_PAIR = (OWN, Way("own", "pair"), Way("gpu", "native"), Way("gpu", "pair"))
+WAYS = tuple(Way(target, int64) for target in TARGETS for int64 in INT64)
 _chosen = OWN
 
 
@@ -96,7 +99,7 @@ def context(way: Way, number: int) -> Context:
     adapter = adapters()[0]
     if way == OWN:
         return context_of(adapter, number)
-    return claim(StandIn(adapter, EVERY_PAIR.index(way) * APART + number, way))
+    return claim(StandIn(adapter, WAYS.index(way) * APART + number, way))
 
 
 @cache
@@ -107,5 +110,13 @@ def device(way: Way) -> Device:
 
 
 def suited(target: Target) -> Way:
-    """The way whose device runs Programs made for `target`, a variation of the Target of one of the ways."""
-    return Way("own" if target.software == adapters()[0].software else "gpu", target.int64)
+    """The way whose device runs Programs made for `target`: one that has this Target, else one that lacks nothing of it.
+
+    Raises ValueError when the adapter lacks something in every way.
+    """
+    offered = {way: way.of(adapters()[0].target()) for way in WAYS if way.int64 == target.int64}
+    exact = [way for way, has in offered.items() if has == target]
+    enough = [way for way, has in offered.items() if lack(target, has) is None]
+    if not exact + enough:
+        raise ValueError(f"no way runs what is made for {target}: it {lack(target, offered[Way('own', target.int64)])}")
+    return (exact + enough)[0]

@@ -4,7 +4,7 @@
     python -m tests.graphs.worker 1234 --shrink /tmp/graphs                  and shrunk
     python -m tests.graphs.worker --json 100-149                             a line of JSON before and after each
 
-A graph that takes longer than SECONDS ends the process with the place where it was.
+A graph that takes longer than SECONDS ends the process with the place where it was; so says a crash in native code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ ICD = {
 
 def arguments_of(parser: argparse.ArgumentParser) -> None:
     """What says how graphs are run; the same for one process and for many."""
-    parser.add_argument("--target", choices=("own", "gpu"), default="own", help="the adapter's own Target or a GPU's")
+    parser.add_argument(
+        "--target",
+        choices=("own", "gpu", "software"),
+        default="own",
+        help="the adapter's own Target, a GPU's or a software adapter's",
+    )
     parser.add_argument(
         "--int64", choices=("native", "pair"), default="native", help="how 64-bit integers are calculated"
     )
@@ -77,6 +82,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="a line of JSON per seed")
     parser.add_argument("--shrink", type=Path, metavar="DIR", help="shrinks what fails and writes it here")
     chosen = parser.parse_args()
+    faulthandler.enable()
     choose_adapter(chosen.adapter)
     warnings.simplefilter("ignore")
 

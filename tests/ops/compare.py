@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from tests import support
+from tests import feeding, support
 
 OPSET = 20
 SPECIAL = np.array(
@@ -112,7 +112,7 @@ def expected(built: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.nd
             raise
         with np.errstate(all="ignore"):
             return [np.asarray(r) for r in ReferenceEvaluator(built).run(None, feeds)]
-    return [np.asarray(r) for r in session.run(None, feeds)]
+    return [np.asarray(r) for r in feeding.run(session, feeds)]
 
 
 def check_model(

@@ -20,7 +20,5 @@ WAYS = (targets.OWN, targets.Way("gpu", "pair"))
 
 @pytest.fixture(autouse=True, params=WAYS, ids=lambda way: way.target)
 def way(request: pytest.FixtureRequest) -> Iterator[targets.Way]:
-    if request.node.get_closest_marker("long_loops") and targets.pretended(request.param):
-        pytest.skip("a software adapter ends a shader after 65,535 iterations; a GPU's Program relies on more")
     with targets.using(request.param):
         yield request.param

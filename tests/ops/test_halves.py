@@ -7,6 +7,7 @@ first case of every operator, the exhaustive one all.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -33,6 +34,10 @@ ROUNDINGS = 2
 
 DISPUTED = {"test_maxunpool_export_with_output_shape": "the CPU provider takes the positions as of the smaller result"}
 """Cases whose result the CPU provider does not give."""
+EVALUATED = {
+    "test_cast_no_saturate_FLOAT_to_FLOAT8E5M2": "the CPU provider makes NaN of what rounds to infinity, as 65504"
+}
+"""Cases whose result onnx's evaluator gives, and why."""
 
 
 def _name(half: int) -> str:
@@ -66,16 +71,16 @@ def _cases() -> list[Any]:
     return chosen
 
 
-def _truth(model: onnx.ModelProto, arrays: list[np.ndarray]) -> list[np.ndarray]:
+def _truth(case: str, model: onnx.ModelProto, arrays: list[np.ndarray]) -> list[np.ndarray]:
     wide = halves.widened(model)
     feeds = {
         value.name: functools.reduce(lambda a, h: halves.as_type(a, h, TensorProto.FLOAT), halves.HALVES, array)
         for value, array in zip(wide.graph.input, arrays, strict=True)
     }
-    try:
-        return compare.expected(wide, feeds)
-    except Exception:  # it lacks some attributes and the newest versions
-        return [np.asarray(r) for r in ReferenceEvaluator(wide).run(None, feeds)]
+    if case not in EVALUATED:
+        with contextlib.suppress(Exception):  # it lacks some attributes and the newest versions
+            return compare.expected(wide, feeds)
+    return [np.asarray(r) for r in ReferenceEvaluator(wide).run(None, feeds)]
 
 
 @pytest.mark.parametrize(("case", "half"), _cases())
@@ -91,7 +96,7 @@ def test_a_case_of_the_node_suite_in_halves(case: str, half: int) -> None:
     if refused:
         pytest.skip(refused[0])
     arrays = [halves.as_type(to_value(value), TensorProto.FLOAT, half) for value in cases.read(case).inputs]
-    for got, want in zip(support.run_model(model, *arrays), _truth(model, arrays), strict=False):
+    for got, want in zip(support.run_model(model, *arrays), _truth(case, model, arrays), strict=False):
         assert got.shape == want.shape
         if got.dtype not in (np.float16, ml_dtypes.bfloat16):
             assert got.dtype == want.dtype
