@@ -60,7 +60,7 @@ class Tally:
             more = f" and {len(seeds) - SHOWN} more" if len(seeds) > SHOWN else ""
             lines.append(f"{len(seeds)} {status}: {kind}")
             lines.append(f"    {' '.join(map(str, seeds[:SHOWN]))}{more}")
-            lines.append(f"    {rows[0]['detail'][:400]}")
+            lines.append(f"    {rows[0]['detail'][: None if status in ('crash', 'hang') else 400]}")
             lines.append(f"    python -m tests.graphs.worker {seeds[0]} {' '.join(flags)}".rstrip())
         return "\n".join(lines)
 

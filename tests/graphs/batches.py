@@ -12,12 +12,16 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 SIZE = 50
+LINES = 400
+"""Of stderr, kept until a process ends: faulthandler shows all threads."""
+KIND, DETAIL = 90, 2500
+"""Characters of it in a row."""
 Row = dict[str, Any]
 
 
@@ -59,13 +63,28 @@ def run(
     return rows
 
 
+def _command(batch: Sequence[int], flags: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "tests.graphs.worker", "--json", *map(str, batch), *flags]
+
+
+def _last_words(errors: Iterable[str]) -> tuple[str, str]:
+    """What a process wrote last to stderr: the line that says what happened, and the end of it all.
+
+    When faulthandler wrote a traceback it is that, from its heading on and without the list of loaded modules.
+    """
+    lines = [line for line in errors if line.strip() and not line.startswith("Extension modules:")]
+    headings = [k for k, line in enumerate(lines) if line.startswith(("Fatal Python error", "Timeout ("))]
+    if headings:
+        return lines[headings[0]].strip()[:KIND], "".join(lines[headings[0] :])[:DETAIL]
+    return (lines[-1].strip()[:KIND] if lines else ""), "".join(lines)[-DETAIL:]
+
+
 def _process(batch: Sequence[int], flags: Sequence[str], end: float, add: Callable[[Row], None]) -> tuple[int, ...]:
     """Runs seeds in one process; gives those that are left when it ended before the last."""
-    command = [sys.executable, "-m", "tests.graphs.worker", "--json", *map(str, batch), *flags]
     child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", cwd=ROOT
+        _command(batch, flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", cwd=ROOT
     )
-    errors: deque[str] = deque(maxlen=60)
+    errors: deque[str] = deque(maxlen=LINES)
     assert child.stdout and child.stderr
     listener = threading.Thread(target=errors.extend, args=(child.stderr,))
     listener.start()
@@ -92,17 +111,16 @@ def _process(batch: Sequence[int], flags: Sequence[str], end: float, add: Callab
     if time.monotonic() > end or len(done) == len(batch):
         return ()
     culprit = started if started is not None else next(seed for seed in batch if seed not in done)
-    text = "".join(errors)
+    kind, text = _last_words(errors)
     status = "hang" if "Timeout (" in text else "crash"
-    kind = next((line.strip()[:90] for line in reversed(errors) if line.strip()), f"exit code {code}")
     if by_cpu:  # ours had come to its end, and was right
         status, kind = "right", "the CPU provider ends the process"
-    detail = f"exit code {code}: {text[-1500:]}"
+    detail = f"exit code {code}: {text}"
     add(
         {
             "seed": culprit,
             "status": status,
-            "kind": kind,
+            "kind": kind or f"exit code {code}",
             "detail": detail,
             "on_gpu": {},
             "on_cpu": {},

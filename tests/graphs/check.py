@@ -41,7 +41,7 @@ CPU_DIFFERS: tuple[tuple[str, Callable[[Node, Sequence[Value]], bool], str], ...
     ("MatMulInteger ConvInteger QLinearMatMul", _empty, "leaves sums of nothing unwritten"),
     ("Clip Max Min Sign ReduceMax ReduceMin", _beyond_32_bits, "compares 64-bit integers by their lower halves"),
     ("Split", _empty, "refuses parts of an extent of 0"),
-    ("InstanceNormalization GroupNormalization", _empty, "divides by the number of elements, and ends the process"),
+    ("InstanceNormalization GroupNormalization", _empty, "reads the first of no elements, and ends the process"),
     ("LayerNormalization RMSNormalization", _empty, "refuses rows of no elements"),
     (" ".join(semantics.REDUCTIONS), _empty, "gives an empty result, or an error, for a reduction of no elements"),
 )

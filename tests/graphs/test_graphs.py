@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -136,6 +137,30 @@ def test_a_crash_costs_one_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "_process", process)
     rows = batches.run(range(6))
     assert {seed: row["status"] for seed, row in rows.items()} == {k: "crash" if k == 3 else "right" for k in range(6)}
+
+
+CRASHING = """
+import faulthandler, sys
+from tests.graphs import check, worker
+sys.argv[1:] = ["--json", "3", "4"]
+def crash(case, known, before_cpu):
+    {first}
+    faulthandler._sigsegv()
+check.run = crash
+worker.main()
+"""
+
+
+@pytest.mark.parametrize(("first", "status"), [("pass", "crash"), ("before_cpu()", check.RIGHT)], ids=["ours", "cpu"])
+def test_a_crash_in_native_code_says_where_and_whose(first: str, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_command", lambda *_: [sys.executable, "-c", CRASHING.format(first=first)])
+    rows: list[batches.Row] = []
+    left = batches._process((3, 4), (), float("inf"), rows.append)
+    assert left == (4,)
+    (row,) = rows
+    assert (row["seed"], row["status"]) == (3, status)
+    assert "Fatal Python error: Segmentation fault" in row["detail"] and "in crash" in row["detail"]
+    assert row["kind"].startswith("Fatal Python error") if status == "crash" else "CPU provider" in row["kind"]
 
 
 def test_an_exact_value_has_no_tolerance() -> None:
