@@ -153,11 +153,11 @@ def test_an_unsupported_node_is_named_when_a_graph_is_compiled_anyway():
         compile_model(make_model([node("NonZero", ["x"], ["i"], name="the_node")], {"x": (F, ["n"])}))
 
 
-def test_a_weight_above_the_binding_limit_is_refused_with_its_size():
+def test_a_weight_above_the_limit_of_a_buffer_is_refused_with_its_size():
     weight = np.zeros((5, 1 << 10), F)
     model = make_model([node("Add", ["x", "w"], ["y"])], {"x": (F, [1])}, {"w": weight})
     module = ir.from_proto(model)
-    small = dataclasses.replace(target(), max_binding_bytes=16384)
+    small = dataclasses.replace(target(), max_binding_bytes=8192, max_buffer_bytes=16384)
     (reason,) = check(module.graph, module.opset_imports, small)
     assert "'w'" in reason and str(weight.nbytes) in reason and "16384" in reason
 

@@ -369,10 +369,12 @@ class Builder:
 
     def _check_bindings(self, node: Node) -> None:
         """Raises UnsupportedError when tensors are so large that a kernel of just this node has not enough bindings."""
+        large = [t for t in [*(v.tensor for v in node.reads), *node.outputs] if is_large(t, self.target)]
+        if not large:
+            return
         needed, limit = of_node(node, self.target).bindings, self.target.max_storage_buffers
         if needed > limit:
-            tensors = [v.tensor for v in node.reads] + node.outputs
-            shown = ", ".join(f"{list(t.shape)}" for t in dict.fromkeys(tensors) if is_large(t, self.target))
+            shown = ", ".join(f"{list(t.shape)}" for t in dict.fromkeys(large))
             raise UnsupportedError(
                 f"tensors of shapes {shown} take {needed} bindings of {self.target.max_binding_bytes} bytes in one kernel, "
                 f"and the adapter has {limit}"

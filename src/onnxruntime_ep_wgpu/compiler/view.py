@@ -37,7 +37,7 @@ class Tensor:
     kept: bool = False  # in memory even when no kernel reads it there
     users: list[Node] = field(default_factory=list)
 
-    @property
+    @cached_property
     def size(self) -> Dim:
         """Number of elements."""
         return product(self.shape)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ...program.target import MOST_ITERATIONS, Target, elements_per_word
 from ..lowered import Call, LoweredGraph, Map, Node
 from ..view import Tensor, View
-from ..windows import Placement, placed
+from ..windows import Placement, is_large, placed
 
 MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe
 MAX_INLINED_COST = 24
@@ -62,6 +62,8 @@ class Group:
 class _Fusion:
     def __init__(self, graph: LoweredGraph, target: Target) -> None:
         self.graph, self.target = graph, target
+        tensors = (t for n in graph.nodes for t in (*(v.tensor for v in n.reads), *n.outputs))
+        self._has_large = any(is_large(t, target) for t in tensors)
         self.group: dict[Node, Group] = {}
         for k, node in enumerate(graph.nodes):
             self.group[node] = Group([node], node if isinstance(node, Call) else None, first=k, last=k)
@@ -119,7 +121,8 @@ class _Fusion:
 
     def _binds(self, group: Group, stored: list[Tensor]) -> bool:
         """True when a kernel of the group needs no more bindings than there are."""
-        return group.placement(stored, self.target).bindings <= self.target.max_storage_buffers
+        needed = group.placement(stored, self.target).bindings if self._has_large else len(group.loads) + len(stored)
+        return needed <= self.target.max_storage_buffers
 
     def _loops_fit(self, nodes: list[Node], stored: list[Tensor]) -> bool:
         """True when an invocation, which computes whole words of every result, ends before a software adapter ends it."""
