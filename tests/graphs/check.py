@@ -36,10 +36,15 @@ def _beyond_32_bits(node: Node, read: Sequence[Value]) -> bool:
     return any(v.dtype in ("int64", "uint64") and v.largest >= 2**31 for v in read)
 
 
+def _half(node: Node, read: Sequence[Value]) -> bool:
+    return node.attributes.get("reduction", "none") != "none" and read[0].dtype == "float16"
+
+
 CPU_DIFFERS: tuple[tuple[str, Callable[[Node, Sequence[Value]], bool], str], ...] = (
     ("MatMul Gemm Attention", _empty, "refuses an extent of 0"),
     ("MatMulInteger ConvInteger QLinearMatMul", _empty, "leaves sums of nothing unwritten"),
     ("Clip Max Min Sign ReduceMax ReduceMin", _beyond_32_bits, "compares 64-bit integers by their lower halves"),
+    ("ScatterElements ScatterND", _half, "has no reduction of halves"),
     ("Split", _empty, "refuses parts of an extent of 0"),
     ("InstanceNormalization GroupNormalization", _empty, "reads the first of no elements, and ends the process"),
     ("LayerNormalization RMSNormalization", _empty, "refuses rows of no elements"),
