@@ -45,6 +45,7 @@ CPU_DIFFERS: tuple[tuple[str, Callable[[Node, Sequence[Value]], bool], str], ...
     ("MatMulInteger ConvInteger QLinearMatMul", _empty, "leaves sums of nothing unwritten"),
     ("Clip Max Min Sign ReduceMax ReduceMin", _beyond_32_bits, "compares 64-bit integers by their lower halves"),
     ("ScatterElements ScatterND", _half, "has no reduction of halves"),
+    ("ArgMax ArgMin", _empty, "gives the shape of its input"),
     ("Split", _empty, "refuses parts of an extent of 0"),
     ("InstanceNormalization GroupNormalization", _empty, "reads the first of no elements, and ends the process"),
     ("LayerNormalization RMSNormalization", _empty, "refuses rows of no elements"),

@@ -60,6 +60,16 @@ def test_pad_with_a_value_and_axes() -> None:
     check("Pad", x, opset=2, pads=[0, 1, 0, 2, 0, 0], value=3.0)
 
 
+@pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
+@pytest.mark.parametrize("pads", [(1, -1), (-1, 1), (2, -2), (-2, 2), (-3, 1), (-1, -2)])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_padding_repeats_nothing_that_is_cropped(mode: str, pads: tuple[int, int], symbolic: bool) -> None:
+    x = np.arange(6, dtype=np.float32)
+    begin, end = pads
+    want = np.pad(x[max(-begin, 0) : 6 - max(-end, 0)], (max(begin, 0), max(end, 0)), mode)  # type: ignore[call-overload]
+    check("Pad", x, np.array(pads), constants=[1], mode=mode, symbolic=symbolic, want=[want])
+
+
 def test_pads_that_are_an_input() -> None:
     x = random(2, 3)
     for pads in ([1, 0, 0, 2], [0, 0, 0, 0], [-1, 1, 1, -1]):

@@ -9,7 +9,7 @@ import numpy as np
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
-from ..dims import LARGEST, Dim, equal, less_equal, product
+from ..dims import LARGEST, Dim, equal, less_equal, maximum, product
 from .index import INDICES, Allowed, along, index32, narrowed, picked
 from .pointwise import type_of
 from .registry import ANY, BOOLS, INTEGERS, NUMBERS, op
@@ -233,6 +233,13 @@ def pad(
         for a in padded:
             x = b.slice(x, a, -begins[a], 1, x.shape[a] + begins[a] + ends[a])
         return x
+    if mode != "constant":
+        # What is cropped at one end is not there to be repeated at the other.
+        for a in padded:
+            before, after = maximum(-begins[a], 0), maximum(-ends[a], 0)
+            if before != 0 or after != 0:
+                x = b.slice(x, a, before, 1, x.shape[a] - before - after)
+                begins[a], ends[a] = begins[a] + before, ends[a] + after
     shape = tuple(d + begins.get(a, 0) + ends.get(a, 0) for a, d in enumerate(x.shape))
     names, groups = coordinates(x.rank, padded)
     lines, parameters = [], {}  # type: list[str], dict[str, Dim]
