@@ -24,7 +24,7 @@ from bench.show import note
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import adapters, open_device
 from onnxruntime_ep_wgpu.program.dtypes import DType
-from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor
+from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from onnxruntime_ep_wgpu.tools._output import show_table
 from tests.support import Runner
 from tests.zoo.exports import EXPORTS, inputs

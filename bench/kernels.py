@@ -18,7 +18,8 @@ from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import Device, adapters, open_device
 from onnxruntime_ep_wgpu.program.dtypes import DType
-from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor, Executable
+from onnxruntime_ep_wgpu.runtime.executable import Executable
+from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 
 SHAPES = ("1x4096x4096x4096", "1x1024x1024x1024", "1x512x384x1536", "1x48x384x1536", "1x48x1536x384", "12x128x64x128",
           "1x197x768x3072", "1x1x4096x4096", "1x64x576x3136", "1x512x512x49")  # fmt: skip

@@ -16,7 +16,8 @@ from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
 from onnxruntime_ep_wgpu.program.dtypes import DType, packed, unpacked
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import Target
-from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor, Executable
+from onnxruntime_ep_wgpu.runtime.executable import Executable
+from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests import targets
 

@@ -8,7 +8,8 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.device import Buffer
 from onnxruntime_ep_wgpu.program.dtypes import DType
-from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor, Executable
+from onnxruntime_ep_wgpu.runtime.executable import Executable
+from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from tests.support import compile_model, device, make_model
 
 F = np.float32

@@ -10,7 +10,7 @@ from onnxruntime_ep_wgpu.device import Settings, adapters, open_device
 from onnxruntime_ep_wgpu.errors import InputError, LimitError, NonFiniteError
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.runtime import checks
-from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor
+from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests.support import Runner, compile_model, device, make_model
 

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.compiler.fold import ALWAYS_FOLDED_BYTES, fold_constants
-from onnxruntime_ep_wgpu.program.program import weight_array
+from onnxruntime_ep_wgpu.program.weights import weight_array
 from tests.support import compile_model, make_model, run_model
 
 F, I8 = np.float32, np.int8

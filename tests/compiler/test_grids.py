@@ -11,10 +11,10 @@ import onnx
 import pytest
 from onnx.helper import make_node as node
 
+from onnxruntime_ep_wgpu.program import layout
 from onnxruntime_ep_wgpu.program.dtypes import DType, packed, unpacked
 from onnxruntime_ep_wgpu.program.program import Program
-from onnxruntime_ep_wgpu.runtime import plan
-from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor
+from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from tests.compiler.chains import ANCHORS, chain
 from tests.support import Runner, compile_model, make_model, target
 
@@ -63,7 +63,7 @@ def test_any_larger_grid_gives_the_same_results(anchor: str, monkeypatch: pytest
             arrays = list(feeds[0].values())
             want = run_guarded(program, arrays)
             with monkeypatch.context() as patch:
-                patch.setattr(plan, "fold_grid", lambda count: (count + 1, 3, 1))
+                patch.setattr(layout, "fold_grid", lambda count: (count + 1, 3, 1))
                 got = run_guarded(program, arrays)
             for ours, theirs in zip(got, want, strict=True):
                 np.testing.assert_array_equal(ours, theirs)
@@ -149,8 +149,8 @@ LARGER = (convolution, depthwise, recurrent, selection, softmax, totals)
 @pytest.mark.parametrize("case", [*LARGE, *(pytest.param(it, marks=pytest.mark.exhaustive) for it in LARGER)])
 def test_grids_of_more_than_65535_workgroups(case: Callable[[], Case], monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
-    fold = plan.fold_grid
-    monkeypatch.setattr(plan, "fold_grid", lambda count: counts.append(count) or fold(count))
+    fold = layout.fold_grid
+    monkeypatch.setattr(layout, "fold_grid", lambda count: counts.append(count) or fold(count))
     model, arrays, want = case()
     for program in software_and_hardware(model):
         counts.clear()

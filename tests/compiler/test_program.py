@@ -11,8 +11,8 @@ import pytest
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.errors import ProgramError
-from onnxruntime_ep_wgpu.program.program import Program, check_target
-from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, Target
+from onnxruntime_ep_wgpu.program.file import load, save
+from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, Target, check_target
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from tests.support import Runner, compile_model, device, make_model, target
 
@@ -28,8 +28,8 @@ def model():
 
 def test_a_loaded_program_is_equal_and_gives_equal_results(model, tmp_path):
     program = compile_model(model)
-    program.save(tmp_path / "p.wgpu")
-    loaded = Program.load(tmp_path / "p.wgpu", target())
+    save(program, tmp_path / "p.wgpu")
+    loaded = load(tmp_path / "p.wgpu", target())
     assert dataclasses.replace(loaded, weights=()) == dataclasses.replace(program, weights=())
     x = np.random.rand(5, 4).astype(F)
     for got, want in zip(Runner(loaded)(x), Runner(program)(x), strict=True):
@@ -37,16 +37,17 @@ def test_a_loaded_program_is_equal_and_gives_equal_results(model, tmp_path):
 
 
 def test_loading_and_running_import_neither_onnx_nor_the_compiler(model, tmp_path):
-    compile_model(model).save(tmp_path / "p.wgpu")
+    save(compile_model(model), tmp_path / "p.wgpu")
     script = f"""
 import sys
 import numpy as np
 from onnxruntime_ep_wgpu.device import adapters, open_device
 from onnxruntime_ep_wgpu.program.dtypes import DType
-from onnxruntime_ep_wgpu.program.program import Program
-from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor, Executable
+from onnxruntime_ep_wgpu.program.file import load
+from onnxruntime_ep_wgpu.runtime.executable import Executable
+from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 device = open_device(adapters()[0])
-run = Executable(Program.load({str(tmp_path / "p.wgpu")!r}), device)
+run = Executable(load({str(tmp_path / "p.wgpu")!r}), device)
 x, outputs = device.buffer(32), []
 device.upload(x, 0, np.ones((2, 4), np.float32).tobytes())
 run.run([DeviceTensor(DType.FLOAT32, (2, 4), x)], lambda *a: (outputs.append(device.buffer(256)), (outputs[-1], 0))[1])
@@ -63,27 +64,27 @@ assert not compiler, compiler
 
 def test_a_damaged_file_is_refused(model, tmp_path):
     path = tmp_path / "p.wgpu"
-    compile_model(model).save(path)
+    save(compile_model(model), path)
     whole = path.read_bytes()
     for content in (b"", b"onnx" + whole, whole[:40], whole[:16] + b"}" + whole[17:], whole[:200]):
         path.write_bytes(content)
         with pytest.raises(ProgramError, match=r"p\.wgpu"):
-            Program.load(path)
+            load(path)
 
 
 def test_another_format_version_is_refused_with_the_way_out(model, tmp_path):
     path = tmp_path / "p.wgpu"
-    dataclasses.replace(compile_model(model), format_version=99).save(path)
+    save(dataclasses.replace(compile_model(model), format_version=99), path)
     with pytest.raises(ProgramError, match=r"version 99.*export it again"):
-        Program.load(path)
+        load(path)
 
 
 def test_a_program_for_a_larger_target_is_refused(model, tmp_path):
     path = tmp_path / "p.wgpu"
     larger = dataclasses.replace(target(), features=frozenset({"shader-int64"}), max_storage_buffers=30)
-    compile_model(model, larger).save(path)
+    save(compile_model(model, larger), path)
     with pytest.raises(ProgramError, match="shader-int64"):
-        Program.load(path, WEB_BASELINE)
+        load(path, WEB_BASELINE)
 
 
 def worse(name: str, value: object) -> object:

@@ -12,7 +12,7 @@ import pytest
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.errors import LimitError, UnsupportedError
-from onnxruntime_ep_wgpu.program.program import Program
+from onnxruntime_ep_wgpu.program.file import load, save
 from onnxruntime_ep_wgpu.program.target import Target
 from tests.ops.compare import expected
 from tests.support import Runner, compile_model, make_model, specialising, target
@@ -35,8 +35,8 @@ def widest(run: Runner) -> int:
     plan = next(reversed(run.executable.plans.values()))
     return max(
         window[1] if window else plan.nbytes[arg]
-        for step in plan.steps
-        for arg, window in zip(step.args, step.windows, strict=True)
+        for it in plan.dispatches
+        for arg, window in zip(it.args, it.step.windows or (None,) * len(it.args), strict=True)
     )
 
 
@@ -140,7 +140,7 @@ def test_sizes_that_are_known_when_run() -> None:
         x = random(n, 40)
         np.testing.assert_allclose(run(x)[0], expected(model, {"x": x})[0], rtol=1e-5, atol=1e-6)
     own = run.executable
-    assert len(own._specialised) == 2 and {plan.symbols for plan in own.plans.values()} <= {(3,), (5,)}
+    assert len(own._specialised) == 2 and {plan.layout.symbols for plan in own.plans.values()} <= {(3,), (5,)}
     for it in own._specialised.values():
         assert len(it.plans) == 1
         assert {id(b) for b in it._weights} & {id(b) for b in own._weights}
@@ -155,5 +155,5 @@ def test_without_its_graph_a_program_names_the_tensor() -> None:
 def test_windows_survive_the_file(tmp_path) -> None:
     x = random(70, 45)
     program = compile_model(make_model(CHAINS["rows"], {"x": (F, [70, 45])}, {"w": random(70, 45)}), small())
-    program.save(tmp_path / "p.wgpu")
-    np.testing.assert_array_equal(Runner(Program.load(tmp_path / "p.wgpu"))(x)[0], Runner(program)(x)[0])
+    save(program, tmp_path / "p.wgpu")
+    np.testing.assert_array_equal(Runner(load(tmp_path / "p.wgpu"))(x)[0], Runner(program)(x)[0])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onnxruntime_ep_wgpu.compiler.ops import recurrent
-from onnxruntime_ep_wgpu.program.program import Program
+from onnxruntime_ep_wgpu.program.file import load, save
 from onnxruntime_ep_wgpu.program.target import MOST_ITERATIONS
 from onnxruntime_ep_wgpu.runtime.describe import Descriptions
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
@@ -188,7 +188,7 @@ def test_dispatches_follow_the_number_of_steps(op: str, few_steps: int) -> None:
                 np.testing.assert_allclose(ours, theirs, **CLOSE)
         else:
             assert got[0].shape == (0, 1, BATCH, HIDDEN) and not got[1].any()
-    kernels = {d.number: d.repeats for d in next(reversed(run.executable.plans.values())).steps}
+    kernels = {step.dispatch: step.repeats for step in next(reversed(run.executable.plans.values())).layout.steps}
     assert max(kernels.values()) == -(-7 // few_steps)
 
 
@@ -225,9 +225,9 @@ def test_profiles_and_checks_see_a_repeated_kernel_as_one(few_steps: int) -> Non
         np.testing.assert_allclose(again, want, **CLOSE)
     plan = next(iter(whole.executable.plans.values()))
     flops: dict[int, int] = {}
-    for step, (_, args) in zip(plan.steps, Descriptions(program).of(plan), strict=True):
-        flops[step.number] = flops.get(step.number, 0) + args["flops"]
-    layer = next(step.number for step in plan.steps if step.label == "lstm")
+    for step, (_, args) in zip(plan.layout.steps, Descriptions(program).of(plan), strict=True):
+        flops[step.dispatch] = flops.get(step.dispatch, 0) + args["flops"]
+    layer = next(it.step.dispatch for it in plan.dispatches if it.label == "lstm")
     assert abs(flops[layer] - 2 * STEPS * BATCH * 4 * HIDDEN * HIDDEN) < 7
 
 
@@ -235,10 +235,10 @@ def test_a_repeated_kernel_survives_the_file(few_steps: int, tmp_path: Path) -> 
     given = arrays("GRU")[:3]
     model = compare.model("GRU", given, symbolic=True, constants=(1, 2), hidden_size=HIDDEN, outputs=[np.float32] * 2)
     program = support.compile_model(model)
-    program.save(tmp_path / "p.wgpu")
+    save(program, tmp_path / "p.wgpu")
     x = given[0]
     assert x is not None
     for ours, theirs in zip(
-        support.Runner(Program.load(tmp_path / "p.wgpu"))(x), support.Runner(program)(x), strict=True
+        support.Runner(load(tmp_path / "p.wgpu"))(x), support.Runner(program)(x), strict=True
     ):
         np.testing.assert_array_equal(ours, theirs)

@@ -159,7 +159,7 @@ class _Group:
         return unpacked(data, tensor.dtype, tensor.shape)
 
     def compare(self, found: Found, tolerance: float | None) -> None:
-        from ..runtime.executable import DeviceTensor
+        from ..runtime.inputs import DeviceTensor
 
         program, device = self.live.program, self.device
         tensors = []

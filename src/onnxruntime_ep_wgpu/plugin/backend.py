@@ -150,6 +150,6 @@ def device_tensor(
     dtype: DType, shape: tuple[int, ...], buffer: Buffer | None, offset: int, host: Callable[[], np.ndarray[Any, Any]]
 ) -> Any:
     """An input as the runtime takes it: where it lies (None: it is empty), and how to get its value when that sets a shape."""
-    from ..runtime.executable import DeviceTensor
+    from ..runtime.inputs import DeviceTensor
 
     return DeviceTensor(dtype, shape, buffer, offset, host)

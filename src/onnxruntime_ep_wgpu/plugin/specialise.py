@@ -16,8 +16,9 @@ import onnx_ir as ir
 
 from ..compiler.compile import compile_graph
 from ..errors import LimitError, UnsupportedError
-from ..program.program import Program, weight_array
+from ..program.program import Program
 from ..program.target import Target
+from ..program.weights import weight_array
 from ..runtime.weights import SourceOf, WeightSource
 
 COPIED_BYTES = 4096  # a smaller constant is copied: looking for it in the model's file costs more

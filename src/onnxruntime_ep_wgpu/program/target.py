@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ..errors import ProgramError
 from .dtypes import DType
 
 MOST_ITERATIONS = 60_000  # of all loops of an invocation on a software adapter; lavapipe ends a shader after 65,535
@@ -74,3 +75,10 @@ def elements_per_word(dtype: DType, target: Target) -> int:
     if dtype is DType.FLOAT16 and "shader-f16" in target.features:
         return 1
     return max(1, 32 // dtype.bits)
+
+
+def check_target(needs: Target, has: Target, what: str) -> None:
+    """Raises ProgramError naming the first thing that a program for `needs` relies on and `has` lacks."""
+    missing = lack(needs, has)
+    if missing:
+        raise ProgramError(f"{what} {missing}: export it for this target")

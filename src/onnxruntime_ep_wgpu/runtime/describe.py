@@ -12,7 +12,7 @@ from ..live import Known
 from ..program.postfix import compile_dims
 from ..program.program import REPETITION, Program
 from ..trace import Described
-from .plan import Plan, Step, dispatch_label
+from .plan import Plan, PlannedDispatch, dispatch_label
 
 
 class Descriptions:
@@ -33,26 +33,30 @@ class Descriptions:
                 self._evaluate = compile_dims(
                     dims, [*(s.name for s in program.symbols), REPETITION], program.definitions
                 )
-            numbers = self._evaluate([*plan.symbols, 0])
-            known = [self._describe(plan, step, *numbers[2 * step.number : 2 * step.number + 2]) for step in plan.steps]
+            numbers = self._evaluate([*plan.layout.symbols, 0])
+            known = [
+                self._describe(plan, it, *numbers[2 * it.step.dispatch : 2 * it.step.dispatch + 2])
+                for it in plan.dispatches
+            ]
             self._known.set(plan, known)
         return known
 
-    def _describe(self, plan: Plan, step: Step, flops: int, traffic: int) -> Described:
-        dispatch = self._program.dispatches[step.number]
+    def _describe(self, plan: Plan, planned: PlannedDispatch, flops: int, traffic: int) -> Described:
+        step = planned.step
+        dispatch = self._program.dispatches[step.dispatch]
         kernel = self._program.kernels[dispatch.kernel]
         shapes: dict[str, list[str]] = {"read": [], "read_write": []}
-        for value, access in zip(step.args, kernel.bindings, strict=True):
+        for value, access in zip(planned.args, kernel.bindings, strict=True):
             shapes[access].append(self._shape(plan, value))
         args: dict[str, Any] = {
             "operators": ", ".join(dispatch.operators),
             "nodes": ", ".join(dispatch.origin),
             "kernel": kernel.label,
             "partition": self._program.name,
-            "dispatch": step.number,
+            "dispatch": step.dispatch,
             "inputs": ", ".join(shapes["read"]),
             "outputs": ", ".join(shapes["read_write"]),
-            "workgroups": "x".join(map(str, step.groups)),
+            "workgroups": "x".join(map(str, step.grid)),
             "flops": flops // step.repeats,
             "bytes": traffic // step.repeats,
             "device": plan.device.adapter.name,

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from ..device import Device
-from ..program.program import Program, weight_array, weight_names
+from ..program.program import Program
+from ..program.weights import weight_array, weight_names
 from . import executable
 from .executable import Executable
 from .settings import RunSettings

@@ -22,8 +22,9 @@ from ..device import Buffer, Copy, Device
 from ..device.sizes import GRAIN, padded
 from ..errors import NonFiniteError, OutOfRangeError
 from ..program.dtypes import DType
+from ..program.layout import MAX_GROUPS
 from ..program.program import Program, Storage
-from .plan import MAX_GROUPS, Plan, Slice, Step
+from .plan import Plan, PlannedDispatch, Slice
 
 _LOOK = files(__package__) / "nonfinite.wgsl"
 _BINDINGS = ("read", "read_write", "uniform")
@@ -60,10 +61,10 @@ class Stepwise:
             for value in self._program.inputs:
                 finite[value] = self._look(plan, value, callers[value]) is None
                 self._check_numbers(plan, value, callers[value])
-            for step, dispatch in zip(plan.steps, plan.dispatches(dict(callers)), strict=True):
-                self._device.submit_alone(dispatch, f"the kernel {step.label!r} of {self._nodes(step)}")
-                if step.finishes:
-                    self._check(plan, step, callers, finite)
+            for planned, bound in zip(plan.dispatches, plan.bound(dict(callers)), strict=True):
+                self._device.submit_alone(bound, f"the kernel {planned.label!r} of {self._nodes(planned)}")
+                if planned.step.finishes:
+                    self._check(plan, planned, callers, finite)
             self._device.submit((), (), after)
 
     def _weights_of(self, plan: Plan) -> dict[int, bool]:
@@ -73,11 +74,11 @@ class Stepwise:
                 self._weights[number] = buffer is None or self._look(plan, number, (buffer, 0)) is None
         return dict(self._weights)
 
-    def _check(self, plan: Plan, step: Step, callers: Mapping[int, Slice], finite: dict[int, bool]) -> None:
-        kernel = self._program.kernels[self._program.dispatches[step.number].kernel]
-        clean = all(finite.get(value, True) for value in step.args)
+    def _check(self, plan: Plan, planned: PlannedDispatch, callers: Mapping[int, Slice], finite: dict[int, bool]) -> None:
+        kernel = self._program.kernels[self._program.dispatches[planned.step.dispatch].kernel]
+        clean = all(finite.get(value, True) for value in planned.args)
         masks = kernel.makes_infinity
-        for value, access in zip(step.args, kernel.bindings, strict=True):
+        for value, access in zip(planned.args, kernel.bindings, strict=True):
             if access != "read_write":
                 continue
             where = callers[value] if value in callers else (plan.buffers[value], 0)
@@ -86,11 +87,11 @@ class Stepwise:
             self._check_numbers(plan, value, (where[0], where[1]))
             finite[value] = found is None
             if found is not None and clean and (found.nans or not masks):
-                raise NonFiniteError(self._message(plan, step, value, (where[0], where[1]), found))
+                raise NonFiniteError(self._message(plan, planned, value, (where[0], where[1]), found))
 
     def _check_numbers(self, plan: Plan, value: int, where: Slice) -> None:
         """Raises OutOfRangeError for the first number of a tensor that a node does not allow."""
-        asked = [(it, plan.allowed[k]) for k, it in enumerate(self._program.assertions) if it.value == value]
+        asked = [(it, plan.layout.allowed[k]) for k, it in enumerate(self._program.assertions) if it.value == value]
         dtype, shape = self._program.values[value].dtype, plan.shapes[value]
         if not asked or 0 in shape:
             return
@@ -135,21 +136,21 @@ class Stepwise:
         device.download(self._result, 0, result.view(np.uint8).data)
         return int(result[0]), int(result[1]), int(result[2])
 
-    def _message(self, plan: Plan, step: Step, value: int, where: Slice, found: _Found) -> str:
+    def _message(self, plan: Plan, planned: PlannedDispatch, value: int, where: Slice, found: _Found) -> str:
         it, shape = self._program.values[value], plan.shapes[value]
         first = np.empty(1, it.dtype.numpy)
         self._device.download(where[0], where[1] + it.dtype.nbytes(found.index), first.view(np.uint8).data)
         place = [int(i) for i in np.unravel_index(found.index, shape)]
         name = repr(it.name) if it.name else "an intermediate result"
         return (
-            f"{self._nodes(step)} made {float(first[0])} from finite inputs: {name} {list(shape)} ({it.dtype.label}) has"
+            f"{self._nodes(planned)} made {float(first[0])} from finite inputs: {name} {list(shape)} ({it.dtype.label}) has"
             f" {found.nans} NaN and {found.infinities} infinite values, the first at {place};"
-            f" kernel {step.label!r}. Look at the inputs of this node (a division by zero, an overflow of the type), or"
+            f" kernel {planned.label!r}. Look at the inputs of this node (a division by zero, an overflow of the type), or"
             " leave validationMode=full when the model means it"
         )
 
-    def _nodes(self, step: Step) -> str:
-        return _named(self._program.dispatches[step.number].origin)
+    def _nodes(self, planned: PlannedDispatch) -> str:
+        return _named(self._program.dispatches[planned.step.dispatch].origin)
 
 
 def _named(names: Sequence[str]) -> str:

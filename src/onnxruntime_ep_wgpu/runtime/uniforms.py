@@ -20,7 +20,7 @@ class Uniforms:
     """Blocks on a device, in buffers of its uniform cache."""
 
     def __init__(self, device: Device, blocks: Sequence[Sequence[int]]) -> None:
-        """`blocks[n]` are the numbers of dispatch n, taken modulo 2**32. Raises LimitError for a block that cannot be bound."""
+        """`blocks[n]` are the numbers of dispatch n. Raises LimitError for a block that cannot be bound."""
         self.buffers: list[Buffer] = []
         self._device = device
         self._places: dict[
@@ -40,7 +40,7 @@ class Uniforms:
                 self._write(data)
                 data = bytearray()
             self._places[values] = len(self.buffers), len(data)
-            data += struct.pack(f"<{len(values)}I", *(v & 0xFFFFFFFF for v in values))
+            data += struct.pack(f"<{len(values)}I", *values)
             data += b"\0" * (-len(data) % ALIGNMENT)
         if data:
             self._write(data)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ModelChangedError
-from ..program.program import weight_bytes
+from ..program.weights import weight_bytes
 from .weight_file import ModelFile, Span
 
 Array = np.ndarray[Any, np.dtype[Any]]

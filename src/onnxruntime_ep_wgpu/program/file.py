@@ -1,0 +1,117 @@
+"""A Program in a file: its JSON and behind it the bytes of its weights, each at a multiple of 16.
+
+In: a Program, or a path. Out: the file, or a Program whose weights are mapped, not read. Invariant: what is loaded equals
+what was saved; a damaged file, another format version and a Target that does not suffice are a ProgramError.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ..errors import ProgramError
+from .dtypes import DType, numpy_type
+from .program import FORMAT_VERSION, Assertion, Check, Dispatch, Kernel, Program, Storage, Symbol, Value
+from .target import Target, check_target
+from .weights import weight_array, weight_bytes
+
+_MAGIC = b"wgpuprog"
+
+
+def save(program: Program, path: str | Path) -> None:
+    """Writes the program and its weights to one file."""
+    with open(path, "wb") as file:
+        write(program, file)
+
+
+def write(program: Program, file: BinaryIO) -> None:
+    """Like `save`, to a file that is open."""
+    arrays = [weight_array(w) for w in program.weights]
+    text = json.dumps(header(program, arrays), separators=(",", ":")).encode()
+    file.write(_MAGIC + struct.pack("<II", program.format_version, len(text)) + text)
+    for array in arrays:
+        file.write(b"\0" * (-file.tell() % 16))
+        file.write(weight_bytes(array))
+
+
+def load(path: str | Path, target: Target | None = None) -> Program:
+    """Reads a saved program. Raises ProgramError when it is damaged, of another format version, or needs more than
+    `target` offers."""
+    try:
+        with open(path, "rb") as file:
+            if file.read(8) != _MAGIC:
+                raise ProgramError(f"{path} is not a saved program")
+            version, length = struct.unpack("<II", file.read(8))
+            if version != FORMAT_VERSION:
+                raise ProgramError(
+                    f"{path} has format version {version}, this package reads {FORMAT_VERSION}: export it again"
+                )
+            found = json.loads(file.read(length))
+            start = file.tell()
+        program = from_header(found, _mapped(found["weights"], path, start))
+    except (struct.error, ValueError, KeyError, TypeError, IndexError) as error:
+        raise ProgramError(f"{path} is damaged: {error}") from error
+    if target is not None:
+        check_target(program.target, target, str(path))
+    return program
+
+
+def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
+    """All of a program but the bytes of its weights, `arrays`, as JSON has it."""
+    return {
+        "format_version": program.format_version,
+        "name": program.name,
+        "target": {**asdict(program.target), "features": sorted(program.target.features)},
+        "symbols": [[s.name, s.input, s.index, s.is_element] for s in program.symbols],
+        "definitions": program.definitions,
+        "inputs": program.inputs,
+        "outputs": program.outputs,
+        "values": [[v.name, v.dtype.name, v.shape, v.storage.name, v.weight, v.elements] for v in program.values],
+        "kernels": [[k.label, k.wgsl, k.bindings, k.uniforms, k.makes_infinity] for k in program.kernels],
+        "dispatches": [[getattr(d, f.name) for f in fields(Dispatch)] for d in program.dispatches],
+        "checks": [[c.condition, c.text, c.dims, c.limit] for c in program.checks],
+        "said": program.said,
+        "assertions": [[getattr(a, f.name) for f in fields(Assertion)] for a in program.assertions],
+        "weights": [[a.dtype.name, a.shape, a.nbytes] for a in arrays],
+    }
+
+
+def from_header(found: dict[str, Any], weights: Sequence[Any] = ()) -> Program:
+    """The program of a header; raises KeyError, TypeError or ValueError when it is damaged."""
+    target = Target(**{**found["target"], "features": frozenset(found["target"]["features"])})
+    return Program(
+        found["name"],
+        target,
+        tuple(Symbol(*s) for s in found["symbols"]),
+        _tuple(found["definitions"]),
+        tuple(found["inputs"]),
+        tuple(found["outputs"]),
+        tuple(Value(n, DType[d], _tuple(s), Storage[t], w, _tuple(e)) for n, d, s, t, w, e in found["values"]),
+        tuple(Kernel(label, _tuple(w), _tuple(b), *rest) for label, w, b, *rest in found["kernels"]),
+        tuple(Dispatch(k, *map(_tuple, rest)) for k, *rest in found["dispatches"]),
+        tuple(Check(*map(_tuple, it)) for it in found["checks"]),
+        tuple(Assertion(*map(_tuple, it)) for it in found["assertions"]),
+        _tuple(found["said"]),
+        tuple(weights),
+    )
+
+
+def _mapped(rows: Sequence[Any], path: str | Path, start: int) -> list[Any]:
+    """The weights behind the header, which ends at byte `start`."""
+    weights = []
+    for dtype, shape, nbytes in rows:
+        start += -start % 16
+        kind = numpy_type(dtype)
+        weights.append(np.memmap(path, kind, "r", start, tuple(shape)) if nbytes else np.empty(shape, kind))
+        start += nbytes
+    return weights
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(_tuple(v) for v in value) if isinstance(value, list) else value

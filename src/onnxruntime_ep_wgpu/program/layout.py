@@ -1,0 +1,203 @@
+"""Everything of a Program that depends on shapes, as plain numbers: what a host does before it asks its device for anything.
+
+In: a Program, and the values of its symbols. Out: a `Layout`: shapes, bytes, the elements of values known on the host, slots
+of intermediate memory from liveness, and the steps that run, each with its variant, grid, uniforms and windows. Or a check of
+the Program that fails, with its message. Invariant: a function of these two alone; knows no device and imports numpy at
+most. Native and browser hosts do the same, and are held to the same files (`tests/program/golden`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import InputError, LimitError
+from .postfix import compile_dims
+from .program import REPETITION, Check, Dispatch, Program, Storage
+
+MAX_GROUPS = 65535  # WebGPU's limit per dimension of a grid
+_SHOWN = 12  # sizes that a message names
+
+Range = tuple[int, int]  # the first byte and the number of bytes
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of a dispatch, `dispatch` in the Program: the variant of its kernel, workgroups, and numbers of its block (u32).
+
+    `windows` says per argument which bytes are bound, None for all of it; it is empty where all are bound whole. A
+    repeated dispatch is a step for each time, counted by `repetition`.
+    """
+
+    dispatch: int
+    variant: int
+    grid: Grid
+    uniforms: tuple[int, ...]
+    windows: tuple[Range | None, ...] = ()
+    repetition: int = 0
+    repeats: int = 1
+
+    @property
+    def finishes(self) -> bool:
+        """Whether it is the last of its dispatch."""
+        return self.repetition == self.repeats - 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A Program for certain values of its symbols; lists are by value number unless they say otherwise."""
+
+    symbols: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    nbytes: tuple[int, ...]
+    elements: dict[int, tuple[int, ...]]  # what HOST values hold, row-major
+    slots: tuple[int, ...]  # bytes of each
+    slot_of: dict[int, int]  # of TEMP values that a dispatch has
+    steps: tuple[Step, ...]  # in the order in which they run; those that write nothing are left out
+    allowed: tuple[tuple[int, int], ...]  # per assertion of the Program: the least and the largest number
+
+
+class Layouts:
+    """Makes layouts of one Program. All its expressions become one straight-line function, once."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        flat = [d for v in program.values for d in v.shape]
+        flat += [d for v in program.values if v.storage is Storage.HOST for d in v.elements]
+        flat += [d for it in program.dispatches for d in (*it.guards, *it.workgroups)]
+        flat += [c.condition for c in program.checks]
+        flat += [d for a in program.assertions for d in (a.low, a.high)]
+        self._names = [*(s.name for s in program.symbols), REPETITION]
+        # What is the same each time, and what a repeated or windowed dispatch has for each time.
+        self._repeated = {
+            number for number, it in enumerate(program.dispatches) if it.repeats != 1 or any(it.windows)
+        }
+        flat += [d for k, it in enumerate(program.dispatches) if k not in self._repeated for d in it.uniforms]
+        self._evaluate = compile_dims(flat, self._names, program.definitions)
+        self._each = {
+            number: compile_dims(
+                [it.repeats, *it.uniforms, *(dim for window in it.windows if window for dim in window)],
+                self._names,
+                program.definitions,
+            )
+            for number, it in enumerate(program.dispatches)
+            if number in self._repeated
+        }
+
+    def layout(self, symbols: Sequence[int]) -> Layout:
+        """`symbols` has a value for each of the Program's.
+
+        Raises InputError, or LimitError for a limit of the target, when a check of the Program fails.
+        """
+        program = self.program
+        numbers = iter(self._evaluate([*symbols, 0]))
+
+        def take(count: int) -> tuple[int, ...]:
+            return tuple([int(next(numbers)) for _ in range(count)])  # a comparison is a bool
+
+        shapes = tuple(take(len(v.shape)) for v in program.values)
+        elements = {k: take(len(v.elements)) for k, v in enumerate(program.values) if v.storage is Storage.HOST}
+        chosen = [(take(len(it.guards)), take(len(it.workgroups))) for it in program.dispatches]
+        self._check(take(len(program.checks)), shapes, symbols)
+        allowed = tuple((next(numbers), next(numbers)) for _ in program.assertions)
+        nbytes = tuple(v.dtype.nbytes(math.prod(s)) for v, s in zip(program.values, shapes, strict=True))
+        steps: list[Step] = []
+        for number, (dispatch, (guards, counts)) in enumerate(zip(program.dispatches, chosen, strict=True)):
+            repeated = number in self._repeated
+            uniforms = () if repeated else take(len(dispatch.uniforms))
+            variant = next(k for k, holds in enumerate(guards) if holds)
+            if counts[variant] and _writes(program, dispatch, nbytes):
+                grid = fold_grid(counts[variant])
+                if repeated:
+                    steps += self._repetitions(number, variant, grid, symbols)
+                else:
+                    steps.append(Step(number, variant, grid, _words(uniforms)))
+        slots, slot_of = _slots(program, nbytes)
+        return Layout(tuple(symbols), shapes, nbytes, elements, slots, slot_of, tuple(steps), allowed)
+
+    def _repetitions(self, number: int, variant: int, grid: Grid, symbols: Sequence[int]) -> list[Step]:
+        evaluate, dispatch = self._each[number], self.program.dispatches[number]
+        own = len(dispatch.uniforms)
+        first = evaluate([*symbols, 0])
+        repeats, steps = max(first[0], 1), []
+        for k in range(repeats):
+            _, *values = evaluate([*symbols, k]) if k else first
+            rest = iter(values[own:])
+            windows = tuple(None if it is None else (next(rest), next(rest)) for it in dispatch.windows)
+            steps.append(Step(number, variant, grid, _words(values[:own]), windows if any(windows) else (), k, repeats))
+        return steps
+
+    def _check(self, holds: Sequence[int], shapes: Sequence[tuple[int, ...]], symbols: Sequence[int]) -> None:
+        program = self.program
+        failed = [check for check, it in zip(program.checks, holds, strict=True) if not it]
+        for check in sorted(failed, key=lambda check: check.limit):  # first what would be wrong for any program
+            raise (LimitError if check.limit else InputError)(f"{self._said(check, symbols)}; {self._given(symbols)}")
+        wrong = next((k for k, shape in enumerate(shapes) if any(extent < 0 for extent in shape)), None)
+        if wrong is not None:
+            name = program.values[wrong].name or "a result"
+            raise InputError(f"{name} would have shape {list(shapes[wrong])}; {self._given(symbols)}")
+
+    def _said(self, check: Check, symbols: Sequence[int]) -> str:
+        """What is wrong, with the sizes of this run."""
+        definitions = (*self.program.definitions, *self.program.said)
+        return check.text.format(*compile_dims(check.dims, self._names, definitions)([*symbols, 0]))
+
+    def _given(self, symbols: Sequence[int]) -> str:
+        """The sizes and the elements of inputs that this run was given."""
+        names = [self.program.values[v].name for v in self.program.inputs]
+        given = []
+        for symbol, value in zip(self.program.symbols, symbols, strict=True):
+            name = names[symbol.input]
+            if symbol.is_element:
+                given.append(f"{name}[{symbol.index}] = {value}")
+            elif symbol.name == f"{name}.{symbol.index}":
+                given.append(f"axis {symbol.index} of {name} = {value}")
+            else:
+                given.append(f"{symbol.name} = {value}")
+        more = [f"and {len(given) - _SHOWN} more"] if len(given) > _SHOWN else []
+        return f"the inputs have {', '.join(given[:_SHOWN] + more)}"
+
+
+def _words(values: Sequence[int]) -> tuple[int, ...]:
+    return tuple([value & 0xFFFFFFFF for value in values])
+
+
+def _writes(program: Program, dispatch: Dispatch, nbytes: Sequence[int]) -> bool:
+    """False when all results are empty, whatever the kernel would look at to find that out."""
+    bindings = program.kernels[dispatch.kernel].bindings
+    return any(nbytes[arg] for arg, kind in zip(dispatch.args, bindings, strict=True) if kind == "read_write")
+
+
+def _slots(program: Program, nbytes: Sequence[int]) -> tuple[tuple[int, ...], dict[int, int]]:
+    """Slots from liveness: a slot is free again after the last dispatch that has its value."""
+    last = {arg: k for k, it in enumerate(program.dispatches) for arg in it.args}
+    slots: list[int] = []
+    free: list[int] = []
+    slot_of: dict[int, int] = {}
+    for k, dispatch in enumerate(program.dispatches):
+        args = dict.fromkeys(arg for arg in dispatch.args if program.values[arg].storage is Storage.TEMP)
+        for arg in args:
+            if arg not in slot_of:
+                slot_of[arg] = _best_slot(slots, free, nbytes[arg])
+        free += [slot_of[arg] for arg in args if last[arg] == k]
+    return tuple(slots), slot_of
+
+
+def _best_slot(slots: list[int], free: list[int], nbytes: int) -> int:
+    """The free slot that wastes least, growing the largest when none is large enough; a new one when none is free."""
+    if not free:
+        slots.append(nbytes)
+        return len(slots) - 1
+    fitting = [s for s in free if slots[s] >= nbytes]
+    slot = min(fitting, key=lambda s: slots[s]) if fitting else max(free, key=lambda s: slots[s])
+    free.remove(slot)
+    slots[slot] = max(slots[slot], nbytes)
+    return slot
+
+
+def fold_grid(workgroups: int) -> Grid:
+    """A grid of at least this many workgroups within 65,535 per dimension; kernels ignore the surplus."""
+    rows = -(-workgroups // MAX_GROUPS)
+    return (-(-workgroups // rows), rows, 1)

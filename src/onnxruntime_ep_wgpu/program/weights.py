@@ -1,0 +1,27 @@
+"""The weights of a Program as memory. In: arrays, or lazy tensors of onnx_ir. Out: numpy arrays, their bytes, their names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .dtypes import DType, packed
+from .program import Program
+
+
+def weight_array(weight: Any) -> Any:
+    """The numpy array of a weight, which may be a lazy onnx_ir tensor; elements narrower than a byte as packed bytes."""
+    array = np.asarray(weight.numpy() if hasattr(weight, "numpy") else weight)
+    return packed(array) if DType.of_numpy(array.dtype).bits < 8 else array
+
+
+def weight_names(program: Program) -> list[str]:
+    """The name of every weight in the model, "" for one that was calculated."""
+    names = {value.weight: value.name for value in program.values}
+    return [names.get(number, "") for number in range(len(program.weights))]
+
+
+def weight_bytes(array: Any) -> memoryview:
+    """The memory of an array in row-major order, as bytes."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

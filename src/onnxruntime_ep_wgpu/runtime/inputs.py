@@ -1,0 +1,86 @@
+"""The inputs of a run: tensors on the device, and whether a program was compiled for them.
+
+In: what the caller passes. Out: the values of the program's symbols, or InputError that names the input. Invariant: nothing
+here starts work on the device; reading an element that sets a shape may wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..device import Buffer
+from ..errors import InputError
+from ..program.dtypes import DType
+from ..program.postfix import Postfix, compile_dims
+from ..program.program import Program
+from .plan import Slice
+
+
+@dataclass(frozen=True)
+class DeviceTensor:
+    """An input: elements at a byte offset of a buffer. `host` gives the value as numpy, for integers that set shapes."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    buffer: Buffer | None  # None for an empty tensor
+    offset: int = 0
+    host: Callable[[], Any] | None = None
+
+    @property
+    def place(self) -> Slice | None:
+        """Where it lies; None when it is empty."""
+        return None if self.buffer is None else (self.buffer, self.offset)
+
+
+class InputChecks:
+    """Checks that the inputs of a run are what the program was compiled for, and takes from them what it has to know."""
+
+    def __init__(self, program: Program) -> None:
+        self._symbols = program.symbols
+        self._elements = [s for s in program.symbols if s.is_element]
+        self._values = [program.values[v] for v in program.inputs]
+        self._dims: list[tuple[int, int, Postfix]] = [
+            (k, axis, d) for k, v in enumerate(self._values) for axis, d in enumerate(v.shape)
+        ]
+        self._evaluate = compile_dims([d for _, _, d in self._dims], [s.name for s in program.symbols])
+
+    def elements(self, inputs: Sequence[DeviceTensor]) -> tuple[int, ...]:
+        """The elements of inputs that set a shape; they may have to be read back, which waits for the GPU."""
+        return tuple([_element(inputs[s.input], s.index) for s in self._elements])
+
+    def symbols(self, inputs: Sequence[DeviceTensor], elements: tuple[int, ...]) -> list[int]:
+        """The values of the program's symbols, in its order. Raises InputError for inputs that it is not compiled for."""
+        shapes = [tensor.shape for tensor in inputs]
+        self._check_types(shapes, [tensor.dtype for tensor in inputs])
+        values = iter(elements)
+        symbols = [next(values) if s.is_element else shapes[s.input][s.index] for s in self._symbols]
+        self._check_extents(shapes, symbols)
+        return symbols
+
+    def _check_types(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DType]) -> None:
+        if len(shapes) != len(self._values):
+            raise InputError(f"{len(shapes)} inputs are given, the program has {len(self._values)}")
+        for value, shape, dtype in zip(self._values, shapes, dtypes, strict=True):
+            if len(shape) != len(value.shape):
+                raise InputError(
+                    f"input {value.name!r} has rank {len(shape)} {list(shape)}, the model wants rank {len(value.shape)}"
+                )
+            if dtype is not value.dtype:
+                raise InputError(f"input {value.name!r} is {dtype.label}, the model wants {value.dtype.label}")
+
+    def _check_extents(self, shapes: Sequence[tuple[int, ...]], symbols: Sequence[int]) -> None:
+        for (k, axis, dim), wanted in zip(self._dims, self._evaluate(symbols), strict=True):
+            if shapes[k][axis] != wanted:
+                name = dim if isinstance(dim, int) else " ".join(map(str, dim)).replace("$", "")
+                raise InputError(
+                    f"input {self._values[k].name!r} has {shapes[k][axis]} elements along axis {axis}, "
+                    f"the model wants {wanted} ({name})"
+                )
+
+
+def _element(tensor: DeviceTensor, index: int) -> int:
+    if tensor.host is None:
+        raise InputError("an integer input that sets a shape has no value on the host")
+    return int(tensor.host().reshape(-1)[index])

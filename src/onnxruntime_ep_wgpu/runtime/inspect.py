@@ -1,0 +1,48 @@
+"""A run dispatch by dispatch, for those who look at every value (`wgpu-ep verify`).
+
+In: a plan and the inputs. Out: what each dispatch wrote, as numpy. Invariant: the caller of the results sees them in the order
+of the program, and may replace each before a later dispatch reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..program.dtypes import packed, unpacked
+from .inputs import DeviceTensor
+from .plan import Plan, Slice
+
+
+def trace(
+    plan: Plan, inputs: Sequence[DeviceTensor], replace: Callable[[int, Any], Any] = lambda _value, _array: None
+) -> Iterator[tuple[int, dict[int, Any]]]:
+    """(number of the dispatch, what it wrote by value number), in order.
+
+    `replace(value, array)` may give another array of the same type and shape, which later dispatches read instead. The
+    plan must keep its buffers meanwhile (`Executable.planned`).
+    """
+    program, device = plan.program, plan.device
+    empty = device.buffer(256, "empty tensor")
+    callers: dict[int, Slice] = {v: (t.buffer or empty, t.offset) for v, t in zip(program.inputs, inputs, strict=True)}
+    callers |= {v: (device.buffer(max(16, plan.nbytes[v])), 0) for v in program.outputs}
+    for planned, bound in zip(plan.dispatches, plan.bound(callers), strict=True):
+        device.submit([bound])
+        if not planned.step.finishes:
+            continue
+        written = {}
+        number = planned.step.dispatch
+        kernel = program.kernels[program.dispatches[number].kernel]
+        for value, access in zip(planned.args, kernel.bindings, strict=True):
+            if access == "read_write":
+                data = np.empty(plan.nbytes[value], np.uint8)
+                buffer = plan.buffers.get(value) or callers[value][0]
+                if data.size:
+                    device.download(buffer, 0, data.data)
+                written[value] = unpacked(data, program.values[value].dtype, plan.shapes[value])
+                instead = replace(value, written[value])
+                if data.size and instead is not None:
+                    device.upload(buffer, 0, packed(np.asarray(instead)).data)
+        yield number, written

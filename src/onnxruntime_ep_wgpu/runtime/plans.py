@@ -1,0 +1,124 @@
+"""The plans of a Program on a device, by the shapes of its inputs: made when they are new, let go when nobody uses them.
+
+In: the values of the program's symbols. Out: a plan that a run may use. Invariant: a plan that a run is using keeps its
+buffers; others lose them when nothing has used them for some runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from ..device import Buffer, Device, Pipeline, let_go
+from ..program.layout import Layout
+from ..program.program import Program
+from .plan import Plan, Variant, dispatch_label
+from .settings import RunSettings
+from .temps import Temps
+
+MAX_PLANS = 32  # sets of input shapes whose plans are kept
+
+Key = tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]  # the shapes of the inputs, and the elements that set a shape
+
+
+class PlannedRun:
+    """A run that is about to be submitted: its plan keeps its buffers until the `with` ends, or nobody holds this."""
+
+    __slots__ = ("__weakref__", "_plans", "plan")
+
+    def __init__(self, plans: Plans, plan: Plan) -> None:
+        self._plans, self.plan = plans, plan
+        plan.runs.add(self)
+
+    def __enter__(self) -> Plan:
+        return self.plan
+
+    def __exit__(self, *_: object) -> None:
+        self._plans.ran(self)
+
+
+class Plans:
+    """Many threads may ask for plans at once; `kept` has them, the one that was asked for last at the end."""
+
+    def __init__(
+        self, program: Program, device: Device, settings: RunSettings, weights: Sequence[Buffer | None]
+    ) -> None:
+        self.kept: OrderedDict[Key, Plan] = OrderedDict()
+        self.pipelines: dict[Variant, Pipeline] = {}  # what has been compiled, kept as long as the program
+        self.temps = Temps(device.caches.storage, settings.temp_generations)
+        self._program, self._device, self._settings, self._weights = program, device, settings, weights
+        self._lock = threading.Lock()
+        self._runs = 0
+
+    def known(self, key: Key) -> PlannedRun | None:
+        """The plan for these inputs, for a run that is about to be submitted; None when it is new."""
+        with self._lock:
+            found = self.kept.get(key)
+            if found is None:
+                return None
+            self.kept.move_to_end(key)
+            return PlannedRun(self, found)
+
+    def made(self, key: Key, layout: Layout) -> PlannedRun:
+        """The plan for these inputs, made of their layout unless another thread has. Raises LimitError, InputError."""
+        # Compiling takes long: outside the lock, so that runs of other shapes go on.
+        self._compile(layout)
+        with self._lock:
+            return PlannedRun(self, self.kept.get(key) or self._make(key, layout))
+
+    def _make(self, key: Key, layout: Layout) -> Plan:
+        checked = self._settings.plan_checks
+        plan = Plan(self._program, self._device, self.temps, self._weights, layout, self.pipelines, checked)
+        plan.last_run = self._runs
+        self.kept[key] = plan
+        for old in list(self.kept)[:-MAX_PLANS]:
+            if not self.kept[old].in_use:
+                self.kept.pop(old).retire()
+        return plan
+
+    def _compile(self, layout: Layout) -> None:
+        """The pipelines for a new set of shapes. With the second set, those of all variants: shapes change, so sooner or
+        later each is wanted, and later shapes then compile nothing."""
+        program = self._program
+        labels = {}
+        for step in layout.steps:
+            dispatch = program.dispatches[step.dispatch]
+            labels[dispatch.kernel, step.variant] = dispatch_label(program.kernels[dispatch.kernel].label, dispatch)
+        if self.pipelines:
+            labels |= {
+                (number, variant): kernel.label
+                for number, kernel in enumerate(program.kernels)
+                for variant in range(len(kernel.wgsl))
+                if (number, variant) not in labels
+            }
+        new = [it for it in labels if it not in self.pipelines]
+        if new:
+            kernels = [(program.kernels[k].wgsl[v], program.kernels[k].all_bindings, labels[k, v]) for k, v in new]
+            made = self._device.prepare(kernels, self._settings.bounds_checks)
+            self.pipelines.update(zip(new, made, strict=True))
+
+    def ran(self, run: PlannedRun) -> None:
+        """The work of a run is submitted. An interrupt leaves it to the next run to give back what is not needed."""
+        with self._lock:
+            run.plan.runs.discard(run)
+            self._runs += 1
+            run.plan.last_run = self._runs
+            if len(run.plan.temps) < len(self.temps) or not self.temps.generations:
+                self._give_back()
+        self._device.caches.end_of_run()
+        let_go()
+
+    def _give_back(self) -> None:
+        """Lets go of intermediate buffers that no run has used lately, and of the plans that were made with them.
+
+        The plans first: others may have a buffer as soon as it is given back.
+        """
+        oldest = self._runs - self.temps.generations
+        kept = {buffer for it in self.kept.values() if it.in_use or it.last_run > oldest for buffer in it.temps}
+        gone = self.temps.others(kept)
+        for key, it in list(self.kept.items()):
+            if not gone.isdisjoint(it.temps):
+                del self.kept[key]
+                it.retire()
+        self.temps.give_back(gone)
