@@ -24,7 +24,7 @@ from onnxruntime_ep_wgpu.runtime.uniforms import Uniforms
 from tests.support import Runner, compile_model, device, make_model
 
 F = np.float32
-_contexts = itertools.count(4700)
+_contexts = itertools.count(94_700)
 
 
 def chain(length: int):

@@ -11,7 +11,7 @@ from onnxruntime_ep_wgpu.device import adapters, open_device
 from onnxruntime_ep_wgpu.device.sizes import padded, size_class
 from onnxruntime_ep_wgpu.runtime.temps import Temps
 
-_contexts = itertools.count(4500)
+_contexts = itertools.count(94_500)
 
 
 @given(st.integers(0, 1 << 40))

@@ -27,7 +27,7 @@ from tests.device.test_submission import renderdoc
 from . import models
 
 __all__ = ["renderdoc"]
-_contexts = itertools.count(3000)
+_contexts = itertools.count(93_000)
 
 
 def own(**options: str) -> dict[str, str]:
