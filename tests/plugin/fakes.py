@@ -14,8 +14,8 @@ import onnx_ir as ir
 import pytest
 
 from onnxruntime_ep_wgpu.errors import UnsupportedError
-from onnxruntime_ep_wgpu.plugin import backend
 from onnxruntime_ep_wgpu.program.dtypes import DType
+from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 
 
 def _gather(a: np.ndarray, i: np.ndarray, axis: int = 0) -> np.ndarray:
@@ -40,15 +40,6 @@ OPERATORS = {
     "Equal": np.equal,
     "Transpose": lambda a, perm=None: np.transpose(a, perm),
 }
-
-
-@dataclass
-class DeviceTensor:
-    dtype: DType
-    shape: tuple[int, ...]
-    buffer: Any
-    offset: int
-    host: Any
 
 
 class Program:
@@ -76,8 +67,8 @@ class Program:
 class Executable:
     """Calculates on the host, reading and writing device buffers."""
 
-    def __init__(self, program: Program, device: Any, settings: Any, model_path: str) -> None:
-        self.program, self.device, self.settings, self.model_path = program, device, settings, model_path
+    def __init__(self, program: Program, device: Any, settings: Any, source_of: Any) -> None:
+        self.program, self.device, self.settings, self.source_of = program, device, settings, source_of
         # Per integer input of every run: its value on the host, and how many downloads that cost.
         self.host_values: list[tuple[np.ndarray, int]] = []
 
@@ -118,7 +109,7 @@ def check(graph: ir.Graph, opsets: Any, target: Any) -> list[str | None]:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
-    """Puts the stand-in behind the plugin's door."""
+    """Puts the stand-in in the place of the compiler and of what runs its Programs."""
     state = Fake([])
 
     def counted(graph: ir.Graph, opsets: Any, target: Any) -> list[str | None]:
@@ -131,13 +122,12 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
                 raise UnsupportedError(answer)
         return Program(graph, name)
 
-    def recoverable(program: Program, current: Any, settings: Any, model_path: str, _specialise: Any) -> Executable:
-        made = Executable(program, current(), settings, model_path)
+    def recoverable(program: Program, current: Any, settings: Any, source_of: Any, _specialise: Any) -> Executable:
+        made = Executable(program, current(), settings, source_of)
         state.executables.append(made)
         return made
 
-    monkeypatch.setattr(backend, "check", counted)
-    monkeypatch.setattr(backend, "compile_graph", compile_graph)
-    monkeypatch.setattr(backend, "recoverable", recoverable)
-    monkeypatch.setattr(backend, "device_tensor", DeviceTensor)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.assign.claim.check", counted)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.session.compile_graph", compile_graph)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.session.RecoverableExecutable", recoverable)
     return state

@@ -14,7 +14,8 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import backend, watch
+from onnxruntime_ep_wgpu.device import adapters, context_of
+from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.plugin.factory import SEVERAL_DEVICES
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 
@@ -75,7 +76,7 @@ def test_large_tensors_are_copied_between_devices() -> None:
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_session_runs_on_the_device_that_it_was_given(number: int) -> None:
     session = webgpu_ep.session(models.chain(), device=number)
-    assert webgpu_ep.report(session).device == backend.adapters()[number].name
+    assert webgpu_ep.report(session).device == adapters()[number].name
     np.testing.assert_allclose(session.run(None, {"x": X})[0], models.chain_reference(X), rtol=1e-4, atol=1e-4)
     binding = session.io_binding()
     binding.bind_cpu_input("x", X)
@@ -109,7 +110,7 @@ def test_a_context_has_the_memory_id_of_its_adapter() -> None:
     binding.bind_output("y", "webgpu", 1)
     session.run_with_iobinding(binding)
     (value,) = binding.get_outputs()
-    context = backend.context_of(backend.adapters()[1], 3)
+    context = context_of(adapters()[1], 3)
     assert memory.space().read(value.data_ptr(), 4).device is context.device()
     np.testing.assert_array_equal(value.numpy(), X * X)
     # ONNX Runtime's copy_tensors refuses a session's own tensors with an id above 0; these calls do not.
@@ -125,7 +126,7 @@ def test_a_session_makes_tensors_on_its_own_device() -> None:
     session = webgpu_ep.session(models.square(), device=1, deviceId=4)
     value = session.create_ortvalue_from_shape_and_type(list(X.shape), np.float32, "webgpu", 1)
     value.update_inplace(X)
-    context = backend.context_of(backend.adapters()[1], 4)
+    context = context_of(adapters()[1], 4)
     assert memory.space().read(value.data_ptr(), 4).device is context.device()
     binding = session.io_binding()
     binding.bind_ortvalue_input("x", value)
@@ -138,7 +139,7 @@ def test_a_session_makes_tensors_on_its_own_device() -> None:
 
 def test_the_adapter_index_picks_the_adapter() -> None:
     session = webgpu_ep.session(models.square(), adapterIndex=1)
-    assert webgpu_ep.report(session).device == backend.adapters()[1].name
+    assert webgpu_ep.report(session).device == adapters()[1].name
     with pytest.raises(webgpu_ep.OptionError, match=r"'adapterIndex': 1 .* contradicts the device"):
         webgpu_ep.session(models.square(), device=0, adapterIndex=1)
 
@@ -201,7 +202,7 @@ def test_threads_use_both_devices_at_once() -> None:
 
 def test_a_device_without_sessions_and_tensors_is_let_go() -> None:
     gc.collect()
-    context = backend.context_of(backend.adapters()[1])
+    context = context_of(adapters()[1])
     assert context.current() is None
     value = on(1)
     assert context.current() is not None

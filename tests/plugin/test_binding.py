@@ -12,8 +12,7 @@ import onnxruntime as ort
 import pytest
 
 from onnxruntime_ep_wgpu._ort import ffi
-from onnxruntime_ep_wgpu.device import Device
-from onnxruntime_ep_wgpu.plugin import backend
+from onnxruntime_ep_wgpu.device import Device, adapters
 from onnxruntime_ep_wgpu.plugin.abi import NULL, held
 from onnxruntime_ep_wgpu.plugin.assign.ort_format import Unrouted
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
@@ -101,7 +100,7 @@ def test_only_our_memory_and_the_hosts_is_said_to_be_copyable(devices: list[Any]
 
     made: list[Any] = []
     host, ours = device(0, 0, 0), device(1, 0, 0)
-    others = [device(1, 0x10DE, 0), device(1, 0, len(backend.adapters())), device(1, 0, 0, 5), device(2, 0, 0)]
+    others = [device(1, 0x10DE, 0), device(1, 0, len(adapters())), device(1, 0, 0, 5), device(2, 0, 0)]
     can = transfers[0].pointer.CanCopy
     assert all(can(transfers[0].pointer, *pair) for pair in ((host, ours), (ours, host), (ours, ours)))
     assert not can(transfers[0].pointer, host, host)

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import abi, backend
+from onnxruntime_ep_wgpu.plugin import abi
 from onnxruntime_ep_wgpu.plugin import session as planner
 from onnxruntime_ep_wgpu.plugin.assign.claim import FORCED, ISLAND, Claim, claim, fingerprint
 from onnxruntime_ep_wgpu.plugin.assign.report import Account
@@ -124,7 +124,7 @@ def test_a_group_is_asked_about_as_it_will_be_compiled(monkeypatch: pytest.Monke
             "never" if name == "matmul" else "not without add" if name == "relu" and alone else None for name in inside
         ]
 
-    monkeypatch.setattr(backend, "check", check)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.assign.claim.check", check)
     nodes = [
         models.node("Mul", ["x", "x"], ["a"], "mul"),
         models.node("Relu", ["a"], ["r"], "relu"),

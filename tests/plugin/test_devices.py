@@ -12,7 +12,8 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import abi, backend, factory, watch
+from onnxruntime_ep_wgpu.device import adapters, context_of
+from onnxruntime_ep_wgpu.plugin import abi, factory, watch
 from onnxruntime_ep_wgpu.plugin import session as planner
 from onnxruntime_ep_wgpu.plugin.assign.forced import Forced
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
@@ -63,8 +64,10 @@ def test_two_providers_in_one_session_share_the_nodes(
 def test_a_machine_without_an_adapter_registers_and_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(backend, "adapters", tuple)
-    monkeypatch.setattr(backend, "adapters_problem", lambda: "no WebGPU adapter: install a driver")
+    monkeypatch.setattr(factory, "adapters", tuple)
+    for module in ("plugin.factory", "device"):
+        problem = f"onnxruntime_ep_wgpu.{module}.adapters_problem"
+        monkeypatch.setattr(problem, lambda: "no WebGPU adapter: install a driver")
     before = len(ort.get_ep_devices())
     ort.register_execution_provider_library("without-adapter", webgpu_ep.get_library_path())
     assert len(ort.get_ep_devices()) == before
@@ -152,13 +155,13 @@ def test_memory_that_belongs_to_no_session_lies_on_the_shared_context(open_sessi
     session = open_session(models.square(), {"deviceId": "13"})
     value = ort.OrtValue.ortvalue_from_numpy(X, "webgpu", 0)
     place = memory.space().read(value.data_ptr(), X.nbytes)
-    assert place.device is backend.context_of(backend.adapters()[0]).device()
+    assert place.device is context_of(adapters()[0]).device()
     del session
 
 
 def test_the_graphics_api_of_a_session_is_the_one_asked_for_or_an_error(devices: list[Any]) -> None:
-    other = {"Vulkan": "D3D12", "D3D12": "Vulkan"}[backend.adapters()[0].backend]
-    session = webgpu_ep.session(models.square(), deviceId=15, dawnBackendType=backend.adapters()[0].backend)
+    other = {"Vulkan": "D3D12", "D3D12": "Vulkan"}[adapters()[0].backend]
+    session = webgpu_ep.session(models.square(), deviceId=15, dawnBackendType=adapters()[0].backend)
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], X * X)
     with pytest.raises(webgpu_ep.OptionError, match=rf"'dawnBackendType': '{other}' does not reach the adapter"):
         webgpu_ep.session(models.square(), deviceId=16, dawnBackendType=other)
@@ -185,11 +188,11 @@ def test_a_session_that_is_refused_leaves_nothing_behind(devices: list[Any]) -> 
     del first
     gc.collect()
     assert len(watch.live()) == before
-    assert backend.context_of(backend.adapters()[0], 19).users == ""
+    assert context_of(adapters()[0], 19).users == ""
 
 
 def test_a_device_ends_with_its_last_session_and_its_last_tensor_unless_it_is_preserved(devices: list[Any]) -> None:
-    context = backend.context_of(backend.adapters()[0], 18)
+    context = context_of(adapters()[0], 18)
     session = webgpu_ep.session(models.square(), deviceId=18)
     binding = session.io_binding()
     binding.bind_cpu_input("x", X)

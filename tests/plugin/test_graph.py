@@ -12,7 +12,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import backend
 from onnxruntime_ep_wgpu.plugin.assign import graph as ort_graph
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
 
@@ -32,7 +31,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[ir.Graph]:
                 value.meta["copy"] = value.const_value.numpy().copy()
         return ["refused"] * len(list(graph))
 
-    monkeypatch.setattr(backend, "check", refuse)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.assign.claim.check", refuse)
     return graphs
 
 

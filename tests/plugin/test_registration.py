@@ -11,7 +11,8 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import Adapter, adapters
 from onnxruntime_ep_wgpu.options import parse
-from onnxruntime_ep_wgpu.plugin import backend, factory
+from onnxruntime_ep_wgpu.plugin import choose as choosing
+from onnxruntime_ep_wgpu.plugin import factory
 from onnxruntime_ep_wgpu.plugin.choose import choose
 
 from . import models
@@ -96,7 +97,7 @@ def test_of_several_devices_the_first_is_used_or_the_one_that_power_preference_n
 
 def test_the_adapter_index_names_one_of_the_devices_that_were_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     found = (adapter(0, "big", "DiscreteGPU"), adapter(1, "laptop", "IntegratedGPU"))
-    monkeypatch.setattr(backend, "adapters", lambda: found)
+    monkeypatch.setattr(choosing, "adapters", lambda: found)
     assert choose(found, parse({"adapterIndex": "1", "powerPreference": "high-performance"}))[0].name == "laptop"
     with pytest.raises(webgpu_ep.OptionError, match=r"1 \(laptop\) contradicts the device .* 0 \(big\)"):
         choose(found[:1], parse({"adapterIndex": "1"}))
@@ -105,9 +106,9 @@ def test_the_adapter_index_names_one_of_the_devices_that_were_passed(monkeypatch
 
 
 def test_the_adapter_index_picks_the_device_of_a_session_that_is_given_none(devices: list[Any]) -> None:
-    last = len(backend.adapters()) - 1
+    last = len(adapters()) - 1
     session = webgpu_ep.session(models.square(), adapterIndex=last)
-    assert webgpu_ep.report(session).device == backend.adapters()[last].name
+    assert webgpu_ep.report(session).device == adapters()[last].name
     with pytest.raises(webgpu_ep.OptionError, match="there is no adapter 99"):
         webgpu_ep.session(models.square(), adapterIndex=99)
 

@@ -13,7 +13,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import Context
-from onnxruntime_ep_wgpu.plugin import backend, watch
+from onnxruntime_ep_wgpu.plugin import watch
 
 from . import models
 from .fakes import Fake
@@ -82,14 +82,14 @@ def test_an_error_of_the_device_reaches_the_user_as_it_is(
     assert "EP Error" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("place", ["check", "compile_graph", "recoverable"])
+@pytest.mark.parametrize("place", ["assign.claim.check", "session.compile_graph", "session.RecoverableExecutable"])
 def test_a_defect_in_any_stage_is_raised_and_not_run_on_the_cpu(
     place: str, monkeypatch: pytest.MonkeyPatch, open_session: Any
 ) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(backend, place, broken)
+    monkeypatch.setattr(f"onnxruntime_ep_wgpu.plugin.{place}", broken)
     with pytest.raises(ZeroDivisionError, match="a defect"):
         webgpu_ep.session(models.square())
     with pytest.raises(Exception, match=r"ZeroDivisionError: a defect \[test_session.py:\d+ in broken\]"):

@@ -13,8 +13,7 @@ import wgpu
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.reports import planner_of
-from onnxruntime_ep_wgpu.device import wgpu_py
-from onnxruntime_ep_wgpu.plugin import backend
+from onnxruntime_ep_wgpu.device import adapters, wgpu_py
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 
 from . import models
@@ -168,7 +167,7 @@ def test_a_sessions_own_device_is_a_wgpu_device(devices: list[Any]) -> None:
     gpu = webgpu_ep.wgpu_device_of(session)
     assert isinstance(gpu, wgpu.GPUDevice)
     assert webgpu_ep.wgpu_device_of(session) is gpu
-    assert gpu.adapter.info["device"] == backend.adapters()[0].name
+    assert gpu.adapter.info["device"] == adapters()[0].name
     assert gpu.limits["max-storage-buffers-per-shader-stage"] == 8
     y = gpu.create_buffer(size=X.nbytes, usage=STORAGE)
     run(session, webgpu_ep.ort_value_from(upload(gpu, X), np.float32, X.shape),

@@ -13,6 +13,7 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.compiler import compile
+from onnxruntime_ep_wgpu.plugin import session
 from tests.support import make_model
 
 F = np.float32
@@ -52,7 +53,7 @@ def test_the_first_wrong_kernel_is_named_with_its_nodes(model, capsys, monkeypat
         )
         return dataclasses.replace(program, kernels=tuple(kernels))
 
-    monkeypatch.setattr(compile, "compile_graph", wrong)
+    monkeypatch.setattr(session, "compile_graph", wrong)
     code, found = verify(capsys, model)
     assert code == 1
     assert found["first_differing"]["nodes"] == ["third"]
@@ -88,7 +89,7 @@ def test_a_kernel_that_is_further_off_than_the_cpu_provider_is_named(far_sigmoid
         )
         return dataclasses.replace(program, kernels=tuple(kernels))
 
-    monkeypatch.setattr(compile, "compile_graph", wrong)
+    monkeypatch.setattr(session, "compile_graph", wrong)
     code, found = verify(capsys, far_sigmoid)
     assert code == 1 and found["first_differing"]["nodes"] == ["sub", "sigmoid"]
     assert found["first_differing"]["to_f64"] > found["first_differing"]["cpu_to_f64"]

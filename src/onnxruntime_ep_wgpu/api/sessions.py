@@ -66,9 +66,9 @@ def devices() -> list[Any]:
         _register(REGISTRATION)
     found = _registered()
     if not found:
-        from ..plugin import backend
+        from ..device import adapters_problem
 
-        raise DeviceError(backend.adapters_problem() or "ONNX Runtime shows no device of this provider")
+        raise DeviceError(adapters_problem() or "ONNX Runtime shows no device of this provider")
     return found
 
 

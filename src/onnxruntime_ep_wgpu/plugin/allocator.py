@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
-from . import backend
+from ..device import let_go
 from .abi import Exported, Ort, address, callback
 from .memory import space as memory
 
@@ -42,7 +42,7 @@ class Allocator(Exported, struct="OrtAllocator"):
     @callback("Free")
     def free(self, pointer: Any) -> None:
         if pointer:
-            backend.let_go()  # of what ended before; the buffers of this range may be used again
+            let_go()  # of what ended before; the buffers of this range may be used again
             memory.space().free(address(pointer))
 
     @callback("Info")

@@ -21,12 +21,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError, LimitError, UnsupportedError
-from . import backend, watch
+from . import watch
 from .abi import ERROR, INFO, WARNING, Logger, Ort, callback, message_of, text
 from .assign.claim import ISLAND
 from .memory import space as memory
 
 if TYPE_CHECKING:
+    from ..runtime.executable import Allocate, Executable
+    from ..runtime.inputs import DeviceTensor
+    from ..runtime.plan import Plan, Slice
     from ..runtime.replay import Capture
     from .assign.placement import Placement
     from .session import Planner
@@ -152,13 +155,13 @@ class CapturedNode:
 
     def __init__(self, captures: Captures, defaults: frozenset[int]) -> None:
         self._captures, self._defaults = captures, defaults
-        self._executable: backend.Capturable | None = None
+        self._executable: Executable | None = None
 
     def run(
         self,
-        executable: backend.Capturable,
-        inputs: Sequence[Any],
-        allocate: backend.Allocate,
+        executable: Executable,
+        inputs: Sequence[DeviceTensor],
+        allocate: Allocate,
         addresses: Sequence[int],
     ) -> None:
         """Runs the node as `executable`: a replay when such a run has been captured, a capture when it is new.
@@ -192,7 +195,7 @@ class CapturedNode:
             capture.replay(places)
 
     def _capture(
-        self, executable: backend.Capturable, number: int, plan: Any, places: Sequence[Any], kept: tuple[bool, ...]
+        self, executable: Executable, number: int, plan: Plan, places: Sequence[Slice | None], kept: tuple[bool, ...]
     ) -> Capture | None:
         """The capture for such a run, made when it is the first of its kind; None when there are too many kinds."""
         graph = self._captures.graph(number)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..device import adapters, context_of
 from ..errors import OptionError
 from ..options import Options
-from . import backend
 
 if TYPE_CHECKING:
     from ..device import Adapter, Context
@@ -38,8 +38,10 @@ def context_for(adapter: Adapter, options: Options) -> Context:
     """
     instance, device = options["webgpuInstance"], options["webgpuDevice"]
     if not instance and not device:
-        return backend.context_of(adapter, options["deviceId"])
-    found = backend.context_at(instance, device, options["deviceId"] if "deviceId" in options.given else None)
+        return context_of(adapter, options["deviceId"])
+    from ..device.borrowed import context_at  # with the package wgpu, which other sessions do without
+
+    found = context_at(instance, device, options["deviceId"] if "deviceId" in options.given else None)
     if found.adapter.index != adapter.index:
         raise OptionError(
             f"option 'webgpuDevice': that device is on adapter {found.adapter.index} ({found.adapter.name}), the session was"
@@ -50,7 +52,7 @@ def context_for(adapter: Adapter, options: Options) -> Context:
 
 def numbered(index: int) -> Adapter:
     """The adapter with this adapterIndex. Raises OptionError, naming those there are."""
-    found = backend.adapters()
+    found = adapters()
     if index >= len(found):
         names = ", ".join(f"{adapter.index}: {adapter.name}" for adapter in found)
         raise OptionError(f"option 'adapterIndex': there is no adapter {index}; there are {names or 'none'}")

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
+from ..device import adapters, adapters_problem, context_of
 from ..errors import DeviceError
 from ..live import LiveSet
 from ..names import NAMES
-from . import backend
 from .abi import INFO, WARNING, Exported, Logger, Ort, address, callback, held
 from .allocator import Allocator
 from .choose import choose
@@ -92,9 +92,9 @@ class Factory(Exported, struct="OrtEpFactory"):
     @callback("GetSupportedDevices")
     def get_supported_devices(self, hardware: Any, count: int, out: Any, capacity: int, out_count: Any) -> None:
         out_count[0] = 0
-        found = backend.adapters()
+        found = adapters()
         if not found:
-            self.logger.log(WARNING, backend.adapters_problem() or "no WebGPU adapter")
+            self.logger.log(WARNING, adapters_problem() or "no WebGPU adapter")
         free = [hardware[i] for i in range(count) if self.ort.api.HardwareDevice_Type(hardware[i]) == _HARDWARE_GPU]
         for place, adapter in enumerate(found[:capacity]):
             out[place] = self._device(adapter, free)
@@ -161,7 +161,7 @@ class Factory(Exported, struct="OrtEpFactory"):
         from .session import Planner
 
         options = options_of(self.ort, session, NAMES)
-        known = {str(adapter.index): adapter for adapter in backend.adapters()}
+        known = {str(adapter.index): adapter for adapter in adapters()}
         passed = [known[self.ort.read_pairs(described[i])[ADAPTER_KEY]] for i in range(count)]
         if not passed:
             raise DeviceError("the session was given no device")
@@ -191,7 +191,7 @@ class Factory(Exported, struct="OrtEpFactory"):
         """
         number = self.ort.ep.MemoryDevice_GetDeviceId(self.ort.ep.MemoryInfo_GetMemoryDevice(info))
         if context is None or context.adapter.index != number:
-            context = backend.context_of(backend.adapters()[number])
+            context = context_of(adapters()[number])
         allocator = Allocator(self.ort, info, context.device)
         self._users.add(allocator)
         return allocator

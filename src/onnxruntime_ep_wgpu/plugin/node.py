@@ -8,15 +8,16 @@ lie in host memory (ONNX Runtime may pass them at any time) are uploaded before 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
 from .._ort import ffi, lib
 from ..errors import DeviceError, InputError
 from ..program.dtypes import DType
-from . import backend
+from ..runtime.executable import Allocate, Executable
+from ..runtime.inputs import DeviceTensor
 from .abi import Exported, Ort, address, callback
 from .memory import space as memory
 from .memory import transfer
@@ -24,6 +25,23 @@ from .memory import transfer
 if TYPE_CHECKING:
     from ..device import Buffer, Device
     from .captures import CapturedNode
+
+
+class Runnable(Protocol):
+    """What runs as a compiled group, with its weights on `device`: an `Executable`, or a tool around one."""
+
+    @property
+    def device(self) -> Device: ...
+
+    def run(self, inputs: Sequence[DeviceTensor], allocate: Allocate) -> None:
+        """Queues the work; `allocate` is called once per output, in order. Thread safe."""
+
+
+class Group(Protocol):
+    """A compiled group, on a new device after a loss."""
+
+    def executable(self) -> Runnable:
+        """The group on the device to use now, for one run."""
 
 
 class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
@@ -37,7 +55,7 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     def __init__(
         self,
         ort: Ort,
-        group: backend.Recoverable,
+        group: Group,
         inputs: list[int],
         outputs: list[int],
         input_names: list[str],
@@ -47,7 +65,10 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     ) -> None:
         super().__init__(ort)
         self.group, self.inputs, self.outputs = group, inputs, outputs
-        self.input_names, self.output_names = input_names, output_names
+        self.input_names = input_names
+        # As messages name them; made once, and not in every run.
+        self.input_labels = [f"input {name!r}" for name in input_names]
+        self.output_labels = [f"output {name!r}" for name in output_names]
         self.captured, self._before = captured, before
 
     @callback("CreateState")
@@ -70,7 +91,7 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
             if self.captured is None:
                 executable.run(run.inputs(), run.allocate)
             else:
-                self.captured.run(cast(backend.Capturable, executable), run.inputs(), run.allocate, run.addresses)
+                self.captured.run(cast(Executable, executable), run.inputs(), run.allocate, run.addresses)
             run.deliver()
         finally:
             run.close()
@@ -89,17 +110,15 @@ class _Run:
         self._temporary: list[Buffer] = []
         self._deliveries: list[tuple[memory.Place, Any, int]] = []
 
-    def inputs(self) -> list[Any]:
-        """The inputs as the runtime takes them; None for one that was left out."""
+    def inputs(self) -> list[DeviceTensor]:
+        """The inputs of the group as the runtime takes them."""
         ort, count = self._node.ort, len(self._node.input_names)
         tensors = ffi.new("WgpuTensor[]", max(1, count))
         status = lib.wgpu_inputs(ort.api, self._context, count, tensors)
         if status:
             self._require_tensors(count)
             ort.check(status)
-        return [
-            self._input(tensors[i], self._node.input_names[i]) if tensors[i].type else None for i in self._node.inputs
-        ]
+        return [self._input(tensors[i], self._node.input_labels[i]) for i in self._node.inputs]
 
     def _require_tensors(self, count: int) -> None:
         """Raises InputError for an input that holds nothing, as one does that was fed None."""
@@ -112,28 +131,28 @@ class _Run:
             if empty is not None:
                 raise InputError(f"input {self._node.input_names[empty]!r} is None; the model wants a tensor")
 
-    def _input(self, tensor: Any, name: str) -> Any:
+    def _input(self, tensor: Any, what: str) -> DeviceTensor:
         dtype, shape = DType.of(tensor.type), transfer.shape_of(tensor)
         nbytes = dtype.nbytes(math.prod(shape))
         at = address(tensor.data)
         self.addresses.append(0)
         host = _HostValue(tensor.data, nbytes, dtype, shape)
         if not nbytes:
-            return backend.device_tensor(dtype, shape, None, 0, host)
+            return DeviceTensor(dtype, shape, None, 0, host)
         if not at:
-            raise DeviceError(f"no memory for input {name!r} of shape {shape}: ONNX Runtime passed a null pointer")
+            raise DeviceError(f"no memory for {what} of shape {shape}: ONNX Runtime passed a null pointer")
         if self._space.owns(at):
-            place = self._space.read(at, nbytes, f"input {name!r}")
+            place = self._space.read(at, nbytes, what)
             if place.device is not self._device:
-                here = self._scratch(nbytes, f"input {name!r}")
+                here = self._scratch(nbytes, what)
                 memory.copy(place, here, nbytes)
                 place = here
             else:
                 self.addresses[-1] = at
         else:
-            place = self._scratch(nbytes, f"input {name!r}")
+            place = self._scratch(nbytes, what)
             place.device.upload(place.buffer, place.offset, transfer.host_bytes(tensor.data, nbytes))
-        return backend.device_tensor(dtype, shape, place.buffer, place.offset, host)
+        return DeviceTensor(dtype, shape, place.buffer, place.offset, host)
 
     def allocate(self, index: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Buffer, int] | None:
         """Where output `index` goes: (buffer, offset in bytes); None when it is empty."""
@@ -142,7 +161,7 @@ class _Run:
         dims = ffi.new("int64_t[]", shape or (0,))
         ort.check(lib.wgpu_output(ort.api, self._context, number, dims, len(shape), out))
         nbytes = dtype.nbytes(math.prod(shape))
-        what = f"output {self._node.output_names[number]!r}"
+        what = self._node.output_labels[number]
         self.addresses.append(0)
         if not nbytes:
             return None

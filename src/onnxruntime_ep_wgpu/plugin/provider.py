@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
-from . import backend, watch
+from ..device import let_go
+from . import watch
 from .abi import ERROR, WARNING, Exported, Logger, callback, held, let_go_of_frames, message_of, text
 from .captures import CaptureCallbacks, capture_slots
 from .profiler import Profiler
@@ -166,4 +167,4 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
             self.planner.close()
         self.factory.let_go(self)
         super().release()
-        backend.let_go()
+        let_go()

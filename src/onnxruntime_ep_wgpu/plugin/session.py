@@ -10,20 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..compiler.compile import compile_graph
+from ..device import debugger
 from ..errors import ModelFault, OptionError
 from ..options import Options
+from ..runtime.recovery import RecoverableExecutable
+from ..runtime.weights import FromModel
 from ..trace import span
-from . import backend, watch
+from . import watch
 from .abi import INFO, WARNING, Logger, Ort, file_text, text
 from .assign import graph as ort_graph
 from .assign.claim import Claim, claim, fingerprint
 from .assign.forced import Forced, names_in_model
 from .assign.ort_format import Unrouted
-from .assign.report import Account
+from .assign.report import Account, kernels_of
 from .captures import CapturedNode, Captures, check_placements
 from .choose import context_for
 from .node import ComputeInfo
 from .settings import asked, run_settings_of, settings_of
+from .specialise import Specialiser
 
 if TYPE_CHECKING:
     from ..device import Adapter, Device
@@ -59,8 +64,8 @@ class Planner:
             logger.log(WARNING, f"option {key}={options.given[key]!r} has no effect in this version")
 
     def _check_debugger(self) -> None:
-        if self.options["enablePIXCapture"] and (problem := backend.debugger_problem()):
-            raise OptionError(f"option 'enablePIXCapture': {problem}")
+        if self.options["enablePIXCapture"] and not debugger.attached():
+            raise OptionError(f"option 'enablePIXCapture': {debugger.MISSING}")
 
     def device(self) -> Device:
         """The session's device, opened on first use."""
@@ -144,12 +149,14 @@ class Planner:
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         with span("compile", name, nodes=len(graph)):
             checked = run_settings_of(self.options).stepwise
-            specialise = backend.specialiser(graph, graph.opset_imports, self.target, name, checked)
-            program = backend.compile_graph(graph, graph.opset_imports, self.target, name, checked)
+            specialise = Specialiser(graph, graph.opset_imports, self.target, name, checked)
+            program = compile_graph(graph, graph.opset_imports, self.target, name, checked)
         self.unrouted.compiled()
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
-        group = backend.recoverable(program, self.device, run_settings_of(self.options), path, specialise)
-        self.account.compiled(made, backend.kernels(program))
+        group = RecoverableExecutable(
+            program, self.device, run_settings_of(self.options), FromModel(path), specialise
+        )
+        self.account.compiled(made, kernels_of(program))
         running = watch.wrapped(group, lambda: ort_graph.read(self.ort, handle))
         captured = None
         if self.captures is not None and running is group:

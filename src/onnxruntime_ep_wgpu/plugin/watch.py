@@ -19,11 +19,11 @@ from ..live import LiveSet
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from .backend import Recoverable
+    from .node import Group
     from .provider import Provider
 
 # An executable, and a way to read the graph it was compiled from, as long as the session is being made; what runs instead.
-Wrap = Callable[[Any, "Callable[[], ir.Graph]"], "Recoverable"]
+Wrap = Callable[[Any, "Callable[[], ir.Graph]"], "Group"]
 
 _thread = threading.local()
 _live: LiveSet[Provider] = LiveSet()
@@ -107,7 +107,7 @@ def wrapping(wrap: Wrap) -> Iterator[None]:
         _thread.wrap = outer
 
 
-def wrapped(group: Recoverable, read_graph: Callable[[], ir.Graph]) -> Recoverable:
+def wrapped(group: Group, read_graph: Callable[[], ir.Graph]) -> Group:
     """What runs as this group."""
     wrap: Wrap | None = getattr(_thread, "wrap", None)
     return group if wrap is None else wrap(group, read_graph)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from .. import backend
+from ...compiler.compile import check
 from . import partition, subgraph
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def claim(graph: ir.Graph, target: Target, holders: Sequence[str], forced: froze
     """Decides on a graph. `holders` gives per node the name of the provider that holds it, "" when none does."""
     nodes = list(graph)
     opsets: Mapping[str, int] = graph.opset_imports
-    reasons = list(backend.check(graph, opsets, target))
+    reasons = list(check(graph, opsets, target))
     for place, node in enumerate(nodes):
         if holders[place]:  # another provider's, or a group of ours
             reasons[place] = f"held by {holders[place]}"
@@ -60,7 +60,7 @@ def claim(graph: ir.Graph, target: Target, holders: Sequence[str], forced: froze
             if group in passed:
                 continue
             alone = subgraph.extract(graph, [nodes[place] for place in group])
-            answers = backend.check(alone, opsets, target)
+            answers = check(alone, opsets, target)
             for place, answer in zip(group, answers, strict=True):
                 if answer is not None:
                     reasons[place] = answer

@@ -18,6 +18,8 @@ from .placement import Placement
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from ...program.program import Program
+
 CPU = "CPUExecutionProvider"
 
 # A graph: the control-flow node whose body it is ("" for the main graph), its own name, and what it gives out.
@@ -81,3 +83,12 @@ class Account:
         """Where every node is; the bodies of control-flow nodes come after the main graph."""
         graphs = sorted(self._graphs.items(), key=lambda item: bool(item[0][0]))
         return [node for _, nodes in graphs for node in nodes.values()]
+
+
+def kernels_of(program: Program) -> dict[str, tuple[str, ...]]:
+    """For every ONNX node in a Program, the dispatches that calculate it: number in running order and kernel, `3 softmax`."""
+    found: dict[str, list[str]] = {}
+    for number, dispatch in enumerate(program.dispatches):
+        for name in dispatch.origin:
+            found.setdefault(name, []).append(f"{number} {program.kernels[dispatch.kernel].label}")
+    return {name: tuple(labels) for name, labels in found.items()}

@@ -13,8 +13,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ..._ort import ffi, lib
+from ...device import adapters
 from ...errors import DeviceError
-from .. import backend
 from ..abi import Exported, Ort, OrtError, address, callback, export, failed
 from . import space as memory
 
@@ -185,7 +185,7 @@ class DataTransfer(Exported, struct="OrtDataTransferImpl"):
             kind == GPU
             and ep.MemoryDevice_GetVendorId(device) == 0
             and ep.MemoryDevice_GetMemoryType(device) == DEFAULT_MEMORY
-            and ep.MemoryDevice_GetDeviceId(device) < len(backend.adapters())
+            and ep.MemoryDevice_GetDeviceId(device) < len(adapters())
         )
         return "ours" if ours else "other"
 
