@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .api.sharing import wgpu_device_of as wgpu_device_of
     from .errors import DeviceError as DeviceError
     from .errors import DeviceLostError as DeviceLostError
+    from .errors import ForkError as ForkError
     from .errors import InputError as InputError
     from .errors import LimitError as LimitError
     from .errors import ModelChangedError as ModelChangedError
@@ -55,8 +56,8 @@ if TYPE_CHECKING:
 _PLACES = {
     name: module
     for module, names in {
-        "errors": "DeviceError DeviceLostError InputError LimitError ModelChangedError ModelError NonFiniteError OptionError"
-        " OutOfMemoryError OutOfRangeError ProgramError ShaderError UnsupportedError WgpuEpError",
+        "errors": "DeviceError DeviceLostError ForkError InputError LimitError ModelChangedError ModelError NonFiniteError"
+        " OptionError OutOfMemoryError OutOfRangeError ProgramError ShaderError UnsupportedError WgpuEpError",
         "names": "PROVIDER ProviderNameWarning",
         "option_types": "ProviderOptions",
         "options": "set_default_options",

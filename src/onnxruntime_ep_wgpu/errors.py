@@ -29,6 +29,10 @@ class OutOfMemoryError(DeviceError, MemoryError):
     """The device has no memory left for a buffer; names the tensor and its bytes. A smaller input may fit."""
 
 
+class ForkError(DeviceError):
+    """The process was forked from one that uses the GPU. Start processes with the method spawn."""
+
+
 class DeviceLostError(DeviceError):
     """The device went away; tensors that callers own on it are gone. The next run continues on a new device."""
 

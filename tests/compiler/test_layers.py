@@ -13,7 +13,7 @@ import onnxruntime_ep_wgpu
 PACKAGE = Path(onnxruntime_ep_wgpu.__file__).parent
 NAME = PACKAGE.name
 # Modules of vocabulary beside the parts: they import each other and nothing else of the package.
-VOCABULARY = frozenset({"", "errors", "live", "names", "option_types", "options", "platform", "tabular", "trace"})
+VOCABULARY = frozenset({"", "errors", "live", "names", "option_types", "options", "platform", "process", "tabular", "trace"})
 MAY_IMPORT = {
     "program": {"errors"},
     "device": {"program", *VOCABULARY},

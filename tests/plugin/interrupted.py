@@ -9,11 +9,9 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
-import queue
 import random
-import signal
+import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -34,29 +32,38 @@ LOST_SECONDS = 30
 LOST_BYTES = 1 << 20  # what thousands of interrupts may leave behind in all
 
 
+SENDER = """
+import os, random, signal, sys, time
+chance, parent, sent = random.Random(int(sys.argv[1])), int(sys.argv[2]), 0
+while sys.stdin.buffer.raw.read(1) == b"+":
+    time.sleep(0.001 + chance.random() ** 3 * 0.008)
+    os.kill(parent, signal.SIGINT)
+    sent += 1
+print(sent)
+"""
+
+
 class Sender:
-    """Sends bursts of interrupts from a thread, until the main thread says that it is enough."""
+    """A process that sends an interrupt whenever it is asked for `more`, until it is told to `stop`."""
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-        self._wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        command = [sys.executable, "-I", "-S", "-c", SENDER, str(seed), str(os.getpid())]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdin is not None
+        self._pipe = self._process.stdin.fileno()
         self.sent = 0
-        self._thread = threading.Thread(target=self._send, daemon=True)
-        self._thread.start()
-
-    def _send(self) -> None:
-        while self._wanted.get():
-            for pause in self._random.choice(((0,), (0,), (0,), (0, 0.002), (0, 0.001, 0.005))):
-                time.sleep(pause + self._random.random() ** 3 * 0.004)
-                os.kill(os.getpid(), signal.SIGINT)
-                self.sent += 1
 
     def more(self) -> None:
-        self._wanted.put(True)
+        os.write(self._pipe, b"+")
 
     def stop(self) -> None:
-        self._wanted.put(False)
-        self._thread.join()
+        """May be called again after an interrupt."""
+        if self._process.returncode is None:
+            os.write(self._pipe, b".")
+            assert self._process.wait(60) == 0
+        if not self.sent:
+            assert self._process.stdout is not None
+            self.sent = int(os.read(self._process.stdout.fileno(), 100))
 
 
 def session_of(whose: str, model: bytes, **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
@@ -167,3 +168,27 @@ def test_an_exception_before_the_first_line_of_a_callback_is_an_error_and_no_suc
     assert "KeyboardInterrupt" in abi.text(node.ort.api.GetErrorMessage(status))
     node.ort.api.ReleaseStatus(status)
     del session
+
+
+# Python code of theirs runs when objects die, where an interrupt is printed and lost, or holds a lock between two lines.
+UNSAFE = {
+    "weakref": {"WeakKeyDictionary", "WeakValueDictionary", "WeakSet", "WeakMethod", "finalize"},
+    "threading": {"Event", "Condition", "Semaphore", "Barrier", "Thread", "Timer"},
+    "queue": {"Queue", "LifoQueue", "PriorityQueue"},
+    "concurrent.futures": {"ThreadPoolExecutor", "ProcessPoolExecutor", "Future"},
+}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "src").rglob("*.py")), ids=lambda path: path.stem)
+def test_nothing_is_used_that_an_interrupt_leaves_half_done(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert node.attr not in UNSAFE.get(node.value.id, ()), node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert not {alias.name for alias in node.names} & UNSAFE.get(node.module or "", set()), node.lineno
+        elif isinstance(node, ast.FunctionDef):
+            assert node.name != "__del__", node.lineno
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "weakref.ref":
+            assert len(node.args) == 1, node.lineno
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "acquire":
+            raise AssertionError(node.lineno)

@@ -7,15 +7,14 @@ silently run on the CPU, as InferenceSession itself does after an error in a pro
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 import onnxruntime as ort
 
-from .. import get_library_path
+from .. import get_library_path, process
 from ..errors import DeviceError, OptionError, WgpuEpError, cut
 from ..live import Known
 from ..names import EP_NAME, passing_no_name, warn_of_the_name
@@ -46,6 +45,7 @@ def register(name: str = REGISTRATION) -> None:
 
 
 def _register(name: str) -> None:
+    process.check()
     with _register_lock:
         if _registered():
             return
@@ -87,40 +87,48 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
     as ONNX Runtime's text about it."""
 
     def run(self, *arguments: Any, **named: Any) -> Any:
-        with _raising_what_happened():
+        with _RaisingWhatHappened():
             return super().run(*arguments, **named)
 
     def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
-        with _raising_what_happened():
+        with _RaisingWhatHappened():
             return super().run_with_ort_values(*arguments, **named)
 
     def run_with_iobinding(self, *arguments: Any, **named: Any) -> None:
-        with _raising_what_happened():
+        with _RaisingWhatHappened():
             super().run_with_iobinding(*arguments, **named)
 
 
-@contextlib.contextmanager
-def _raising_what_happened(source: str | bytes = "", options: Mapping[str, str] | None = None) -> Iterator[Watch]:
-    """Raises the first error of the provider on this thread, before ONNX Runtime made text of it; `source` is the model
-    that a session is made of, `options` are its provider options."""
-    from ..plugin.watch import watching
+class _RaisingWhatHappened:
+    """A `with` that raises the first error of the provider on this thread, before ONNX Runtime made text of it; `source` is
+    the model that a session is made of, `options` are its provider options."""
 
-    with watching(source, options) as watch:
+    def __init__(self, source: str | bytes = "", options: Mapping[str, str] | None = None) -> None:
+        from ..plugin.watch import watching
+
+        self._watching = watching(source, options)
+
+    def __enter__(self) -> Watch:
+        self._watch = self._watching.__enter__()
+        return self._watch
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        watch = self._watch
+        self._watching.__exit__()
+        # ONNX Runtime goes on after an error in some callbacks. An interrupt is not for it to decide about.
+        interrupted = any(not isinstance(it, Exception) for it in watch.errors)
+        if error is None and not interrupted:
+            return
+        reason = watch.reason()
         try:
-            yield watch
-            # ONNX Runtime goes on after an error in some callbacks. An interrupt is not for it to decide about.
-            if any(not isinstance(error, Exception) for error in watch.errors):
+            if error is None:
                 raise KeyboardInterrupt
-        except BaseException as error:
-            reason = watch.reason()
-            try:
-                if reason is not None and isinstance(error, Exception):
-                    raise reason from error
-                raise
-            finally:
-                # The error's traceback holds this frame: with the error in it, a session and its GPU memory would live
-                # until garbage is collected.
-                del reason
+            if reason is not None and isinstance(error, Exception):
+                raise reason from error
+        finally:
+            # The error's traceback holds this frame: with the error in it, a session and its GPU memory would live until
+            # garbage is collected.
+            del reason, error
 
 
 def session(
@@ -158,7 +166,7 @@ def session(
     settings = ort.SessionOptions() if sess_options is None else sess_options
     fixed = _add_to(settings, model, chosen, free_dimensions or {})
     path_or_bytes = model if isinstance(model, bytes) else os.fspath(model)
-    with _raising_what_happened(path_or_bytes, given) as watch:
+    with _RaisingWhatHappened(path_or_bytes, given) as watch:
         made = Session(path_or_bytes, settings, enable_fallback=0)
         provider = watch.providers[-1] if watch.providers else None
         if provider is not None and provider.planner is not None:

@@ -1,12 +1,11 @@
 """The device layer: the only code that touches wgpu.
 
-In the order data flows: `library` (wgpu-native's file and functions), `native` (its errors and callbacks), `settings` (what
-a user chooses), `adapters` (the chips that are there), `request` (a device from an adapter), `owned` (what ends when
-nobody uses it), `buffers` (memory), `cache`
-(free memory), `pipelines` (compiled kernels and their bindings), `encoding` (dispatch lists as command buffers), `readback`
-(memory to the host), `clock` and `timing` (when each dispatch ran), `scopes` (errors of one piece of work), `debugger`
-(captures for RenderDoc and others), `device` (all of it, for the rest of the package), `contexts` (which sessions share a
-device).
+In the order data flows: `library` (wgpu-native's file and functions), `native` (its errors and callbacks), `owned` (what it
+made and Python owns), `settings` (what a user chooses), `adapters` (the chips that are there), `request` (a device from an
+adapter), `sizes`, `buffers` (memory), `cache` (free memory), `pipelines` (compiled kernels and their bindings), `parallel`
+(jobs on several threads), `encoding` (dispatch lists as command buffers), `readback` (memory to the host), `clock` and
+`timing` (when each dispatch ran), `scopes` (errors of one piece of work), `debugger` (captures for RenderDoc and others),
+`device` (all of it, for the rest of the package), `contexts` (which sessions share a device).
 """
 
 from __future__ import annotations

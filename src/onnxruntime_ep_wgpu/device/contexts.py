@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Collection
 from typing import Any
 
+from .. import process
 from ..errors import OptionError
 from ..live import LiveSet
 from ..program.target import Target
@@ -91,6 +92,7 @@ class Context:
 
         Whoever holds on to it, as tensors do, keeps it alive after the last session.
         """
+        process.check()
         with self._lock:
             device = self.current()
             if device is None:
@@ -145,6 +147,7 @@ _contexts_lock = threading.Lock()
 
 def context_of(adapter: Adapter, number: int = 0) -> Context:
     """The context of an adapter with this number (0: the shared one)."""
+    process.check()
     with _contexts_lock:
         return _contexts.setdefault((adapter.index, number), Context(adapter, number))
 

@@ -12,10 +12,10 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
+from .. import process
 from ..errors import DeviceError, DeviceLostError, LimitError, OutOfMemoryError, UnsupportedError
 from ..live import LiveMap, LiveSet
 from ..program.target import Target
@@ -27,6 +27,7 @@ from .cache import Caches
 from .encoding import Copy, Dispatch, Encoder, Recording
 from .native import USAGE_COPY_DST, USAGE_COPY_SRC, USAGE_MAP_READ, USAGE_STORAGE, USAGE_UNIFORM, errors, ffi, lib, new
 from .owned import let_go, own, shared
+from .parallel import in_threads
 from .pipelines import BindGroup, Compiler, Pipeline
 from .readback import Reader
 from .request import request_device
@@ -121,6 +122,7 @@ class Device:
         return self._lost_reason is not None
 
     def _check(self) -> None:
+        process.check()
         if self._lost_reason is not None:
             raise DeviceLostError(
                 f"the device {self.adapter.name!r} was lost ({self._lost_reason});"
@@ -246,6 +248,7 @@ class Device:
 
     def download_all(self, ranges: Iterable[tuple[Buffer, int, Any]]) -> None:
         """Several downloads (buffer, offset, into) at the cost of about one."""
+        self._check()
         wanted: list[tuple[Buffer, int, Any, int]] = []
         try:
             for buffer, offset, into in ranges:
@@ -283,6 +286,7 @@ class Device:
         key = (wgsl, bindings, checked)
         known = self._pipelines.get(key)
         if known is None:
+            self._check()
             # One of many locks, by the kernel: nobody waits for another kernel, but for a chance in as many.
             with self._compile_locks[hash(key) % COMPILE_LOCKS]:
                 known = self._pipelines.get(key)
@@ -304,12 +308,7 @@ class Device:
         jobs = [(*key, label, checked) for key, label in new.items() if self._pipelines.get((*key, checked)) is None]
         kept = []
         if len(jobs) > 1:
-            with ThreadPoolExecutor(min(len(jobs), os.cpu_count() or 1, MOST_COMPILERS)) as pool:
-                try:
-                    kept = [made.result() for made in [pool.submit(carried(self.pipeline), *job) for job in jobs]]
-                except BaseException:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    raise
+            kept = in_threads(min(os.cpu_count() or 1, MOST_COMPILERS), carried(self.pipeline), jobs)
         found = [self.pipeline(*kernel, checked) for kernel in kernels]
         del kept
         return found

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar
 
+from .. import process
 from . import library
 
 lib, ffi = library.lib, library.ffi
@@ -212,7 +213,9 @@ def forget(token: Any) -> None:
 
 @cache
 def instance(backends: int) -> Any:
-    """The process-wide wgpu-native instance restricted to `backends` (a mask of BACKEND_*)."""
+    """The process-wide wgpu-native instance restricted to `backends` (a mask of BACKEND_*). Raises ForkError."""
+    process.check()
+    process.uses_gpu()
     extras = new("WGPUInstanceExtras *")
     extras.chain.sType = lib.WGPUSType_InstanceExtras
     extras.backends = backends

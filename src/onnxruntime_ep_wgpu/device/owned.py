@@ -21,6 +21,7 @@ from itertools import starmap
 from operator import itemgetter
 from typing import Any, Protocol
 
+from .. import process
 from ..live import LiveSet
 from .native import ffi, lib
 
@@ -74,6 +75,8 @@ def depend(dependent: Dependent) -> None:
 
 def let_go() -> None:
     """Releases what died. Takes no lock; may be called on any thread, in a finaliser too."""
+    if process.forked:
+        return
     if _buffers:
         for dependent in _dependents:
             dependent.buffers_ended()

@@ -10,6 +10,7 @@ import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from ..errors import DeviceError
@@ -77,13 +78,14 @@ class Reader:
     def _finish(self, piece: _Piece) -> None:
         lib.wgpuDevicePoll(self._device, True, new("WGPUSubmissionIndex *", piece.index))
         # The callback may be running on another thread, one that polled at the same time.
-        while not piece.answered.wait(0.01):
+        while (answer := piece.answer(0.01)) is None:
             self._look()
             lib.wgpuDevicePoll(self._device, False, ffi.NULL)
         errors.raise_interrupt()
-        if piece.status != lib.WGPUMapAsyncStatus_Success:
-            self._refused(piece.message)
-            raise DeviceError(f"{piece.spans[0].buffer!r} cannot be read: {piece.message}")
+        status, message = answer
+        if status != lib.WGPUMapAsyncStatus_Success:
+            self._refused(message)
+            raise DeviceError(f"{piece.spans[0].buffer!r} cannot be read: {message}")
         with self.mapping:
             self._look()
             mapped = lib.wgpuBufferGetConstMappedRange(piece.staging.handle, 0, piece.length)
@@ -135,10 +137,15 @@ class _Piece:
         self.length = length
         self.spans = spans
         self.index = 0
-        self.answered = threading.Event()
-        self.status = 0
-        self.message = ""
+        # Not an Event: an interrupt within its Python code leaves it locked.
+        self._answers: SimpleQueue[tuple[int, str]] = SimpleQueue()
 
     def on_mapped(self, status: int, message: str) -> None:
-        self.status, self.message = status, message
-        self.answered.set()
+        self._answers.put((status, message))
+
+    def answer(self, seconds: float) -> tuple[int, str] | None:
+        """(status, message) of the map, when it comes within so long."""
+        try:
+            return self._answers.get(timeout=seconds)
+        except Empty:
+            return None

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
+from .. import process
 from .._ort import ffi, lib
 from ..errors import UnsupportedError, WgpuEpError
 from ..platform import file_name
@@ -198,15 +199,18 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 held: dict[int, Exported] = {}
 
 
-def callback(name: str, since: int = VERSION_NEEDED, repeatable: bool = False) -> Callable[[_Method], _Method]:
+def callback(
+    name: str, since: int = VERSION_NEEDED, repeatable: bool = False, device: bool = False
+) -> Callable[[_Method], _Method]:
     """Marks the method that answers a callback. `since`: ONNX Runtime versions below it do not have the slot.
 
     `repeatable`: called once more when it was interrupted, so that ONNX Runtime need not make an error of that.
+    `device`: it uses the device, so that in a forked process it fails or, when it cannot fail, does nothing.
     """
 
     def mark(method: _Method) -> _Method:
         method.__dict__["callback"] = (name, since)
-        method.__dict__["repeatable"] = repeatable
+        method.__dict__["how"] = repeatable, device
         return method
 
     return mark
@@ -230,7 +234,7 @@ class Exported:
             name, since = getattr(method, "callback", ("", 0))
             if name:
                 cls._slots.append((name, since))
-                export(f"{struct}_{name}", *_entry(attribute, f"{struct}_{name}", method.__dict__["repeatable"]))
+                export(f"{struct}_{name}", *_entry(attribute, f"{struct}_{name}", *method.__dict__["how"]))
 
     def __init__(self, ort: Ort) -> None:
         self.ort = ort
@@ -260,7 +264,7 @@ class Exported:
         held.pop(address(self.pointer), None)
 
 
-def _entry(method: str, name: str, repeatable: bool) -> tuple[Callable[..., Any], OnError]:
+def _entry(method: str, name: str, repeatable: bool, device: bool = False) -> tuple[Callable[..., Any], OnError]:
     """The Python end of callback `name`, answered by the method called `method`, and what answers when an exception
     leaves it: an interrupt can arrive before its first and after its last line."""
     result = ffi.typeof(ffi.addressof(lib, f"c_{name}")).result
@@ -277,6 +281,8 @@ def _entry(method: str, name: str, repeatable: bool) -> tuple[Callable[..., Any]
         def with_status(this: Any, *arguments: Any) -> Any:
             done: list[Any] = []
             try:
+                if device:
+                    process.check()
                 once(done, this, arguments)
                 return NULL
             except BaseException as error:  # KeyboardInterrupt included: nothing may unwind through C++
@@ -285,7 +291,10 @@ def _entry(method: str, name: str, repeatable: bool) -> tuple[Callable[..., Any]
         def late_status(_kind: Any, error: BaseException, trace: Any) -> Any:
             known = trace.tb_frame.f_locals
             found = known.get("done", []), known.get("this", NULL), known.get("arguments")
-            return interrupts.calmly(after, error, *found)
+            try:
+                return interrupts.calmly(after, error, *found)
+            except KeyboardInterrupt:  # before it began
+                return interrupts.calmly(after, error, *found)
 
         def after(error: BaseException, done: list[Any], this: Any, arguments: tuple[Any, ...] | None) -> Any:
             if done and isinstance(error, KeyboardInterrupt):
@@ -310,6 +319,8 @@ def _entry(method: str, name: str, repeatable: bool) -> tuple[Callable[..., Any]
     neutral = {"void": None, "primitive": 0, "pointer": NULL}[result.kind]
 
     def with_value(this: Any, *arguments: Any) -> Any:
+        if device and process.forked:
+            return neutral
         done: list[Any] = []
         try:
             once(done, this, arguments)
@@ -332,7 +343,11 @@ def _entry(method: str, name: str, repeatable: bool) -> tuple[Callable[..., Any]
 
     def late_value(_kind: Any, _error: BaseException, trace: Any) -> Any:
         known = trace.tb_frame.f_locals
-        return interrupts.calmly(again, known.get("done", []), known.get("this", NULL), known.get("arguments", ()))
+        found = known.get("done", []), known.get("this", NULL), known.get("arguments", ())
+        try:
+            return interrupts.calmly(again, *found)
+        except KeyboardInterrupt:  # before it began
+            return interrupts.calmly(again, *found)
 
     return with_value, late_value
 

@@ -25,7 +25,7 @@ class Allocator(Exported, struct="OrtAllocator"):
         super().__init__(ort)
         self._info, self._opener = info, opener
 
-    @callback("Alloc")
+    @callback("Alloc", device=True)
     def alloc(self, nbytes: int) -> Any:
         space = memory.space()
         allocation = space.reserve(nbytes, self._opener)
@@ -35,11 +35,11 @@ class Allocator(Exported, struct="OrtAllocator"):
         space.begin(allocation)
         return pointer
 
-    @callback("Reserve")
+    @callback("Reserve", device=True)
     def reserve(self, nbytes: int) -> Any:
         return self.alloc(nbytes)
 
-    @callback("Free")
+    @callback("Free", device=True)
     def free(self, pointer: Any) -> None:
         if pointer:
             let_go()  # of what ended before; the buffers of this range may be used again

@@ -262,7 +262,7 @@ class CaptureCallbacks:
     def replay_graph(self, graph_id: int) -> None:
         raise UnsupportedError(f"graph {graph_id} is replayed by its nodes, which see the run's tensors: run them")
 
-    @callback("ReleaseCapturedGraph", since=27)
+    @callback("ReleaseCapturedGraph", since=27, device=True)
     def release_captured_graph(self, graph_id: int) -> None:
         if self.captures is not None:
             self.captures.release(graph_id)

@@ -176,7 +176,7 @@ class Factory(Exported, struct="OrtEpFactory"):
             log.log(INFO, f"{len(passed)} devices were passed ({names}); the session runs on {chosen.name!r}: {why}")
         return Planner(self.ort, self.name, chosen, options, log, lambda: self.memcpy_kernels().made)
 
-    @callback("ReleaseEp")
+    @callback("ReleaseEp", device=True)
     def release_ep(self, provider: Any) -> None:
         if (known := held.get(address(provider))) is not None:
             known.release()
@@ -196,7 +196,7 @@ class Factory(Exported, struct="OrtEpFactory"):
         self._users.add(allocator)
         return allocator
 
-    @callback("ReleaseAllocator")
+    @callback("ReleaseAllocator", device=True)
     def release_allocator(self, allocator: Any) -> None:
         known = held.get(address(allocator))
         if known is not None:

@@ -80,7 +80,7 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     def release_state(self, _state: Any) -> None:
         pass
 
-    @callback("Compute", repeatable=True)
+    @callback("Compute", repeatable=True, device=True)
     def compute(self, _state: Any, context: Any) -> None:
         if self._before is not None:
             self._before()

@@ -89,7 +89,7 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         number = self.planner.adapter.index if self.planner is not None else 0
         out[0] = self.ort.ep.MemoryInfo_GetMemoryDevice(self.factory.memory_info(number))
 
-    @callback("Sync", since=25)
+    @callback("Sync", since=25, device=True)
     def sync(self) -> None:
         self._plans().device().wait()
 
@@ -135,7 +135,7 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
                 return [[node]]
         return []
 
-    @callback("Compile")
+    @callback("Compile", device=True)
     def compile(self, graphs: Any, fused: Any, count: int, out: Any, _context_nodes: Any) -> None:
         planner = self._plans()
         if planner.decided and self.ort.version < _TELLS_OF_INITIALISATION:
@@ -154,7 +154,7 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
     def on_session_initialization_end(self) -> None:
         self._plans().complete()
 
-    @callback("ReleaseNodeComputeInfos")
+    @callback("ReleaseNodeComputeInfos", device=True)
     def release_node_compute_infos(self, infos: Any, count: int) -> None:
         for i in range(count):
             info = held.get(int(ffi.cast("uintptr_t", infos[i])))

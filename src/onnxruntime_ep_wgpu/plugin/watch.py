@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -52,47 +53,60 @@ class Watch:
         return next(iter([*errors, *kept]), None)
 
 
-@contextlib.contextmanager
-def watching(source: str | bytes, options: Mapping[str, str] | None = None) -> Iterator[Watch]:
-    """Collects what callbacks on this thread do during the `with`, which makes a session of the model `source`."""
-    outer = getattr(_thread, "watch", None)
-    watch = Watch(source, options or {})
-    try:
-        _thread.watch = watch  # here, so that no interrupt leaves it set
-        yield watch
-    finally:
-        _thread.watch = outer
+class watching:
+    """Collects what callbacks on this thread do during the `with`, which makes a session of the model `source`.
+
+    Not a generator, whose end an interrupt could prevent. The thread knows the Watch by a weak reference: one whose `with`
+    did not end in order is gone all the same.
+    """
+
+    def __init__(self, source: str | bytes, options: Mapping[str, str] | None = None) -> None:
+        self._watch = Watch(source, options or {})
+        self._outer = getattr(_thread, "watch", None)
+
+    def __enter__(self) -> Watch:
+        watch, ref = self._watch, weakref.ref(self._watch)
+        _thread.watch = ref
+        return watch
+
+    def __exit__(self, *_: object) -> None:
+        _thread.watch = self._outer
+
+
+def _current() -> Watch | None:
+    ref = getattr(_thread, "watch", None)
+    return None if ref is None else ref()
 
 
 def made(provider: Provider) -> None:
     """Notes a new provider."""
     _live.add(provider)
-    watch = getattr(_thread, "watch", None)
+    watch = _current()
     if watch is not None:
         watch.providers.append(provider)
 
 
 def is_watched() -> bool:
     """Whether somebody collects what happens on this thread."""
-    return getattr(_thread, "watch", None) is not None
+    return _current() is not None
 
 
 def went_wrong(error: BaseException) -> None:
     """Notes an error that a callback passes on as text."""
-    watch = getattr(_thread, "watch", None)
+    watch = _current()
     if watch is not None:
         watch.errors.append(error)
 
 
 def source() -> str | bytes | None:
     """The model of which this thread is making a session, when that is known."""
-    watch = getattr(_thread, "watch", None)
+    watch = _current()
     return None if watch is None else watch.source
 
 
 def options() -> Mapping[str, str]:
     """The provider options that the session which this thread is making was given beside its SessionOptions."""
-    watch = getattr(_thread, "watch", None)
+    watch = _current()
     return {} if watch is None else watch.options
 
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, reduce
 from hashlib import blake2b
 from typing import Any, Union
-from weakref import WeakValueDictionary
 from zlib import crc32
 
+from ...live import LiveMap
 from ...program.postfix import OPERATIONS
 from .intervals import DIMENSION, SMALL, Interval, counted, of_call, plus, times
 from .intervals import ELEMENT as ANY_ELEMENT
@@ -153,7 +153,7 @@ class Expr:
 
 # ---- one object for each expression
 
-_known: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+_known: LiveMap[tuple[Any, ...], Any] = LiveMap()
 _adding = threading.Lock()  # two threads that made the same node would make two that are not equal
 
 
@@ -163,7 +163,10 @@ def _interned(kind: Callable[..., Any], *said: Any) -> Any:
     if found is None:
         made = kind(*said)  # which may ask for other nodes
         with _adding:
-            found = _known.setdefault(key, made)
+            found = _known.get(key)
+            if found is None:
+                _known.set(key, made)
+                found = made
     return found
 
 

@@ -189,7 +189,7 @@ class DataTransfer(Exported, struct="OrtDataTransferImpl"):
         )
         return "ours" if ours else "other"
 
-    @callback("CopyTensors", repeatable=True)
+    @callback("CopyTensors", repeatable=True, device=True)
     def copy_tensors(self, sources: Any, destinations: Any, _streams: Any, count: int) -> None:
         with Batch() as batch:
             for i in range(count):
@@ -203,7 +203,7 @@ class DataTransfer(Exported, struct="OrtDataTransferImpl"):
 class MemcpyKernel(Exported, struct="OrtKernelImpl"):
     """MemcpyFromHost and MemcpyToHost alike: the pointers say which."""
 
-    @callback("Compute", repeatable=True)
+    @callback("Compute", repeatable=True, device=True)
     def compute(self, context: Any) -> None:
         ort, tensor, out = self.ort, ffi.new("WgpuTensor *"), ffi.new("void **")
         ort.check(lib.wgpu_inputs(ort.api, context, 1, tensor))
