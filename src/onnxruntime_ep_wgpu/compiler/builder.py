@@ -334,15 +334,16 @@ class Builder:
         flops: Dim = 0,
         repeats: Dim = 1,
         carried: frozenset[str] = frozenset(),
+        vectors: bool = False,
         **constants: Constant,
     ) -> list[Operand]:
         """A cooperative kernel; results are (dtype, shape, coordinate groups of the store accessor).
 
-        For `repeats` and `carried` see `Call`.
+        For `repeats` and `carried` see `Call`; `vectors` says that its template stores by `<name>_put4`.
         """
         for function in (functions or {}).values():
             self._check(function.expression, dict(function.parameters), {}, function.result)
-        writes = {n: Write(self._tensor(d, s), tuple(g)) for n, (d, s, g) in results.items()}
+        writes = {n: Write(self._tensor(d, s), tuple(g), vectors) for n, (d, s, g) in results.items()}
         node = Call(
             template,
             dict(operands),

@@ -114,10 +114,15 @@ class Variant:
 
 @dataclass(frozen=True)
 class Write:
-    """A result of a Call and the coordinate groups of its store accessor `<name>_put(coordinates..., value)`."""
+    """A result of a Call and the coordinate groups of its store accessor `<name>_put(coordinates..., value)`.
+
+    With `vector` the template stores by `<name>_put4(coordinates..., value)` alone: the elements from the last coordinate, a
+    multiple of 4, to the next three, less those beyond its end.
+    """
 
     tensor: Tensor
     groups: tuple[int, ...]
+    vector: bool = False
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,20 @@ class View:
                 axes.append((Factor(want, select(equal(have, 1), 0, stride)),))
         return View(self.tensor, shape, tuple(axes), self.offset)
 
+    @property
+    def fours(self) -> tuple[Dim, ...] | None:
+        """What must be multiples of 4 so that every four elements, counted from a multiple of 4, are neighbours in memory from
+        such a place on, or one element; None where they never are."""
+        factors = self.factors
+        if not factors:
+            return ()
+        *outer, last = factors
+        if last.stride == 0:
+            return (last.extent,)
+        if last.stride != 1:
+            return None
+        return (self.offset, *([last.extent] if outer else []), *(f.stride for f in outer))
+
 
 def distribute(factors: Sequence[Factor], shape: Shape) -> tuple[Axis, ...] | None:
     """Hands the factors, outermost first, to the axes of `shape`, splitting a factor where an axis ends inside it."""

@@ -7,7 +7,8 @@ that position, once per position and function. What a kernel computes it never l
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,8 +18,8 @@ from ..lowered import Map, Read, split_groups
 from ..view import Tensor, View
 from .expression import names_in, to_wgsl
 from .position import Position, Scope
-from .scalar import Scalars
-from .storage import unpack
+from .scalar import WIDE, Scalars
+from .storage import unpack, unpack4
 from .value import Value
 
 LETTERS = tuple("abcdefgh")  # names of an accessor's coordinates
@@ -28,7 +29,8 @@ class Accessors:
     """Generates element accesses for one kernel, and the functions that they take: `functions`, text by name.
 
     `bind` names the buffer of a tensor that the kernel loads, `dim` is the text of a dim, `lanes` says how many elements
-    of a type share a word, `word` is the text of a buffer's word at an index, and `vectors` are bound as arrays of vec4.
+    of a type share a word, `word` is the text of a buffer's word at an index, `vectors` are bound as arrays of four elements,
+    and `fours` are dims that are multiples of 4 here.
     """
 
     def __init__(
@@ -40,43 +42,76 @@ class Accessors:
         lanes: Callable[[DType], int],
         word: Callable[[str, str], str],
         vectors: frozenset[Tensor] = frozenset(),
+        fours: frozenset[Dim] = frozenset(),
     ) -> None:
         self.scalars, self.maps, self.bind, self.dim = scalars, maps, bind, dim
-        self.lanes, self.word, self.vectors = lanes, word, vectors
+        self.lanes, self.word, self.vectors, self.fours = lanes, word, vectors, fours
         self.functions: dict[str, str] = {}
         self._of_maps: dict[Map, str] = {}
 
     def scope(self) -> Scope:
-        return Scope(self.dim)
+        return Scope(self.dim, self.fours)
 
     # ---- reading
 
     def element(self, view: View, position: Position) -> Value:
-        """The element that `view` shows at a position, of the compute type of its tensor."""
+        """The element that `view` shows at a position, of the compute type of its tensor; at a position of four elements all
+        of them, or the one that is the same for all. 64-bit integers are asked for one by one."""
         tensor = view.tensor
         if tensor.is_literal:
             return self._literal(tensor)
         at = position.through(view)
-        known = at.scope.known
-        if (tensor, at) not in known:
-            if tensor in self.maps:
-                text = self._computed(self.maps[tensor], at)
-            else:
-                text = self.loaded(self.bind(tensor), tensor, at.number)
-            known[tensor, at] = Value(at.scope.let("v", text), tensor.dtype.compute or "")
+        if at is None:
+            return self._together([self._at(tensor, lane) for lane in position.lanes(view)])
+        if at.width == 4 and not self._has_vectors(tensor, at):
+            four = self._together([self._at(tensor, lane) for lane in at.lanes()])
+            at.scope.known[tensor, at] = replace(four, text=at.scope.let("v", four.text))
+        return self._at(tensor, at)
+
+    def _at(self, tensor: Tensor, at: Position) -> Value:
+        """The element of a tensor at a position of its own."""
+        known, kind = at.scope.known, tensor.dtype.compute or ""
+        if (tensor, at) in known:
+            return known[tensor, at]
+        if at.part_of and (four := known.get((tensor, at.part_of[0]))):
+            return Value(f"{four.text}.{'xyzw'[at.part_of[1]]}", kind) if four.width == 4 else four
+        if tensor in self.maps:
+            value = self._computed(self.maps[tensor], at)
+        elif at.width == 4:
+            value = Value(self.loaded4(self.bind(tensor), tensor, at), kind, 4)
+        else:
+            value = Value(self.loaded(self.bind(tensor), tensor, at.number), kind)
+        known[tensor, at] = Value(at.scope.let("v", value.text), kind, value.width)
         return known[tensor, at]
+
+    def _has_vectors(self, tensor: Tensor, at: Position) -> bool:
+        """Whether four neighbours of a tensor are one value: loaded at once, or calculated by what has vectors."""
+        if (tensor, at) in at.scope.known:
+            return True
+        if tensor not in self.maps:
+            return tensor in self.vectors
+        node = self.maps[tensor]
+        kinds = {tensor.dtype.compute, *(view.dtype.compute for view in node.reads)}
+        return node.is_pointwise and not kinds & set(WIDE) and not names_in(node.expression) & set(WIDE)
+
+    def _together(self, elements: Sequence[Value]) -> Value:
+        kind = elements[0].kind
+        if all(element == elements[0] for element in elements):
+            return elements[0]
+        return Value(f"{self.scalars.type(kind, 4)}({', '.join(e.text for e in elements)})", kind, 4)
 
     def _literal(self, tensor: Tensor) -> Value:
         value = np.asarray(tensor.data.numpy() if hasattr(tensor.data, "numpy") else tensor.data).reshape(-1)[0]
         return self.scalars.literal(value.item(), tensor.dtype.compute or "")
 
-    def _computed(self, node: Map, at: Position) -> str:
+    def _computed(self, node: Map, at: Position) -> Value:
         if node.is_pointwise:
-            text = self._pointwise(node, at)
-            return text if node.expression == "x" else _wrapped(text, node.output.dtype)
-        return f"{self._function(node)}({', '.join(at.coordinates(split_groups(node.output.shape, node.groups)))})"
+            value = self._pointwise(node, at)
+            return value if node.expression == "x" else _wrapped(value, node.output.dtype)
+        coordinates = ", ".join(at.coordinates(split_groups(node.output.shape, node.groups)))
+        return Value(f"{self._function(node)}({coordinates})", node.output.dtype.compute or "")
 
-    def _pointwise(self, node: Map, at: Position) -> str:
+    def _pointwise(self, node: Map, at: Position) -> Value:
         mentioned = names_in(node.expression)
         operands = {n: self.element(read.view, at) for n, read in node.operands.items() if n in mentioned}
         return to_wgsl(node.expression, operands, node.constants, self.scalars, node.output.dtype.compute or "")
@@ -110,13 +145,23 @@ class Accessors:
     def loaded(self, buffer: str, tensor: Tensor, index: str) -> str:
         """The element at a flat index of memory, as its compute type. Narrow types are parts of 32-bit words."""
         dtype = tensor.dtype
-        if tensor in self.vectors:
-            return f"{dtype.compute}({self.word(buffer, f'({index}) >> 2u')}[({index}) & 3u])"
         count = self.lanes(dtype)
+        if tensor in self.vectors and count == 1:
+            return f"{dtype.compute}({self.word(buffer, f'({index}) >> 2u')}[({index}) & 3u])"
+        if tensor in self.vectors and count == 2:
+            word = f"{self.word(buffer, f'({index}) >> 2u')}[(({index}) >> 1u) & 1u]"
+            return unpack(word, f"(({index}) & 1u)", dtype)
         if count > 1:
             return unpack(self.word(buffer, f"({index}) / {count}u"), f"(({index}) % {count}u)", dtype)
         loaded = self.word(buffer, index)
         return f"f32({loaded})" if dtype is DType.FLOAT16 else loaded
+
+    def loaded4(self, buffer: str, tensor: Tensor, at: Position) -> str:
+        """The four elements at a position of four of a tensor in `vectors`, as a vec4 of their compute type."""
+        word, dtype = self.word(buffer, f"{at.number} >> 2u"), tensor.dtype
+        if self.lanes(dtype) > 1:
+            return unpack4(at.scope.let("w", word), dtype)
+        return f"vec4<f32>({word})" if dtype is DType.FLOAT16 else word
 
     # ---- accessors
 
@@ -136,10 +181,10 @@ class Accessors:
         position = self._position(read)
         lines = position.scope.lines
         if read.view.tensor in self.vectors and read.loads_vectors:
-            number = position.through(read.view).number
+            number = self._shown(position, read.view).number
             result = f"{vector}({self.word(self.bind(read.view.tensor), f'({number}) >> 2u')})"
         elif self._from_words(read):
-            parts = self._four(self.maps[read.view.tensor], position.through(read.view))
+            parts = self._four(self.maps[read.view.tensor], self._shown(position, read.view))
             result = f"{vector}({', '.join(part.text for part in parts)})"
         else:
             *outer, last = LETTERS[: len(read.groups)]
@@ -148,6 +193,11 @@ class Accessors:
             result = f"{vector}({', '.join(calls)})"
         body = "\n".join(f"  {line}" for line in [*lines, f"return {result};"])
         self.functions[f"{name}4"] = f"fn {name}4({_parameters(read)}) -> {vector} {{\n{body}\n}}"
+
+    def _shown(self, position: Position, view: View) -> Position:
+        at = position.through(view)
+        assert at is not None  # as for every position of one element
+        return at
 
     def _position(self, read: Read) -> Position:
         return Position(self.scope(), LETTERS[: len(read.groups)], read.extents)
@@ -174,7 +224,7 @@ class Accessors:
                 word = scope.let("w", f"bitcast<i32>({load})" if tensor.dtype is DType.INT8 else load)
                 for k, place in enumerate(places):
                     value = Value(f"extractBits({word}, {8 * k}u, 8u)", tensor.dtype.compute or "")
-                    scope.known[tensor, place.through(read.view)] = value
+                    scope.known[tensor, self._shown(place, read.view)] = value
         return [self.element(View.of(node.output), place) for place in places]
 
 
@@ -198,6 +248,8 @@ def substitute(text: str, marks: Mapping[str, str]) -> str:
     return re.sub(r"\$(\w+)", lambda m: marks[m[1]], text)
 
 
-def _wrapped(text: str, dtype: DType) -> str:
+def _wrapped(value: Value, dtype: DType) -> Value:
     """A value calculated in 32 bits as the narrow integer it stands for, so that fused operators see what was stored."""
-    return f"extractBits({text}, 0u, {dtype.bits}u)" if dtype.is_integer and dtype.bits < 32 else text
+    if not dtype.is_integer or dtype.bits >= 32:
+        return value
+    return Value(f"extractBits({value.text}, 0u, {dtype.bits}u)", value.kind, value.width)

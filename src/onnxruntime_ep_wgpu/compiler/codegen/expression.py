@@ -44,8 +44,10 @@ def names_in(expression: str) -> frozenset[str]:
 
 def to_wgsl(
     expression: str, names: Mapping[str, Value], constants: Mapping[str, Constant], scalars: Scalars, kind: str
-) -> str:
+) -> Value:
     """WGSL of an expression whose result has compute type `kind`; `names` are operands, `constants` attribute values.
+
+    The result is as wide as the widest operand.
 
     Raises TypeError for what has no meaning: a name, a function or an operator that the types do not have.
     """
@@ -57,7 +59,7 @@ def to_wgsl(
         raise TypeError(f"{expression!r}: {error}") from error
     if value.kind != kind:
         raise TypeError(f"{expression!r} gives {value.kind}, its output is {kind}")
-    return value.text
+    return value
 
 
 @lru_cache(maxsize=4096)
@@ -107,11 +109,12 @@ class _Emitter:
             # `a < b < c` is `a < b and b < c`.
             sides = [node.left, *node.comparators]
             pairs = [self._together(a, b) for a, b in pairwise(sides)]
-            return _joined(
+            return self.scalars.join(
                 [self.scalars.compare(_COMPARE[type(op)], *p) for op, p in zip(node.ops, pairs, strict=True)], "&&"
             )
         if isinstance(node, ast.BoolOp):
-            return _joined([self._condition(v) for v in node.values], "&&" if isinstance(node.op, ast.And) else "||")
+            conditions = [self._condition(v) for v in node.values]
+            return self.scalars.join(conditions, "&&" if isinstance(node.op, ast.And) else "||")
         if isinstance(node, ast.UnaryOp):
             return self._unary(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
@@ -135,7 +138,8 @@ class _Emitter:
 
     def _unary(self, node: ast.UnaryOp) -> Value:
         if isinstance(node.op, ast.Not):
-            return Value(f"(!{self._condition(node.operand).text})", "bool")
+            condition = self._condition(node.operand)
+            return Value(f"(!{condition.text})", "bool", condition.width)
         value = self.emit(node.operand)
         if value.kind == _LITERAL and isinstance(node.op, ast.USub):
             return Value(value.text[1:] if value.text.startswith("-") else "-" + value.text, _LITERAL)
@@ -163,8 +167,3 @@ class _Emitter:
             raise TypeError(f"operands of different types {sorted(kinds)}")
         kind = kinds.pop() if kinds else "f32"
         return [self.scalars.literal(_number(v.text), kind) if v.kind == _LITERAL else v for v in values]
-
-
-def _joined(conditions: list[Value], operator: str) -> Value:
-    texts = [c.text for c in conditions]
-    return conditions[0] if len(texts) == 1 else Value(f"({f' {operator} '.join(texts)})", "bool")

@@ -7,20 +7,22 @@ from dataclasses import dataclass
 
 from ...program.dtypes import DType
 from ...program.target import Target, elements_per_word
-from ..dims import Dim, ceildiv
+from ..dims import Dim, ceildiv, equal, mod, product, quotient
 from ..lowered import REPETITION, Call, Function, Map, Write, split_groups
 from ..passes.fuse import Group
+from ..tune import MapShape, map_shapes, maps_in_fours
 from ..view import Tensor, View
 from ..windows import Window, parts
 from . import prelude, storage
 from .accessor import LETTERS, Accessors, constant, substitute
 from .expression import to_wgsl
-from .position import Position
-from .scalar import INFINITIES, Scalars
+from .position import Extents, Position
+from .scalar import INFINITIES, WIDE, Scalars
 from .uniforms import Uniforms
+from .unroll import unroll
 from .value import Value
 
-MAP_WORKGROUP = 64
+MOST_ASSUMED = 6  # multiples of 4 that a variant asks for; a check of each is made for every set of sizes
 
 
 @dataclass
@@ -41,11 +43,14 @@ class Source:
 
 @dataclass(frozen=True)
 class _Text:
-    """A variant before its functions and declarations are put in front: `code` is `kernel` and `main`."""
+    """A variant before its functions and declarations are put in front: `code` is `kernel` and `main`, which may call
+    `functions`; `vectors` are bound as arrays of four elements."""
 
     guard: Dim
     workgroups: Dim
     code: str
+    functions: dict[str, str]
+    vectors: frozenset[Tensor]
 
 
 class _Writer:
@@ -67,18 +72,28 @@ class _Writer:
         # Where it inlines index arithmetic, divisions by constants are worth a kernel per size; maps compile quickly.
         self.uniforms = Uniforms(group.anchor is not None and all(n.is_pointwise for n in maps.values()))
         self.dim = self.uniforms.text
-        operands = group.anchor.operands.values() if group.anchor else ()
-        vectors = frozenset(
+        self._maps = maps
+        self._renew(self._vectors_of_call(group.anchor) if group.anchor else frozenset())
+
+    def _renew(self, vectors: frozenset[Tensor], fours: frozenset[Dim] = frozenset()) -> None:
+        """Begins the text of a variant, or of all that share their functions."""
+        self.vectors = vectors
+        self.access = Accessors(self.scalars, self._maps, self.bind, self.dim, self.lanes, self.word, vectors, fours)
+
+    def _vectors_of_call(self, call: Call) -> frozenset[Tensor]:
+        """The tensors that a call reads and writes four elements at a time."""
+        loaded = {
             r.view.tensor
-            for r in operands
+            for r in call.operands.values()
             if r.vector
             and r.loads_vectors
             and r.view.tensor in self._loads
             and self.lanes(r.view.dtype) == 1
             and r.view.dtype.compute in ("f32", "i32", "u32")
-        )
-        self.vectors = vectors
-        self.access = Accessors(self.scalars, maps, self.bind, self.dim, self.lanes, self.word, vectors)
+        }
+        written = [w for w in call.results.values() if self._stores_vectors(w)]
+        stored = {t for t in self.group.stores for w in written if self._has_vectors(t) and self._follows(t, w.tensor)}
+        return frozenset(loaded | stored)
 
     def bind(self, tensor: Tensor) -> str:
         """The name of the buffer that holds what another kernel made. Raises AssertionError for what this one makes: its
@@ -98,7 +113,7 @@ class _Writer:
             return f"{buffer}[{index}]"
         if tensor in self.placement.moving:
             return f"{buffer}_0[({index}) - {self._begin(tensor)}]"
-        kind = self._array_element(tensor)
+        kind = self._array_element(tensor, self.vectors)
         self.access.functions[f"{buffer}_word"] = (
             f"fn {buffer}_word(i: u32) -> {kind} {{\n{self._choice(buffer, 'return {place};')}\n}}"
         )
@@ -111,7 +126,7 @@ class _Writer:
             return f"{buffer}[{index}] = {value};"
         if tensor in self.placement.moving:
             return f"{buffer}_0[({index}) - {self._begin(tensor)}] = {value};"
-        kind = self._array_element(tensor)
+        kind = self._array_element(tensor, self.vectors)
         self.access.functions[f"{buffer}_set"] = (
             f"fn {buffer}_set(i: u32, value: {kind}) {{\n{self._choice(buffer, '{place} = value;')}\n}}"
         )
@@ -139,7 +154,7 @@ class _Writer:
     def _word_bytes(self, tensor: Tensor) -> int:
         """Bytes of an element of the tensor's bindings."""
         if tensor in self.vectors:
-            return 16
+            return max(4, tensor.dtype.bits // 2)
         return 4 if self.lanes(tensor.dtype) > 1 or tensor.dtype is DType.BOOL else tensor.dtype.bits // 8
 
     def names(self, tensor: Tensor) -> list[str]:
@@ -168,10 +183,32 @@ class _Writer:
             if self._follows(target, tensor):
                 value = self.access.element(View.of(target), position)
                 stores.append(self.store(target, position.number, value.text))
-        parameters = ", ".join(
-            [*(f"{c}: u32" for c in LETTERS[: len(extents)]), f"value: {self.scalars.type(tensor.dtype.compute or '')}"]
-        )
-        return f"fn {name}_put({parameters}) {{\n" + "\n".join(f"  {x}" for x in [*scope.lines, *stores]) + "\n}"
+        return self._storing(f"{name}_put", extents, write, 1, [*scope.lines, *stores])
+
+    def put4(self, name: str, write: Write) -> str:
+        """`fn <name>_put4(coordinates..., value)`, four elements along the last coordinate, which is a multiple of 4."""
+        tensor = write.tensor
+        extents = split_groups(tensor.shape, write.groups)
+        coordinates = LETTERS[: len(extents)]
+        *outer, last = coordinates
+        if not self._stores_vectors(write):
+            inside = f"if ({last} + e < {self.dim(product(extents[-1]))})"
+            call = f"{name}_put({', '.join([*outer, f'{last} + e'])}, value[e]);"
+            lines = [f"for (var e = 0u; e < 4u; e++) {{ {inside} {{ {call} }} }}"]
+            return self._storing(f"{name}_put4", extents, write, 4, lines)
+        position = Position(self.access.scope(), coordinates, extents, 4)
+        position.scope.known[tensor, position] = Value("value", tensor.dtype.compute or "", 4)
+        stores = [x for t in self.group.stores if self._follows(t, tensor) for x in self.store4(t, position)]
+        return self._storing(f"{name}_put4", extents, write, 4, [*position.scope.lines, *stores])
+
+    def _storing(self, name: str, extents: Extents, write: Write, width: int, lines: list[str]) -> str:
+        kind = self.scalars.type(write.tensor.dtype.compute or "", width)
+        parameters = ", ".join([*(f"{c}: u32" for c in LETTERS[: len(extents)]), f"value: {kind}"])
+        return f"fn {name}({parameters}) {{\n" + "\n".join(f"  {x}" for x in lines) + "\n}"
+
+    def _stores_vectors(self, write: Write) -> bool:
+        """Whether four elements of a result along its last coordinate are always four in memory."""
+        return write.vector and quotient(product(split_groups(write.tensor.shape, write.groups)[-1]), 4) is not None
 
     def carried(self, name: str, write: Write) -> str:
         """`fn <name>_at(coordinates...)`: what a Call stored before, here or in the dispatch before. Its template says when."""
@@ -190,8 +227,8 @@ class _Writer:
             tensor = pending.pop()
             if tensor is source:
                 return True
-            if tensor in self.access.maps:
-                following = {v.tensor for v in self.access.maps[tensor].reads} - seen
+            if tensor in self._maps:
+                following = {v.tensor for v in self._maps[tensor].reads} - seen
                 seen |= following
                 pending.extend(following)
         return False
@@ -210,7 +247,10 @@ class _Writer:
                 access.vector_accessor(f"{name}_at", read)
         for name, write in call.results.items():
             marks[f"{name}_t"] = self.scalars.type(write.tensor.dtype.compute or "")
-            access.functions[f"{name}_put"] = self.put(name, write)
+            if write.vector:
+                access.functions[f"{name}_put4"] = self.put4(name, write)
+            if not self._stores_vectors(write):
+                access.functions[f"{name}_put"] = self.put(name, write)
             if name in call.carried:
                 access.functions[f"{name}_at"] = self.carried(name, write)
         for name, function in call.functions.items():
@@ -222,19 +262,83 @@ class _Writer:
             own |= {n: constant(c) for n, c in variant.constants}
             own["WG"] = f"{variant.workgroup_size}u"
             main = self.main(variant.workgroup_size, variant.workgroups)
-            texts.append(_Text(variant.guard, variant.workgroups, f"{substitute(template, own)}\n{main}"))
+            text = substitute(unroll(template, call.constants | dict(variant.constants)), own)
+            texts.append(self._text(variant.guard, variant.workgroups, f"{text}\n{main}"))
         return texts
+
+    def _text(self, guard: Dim, workgroups: Dim, code: str) -> _Text:
+        return _Text(guard, workgroups, code, self.access.functions, self.vectors)
 
     def function(self, name: str, function: Function) -> str:
         names = {n: Value(n, kind) for n, kind in function.parameters}
-        text = to_wgsl(function.expression, names, {}, self.scalars, function.result)
+        text = to_wgsl(function.expression, names, {}, self.scalars, function.result).text
         parameters = ", ".join(f"{n}: {self.scalars.type(kind)}" for n, kind in function.parameters)
         return f"fn {name}({parameters}) -> {self.scalars.type(function.result)} {{ return {text}; }}"
 
-    def maps(self) -> _Text:
-        """A kernel without a Call: each invocation owns `pack` consecutive elements, whole words of every output."""
+    # ---- kernels of maps
+
+    def maps(self) -> list[_Text]:
+        """The variants of a kernel without a Call: four elements at a time where their number allows it, and one by one."""
+        size = self.group.stores[0].size
+        texts = []
+        found = self._fours() if maps_in_fours(self.target) else None
+        if found is not None:
+            vectors, fours = found
+            guard = product(equal(mod(d, 4), 0) for d in fours)
+            for shape in map_shapes(size, 4, self.placement.part, self.target):
+                self._renew(vectors, fours)
+                texts.append(self._fours_text(guard, shape))
+        if not texts or texts[-1].guard != 1:
+            pack = max(self.lanes(t.dtype) for t in self.group.stores)
+            for shape in map_shapes(size, pack, self.placement.part, self.target):
+                self._renew(frozenset())
+                texts.append(self._single_text(pack, shape))
+        return texts
+
+    def _fours(self) -> tuple[frozenset[Tensor], frozenset[Dim]] | None:
+        """The tensors that are read or stored four elements at a time, and what must be multiples of 4 for it, besides what
+        always is. None when the kernel does better one by one."""
+        stores, maps = self.group.stores, self._maps.values()
+        size = stores[0].size
+        if any(self.lanes(t.dtype) > 4 for t in stores) or any(n.iterations != 0 for n in maps):
+            return None
+        fours: dict[Dim, None] = {size: None}
+        vectors = {t for t in stores if self._has_vectors(t)}
+        for view in (view for node in maps for view in node.reads if not view.tensor.is_literal):
+            needs = view.fours
+            if needs is None or any(isinstance(d, int) and d % 4 for d in needs):
+                continue
+            fours |= dict.fromkeys(needs)
+            together = view.factors and view.factors[-1].stride == 1
+            if together and view.tensor in self._loads and self._has_vectors(view.tensor):
+                fours[view.tensor.size] = None
+                vectors.add(view.tensor)
+        assumed = frozenset(d for d in fours if quotient(d, 4) is None)
+        if any(isinstance(d, int) for d in assumed) or len(assumed) > MOST_ASSUMED or not vectors:
+            return None
+        return frozenset(vectors), assumed
+
+    def _has_vectors(self, tensor: Tensor) -> bool:
+        """Whether four elements in memory are one word, or a vector that WGSL has."""
+        return tensor.dtype.compute not in WIDE and self.lanes(tensor.dtype) in (1, 2, 4)
+
+    def _fours_text(self, guard: Dim, shape: MapShape) -> _Text:
+        """Each invocation makes four consecutive elements, then those as far on as a workgroup makes in one step."""
         stored = self.group.stores
-        pack = max(self.lanes(t.dtype) for t in stored)
+        size = stored[0].size
+        position = Position(self.access.scope(), ("i",), (stored[0].shape,), 4)
+        stores = [line for tensor in stored for line in self.store4(tensor, position)]
+        body = [f"if (i >= {self.dim(size)}) {{ return; }}", *position.scope.lines, *stores]
+        self.access.functions["four"] = "fn four(i: u32) {\n" + "\n".join(f"  {x}" for x in body) + "\n}"
+        step = shape.workgroup * 4
+        begin = f"{self.dim(REPETITION * self.placement.part)} + " if self.placement.part else ""
+        lines = [f"let i = {begin}w * {step * shape.steps}u + lane * 4u;"]
+        lines += [f"four(i + {k * step}u);" if k else "four(i);" for k in range(shape.steps)]
+        return self._map_text(product([guard, shape.guard]), shape, step, lines)
+
+    def _single_text(self, pack: int, shape: MapShape) -> _Text:
+        """Each invocation makes `pack` consecutive elements, whole words of every output, as often as `shape` says."""
+        stored = self.group.stores
         size = stored[0].size
         position = Position(self.access.scope(), ("i",), (stored[0].shape,))
         stores: list[str] = []
@@ -250,15 +354,13 @@ class _Writer:
                 shift = f"((e % {count}u) * {32 // count}u)"
                 stores.append(f"{word}[e / {count}u] |= {storage.pack(value, tensor.dtype)} << {shift};")
         lines = [*position.scope.lines, *stores]
-        part = self.placement.part
+        part, step = self.placement.part, shape.workgroup * pack
         begin = f"{self.dim(REPETITION * part)} + " if part else ""
+        name = "i" if pack == 1 else "first"
         if pack == 1:
-            body = [f"let i = {begin}w * {MAP_WORKGROUP}u + lane;", f"if (i >= {self.dim(size)}) {{ return; }}", *lines]
+            body = [f"if (i >= {self.dim(size)}) {{ return; }}", *lines]
         else:
-            body = [
-                f"let first = {begin}(w * {MAP_WORKGROUP}u + lane) * {pack}u;",
-                f"if (first >= {self.dim(size)}) {{ return; }}",
-            ]
+            body = [f"if (first >= {self.dim(size)}) {{ return; }}"]
             body += [f"var {word} = array<u32, {pack // count}>();" for _, word, count in words]
             body += [
                 f"for (var e = 0u; e < {pack}u; e++) {{",
@@ -270,9 +372,33 @@ class _Writer:
                 for k in range(pack // count):
                     guard = f"if (first + {k * count}u < {self.dim(size)}) " if k else ""
                     body.append(f"{guard}{{ {self.store(tensor, f'first / {count}u + {k}u', f'{word}[{k}u]')} }}")
-        kernel = "fn kernel(w: u32, lane: u32) {\n" + "\n".join(f"  {x}" for x in body) + "\n}"
-        groups = ceildiv(part or size, MAP_WORKGROUP * pack)
-        return _Text(1, groups, f"{kernel}\n{self.main(MAP_WORKGROUP, groups)}")
+        lane = "lane" if pack == 1 else f"lane * {pack}u"
+        start = f"let {name} = {begin}w * {step * shape.steps}u + {lane}"
+        if shape.steps == 1:
+            return self._map_text(shape.guard, shape, step, [f"{start};", *body])
+        loop = [f"for (var s = 0u; s < {shape.steps}u; s++) {{", f"  {start} + s * {step}u;"]
+        return self._map_text(shape.guard, shape, step, [*loop, *(f"  {x}" for x in body), "}"])
+
+    def _map_text(self, guard: Dim, shape: MapShape, step: int, lines: list[str]) -> _Text:
+        kernel = "fn kernel(w: u32, lane: u32) {\n" + "\n".join(f"  {x}" for x in lines) + "\n}"
+        groups = ceildiv(self.placement.part or self.group.stores[0].size, step * shape.steps)
+        return self._text(guard, groups, f"{kernel}\n{self.main(shape.workgroup, groups)}")
+
+    def store4(self, tensor: Tensor, position: Position) -> list[str]:
+        """The statements that store the four elements at a position of four."""
+        if tensor not in self.vectors:
+            elements = [self.access.element(View.of(tensor), lane).text for lane in position.lanes()]
+            return [
+                self.store(tensor, lane.number, text) for lane, text in zip(position.lanes(), elements, strict=True)
+            ]
+        value = self.scalars.spread(self.access.element(View.of(tensor), position))
+        if self.lanes(tensor.dtype) > 1:
+            text = storage.pack4(position.scope.let("v", value.text), tensor.dtype)
+        else:
+            text = f"vec4<f16>({value.text})" if tensor.dtype is DType.FLOAT16 else value.text
+        return [self.set_word(self.bindings[tensor], f"{position.number} >> 2u", text)]
+
+    # ---- the whole
 
     def main(self, workgroup_size: int, workgroups: Dim) -> str:
         """The entry point. A grid of more than 65,535 workgroups is folded, so the number of a workgroup is made of two,
@@ -286,21 +412,24 @@ class _Writer:
             "  kernel(w, lane);\n}"
         )
 
-    def module(self, body: str, uniforms: int) -> str:
+    def module(self, body: str, uniforms: int, vectors: frozenset[Tensor]) -> str:
         """The whole text: features, bindings, the block of `uniforms` dims, and the body."""
         head = ["enable f16;"] if any(self._element(t.dtype) == "f16" for t in self.bindings) else []
         names = [(tensor, name) for tensor in self.bindings for name in self.names(tensor)]
         for k, (tensor, name) in enumerate(names):
             mode = "read" if tensor in self._loads else "read_write"
-            head.append(f"@group(0) @binding({k}) var<storage, {mode}> {name}: array<{self._array_element(tensor)}>;")
+            head.append(
+                f"@group(0) @binding({k}) var<storage, {mode}> {name}: array<{self._array_element(tensor, vectors)}>;"
+            )
         if uniforms:
             members = ", ".join(f"d{k}: u32" for k in range(uniforms))
             head.append(f"struct Dims {{ {members} }}\n@group(0) @binding({len(names)}) var<uniform> dims: Dims;")
         return re.sub(r"[ \t]+\n", "\n", "\n".join([*head, body, ""]))
 
-    def _array_element(self, tensor: Tensor) -> str:
+    def _array_element(self, tensor: Tensor, vectors: frozenset[Tensor]) -> str:
         element = self._element(tensor.dtype)
-        return f"vec4<{element}>" if tensor in self.vectors else element
+        width = 4 // self.lanes(tensor.dtype) if tensor in vectors else 1
+        return f"vec{width}<{element}>" if width > 1 else element
 
     def _element(self, dtype: DType) -> str:
         if self.lanes(dtype) > 1:
@@ -308,9 +437,11 @@ class _Writer:
         return "f16" if dtype is DType.FLOAT16 else self.scalars.type(dtype.compute or "")
 
     def source(self) -> Source:
-        anchor, own, pairs = self.group.anchor, self.access.functions, self.scalars.pairs
-        variants = self.call(anchor) if anchor is not None else [self.maps()]
-        bodies, uniforms = self.uniforms.numbered([f"{prelude.needed(v.code, pairs, own)}\n{v.code}" for v in variants])
+        anchor, pairs = self.group.anchor, self.scalars.pairs
+        variants = self.call(anchor) if anchor is not None else self.maps()
+        bodies, uniforms = self.uniforms.numbered(
+            [f"{prelude.needed(v.code, pairs, v.functions)}\n{v.code}" for v in variants]
+        )
         unused = [
             repr(t) for t in self.bindings for name in self.names(t) if not any(f"{name}[" in body for body in bodies)
         ]
@@ -318,7 +449,7 @@ class _Writer:
             raise AssertionError(f"the kernel of {', '.join(self.group.origin)} binds {', '.join(unused)} for nothing")
         return Source(
             [
-                (v.guard, self.module(body, len(uniforms)), v.workgroups)
+                (v.guard, self.module(body, len(uniforms), v.vectors), v.workgroups)
                 for v, body in zip(variants, bodies, strict=True)
             ],
             [
@@ -329,7 +460,7 @@ class _Writer:
             uniforms,
             anchor.template if anchor is not None else "map",
             anchor.repeats if anchor is not None else parts(self.group.stores, self.placement.part),
-            any(infinity in text for infinity in INFINITIES for text in (*own.values(), *(v.code for v in variants))),
+            any(bits in text for bits in INFINITIES for v in variants for text in (*v.functions.values(), v.code)),
         )
 
 

@@ -5,6 +5,8 @@ grouping of axes, or as the number itself. Tensors of any shape whose elements c
 chain with reshapes in it do, have their elements at the same position; so "is this value known here" is a question about
 objects and never about the text of an index. What is derived from a position (its number, a digit of it, the place of an
 element that a view shows there) is written once, when it is first asked for.
+
+A position of `width` 4 is that element, whose number is a multiple of 4, and the next three. `lanes` are its elements.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from ..dims import Dim, product
+from ..dims import Dim, product, quotient
 from ..view import Factor, Tensor, View, coalesce, distribute
 from .value import Value
 
@@ -22,17 +24,18 @@ Extents = tuple[tuple[Dim, ...], ...]
 class Scope:
     """The straight-line statements of one function, and the elements that are known in it.
 
-    `dim` gives the text of a dim. Every name is given once and its statement stands before all uses.
+    `dim` gives the text of a dim. Every name is given once and its statement stands before all uses. `fours` are dims which
+    are multiples of 4 wherever the function runs, besides those that are always.
     """
 
-    def __init__(self, dim: Callable[[Dim], str]) -> None:
-        self.dim = dim
+    def __init__(self, dim: Callable[[Dim], str], fours: frozenset[Dim] = frozenset()) -> None:
+        self.dim, self.fours = dim, fours
         self.lines: list[str] = []
         self.known: dict[tuple[Tensor, Position], Value] = {}
         self._names = 0
 
     def let(self, prefix: str, text: str) -> str:
-        """A name for the value of an expression; a name or a number is its own."""
+        """A name for the value of an expression; a name or a number is its own. No prefix and number may be a type: i32."""
         if re.fullmatch(r"\w+", text):
             return text
         self._names += 1
@@ -40,13 +43,30 @@ class Scope:
         self.lines.append(f"let {name} = {text};")
         return name
 
+    def is_four(self, dim: Dim) -> bool:
+        """Whether a dim is a multiple of 4."""
+        return dim in self.fours or quotient(dim, 4) is not None
+
 
 class Position:
-    """The element whose `coordinates[k]`, WGSL of type u32, count over the axes with `extents[k]`."""
+    """The element whose `coordinates[k]`, WGSL of type u32, count over the axes with `extents[k]`.
 
-    def __init__(self, scope: Scope, coordinates: Sequence[str], extents: Extents) -> None:
+    With `width` 4 the last coordinate is a multiple of 4, and so is the product of its extents. `part_of` is the position
+    of which this is a lane, and which one.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        coordinates: Sequence[str],
+        extents: Extents,
+        width: int = 1,
+        part_of: tuple[Position, int] | None = None,
+    ) -> None:
         self.scope, self._coordinates, self._extents = scope, tuple(coordinates), extents
+        self.width, self.part_of = width, part_of
         self._number: str | None = None
+        self._lanes: dict[tuple[tuple[Factor, ...], Dim], tuple[Position, ...]] = {}
         self._digits: dict[tuple[str, Dim, Dim | None], str] = {}
         self._shown: dict[tuple[tuple[Factor, ...], Dim], Position] = {}
 
@@ -57,7 +77,7 @@ class Position:
             text = self._coordinates[0] if self._coordinates else "0u"
             for coordinate, extents in zip(self._coordinates[1:], self._extents[1:], strict=True):
                 text = f"({text} * {self.scope.dim(product(extents))} + {coordinate})"
-            self._number = self.scope.let("i", text)
+            self._number = self.scope.let("at", text)
         return self._number
 
     def coordinates(self, extents: Extents) -> list[str]:
@@ -71,16 +91,53 @@ class Position:
             for k in range(len(sizes))
         ]
 
-    def through(self, view: View) -> Position:
+    def through(self, view: View) -> Position | None:
         """The position, in its tensor, of the element that a view shows here. It is this one when the view shows the
-        tensor's elements by their numbers, in whatever shape."""
+        tensor's elements by their numbers, in whatever shape.
+
+        Of four elements: the position of four where they are neighbours in the tensor, of one where they are one, and None
+        where they are neither.
+        """
         factors, offset = tuple(view.factors), view.offset
         if offset == 0 and (not factors or (len(factors) == 1 and factors[0].stride == 1)):
             return self
+        width = 1 if self.width == 1 else self._reach(factors, offset)
+        if width is None:
+            return None
         if (factors, offset) not in self._shown:
-            number = self.scope.let("i", self._place(factors, offset))
-            self._shown[factors, offset] = Position(self.scope, (number,), (view.tensor.shape,))
+            number = self.scope.let("at", self._place(factors, offset))
+            self._shown[factors, offset] = Position(self.scope, (number,), (view.tensor.shape,), width)
         return self._shown[factors, offset]
+
+    def _reach(self, factors: Sequence[Factor], offset: Dim) -> int | None:
+        """How many neighbours the four elements are: 4, or 1, or neither."""
+        is_four = self.scope.is_four
+        if not factors:
+            return 1
+        *outer, last = factors
+        if last.stride == 0 and is_four(last.extent):
+            return 1
+        together = last.stride == 1 and (not outer or is_four(last.extent))
+        return 4 if together and is_four(offset) and all(is_four(f.stride) for f in outer) else None
+
+    def lanes(self, view: View | None = None) -> tuple[Position, ...]:
+        """The four elements that begin here, or those that a view shows, each a position of its own."""
+        factors, offset = (tuple(view.factors), view.offset) if view else ((), 0)
+        if (factors, offset) not in self._lanes:
+            if view is None:
+                *outer, last = self._coordinates
+                found = [
+                    Position(self.scope, (*outer, f"({last} + {k}u)" if k else last), self._extents, 1, (self, k))
+                    for k in range(4)
+                ]
+            elif factors and self.scope.is_four(factors[-1].extent):
+                first, step = self.scope.let("at", self._place(factors, offset)), factors[-1].stride
+                places = [first, *(f"({first} + {k}u * {self.scope.dim(step)})" for k in range(1, 4))]
+                found = [Position(self.scope, (place,), (view.tensor.shape,)) for place in places]
+            else:
+                found = [p for lane in self.lanes() if (p := lane.through(view)) is not None]
+            self._lanes[factors, offset] = tuple(found)
+        return self._lanes[factors, offset]
 
     def _place(self, factors: Sequence[Factor], offset: Dim) -> str:
         """The offset and the sum of digits times strides, digits of the coordinates where the factors follow them."""
@@ -112,5 +169,5 @@ class Position:
             text = coordinate if below == 1 else f"{coordinate} / {self.scope.dim(below)}"
             if extent is not None:
                 text = f"{text} % {self.scope.dim(extent)}"
-            self._digits[key] = self.scope.let("i", text)
+            self._digits[key] = self.scope.let("at", text)
         return self._digits[key]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 
+_SCALARS = ("f32", "i32", "u32", "bool")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
@@ -27,7 +28,25 @@ def _definitions(pairs: bool) -> dict[str, tuple[str, frozenset[str]]]:
             if head:
                 code = re.sub(r"//[^\n]*", "", block).strip()
                 out[head[1]] = (code, frozenset(_NAME.findall(code)) - {head[1]})
+                if twin := _twin(code):
+                    out[vector(head[1])] = (twin, frozenset(_NAME.findall(twin)) - {vector(head[1])})
     return out
+
+
+def vector(name: str) -> str:
+    """The name of a function for four elements, which has vec4 where the one for single elements has scalars."""
+    return f"{name}_x4"
+
+
+def _twin(code: str) -> str | None:
+    """The function for four elements, or None for what is no function of scalars."""
+    head = re.match(r"fn (\w+)\(([^)]*)\) -> (f32|i32|u32|bool) ", code)
+    parameters = [p.split(": ") for p in head[2].split(", ")] if head and head[2] else []
+    if head is None or not parameters or any(kind not in _SCALARS for _, kind in parameters):
+        return None
+    declared = ", ".join(f"{name}: vec4<{kind}>" for name, kind in parameters)
+    calls = [f"{head[1]}({', '.join(f'{name}.{e}' for name, _ in parameters)})" for e in "xyzw"]
+    return f"fn {vector(head[1])}({declared}) -> vec4<{head[3]}> {{\n  return vec4<{head[3]}>({', '.join(calls)});\n}}"
 
 
 @dataclass(frozen=True)

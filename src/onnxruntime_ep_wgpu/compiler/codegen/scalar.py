@@ -1,7 +1,9 @@
 """The compute types in WGSL: type names, literals, operators, functions and conversions, on typed values.
 
 What a type does not have raises TypeError: the operators of `_ALLOWED`, and functions that are neither builtins of WGSL nor
-definitions of the prelude, which this file is the only one to look up.
+definitions of the prelude, which this file is the only one to look up. Types of 32 bits and bool have vec4 too: operators and
+builtins of WGSL work element by element, a function of the prelude has a twin `<name>_x4`. Operands of one operation get the
+width of the widest.
 
 64-bit integers are `i64`/`u64` where the target has them, else `vec2<u32>` (low word first) with the functions of
 `wgsl/prelude/int64.wgsl`; both are exact. Float minimum, maximum and comparisons that must see NaN come from
@@ -42,8 +44,24 @@ class Scalars:
     def __init__(self, int64: str) -> None:
         self.pairs = int64 == "pair"
 
-    def type(self, kind: str) -> str:
+    def type(self, kind: str, width: int = 1) -> str:
+        """The WGSL type. Raises TypeError for four 64-bit integers, which are no vector."""
+        if width == 4:
+            if kind in WIDE:
+                raise TypeError(f"{kind} has no vec4")
+            return f"vec4<{kind}>"
         return "vec2<u32>" if kind in WIDE and self.pairs else kind
+
+    def spread(self, value: Value, width: int = 4) -> Value:
+        """The value in a width: one becomes four equal ones."""
+        if value.width == width:
+            return value
+        return Value(f"{self.type(value.kind, width)}({value.text})", value.kind, width)
+
+    def level(self, values: Sequence[Value]) -> list[Value]:
+        """Operands of one width."""
+        width = max(v.width for v in values)
+        return [self.spread(v, width) for v in values]
 
     def literal(self, value: float | int | bool, kind: str) -> Value:
         """Raises TypeError for a number with digits after the point as an integer."""
@@ -85,7 +103,8 @@ class Scalars:
             return self.function("fmod" if kind == "f32" else "rem", [a, b])
         if operator == "/" and kind == "f32" and not _is_moderate(b.text):
             return self.function("div", [a, b])
-        return Value(f"({a.text} {operator} {b.text})", kind)
+        a, b = self.level([a, b])
+        return Value(f"({a.text} {operator} {b.text})", kind, a.width)
 
     def compare(self, operator: str, a: Value, b: Value) -> Value:
         """`a` and `b` are of one type."""
@@ -99,9 +118,19 @@ class Scalars:
             return Value(less, "bool")
         if kind == "f32" or (kind == "i64" and operator not in ("==", "!=")):
             return self.function(_COMPARISONS[operator], [a, b])
+        a, b = self.level([a, b])
         if kind == "bool" and operator not in ("==", "!="):
-            return Value(f"(u32({a.text}) {operator} u32({b.text}))", "bool")
-        return Value(f"({a.text} {operator} {b.text})", "bool")
+            number = self.type("u32", a.width)
+            return Value(f"({number}({a.text}) {operator} {number}({b.text}))", "bool", a.width)
+        return Value(f"({a.text} {operator} {b.text})", "bool", a.width)
+
+    def join(self, conditions: Sequence[Value], operator: str) -> Value:
+        """Conditions joined by `&&` or `||`."""
+        if len(conditions) == 1:
+            return conditions[0]
+        level = self.level(conditions)
+        operator = operator[0] if level[0].width > 1 else operator  # the others are of scalars alone
+        return Value(f"({f' {operator} '.join(c.text for c in level)})", "bool", level[0].width)
 
     def negate(self, a: Value) -> Value:
         if a.kind == "bool":
@@ -109,17 +138,18 @@ class Scalars:
         if a.kind in WIDE and self.pairs:
             return Value(f"sub_64(vec2<u32>(), {a.text})", a.kind)
         zero = {"u32": "0u - ", "u64": "0lu - "}.get(a.kind, "-")
-        return Value(f"({zero}{a.text})", a.kind)
+        return Value(f"({zero}{a.text})", a.kind, a.width)
 
     def invert(self, a: Value) -> Value:
         """All bits the other way."""
         if a.kind in ("f32", "bool"):
             raise TypeError(f"{a.kind} has no ~")
-        return Value(f"(~{a.text})", a.kind)
+        return Value(f"(~{a.text})", a.kind, a.width)
 
     def function(self, name: str, arguments: Sequence[Value]) -> Value:
         """A call of a function defined for the type of its arguments: a builtin of WGSL or `<name>_<kind>` of the prelude."""
-        kind, texts = arguments[0].kind, ", ".join(a.text for a in arguments)
+        arguments = self.level(arguments)
+        kind, width, texts = arguments[0].kind, arguments[0].width, ", ".join(a.text for a in arguments)
         if name in _BUILTINS.get(kind, ()):
             wanted, result, full = _ARGUMENTS.get(name, 1), kind, name
         else:
@@ -128,31 +158,38 @@ class Scalars:
             if found is None or any(parameter != self.type(kind) for parameter in found.parameters):
                 raise TypeError(f"{kind} has no function {name!r}")
             wanted, result = len(found.parameters), kind if found.result == self.type(kind) else found.result
+            full = prelude.vector(full) if width > 1 else full
         if len(arguments) != wanted:
             raise TypeError(f"{name!r} of {kind} has {wanted} arguments, not {len(arguments)}")
-        return Value(f"{full}({texts})", result)
+        return Value(f"{full}({texts})", result, width)
 
     def select(self, condition: Value, yes: Value, no: Value) -> Value:
         """`yes` and `no` are of one type."""
         if condition.kind != "bool":
             raise TypeError(f"a condition is {condition.kind}")
-        return Value(f"select({no.text}, {yes.text}, {condition.text})", yes.kind)
+        condition, yes, no = self.level([condition, yes, no])
+        return Value(f"select({no.text}, {yes.text}, {condition.text})", yes.kind, yes.width)
 
     def convert(self, a: Value, kind: str) -> Value:
         """`a` as `kind`, by ONNX Cast's rules: truncate towards zero, wrap integers."""
         if a.kind == kind:
             return a
         if kind == "bool":
-            return (
-                Value(f"bool_of_f32({a.text})", kind)
-                if a.kind == "f32"
-                else self.compare("!=", a, self.literal(0, a.kind))
-            )
+            if a.kind == "f32":
+                return Value(self._called("bool_of_f32", a), kind, a.width)
+            return self.compare("!=", a, self.literal(0, a.kind))
         if a.kind == "bool":
             return self.select(a, self.literal(1, kind), self.literal(0, kind))
         if re.fullmatch(r"-?\d+l[iu]", a.text) and kind in ("i32", "u32", "f32"):
             return self.literal(int(a.text[:-2]), kind)  # naga does not fold casts of 64-bit literals
+        if a.width > 1 and a.kind not in WIDE and kind not in WIDE:
+            text = self._called(f"{kind}_of_f32", a) if a.kind == "f32" else f"{self.type(kind, a.width)}({a.text})"
+            return Value(text, kind, a.width)
         return Value(self._converted(a.text, a.kind, kind), kind)
+
+    def _called(self, name: str, a: Value) -> str:
+        """A call of a function of the prelude, element by element."""
+        return f"{prelude.vector(name) if a.width > 1 else name}({a.text})"
 
     def _converted(self, text: str, source: str, kind: str) -> str:
         wide_source, wide_kind = source in WIDE, kind in WIDE

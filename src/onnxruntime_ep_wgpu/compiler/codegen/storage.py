@@ -77,6 +77,32 @@ def pack(value: str, dtype: DType) -> str:
     return f"({bits} & {(1 << dtype.bits) - 1}u)"
 
 
+def unpack4(words: str, dtype: DType) -> str:
+    """Four elements of their compute type from what is four of them in memory: a u32 of bytes, a vec2<u32> of halves.
+
+    `words` is a name.
+    """
+    if dtype is DType.FLOAT16:
+        return f"vec4<f32>(unpack2x16float({words}.x), unpack2x16float({words}.y))"
+    if dtype is DType.BFLOAT16:
+        parts = ", ".join(f"{words}.{c} << 16u, {words}.{c} & 0xffff0000u" for c in "xy")
+        return f"bitcast<vec4<f32>>(vec4<u32>({parts}))"
+    if dtype.bits == 16:
+        parts = ", ".join(unpack(f"{words}.{c}", f"{k}u", dtype) for c in "xy" for k in range(2))
+        return f"vec4<{dtype.compute}>({parts})"
+    return f"vec4<{dtype.compute}>({', '.join(unpack(words, f'{k}u', dtype) for k in range(4))})"
+
+
+def pack4(value: str, dtype: DType) -> str:
+    """What `unpack4` reads, of a name of a vec4."""
+    if dtype is DType.FLOAT16:
+        return f"vec2<u32>(pack2x16float({value}.xy), pack2x16float({value}.zw))"
+    x, y, z, w = (pack(f"{value}.{c}", dtype) for c in "xyzw")
+    if dtype.bits == 16:
+        return f"vec2<u32>({x} | ({y} << 16u), {z} | ({w} << 16u))"
+    return f"({x} | ({y} << 8u) | ({z} << 16u) | ({w} << 24u))"
+
+
 def _parameters(dtype: DType) -> str:
     """digits, least exponent, bit of the sign, NaN, infinity; no bits are 256."""
     kind = MINIFLOATS[dtype]

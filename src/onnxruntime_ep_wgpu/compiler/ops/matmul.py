@@ -47,6 +47,7 @@ def matrix_product(
         variants,
         parameters={"m": m, "n": n, "k": k, **parameters},
         flops=2 * product(shape) * k,
+        vectors=template == "matmul",
     )
     return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
 

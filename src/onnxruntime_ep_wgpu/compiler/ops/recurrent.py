@@ -153,6 +153,7 @@ def _layer(
         flops=2 * product((steps, directions, batch, hidden)) * gates * hidden,
         repeats=ceildiv(steps, chunk),
         carried=frozenset({"state"}),
+        vectors=False,
         HIDDEN=hidden,
         REVERSE=int(direction == "reverse"),
         **constants,

@@ -1,10 +1,9 @@
 // Matrix product y = a b from tiles in workgroup memory: a workgroup computes TILE_M x TILE_N elements, an invocation
-// 4 * ROWS4 x 4 * COLUMNS4 of them. The next tiles are fetched into registers while the present ones are multiplied.
-// SLICES groups of invocations share a tile and each take their part of k, which keeps small products parallel.
+// 4 * ROWS4 x 4 * COLUMNS4 of them, whose sums are variables of their own. The next tiles are fetched into registers while
+// the present ones are multiplied. SLICES groups of invocations share a tile and each take their part of k, which keeps
+// small products parallel.
 const THREADS_X = $TILE_N / (4u * $COLUMNS4);
 const THREADS = THREADS_X * $TILE_M / (4u * $ROWS4);  // per slice
-const A_LOADS = $TILE_M * $TILE_K / 4u / THREADS;
-const B_LOADS = $TILE_N * $TILE_K / 4u / THREADS;
 const A_SIZE = $SLICES * $TILE_K * $TILE_M / 4u;
 const B_SIZE = $SLICES * $TILE_K * $TILE_N / 4u;
 const ROW_SIZE = $SLICES * THREADS * $COLUMNS4;
@@ -44,86 +43,89 @@ fn kernel(w: u32, lane: u32) {
   let b_base = A_SIZE + slice * ($TILE_K * $TILE_N / 4u);
   let last = ($n - 1u) / 4u * 4u;
 
-  var sum: array<array<vec4<$y_t>, $COLUMNS4>, 4u * $ROWS4>;
-  var next_a: array<vec4<$y_t>, A_LOADS>;
-  var next_b: array<vec4<$y_t>, B_LOADS>;
-  for (var l = 0u; l < A_LOADS; l++) {
-    let e = me + l * THREADS;
-    next_a[l] = a_part(batch, min(row + e % $TILE_M, $m - 1u), slice * $TILE_K + e / $TILE_M * 4u);
-  }
-  for (var l = 0u; l < B_LOADS; l++) {
-    let e = me + l * THREADS;
-    next_b[l] = b_part(batch, slice * $TILE_K + e / ($TILE_N / 4u), min(column + e % ($TILE_N / 4u) * 4u, last));
-  }
+#for i ROWS4
+#for e 4
+#for j COLUMNS4
+  var sum#i_#e_#j = vec4<$y_t>();
+#end
+#end
+#end
+  // Where this invocation's parts of the tiles come from, and where they go.
+#for l A_LOADS
+  let a_row#l = min(row + (me + #lu * THREADS) % $TILE_M, $m - 1u);
+  let a_column#l = (me + #lu * THREADS) / $TILE_M * 4u;
+  var next_a#l = a_part(batch, a_row#l, slice * $TILE_K + a_column#l);
+#end
+#for l B_LOADS
+  let b_row#l = (me + #lu * THREADS) / ($TILE_N / 4u);
+  let b_column#l = min(column + (me + #lu * THREADS) % ($TILE_N / 4u) * 4u, last);
+  var next_b#l = b_part(batch, slice * $TILE_K + b_row#l, b_column#l);
+#end
   for (var k0 = 0u; k0 < $k; k0 += $SLICES * $TILE_K) {
     workgroupBarrier();
-    for (var l = 0u; l < A_LOADS; l++) {
-      let e = me + l * THREADS;
+#for l A_LOADS
+    {
+      let e = me + #lu * THREADS;
       let at = a_base + e / $TILE_M * $TILE_M + e % $TILE_M / 4u;
       let part = e % 4u;
-      tiles[at][part] = next_a[l].x;
-      tiles[at + $TILE_M / 4u][part] = next_a[l].y;
-      tiles[at + $TILE_M / 2u][part] = next_a[l].z;
-      tiles[at + 3u * $TILE_M / 4u][part] = next_a[l].w;
+      tiles[at][part] = next_a#l.x;
+      tiles[at + $TILE_M / 4u][part] = next_a#l.y;
+      tiles[at + $TILE_M / 2u][part] = next_a#l.z;
+      tiles[at + 3u * $TILE_M / 4u][part] = next_a#l.w;
     }
-    for (var l = 0u; l < B_LOADS; l++) { tiles[b_base + me + l * THREADS] = next_b[l]; }
+#end
+#for l B_LOADS
+    tiles[b_base + me + #lu * THREADS] = next_b#l;
+#end
     workgroupBarrier();
     let k1 = k0 + ($SLICES + slice) * $TILE_K;
-    for (var l = 0u; l < A_LOADS; l++) {
-      let e = me + l * THREADS;
-      next_a[l] = a_part(batch, min(row + e % $TILE_M, $m - 1u), k1 + e / $TILE_M * 4u);
-    }
-    for (var l = 0u; l < B_LOADS; l++) {
-      let e = me + l * THREADS;
-      next_b[l] = b_part(batch, k1 + e / ($TILE_N / 4u), min(column + e % ($TILE_N / 4u) * 4u, last));
-    }
+#for l A_LOADS
+    next_a#l = a_part(batch, a_row#l, k1 + a_column#l);
+#end
+#for l B_LOADS
+    next_b#l = b_part(batch, k1 + b_row#l, b_column#l);
+#end
     for (var k = 0u; k < $TILE_K; k++) {
-      var b: array<vec4<$y_t>, $COLUMNS4>;
-      for (var j = 0u; j < $COLUMNS4; j++) { b[j] = tiles[b_base + k * ($TILE_N / 4u) + j * THREADS_X + tx]; }
-      for (var i = 0u; i < $ROWS4; i++) {
-        let a = tiles[a_base + k * ($TILE_M / 4u) + ty * $ROWS4 + i];
-        for (var j = 0u; j < $COLUMNS4; j++) {
-          sum[4u * i][j] += a.x * b[j];
-          sum[4u * i + 1u][j] += a.y * b[j];
-          sum[4u * i + 2u][j] += a.z * b[j];
-          sum[4u * i + 3u][j] += a.w * b[j];
-        }
-      }
+#for j COLUMNS4
+      let right#j = tiles[b_base + k * ($TILE_N / 4u) + #ju * THREADS_X + tx];
+#end
+#for i ROWS4
+      let left#i = tiles[a_base + k * ($TILE_M / 4u) + ty * $ROWS4 + #iu];
+#end
+#for i ROWS4
+#for e 4
+#for j COLUMNS4
+      sum#i_#e_#j += left#i[#e] * right#j;
+#end
+#end
+#end
     }
-  }
-  if ($ROWS4 > 1u) {
-    // With a barrier in it compilers no longer unroll a loop over this many rows, and `sum` leaves the registers: 4096 x
-    // 4096 x 4096 then takes 59 ms on an H200 instead of 3.0. Such tiles have one slice.
-    for (var i = 0u; i < 4u * $ROWS4; i++) {
-      let m = row + ty * 4u * $ROWS4 + i;
-      if (m < $m) {
-        for (var j = 0u; j < $COLUMNS4; j++) {
-          let n = column + (j * THREADS_X + tx) * 4u;
-          for (var e = 0u; e < 4u; e++) {
-            if (n + e < $n) { y_put(batch, m, n + e, sum[i][j][e]); }
-          }
-        }
-      }
-    }
-    return;
   }
   // Through workgroup memory, a row of each invocation at a time: neighbouring invocations then store neighbours, slices
-  // are added on the way, and the maps fused into the store are compiled four times instead of once per element. The bound
-  // depends on m so that no compiler unrolls the inner loop. On an H200 up to 10 % less GPU time per model.
-  let end = min($m, 1u) * ($TILE_M / 4u) * $TILE_N;
-  for (var i = 0u; i < 4u; i++) {
+  // are added on the way, and the maps fused into the store are compiled once, away from the sums. An erf GELU where the
+  // sums are drove them out of the registers: 1576 x 768 x 3072 then took 10 times as long on an H200. The bounds depend
+  // on m so that no compiler unrolls the loops.
+  let rows = min($m, 1u) * 4u * $ROWS4;
+  let end = min($m, 1u) * THREADS * $COLUMNS4;
+  for (var i = 0u; i < rows; i++) {
     workgroupBarrier();
-    for (var j = 0u; j < $COLUMNS4; j++) {
-      tiles[((slice * $TILE_M / 4u + ty) * $COLUMNS4 + j) * THREADS_X + tx] = sum[i][j];
+#for i ROWS4
+#for e 4
+    if (i == 4u * #iu + #eu) {
+#for j COLUMNS4
+      tiles[((slice * (THREADS / THREADS_X) + ty) * $COLUMNS4 + #ju) * THREADS_X + tx] = sum#i_#e_#j;
+#end
     }
+#end
+#end
     workgroupBarrier();
     for (var e = lane; e < end; e += $WG) {
-      let m = row + e / $TILE_N * 4u + i;
-      let n = column + e % $TILE_N;
+      let m = row + e / ($TILE_N / 4u) * 4u * $ROWS4 + i;
+      let n = column + e % ($TILE_N / 4u) * 4u;
       if (m < $m && n < $n) {
-        var total = tiles[e / 4u][e % 4u];
-        for (var s = 1u; s < $SLICES; s++) { total += tiles[e / 4u + s * THREADS * $COLUMNS4][e % 4u]; }
-        y_put(batch, m, n, total);
+        var total = tiles[e];
+        for (var s = 1u; s < $SLICES; s++) { total += tiles[e + s * THREADS * $COLUMNS4]; }
+        y_put4(batch, m, n, total);
       }
     }
   }
