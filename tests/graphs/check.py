@@ -82,11 +82,12 @@ def run(case: Case, known: Mapping[str, Value], before_cpu: Callable[[], None] =
         return Outcome("refused", _kind(ours.problem), ours.problem)
     outcome.on_gpu = Counter(op for _, op in ours.placed.on_gpu)
     outcome.on_cpu = Counter(op for _, op in ours.placed.on_cpu)
-    results: list[list[np.ndarray]] = []
+    if _on_cpu_by_table(case, known, ours.placed):  # it may end the process
+        return Outcome(RIGHT, "on the CPU provider, which is no measure")
     for run in (*range(case.runs), 0, 0):
         got, problem = ours.results(run)
         if problem:
-            return _failed(case, known, ours, outcome, "error", f"run {run}: {problem}", _kind(problem))
+            return _failed(outcome, "error", f"run {run}: {problem}", _kind(problem))
         for k, (name, dtype, _) in enumerate(case.outputs):
             different = difference(got[k], known[name].runs[run], dtype)
             if different:
@@ -94,8 +95,7 @@ def run(case: Case, known: Mapping[str, Value], before_cpu: Callable[[], None] =
                 same = by_cpu and _near(got[k], by_cpu[k], known[name].runs[run], dtype)
                 detail = f"run {run}: {name}: {different}"
                 status = "expectation" if same else "wrong"
-                return _failed(case, known, ours, outcome, status, detail, _maker(case, name), name)
-        results.append(got)
+                return _failed(outcome, status, detail, _maker(case, name), name)
     if differs_on_cpu(case, known):
         return outcome
     before_cpu()
@@ -104,7 +104,7 @@ def run(case: Case, known: Mapping[str, Value], before_cpu: Callable[[], None] =
     for run in range(case.runs if outcome.cpu_checked else 0):
         wanted, problem = cpu.results(run)
         if problem:
-            return _in_doubt(outcome, f"run {run}: the CPU provider fails: {problem}", _kind(problem))
+            return _failed(outcome, "expectation", f"run {run}: the CPU provider fails: {problem}", _kind(problem))
         for k, (name, dtype, _) in enumerate(case.outputs):
             different = difference(wanted[k], known[name].runs[run], dtype)
             if different:
@@ -192,24 +192,8 @@ def _on_cpu_by_table(case: Case, known: Mapping[str, Value], placed: provider.Pl
     return any(n.name in there and not measured_on_cpu(n, [known[i] for i in n.inputs if i]) for n in case.nodes)
 
 
-def _failed(
-    case: Case,
-    known: Mapping[str, Value],
-    ours: _Session,
-    outcome: Outcome,
-    status: str,
-    detail: str,
-    kind: str,
-    output: str = "",
-) -> Outcome:
-    if _on_cpu_by_table(case, known, ours.placed):
-        return Outcome(RIGHT, "on the CPU provider, which is no measure")
+def _failed(outcome: Outcome, status: str, detail: str, kind: str, output: str = "") -> Outcome:
     outcome.status, outcome.detail, outcome.kind, outcome.output = status, detail, kind, output
-    return outcome
-
-
-def _in_doubt(outcome: Outcome, detail: str, kind: str, output: str = "") -> Outcome:
-    outcome.status, outcome.detail, outcome.kind, outcome.output = "expectation", detail, kind, output
     return outcome
 
 

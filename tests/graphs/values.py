@@ -123,4 +123,4 @@ def tolerance(samples: Samples, dtype: str) -> np.ndarray:
         return np.zeros(samples[0].shape)
     spread = deviation(samples)
     typical = float(np.sqrt(np.mean(spread**2))) if spread.size else 0.0
-    return 4 * spread + 3 * typical + 2 * UNIT[dtype] * np.abs(samples[0]) + SMALLEST[dtype]
+    return 8 * spread + 4 * typical + 2 * UNIT[dtype] * np.abs(samples[0]) + SMALLEST[dtype]
