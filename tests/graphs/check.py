@@ -108,9 +108,8 @@ def run(case: Case, known: Mapping[str, Value], before_cpu: Callable[[], None] =
         for k, (name, dtype, _) in enumerate(case.outputs):
             different = difference(wanted[k], known[name].runs[run], dtype)
             if different:
-                return _in_doubt(
-                    outcome, f"run {run}: {name}: the CPU provider, not we: {different}", _maker(case, name), name
-                )
+                detail = f"run {run}: {name}: the CPU provider, not we: {different}"
+                return _failed(outcome, "expectation", detail, _maker(case, name), name)
     return outcome
 
 
