@@ -1,0 +1,106 @@
+"""One small model on the device: compiled, checked against an expected result, and its dispatches timed.
+
+In: a model, inputs as numpy arrays. Out: seconds of GPU time, the sum of the best times of its dispatches, from timestamps.
+A GPU that was idle is slow for a while (an H200 runs at 345 MHz and takes half a second to come back), so it is kept busy
+before anything counts. On a software adapter the kernels of GPUs run, which is for trying a benchmark out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper
+
+from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.device import Device, adapters, open_device
+from onnxruntime_ep_wgpu.program.dtypes import DType
+from onnxruntime_ep_wgpu.program.program import Program
+from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor, Executable
+from tests import targets
+
+WARM_SECONDS = 0.5
+DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+
+
+def device_of(index: int) -> Device:
+    adapter = adapters()[index]
+    return targets.device(targets.Way("gpu")) if adapter.software else open_device(adapter)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, np.ndarray],
+    outputs: Sequence[str],
+    weights: Mapping[str, np.ndarray],
+) -> onnx.ModelProto:
+    """A model of fixed sizes; ONNX finds the types of its outputs."""
+    kinds = {n: helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in inputs.items()}
+    graph = helper.make_graph(
+        list(nodes),
+        "benchmark",
+        [helper.make_tensor_value_info(n, kinds[n], a.shape) for n, a in inputs.items()],
+        [helper.make_empty_tensor_value_info(n) for n in outputs],
+        [onnx.numpy_helper.from_array(a, n) for n, a in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return onnx.shape_inference.infer_shapes(made, strict_mode=True)
+
+
+def compiled(made: onnx.ModelProto, device: Device) -> Program:
+    module = ir.from_proto(made)
+    return compile_graph(module.graph, module.opset_imports, device.target)
+
+
+class Run:
+    """A program with its inputs on the device. `results` are arrays of the first run."""
+
+    def __init__(self, program: Program, device: Device, inputs: Sequence[np.ndarray]) -> None:
+        self.device = device
+        tensors = []
+        for array in inputs:
+            buffer = device.buffer(array.nbytes)
+            device.upload(buffer, 0, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            tensors.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer))
+        outputs: list[tuple[Any, DType, tuple[int, ...]]] = []
+
+        def allocate(_: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Any, int]:
+            outputs.append((device.buffer(dtype.nbytes(int(np.prod(shape)))), dtype, shape))
+            return outputs[-1][0], 0
+
+        executable = Executable(program, device)
+        executable.run(tensors, allocate)
+        plan = executable.plan(tensors)
+        where = {v: (t.buffer, 0) for v, t in zip(program.inputs, tensors, strict=True)}
+        where |= {v: (buffer, 0) for v, (buffer, _, _) in zip(program.outputs, outputs, strict=True)}
+        self._kept = executable, plan
+        self._outputs = outputs
+        self._dispatches = plan.bound(where)
+
+    @property
+    def results(self) -> list[np.ndarray]:
+        out = []
+        for buffer, dtype, shape in self._outputs:
+            array = np.empty(shape, dtype.numpy)
+            self.device.download(buffer, 0, array.reshape(-1).view(np.uint8).data)
+            out.append(array)
+        return out
+
+    @property
+    def dispatches(self) -> int:
+        return len(self._dispatches)
+
+    def seconds(self, repeats: int) -> float:
+        """The sum of the best GPU times of the dispatches."""
+        times = [self.device.measure(self._dispatches) for _ in range(repeats)]
+        return sum(map(min, zip(*times, strict=True)))
+
+    def warm(self) -> None:
+        end = time.perf_counter() + WARM_SECONDS
+        while time.perf_counter() < end:
+            self.device.measure(self._dispatches)
