@@ -13,7 +13,8 @@ from ..program.dtypes import DType
 from ..program.target import MOST_ITERATIONS, Target, elements_per_word
 from .codegen.expression import check as check_expression
 from .dims import Dim, ceildiv, equal, less_equal, maximum, product
-from .lowered import Assertion, Call, Constant, Function, Map, Message, Node, Read, Variant, Write
+from .joins import picked
+from .lowered import Assertion, Call, Constant, Function, Join, Map, Message, Node, Read, Variant, Write
 from .view import Shape, Storage, Tensor, View, broadcast_shapes
 from .windows import MOST_ELEMENTS, is_large, nbytes, of_node
 
@@ -381,9 +382,21 @@ class Builder:
                 f"and the adapter has {limit}"
             )
 
-    def _append(self, node: Map) -> Operand:
+    def join(self, xs: Sequence[Operand], axis: int, shape: Shape) -> Operand:
+        """The operands side by side along an axis, which gives `shape`."""
+        output = self._tensor(xs[0].dtype, shape)
+        join = Join(output, {f"x{k}": Read(x.view, (x.rank,)) for k, x in enumerate(xs)}, axis)
+        if not any(is_large(t, self.target) for t in (output, *(x.view.tensor for x in xs))):
+            return self._append(join)
+        *steps, last = picked(join, self.target)  # parts would be beyond what a kernel binds: moving windows are not
+        for step in steps:
+            self._append(step)
+        return self._append(last)
+
+    def _append(self, node: Map | Join) -> Operand:
         node.origin = self.origin
         node.output.producer = node
-        self._check_bindings(node)
+        if isinstance(node, Map):
+            self._check_bindings(node)
         self.nodes.append(node)
         return Operand(node.output.dtype, node.output.shape, View.of(node.output))

@@ -10,13 +10,14 @@ from ..program import program as p
 from ..program.postfix import Postfix
 from ..program.target import Target
 from .codegen.kernel import Source, generate
-from .dims import Names, symbols_of
+from .dims import Dim, Names, less, symbols_of
 from .fold import fold_constants
 from .lower import lower, reasons
 from .lowered import LoweredGraph, Message
 from .passes.dead import remove_dead
 from .passes.fuse import Group, fuse
-from .passes.share import share_maps
+from .passes.place import place_joins
+from .passes.share import share
 from .passes.work import operations, traffic
 from .view import Storage, Tensor
 
@@ -42,7 +43,8 @@ def compile_graph(
     """
     fold_constants(graph, opset_imports)
     lowered = lower(graph, opset_imports, target, checked, values)
-    lowered = remove_dead(share_maps(lowered))
+    lowered = remove_dead(share(lowered))
+    lowered = remove_dead(place_joins(lowered, target))
     groups = fuse(lowered, target)
     return _assemble(name, target, lowered, groups)
 
@@ -79,6 +81,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
     dispatches = []
     for group in groups:
         source = generate(group, target)
+        runs = _runs_at_all(group)
         kernel = _kernel(source)
         key = (kernel.wgsl, kernel.bindings)
         if key not in kernels:
@@ -90,7 +93,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
                 tuple(values.of(t) for t, _, _ in source.bindings),
                 tuple(map(names.of, source.uniforms)),
                 tuple(names.of(guard) for guard, _, _ in source.variants),
-                tuple(names.of(count) for _, _, count in source.variants),
+                tuple(names.of(count * runs) for _, _, count in source.variants),
                 group.origin,
                 tuple(lowered.operators.get(name, "") for name in group.origin),
                 names.of(operations(group)),
@@ -128,6 +131,13 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
         tuple(names.definitions[len(definitions) :]),
         tuple(values.weights),
     )
+
+
+def _runs_at_all(group: Group) -> Dim:
+    """0 in runs where all that a kernel stores is empty, else 1. Of a tensor that lies in another the plan cannot know."""
+    if group.anchor is None or not any(tensor.place for tensor in group.stores):
+        return 1  # a kernel of maps has no workgroup then
+    return less(0, sum((tensor.size for tensor in group.stores), start=0))
 
 
 def _said(message: Message, names: Names, known: set[str]) -> tuple[str, tuple[Postfix, ...]]:

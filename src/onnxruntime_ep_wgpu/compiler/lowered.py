@@ -1,8 +1,9 @@
-"""The lowered graph: two kinds of node, which together express every operator.
+"""The lowered graph: three kinds of node, which together express every operator.
 
 A `Map` computes one output element from its index: pointwise expressions, gathers, pads, pooling windows. It has no
 workgroup and can be inlined into the kernel that reads it or into the store of the kernel that feeds it. A `Call` is a
-cooperative kernel from `wgsl/` (matrix product, reduction, normalisation) that reads and writes through accessors.
+cooperative kernel from `wgsl/` (matrix product, reduction, normalisation) that reads and writes through accessors. A
+`Join` computes nothing: it says which tensors lie side by side in a larger one, and who makes them stores them there.
 Views are not nodes: they are how operands are looked at.
 """
 
@@ -169,7 +170,26 @@ class Call:
         return [w.tensor for w in self.results.values()]
 
 
-Node = Map | Call
+@dataclass(eq=False)
+class Join:
+    """Tensors side by side along `axis` of `output`. `passes/place.py` decides how: as a map, or stored in place by the
+    kernels that make them. What is left of it then has as operands what lies in `output`, and has no kernel."""
+
+    output: Tensor
+    operands: dict[str, Read]
+    axis: int
+    origin: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> list[View]:
+        return [r.view for r in self.operands.values()]
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        return [self.output]
+
+
+Node = Map | Call | Join
 
 
 @dataclass(frozen=True)

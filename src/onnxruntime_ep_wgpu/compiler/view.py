@@ -36,6 +36,12 @@ class Tensor:
     elements: tuple[Dim, ...] = ()
     kept: bool = False  # in memory even when no kernel reads it there
     users: list[Node] = field(default_factory=list)
+    place: View | None = None  # where its elements lie in another tensor, whose memory it is a part of
+
+    @property
+    def memory(self) -> Tensor:
+        """The tensor whose memory its elements are in: mostly itself."""
+        return self if self.place is None else self.place.tensor
 
     @cached_property
     def size(self) -> Dim:
@@ -151,6 +157,34 @@ class View:
         stride: Dim = factors[0].stride if factors else 0
         new: Axis = (Factor(length, stride * step),) if length != 1 else ()
         return View(self.tensor, shape, (*self.axes[:axis], new, *self.axes[axis + 1 :]), self.offset + start * stride)
+
+    def stored_as(self, place: View) -> tuple[View, View] | None:
+        """For elements that shall lie where `place`, of this shape, has them: this view's tensor in its own order, and the
+        place of that. None when this view does not show every element of its tensor exactly once."""
+        if self.is_whole:
+            return self, place
+        digits: list[tuple[Factor, Dim]] = []  # of the index into this tensor, with the strides in the other one
+        for own, there in zip(self.axes, place.axes, strict=True):
+            factors = coalesce(there)
+            if len(factors) > 1:
+                return None
+            stride: Dim = factors[0].stride if factors else 0
+            for factor in reversed(coalesce(own)):
+                digits.append((factor, stride))
+                stride = stride * factor.extent
+        ordered: list[tuple[Factor, Dim]] = []
+        size: Dim = 1
+        while digits:
+            found = next((k for k, (factor, _) in enumerate(digits) if factor.stride == size), None)
+            if found is None:
+                return None
+            ordered.insert(0, digits.pop(found))
+            size = size * ordered[0][0].extent
+        if self.offset != 0 or size != self.tensor.size:
+            return None
+        shape = tuple(factor.extent for factor, _ in ordered)
+        axes = tuple((Factor(factor.extent, stride),) for factor, stride in ordered)
+        return View._rows(self.tensor, shape), View(place.tensor, shape, axes, place.offset)
 
     def expand(self, shape: Shape) -> View:
         """Broadcast to `shape` by the rules of numpy; an extent that may be 1 at run time gets a conditional stride."""

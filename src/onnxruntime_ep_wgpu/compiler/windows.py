@@ -73,7 +73,7 @@ def placed(
         bits = [t.dtype.bits for t in out.moving]
         grain = max(PART_GRAIN, WINDOW_GRAIN * 8 // min(bits))
         out.part = max(1, target.max_binding_bytes * 8 // max(bits) // grain) * grain
-    for tensor in (*loads, *stores):
+    for tensor in (*loads, *(t.memory for t in stores)):
         if not is_large(tensor, target):
             out.windows[tensor] = ()
         elif tensor in out.moving:

@@ -71,9 +71,7 @@ class Layouts:
         flat += [d for a in program.assertions for d in (a.low, a.high)]
         self._names = [*(s.name for s in program.symbols), REPETITION]
         # What is the same each time, and what a repeated or windowed dispatch has for each time.
-        self._repeated = {
-            number for number, it in enumerate(program.dispatches) if it.repeats != 1 or any(it.windows)
-        }
+        self._repeated = {number for number, it in enumerate(program.dispatches) if it.repeats != 1 or any(it.windows)}
         flat += [d for k, it in enumerate(program.dispatches) if k not in self._repeated for d in it.uniforms]
         self._evaluate = compile_dims(flat, self._names, program.definitions)
         self._each = {
@@ -168,6 +166,25 @@ def _writes(program: Program, dispatch: Dispatch, nbytes: Sequence[int]) -> bool
     """False when all results are empty, whatever the kernel would look at to find that out."""
     bindings = program.kernels[dispatch.kernel].bindings
     return any(nbytes[arg] for arg, kind in zip(dispatch.args, bindings, strict=True) if kind == "read_write")
+
+
+def written(program: Program, step: Step) -> tuple[int, ...]:
+    """The values that a step writes, or of which it writes a part."""
+    dispatch = program.dispatches[step.dispatch]
+    bindings = program.kernels[dispatch.kernel].bindings
+    return tuple(dict.fromkeys(arg for arg, kind in zip(dispatch.args, bindings, strict=True) if kind == "read_write"))
+
+
+def finished(program: Program, steps: Sequence[Step]) -> list[tuple[int, ...]]:
+    """Per step the values that none after it writes. Until then some of their elements may be anything: a repeated dispatch
+    writes its results again and again, and several dispatches may store the parts of one value."""
+    out: list[tuple[int, ...]] = []
+    later: set[int] = set()
+    for step in reversed(steps):
+        values = written(program, step)
+        out.append(tuple(value for value in values if value not in later))
+        later.update(values)
+    return out[::-1]
 
 
 def _slots(program: Program, nbytes: Sequence[int]) -> tuple[tuple[int, ...], dict[int, int]]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..program.dtypes import packed, unpacked
+from ..program.layout import finished
 from .inputs import DeviceTensor
 from .plan import Plan, Slice
 
@@ -19,7 +20,7 @@ from .plan import Plan, Slice
 def trace(
     plan: Plan, inputs: Sequence[DeviceTensor], replace: Callable[[int, Any], Any] = lambda _value, _array: None
 ) -> Iterator[tuple[int, dict[int, Any]]]:
-    """(number of the dispatch, what it wrote by value number), in order.
+    """(number of the dispatch, the values that it wrote last, by number), in order.
 
     `replace(value, array)` may give another array of the same type and shape, which later dispatches read instead. The
     plan must keep its buffers meanwhile (`Executable.planned`).
@@ -28,21 +29,19 @@ def trace(
     empty = device.buffer(256, "empty tensor")
     callers: dict[int, Slice] = {v: (t.buffer or empty, t.offset) for v, t in zip(program.inputs, inputs, strict=True)}
     callers |= {v: (device.buffer(max(16, plan.nbytes[v])), 0) for v in program.outputs}
-    for planned, bound in zip(plan.dispatches, plan.bound(callers), strict=True):
+    done = finished(program, plan.layout.steps)
+    for planned, bound, values in zip(plan.dispatches, plan.bound(callers), done, strict=True):
         device.submit([bound])
-        if not planned.step.finishes:
+        if not values:
             continue
         written = {}
-        number = planned.step.dispatch
-        kernel = program.kernels[program.dispatches[number].kernel]
-        for value, access in zip(planned.args, kernel.bindings, strict=True):
-            if access == "read_write":
-                data = np.empty(plan.nbytes[value], np.uint8)
-                buffer = plan.buffers.get(value) or callers[value][0]
-                if data.size:
-                    device.download(buffer, 0, data.data)
-                written[value] = unpacked(data, program.values[value].dtype, plan.shapes[value])
-                instead = replace(value, written[value])
-                if data.size and instead is not None:
-                    device.upload(buffer, 0, packed(np.asarray(instead)).data)
-        yield number, written
+        for value in values:
+            data = np.empty(plan.nbytes[value], np.uint8)
+            buffer = plan.buffers.get(value) or callers[value][0]
+            if data.size:
+                device.download(buffer, 0, data.data)
+            written[value] = unpacked(data, program.values[value].dtype, plan.shapes[value])
+            instead = replace(value, written[value])
+            if data.size and instead is not None:
+                device.upload(buffer, 0, packed(np.asarray(instead)).data)
+        yield planned.step.dispatch, written

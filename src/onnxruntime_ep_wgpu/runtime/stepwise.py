@@ -22,7 +22,7 @@ from ..device import Buffer, Copy, Device
 from ..device.sizes import GRAIN, padded
 from ..errors import NonFiniteError, OutOfRangeError
 from ..program.dtypes import DType
-from ..program.layout import MAX_GROUPS
+from ..program.layout import MAX_GROUPS, finished, written
 from ..program.program import Program, Storage
 from .plan import Plan, PlannedDispatch, Slice
 
@@ -61,10 +61,14 @@ class Stepwise:
             for value in self._program.inputs:
                 finite[value] = self._look(plan, value, callers[value]) is None
                 self._check_numbers(plan, value, callers[value])
-            for planned, bound in zip(plan.dispatches, plan.bound(dict(callers)), strict=True):
-                self._device.submit_alone(bound, f"the kernel {planned.label!r} of {self._nodes(planned)}")
-                if planned.step.finishes:
-                    self._check(plan, planned, callers, finite)
+            makers: dict[int, list[PlannedDispatch]] = {}  # what wrote a value, or parts of it
+            done = finished(self._program, plan.layout.steps)
+            for planned, bound, values in zip(plan.dispatches, plan.bound(dict(callers)), done, strict=True):
+                self._device.submit_alone(bound, f"the kernel {planned.label!r} of {self._nodes([planned])}")
+                for value in written(self._program, planned.step):
+                    makers.setdefault(value, []).append(planned)
+                for value in values:
+                    self._check(plan, value, makers[value], callers, finite)
             self._device.submit((), (), after)
 
     def _weights_of(self, plan: Plan) -> dict[int, bool]:
@@ -74,20 +78,25 @@ class Stepwise:
                 self._weights[number] = buffer is None or self._look(plan, number, (buffer, 0)) is None
         return dict(self._weights)
 
-    def _check(self, plan: Plan, planned: PlannedDispatch, callers: Mapping[int, Slice], finite: dict[int, bool]) -> None:
-        kernel = self._program.kernels[self._program.dispatches[planned.step.dispatch].kernel]
-        clean = all(finite.get(value, True) for value in planned.args)
-        masks = kernel.makes_infinity
-        for value, access in zip(planned.args, kernel.bindings, strict=True):
-            if access != "read_write":
-                continue
-            where = callers[value] if value in callers else (plan.buffers[value], 0)
-            assert where[0] is not None
-            found = self._look(plan, value, (where[0], where[1]))
-            self._check_numbers(plan, value, (where[0], where[1]))
-            finite[value] = found is None
-            if found is not None and clean and (found.nans or not masks):
-                raise NonFiniteError(self._message(plan, planned, value, (where[0], where[1]), found))
+    def _check(
+        self,
+        plan: Plan,
+        value: int,
+        makers: Sequence[PlannedDispatch],
+        callers: Mapping[int, Slice],
+        finite: dict[int, bool],
+    ) -> None:
+        """Looks at a value that `makers` have written. Whether what they read is finite is known by now."""
+        kernels = [self._program.kernels[self._program.dispatches[it.step.dispatch].kernel] for it in makers]
+        clean = all(finite.get(arg, True) for it in makers for arg in it.args)
+        masks = any(kernel.makes_infinity for kernel in kernels)
+        where = callers[value] if value in callers else (plan.buffers[value], 0)
+        assert where[0] is not None
+        found = self._look(plan, value, (where[0], where[1]))
+        self._check_numbers(plan, value, (where[0], where[1]))
+        finite[value] = found is None
+        if found is not None and clean and (found.nans or not masks):
+            raise NonFiniteError(self._message(plan, makers, value, (where[0], where[1]), found))
 
     def _check_numbers(self, plan: Plan, value: int, where: Slice) -> None:
         """Raises OutOfRangeError for the first number of a tensor that a node does not allow."""
@@ -136,21 +145,23 @@ class Stepwise:
         device.download(self._result, 0, result.view(np.uint8).data)
         return int(result[0]), int(result[1]), int(result[2])
 
-    def _message(self, plan: Plan, planned: PlannedDispatch, value: int, where: Slice, found: _Found) -> str:
+    def _message(self, plan: Plan, makers: Sequence[PlannedDispatch], value: int, where: Slice, found: _Found) -> str:
         it, shape = self._program.values[value], plan.shapes[value]
         first = np.empty(1, it.dtype.numpy)
         self._device.download(where[0], where[1] + it.dtype.nbytes(found.index), first.view(np.uint8).data)
         place = [int(i) for i in np.unravel_index(found.index, shape)]
         name = repr(it.name) if it.name else "an intermediate result"
+        kernels = ", ".join(dict.fromkeys(repr(made.label) for made in makers))
         return (
-            f"{self._nodes(planned)} made {float(first[0])} from finite inputs: {name} {list(shape)} ({it.dtype.label}) has"
+            f"{self._nodes(makers)} made {float(first[0])} from finite inputs: {name} {list(shape)} ({it.dtype.label}) has"
             f" {found.nans} NaN and {found.infinities} infinite values, the first at {place};"
-            f" kernel {planned.label!r}. Look at the inputs of this node (a division by zero, an overflow of the type), or"
+            f" kernel {kernels}. Look at the inputs of this node (a division by zero, an overflow of the type), or"
             " leave validationMode=full when the model means it"
         )
 
-    def _nodes(self, planned: PlannedDispatch) -> str:
-        return _named(self._program.dispatches[planned.step.dispatch].origin)
+    def _nodes(self, dispatches: Sequence[PlannedDispatch]) -> str:
+        origins = (name for it in dispatches for name in self._program.dispatches[it.step.dispatch].origin)
+        return _named(tuple(dict.fromkeys(origins)))
 
 
 def _named(names: Sequence[str]) -> str:

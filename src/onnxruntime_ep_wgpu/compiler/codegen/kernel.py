@@ -65,7 +65,9 @@ class _Writer:
         maps = {n.output: n for n in group.nodes if isinstance(n, Map)}
         loads = group.loads
         self.placement = group.placement(group.stores, target)
-        self.bindings = {tensor: f"b{k}" for k, tensor in enumerate((*loads, *group.stores))}
+        self.bindings = {
+            tensor: f"b{k}" for k, tensor in enumerate(dict.fromkeys((*loads, *(t.memory for t in group.stores))))
+        }
         self._loads = frozenset(loads)
         self._tensors = {name: tensor for tensor, name in self.bindings.items()}
         # A call compiles slowly and is used for many sizes, so its dims are uniforms and layers of other sizes share it.
@@ -92,8 +94,15 @@ class _Writer:
             and r.view.dtype.compute in ("f32", "i32", "u32")
         }
         written = [w for w in call.results.values() if self._stores_vectors(w)]
-        stored = {t for t in self.group.stores for w in written if self._has_vectors(t) and self._follows(t, w.tensor)}
-        return frozenset(loaded | stored)
+        stored = {t for t in self.group.stores if any(self._follows(t, w.tensor) for w in written)}
+        fitting = {
+            t
+            for t in stored
+            if self._has_vectors(t) and all(quotient(d, 4) is not None for d in _placed_in_fours(t) or (1,))
+        }
+        return frozenset(
+            loaded | {t.memory for t in fitting} - {t.memory for t in self.group.stores if t not in fitting}
+        )
 
     def bind(self, tensor: Tensor) -> str:
         """The name of the buffer that holds what another kernel made. Raises AssertionError for what this one makes: its
@@ -167,9 +176,25 @@ class _Writer:
 
     # ---- stores
 
-    def store(self, tensor: Tensor, index: str, value: str) -> str:
+    def store(self, tensor: Tensor, at: Position, value: str) -> str:
+        """The statement that stores an element of a type that has words of its own."""
+        index = self._place(tensor, at).number
         stored = f"f16({value})" if self._element(tensor.dtype) == "f16" else value
-        return self.set_word(self.bindings[tensor], index, stored)
+        return self.set_word(self.bindings[tensor.memory], index, stored)
+
+    def _place(self, tensor: Tensor, at: Position) -> Position:
+        """Where in memory a stored element is."""
+        there = at if tensor.place is None else at.through(tensor.place)
+        assert there is not None, f"four elements of {tensor!r} are not neighbours in memory"
+        return there
+
+    def store_word(self, tensor: Tensor, word: str, value: str) -> str:
+        """The statement that stores a word of narrow elements, by its number in the tensor."""
+        if tensor.place is not None and tensor.place.offset != 0:
+            begin = quotient(tensor.place.offset, self.lanes(tensor.dtype))
+            assert begin is not None  # a part has words of its own (`passes/place.py`)
+            word = f"{word} + {self.dim(begin)}"
+        return self.set_word(self.bindings[tensor.memory], word, value)
 
     def put(self, name: str, write: Write) -> str:
         """`fn <name>_put(coordinates..., value)`: the fused maps that follow a Call's result, then the stores."""
@@ -182,7 +207,7 @@ class _Writer:
         for target in self.group.stores:
             if self._follows(target, tensor):
                 value = self.access.element(View.of(target), position)
-                stores.append(self.store(target, position.number, value.text))
+                stores.append(self.store(target, position, value.text))
         return self._storing(f"{name}_put", extents, write, 1, [*scope.lines, *stores])
 
     def put4(self, name: str, write: Write) -> str:
@@ -303,7 +328,16 @@ class _Writer:
         if any(self.lanes(t.dtype) > 4 for t in stores) or any(n.iterations != 0 for n in maps):
             return None
         fours: dict[Dim, None] = {size: None}
-        vectors = {t for t in stores if self._has_vectors(t)}
+        alone: set[Tensor] = set()  # memory that is stored one by one
+        for tensor in stores:
+            needs = _placed_in_fours(tensor)
+            if not self._has_vectors(tensor) or needs is None or any(isinstance(d, int) and d % 4 for d in needs):
+                if self.lanes(tensor.dtype) > 1:
+                    return None
+                alone.add(tensor.memory)
+            else:
+                fours |= dict.fromkeys(needs)
+        vectors = {t.memory for t in stores} - alone
         for view in (view for node in maps for view in node.reads if not view.tensor.is_literal):
             needs = view.fours
             if needs is None or any(isinstance(d, int) and d % 4 for d in needs):
@@ -347,7 +381,7 @@ class _Writer:
             value = self.access.element(View.of(tensor), position).text
             count = self.lanes(tensor.dtype)
             if count == 1:
-                stores.append(self.store(tensor, "i", value))
+                stores.append(self.store(tensor, position, value))
             else:
                 word = f"word{len(words)}"
                 words.append((tensor, word, count))
@@ -371,7 +405,7 @@ class _Writer:
             for tensor, word, count in words:
                 for k in range(pack // count):
                     guard = f"if (first + {k * count}u < {self.dim(size)}) " if k else ""
-                    body.append(f"{guard}{{ {self.store(tensor, f'first / {count}u + {k}u', f'{word}[{k}u]')} }}")
+                    body.append(f"{guard}{{ {self.store_word(tensor, f'first / {count}u + {k}u', f'{word}[{k}u]')} }}")
         lane = "lane" if pack == 1 else f"lane * {pack}u"
         start = f"let {name} = {begin}w * {step * shape.steps}u + {lane}"
         if shape.steps == 1:
@@ -386,17 +420,15 @@ class _Writer:
 
     def store4(self, tensor: Tensor, position: Position) -> list[str]:
         """The statements that store the four elements at a position of four."""
-        if tensor not in self.vectors:
+        if tensor.memory not in self.vectors:
             elements = [self.access.element(View.of(tensor), lane).text for lane in position.lanes()]
-            return [
-                self.store(tensor, lane.number, text) for lane, text in zip(position.lanes(), elements, strict=True)
-            ]
+            return [self.store(tensor, lane, text) for lane, text in zip(position.lanes(), elements, strict=True)]
         value = self.scalars.spread(self.access.element(View.of(tensor), position))
         if self.lanes(tensor.dtype) > 1:
             text = storage.pack4(position.scope.let("v", value.text), tensor.dtype)
         else:
             text = f"vec4<f16>({value.text})" if tensor.dtype is DType.FLOAT16 else value.text
-        return [self.set_word(self.bindings[tensor], f"{position.number} >> 2u", text)]
+        return [self.set_word(self.bindings[tensor.memory], f"{self._place(tensor, position).number} >> 2u", text)]
 
     # ---- the whole
 
@@ -462,6 +494,15 @@ class _Writer:
             anchor.repeats if anchor is not None else parts(self.group.stores, self.placement.part),
             any(bits in text for bits in INFINITIES for v in variants for text in (*v.functions.values(), v.code)),
         )
+
+
+def _placed_in_fours(tensor: Tensor) -> tuple[Dim, ...] | None:
+    """What must be multiples of 4 so that every four elements of a stored tensor are four in memory; None where they never
+    are."""
+    if tensor.place is None:
+        return (0,)
+    factors = tensor.place.factors
+    return tensor.place.fours if factors and factors[-1].stride == 1 else None
 
 
 def generate(group: Group, target: Target) -> Source:

@@ -235,16 +235,7 @@ def split(
 
 @op("Concat", types=ANY)
 def concat(b: Builder, *xs: Operand, axis: int = 0) -> Operand:
-    """A map that picks the operand by position; many operands are concatenated in steps to bound the bindings."""
     axis = axis_of(axis, xs[0].rank)
-    most = max(2, b.target.max_storage_buffers - 1)
-    operands = list(xs)
-    while len(operands) > 1:
-        operands = [_concat(b, operands[k : k + most], axis) for k in range(0, len(operands), most)]
-    return operands[0]
-
-
-def _concat(b: Builder, xs: list[Operand], axis: int) -> Operand:
     if len(xs) == 1:
         return xs[0]
     shape = list(xs[0].shape)
@@ -253,25 +244,7 @@ def _concat(b: Builder, xs: list[Operand], axis: int) -> Operand:
         for k, d in enumerate(x.shape):
             if k != axis:
                 b.require(equal(d, shape[k]), f"cannot concatenate {{}} and {{}} along axis {axis}", xs[0], x)
-    lines, start = [], 0  # type: list[str], Dim
-    parameters: dict[str, Dim] = {}
-    for k, x in enumerate(xs):
-        parameters[f"start{k}"] = start
-        start = start + x.shape[axis]
-        parameters[f"end{k}"] = start
-        read = f"return x{k}_at(outer, axis - $start{k}, inner);"
-        lines.append(f"  if (axis < $end{k}) {{ {read} }}" if k + 1 < len(xs) else f"  {read}")
-    groups = (axis, 1, xs[0].rank - axis - 1)
-    return b.map(
-        "\n".join(lines),
-        xs[0].dtype,
-        tuple(shape),
-        ("outer", "axis", "inner"),
-        groups,
-        {f"x{k}": (x, groups) for k, x in enumerate(xs)},
-        parameters=parameters,
-        cost=len(xs),
-    )
+    return b.join(xs, axis, tuple(shape))
 
 
 @op("Tile", types=ANY, repeats=INTEGERS)

@@ -16,6 +16,8 @@ def remove_dead(graph: LoweredGraph) -> LoweredGraph:
             kept.append(node)
             needed.update(view.tensor for view in node.reads)
     kept.reverse()
+    for tensor in {t: None for node in graph.nodes for t in (*(view.tensor for view in node.reads), *node.outputs)}:
+        tensor.users = []
     for node in kept:
         for tensor in {view.tensor: None for view in node.reads}:
             tensor.users.append(node)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...program.target import MOST_ITERATIONS, Target, elements_per_word
-from ..lowered import Call, LoweredGraph, Map, Node
+from ..lowered import Call, Join, LoweredGraph, Map, Node
 from ..view import Tensor, View
 from ..windows import Placement, is_large, placed
 
@@ -107,6 +107,8 @@ class _Fusion:
     def _can_merge(self, ours: Group, theirs: Group) -> bool:
         if (ours.anchor and theirs.anchor) or ours.inlined or theirs.inlined:
             return False
+        if any(isinstance(n, Join) for n in (*ours.nodes, *theirs.nodes)):
+            return False
         nodes = [*theirs.nodes, *ours.nodes]
         anchor = ours.anchor or theirs.anchor
         if sum(n.cost for n in nodes if isinstance(n, Map)) > MAX_COST or not self._in_step(nodes, anchor):
@@ -121,7 +123,10 @@ class _Fusion:
 
     def _binds(self, group: Group, stored: list[Tensor]) -> bool:
         """True when a kernel of the group needs no more bindings than there are."""
-        needed = group.placement(stored, self.target).bindings if self._has_large else len(group.loads) + len(stored)
+        if self._has_large:
+            needed = group.placement(stored, self.target).bindings
+        else:
+            needed = len(group.loads) + len({t.memory for t in stored})
         return needed <= self.target.max_storage_buffers
 
     def _loops_fit(self, nodes: list[Node], stored: list[Tensor]) -> bool:
@@ -157,8 +162,9 @@ class _Fusion:
 
     def _absorb_producers(self, node: Node) -> None:
         """Maps that only this node reads move into its kernel when nothing is computed more than once or twice."""
-        operands = node.operands.values()
-        for read in operands:
+        if isinstance(node, Join):
+            return  # what it joins is stored by others
+        for read in node.operands.values():
             producer = read.view.tensor.producer
             if not isinstance(producer, Map) or producer not in self.group:
                 continue
@@ -259,7 +265,7 @@ class _Fusion:
                 visit(self.group[node])
         for group in out:
             group.stores = self._stored(group.nodes)
-        return out
+        return [group for group in out if not isinstance(group.nodes[0], Join)]
 
 
 def fuse(graph: LoweredGraph, target: Target) -> list[Group]:

@@ -1,20 +1,20 @@
-"""Sharing: maps that compute the same become one, as when every reader of a tensor dequantises it for itself."""
+"""Sharing: maps and joins that make the same become one, as when every reader of a tensor dequantises it for itself."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
 
-from ..lowered import LoweredGraph, Map, Node, Read
+from ..lowered import Join, LoweredGraph, Map, Node, Read
 from ..view import Storage, Tensor
 
 
-def share_maps(graph: LoweredGraph) -> LoweredGraph:
-    """The graph without maps that an earlier one equals; run it before `remove_dead`, which learns who reads what.
+def share(graph: LoweredGraph) -> LoweredGraph:
+    """The graph without maps and joins that an earlier one equals; run it before `remove_dead`, which learns who reads what.
 
-    A result that the caller receives keeps a map of its own.
+    A result that the caller receives keeps a node of its own.
     """
-    first: dict[Hashable, Map] = {}
+    first: dict[Hashable, Map | Join] = {}
     instead: dict[Tensor, Tensor] = {}
     kept: list[Node] = []
     for node in graph.nodes:
@@ -22,10 +22,10 @@ def share_maps(graph: LoweredGraph) -> LoweredGraph:
             if read.view.tensor in instead:
                 node.operands[name] = replace(read, view=replace(read.view, tensor=instead[read.view.tensor]))
         if (
-            isinstance(node, Map)
+            isinstance(node, (Map, Join))
             and node.output.storage is Storage.TEMP
             and not node.output.kept
-            and _is_worth_memory(node)
+            and (isinstance(node, Join) or _is_worth_memory(node))
         ):
             known = first.setdefault(_meaning(node), node)
             if known is not node:
@@ -41,9 +41,11 @@ def _is_worth_memory(node: Map) -> bool:
     return not node.inline or (node.is_pointwise and any(view.tensor.producer for view in node.reads))
 
 
-def _meaning(node: Map) -> Hashable:
+def _meaning(node: Map | Join) -> Hashable:
     """What decides a map's elements; constants by their text, because 0.0 equals -0.0 and 1."""
     operands: tuple[tuple[str, Read], ...] = tuple(node.operands.items())
+    if isinstance(node, Join):
+        return operands, node.axis
     constants = tuple((name, repr(value)) for name, value in node.constants.items())
     parameters = tuple(node.parameters.items())
     text = (node.expression, node.body, node.coordinates, node.groups)

@@ -29,8 +29,14 @@ def operations(group: Group) -> Dim:
     """
     total: Dim = 0
     for node in group.nodes:
-        total = total + (node.flops if isinstance(node, Call) else _per_element(node.expression) * node.output.size)
+        total = total + _of_node(node)
     return total
+
+
+def _of_node(node: Node) -> Dim:
+    if isinstance(node, Call):
+        return node.flops
+    return _per_element(node.expression) * node.output.size if isinstance(node, Map) else 0
 
 
 @lru_cache(maxsize=1024)

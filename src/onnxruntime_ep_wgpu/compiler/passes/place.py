@@ -1,0 +1,159 @@
+"""Placing: how tensors come to lie side by side in one, as Concat wants them.
+
+In: a graph without dead nodes, whose tensors know their users. Out: the same graph in which every `Join` is either a map
+that picks its operand by the coordinate, or has operands that lie in its output: a copy of each original operand whose
+`Tensor.place` says where. Fusion computes such a copy where the operand is computed, so a kernel stores its result there.
+
+A join is a map where that takes fewer dispatches, as when the kernel that reads it computes it on the way (the halves that
+a rotary embedding swaps), and where kernels cannot store parts: elements that share a word with those of another
+kernel (for tensors of more than a binding the builder made maps). A join that only another one reads lies in that one's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ...program.target import Target, elements_per_word
+from ..dims import Dim, quotient
+from ..joins import picked
+from ..lowered import Call, Join, LoweredGraph, Map, Node, Read
+from ..view import Tensor, View
+from .fuse import MAX_INLINED_COST
+
+LARGE = 1 << 20  # elements; moving as many takes a GPU as long as a few dispatches
+_FAR = 8  # maps between a kernel and an operand that it may compute on the way
+
+
+@dataclass(frozen=True)
+class _Part:
+    """An operand and where it shall lie. `free`: a kernel that runs anyway can store it there."""
+
+    view: View
+    place: View
+    free: bool
+
+
+class _Placer:
+    def __init__(self, graph: LoweredGraph, target: Target) -> None:
+        self.graph, self.target = graph, target
+        self.instead: dict[Node, list[Node]] = {}
+
+    def run(self) -> LoweredGraph:
+        for node in reversed(self.graph.nodes):  # the outer one of two joins says where the inner one's operands lie
+            if isinstance(node, Join) and node not in self.instead:
+                parts, inner = self._parts(node)
+                if self._is_stored(node, parts):
+                    self.instead[node] = self._placed(node, parts)
+                    self.instead.update((join, []) for join in inner)
+                else:
+                    self.instead[node] = list(picked(node, self.target))
+        return replace(self.graph, nodes=[it for n in self.graph.nodes for it in self.instead.get(n, [n])])
+
+    def _parts(self, join: Join) -> tuple[list[_Part], list[Join]]:
+        """Where the operands would lie, and the joins that would lie in this one with all that is theirs."""
+        out: list[_Part] = []
+        inner: list[Join] = []
+        pending = [(read.view, place) for read, place in _sides(join, View.of(join.output))]
+        while pending:
+            view, place = pending.pop(0)
+            producer = view.tensor.producer
+            if isinstance(producer, Join) and self._is_private(view.tensor) and view.is_whole:
+                whole = place.reshape(view.tensor.shape)
+                if whole is not None:
+                    inner.append(producer)
+                    pending[:0] = [(read.view, there) for read, there in _sides(producer, whole)]
+                    continue
+            stored = view.stored_as(place)
+            if stored is not None and self._is_made_by_a_kernel(view.tensor):
+                narrow = elements_per_word(view.dtype, self.target) > 1
+                out.append(_Part(*stored, free=not (narrow and self._anchor(view.tensor))))
+            else:
+                out.append(_Part(view, place, free=False))
+        return out, inner
+
+    def _is_private(self, tensor: Tensor) -> bool:
+        return not tensor.is_stored and len(tensor.users) == 1
+
+    def _is_stored(self, join: Join, parts: list[_Part]) -> bool:
+        """Whether the kernels that make the operands, and one more for each of the others, store them in place."""
+        if not all(self._owns_words(part.place) for part in parts):
+            return False
+        copies = sum(not part.free for part in parts)
+        if self._is_computed_by_a_reader(join.output):
+            return copies == 0
+        size = join.output.size
+        return copies <= 1 or (isinstance(size, int) and size >= LARGE)
+
+    def _owns_words(self, place: View) -> bool:
+        """True when no word has elements of a part and of another one."""
+        lanes = elements_per_word(place.dtype, self.target)
+        if lanes == 1:
+            return True
+        if any(f.stride != 1 for f in place.factors) or quotient(place.offset, lanes) is None:
+            return False
+        return quotient(place.size, lanes) is not None or place.offset + place.size == place.tensor.size
+
+    def _is_computed_by_a_reader(self, tensor: Tensor) -> bool:
+        """Whether a map of it would need no kernel of its own."""
+        if tensor.is_stored:
+            return False
+        for user in tensor.users:
+            for read in user.operands.values():
+                if isinstance(user, Map) and read.view.tensor is tensor:
+                    if user.is_pointwise and read.view.is_whole and read.view.size == user.output.size:
+                        return True
+                    if len(tensor.users) == 1 and not read.reuse and read.view.size == tensor.size:
+                        return True
+        return False
+
+    def _anchor(self, tensor: Tensor) -> Call | None:
+        """The call whose kernel computes a tensor, if fusion does not prevent it: itself or through maps of its result."""
+        pending, at = [tensor], 0
+        while at < len(pending) and at < _FAR:
+            producer = pending[at].producer
+            at += 1
+            if isinstance(producer, Call):
+                return producer
+            if isinstance(producer, Map) and producer.is_pointwise:
+                pending += [v.tensor for v in producer.reads if v.is_whole and v.size == producer.output.size]
+        return None
+
+    def _is_made_by_a_kernel(self, tensor: Tensor) -> bool:
+        """Whether the tensor would be computed and stored by a kernel even if a map picked its elements."""
+        producer = tensor.producer
+        if not isinstance(producer, Map):
+            return isinstance(producer, Call)
+        has_readers = tensor.is_stored or len(tensor.users) > 1
+        too_much = producer.cost > MAX_INLINED_COST or producer.iterations != 0
+        return has_readers or too_much or self._anchor(tensor) is not None
+
+    def _placed(self, join: Join, parts: list[_Part]) -> list[Node]:
+        """A copy of every part, in its place, and the join of them."""
+        nodes: list[Node] = []
+        operands: dict[str, Read] = {}
+        for k, part in enumerate(parts):
+            tensor = Tensor(join.output.dtype, part.place.shape, place=part.place)
+            copy = Map(tensor, {"x": Read(part.view, (part.view.rank,))}, expression="x", origin=join.origin)
+            tensor.producer = copy
+            nodes.append(copy)
+            operands[f"x{k}"] = Read(View.of(tensor), (part.view.rank,))
+        made = Join(join.output, operands, join.axis, join.origin)
+        join.output.producer = made
+        return [*nodes, made]
+
+
+def _sides(join: Join, place: View) -> Iterator[tuple[Read, View]]:
+    """The operands of a join that lies at `place`, and where each is then."""
+    start: Dim = 0
+    for read in join.operands.values():
+        extent = read.view.shape[join.axis]
+        part = place.slice(join.axis, start, 1, extent)
+        start = start + extent
+        assert part is not None  # an axis of a place has one stride: parts are cut out of whole tensors
+        yield read, part
+
+
+def place_joins(graph: LoweredGraph, target: Target) -> LoweredGraph:
+    """The graph with every join decided. `remove_dead` comes before it, for the users, and after it."""
+    return _Placer(graph, target).run()
