@@ -102,6 +102,34 @@ def test_operands_through_every_view(view, shape, dynamic):
     np.testing.assert_allclose(Runner(program)(x, other)[0], np.exp(x * seen.get(view, other)), rtol=1e-6)
 
 
+TILED = [((40, 70), (1, 0)), ((33, 32), (1, 0)), ((3, 40, 37), (0, 2, 1)), ((35, 3, 64), (2, 1, 0)),
+         ((64, 3, 33), (2, 0, 1)), ((2, 33, 2, 40), (0, 3, 2, 1)), ((2, 48, 5, 7), (0, 2, 3, 1))]  # fmt: skip
+NOT_TILED = [((2, 3, 4, 5), (0, 2, 3, 1)), ((64, 1), (1, 0)), ((64, 4, 3), (1, 0, 2)), ((31, 64), (1, 0))]
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "symbolic"])
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int64, np.int8, bool], ids=lambda t: t.__name__
+)
+@pytest.mark.parametrize(("shape", "order"), TILED + NOT_TILED, ids=str)
+def test_transposes_through_a_tile(shape, order, dtype, dynamic):
+    """Of every extent, with what is calculated on the way and a result before it stored too."""
+    x = sample(shape, dtype)
+    dims = [f"d{k}" for k in range(len(shape))] if dynamic else shape
+    nodes = [node("Transpose", ["x"], ["t"], perm=order), node("Where", ["c", "t", "r"], ["y"])]
+    r = sample((shape[order[-1]],), dtype, 1)
+    model = make_model(nodes, {"x": (dtype, dims), "r": (dtype, [dims[order[-1]]]), "c": (bool, [])})
+    model.graph.output.extend([type(model.graph.output[0])(name="t")])
+    program = compile_model(model, hardware())
+    if np.dtype(dtype).itemsize > 1 and dtype is not ml_dtypes.bfloat16:
+        tiled = any("tile[" in text for text in texts(program))
+        assert dynamic or tiled == ((shape, order) in TILED)
+    for condition in (True, False):
+        y, t = Runner(program)(x, r, np.array(condition))
+        np.testing.assert_array_equal(t, x.transpose(order))
+        np.testing.assert_array_equal(y, t if condition else np.broadcast_to(r, t.shape))
+
+
 @pytest.mark.parametrize("int64", [True, False], ids=["native", "pairs"])
 def test_64_bit_integers_among_vectors_are_calculated_one_by_one(int64):
     nodes = [node("Cast", ["x"], ["i"], to=7), node("Add", ["i", "k"], ["j"]), node("Cast", ["j"], ["f"], to=1),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...program.dtypes import DType
 from ...program.target import Target, elements_per_word
-from ..dims import Dim, ceildiv, equal, mod, product, quotient
+from ..dims import Dim, ceildiv, equal, less_equal, mod, product, quotient
 from ..lowered import REPETITION, Call, Function, Map, Write, split_groups
 from ..passes.fuse import Group
 from ..tune import MapShape, map_shapes, maps_in_fours
@@ -18,6 +18,7 @@ from .accessor import LETTERS, Accessors, constant, substitute
 from .expression import to_wgsl
 from .position import Extents, Position
 from .scalar import INFINITIES, WIDE, Scalars
+from .turned import ROWS, TILE, WORKGROUP, Turned, turned
 from .uniforms import Uniforms
 from .unroll import unroll
 from .value import Value
@@ -306,6 +307,14 @@ class _Writer:
         """The variants of a kernel without a Call: four elements at a time where their number allows it, and one by one."""
         size = self.group.stores[0].size
         texts = []
+        across = turned(self.group.stores, self._maps, self._loads) if maps_in_fours(self.target) else None
+        if across and not self.placement.part and all(self.lanes(t.dtype) == 1 for t in self.group.stores):
+            guard = product(less_equal(TILE, d) for d in (across.long, across.last.extent))
+            if guard != 0:
+                self._renew(frozenset())
+                texts.append(self._turned_text(guard, across))
+            if guard == 1:
+                return texts
         found = self._fours() if maps_in_fours(self.target) else None
         if found is not None:
             vectors, fours = found
@@ -369,6 +378,54 @@ class _Writer:
         lines = [f"let i = {begin}w * {step * shape.steps}u + lane * 4u;"]
         lines += [f"four(i + {k * step}u);" if k else "four(i);" for k in range(shape.steps)]
         return self._map_text(product([guard, shape.guard]), shape, step, lines)
+
+    def _turned_text(self, guard: Dim, across: Turned) -> _Text:
+        """Each workgroup loads a tile along its rows, and makes and stores the elements of it along its columns."""
+        view, factors, access, dim = across.view, across.factors, self.access, self.dim
+        position = Position(access.scope(), ("i",), (self.group.stores[0].shape,))
+        kind = view.dtype.compute or ""
+        position.scope.known[view.tensor, position.show(view, "place")] = Value("staged", kind)
+        stores = []
+        for tensor in self.group.stores:
+            value = access.element(View.of(tensor), position).text
+            stores.append(self.store(tensor, "i", value))
+        loaded = access.loaded(self.bind(view.tensor), view.tensor, "place")
+        along, last = dim(across.long), dim(across.last.extent)
+        lines = [
+            f"let tiles = {dim(ceildiv(across.last.extent, TILE))};",
+            f"let rows = {dim(ceildiv(across.long, TILE))};",
+            f"let column = w % tiles * {TILE}u;",
+            f"let row = w / tiles % rows * {TILE}u;",
+            "var rest = w / (tiles * rows);",
+            f"var begin = {dim(view.offset)};",
+            "var into = 0u;",
+        ]
+        for k in reversed(across.outer):
+            extent, stride, below = dim(factors[k].extent), dim(factors[k].stride), dim(across.below(k))
+            lines += [f"begin += rest % {extent} * {stride};", f"into += rest % {extent} * {below};"]
+            lines.append(f"rest /= {extent};")
+        rows = f"for (var r = lane / {TILE}u; r < {TILE}u; r += {ROWS}u) {{"
+        lines += [
+            f"let c = lane % {TILE}u;",
+            rows,
+            f"  if (row + c < {along} && column + r < {last}) {{",
+            f"    let place = begin + row + c + (column + r) * {dim(across.last.stride)};",
+            f"    tile[r * {TILE + 1}u + c] = {loaded};",
+            "  }",
+            "}",
+            "workgroupBarrier();",
+            rows,
+            f"  if (row + r < {along} && column + c < {last}) {{",
+            f"    let i = into + (row + r) * {dim(across.below(across.along))} + column + c;",
+            f"    let staged = tile[c * {TILE + 1}u + r];",
+            *(f"    {x}" for x in [*position.scope.lines, *stores]),
+            "  }",
+            "}",
+        ]
+        memory = f"var<workgroup> tile: array<{self.scalars.type(kind)}, {TILE * (TILE + 1)}>;"
+        kernel = "fn kernel(w: u32, lane: u32) {\n" + "\n".join(f"  {x}" for x in lines) + "\n}"
+        main = self.main(WORKGROUP, across.workgroups)
+        return self._text(guard, across.workgroups, f"{memory}\n{kernel}\n{main}")
 
     def _single_text(self, pack: int, shape: MapShape) -> _Text:
         """Each invocation makes `pack` consecutive elements, whole words of every output, as often as `shape` says."""

@@ -109,6 +109,12 @@ class Position:
             self._shown[factors, offset] = Position(self.scope, (number,), (view.tensor.shape,), width)
         return self._shown[factors, offset]
 
+    def show(self, view: View, number: str) -> Position:
+        """Says that the element which a view shows here, one, has this number in its tensor."""
+        at = Position(self.scope, (number,), (view.tensor.shape,))
+        self._shown[tuple(view.factors), view.offset] = at
+        return at
+
     def _reach(self, factors: Sequence[Factor], offset: Dim) -> int | None:
         """How many neighbours the four elements are: 4, or 1, or neither."""
         is_four = self.scope.is_four
