@@ -388,7 +388,7 @@ class _Writer:
         stores = []
         for tensor in self.group.stores:
             value = access.element(View.of(tensor), position).text
-            stores.append(self.store(tensor, "i", value))
+            stores.append(self.store(tensor, position, value))
         loaded = access.loaded(self.bind(view.tensor), view.tensor, "place")
         along, last = dim(across.long), dim(across.last.extent)
         lines = [
