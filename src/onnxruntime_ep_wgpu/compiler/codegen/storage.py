@@ -66,7 +66,7 @@ def unpack(word: str, place: str, dtype: DType) -> str:
 def pack(value: str, dtype: DType) -> str:
     """The bits of an element in the low end of a u32, zeros above."""
     if dtype is DType.FLOAT16:
-        return f"pack2x16float(vec2f({value}, 0.0))"
+        return f"pack_halves(vec2f({value}, 0.0))"
     if dtype is DType.BFLOAT16:
         return f"bfloat_bits({value})"
     if dtype in MINIFLOATS:
@@ -96,7 +96,7 @@ def unpack4(words: str, dtype: DType) -> str:
 def pack4(value: str, dtype: DType) -> str:
     """What `unpack4` reads, of a name of a vec4."""
     if dtype is DType.FLOAT16:
-        return f"vec2<u32>(pack2x16float({value}.xy), pack2x16float({value}.zw))"
+        return f"vec2<u32>(pack_halves({value}.xy), pack_halves({value}.zw))"
     x, y, z, w = (pack(f"{value}.{c}", dtype) for c in "xyzw")
     if dtype.bits == 16:
         return f"vec2<u32>({x} | ({y} << 16u), {z} | ({w} << 16u))"

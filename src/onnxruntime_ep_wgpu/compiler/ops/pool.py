@@ -97,7 +97,7 @@ def max_pool(
     if outputs < 2:
         return [y]
     start = [f"var best = {lowest};", "var at = -1i;"]
-    above = "v > best || isnan_f32(v) && !isnan_f32(best)" if x.dtype.is_float else "v > best"
+    above = "v > best || (isnan_f32(v) && !isnan_f32(best))" if x.dtype.is_float else "v > best"
     tap = [f"let v = {v};", f"if (at < 0 || {above}) {{ best = v; at = i32({_flat(win, storage_order)}); }}"]
     return [y, b.pointwise("i64(x)", {"x": _fold(b, x, win, DType.INT32, start, tap, "return at;")}, DType.INT64)]
 

@@ -29,6 +29,15 @@ fn half_f32(a: f32) -> f32 {
   }
   return bitcast<f32>((bits + 0xfffu + ((bits >> 13u) & 1u)) & 0xffffe000u);
 }
+// Two f16 in a word. WGSL leaves open what pack2x16float makes of what is no finite f16, and SwiftShader makes NaN of infinity.
+fn pack_halves(v: vec2f) -> u32 {
+  let bits = bitcast<vec2u>(v);
+  let magnitude = bits & vec2u(0x7fffffffu);
+  let beyond = magnitude >= vec2u(0x477ff000u);
+  let special = ((bits >> vec2u(16u)) & vec2u(0x8000u)) | select(vec2u(0x7c00u), vec2u(0x7e00u), magnitude > vec2u(0x7f800000u));
+  let chosen = select(vec2u(0u), special, beyond);
+  return pack2x16float(select(v, vec2f(0f), beyond)) | chosen.x | (chosen.y << 16u);
+}
 // The upper half of the bits, rounded to nearest even; a NaN keeps its sign and becomes quiet.
 fn bfloat_bits(a: f32) -> u32 {
   let bits = bitcast<u32>(a);
@@ -63,7 +72,7 @@ fn quotient_f32(a: f32, b: f32) -> f32 {
   return select(q, q + rounded_f32(div_f32(residue_f32(a, q, b), b)), abs(q) > 1e-30f && abs(q) < 1e30f);
 }
 // A product that is rounded before something is added to it: a device may fuse the two, not past this.
-fn rounded_f32(a: f32) -> f32 { return min(max(a, -3.4028235e+38f), 3.4028235e+38f); }
+fn rounded_f32(a: f32) -> f32 { return min(max(a, -3.40282346e+38f), 3.40282346e+38f); }
 // a * b + c rounded once; the builtin may round twice.
 fn fma_f32(a: f32, b: f32, c: f32) -> f32 {
   let p = a * b;
