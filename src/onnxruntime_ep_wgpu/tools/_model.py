@@ -75,7 +75,7 @@ def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
             raise InputError(f"the model has no input {name!r}; it has {', '.join(wanted)}")
     read = {name: _read(path) for name, path in files.items()}
     given = {name: _shape(name, text) for name, text in shapes.items()} | {n: array.shape for n, array in read.items()}
-    dims = dict(_dim(text) for text in args.dim)
+    dims = dict(dimension(text, "--dim") for text in args.dim)
     found = sizes({name: value.shape for name, value in wanted.items()}, dims, given)
     if found.sentence():
         print(f"note: {found.sentence()}", file=sys.stderr)
@@ -92,10 +92,11 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
     return key, value
 
 
-def _dim(text: str) -> tuple[str, int]:
-    name, size = _pair(text, "--dim", "NAME=SIZE")
+def dimension(text: str, option: str) -> tuple[str, int]:
+    """NAME=SIZE, as `option` was given it."""
+    name, size = _pair(text, option, "NAME=SIZE")
     if not size.isdecimal():
-        raise OptionError(f"--dim {text}: a size is a whole number")
+        raise OptionError(f"{option} {text}: a size is a whole number")
     return name, int(size)
 
 

@@ -1,0 +1,277 @@
+"""An ONNX model as Programs and weights for a browser: a folder of files that are fetched in parallel, or one file.
+
+In: an ONNX model, or one in ONNX Runtime's own format. Out: `Exported`, which says what was written. Invariants: everything
+runs on every WebGPU device (`web-baseline`), or nothing is written; of several Programs over one pool of weights the runtime
+takes the first whose features the adapter has; a folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from ..errors import OptionError, ProgramError, UnsupportedError
+from ..program.dtypes import DType
+from ..program.file import header
+from ..program.program import Program
+from ..program.target import WEB_BASELINE, Target
+from ..program.weights import weight_array, weight_bytes
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+MANIFEST_VERSION = 1
+CHUNK_BYTES = 64 << 20
+GRAIN = 16  # bytes; weights and chunks begin at multiples of it
+PACK = b"wgpupack"  # one file: this, the manifest's version, length and SHA-256, the manifest, then the files that it lists
+HALVES = replace(WEB_BASELINE, name="web-f16", features=frozenset({"shader-f16"}))
+# For browsers without a GPU: kernels for GPUs take them seconds to compile.
+SOFTWARE = replace(WEB_BASELINE, name="web-software", software=True)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote. Sizes are bytes; `targets` are the names of the Targets that have a Program of their own.
+
+    `files` are those of the folder, or in the one file; `kernels` and `dispatches` are those of the Program for all.
+    """
+
+    path: Path
+    targets: tuple[str, ...]
+    programs: int
+    weights: int
+    kernels: int
+    dispatches: int
+    files: tuple[tuple[str, int], ...]
+
+
+def export(
+    model: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    overrides: Mapping[str, int] | None = None,
+    single_file: bool = False,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Exported:
+    """Compiles a model for browsers and writes it to `output`, by default `model.onnx.wgpu/`, or `model.wgpu` as one file.
+
+    `overrides` fixes free dimensions of inputs, by name or denotation, as in `session(free_dimensions=...)`. Raises
+    UnsupportedError naming the nodes that WebGPU cannot run, OptionError, FileExistsError.
+    """
+    source = Path(model)
+    if not source.exists():
+        raise FileNotFoundError(f"there is no file {source}")
+    if chunk_bytes < GRAIN:
+        raise OptionError(f"chunk_bytes is {chunk_bytes}, a chunk has at least {GRAIN} bytes")
+    place = Path(output) if output is not None else _place(source, single_file)
+    if place.exists():
+        raise FileExistsError(f"{place} exists already: remove it, or export to another place")
+    if not place.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {place.parent} to write {place.name} in")
+    fixed = _fixed(source, overrides or {})
+    base = _compile(source, fixed, WEB_BASELINE)
+    programs = [*_beside(source, fixed, base), base]
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as temporary:
+        partial = Path(temporary) / place.name
+        partial.mkdir()
+        manifest = _write_folder(partial, programs, chunk_bytes // GRAIN * GRAIN)
+        files = tuple((it.name, it.stat().st_size) for it in sorted(partial.iterdir()))
+        if single_file:
+            packed = Path(temporary) / "packed"
+            _pack(packed, partial, manifest)
+            partial = packed
+        shutil.move(partial, place)
+    weights = int(manifest["weights"]["bytes"])
+    names = tuple(program.target.name for program in programs)
+    code = sum(size for _, size in files) - weights
+    return Exported(place, names, code, weights, len(base.kernels), len(base.dispatches), files)
+
+
+def _place(model: Path, single_file: bool) -> Path:
+    return model.with_suffix(".wgpu") if single_file else model.with_name(f"{model.name}.wgpu")
+
+
+# ---- compiling
+
+
+def _compile(source: Path, fixed: Mapping[tuple[str, int], int], target: Target) -> Program:
+    import onnx_ir as ir
+
+    from ..compiler import compile as compiler
+
+    model = _read(source)
+    graph = model.graph
+    for value in graph.inputs:
+        if value.shape is not None:
+            value.shape = ir.Shape([fixed.get((value.name or "", k), d) for k, d in enumerate(value.shape)])
+    reasons = [
+        f"{node.op_type} {node.name or ', '.join(str(it.name) for it in node.outputs)!r}: {reason}"
+        for node, reason in zip(graph, compiler.check(graph, model.opset_imports, target), strict=True)
+        if reason
+    ]
+    if reasons:
+        shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
+        count = "1 node" if len(reasons) == 1 else f"{len(reasons)} nodes"
+        raise UnsupportedError(f"{source} has {count} that cannot run on WebGPU: {shown}")
+    return compiler.compile_graph(graph, model.opset_imports, target, graph.name or source.stem)
+
+
+def _beside(source: Path, fixed: Mapping[tuple[str, int], int], base: Program) -> Iterator[Program]:
+    """Programs for richer or poorer adapters, where they differ from the one for all."""
+    halves = any(value.dtype is DType.FLOAT16 for value in base.values)
+    for target in (SOFTWARE, *([HALVES] if halves else [])):
+        # A software adapter may refuse what is too long for it; the Program for all still runs there.
+        with suppress(UnsupportedError):
+            program = _compile(source, fixed, target)
+            if _texts(program) != _texts(base):
+                yield program
+
+
+def _read(source: Path) -> ir.Model:
+    import onnx_ir as ir
+
+    if source.suffix != ".ort":
+        try:
+            return ir.load(source)
+        except Exception as error:
+            raise ProgramError(f"{source} cannot be read as an ONNX model: {error}") from error
+    import onnxruntime as ort
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = ort.SessionOptions()
+        settings.log_severity_level = 3
+        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        settings.optimized_model_filepath = f"{folder}/model.onnx"
+        settings.add_session_config_entry("session.save_model_format", "ONNX")
+        ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"])
+        model = ir.load(f"{folder}/model.onnx")
+        ir.external_data.load_to_model(model)
+        return model
+
+
+def _fixed(source: Path, overrides: Mapping[str, int]) -> dict[tuple[str, int], int]:
+    from .free_dimensions import fix
+
+    if not overrides:
+        return {}
+    if source.suffix == ".ort":
+        raise OptionError("overrides fix dimensions of an ONNX model, and this one is in ONNX Runtime's format")
+    return fix(source, overrides, None)
+
+
+def _texts(program: Program) -> list[tuple[str, ...]]:
+    return [kernel.wgsl for kernel in program.kernels]
+
+
+# ---- files
+
+
+def _pack(path: Path, folder: Path, manifest: dict[str, Any]) -> None:
+    """The files of a folder in one, at multiples of GRAIN, in the order of the manifest."""
+    text = (folder / "manifest.json").read_bytes()
+    with open(path, "wb") as file:
+        file.write(PACK + struct.pack("<II", MANIFEST_VERSION, len(text)) + hashlib.sha256(text).digest() + text)
+        for entry in (*manifest["programs"], *manifest["weights"]["chunks"]):
+            file.write(bytes(-file.tell() % GRAIN))
+            with open(folder / entry["file"], "rb") as part:
+                shutil.copyfileobj(part, file, 1 << 20)
+
+
+def _write_folder(folder: Path, programs: list[Program], chunk_bytes: int) -> dict[str, Any]:
+    with _Chunks(folder, chunk_bytes) as chunks:
+        offsets = [[chunks.add(weight_bytes(weight_array(weight))) for weight in it.weights] for it in programs]
+    entries = []
+    for program, places in zip(programs, offsets, strict=True):
+        name = f"program-{program.target.name}.json"
+        (folder / name).write_bytes(_header(program, places))
+        entries.append({**_entry(folder / name), "target": _target(program.target)})
+    base = programs[-1]
+    manifest: dict[str, Any] = {
+        "format": "onnxruntime-ep-wgpu",
+        "version": MANIFEST_VERSION,
+        "name": base.name,
+        "inputs": [_described(base, it) for it in base.inputs],
+        "outputs": [_described(base, it) for it in base.outputs],
+        "programs": entries,
+        "weights": {"bytes": chunks.written, "chunks": [_entry(path) for path in chunks.paths]},
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    return manifest
+
+
+def _header(program: Program, offsets: list[int]) -> bytes:
+    """The JSON of a Program's file, with the place of each weight in the chunks."""
+    arrays = [weight_array(it) for it in program.weights]
+    found = header(program, arrays)
+    found["weights"] = [[*row, offset] for row, offset in zip(found["weights"], offsets, strict=True)]
+    return json.dumps(found, separators=(",", ":")).encode()
+
+
+def _target(target: Target) -> dict[str, Any]:
+    return {**asdict(target), "features": sorted(target.features)}
+
+
+def _described(program: Program, value: int) -> dict[str, Any]:
+    it = program.values[value]
+    shape = [d if isinstance(d, int) else " ".join(map(str, d)).replace("$", "") for d in it.shape]
+    return {"name": it.name, "type": it.dtype.label, "shape": shape}
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest}
+
+
+class _Chunks:
+    """Writes bytes one after another into files of at most `size` bytes; equal bytes are there once."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.paths: list[Path] = []
+        self.written = 0
+        self._folder, self._size = folder, size
+        self._places: dict[bytes, int] = {}
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> _Chunks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, data: memoryview) -> int:
+        """The offset of these bytes in all chunks together."""
+        digest = hashlib.sha256(data).digest()
+        if digest not in self._places:
+            self._places[digest] = self.written
+            self._write(data)
+            self._write(memoryview(bytes(-self.written % GRAIN)))
+        return self._places[digest]
+
+    def _write(self, data: memoryview) -> None:
+        while data:
+            if self._file is None or self.written % self._size == 0:
+                self._next()
+            assert self._file is not None
+            part = data[: self._size - self.written % self._size]
+            self._file.write(part)
+            self.written += len(part)
+            data = data[len(part) :]
+
+    def _next(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self.paths.append(self._folder / f"weights-{len(self.paths):03}.bin")
+        self._file = open(self.paths[-1], "wb")  # noqa: SIM115  closed by the next one, or at the end
+
+

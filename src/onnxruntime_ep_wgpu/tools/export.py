@@ -1,0 +1,54 @@
+"""Compile a model for browsers: Programs, weights in chunks with hashes, and a manifest, or one file."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+from ..api.web_export import CHUNK_BYTES, export
+from ..errors import OptionError
+from ._model import dimension
+from ._output import show_json, show_pairs, show_table
+
+UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL", help="an ONNX file, or one in ONNX Runtime's format (.ort)")
+    parser.add_argument("--output", type=Path, metavar="PATH", help="where to write (MODEL.wgpu)")
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="NAME=SIZE", help="fix a free dimension; may be repeated"
+    )
+    parser.add_argument("--single-file", action="store_true", help="write one file, whose bytes a session takes")
+    parser.add_argument(
+        "--chunk", metavar="SIZE", default=str(CHUNK_BYTES), help="largest file of weights, such as 16MB (64MiB)"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    found = export(
+        args.model,
+        args.output,
+        overrides=dict(dimension(text, "--override") for text in args.override),
+        single_file=args.single_file,
+        chunk_bytes=_bytes(args.chunk),
+    )
+    if args.json:
+        show_json(asdict(found) | {"path": str(found.path)})
+        return 0
+    show_pairs({
+        "written": str(found.path), "targets": ", ".join(found.targets), "weights": found.weights,
+        "programs and manifest": found.programs, "kernels": found.kernels, "dispatches": found.dispatches,
+        "needs the CPU": "nothing",
+    })  # fmt: skip
+    show_table(("file", "bytes"), [list(it) for it in found.files], "\nfiles")
+    return 0
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+) ?([KMG]i?B)?", text, re.IGNORECASE)
+    if not match or not int(match[1]):
+        raise OptionError(f"--chunk {text}: write a size such as 16MB, 64MiB or 1000000")
+    return int(match[1]) * UNITS[(match[2] or "").upper()]

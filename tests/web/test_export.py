@@ -1,0 +1,111 @@
+"""What `export` and `wgpu-ep export` write, and refuse."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx.helper import make_node as node
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu import cli
+from onnxruntime_ep_wgpu.errors import OptionError, ProgramError, UnsupportedError
+from onnxruntime_ep_wgpu.program.file import from_header
+from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, lack
+from tests.support import make_model
+
+F = np.float32
+WEIGHT = np.random.default_rng(1).normal(size=(16, 32)).astype(F)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    nodes = [node("MatMul", ["x", "w"], ["m"]), node("Softmax", ["m"], ["s"]), node("MatMul", ["s", "t"], ["y"])]
+    made = make_model(nodes, {"x": (F, ["batch", 16])}, {"w": WEIGHT, "t": np.ascontiguousarray(WEIGHT.T)})
+    onnx.save(made, tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+def test_a_folder_has_programs_weights_and_their_hashes(model: Path) -> None:
+    found = webgpu_ep.export(model, chunk_bytes=1000)
+    assert found.path == model.with_name("model.onnx.wgpu")
+    manifest = json.loads((found.path / "manifest.json").read_text())
+    chunks = manifest["weights"]["chunks"]
+    for entry in (*manifest["programs"], *chunks):
+        data = (found.path / entry["file"]).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (entry["bytes"], entry["sha256"])
+    assert all(it["bytes"] == 992 for it in chunks[:-1])  # whole grains
+    pool = b"".join((found.path / it["file"]).read_bytes() for it in chunks)
+    assert len(pool) == manifest["weights"]["bytes"] == found.weights == 2 * WEIGHT.nbytes
+    for entry in manifest["programs"]:
+        header = json.loads((found.path / entry["file"]).read_text())
+        program = from_header(header)
+        assert lack(program.target, WEB_BASELINE) is None or program.target.features
+        names = {value.weight: value.name for value in program.values}
+        offsets = {names[k]: offset for k, (*_, offset) in enumerate(header["weights"])}
+        assert pool[offsets["w"] : offsets["w"] + WEIGHT.nbytes] == WEIGHT.tobytes()
+    assert manifest["programs"][-1]["target"]["name"] == "web-baseline"
+    assert manifest["inputs"] == [{"name": "x", "type": "float32", "shape": ["batch", 16]}]
+
+
+def test_equal_weights_are_there_once(tmp_path: Path) -> None:
+    nodes = [node("MatMul", ["x", "a"], ["m"]), node("Add", ["m", "b"], ["y"])]
+    square = np.random.default_rng(1).normal(size=(16, 16)).astype(F)
+    onnx.save(make_model(nodes, {"x": (F, ["n", 16])}, {"a": square, "b": square}), tmp_path / "m.onnx")
+    assert webgpu_ep.export(tmp_path / "m.onnx").weights == square.nbytes
+
+
+def test_a_fixed_dimension_is_no_symbol(model: Path) -> None:
+    webgpu_ep.export(model, overrides={"batch": 3})
+    header = json.loads((model.with_name("model.onnx.wgpu") / "program-web-baseline.json").read_text())
+    assert header["symbols"] == []
+
+
+def test_what_does_not_run_on_webgpu_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    nodes = [node("Relu", ["x"], ["r"]), node("NonZero", ["r"], ["y"], name="find")]
+    onnx.save(make_model(nodes, {"x": (F, ["n"])}), tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedError, match=r"m\.onnx has 1 node that cannot run on WebGPU: NonZero 'find': "):
+        webgpu_ep.export(tmp_path / "m.onnx")
+    assert [it.name for it in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_wrong_arguments_are_errors_and_nothing_is_written(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.onnx").write_text("no model")
+    for error, arguments in (
+        (FileNotFoundError, {"model": tmp_path / "none.onnx"}),
+        (ProgramError, {"model": tmp_path / "text.onnx"}),
+        (FileExistsError, {"output": tmp_path / "text.onnx"}),
+        (FileNotFoundError, {"output": tmp_path / "none" / "model.wgpu"}),
+        (OptionError, {"overrides": {"bach": 1}}),
+        (OptionError, {"overrides": {"batch": 0}}),
+        (OptionError, {"chunk_bytes": 0}),
+    ):
+        with pytest.raises(error):
+            webgpu_ep.export(**{"model": model, **arguments})
+    assert sorted(it.name for it in tmp_path.iterdir()) == ["model.onnx", "text.onnx"]
+
+
+def test_the_command_prints_sizes_and_refuses_in_one_line(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", str(model), "--override", "batch=2", "--chunk", "1KiB", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["weights"] == 2 * WEIGHT.nbytes and "web-baseline" in printed["targets"]
+    assert cli.main(["export", str(model), "--single-file"]) == 0
+    assert "needs the CPU" in capsys.readouterr().out
+    for wrong in (["--chunk", "0"], ["--chunk", "1XB"], ["--override", "batch"], ["--override", "batch=x"], []):
+        assert cli.main(["export", str(model), *wrong]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_model_in_onnx_runtimes_format(model: Path, tmp_path: Path) -> None:
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.optimized_model_filepath = str(tmp_path / "model.ort")
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings.add_session_config_entry("session.save_model_format", "ORT")
+    ort.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+    assert webgpu_ep.export(tmp_path / "model.ort").weights == 2 * WEIGHT.nbytes
