@@ -25,6 +25,6 @@ check:
 	@$(PYTHON) -m mypy --strict src
 
 clean:
-	@rm -rf .venv .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
+	@rm -rf .venv .cache build dist web/node_modules web/dist web/build .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
 	@find src tests -name __pycache__ -prune -exec rm -rf {} +
 	@find src -name '*.so' -delete

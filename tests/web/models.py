@@ -1,0 +1,137 @@
+"""Models that the tests of the web runtime run, exported into a folder, each with inputs and what the CPU provider gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto
+from onnx.helper import make_node as node
+
+from onnxruntime_ep_wgpu.api.web_export import export
+from onnxruntime_ep_wgpu.program.dtypes import DType
+from tests.support import make_model
+from tests.zoo import tiny
+
+F, H, I64 = np.float32, np.float16, np.int64
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Inputs and outputs of one run, by name."""
+
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
+
+
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+def _tiny() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    sizes = [(1, 8, 8), (2, 8, 12), (3, 10, 6)]
+    return tiny.build(), [{"x": _rng().normal(size=(b, 3, h, w)).astype(F)} for b, h, w in sizes]
+
+
+def _types() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """Two outputs of 64-bit integers and bools, wide and negative numbers, a size that is no multiple of four bytes."""
+    nodes = [
+        node("Add", ["a", "big"], ["sum"]),
+        node("Less", ["a", "zero"], ["negative"]),
+        node("Cast", ["a"], ["float"], to=TensorProto.FLOAT),
+    ]
+    weights = {"big": np.array([2**40 + 1], I64), "zero": np.array([0], I64)}
+    model = make_model(nodes, {"a": (I64, ["n"])}, weights)
+    return model, [{"a": np.array([-(2**33), 5, -1, 2**52 + 1, 7], I64)}, {"a": np.array([], I64)}]
+
+
+def _half() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    w = _rng().normal(size=(6, 5)).astype(H)
+    nodes = [node("MatMul", ["x", "w"], ["m"]), node("Relu", ["m"], ["y"])]
+    return make_model(nodes, {"x": (H, ["n", 6])}, {"w": w}), [{"x": _rng().normal(size=(3, 6)).astype(H)}]
+
+
+def _elements() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """A shape that an integer input sets."""
+    model = make_model([node("Expand", ["x", "shape"], ["y"])], {"x": (F, ["n", 1]), "shape": (I64, [2])})
+    x = np.arange(3, dtype=F).reshape(3, 1)
+    return model, [{"x": x, "shape": np.array([3, k], I64)} for k in (4, 2)]
+
+
+def _chunks() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """Weights of several chunks, two of them equal, one across a border."""
+    rng = _rng()
+    w = rng.normal(size=(40, 40)).astype(F)
+    nodes = [node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["a", "v"], ["b"]), node("Add", ["b", "w2"], ["y"])]
+    weights = {"w": w, "v": rng.normal(size=(40, 40)).astype(F), "w2": w}
+    return make_model(nodes, {"x": (F, ["rows", 40])}, weights), [{"x": rng.normal(size=(40, 40)).astype(F)}]
+
+
+def _growing() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """A sequence that grows by one per run, with kernels that have variants."""
+    w = _rng().normal(size=(32, 32)).astype(F) / 6
+    nodes = [
+        node("MatMul", ["x", "w"], ["q"]),
+        node("Transpose", ["x"], ["t"], perm=[1, 0]),
+        node("MatMul", ["q", "t"], ["s"]),
+        node("Softmax", ["s"], ["p"]),
+        node("MatMul", ["p", "x"], ["y"]),
+    ]
+    x = _rng().normal(size=(80, 32)).astype(F)
+    return make_model(nodes, {"x": (F, ["n", 32])}, {"w": w}), [{"x": x[:n]} for n in range(28, 40)]
+
+
+def _pass_on() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """A state that goes round: the next run reads what the last one wrote."""
+    nodes = [node("Mul", ["state", "two"], ["next"]), node("ReduceSum", ["next"], ["total"], keepdims=0)]
+    model = make_model(nodes, {"state": (F, [4])}, {"two": np.array(2, F)})
+    return model, [{"state": np.arange(4, dtype=F)}]
+
+
+MODELS: dict[str, Callable[[], tuple[onnx.ModelProto, list[dict[str, Any]]]]] = {
+    "tiny": _tiny, "types": _types, "half": _half, "elements": _elements, "chunks": _chunks, "growing": _growing,
+    "state": _pass_on,
+}  # fmt: skip
+
+
+def write(folder: Path) -> None:
+    """For each model NAME: NAME.onnx, NAME.onnx.wgpu/, NAME.wgpu, and NAME.json with its samples."""
+    for name, make in MODELS.items():
+        model, feeds = make()
+        if name == "state":
+            _name_outputs(model, ["next", "total"])
+        path = folder / f"{name}.onnx"
+        onnx.save(model, path)
+        session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+        names = [it.name for it in session.get_outputs()]
+        samples = [Sample(feed, dict(zip(names, session.run(None, feed), strict=True))) for feed in feeds]
+        (folder / f"{name}.json").write_text(json.dumps([_described(it) for it in samples]))
+        export(path, chunk_bytes=4096)
+        export(path, single_file=True)
+
+
+def _name_outputs(model: onnx.ModelProto, names: list[str]) -> None:
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+
+
+def _described(sample: Sample) -> dict[str, Any]:
+    return {"inputs": _tensors(sample.inputs), "outputs": _tensors(sample.outputs)}
+
+
+def _tensors(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Type, shape and the bytes in hexadecimal, of each."""
+    return {
+        name: {
+            "type": DType.of_numpy(a.dtype).label,
+            "dims": list(a.shape),
+            "hex": np.ascontiguousarray(a).tobytes().hex(),
+        }
+        for name, a in ((name, np.asarray(array)) for name, array in arrays.items())
+    }

@@ -1,0 +1,89 @@
+"""Node with the web runtime: where it is, and programs run there on numpy arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnxruntime_ep_wgpu.program import file as program_file
+from onnxruntime_ep_wgpu.program.dtypes import packed, unpacked
+from onnxruntime_ep_wgpu.program.program import Program
+
+WEB = Path(__file__).parents[2] / "web"
+
+
+def missing() -> str | None:
+    """Why the web runtime cannot be tested here; None when it can."""
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        return "npm is not installed: the web runtime is not tested"
+    if not (WEB / "node_modules" / "webgpu").exists():
+        return "web/node_modules is missing: run `scripts/setup test`, or `npm install` in web/"
+    return None
+
+
+def node(*arguments: str | Path, timeout: float = 600, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["node", *map(str, arguments)], cwd=WEB, capture_output=True, text=True, timeout=timeout, env=os.environ | env
+    )
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Keeps other processes of the test run from building at the same time."""
+    with open(WEB / "node_modules" / ".building", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@dataclass(frozen=True)
+class Case:
+    """A Program and arrays for its inputs."""
+
+    name: str
+    program: Program
+    inputs: tuple[Any, ...]
+
+
+def run(cases: list[Case], folder: Path) -> dict[str, list[Any] | str]:
+    """What each case gives in Node, by name: arrays, or the error."""
+    rows = []
+    for case in cases:
+        program_file.save(case.program, folder / f"{case.name}.wgpu")
+        inputs = []
+        for k, array in enumerate(case.inputs):
+            path = folder / f"{case.name}.in{k}"
+            path.write_bytes(packed(np.asarray(array)).tobytes())
+            inputs.append({"file": str(path), "dims": list(np.shape(array))})
+        rows.append({"program": str(folder / f"{case.name}.wgpu"), "inputs": inputs, "output": str(folder / case.name)})
+    listed = folder / "cases.json"
+    listed.write_text(json.dumps(rows))
+    done = node("test/run_cases.mjs", listed)
+    out: dict[str, list[Any] | str] = {}
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    by_path = {str(folder / f"{case.name}.wgpu"): case for case in cases}
+    for line in lines:
+        if "start" in line:
+            out[by_path[line["start"]].name] = f"the process ended: {done.stderr[-500:]}"
+            continue
+        case = by_path[line["program"]]
+        if "error" in line:
+            out[case.name] = line["error"]
+            continue
+        values = [case.program.values[v] for v in case.program.outputs]
+        out[case.name] = [
+            unpacked(np.fromfile(folder / f"{case.name}.{k}", np.uint8), value.dtype, tuple(found["dims"]))
+            for k, (value, found) in enumerate(zip(values, line["outputs"], strict=True))
+        ]
+    for case in cases:
+        out.setdefault(case.name, f"did not run: {done.stderr[-500:]}")
+    return out

@@ -1,0 +1,61 @@
+// Element types: how many bits one takes in a buffer, and which tensors of onnxruntime-common carry it. A buffer has ONNX
+// Runtime's layout: a bool is a byte, elements of 4 bits share bytes, the first in the low half.
+
+import type { Tensor } from 'onnxruntime-common';
+import { ProgramError } from './errors.js';
+
+export interface DType {
+  /** As in Python, lower case: `float32`. */
+  readonly name: string;
+  readonly bits: number;
+  /** What onnxruntime-common calls it; undefined for types that it has no tensors of. */
+  readonly tensor: Tensor.Type | undefined;
+}
+
+const BITS: Record<string, number> = {
+  float32: 32, uint8: 8, int8: 8, uint16: 16, int16: 16, int32: 32, int64: 64, bool: 8, float16: 16, float64: 64,
+  uint32: 32, uint64: 64, bfloat16: 16, float8e4m3fn: 8, float8e4m3fnuz: 8, float8e5m2: 8, float8e5m2fnuz: 8, uint4: 4,
+  int4: 4, float4e2m1: 4,
+}; // prettier-ignore
+const WITHOUT_TENSORS = /^(bfloat16|float8|float4)/;
+
+/** The type of a name as a Program has it, `FLOAT32`. Raises ProgramError. */
+export function dtype(name: string): DType {
+  const label = name.toLowerCase();
+  const bits = BITS[label];
+  if (bits === undefined) throw new ProgramError(`the program has the unknown element type '${name}': export it again`);
+  return { name: label, bits, tensor: WITHOUT_TENSORS.test(label) ? undefined : (label as Tensor.Type) };
+}
+
+/** Bytes of a tensor of `count` elements. */
+export function nbytes(type: DType, count: number): number {
+  return Math.ceil((count * type.bits) / 8);
+}
+
+type ArrayType = new (buffer: ArrayBuffer, offset?: number, length?: number) => ArrayBufferView;
+
+/** The typed array over `bytes` that a tensor of this type has; float16 is a Uint16Array where there is no Float16Array. */
+export function typedArray(type: DType, bytes: ArrayBuffer): ArrayBufferView {
+  const half = (globalThis as { Float16Array?: ArrayType }).Float16Array ?? Uint16Array;
+  const arrays: Record<string, ArrayType> = {
+    float32: Float32Array, float64: Float64Array, float16: half, int8: Int8Array, int16: Int16Array, uint16: Uint16Array,
+    int32: Int32Array, uint32: Uint32Array, int64: BigInt64Array, uint64: BigUint64Array,
+  }; // prettier-ignore
+  return new (arrays[type.name] ?? Uint8Array)(bytes);
+}
+
+/** Integers as the bytes of a tensor of `type`, wrapped around as C does. */
+export function integerBytes(type: DType, elements: readonly (number | bigint)[]): Uint8Array<ArrayBuffer> {
+  const size = type.bits / 8;
+  const bytes = new Uint8Array(elements.length * size);
+  const view = new DataView(bytes.buffer);
+  elements.forEach((element, k) => {
+    if (type.name === 'float32') view.setFloat32(k * size, Number(element), true);
+    else if (size === 8) view.setBigInt64(k * size, BigInt.asIntN(64, BigInt(element)), true);
+    else {
+      const low = Number(BigInt.asUintN(32, BigInt(element)));
+      for (let byte = 0; byte < size; byte++) bytes[k * size + byte] = low >>> (8 * byte);
+    }
+  });
+  return bytes;
+}

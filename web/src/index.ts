@@ -1,0 +1,95 @@
+// onnxruntime-ep-wgpu-web: importing it registers the backend `webgpu` of onnxruntime-common, all of which it exports too.
+
+import { type Backend, InferenceSession, type Tensor, env, registerBackend } from 'onnxruntime-common';
+import { DeviceError } from './errors.js';
+import { hasDevice, sharedAdapter, sharedGpu } from './device.js';
+import { type Target, lack } from './program.js';
+import { Session } from './session.js';
+
+export * from 'onnxruntime-common';
+export { type MemoryUse, memory } from './device.js';
+export { DeviceError, InputError, LimitError, OptionError, ProgramError, WgpuError } from './errors.js';
+export type { Progress } from './options.js';
+export { clearCache } from './package.js';
+
+declare const VERSION: string;
+
+/** What every exported model may rely on; the same as WEB_BASELINE in Python. */
+const BASELINE: Target = {
+  name: 'web-baseline',
+  features: [],
+  max_storage_buffers: 8,
+  max_invocations: 256,
+  max_workgroup_storage: 16384,
+  max_binding_bytes: 128 << 20,
+  max_buffer_bytes: 256 << 20,
+  offset_alignment: 256,
+  software: false,
+};
+
+export interface WebGPUSupport {
+  readonly supported: boolean;
+  /** Why not. */
+  readonly reason?: string;
+  readonly features?: readonly string[];
+}
+
+/** Whether exported models run here. */
+export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
+  try {
+    const { features, limits } = hasDevice() ? await sharedGpu() : await sharedAdapter();
+    const reason = lack(BASELINE, features as ReadonlySet<string>, limits);
+    if (reason) return { supported: false, reason: `this adapter cannot run exported models: web-baseline ${reason}` };
+    return { supported: true, features: [...(features as ReadonlySet<string>)] };
+  } catch (error) {
+    return { supported: false, reason: (error as Error).message };
+  }
+}
+
+const backend: Backend = {
+  async init() {
+    const { reason } = await checkWebGPUSupport();
+    if (reason !== undefined) throw new DeviceError(reason);
+  },
+  createInferenceSessionHandler: (source, options) => Session.create(source, options),
+};
+
+// Above onnxruntime-web's own backends.
+registerBackend('webgpu', backend, 20);
+Object.assign(env.versions, { web: VERSION });
+
+function sessionOf(session: InferenceSession): Session {
+  const { handler } = session as unknown as { handler: unknown };
+  if (handler instanceof Session) return handler;
+  throw new TypeError('this session runs on another backend');
+}
+
+/**
+ * Makes everything that runs of these shapes need: kernels, buffers, bind groups. Inputs are shapes by name, or tensors
+ * where their values set shapes; inputs of fixed shape may be left out.
+ */
+export function warmup(
+  session: InferenceSession,
+  inputs: Readonly<Record<string, readonly number[] | Tensor>> = {},
+): Promise<void> {
+  return sessionOf(session).warmup(inputs);
+}
+
+/** Milliseconds per run with results in memory, after one run that is not counted. */
+export async function benchmark(
+  session: InferenceSession,
+  feeds: InferenceSession.FeedsType,
+  iterations = 10,
+): Promise<{ avg: number; min: number; max: number }> {
+  if (!(Number.isInteger(iterations) && iterations > 0)) throw new RangeError(`iterations is ${iterations}, it takes a whole number from 1 on`);
+  const times: number[] = [];
+  for (let k = 0; k <= iterations; k++) {
+    const start = performance.now();
+    const results = await session.run(feeds);
+    await Promise.all(Object.values(results).map((it) => it.getData()));
+    if (k) times.push(performance.now() - start);
+    for (const it of Object.values(results)) it.dispose();
+  }
+  const sum = times.reduce((a, b) => a + b, 0);
+  return { avg: sum / times.length, min: Math.min(...times), max: Math.max(...times) };
+}

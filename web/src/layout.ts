@@ -1,0 +1,192 @@
+// Everything of a Program that depends on shapes, as plain numbers: a pure function of (program, values of its symbols).
+// Out: shapes, sizes, uniforms, variants, grids, and slots of memory from liveness. Python has the same function; both are
+// held to the same files (tests/program/golden).
+
+import { InputError, LimitError } from './errors.js';
+import { type Int, type Postfix, defined, evaluate, mentioned, needed } from './postfix.js';
+import { type Check, type Dispatch, type Program, REPETITION, type Window, valueBytes } from './program.js';
+
+/** WebGPU's limit per dimension of a grid. */
+const MAX_GROUPS = 65535;
+/** How many sizes a message names. */
+const SHOWN = 12;
+
+export type Grid = readonly [number, number, number];
+
+/**
+ * One run of a dispatch; `uniforms` are its u32 numbers. `windows` says per argument which bytes are bound, null for all of
+ * it, and is empty where all are bound whole. A repeated dispatch is a step for each time, counted by `repetition`.
+ */
+export interface Step {
+  readonly dispatch: number;
+  readonly variant: number;
+  readonly grid: Grid;
+  readonly uniforms: readonly number[];
+  readonly windows: readonly Window<number>[];
+  readonly repetition: number;
+  readonly repeats: number;
+}
+
+export interface Layout {
+  /** By value number. */
+  readonly shapes: readonly (readonly number[])[];
+  readonly nbytes: readonly number[];
+  /** The numbers of every HOST value, by value number. */
+  readonly elements: ReadonlyMap<number, readonly Int[]>;
+  readonly steps: readonly Step[];
+  /** Bytes of each slot of intermediate memory, and which slot a value has. */
+  readonly slots: readonly number[];
+  readonly slotOf: ReadonlyMap<number, number>;
+}
+
+/** Makes layouts of one program; what does not depend on symbols is done once. */
+export class Layouts {
+  readonly #program: Program;
+  readonly #definitions;
+  /** Those that count the runs of a dispatch. */
+  readonly #repeated;
+
+  constructor(program: Program) {
+    this.#program = program;
+    const names = mentioned(expressions(program));
+    this.#definitions = needed(names, program.definitions);
+    const counting = new Set([REPETITION]);
+    this.#repeated = this.#definitions.filter(([name, expression]) => {
+      const counts = [...mentioned([expression])].some((it) => counting.has(it));
+      if (counts) counting.add(name);
+      return counts;
+    });
+  }
+
+  /** `symbols` has a value for each of the program's. Raises InputError or LimitError when a check of the program fails. */
+  layout(symbols: readonly Int[]): Layout {
+    const program = this.#program;
+    const given = new Map(program.symbols.map((it, k) => [it.name, symbols[k]!]));
+    given.set(REPETITION, 0);
+    const known = defined(given, this.#definitions);
+    const all = (list: readonly Postfix[]): Int[] => list.map((it) => evaluate(it, known));
+
+    const shapes = program.values.map((value) => all(value.shape).map(Number));
+    this.#check(known, given, symbols, shapes);
+    const sizes = program.values.map((value, k) => valueBytes(value, shapes[k]!));
+    const elements = new Map<number, Int[]>();
+    program.values.forEach((value, k) => {
+      if (value.storage === 'HOST') elements.set(k, all(value.elements));
+    });
+    const { slots, slotOf } = slotsOf(program, sizes);
+    return { shapes, nbytes: sizes, elements, steps: this.#steps(known, sizes), slots, slotOf };
+  }
+
+  #steps(known: Map<string, Int>, sizes: readonly number[]): Step[] {
+    const steps: Step[] = [];
+    this.#program.dispatches.forEach((it, dispatch) => {
+      const variant = it.guards.findIndex((guard) => evaluate(guard, known));
+      const count = Number(evaluate(it.workgroups[variant]!, known));
+      const { bindings } = this.#program.kernels[it.kernel]!;
+      // Nothing runs when all results are empty, whatever the kernel would look at to find that out.
+      if (!count || !it.args.some((arg, k) => bindings[k] === 'read_write' && sizes[arg])) return;
+      const step = { dispatch, variant, grid: foldGrid(count) };
+      const repeats = Math.max(1, Number(evaluate(it.repeats, known)));
+      for (let repetition = 0; repetition < repeats; repetition++) {
+        const then = repetition ? defined(new Map(known).set(REPETITION, repetition), this.#repeated) : known;
+        const uniforms = it.uniforms.map((uniform) => u32(evaluate(uniform, then)));
+        steps.push({ ...step, uniforms, windows: ranges(it, then), repetition, repeats });
+      }
+    });
+    return steps;
+  }
+
+  #check(
+    known: ReadonlyMap<string, Int>,
+    given: ReadonlyMap<string, Int>,
+    symbols: readonly Int[],
+    shapes: readonly (readonly number[])[],
+  ): void {
+    const failed = this.#program.checks.filter((check) => !evaluate(check.condition, known));
+    // First what would be wrong for any program.
+    const first = failed.find((check) => !check.limit) ?? failed[0];
+    if (first) {
+      const Type = first.limit ? LimitError : InputError;
+      throw new Type(`${this.#said(first, given)}; ${this.#given(symbols)}`);
+    }
+    const wrong = shapes.findIndex((shape) => shape.some((extent) => extent < 0));
+    if (wrong >= 0) {
+      const name = this.#program.values[wrong]!.name;
+      throw new InputError(
+        `${name || 'a result'} would have shape [${shapes[wrong]!.join(', ')}]; ${this.#given(symbols)}`,
+      );
+    }
+  }
+
+  /** What is wrong, with the sizes of this run. */
+  #said(check: Check, given: ReadonlyMap<string, Int>): string {
+    const { definitions, said } = this.#program;
+    const known = defined(given, needed(mentioned(check.dims), [...definitions, ...said]));
+    const dims = check.dims.map((it) => evaluate(it, known));
+    let next = 0;
+    return check.text.replace(/\{\{|\}\}|\{\}/g, (place) => (place === '{}' ? String(dims[next++]) : place[0]!));
+  }
+
+  /** The sizes and the elements of inputs that this run was given. */
+  #given(symbols: readonly Int[]): string {
+    const { inputs, values } = this.#program;
+    const given = this.#program.symbols.map((symbol, k) => {
+      const name = values[inputs[symbol.input]!]!.name;
+      if (symbol.isElement) return `${name}[${symbol.index}] = ${symbols[k]}`;
+      if (symbol.name === `${name}.${symbol.index}`) return `axis ${symbol.index} of ${name} = ${symbols[k]}`;
+      return `${symbol.name} = ${symbols[k]}`;
+    });
+    const more = given.length > SHOWN ? [`and ${given.length - SHOWN} more`] : [];
+    return `the inputs have ${[...given.slice(0, SHOWN), ...more].join(', ')}`;
+  }
+}
+
+function* expressions(program: Program): Generator<Postfix> {
+  for (const it of program.values) yield* [...it.shape, ...it.elements];
+  for (const it of program.dispatches) yield* [...it.uniforms, ...it.guards, ...it.workgroups, it.repeats, ...it.windows.flatMap((window) => window ?? [])];
+  for (const it of program.checks) yield it.condition;
+}
+
+function ranges({ windows }: Dispatch, known: ReadonlyMap<string, Int>): Window<number>[] {
+  if (!windows.some(Boolean)) return [];
+  return windows.map((window) => window && [Number(evaluate(window[0], known)), Number(evaluate(window[1], known))]);
+}
+
+/** A number modulo 2**32. */
+function u32(value: Int): number {
+  return typeof value === 'number' && Math.abs(value) < 2 ** 31 ? value >>> 0 : Number(BigInt.asUintN(32, BigInt(value)));
+}
+
+/** Slots from liveness: a slot is free again after the last dispatch that reads its value. */
+function slotsOf(program: Program, sizes: readonly number[]): { slots: number[]; slotOf: Map<number, number> } {
+  const last = new Map<number, number>();
+  program.dispatches.forEach((dispatch, k) => dispatch.args.forEach((arg) => last.set(arg, k)));
+  const slots: number[] = [];
+  const free: number[] = [];
+  const slotOf = new Map<number, number>();
+  program.dispatches.forEach((dispatch, k) => {
+    const args = new Set(dispatch.args.filter((arg) => program.values[arg]!.storage === 'TEMP'));
+    for (const arg of args) if (!slotOf.has(arg)) slotOf.set(arg, bestSlot(slots, free, sizes[arg]!));
+    for (const arg of args) if (last.get(arg) === k) free.push(slotOf.get(arg)!);
+  });
+  return { slots, slotOf };
+}
+
+/** The free slot that wastes least, growing the largest when none is large enough; a new one when none is free. */
+function bestSlot(slots: number[], free: number[], bytes: number): number {
+  if (!free.length) return slots.push(bytes) - 1;
+  const size = (slot: number): number => slots[slot]!;
+  const fitting = free.filter((slot) => size(slot) >= bytes);
+  const slot = fitting.length
+    ? fitting.reduce((best, it) => (size(it) < size(best) ? it : best))
+    : free.reduce((best, it) => (size(it) > size(best) ? it : best));
+  free.splice(free.indexOf(slot), 1);
+  slots[slot] = Math.max(size(slot), bytes);
+  return slot;
+}
+
+/** A grid of at least this many workgroups within 65,535 per dimension; kernels ignore the surplus. */
+export function foldGrid(workgroups: number): Grid {
+  const rows = Math.ceil(workgroups / MAX_GROUPS);
+  return [Math.ceil(workgroups / rows), rows, 1];
+}

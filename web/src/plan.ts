@@ -1,0 +1,181 @@
+// A Program for one set of input shapes on a device: buffers, uniforms, pipelines and bind groups. Buffers that callers own
+// arrive with each run; bind groups that mention them are kept for a few sets of callers' buffers, all others are made once.
+
+import { bindingsOf, type Gpu, USAGE } from './device.js';
+import { integerBytes } from './dtypes.js';
+import { LimitError } from './errors.js';
+import type { Grid, Layout, Step } from './layout.js';
+import type { Program, Window } from './program.js';
+import type { Temps } from './temps.js';
+
+const MAX_BOUND_SETS = 8; // sets of callers' buffers whose bind groups are kept
+const UNIFORM_ALIGNMENT = 256;
+
+interface BoundStep {
+  readonly dispatch: number;
+  readonly kernel: number;
+  readonly pipeline: GPUComputePipeline;
+  readonly grid: Grid;
+  /** Undefined where a caller's buffer goes. */
+  readonly entries: readonly (GPUBufferBinding | undefined)[];
+  readonly args: readonly number[];
+  readonly windows: Step['windows'];
+  readonly group: GPUBindGroup | undefined;
+}
+
+/** The bind groups of all steps with one set of callers' buffers. */
+export type Groups = readonly GPUBindGroup[];
+
+/** The pipelines of a layout's steps, compiled where they are new. Raises ProgramError. */
+export function pipelinesOf(program: Program, gpu: Gpu, layout: Layout): Promise<GPUComputePipeline[]> {
+  return Promise.all(
+    layout.steps.map((it) => gpu.pipeline(program.kernels[program.dispatches[it.dispatch]!.kernel]!, it.variant)),
+  );
+}
+
+export class Plan {
+  readonly steps: readonly BoundStep[];
+  /** Buffers of the session's temps that it uses. */
+  readonly used = new Set<GPUBuffer>();
+  readonly #buffers = new Map<number, GPUBuffer>();
+  /** For inputs, outputs and copies of them. */
+  readonly #own = new Map<number, GPUBuffer>();
+  readonly #private: GPUBuffer[] = [];
+  readonly #bound = new Map<string, Groups>();
+  released = false;
+
+  constructor(
+    readonly program: Program,
+    readonly gpu: Gpu,
+    readonly layout: Layout,
+    pipelines: readonly GPUComputePipeline[],
+    private readonly temps: Temps,
+    weights: readonly GPUBuffer[],
+  ) {
+    checkLimits(program, gpu, layout);
+    const slots = temps.take(layout.slots, this.used);
+    for (const [value, slot] of layout.slotOf) this.#buffers.set(value, slots[slot]!);
+    program.values.forEach((value, k) => {
+      if (value.storage === 'WEIGHT') this.#buffers.set(k, weights[value.weight]!);
+      else if (value.storage === 'HOST') this.#buffers.set(k, this.#host(k));
+    });
+    const uniforms = this.#uniforms();
+    this.steps = layout.steps.map(({ dispatch, grid, uniforms: numbers, windows }, k) => {
+      const { args, kernel } = program.dispatches[dispatch]!;
+      const entries = args.map((arg, place): GPUBufferBinding | undefined => {
+        const buffer = this.#buffers.get(arg);
+        return buffer && this.#part(buffer, arg, windows[place]);
+      });
+      if (program.kernels[kernel]!.uniforms) entries.push(uniforms(numbers));
+      const group = entries.includes(undefined) ? undefined : this.#group(kernel, entries as GPUBufferBinding[]);
+      return { dispatch, kernel, pipeline: pipelines[k]!, grid, entries, args, windows, group };
+    });
+  }
+
+  #keep(size: number, usage: number, label: string, data: Uint8Array): GPUBuffer {
+    const buffer = this.gpu.buffer(size, usage | USAGE.COPY_DST, label);
+    this.#private.push(buffer);
+    this.gpu.write(buffer, 0, data);
+    return buffer;
+  }
+
+  #host(value: number): GPUBuffer {
+    const bytes = integerBytes(this.program.values[value]!.dtype, this.layout.elements.get(value)!);
+    return this.#keep(bytes.length, USAGE.STORAGE | USAGE.COPY_SRC, 'a shape or other small value', bytes);
+  }
+
+  /** All uniform blocks in one buffer; equal ones are there once. */
+  #uniforms(): (numbers: readonly number[]) => GPUBufferBinding {
+    const places = new Map<string, number>();
+    const words: number[] = [];
+    for (const { uniforms } of this.layout.steps) {
+      if (!uniforms.length || places.has(uniforms.join())) continue;
+      places.set(uniforms.join(), words.length * 4);
+      words.push(...uniforms);
+      while (words.length % (UNIFORM_ALIGNMENT / 4)) words.push(0);
+    }
+    if (!words.length) return () => ({}) as GPUBufferBinding;
+    const data = new Uint8Array(Uint32Array.from(words).buffer);
+    const buffer = this.#keep(data.length, USAGE.UNIFORM, 'uniforms', data);
+    return (numbers) => ({ buffer, offset: places.get(numbers.join())!, size: bindingBytes(numbers.length * 4) });
+  }
+
+  /** What is bound of a value's buffer. */
+  #part(buffer: GPUBuffer, value: number, window: Window<number> | undefined): GPUBufferBinding {
+    const [offset, bytes] = window ?? [0, this.layout.nbytes[value]!];
+    return { buffer, offset, size: Math.min(bindingBytes(bytes), buffer.size - offset) };
+  }
+
+  #group(kernel: number, entries: readonly GPUBufferBinding[]): GPUBindGroup {
+    const { group } = this.gpu.layout(bindingsOf(this.program.kernels[kernel]!));
+    return this.gpu.device.createBindGroup({
+      layout: group,
+      entries: entries.map((resource, binding) => ({ binding, resource })),
+    });
+  }
+
+  /** A buffer of the plan's own for an input or output, or for a copy of one: the same in every run. */
+  own(value: number): GPUBuffer {
+    let buffer = this.#own.get(value);
+    if (!buffer) {
+      [buffer] = this.temps.take([this.layout.nbytes[value]!], this.used) as [GPUBuffer];
+      this.#own.set(value, buffer);
+    }
+    return buffer;
+  }
+
+  /** The groups that are kept for these buffers of callers, by value number; undefined when they have to be bound. */
+  bound(key: string): Groups | undefined {
+    const found = this.#bound.get(key);
+    if (found) {
+      this.#bound.delete(key);
+      this.#bound.set(key, found); // the latest
+    }
+    return found;
+  }
+
+  /** Binds callers' buffers and keeps the groups under `key`. */
+  bind(callers: ReadonlyMap<number, GPUBuffer>, key: string): Groups {
+    const groups = this.steps.map((step) => {
+      if (step.group) return step.group;
+      const entries = step.entries.map((entry, k) => {
+        if (entry) return entry;
+        const arg = step.args[k]!;
+        return this.#part(callers.get(arg)!, arg, step.windows[k]);
+      });
+      return this.#group(step.kernel, entries);
+    });
+    this.#bound.set(key, groups);
+    if (this.#bound.size > MAX_BOUND_SETS) this.#bound.delete(this.#bound.keys().next().value!);
+    return groups;
+  }
+
+  /** Frees what the plan alone uses; it must not run again. */
+  release(): void {
+    this.released = true;
+    for (const buffer of this.#private) this.gpu.free(buffer);
+    this.#bound.clear();
+    this.used.clear();
+  }
+}
+
+/** Bytes that a tensor of `nbytes` binds: kernels load four words at once. */
+export function bindingBytes(nbytes: number): number {
+  return Math.max(16, Math.ceil(nbytes / 16) * 16);
+}
+
+function checkLimits(program: Program, gpu: Gpu, layout: Layout): void {
+  const { maxStorageBufferBindingSize: binding, maxBufferSize: whole } = gpu.limits;
+  const bound = new Set(
+    layout.steps.flatMap(({ dispatch, windows }) => program.dispatches[dispatch]!.args.filter((_, k) => !windows[k])),
+  );
+  program.values.forEach(({ name }, k) => {
+    const bytes = layout.nbytes[k]!;
+    const [most, limit] = bound.has(k) && binding < whole ? [binding, 'maxStorageBufferBindingSize'] : [whole, 'maxBufferSize'];
+    if (bytes <= most) return;
+    throw new LimitError(
+      `the tensor ${name ? `'${name}'` : 'of an intermediate result'} of shape [${layout.shapes[k]!.join(', ')}] takes ` +
+        `${bytes} bytes, this device allows ${most} (${limit}): use a smaller input`,
+    );
+  });
+}

@@ -1,0 +1,124 @@
+// Dims as a Program holds them, and how a layout evaluates them. An expression is a number or a list of tokens in postfix
+// order, `["$batch", 12, "*", 1, "+"]`, where a symbol has a `$` before its name. Nothing is compiled to code, so that a
+// strict content security policy allows it. Invariant: results are exact, as Python's are: what leaves the range of safe
+// integers is a bigint.
+
+import { ProgramError } from './errors.js';
+
+/** An exact integer: a number where that is safe, else a bigint. */
+export type Int = number | bigint;
+export type Postfix = Int | readonly (Int | string)[];
+
+const LEAST = BigInt(Number.MIN_SAFE_INTEGER);
+const MOST = BigInt(Number.MAX_SAFE_INTEGER);
+
+/** The same integer as a number where that is safe. */
+export function exact(value: bigint): Int {
+  return value >= LEAST && value <= MOST ? Number(value) : value;
+}
+
+function floorDivide(a: bigint, b: bigint): bigint {
+  const quotient = a / b;
+  return a % b !== 0n && a < 0n !== b < 0n ? quotient - 1n : quotient;
+}
+
+// On numbers; a result that is not a safe integer is calculated once more, by the second table.
+const FAST: Record<string, (a: number, b: number) => number> = {
+  '+': (a, b) => a + b,
+  '*': (a, b) => a * b,
+  '//': (a, b) => (b ? Math.floor(a / b) : 0),
+  '%': (a, b) => (b ? a - b * Math.floor(a / b) : 0),
+  tdiv: (a, b) => (b ? Math.trunc(a / b) : 0),
+};
+const WIDE: Record<string, (a: bigint, b: bigint) => bigint> = {
+  '+': (a, b) => a + b,
+  '*': (a, b) => a * b,
+  '//': (a, b) => (b ? floorDivide(a, b) : 0n),
+  '%': (a, b) => (b ? a - b * floorDivide(a, b) : 0n),
+  tdiv: (a, b) => (b ? a / b : 0n),
+};
+// Numbers and bigints compare exactly with each other.
+const CHOICES: Record<string, (a: Int, b: Int) => Int> = {
+  min: (a, b) => (b < a ? b : a),
+  max: (a, b) => (b > a ? b : a),
+  '<': (a, b) => (a < b ? 1 : 0),
+  '<=': (a, b) => (a <= b ? 1 : 0),
+  '==': (a, b) => (a == b ? 1 : 0),
+  bcast: (a, b) => (a === 1 ? b : a),
+};
+// A quotient of numbers this large may round up to the next whole number; below, floor and trunc are exact.
+const DIVISIBLE = 2 ** 52;
+
+function calculate(operation: string, a: Int, b: Int): Int {
+  const choice = CHOICES[operation];
+  if (choice) return choice(a, b);
+  const fast = FAST[operation];
+  if (!fast) throw new ProgramError(`the program has an unknown operation '${operation}' on dimensions: export it again`);
+  if (typeof a === 'number' && typeof b === 'number' && Math.abs(a) < DIVISIBLE && Math.abs(b) < DIVISIBLE) {
+    const result = fast(a, b);
+    if (Number.isSafeInteger(result)) return result + 0; // not -0
+  }
+  return exact(WIDE[operation]!(BigInt(a), BigInt(b)));
+}
+
+/** The value of an expression; `known` has the value of every symbol in it, by name without `$`. */
+export function evaluate(expression: Postfix, known: ReadonlyMap<string, Int>): Int {
+  if (typeof expression !== 'object') return expression;
+  const stack: Int[] = [];
+  for (const token of expression) {
+    if (typeof token !== 'string') stack.push(token);
+    else if (token.startsWith('$')) {
+      const value = known.get(token.slice(1));
+      if (value === undefined) throw new ProgramError(`the dimension '${token.slice(1)}' is not defined by any input`);
+      stack.push(value);
+    } else if (token === '?') {
+      const otherwise = stack.pop()!;
+      const value = stack.pop()!;
+      stack.push(stack.pop() ? value : otherwise);
+    } else {
+      const right = stack.pop();
+      const left = stack.pop();
+      if (left === undefined || right === undefined) break;
+      stack.push(calculate(token, left, right));
+    }
+  }
+  const result = stack[0];
+  if (stack.length !== 1 || result === undefined) {
+    throw new ProgramError(`the expression [${expression.join(' ')}] is malformed: export the model again`);
+  }
+  return result;
+}
+
+/** The symbols that expressions mention, without `$`. */
+export function mentioned(expressions: Iterable<Postfix>): Set<string> {
+  const names = new Set<string>();
+  for (const expression of expressions) {
+    if (typeof expression !== 'object') continue;
+    for (const token of expression) if (typeof token === 'string' && token.startsWith('$')) names.add(token.slice(1));
+  }
+  return names;
+}
+
+/** The definitions that `names` need, in order. Adds what these mention to `names`. */
+export function needed(
+  names: Set<string>,
+  definitions: readonly (readonly [string, Postfix])[],
+): (readonly [string, Postfix])[] {
+  const kept: (readonly [string, Postfix])[] = [];
+  for (const definition of [...definitions].reverse()) {
+    if (!names.has(definition[0])) continue;
+    kept.push(definition);
+    for (const name of mentioned([definition[1]])) names.add(name);
+  }
+  return kept.reverse();
+}
+
+/** `symbols` with the values of `definitions` added. */
+export function defined(
+  symbols: ReadonlyMap<string, Int>,
+  definitions: readonly (readonly [string, Postfix])[],
+): Map<string, Int> {
+  const known = new Map(symbols);
+  for (const [name, expression] of definitions) known.set(name, evaluate(expression, known));
+  return known;
+}

@@ -1,0 +1,221 @@
+// The compiled form of a graph, as Python's `program.py` writes it, read from its JSON. In: text. Out: a Program, or a
+// ProgramError. Invariant: every number in a Program that indexes something else is in range.
+
+import { type DType, dtype, nbytes } from './dtypes.js';
+import { ProgramError, messageOf } from './errors.js';
+import { type Postfix, exact } from './postfix.js';
+
+export const FORMAT_VERSION = 6;
+/** The symbol that counts the runs of a repeated dispatch. */
+export const REPETITION = '@repetition';
+
+/** Who owns the memory of a value: the caller (read, written), the session (weights), a plan. */
+export type Storage = 'INPUT' | 'OUTPUT' | 'WEIGHT' | 'TEMP' | 'HOST';
+
+export interface Target {
+  readonly name: string;
+  readonly features: readonly string[];
+  readonly max_storage_buffers: number;
+  readonly max_invocations: number;
+  readonly max_workgroup_storage: number;
+  readonly max_binding_bytes: number;
+  readonly max_buffer_bytes: number;
+  readonly offset_alignment: number;
+  /** Made for an adapter that calculates on the CPU. It runs everywhere, slower than others on a GPU. */
+  readonly software: boolean;
+}
+
+/** A tensor. `weight` indexes the weights; `elements` are the numbers that a HOST value holds, row-major. */
+export interface Value {
+  readonly name: string;
+  readonly dtype: DType;
+  readonly shape: readonly Postfix[];
+  readonly storage: Storage;
+  readonly weight: number;
+  readonly elements: readonly Postfix[];
+}
+
+/** WGSL texts, one per variant, with the same bindings; a block of `uniforms` u32 follows them when it is not 0. */
+export interface Kernel {
+  readonly label: string;
+  readonly wgsl: readonly string[];
+  readonly bindings: readonly ('read' | 'read_write')[];
+  readonly uniforms: number;
+}
+
+/** The first byte and the number of bytes that are bound of a tensor; null for all of it. */
+export type Window<Number> = readonly [Number, Number] | null;
+
+/**
+ * One use of a kernel: the first variant whose guard is not 0 runs, `repeats` times, with REPETITION counted from 0.
+ * `windows` has an entry for each of `args`, or none at all where all are bound whole.
+ */
+export interface Dispatch {
+  readonly kernel: number;
+  readonly args: readonly number[];
+  readonly uniforms: readonly Postfix[];
+  readonly guards: readonly Postfix[];
+  readonly workgroups: readonly Postfix[];
+  readonly origin: readonly string[];
+  readonly operators: readonly string[];
+  readonly repeats: Postfix;
+  readonly windows: readonly Window<Postfix>[];
+}
+
+/** The extent of an input's axis, or with `isElement` an element of a small integer input. */
+export interface Symbol {
+  readonly name: string;
+  readonly input: number;
+  readonly index: number;
+  readonly isElement: boolean;
+}
+
+/** `condition` must not be 0; else `text` says what is wrong, with a place `{}` for each of `dims`. */
+export interface Check {
+  readonly condition: Postfix;
+  readonly text: string;
+  readonly dims: readonly Postfix[];
+  readonly limit: boolean;
+}
+
+/** A weight: bytes from `offset` on of what follows the Program, or of the chunks beside it. */
+export interface Weight {
+  readonly name: string;
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+export type Definition = readonly [string, Postfix];
+
+export interface Program {
+  readonly name: string;
+  readonly target: Target;
+  readonly symbols: readonly Symbol[];
+  readonly definitions: readonly Definition[];
+  readonly said: readonly Definition[];
+  readonly inputs: readonly number[];
+  readonly outputs: readonly number[];
+  readonly values: readonly Value[];
+  readonly kernels: readonly Kernel[];
+  readonly dispatches: readonly Dispatch[];
+  readonly checks: readonly Check[];
+  readonly weights: readonly Weight[];
+}
+
+// Whole numbers of 16 digits and more are not exact as numbers of JSON; text is matched first, so that none inside it is.
+const WIDE = /"(?:[^"\\]|\\.)*"|-?\d{16,}/g;
+const BIGINT = '\u0000';
+
+/** JSON with exact whole numbers: those beyond 53 bits are bigints. */
+export function parseExact(text: string): unknown {
+  const marked = text.replace(WIDE, (found) => (found.startsWith('"') ? found : `"\\u0000${found}"`));
+  return JSON.parse(marked, (_key, value: unknown) =>
+    typeof value === 'string' && value.startsWith(BIGINT) ? exact(BigInt(value.slice(1))) : value,
+  );
+}
+
+const aligned = (offset: number): number => Math.ceil(offset / 16) * 16;
+
+/**
+ * The Program in the JSON of a file, or of an export. Weights whose offset it does not say follow each other from byte
+ * `start` on, at multiples of 16. `what` names it in errors.
+ */
+export function readProgram(text: string, what: string, start = 0): Program {
+  try {
+    const header = parseExact(text) as Record<string, any>; // eslint-disable-line @typescript-eslint/no-explicit-any
+    if (header['format_version'] !== FORMAT_VERSION) throw wrongVersion(what, header['format_version']);
+    return checked(fromHeader(header, start), what);
+  } catch (error) {
+    if (error instanceof ProgramError) throw error;
+    throw new ProgramError(`${what} is damaged: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+export function wrongVersion(what: string, found: unknown): ProgramError {
+  return new ProgramError(
+    `${what} has format version ${String(found)}, this library reads ${FORMAT_VERSION}: export the model again with the wgpu-ep of this version`,
+  );
+}
+
+// eslint-disable-next-line @typescript-eslint/no-explicit-any
+function fromHeader(header: Record<string, any>, start: number): Program {
+  const rows = <T>(name: string, make: (row: any[], k: number) => T): T[] => (header[name] as any[][]).map(make); // eslint-disable-line @typescript-eslint/no-explicit-any
+  const values = rows('values', ([name, type, shape, storage, weight, elements]): Value => ({
+    name, dtype: dtype(type), shape, storage, weight, elements,
+  })); // prettier-ignore
+  const names = new Map(values.filter((it) => it.weight >= 0).map((it) => [it.weight, it.name]));
+  let end = start;
+  return {
+    name: header['name'],
+    target: header['target'],
+    symbols: rows('symbols', ([name, input, index, isElement]) => ({ name, input, index, isElement })),
+    definitions: header['definitions'],
+    said: header['said'],
+    inputs: header['inputs'],
+    outputs: header['outputs'],
+    values,
+    kernels: rows('kernels', ([label, wgsl, bindings, uniforms]) => ({ label, wgsl, bindings, uniforms })),
+    dispatches: rows(
+      'dispatches',
+      ([kernel, args, uniforms, guards, workgroups, origin, operators, , , repeats, windows]): Dispatch => ({
+        kernel, args, uniforms, guards, workgroups, origin, operators, repeats, windows,
+      }), // prettier-ignore
+    ),
+    checks: rows('checks', ([condition, text, dims, limit]) => ({ condition, text, dims, limit })),
+    weights: rows('weights', ([, , bytes, offset], k) => {
+      const from = (offset as number | undefined) ?? aligned(end);
+      end = from + bytes;
+      return { name: names.get(k) ?? '', offset: from, bytes };
+    }),
+  };
+}
+
+function checked(program: Program, what: string): Program {
+  const { values, kernels, weights } = program;
+  const wrong = (problem: string): ProgramError => new ProgramError(`${what} is damaged: ${problem}`);
+  const value = (index: number): void => {
+    if (!values[index]) throw wrong(`there is no value ${index}`);
+  };
+  program.inputs.forEach(value);
+  program.outputs.forEach(value);
+  for (const it of program.symbols) if (program.inputs[it.input] === undefined) throw wrong(`no input ${it.input}`);
+  for (const it of values) if (it.storage === 'WEIGHT' && !weights[it.weight]) throw wrong(`no weight ${it.weight}`);
+  for (const it of program.dispatches) {
+    const kernel = kernels[it.kernel];
+    if (!kernel) throw wrong(`there is no kernel ${it.kernel}`);
+    it.args.forEach(value);
+    const count = kernel.wgsl.length;
+    const windows = it.windows.length || it.args.length;
+    if (it.args.length !== kernel.bindings.length || windows !== it.args.length) throw wrong(`the bindings of '${kernel.label}'`);
+    if (it.guards.length !== count || it.workgroups.length !== count) {
+      throw wrong(`a dispatch does not fit its kernel '${kernel.label}'`);
+    }
+  }
+  for (const it of weights) if (!(it.bytes >= 0 && it.offset >= 0)) throw wrong(`the weight '${it.name}' has no place`);
+  return program;
+}
+
+/** What `needs` relies on and a device with these features and limits lacks, in words; undefined when it has it all. */
+export function lack(needs: Target, features: ReadonlySet<string>, limits: GPUSupportedLimits): string | undefined {
+  const missing = needs.features.filter((it) => !features.has(it));
+  if (missing.length) return `needs the features ${missing.join(', ')}, which this adapter lacks`;
+  const rules = [
+    ['maxStorageBuffersPerShaderStage', needs.max_storage_buffers],
+    ['maxComputeInvocationsPerWorkgroup', needs.max_invocations],
+    ['maxComputeWorkgroupStorageSize', needs.max_workgroup_storage],
+    ['maxStorageBufferBindingSize', needs.max_binding_bytes],
+    ['maxBufferSize', needs.max_buffer_bytes],
+  ] as const;
+  for (const [name, wanted] of rules) {
+    if (limits[name] < wanted) return `is made for ${name} ${wanted}, this adapter has ${limits[name]}`;
+  }
+  if (limits.minStorageBufferOffsetAlignment > needs.offset_alignment) {
+    return `is made for minStorageBufferOffsetAlignment ${needs.offset_alignment}, this adapter has ${limits.minStorageBufferOffsetAlignment}`;
+  }
+  return undefined;
+}
+
+/** Bytes of a value of this shape. */
+export function valueBytes(value: Value, shape: readonly number[]): number {
+  return nbytes(value.dtype, shape.reduce((product, extent) => product * extent, 1));
+}

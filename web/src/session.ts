@@ -1,0 +1,251 @@
+// One InferenceSession: onnxruntime-common's tensors in and out of an Executable, on a device that may be lost and made again.
+
+import { type InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
+import { Gpu, sharedGpu } from './device.js';
+import { type DType, typedArray } from './dtypes.js';
+import { DeviceError, InputError, OptionError } from './errors.js';
+import { Executable, type Feed, type Result, type RunHooks, type Wanted } from './executable.js';
+import { checkAgainst, type Options, readOptions, staysOnGpu } from './options.js';
+import { openPackage } from './package.js';
+import type { Postfix } from './postfix.js';
+import type { Program, Value } from './program.js';
+
+type Tensors = Readonly<Record<string, OnnxValue | null>>;
+
+export class Session implements InferenceSessionHandler {
+  readonly inputNames: readonly string[];
+  readonly outputNames: readonly string[];
+  readonly inputMetadata: readonly InferenceSession.ValueMetadata[];
+  readonly outputMetadata: readonly InferenceSession.ValueMetadata[];
+  readonly #inputs: readonly Value[];
+  readonly #outputs: readonly Value[];
+  readonly #onGpu: readonly boolean[];
+  #live: Promise<Executable>;
+  #released = false;
+  #profiling: boolean;
+
+  private constructor(
+    private readonly source: string | Uint8Array,
+    private readonly options: Options,
+    executable: Executable,
+  ) {
+    const { program } = executable;
+    this.#live = Promise.resolve(executable);
+    this.#inputs = program.inputs.map((it) => program.values[it]!);
+    this.#outputs = program.outputs.map((it) => program.values[it]!);
+    this.inputNames = this.#inputs.map((it) => it.name);
+    this.outputNames = this.#outputs.map((it) => it.name);
+    checkAgainst(program, options, this.outputNames);
+    this.#onGpu = this.outputNames.map((it) => staysOnGpu(options, it));
+    this.inputMetadata = this.#inputs.map((it) => metadata(it, options));
+    this.outputMetadata = this.#outputs.map((it) => metadata(it, options));
+    this.#profiling = options.profiling;
+  }
+
+  static async create(source: string | Uint8Array, given: InferenceSession.SessionOptions = {}): Promise<Session> {
+    const options = readOptions(given);
+    const executable = await load(source, options);
+    try {
+      const session = new Session(source, options, executable);
+      const shapes = session.#knownShapes(executable.program);
+      if (shapes) await executable.plan(shapes.map((dims) => ({ dims })));
+      return session;
+    } catch (error) {
+      await executable.release();
+      throw error;
+    }
+  }
+
+  /** The shapes of all inputs, when nothing about them is left open. */
+  #knownShapes(program: Program): number[][] | undefined {
+    if (program.symbols.some((it) => it.isElement || !this.options.overrides.has(it.name))) return undefined;
+    return this.inputMetadata.map((it) => (it.isTensor ? (it.shape as number[]) : []));
+  }
+
+  async #executable(): Promise<Executable> {
+    if (this.#released) throw new InputError('the session is released: create it again');
+    const asked = this.#live;
+    const live = await asked;
+    if (!live.gpu.lost || this.#released) return live;
+    if (this.options.device) {
+      throw new DeviceError(`the device that this session was given is lost (${live.gpu.lost}): create a session on another`);
+    }
+    if (this.#live === asked) {
+      void live.release();
+      this.#live = load(this.source, this.options);
+      // The next run tries again.
+      this.#live.catch(() => (this.#live = asked));
+    }
+    return this.#live;
+  }
+
+  // ---- runs
+
+  async run(feeds: Tensors, fetches: Tensors): Promise<Record<string, Tensor>> {
+    const given = this.#inputs.map((value) => this.#feed(value, feeds[value.name] as Tensor | undefined));
+    const unknown = Object.keys(feeds).find((it) => !this.inputNames.includes(it));
+    if (unknown !== undefined) {
+      throw new InputError(`there is no input '${unknown}'; the inputs are ${this.inputNames.join(', ')}`);
+    }
+    this.#checkOverrides(given);
+    const wanted = this.#outputs.map((value, k) => this.#wanted(value, k, fetches));
+    const executable = await this.#executable();
+    const results = await executable.run(given, wanted, this.#hooks(executable.program, given));
+    const out: Record<string, Tensor> = {};
+    this.#outputs.forEach((value, k) => {
+      if (!(value.name in fetches)) return;
+      out[value.name] = this.#result(executable, value, results[k]!, wanted[k], fetches[value.name] as Tensor | null);
+    });
+    return out;
+  }
+
+  #feed({ name, dtype, shape }: Value, tensor: Tensor | undefined): Feed {
+    if (!(tensor instanceof Tensor)) throw new InputError(`input '${name}' is not a tensor`);
+    if (tensor.type !== dtype.tensor) throw new InputError(`input '${name}' is ${tensor.type}, the model wants ${dtype.name}`);
+    const { dims } = tensor;
+    if (dims.length !== shape.length) {
+      throw new InputError(`input '${name}' has rank ${dims.length} [${dims.join(', ')}], the model wants rank ${shape.length}`);
+    }
+    if (tensor.location === 'gpu-buffer') return { dims, buffer: tensor.gpuBuffer as GPUBuffer };
+    if (tensor.location !== 'cpu' && tensor.location !== 'cpu-pinned') {
+      throw new InputError(`input '${name}' is at '${tensor.location}', it has to be in memory or in a GPU buffer`);
+    }
+    const { buffer, byteOffset, byteLength } = tensor.data as Exclude<Tensor['data'], string[]>;
+    return { dims, bytes: new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength) };
+  }
+
+  #checkOverrides(feeds: readonly Feed[]): void {
+    this.inputMetadata.forEach((it, k) => {
+      if (!it.isTensor) return;
+      it.shape.forEach((extent, axis) => {
+        const found = feeds[k]!.dims[axis];
+        if (typeof extent === 'number' && extent !== found) {
+          throw new InputError(`input '${it.name}' has ${found} elements along axis ${axis}, the model wants ${extent}`);
+        }
+      });
+    });
+  }
+
+  #wanted({ name, dtype }: Value, k: number, fetches: Tensors): Wanted {
+    if (!(name in fetches)) return undefined;
+    const given = fetches[name] as Tensor | null;
+    if (!given) return !this.#onGpu[k] ? 'cpu' : this.options.capture ? 'kept' : 'gpu';
+    if (given.type !== dtype.tensor) throw new InputError(`output '${name}' is ${dtype.name}, the tensor passed for it ${given.type}`);
+    if (given.location === 'gpu-buffer') return { buffer: given.gpuBuffer as GPUBuffer, dims: given.dims };
+    if (given.location === 'cpu' || given.location === 'cpu-pinned') return 'cpu';
+    throw new InputError(`the tensor passed for output '${name}' is at '${given.location}': pass one in memory or in a GPU buffer`);
+  }
+
+  #result(executable: Executable, value: Value, result: Result, wanted: Wanted, given: Tensor | null): Tensor {
+    const { name, dtype } = value;
+    const { dims, bytes, buffer } = result;
+    if (given && !bytes) return given;
+    if (bytes) {
+      const data = typedArray(dtype, bytes);
+      if (!given) return new Tensor(tensorType(value), data as never, dims);
+      if (given.dims.join() !== dims.join()) {
+        throw new InputError(`output '${name}' has shape [${dims.join(', ')}], the tensor passed for it has [${given.dims.join(', ')}]`);
+      }
+      (given.data as Uint8Array).set(data as Uint8Array);
+      return given;
+    }
+    const size = Math.ceil((dims.reduce((a, b) => a * b, 1) * dtype.bits) / 8);
+    return Tensor.fromGpuBuffer(buffer as never, {
+      dataType: tensorType(value) as Tensor.GpuBufferDataTypes,
+      dims,
+      download: async () => typedArray(dtype, await executable.gpu.read(buffer!, size)) as never,
+      // With graph capture the buffer is that of every run and goes with the session.
+      ...(wanted === 'gpu' && { dispose: () => executable.recycle(buffer!) }),
+    });
+  }
+
+  /** Makes everything that a run of these shapes needs; a tensor stands for its shape and, where that counts, its values. */
+  async warmup(inputs: Readonly<Record<string, readonly number[] | Tensor>>): Promise<void> {
+    const executable = await this.#executable();
+    const feeds = this.#inputs.map((value, k): Feed => {
+      const given = inputs[value.name];
+      if (given instanceof Tensor) return this.#feed(value, given);
+      const known = this.inputMetadata[k]!;
+      const dims: readonly (number | string)[] = (given as readonly number[] | undefined) ?? (known.isTensor ? known.shape : []);
+      if (dims.some((it) => typeof it !== 'number')) throw new InputError(`warmup: the shape of input '${value.name}' is missing`);
+      if (dims.length !== value.shape.length) {
+        throw new InputError(`warmup: input '${value.name}' has rank ${dims.length}, the model wants rank ${value.shape.length}`);
+      }
+      const needed = executable.program.symbols.some((it) => it.isElement && it.input === k);
+      if (needed) throw new InputError(`warmup: the values of input '${value.name}' set shapes: pass a tensor`);
+      return { dims: dims as readonly number[] };
+    });
+    this.#checkOverrides(feeds);
+    await executable.plan(feeds);
+  }
+
+  // ---- profiling
+
+  startProfiling(): void {
+    this.#profiling = true;
+  }
+
+  endProfiling(): void {
+    this.#profiling = false;
+  }
+
+  #hooks(program: Program, feeds: readonly Feed[]): RunHooks {
+    const flags = env.webgpu;
+    const asked = (flags.profiling?.mode ?? flags.profilingMode) === 'default';
+    if (!asked && !this.#profiling) return {};
+    return {
+      profile: (dispatches, { shapes }) => {
+        const shown = (value: number): { dims: readonly number[]; dataType: string } => ({
+          dims: program.inputs.includes(value) ? feeds[program.inputs.indexOf(value)]!.dims : shapes[value]!,
+          dataType: program.values[value]!.dtype.name,
+        });
+        for (const { number, start, end } of dispatches) {
+          const { kernel, args, origin, operators } = program.dispatches[number]!;
+          const { label, bindings } = program.kernels[kernel]!;
+          const of = (kind: string): ReturnType<typeof shown>[] => args.filter((_, k) => bindings[k] === kind).map(shown);
+          const data = {
+            version: 1 as const,
+            inputsMetadata: of('read'),
+            outputsMetadata: of('read_write'),
+            kernelId: number,
+            kernelType: operators.join('+'),
+            kernelName: origin.join(', '),
+            programName: label,
+            startTime: start,
+            endTime: end,
+          };
+          if (flags.profiling?.ondata) flags.profiling.ondata(data);
+          else console.log(`[profiling] kernel "${number}|${data.kernelType}|${data.kernelName}|${label}" ${end - start} ns`);
+        }
+      },
+    };
+  }
+
+  async dispose(): Promise<void> {
+    if (this.#released) return;
+    this.#released = true;
+    await (await this.#live).release();
+  }
+}
+
+async function load(source: string | Uint8Array, options: Options): Promise<Executable> {
+  const gpu = options.device ? Gpu.of(options.device) : await sharedGpu();
+  const found = await openPackage(source, gpu);
+  const { onProgress } = options;
+  return Executable.create(found, gpu, onProgress && ((loaded) => onProgress({ loaded, total: found.total })));
+}
+
+/** What onnxruntime-common calls the type. Raises OptionError for one that it has no tensors of. */
+function tensorType({ name, dtype }: { name: string; dtype: DType }): Tensor.Type {
+  if (dtype.tensor) return dtype.tensor;
+  throw new OptionError(`'${name}' is ${dtype.name}, which onnxruntime-common has no tensors of: end the model with a Cast`);
+}
+
+function metadata({ name, dtype, shape }: Value, { overrides }: Options): InferenceSession.ValueMetadata {
+  const shown = (dim: Postfix): number | string => {
+    if (typeof dim !== 'object') return Number(dim);
+    const text = dim.join(' ').replaceAll('$', '');
+    return overrides.get(text) ?? text;
+  };
+  return { name, isTensor: true, type: (dtype.tensor ?? dtype.name) as Tensor.Type, shape: shape.map(shown) };
+}

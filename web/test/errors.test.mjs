@@ -1,0 +1,197 @@
+// What can be wrong with an export, an option, an input or a browser is said by name, and nothing stays on the device.
+
+import assert from 'node:assert/strict';
+import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import { bytesOf, samples, serve } from './fixtures.mjs';
+import { useDawn } from './internals.mjs';
+
+const gpu = await useDawn();
+const ort = await import('../dist/ort.wgpu.mjs');
+const { InferenceSession, Tensor, memory } = ort;
+const options = (more = {}) => ({ executionProviders: ['webgpu'], ...more });
+let server;
+let held;
+before(async () => {
+  server = await serve();
+  await ort.env.webgpu.device;
+});
+after(() => {
+  server.close();
+  setTimeout(() => process.exit(), 100).unref();
+});
+beforeEach(() => {
+  held = memory();
+  server.log.length = 0;
+  server.intercept = () => undefined;
+});
+afterEach(() => assert.deepEqual(memory(), held));
+
+const refuses = (source, message, more) => assert.rejects(InferenceSession.create(source, options(more)), message);
+
+describe('exports', () => {
+  test('bytes of something else', async () => {
+    await refuses(bytesOf('tiny.onnx'), /not an exported model.*wgpu-ep export/);
+    await refuses(new Uint8Array(3), /not an exported model/);
+  });
+
+  test('truncated bytes', async () => {
+    const whole = bytesOf('tiny.wgpu');
+    for (const length of [10, 15, 40, whole.length - 60]) await refuses(whole.slice(0, length), /truncated|damaged|not an exported/);
+  });
+
+  test('a changed byte anywhere', async () => {
+    const whole = bytesOf('chunks.wgpu');
+    for (const place of [20, 60, whole.length - 9000, whole.length - 45, whole.length - 2]) {
+      const bytes = whole.slice();
+      bytes[place] ^= 1;
+      await refuses(bytes, /damaged/);
+    }
+  });
+
+  test('another format version', async () => {
+    const bytes = bytesOf('tiny.wgpu');
+    bytes[8] = 99;
+    await refuses(bytes, /format version 99, this library reads \d+: export the model again/);
+  });
+
+  test('nothing at an address', () => refuses(`${server.url}none.onnx`, /none\.onnx cannot be fetched: 404/));
+  test('an ONNX model that was not exported', async () => {
+    server.intercept = (path) => (path.includes('.wgpu/') ? { status: 404, body: '' } : undefined);
+    await refuses(`${server.url}tiny.onnx`, /tiny\.onnx is not an exported model/);
+  });
+
+  for (const [what, body, message] of [
+    ['truncated', (bytes) => bytes.slice(0, -4), /weights-001\.bin is truncated: it has \d+ bytes of \d+/],
+    ['changed', (bytes) => ((bytes[7] ^= 1), bytes), /weights-001\.bin is damaged: its SHA-256/],
+  ]) {
+    test(`weights that were ${what} on the way`, async () => {
+      server.intercept = (path) => path.endsWith('001.bin') ? { body: body(bytesOf('chunks.onnx.wgpu/weights-001.bin')) } : undefined;
+      await refuses(`${server.url}chunks.onnx`, message);
+    });
+  }
+
+  test('weights that are missing', async () => {
+    server.intercept = (path) => (path.endsWith('002.bin') ? { status: 500, body: '' } : undefined);
+    await refuses(`${server.url}chunks.onnx.wgpu/manifest.json`, /weights-002\.bin cannot be fetched: 500/);
+  });
+
+  test('a program that needs more than the device has', async () => {
+    server.intercept = (path) => {
+      if (!path.endsWith('manifest.json')) return undefined;
+      const manifest = JSON.parse(Buffer.from(bytesOf('tiny.onnx.wgpu/manifest.json')).toString());
+      for (const it of manifest.programs) it.target.features = ['shader-unheard-of'];
+      return { body: JSON.stringify(manifest) };
+    };
+    await refuses(`${server.url}tiny.onnx`, /needs the features shader-unheard-of, which this adapter lacks/);
+  });
+
+  test('progress is told up to the last byte', async () => {
+    const told = [];
+    const session = await InferenceSession.create(`${server.url}chunks.onnx`, {
+      executionProviders: [{ name: 'webgpu', onProgress: (it) => told.push(it) }],
+    });
+    await session.release();
+    const { total } = told[0];
+    assert(told.length > 2 && told.every((it, k) => it.total === total && (!k || it.loaded > told[k - 1].loaded)));
+    assert.equal(told.at(-1).loaded, total);
+  });
+});
+
+describe('options', () => {
+  for (const [more, message] of [
+    [{ graphOptimizationLevel: 'most' }, /graphOptimizationLevel is "most", it takes "disabled", "basic"/],
+    [{ executionMode: 3 }, /executionMode is 3/],
+    [{ preferredOutputLocation: 'texture' }, /preferredOutputLocation of 'y' is 'texture'/],
+    [{ preferredOutputLocation: { z: 'cpu' } }, /no output 'z'; the outputs are y/],
+    [{ freeDimensionOverrides: { bach: 1 } }, /no input has a free dimension 'bach'; the model has batch, height, width/],
+    [{ freeDimensionOverrides: { batch: 0 } }, /'batch' is 0/],
+    [{ executionProviders: [{ name: 'webgpu', preferredLayout: 'NCWH' }] }, /preferredLayout is "NCWH", it takes "NCHW", "NHWC"/],
+    [{ executionProviders: [{ name: 'webgpu', layout: 'NCHW' }] }, /webgpu\.layout: there is no such option/],
+    [{ extra: { ep: { webgpuexecutionprovider: { validationMode: 'all' } } } }, /ep\.webgpuexecutionprovider\.validationMode is "all"/],
+    [{ extra: { 'ep.webgpu.enableInt65': '1' } }, /enableInt65: there is no such option/],
+    [{ executionProviders: [{ name: 'webgpu', forceCpuNodeNames: ['Conv_0'] }] }, undefined],
+  ]) {
+    test(JSON.stringify(more), async () => {
+      if (message) await refuses(bytesOf('tiny.wgpu'), message, more);
+      else await (await InferenceSession.create(bytesOf('tiny.wgpu'), options(more))).release();
+    });
+  }
+
+  test('everything else that people write is taken', async () => {
+    const session = await InferenceSession.create(bytesOf('tiny.wgpu'), {
+      executionProviders: [{ name: 'webgpu', preferredLayout: 'NHWC', validationMode: 'basic', enableInt64: true, forceCpuNodeNames: [] }],
+      graphOptimizationLevel: 'all', executionMode: 'sequential', enableMemPattern: false, enableCpuMemArena: true,
+      enableProfiling: false, externalData: [], logSeverityLevel: 2, intraOpNumThreads: 4, preferredOutputLocation: 'cpu',
+      freeDimensionOverrides: { batch: 1, height: 8, width: 8 },
+      extra: { session: { use_env_allocators: '1' }, ep: { webgpu: { storageBufferCacheMode: 'bucket' } } },
+    });
+    await session.run(samples(ort, 'tiny')[0].feeds);
+    await session.release();
+  });
+});
+
+describe('inputs', () => {
+  let session;
+  before(async () => (session = await InferenceSession.create(bytesOf('tiny.wgpu'), options())));
+  after(() => session.release());
+  const x = (dims, type = 'float32') => new Tensor(type, type === 'float32' ? new Float32Array(dims.reduce((a, b) => a * b)) : new Int32Array(dims.reduce((a, b) => a * b)), dims);
+  for (const [what, feeds, message] of [
+    ['of another type', () => ({ x: x([1, 3, 8, 8], 'int32') }), /'x' is int32, the model wants float32/],
+    ['of another rank', () => ({ x: x([3, 8, 8]) }), /'x' has rank 3 \[3, 8, 8\], the model wants rank 4/],
+    ['of another shape', () => ({ x: x([1, 4, 8, 8]) }), /'x' has 4 elements along axis 1, the model wants 3/],
+    ['that is missing', () => ({}), /'x' is missing/],
+    ['that there is not', () => ({ x: x([1, 3, 8, 8]), z: x([1]) }), /no input 'z'; the inputs are x/],
+    ['that is no tensor', () => ({ x: [1, 2] }), /'x' is not a tensor/],
+  ]) {
+    test(what, async () => {
+      const before = memory();
+      await assert.rejects(session.run(feeds()), message);
+      assert.deepEqual(memory(), before);
+    });
+  }
+
+  test('a dimension that was fixed otherwise', async () => {
+    const fixed = await InferenceSession.create(bytesOf('tiny.wgpu'), options({ freeDimensionOverrides: { batch: 2 } }));
+    await assert.rejects(fixed.run({ x: x([1, 3, 8, 8]) }), /'x' has 1 elements along axis 0, the model wants 2/);
+    await fixed.release();
+  });
+
+  test('sizes that no run can have are said with the sizes', async () => {
+    const limited = await InferenceSession.create(bytesOf('elements.wgpu'), options());
+    const wrong = { x: new Tensor('float32', new Float32Array(3), [3, 1]), shape: new Tensor('int64', [2n, 5n], [2]) };
+    await assert.rejects(limited.run(wrong), /the inputs have .*shape\[0\] = 2/);
+    await limited.release();
+  });
+});
+
+describe('browsers without WebGPU', () => {
+  const without = async (value, use) => {
+    const fresh = await import(`../dist/ort.wgpu.bundle.min.mjs?${Math.random()}`);
+    Object.defineProperty(globalThis, 'navigator', { value, configurable: true });
+    try {
+      await use(fresh);
+    } finally {
+      Object.defineProperty(globalThis, 'navigator', { value: { gpu }, configurable: true });
+    }
+  };
+  test('no WebGPU at all: the reason is said, and the next provider takes over', () =>
+    without({}, async (fresh) => {
+      const { supported, reason } = await fresh.checkWebGPUSupport();
+      assert(!supported && /no WebGPU here/.test(reason));
+      await assert.rejects(fresh.InferenceSession.create(bytesOf('tiny.wgpu'), options()), /no available backend.*no WebGPU here/);
+      const taken = [];
+      const handler = { inputNames: [], outputNames: [], dispose: async () => {} };
+      const other = { init: async () => {}, createInferenceSessionHandler: async (uri) => (taken.push(uri), handler) };
+      fresh.registerBackend('wasm', other, 10);
+      await fresh.InferenceSession.create('model.onnx', { executionProviders: ['webgpu', 'wasm'] });
+      assert.deepEqual(taken, ['model.onnx']);
+    }));
+  test('no adapter', () =>
+    without({ gpu: { requestAdapter: async () => null } }, async (fresh) => {
+      assert.match((await fresh.checkWebGPUSupport()).reason, /no adapter/);
+    }));
+  test('an adapter below the baseline', () =>
+    without({ gpu: { requestAdapter: async () => ({ features: new Set(), limits: { maxStorageBuffersPerShaderStage: 4 } }) } }, async (fresh) => {
+      assert.match((await fresh.checkWebGPUSupport()).reason, /maxStorageBuffersPerShaderStage 8, this adapter has 4/);
+    }));
+});

@@ -1,0 +1,33 @@
+// What is shipped: small, typed, without code that a strict content security policy forbids.
+
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
+
+const web = fileURLToPath(new URL('..', import.meta.url));
+const read = (file) => readFileSync(`${web}${file}`, 'utf8');
+const meta = JSON.parse(read('package.json'));
+
+test('the library, onnxruntime-common included, takes at most 25 KB', () => {
+  for (const file of ['ort.wgpu.min.js', 'ort.wgpu.bundle.min.mjs', 'ort.wgpu.mjs']) {
+    const bytes = gzipSync(read(`dist/${file}`), { level: 9 }).length;
+    assert(bytes <= 25_000, `${file}: ${bytes} bytes with gzip`);
+  }
+});
+
+test('no code is made of text', () => {
+  for (const file of ['ort.wgpu.min.js', 'ort.wgpu.bundle.min.mjs', 'ort.wgpu.mjs']) {
+    assert.doesNotMatch(read(`dist/${file}`), /\beval\(|new Function\(/);
+  }
+});
+
+test('everything that package.json names is there', () => {
+  const named = [meta.main, meta.module, meta.types, meta.jsdelivr, meta.unpkg, ...Object.values(meta.exports['.'])];
+  for (const file of [...named, meta.exports['./bundle'].default]) assert(existsSync(web + file), file);
+});
+
+test('the version is that of the Python package', () => {
+  assert.equal(meta.version, read('../src/onnxruntime_ep_wgpu/__init__.py').match(/__version__ = "(.*)"/)[1]);
+});

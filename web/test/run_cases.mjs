@@ -1,0 +1,24 @@
+// Runs exported Programs on given bytes: node run_cases.mjs CASES.json. Each case is {program, inputs: [{file, dims}], output};
+// output k is written to OUTPUT.k. Prints one line of JSON for each: {program, outputs: [{dims}]} or {program, error}.
+
+import { readFileSync, writeFileSync } from 'node:fs';
+import { internals, useDawn } from './internals.mjs';
+
+await useDawn();
+const { Executable, openPackage, sharedGpu } = await internals('testing');
+const gpu = await sharedGpu();
+for (const { program, inputs, output } of JSON.parse(readFileSync(process.argv[2], 'utf8'))) {
+  console.log(JSON.stringify({ start: program }));
+  try {
+    const found = await openPackage(new Uint8Array(readFileSync(program)), gpu);
+    const executable = await Executable.create(found, gpu);
+    const feeds = inputs.map(({ file, dims }) => ({ dims, bytes: new Uint8Array(readFileSync(file)) }));
+    const results = await executable.run(feeds, found.program.outputs.map(() => 'cpu'));
+    results.forEach(({ bytes }, k) => writeFileSync(`${output}.${k}`, new Uint8Array(bytes)));
+    await executable.release();
+    console.log(JSON.stringify({ program, outputs: results.map(({ dims }) => ({ dims })) }));
+  } catch (error) {
+    console.log(JSON.stringify({ program, error: `${error.name}: ${error.message}` }));
+  }
+}
+process.exit(0);

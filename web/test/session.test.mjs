@@ -1,0 +1,317 @@
+// What people rely on about sessions: the same results as the CPU provider, whatever the tensors are and wherever they lie,
+// and nothing left on the device.
+
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { assertSame, bytesOf, samples, serve } from './fixtures.mjs';
+import { useDawn } from './internals.mjs';
+
+await useDawn();
+const ort = await import('../dist/ort.wgpu.mjs');
+const { InferenceSession, Tensor, env, memory } = ort;
+const GPU = { preferredOutputLocation: 'gpu-buffer' };
+let server;
+before(async () => (server = await serve()));
+after(() => {
+  server.close();
+  setTimeout(() => process.exit(), 100).unref(); // Dawn keeps threads
+});
+
+const create = (name, options = {}) =>
+  InferenceSession.create(bytesOf(`${name}.wgpu`), { executionProviders: ['webgpu'], ...options });
+
+/** Runs `use` on a session and asserts that nothing of it stays on the device. */
+async function withSession(name, options, use) {
+  const held = memory();
+  const session = await create(name, options);
+  try {
+    await use(session);
+  } finally {
+    await session.release();
+  }
+  assert.deepEqual(memory(), held);
+}
+
+const device = async () => env.webgpu.device;
+
+async function onGpu(tensor, size = Math.ceil(tensor.data.byteLength / 16) * 16) {
+  const buffer = (await device()).createBuffer({ size, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
+  const bytes = new Uint8Array(size);
+  bytes.set(new Uint8Array(tensor.data.buffer, tensor.data.byteOffset, tensor.data.byteLength));
+  (await device()).queue.writeBuffer(buffer, 0, bytes);
+  return Tensor.fromGpuBuffer(buffer, { dataType: tensor.type, dims: tensor.dims });
+}
+
+async function read(buffer, bytes) {
+  const to = (await device()).createBuffer({ size: buffer.size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+  const encoder = (await device()).createCommandEncoder();
+  encoder.copyBufferToBuffer(buffer, 0, to, 0, buffer.size);
+  (await device()).queue.submit([encoder.finish()]);
+  await to.mapAsync(1);
+  return to.getMappedRange().slice(0, bytes);
+}
+
+describe('results are those of the CPU provider', () => {
+  for (const name of ['tiny', 'types', 'half', 'elements', 'chunks', 'growing', 'state']) {
+    test(`${name}, of bytes`, () =>
+      withSession(name, {}, async (session) => {
+        for (let time = 0; time < 2; time++) {
+          for (const { feeds, wanted } of samples(ort, name)) {
+            const results = await session.run(feeds);
+            assert.deepEqual(Object.keys(results), session.outputNames);
+            for (const output of session.outputNames) await assertSame(results[output], wanted[output]);
+          }
+        }
+      }));
+    test(`${name}, of an address`, async () => {
+      const [{ feeds, wanted }] = samples(ort, name);
+      const session = await InferenceSession.create(`${server.url}${name}.onnx`, { executionProviders: ['webgpu'] });
+      const results = await session.run(feeds);
+      for (const output of session.outputNames) await assertSame(results[output], wanted[output]);
+      await session.release();
+    });
+  }
+});
+
+test('names, types and shapes of inputs and outputs', () =>
+  withSession('tiny', { freeDimensionOverrides: { batch: 2 } }, async (session) => {
+    assert.deepEqual(session.inputMetadata, [{ name: 'x', isTensor: true, type: 'float32', shape: [2, 3, 'height', 'width'] }]);
+    assert.deepEqual(session.outputMetadata, [{ name: 'y', isTensor: true, type: 'float32', shape: [2, 4] }]);
+  }));
+
+test('some outputs by name, and an output in a tensor that the caller passes', () =>
+  withSession('types', {}, async (session) => {
+    const [{ feeds, wanted }] = samples(ort, 'types');
+    const some = await session.run(feeds, ['negative']);
+    assert.deepEqual(Object.keys(some), ['negative']);
+    await assertSame(some.negative, wanted.negative);
+    const mine = new Tensor('int64', new BigInt64Array(5), [5]);
+    const results = await session.run(feeds, { sum: mine, float: null });
+    assert.equal(results.sum, mine);
+    await assertSame(mine, wanted.sum);
+    await assertSame(results.float, wanted.float);
+    await assert.rejects(session.run(feeds, { sum: new Tensor('int64', new BigInt64Array(4), [4]) }), /'sum' has shape \[5\].*\[4\]/);
+    await assert.rejects(session.run(feeds, { sum: new Tensor('int32', new Int32Array(5), [5]) }), /'sum' is int64/);
+  }));
+
+describe('tensors on the GPU', () => {
+  test('inputs and outputs in buffers of the caller, also ones without room to spare', () =>
+    withSession('types', {}, async (session) => {
+      const [{ feeds, wanted }] = samples(ort, 'types');
+      for (const size of [40, 48, 256]) {
+        const a = await onGpu(feeds.a, size);
+        const sum = await onGpu(new Tensor('int64', new BigInt64Array(5), [5]), size);
+        const negative = await onGpu(new Tensor('bool', new Uint8Array(5), [5]), 8);
+        const results = await session.run({ a }, { sum, negative });
+        assert.equal(results.sum, sum);
+        assert.deepEqual(new BigInt64Array(await read(sum.gpuBuffer, 40)), wanted.sum.data);
+        assert.deepEqual(new Uint8Array(await read(negative.gpuBuffer, 5)), wanted.negative.data);
+      }
+    }));
+
+  test('results stay there, are read with getData and freed with dispose', () =>
+    withSession('types', { preferredOutputLocation: { sum: 'gpu-buffer', negative: 'cpu', float: 'gpu-buffer' } }, async (session) => {
+      const [{ feeds, wanted }] = samples(ort, 'types');
+      const results = await session.run(feeds);
+      assert.deepEqual([results.sum.location, results.negative.location], ['gpu-buffer', 'cpu']);
+      const { gpuBuffer } = results.float;
+      results.float.dispose();
+      await assertSame(results.sum, wanted.sum);
+      const again = await session.run(feeds);
+      assert.equal(again.float.gpuBuffer, gpuBuffer); // a freed buffer is used again
+      for (const it of [results.sum, again.sum, again.float]) it.dispose();
+    }));
+
+  test('a result that outlives its session is freed with it', async () => {
+    const held = memory();
+    const session = await create('state', GPU);
+    const [{ feeds, wanted }] = samples(ort, 'state');
+    const { next, total } = await session.run(feeds);
+    await session.release();
+    assert.equal(memory().buffers, held.buffers + 2);
+    await assertSame(next, wanted.next);
+    next.dispose();
+    total.dispose();
+    assert.deepEqual(memory(), held);
+  });
+
+  test('a state goes round without leaving the GPU', () =>
+    withSession('state', { preferredOutputLocation: { next: 'gpu-buffer' } }, async (session) => {
+      let [{ feeds: { state } }] = samples(ort, 'state');
+      for (let step = 1; step <= 6; step++) {
+        const { next, total } = await session.run({ state });
+        if (step > 1) state.dispose();
+        assert.equal(total.data[0], 6 * 2 ** step);
+        state = next;
+      }
+      state.dispose();
+    }));
+
+  test('one buffer as input and output', () =>
+    withSession('state', {}, async (session) => {
+      const [{ feeds, wanted }] = samples(ort, 'state');
+      const state = await onGpu(feeds.state);
+      await session.run({ state }, { next: state });
+      assert.deepEqual(new Float32Array(await read(state.gpuBuffer, 16)), wanted.next.data);
+      await assert.rejects(session.run({ state }, { next: state, total: Tensor.fromGpuBuffer(state.gpuBuffer, { dims: [] }) }), /into one buffer/);
+    }));
+
+  test('a buffer that is too small, or of another type', () =>
+    withSession('types', {}, async (session) => {
+      const [{ feeds }] = samples(ort, 'types');
+      const small = Tensor.fromGpuBuffer((await onGpu(feeds.a)).gpuBuffer, { dataType: 'int64', dims: [9] });
+      await assert.rejects(session.run({ a: small }), /'a' takes 72 bytes, its buffer has 48/);
+      await assert.rejects(session.run({ a: Tensor.fromGpuBuffer(small.gpuBuffer, { dims: [5] }) }), /'a' is float32, the model wants int64/);
+    }));
+
+  test('integers in a buffer set a shape', () =>
+    withSession('elements', {}, async (session) => {
+      for (const { feeds, wanted } of samples(ort, 'elements')) {
+        await assertSame((await session.run({ ...feeds, shape: await onGpu(feeds.shape) })).y, wanted.y);
+      }
+    }));
+});
+
+describe('replaying', () => {
+  test('a run with the same buffers binds nothing, compiles nothing and makes no buffer', () =>
+    withSession('tiny', { ...GPU, enableGraphCapture: true }, async (session) => {
+      const [{ feeds, wanted }, { feeds: others, wanted: more }] = samples(ort, 'tiny');
+      const x = await onGpu(feeds.x);
+      const first = await session.run({ x });
+      const made = [];
+      const gpu = await device();
+      for (const call of ['createBindGroup', 'createBuffer', 'createComputePipelineAsync', 'createShaderModule']) {
+        const plain = gpu[call];
+        gpu[call] = (...given) => (made.push(call), plain.apply(gpu, given));
+      }
+      const second = await session.run({ x });
+      const third = await session.run({ x });
+      for (const call of ['createBindGroup', 'createBuffer', 'createComputePipelineAsync', 'createShaderModule']) delete gpu[call];
+      assert.deepEqual(made, []);
+      assert.equal(second.y.gpuBuffer, first.y.gpuBuffer);
+      await assertSame(third.y, wanted.y);
+      // Other buffers and shapes are bound anew: never stale.
+      await assertSame((await session.run({ x: await onGpu(others.x) })).y, more.y);
+      await assertSame((await session.run(feeds)).y, wanted.y);
+    }));
+
+  test('a sequence that grows compiles nothing after its third step', () =>
+    withSession('growing', {}, async (session) => {
+      const gpu = await device();
+      const plain = gpu.createComputePipelineAsync;
+      let compiled = 0;
+      gpu.createComputePipelineAsync = (...given) => ((compiled += 1), plain.apply(gpu, given));
+      let before;
+      for (const [step, { feeds, wanted }] of samples(ort, 'growing').entries()) {
+        await assertSame((await session.run(feeds)).y, wanted.y);
+        if (step === 2) before = compiled;
+      }
+      delete gpu.createComputePipelineAsync;
+      assert.equal(compiled, before);
+    }));
+
+  test('after a warmup a run compiles nothing', () =>
+    withSession('elements', {}, async (session) => {
+      const [{ feeds, wanted }] = samples(ort, 'elements');
+      await ort.warmup(session, { x: [3, 1], shape: feeds.shape });
+      await assert.rejects(ort.warmup(session, { x: [3, 1] }), /'shape' set shapes: pass a tensor/);
+      const gpu = await device();
+      const plain = gpu.createComputePipelineAsync;
+      gpu.createComputePipelineAsync = () => assert.fail('compiled');
+      await assertSame((await session.run(feeds)).y, wanted.y);
+      gpu.createComputePipelineAsync = plain;
+    }));
+
+  test('runs that overlap have results of their own', () =>
+    withSession('tiny', {}, async (session) => {
+      const all = samples(ort, 'tiny');
+      const runs = [...all, ...all, ...all];
+      const results = await Promise.all(runs.map(({ feeds }) => session.run(feeds)));
+      for (const [k, { wanted }] of runs.entries()) await assertSame(results[k].y, wanted.y);
+    }));
+
+  test('more shapes than are kept give back their buffers', () =>
+    withSession('types', {}, async (session) => {
+      const run = (n) => session.run({ a: new Tensor('int64', new BigInt64Array(n), [n]) });
+      for (let n = 1; n <= 40; n++) await run(n);
+      const held = memory().buffers;
+      for (let n = 41; n <= 80; n++) await run(n);
+      assert(memory().buffers <= held, `${memory().buffers} buffers, ${held} before`);
+    }));
+});
+
+describe('ends', () => {
+  test('a released session does not run, and releasing it twice is harmless', async () => {
+    const session = await create('tiny');
+    const [{ feeds }] = samples(ort, 'tiny');
+    await session.run(feeds);
+    await session.release();
+    await session.release();
+    await assert.rejects(session.run(feeds), /released/);
+  });
+
+  test('a lost device is an error of its runs; the next run has a new one', () =>
+    withSession('chunks', {}, async (session) => {
+      const [{ feeds, wanted }] = samples(ort, 'chunks');
+      const lost = await device();
+      await assertSame((await session.run(feeds)).y, wanted.y);
+      const x = await onGpu(feeds.x);
+      lost.destroy();
+      await lost.lost;
+      await assertSame((await session.run(feeds)).y, wanted.y);
+      assert.notEqual(await device(), lost);
+      await assert.rejects(session.run({ x }), /refused by the device/);
+      await assertSame((await session.run(feeds)).y, wanted.y);
+    }));
+
+  test('two sessions share a device and its kernels', async () => {
+    const first = await create('tiny');
+    const gpu = await device();
+    const plain = gpu.createComputePipelineAsync;
+    const [{ feeds, wanted }] = samples(ort, 'tiny');
+    await first.run(feeds);
+    gpu.createComputePipelineAsync = () => assert.fail('compiled');
+    const second = await create('tiny');
+    await assertSame((await second.run(feeds)).y, wanted.y);
+    gpu.createComputePipelineAsync = plain;
+    await first.release();
+    await assertSame((await second.run(feeds)).y, wanted.y);
+    await second.release();
+  });
+});
+
+test('a device of the caller', async () => {
+  const adapter = await navigator.gpu.requestAdapter();
+  const mine = await adapter.requestDevice();
+  const session = await create('state', { executionProviders: [{ name: 'webgpu', device: mine }], ...GPU });
+  const { next, total } = await session.run(samples(ort, 'state')[0].feeds);
+  await assertSame(next, samples(ort, 'state')[0].wanted.next);
+  for (const it of [next, total]) it.dispose();
+  await session.release();
+  mine.destroy();
+});
+
+test('profiling tells the nanoseconds of every dispatch', () =>
+  withSession('tiny', {}, async (session) => {
+    const [{ feeds, wanted }] = samples(ort, 'tiny');
+    const told = [];
+    env.webgpu.profiling = { mode: 'default', ondata: (data) => told.push(data) };
+    try {
+      await assertSame((await session.run(feeds)).y, wanted.y);
+    } finally {
+      env.webgpu.profiling = { mode: 'off' };
+    }
+    const { length } = told;
+    assert(length > 3);
+    assert(told.every((it) => it.version === 1 && it.endTime >= it.startTime && it.programName && it.outputsMetadata.length));
+    assert(told.some((it) => it.kernelType.includes('Conv')));
+    await session.run(feeds);
+    assert.equal(told.length, length);
+  }));
+
+test('benchmark gives times of runs', () =>
+  withSession('tiny', {}, async (session) => {
+    const { avg, min, max } = await ort.benchmark(session, samples(ort, 'tiny')[0].feeds, 3);
+    assert(min > 0 && min <= avg && avg <= max);
+    await assert.rejects(ort.benchmark(session, {}, 0), /iterations/);
+  }));
