@@ -22,10 +22,12 @@ from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 
 SHAPES = ("1x4096x4096x4096", "1x1024x1024x1024", "1x512x384x1536", "1x48x384x1536", "1x48x1536x384", "12x128x64x128",
-          "1x197x768x3072", "1x1x4096x4096", "1x64x576x3136", "1x512x512x49")  # fmt: skip
+          "1x197x768x3072", "1x1576x768x3072", "1x512x768x3072", "1x1x4096x4096", "1x64x576x3136", "1x512x512x49")  # fmt: skip
 TILES = (
-    tune.Tile(128, 256, 8, 16, 8, 1, 0), tune.Tile(128, 128, 8, 8, 8, 1, 0), tune.Tile(128, 128, 16, 8, 8, 1, 0),
-    tune.Tile(64, 64, 16, 8, 8, 1, 0), tune.Tile(64, 64, 16, 4, 8, 1, 0), tune.Tile(64, 64, 16, 4, 4, 1, 0),
+    tune.Tile(128, 256, 8, 16, 8, 1, 0, 8), tune.Tile(128, 128, 8, 8, 8, 1, 0, 8), tune.Tile(128, 128, 16, 8, 8, 1, 0, 8),
+    tune.Tile(128, 64, 8, 8, 8, 1, 0, 8), tune.Tile(64, 128, 8, 8, 8, 1, 0, 8), tune.Tile(64, 64, 8, 8, 8, 1, 0, 8),
+    tune.Tile(64, 64, 16, 8, 8, 1, 0, 16), tune.Tile(64, 64, 16, 4, 8, 1, 0, 16), tune.Tile(64, 64, 16, 4, 8, 1, 0),
+    tune.Tile(64, 64, 16, 4, 4, 1, 0), tune.Tile(64, 64, 16, 8, 8, 2, 0, 8), tune.Tile(64, 64, 16, 4, 8, 2, 0),
     tune.Tile(32, 64, 16, 4, 4, 1, 0), tune.Tile(32, 64, 16, 4, 4, 2, 0),
     tune.Tile(32, 32, 16, 4, 4, 1, 0), tune.Tile(32, 32, 16, 4, 4, 4, 0), tune.Tile(16, 64, 16, 4, 4, 4, 0),
     tune.Tile(16, 32, 16, 4, 4, 8, 0),

@@ -70,7 +70,7 @@ def row_variants(rows: Dim, columns: Dim, target: Target) -> tuple[Variant, ...]
 class Tile:
     """A tile of `m` x `n` results from `k` columns at a time; an invocation computes `rows` x `columns` of it.
 
-    `slices` groups of invocations split k between them. Taken from `workgroups`
+    `slices` groups of invocations split k between them; `unrolled` steps of k are written out. Taken from `workgroups`
     workgroups on.
     """
 
@@ -81,6 +81,7 @@ class Tile:
     columns: int
     slices: int
     workgroups: int
+    unrolled: int = 4
 
     @property
     def per_slice(self) -> int:
@@ -96,7 +97,7 @@ class Tile:
 # bench/kernels.py on an H200: 45 TFLOP/s for 4096 x 4096 x 4096, 24 for 1024, and for 48 x 1536 x 384 four times the
 # speed of a 32 x 32 tile without slices.
 TILES = (
-    Tile(128, 128, 8, 8, 8, 1, 512),
+    Tile(128, 128, 8, 8, 8, 1, 512, unrolled=8),
     Tile(64, 64, 16, 4, 8, 1, 256),
     Tile(32, 64, 16, 4, 4, 2, 96),
     Tile(16, 64, 16, 4, 4, 4, 72),
@@ -138,6 +139,7 @@ def matmul_variants(
                     A_LOADS=tile.m * tile.k // 4 // tile.per_slice,
                     B_LOADS=tile.n * tile.k // 4 // tile.per_slice,
                     SLICES=tile.slices,
+                    UNROLLED=tile.unrolled,
                     K_WHOLE=quotient(k, 4) is not None,
                 ),
                 (("tiles_m", ceildiv(m, tile.m)), ("tiles_n", ceildiv(n, tile.n))),

@@ -12,7 +12,7 @@ fn kernel(w: u32, lane: u32) {
   for (var start = me; start < $columns; start += 32u * $LANES) {
     let end = min(start + 32u * $LANES, $columns);
     var block = 0f;
-    for (var k = start; k < end; k += $LANES) { block += exp_part_f32(x_at(row, k) - highest); }
+    for (var k = start; k < end; k += $LANES) { block += exp(x_at(row, k) - highest); }
     total += block;
   }
   total = lanes_sum(lane, $LANES, total);
@@ -20,7 +20,7 @@ fn kernel(w: u32, lane: u32) {
   if (w * $ROWS + lane / $LANES < $rows) {
     for (var k = me; k < $columns; k += $LANES) {
       let v = x_at(row, k) - highest;
-      if ($LOGARITHM) { y_put(row, k, v - log_f32(total)); } else { y_put(row, k, exp_part_f32(v) / total); }
+      if ($LOGARITHM) { y_put(row, k, v - log_f32(total)); } else { y_put(row, k, exp(v) / total); }
     }
   }
 }

@@ -28,13 +28,6 @@ fn times_exp(c: f32, a: f32, tail: f32, n: i32) -> f32 {
 }
 fn exp_sum(a: f32, tail: f32, n: i32) -> f32 { return times_exp(1f, a, tail, n); }
 fn exp_f32(a: f32) -> f32 { return select(exp_sum(a, 0f, 0), a, isnan_f32(a)); }
-// exp(a) of a that is not positive, with no numbers below the normal ones: what a softmax needs, in fewer steps.
-fn exp_part_f32(a: f32) -> f32 {
-  let x = max(a, -87.3f);
-  let k = round(x * 1.44269504f);
-  let r = (1f + exp_small(x - k * 0.693359375f, k * 0.00021219444f)) * power_of_two(i32(k));
-  return select(select(r, 0f, a < -87.3f), a, isnan_f32(a));
-}
 // exp(a) - 1 without loss for small a. Half of 2^k, because 2^128 is not a number.
 fn expm1_f32(a: f32) -> f32 {
   let x = clamp(a, -30f, 89f);
