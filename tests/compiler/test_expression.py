@@ -15,7 +15,7 @@ from onnxruntime_ep_wgpu.compiler.codegen import prelude
 from onnxruntime_ep_wgpu.compiler.codegen.expression import check, to_wgsl
 from onnxruntime_ep_wgpu.compiler.codegen.scalar import Scalars
 from onnxruntime_ep_wgpu.compiler.codegen.value import Value
-from onnxruntime_ep_wgpu.compiler.compile import check as capability
+from onnxruntime_ep_wgpu.compiler.lower import attempt
 from onnxruntime_ep_wgpu.compiler.ops import registry
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests.support import make_model, run_model, target
@@ -46,7 +46,7 @@ def model(dtype: type = F):
 
 def reason(of) -> str | None:
     module = ir.from_proto(of)
-    (found,) = capability(module.graph, module.opset_imports, target())
+    (found,) = attempt(module.graph, module.opset_imports, target()).reasons
     return found
 
 

@@ -88,7 +88,7 @@ def test_steps_that_are_large_lead_to_a_small_result():
     weights = {"c": np.full((1, 64), 4, F), "shape": np.array([64, 64]), "from": np.array([3]), "to": np.array([4])}
     model = make_model(nodes, {"x": (F, [1, 64])}, weights)
     module = ir.from_proto(model)
-    assert fold_constants(module.graph, module.opset_imports) == 3
+    assert len(fold_constants(module.graph, module.opset_imports).nodes) == 3
     np.testing.assert_array_equal(run_model(model, np.zeros((1, 64), F))[0], np.full((1, 64), 2, F))
 
 
@@ -114,7 +114,7 @@ def test_a_cast_that_overflows_is_left_to_the_kernels():
     nodes = [node("Cast", ["a"], ["c"], to=3), node("Sub", ["c", "x"], ["y"])]
     model = make_model(nodes, {"x": (I8, [4])}, {"a": np.array([1.5, -1.5, 127, -128], F)})
     module = ir.from_proto(model)
-    assert fold_constants(module.graph, module.opset_imports) == 0
+    assert not fold_constants(module.graph, module.opset_imports).nodes
 
 
 def test_a_constant_that_the_model_returns_stays_a_node():

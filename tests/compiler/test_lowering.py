@@ -11,7 +11,7 @@ from onnx import TensorProto
 from onnx.helper import make_node as node
 from onnx.helper import make_tensor_value_info
 
-from onnxruntime_ep_wgpu.compiler.compile import check
+from onnxruntime_ep_wgpu.compiler.lower import attempt
 from onnxruntime_ep_wgpu.errors import InputError, UnsupportedError
 from tests.support import Runner, compile_model, make_model, run_model, target
 
@@ -20,7 +20,7 @@ F, I64 = np.float32, np.int64
 
 def reasons(model) -> list[str | None]:
     module = ir.from_proto(model)
-    return check(module.graph, module.opset_imports, target())
+    return attempt(module.graph, module.opset_imports, target()).reasons
 
 
 def test_shape_arithmetic_leaves_no_kernel():
@@ -130,8 +130,8 @@ def test_a_shape_that_the_model_declares_otherwise_is_not_calculated(shape, refu
 def test_checking_twice_gives_the_same_answer_and_leaves_the_graph_alone():
     model = make_model([node("Celu", ["x"], ["a"]), node("NonZero", ["a"], ["i"])], {"x": (F, ["n"])})
     module = ir.from_proto(model)
-    first = check(module.graph, module.opset_imports, target())
-    assert check(module.graph, module.opset_imports, target()) == first
+    first = attempt(module.graph, module.opset_imports, target()).reasons
+    assert attempt(module.graph, module.opset_imports, target()).reasons == first
     assert [n.op_type for n in module.graph] == ["Celu", "NonZero"]
 
 
@@ -158,7 +158,7 @@ def test_a_weight_above_the_limit_of_a_buffer_is_refused_with_its_size():
     model = make_model([node("Add", ["x", "w"], ["y"])], {"x": (F, [1])}, {"w": weight})
     module = ir.from_proto(model)
     small = dataclasses.replace(target(), max_binding_bytes=8192, max_buffer_bytes=16384)
-    (reason,) = check(module.graph, module.opset_imports, small)
+    (reason,) = attempt(module.graph, module.opset_imports, small).reasons
     assert "'w'" in reason and str(weight.nbytes) in reason and "16384" in reason
 
 

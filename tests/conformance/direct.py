@@ -42,14 +42,14 @@ def run(data: Data) -> dict[str, Any]:
 
 
 def _run(model: onnx.ModelProto, data: Data, inputs: Sequence[Any]) -> dict[str, Any]:
-    from onnxruntime_ep_wgpu.compiler.compile import check
+    from onnxruntime_ep_wgpu.compiler.lower import attempt
     from onnxruntime_ep_wgpu.errors import UnsupportedError
     from tests import support
 
     model = onnx.shape_inference.infer_shapes(model)
     module = ir.from_proto(model)
     operators = [node.op_type for node in module.graph]
-    reasons = [r for r in check(module.graph, module.opset_imports, support.target()) if r]
+    reasons = [r for r in attempt(module.graph, module.opset_imports, support.target()).reasons if r]
     if reasons:
         return {"status": "refused", "detail": reasons[0], "reasons": reasons}
     arrays = [np.asarray(to_value(value)) for value in inputs]

@@ -20,7 +20,7 @@ from onnx import TensorProto, defs, helper
 from onnx.reference import ReferenceEvaluator
 
 from onnxruntime_ep_wgpu.compiler import ops
-from onnxruntime_ep_wgpu.compiler.compile import check
+from onnxruntime_ep_wgpu.compiler.lower import attempt
 from onnxruntime_ep_wgpu.compiler.ops import registry
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests import halves, support
@@ -91,7 +91,7 @@ def test_a_case_of_the_node_suite_in_halves(case: str, half: int) -> None:
     if model is None:
         pytest.skip(f"its schema does not allow {_name(half)}")
     module = ir.from_proto(model)
-    refused = [r for r in check(module.graph, module.opset_imports, support.target()) if r]
+    refused = [r for r in attempt(module.graph, module.opset_imports, support.target()).reasons if r]
     assert not any("of type" in r for r in refused), refused
     if refused:
         pytest.skip(refused[0])

@@ -12,8 +12,8 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from onnxruntime_ep_wgpu.compiler.compile import check as reasons_of
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.compiler.lower import attempt
 from onnxruntime_ep_wgpu.errors import InputError, ModelFault, OutOfRangeError, UnsupportedError
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests import provider, support
@@ -97,7 +97,7 @@ def test_a_constant_out_of_range_is_a_fault_of_the_model(case: Case) -> None:
         ):
             support.compile_model(built)
         module = ir.from_proto(built)
-        (reason,) = reasons_of(module.graph, module.opset_imports, support.target())
+        (reason,) = attempt(module.graph, module.opset_imports, support.target()).reasons
         assert isinstance(reason, ModelFault) and str(number) in reason
     for number in (case.low, case.high):
         support.compile_model(case.model(number, constants=[case.place]))

@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from onnxruntime_ep_wgpu.compiler.lower import Attempt
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
@@ -112,9 +113,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
     """Puts the stand-in in the place of the compiler and of what runs its Programs."""
     state = Fake([])
 
-    def counted(graph: ir.Graph, opsets: Any, target: Any) -> list[str | None]:
+    def counted(graph: ir.Graph, opsets: Any, target: Any, _checked: bool) -> Attempt:
         state.checks += 1
-        return check(graph, opsets, target)
+        return Attempt(check(graph, opsets, target))
 
     def compile_graph(graph: ir.Graph, opsets: Any, target: Any, name: str, checked: bool) -> Program:
         for answer in check(graph, opsets, target):
@@ -127,7 +128,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
         state.executables.append(made)
         return made
 
-    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.assign.claim.check", counted)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.assign.claim.attempt", counted)
     monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.session.compile_graph", compile_graph)
     monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.session.RecoverableExecutable", recoverable)
     return state

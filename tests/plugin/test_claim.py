@@ -11,6 +11,7 @@ import onnx_ir as ir
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.compiler.lower import Attempt
 from onnxruntime_ep_wgpu.plugin import abi
 from onnxruntime_ep_wgpu.plugin import session as planner
 from onnxruntime_ep_wgpu.plugin.assign.claim import FORCED, ISLAND, Claim, claim, fingerprint
@@ -39,7 +40,7 @@ def names(graph: ir.Graph, decision: Claim) -> list[list[str]]:
 def decide(model: bytes, held: tuple[str, ...] = (), forced: tuple[str, ...] = ()) -> tuple[ir.Graph, Claim]:
     graph = graph_of(model)
     holders = ["OtherExecutionProvider" if node.name in held else "" for node in graph]
-    return graph, claim(graph, WEB_BASELINE, holders, frozenset(forced))
+    return graph, claim(graph, WEB_BASELINE, holders, frozenset(forced))[0]
 
 
 def test_groups_end_at_nodes_that_cannot_run(fake: Fake) -> None:
@@ -116,15 +117,14 @@ def test_a_group_is_asked_about_as_it_will_be_compiled(monkeypatch: pytest.Monke
     """A node may run in the whole graph and not in its group: here, because another one is in the group too."""
     asked: list[list[str]] = []
 
-    def check(graph: ir.Graph, *_: Any) -> list[str | None]:
+    def check(graph: ir.Graph, *_: Any) -> Attempt:
         inside = [node.name or "" for node in graph]
         asked.append(inside)
         alone = len(inside) < 4 and "add" not in inside
-        return [
-            "never" if name == "matmul" else "not without add" if name == "relu" and alone else None for name in inside
-        ]
+        answers = {"matmul": "never", "relu": "not without add" if alone else None}
+        return Attempt([answers.get(name) for name in inside])
 
-    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.assign.claim.check", check)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.assign.claim.attempt", check)
     nodes = [
         models.node("Mul", ["x", "x"], ["a"], "mul"),
         models.node("Relu", ["a"], ["r"], "relu"),
@@ -200,7 +200,7 @@ def test_an_account_survives_that_groups_become_nodes(fake: Fake) -> None:
     inputs, outputs = [("x", models.FLOAT, ["N", 8])], [("y", models.FLOAT, ["N", 2, 4])]
     after = graph_of(models.model(nodes, inputs, outputs, check=False))
     holders = ["WebGpuExecutionProvider", "", "WebGpuExecutionProvider"]
-    account.decided("", after, claim(after, WEB_BASELINE, holders, frozenset()), holders)
+    account.decided("", after, claim(after, WEB_BASELINE, holders, frozenset())[0], holders)
     placed = {node.name: node for node in account.placements()}
     assert "softmax" not in placed and "fused_1" not in placed
     assert (placed["mul"].partition, placed["mul"].kernels) == (0, ("map",))

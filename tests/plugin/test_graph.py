@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.compiler.lower import Attempt
 from onnxruntime_ep_wgpu.plugin.assign import graph as ort_graph
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
 
@@ -23,15 +24,15 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[ir.Graph]:
     """The graphs that the compiler is asked about; it refuses every node."""
     graphs: list[ir.Graph] = []
 
-    def refuse(graph: ir.Graph, *_: Any) -> list[str]:
+    def refuse(graph: ir.Graph, *_: Any) -> Attempt:
         graphs.append(graph)
         for value in graph.initializers.values():
             # A view of memory that is ONNX Runtime's and only lent.
             if value.const_value is not None and value.dtype != ir.DataType.STRING:
                 value.meta["copy"] = value.const_value.numpy().copy()
-        return ["refused"] * len(list(graph))
+        return Attempt(["refused"] * len(list(graph)))
 
-    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.assign.claim.check", refuse)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.assign.claim.attempt", refuse)
     return graphs
 
 

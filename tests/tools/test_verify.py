@@ -42,7 +42,7 @@ def test_a_right_model_passes_and_says_what_was_left_to_the_cpu(model, capsys):
 
 
 def test_the_first_wrong_kernel_is_named_with_its_nodes(model, capsys, monkeypatch):
-    right = compile.compile_graph
+    right = compile.compile_lowered
 
     def wrong(*arguments):
         program = right(*arguments)
@@ -53,7 +53,7 @@ def test_the_first_wrong_kernel_is_named_with_its_nodes(model, capsys, monkeypat
         )
         return dataclasses.replace(program, kernels=tuple(kernels))
 
-    monkeypatch.setattr(session, "compile_graph", wrong)
+    monkeypatch.setattr(session, "compile_lowered", wrong)
     code, found = verify(capsys, model)
     assert code == 1
     assert found["first_differing"]["nodes"] == ["third"]
@@ -79,7 +79,7 @@ def test_the_cpu_providers_error_is_not_ours(far_sigmoid, capsys):
 
 
 def test_a_kernel_that_is_further_off_than_the_cpu_provider_is_named(far_sigmoid, capsys, monkeypatch):
-    right = compile.compile_graph
+    right = compile.compile_lowered
 
     def wrong(*arguments):
         program = right(*arguments)
@@ -89,7 +89,7 @@ def test_a_kernel_that_is_further_off_than_the_cpu_provider_is_named(far_sigmoid
         )
         return dataclasses.replace(program, kernels=tuple(kernels))
 
-    monkeypatch.setattr(session, "compile_graph", wrong)
+    monkeypatch.setattr(session, "compile_lowered", wrong)
     code, found = verify(capsys, far_sigmoid)
     assert code == 1 and found["first_differing"]["nodes"] == ["sub", "sigmoid"]
     assert found["first_differing"]["to_f64"] > found["first_differing"]["cpu_to_f64"]

@@ -11,7 +11,8 @@ import pytest
 from onnx import numpy_helper
 
 from onnxruntime_ep_wgpu.api.web_export import SOFTWARE
-from onnxruntime_ep_wgpu.compiler.compile import check, compile_graph
+from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.compiler.lower import attempt
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, Target
 from tests.conformance import cases, scope
@@ -46,7 +47,7 @@ def compiled(name: str, target: Target) -> node.Case | None:
 
 def _compile(model: onnx.ModelProto, target: Target) -> Program | str:
     module = ir.from_proto(onnx.shape_inference.infer_shapes(model))
-    reasons = [it for it in check(module.graph, module.opset_imports, target) if it]
+    reasons = [it for it in attempt(module.graph, module.opset_imports, target).reasons if it]
     return reasons[0] if reasons else compile_graph(module.graph, module.opset_imports, target, "case")
 
 

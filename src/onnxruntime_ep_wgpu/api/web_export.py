@@ -106,7 +106,8 @@ def _place(model: Path, single_file: bool) -> Path:
 def _compile(source: Path, fixed: Mapping[tuple[str, int], int], target: Target) -> Program:
     import onnx_ir as ir
 
-    from ..compiler import compile as compiler
+    from ..compiler.compile import compile_graph
+    from ..compiler.lower import attempt
 
     model = _read(source)
     graph = model.graph
@@ -115,14 +116,14 @@ def _compile(source: Path, fixed: Mapping[tuple[str, int], int], target: Target)
             value.shape = ir.Shape([fixed.get((value.name or "", k), d) for k, d in enumerate(value.shape)])
     reasons = [
         f"{node.op_type} {node.name or ', '.join(str(it.name) for it in node.outputs)!r}: {reason}"
-        for node, reason in zip(graph, compiler.check(graph, model.opset_imports, target), strict=True)
+        for node, reason in zip(graph, attempt(graph, model.opset_imports, target).reasons, strict=True)
         if reason
     ]
     if reasons:
         shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
         count = "1 node" if len(reasons) == 1 else f"{len(reasons)} nodes"
         raise UnsupportedError(f"{source} has {count} that cannot run on WebGPU: {shown}")
-    return compiler.compile_graph(graph, model.opset_imports, target, graph.name or source.stem)
+    return compile_graph(graph, model.opset_imports, target, graph.name or source.stem)
 
 
 def _beside(source: Path, fixed: Mapping[tuple[str, int], int], base: Program) -> Iterator[Program]:

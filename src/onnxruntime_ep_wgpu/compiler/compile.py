@@ -11,8 +11,7 @@ from ..program.postfix import Postfix
 from ..program.target import Target
 from .codegen.kernel import Source, generate
 from .dims import Dim, Names, less, symbols_of
-from .fold import fold_constants
-from .lower import lower, reasons
+from .lower import lower
 from .lowered import LoweredGraph, Message
 from .passes.dead import remove_dead
 from .passes.fuse import Group, fuse
@@ -20,11 +19,6 @@ from .passes.place import place_joins
 from .passes.share import share
 from .passes.work import operations, traffic
 from .view import Storage, Tensor
-
-
-def check(graph: ir.Graph, opset_imports: Mapping[str, int], target: Target) -> list[str | None]:
-    """Per node in graph order: None when it can run here, else the reason. Touches no device and generates no WGSL."""
-    return reasons(graph, opset_imports, target)
 
 
 def compile_graph(
@@ -37,12 +31,15 @@ def compile_graph(
 ) -> p.Program:
     """Compiles a graph whose nodes all can run; raises UnsupportedError or ModelError naming the node otherwise.
 
-    Functions are expanded and views composed while lowering; initializers stay references until they are uploaded. A
-    `checked` program has assertions about data, for runs that check everything. `values` fixes symbols of the graph, as a
-    Program for other values names them.
+    Constants are folded, functions expanded and views composed while lowering; initializers stay references until they are
+    uploaded. A `checked` program has assertions about data, for runs that check everything. `values` fixes symbols of the
+    graph, as a Program for other values names them.
     """
-    fold_constants(graph, opset_imports)
-    lowered = lower(graph, opset_imports, target, checked, values)
+    return compile_lowered(lower(graph, opset_imports, target, checked, values), target, name)
+
+
+def compile_lowered(lowered: LoweredGraph, target: Target, name: str = "") -> p.Program:
+    """The Program of a lowered graph, which it changes: one can be compiled once. Raises UnsupportedError."""
     lowered = remove_dead(share(lowered))
     lowered = remove_dead(place_joins(lowered, target))
     groups = fuse(lowered, target)

@@ -1,6 +1,7 @@
 """Constant folding: what a few plain operators make of constants becomes a constant itself, where that is no larger.
 
-In: an ONNX graph. Out: the same graph with fewer nodes. Invariant: folding never makes weights grow. A node stays when its
+In: an ONNX graph, which stays as it is. Out: which nodes need not be lowered, and the constants that take their place.
+Invariant: folding never makes weights grow. A node stays when its
 result has more bytes than the constants that disappear with it: integer weights stay integers, which products dequantise
 where they load them, and weights with another reader are not kept twice.
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,12 +33,20 @@ _MOVING = frozenset(
 _CALCULATING = frozenset({"Abs", "Add", "Cos", "Div", "Exp", "Log", "Mul", "Neg", "Sin", "Sqrt", "Sub"})  # of floats
 
 
-def fold_constants(graph: ir.Graph, opset_imports: Mapping[str, int]) -> int:
-    """Gives the results of constant nodes a `const_value` and removes the nodes; returns how many were removed."""
+@dataclass(frozen=True)
+class Folded:
+    """What folding makes of a graph: `nodes` are not lowered, `constants` are what those that stay read of them."""
+
+    nodes: frozenset[ir.Node]
+    constants: dict[ir.Value, ir.TensorProtocol]
+
+
+def fold_constants(graph: ir.Graph, opset_imports: Mapping[str, int]) -> Folded:
+    """Calculates the results of constant nodes."""
     folding = _Folding(graph, opset_imports)
     for node in reversed(list(graph)):
         folding.visit(node)
-    return folding.remove()
+    return folding.folded()
 
 
 def _goes_forward(steps: ir.Value | None) -> bool:
@@ -48,7 +58,7 @@ class _Folding:
     """Decides from the readers to what they read, so that a large step on the way to a small result is never kept."""
 
     def __init__(self, graph: ir.Graph, opset_imports: Mapping[str, int]) -> None:
-        self._graph, self._opsets = graph, opset_imports
+        self._opsets = opset_imports
         self._outputs = set(graph.outputs)
         self._constant: set[ir.Node] = set()
         for node in graph:
@@ -134,15 +144,13 @@ class _Folding:
         results = _calculated(node, feeds, self._opsets)
         return results if results is not None and sum(r.nbytes for r in results) <= LARGEST_STEP_BYTES else None
 
-    def remove(self) -> int:
-        for node, results in self._folded.items():
-            for value, result in zip(node.outputs, results, strict=False):
-                value.const_value = ir.tensor(result, name=value.name)
-                value.shape, value.dtype = ir.Shape(result.shape), value.const_value.dtype
-        # Readers first: a node may be removed once nobody reads it.
-        for node in self._folded:
-            self._graph.remove(node, safe=False)
-        return len(self._folded)
+    def folded(self) -> Folded:
+        constants = {
+            value: ir.tensor(result, name=value.name)
+            for node, results in self._folded.items()
+            for value, result in zip(node.outputs, results, strict=False)
+        }
+        return Folded(frozenset(self._folded), constants)
 
 
 def _producers(node: ir.Node) -> Iterable[ir.Node]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..program.target import Target
 from . import expand, ops
 from .builder import LARGEST_HOST_VALUE, Builder, Operand
 from .dims import Dim, product, symbol
+from .fold import fold_constants
 from .lowered import LoweredGraph
 from .ops import host, registry
 from .view import Storage, Tensor, View
@@ -40,6 +42,7 @@ class Lowering:
         """`fixed` gives values to symbols, by label: dims of inputs and elements of small integer inputs."""
         self.opsets, self.fixed = opsets, fixed or {}
         self.builder = Builder(target, checked)
+        self.constants: Mapping[ir.Value, ir.TensorProtocol] = {}  # of values that nodes make, folded
         self.values: dict[ir.Value, Operand] = {}
         self.inputs: list[Tensor] = []
         self.symbols: dict[str, tuple[str, int, int, bool]] = {}
@@ -52,7 +55,7 @@ class Lowering:
             return None
         known = self.values.get(value)
         if known is None:
-            constant = value.const_value
+            constant = self.constants.get(value, value.const_value)
             known = self.values[value] = (
                 self.builder.constant(constant, value.name or "") if constant is not None else self.input(value)
             )
@@ -217,19 +220,70 @@ def lower(
     `checked`: what nodes rely on in data is kept in `assertions`, at the price of memory and fusion. `fixed` gives values
     to symbols, by label.
     """
+    folded = fold_constants(graph, opsets)
     lowering = Lowering(opsets, target, checked, fixed)
+    lowering.constants = folded.constants
     for value in graph.inputs:
         if value.const_value is None:
             lowering.values[value] = lowering.input(value)
     for node in graph:
+        if node in folded.nodes:
+            continue
         try:
             lowering.node(node)
         except UnsupportedError as error:
             raise UnsupportedError(f"node {node.name!r} ({node.op_type}): {error}") from error
         except ModelError as error:
             raise _fault(node, error) from error
+    return _lowered(lowering, graph.outputs)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What came of lowering a graph: per node in its order None, or the reason why it cannot run; `lowered` when all can.
+
+    A reason is a ModelFault where the node is wrong in itself, so that no provider could run it.
+    """
+
+    reasons: list[str | None]
+    lowered: LoweredGraph | None = None
+
+
+def attempt(graph: ir.Graph, opsets: Mapping[str, int], target: Target, checked: bool = False) -> Attempt:
+    """Lowers what can be lowered of a graph, as it is when it is cut out of a larger one: with inputs that a node reads and
+    outputs that a node makes. What a node makes that cannot run counts as an input.
+    """
+    folded = fold_constants(graph, opsets)
+    lowering = Lowering(opsets, target, checked)
+    lowering.constants = folded.constants
+    reasons: list[str | None] = []
+    for value in graph.inputs:
+        if value.const_value is None and value.dtype is not None and value.shape is not None and value.uses():
+            try:
+                lowering.values[value] = lowering.input(value)
+            except UnsupportedError:
+                continue  # said again, with the node's name, where the value is used
+    for node in graph:
+        reason = None
+        try:
+            if node not in folded.nodes:
+                lowering.node(node)
+        except UnsupportedError as error:
+            reason = str(error)
+        except ModelError as error:
+            reason = ModelFault(_fault(node, error))
+        reasons.append(reason)
+    if any(reason is not None for reason in reasons):
+        return Attempt(reasons)
+    try:
+        return Attempt(reasons, _lowered(lowering, [it for it in graph.outputs if it.producer() is not None]))
+    except UnsupportedError:
+        return Attempt(reasons)  # compiling says why
+
+
+def _lowered(lowering: Lowering, results: Sequence[ir.Value]) -> LoweredGraph:
     outputs: list[Tensor] = []
-    for value in graph.outputs:
+    for value in results:
         operand = lowering.operand(value)
         assert operand is not None
         made_by = operand.view.tensor.producer
@@ -254,30 +308,6 @@ def _output(builder: Builder, operand: Operand, name: str, taken: list[Tensor]) 
         tensor = builder.pointwise("x", {"x": operand}, operand.dtype).view.tensor
     tensor.storage, tensor.name = Storage.OUTPUT, name
     return tensor
-
-
-def reasons(graph: ir.Graph, opsets: Mapping[str, int], target: Target) -> list[str | None]:
-    """Per node in graph order: None when it can be lowered, else why not. Results of such a node count as inputs.
-
-    The reason is a ModelFault where the node is wrong in itself, so that no provider could run it.
-    """
-    lowering = Lowering(opsets, target)
-    out: list[str | None] = []
-    for value in graph.inputs:
-        if value.const_value is None and value.dtype is not None and value.shape is not None:
-            try:
-                lowering.values[value] = lowering.input(value)
-            except UnsupportedError:
-                continue  # said again, with the node's name, where the value is used
-    for node in graph:
-        try:
-            lowering.node(node)
-            out.append(None)
-        except UnsupportedError as error:
-            out.append(str(error))
-        except ModelError as error:
-            out.append(ModelFault(_fault(node, error)))
-    return out
 
 
 def _dtype(dtype: Any) -> DType:

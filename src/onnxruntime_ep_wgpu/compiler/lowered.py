@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..program import program
 from .dims import Dim, quotient, symbol
-from .view import Tensor, View, coalesce
+from .view import Storage, Tensor, View, coalesce
 
 Constant = int | float | str | bool
 REPETITION = symbol(program.REPETITION)
@@ -223,3 +223,9 @@ class LoweredGraph:
     checks: list[tuple[Dim, Message]]  # must not be 0 when a plan is made; the message says what is wrong
     operators: dict[str, str]  # of the ONNX nodes by name, as in `origin`
     assertions: list[Assertion] = field(default_factory=list)  # about data; looked at by runs that check everything
+
+    def weights(self) -> list[Tensor]:
+        """The weights that nodes read or assertions are about, each once."""
+        tensors = [view.tensor for node in self.nodes for view in node.reads]
+        tensors += [assertion.values for assertion in self.assertions]
+        return [it for it in dict.fromkeys(tensors) if it.storage is Storage.WEIGHT]

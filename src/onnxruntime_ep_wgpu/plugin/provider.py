@@ -142,6 +142,8 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
             planner.complete()
         planner.check_captures()
         made = [planner.compile(graphs[i], fused[i]) for i in range(count)]
+        if planner.decided:
+            planner.compiled()
         try:
             for i, info in enumerate(made):
                 info.hand_out(out, i)

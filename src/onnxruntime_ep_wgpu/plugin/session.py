@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..compiler.compile import compile_graph
+from ..compiler.compile import compile_graph, compile_lowered
 from ..device import debugger
 from ..errors import ModelFault, OptionError
 from ..options import Options
@@ -22,6 +22,7 @@ from .abi import INFO, WARNING, Logger, Ort, file_text, text
 from .assign import graph as ort_graph
 from .assign.claim import Claim, claim, fingerprint
 from .assign.forced import Forced, names_in_model
+from .assign.lowerings import Lowerings
 from .assign.ort_format import Unrouted
 from .assign.report import Account, kernels_of
 from .captures import CapturedNode, Captures, check_placements
@@ -59,6 +60,7 @@ class Planner:
         self._forced = Forced(options["forceCpuNodeNames"])
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
         self._claims: dict[str, Claim] = {}
+        self._lowerings = Lowerings()
         self.unrouted = Unrouted(name, copies)
         for key in options.without_effect():
             logger.log(WARNING, f"option {key}={options.given[key]!r} has no effect in this version")
@@ -92,7 +94,10 @@ class Planner:
         key = fingerprint(graph) + repr((holders, sorted(forced)))
         decision = self._claims.get(key)
         if decision is None:
-            decision = self._claims[key] = claim(graph, self.target, holders, forced)
+            decision, groups = claim(graph, self.target, holders, forced, run_settings_of(self.options).stepwise)
+            self._claims[key] = decision
+            for group in groups:
+                self._lowerings.keep(group.graph, group.lowered)
         parent = self.ort.get(self.ort.api.Graph_GetParentNode, handle, "const OrtNode *")
         within = text(self.ort.get(self.ort.api.Node_GetName, parent, "const char *")) if parent else ""
         if not parent:
@@ -135,7 +140,6 @@ class Planner:
         """The compiled node of a group, given as an OrtGraph and the OrtNode that stands for it."""
         api = self.ort.api
         graph = ort_graph.read(self.ort, handle)
-        # What identifies the group is noted before compiling, which may change the graph.
         made = frozenset(value.name or "" for node in graph for value in node.outputs)
         names = self.account.names_of(made)
         for node in graph:
@@ -143,14 +147,17 @@ class Planner:
             node.name = next((names[it.name] for it in node.outputs if it.name in names), node.name)
         inputs = self._names(api.Node_GetNumInputs, api.Node_GetInputs, fused)
         outputs = self._names(api.Node_GetNumOutputs, api.Node_GetOutputs, fused)
-        graph_inputs = [value.name or "" for value in graph.inputs]
-        input_places = [inputs.index(name) for name in graph_inputs]
-        output_places = [outputs.index(value.name or "") for value in graph.outputs]
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         with span("compile", name, nodes=len(graph)):
             checked = run_settings_of(self.options).stepwise
             specialise = Specialiser(graph, graph.opset_imports, self.target, name, checked)
-            program = compile_graph(graph, graph.opset_imports, self.target, name, checked)
+            lowered = self._lowerings.take(graph)
+            if lowered is not None:
+                graph_inputs, graph_outputs = ([it.name for it in them] for them in (lowered.inputs, lowered.outputs))
+                program = compile_lowered(lowered, self.target, name)
+            else:
+                graph_inputs, graph_outputs = ([it.name or "" for it in them] for them in (graph.inputs, graph.outputs))
+                program = compile_graph(graph, graph.opset_imports, self.target, name, checked)
         self.unrouted.compiled()
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         group = RecoverableExecutable(
@@ -162,9 +169,15 @@ class Planner:
         if self.captures is not None and running is group:
             defaults = self._with_default(handle)
             captured = CapturedNode(self.captures, frozenset(k for k, it in enumerate(graph_inputs) if it in defaults))
+        input_places = [inputs.index(it) for it in graph_inputs]
+        output_places = [outputs.index(it) for it in graph_outputs]
         return ComputeInfo(
             self.ort, running, input_places, output_places, inputs, outputs, captured, self.unrouted.check
         )
+
+    def compiled(self) -> None:
+        """The groups of a graph are compiled: what was kept to compile them goes."""
+        self._lowerings.clear()
 
     def _with_default(self, handle: Any) -> set[str]:
         """The inputs of a graph for which the model has a value that a run may replace."""

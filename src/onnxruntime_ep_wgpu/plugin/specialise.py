@@ -25,7 +25,7 @@ COPIED_BYTES = 4096  # a smaller constant is copied: looking for it in the model
 
 
 class Specialiser:
-    """Compiles `graph` again, thread safe. Make it before `compile_graph` folds the graph; call `keep` after the upload."""
+    """Compiles `graph` again, thread safe. Call `keep` after the upload."""
 
     def __init__(
         self, graph: ir.Graph, opset_imports: Mapping[str, int], target: Target, name: str = "", checked: bool = False

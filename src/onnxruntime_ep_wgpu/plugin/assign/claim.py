@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from ...compiler.compile import check
+from ...compiler.lower import attempt
+from ...compiler.lowered import LoweredGraph
 from . import partition, subgraph
 
 if TYPE_CHECKING:
@@ -40,18 +41,35 @@ class Claim:
     reasons: tuple[str | None, ...]
 
 
-def claim(graph: ir.Graph, target: Target, holders: Sequence[str], forced: frozenset[str]) -> Claim:
-    """Decides on a graph. `holders` gives per node the name of the provider that holds it, "" when none does."""
+@dataclass(frozen=True)
+class Lowered:
+    """A group that was lowered: as a graph of its own, and what came of it."""
+
+    graph: ir.Graph
+    lowered: LoweredGraph
+
+
+def claim(
+    graph: ir.Graph, target: Target, holders: Sequence[str], forced: frozenset[str], checked: bool = False
+) -> tuple[Claim, list[Lowered]]:
+    """Decides on a graph, and gives its groups lowered. `holders` names per node the provider that holds it, "" for none.
+
+    `checked`: lowered for runs that check everything. A graph that is one group is lowered once; each group of one that is
+    divided is lowered once more, cut out as it will be compiled.
+    """
     nodes = list(graph)
     opsets: Mapping[str, int] = graph.opset_imports
-    reasons = list(check(graph, opsets, target))
+    whole = attempt(graph, opsets, target, checked)
+    reasons = list(whole.reasons)
     for place, node in enumerate(nodes):
         if holders[place]:  # another provider's, or a group of ours
             reasons[place] = f"held by {holders[place]}"
         elif node.name in forced:
             reasons[place] = FORCED
     before = subgraph.predecessors(graph)
-    passed: set[tuple[int, ...]] = {tuple(range(len(nodes)))}
+    passed: dict[tuple[int, ...], tuple[ir.Graph, LoweredGraph | None]] = {
+        tuple(range(len(nodes))): (graph, whole.lowered)
+    }
     while True:
         _drop_islands(nodes, before, reasons)
         groups = [tuple(group) for group in partition.groups(before, [reason is None for reason in reasons])]
@@ -60,14 +78,15 @@ def claim(graph: ir.Graph, target: Target, holders: Sequence[str], forced: froze
             if group in passed:
                 continue
             alone = subgraph.extract(graph, [nodes[place] for place in group])
-            answers = check(alone, opsets, target)
-            for place, answer in zip(group, answers, strict=True):
+            tried = attempt(alone, opsets, target, checked)
+            for place, answer in zip(group, tried.reasons, strict=True):
                 if answer is not None:
                     reasons[place] = answer
                     refused = True
-            passed.add(group)
+            passed[group] = alone, tried.lowered
         if not refused:
-            return Claim(tuple(groups), tuple(reasons))
+            kept = [Lowered(alone, lowered) for alone, lowered in map(passed.__getitem__, groups) if lowered is not None]
+            return Claim(tuple(groups), tuple(reasons)), kept
 
 
 def _drop_islands(nodes: list[ir.Node], before: list[list[int]], reasons: list[str | None]) -> None:
@@ -121,21 +140,22 @@ def fingerprint(graph: ir.Graph) -> str:
     for value in (*graph.inputs, *graph.initializers.values()):
         digest.update(f"{value.name}{value.dtype}{value.shape}".encode())
         if value.const_value is not None:
-            digest.update(_content(value.const_value))
+            digest.update(content(value.const_value))
     for node in graph:
         inputs = [None if value is None else value.name for value in node.inputs]
         outputs = [f"{value.name}{value.dtype}{value.shape}" for value in node.outputs]
         digest.update(f"{node.domain}{node.op_type}{node.version}{node.name}{inputs}{outputs}".encode())
         for name, attribute in node.attributes.items():
             if attribute.type == ir.AttributeType.TENSOR:
-                digest.update(name.encode() + _content(attribute.as_tensor()))
+                digest.update(name.encode() + content(attribute.as_tensor()))
             elif attribute.type != ir.AttributeType.GRAPH:
                 digest.update(f"{name}{attribute.value}".encode("utf-8", "surrogateescape"))
     digest.update(f"{[value.name for value in graph.outputs]}{dict(graph.opset_imports)}".encode())
     return digest.hexdigest()
 
 
-def _content(tensor: ir.TensorProtocol) -> bytes:
+def content(tensor: ir.TensorProtocol) -> bytes:
+    """What an answer may depend on of a constant."""
     if tensor.dtype == ir.DataType.STRING or tensor.nbytes > _SMALL:
         return f"{tensor.dtype}{tensor.shape}".encode()
     return tensor.tobytes()

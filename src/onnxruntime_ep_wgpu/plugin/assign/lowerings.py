@@ -1,0 +1,103 @@
+"""Groups that were lowered to decide on them, kept until they are compiled: what was claimed is what is compiled.
+
+In: a group cut out of its graph, and its lowering. Out: the lowering, once, for the group as ONNX Runtime cuts it out.
+Invariants: a lowering is given only for a group of equal content; nothing kept here points into memory that ONNX Runtime
+lends for one call. Weights are therefore kept by name, and those of the group that is compiled are put in their place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...compiler.lowered import LoweredGraph
+from .claim import content
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Stands for a weight of the model."""
+
+    name: str
+
+
+class Lowerings:
+    """The lowerings of one session. What is kept belongs to groups that will be compiled next."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, LoweredGraph] = {}
+
+    def keep(self, group: ir.Graph, lowered: LoweredGraph) -> None:
+        """Keeps the lowering of a group, unless it has data that nobody could find again."""
+        names = {id(value.const_value): name for name, value in group.initializers.items()}
+        instead: list[tuple[Any, Any]] = []
+        for tensor in lowered.weights():
+            name = names.get(id(tensor.data))
+            data = _Named(name) if name is not None else _own(tensor.data)
+            if data is None:
+                return
+            instead.append((tensor, data))
+        for tensor, data in instead:
+            tensor.data = data
+        self._kept[_key(group)] = lowered
+
+    def take(self, group: ir.Graph) -> LoweredGraph | None:
+        """The lowering of a group of equal content, with the weights of this one; None when there is none."""
+        lowered = self._kept.pop(_key(group), None)
+        for tensor in lowered.weights() if lowered is not None else ():
+            if isinstance(tensor.data, _Named):
+                tensor.data = group.initializers[tensor.data.name].const_value
+        return lowered
+
+    def clear(self) -> None:
+        """Lets go of what was not compiled."""
+        self._kept.clear()
+
+
+def _own(data: Any) -> Any | None:
+    """The same data in memory of our own; None for a kind of tensor that is not just an array."""
+    if isinstance(data, ir.Tensor):
+        array = data.numpy()
+        return data if _owns(array) else ir.Tensor(array.copy(), data.dtype, name=data.name)
+    if isinstance(data, np.ndarray):
+        return data if _owns(data) else data.copy()
+    return None
+
+
+def _owns(array: np.ndarray[Any, Any]) -> bool:
+    """Whether the memory behind an array is numpy's, so that the array keeps it."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array.base is None
+
+
+def _key(group: ir.Graph) -> str:
+    """Equal for a group that is cut out here and by ONNX Runtime, which may order nodes and values in another way."""
+    read = {value for node in group for value in node.inputs if value is not None}
+    lines = [
+        f"{value.name} {value.dtype} {value.shape}".encode()
+        + (content(value.const_value) if value.const_value is not None else b"")
+        for value in read
+        if value.producer() is None
+    ]
+    for node in group:
+        inputs = [None if value is None else value.name for value in node.inputs]
+        outputs = [value.name for value in node.outputs]
+        attributes = sorted((name, repr(_value(it))) for name, it in node.attributes.items())
+        lines.append(f"{node.domain} {node.op_type} {node.version} {node.name} {inputs} {outputs} {attributes}".encode())
+    lines += [f"-> {value.name}".encode() for value in group.outputs if value.producer() is not None]
+    digest = hashlib.sha256(repr(dict(group.opset_imports)).encode())
+    for line in sorted(lines):
+        digest.update(line + b"\n")
+    return digest.hexdigest()
+
+
+def _value(attribute: ir.Attr) -> Any:
+    """The value of an attribute; None for a body, of which nothing is known here."""
+    if attribute.type == ir.AttributeType.TENSOR:
+        return content(attribute.as_tensor())
+    return None if attribute.type == ir.AttributeType.GRAPH else attribute.value

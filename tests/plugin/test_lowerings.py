@@ -1,0 +1,147 @@
+"""A group is lowered when it is decided on, and that is what is compiled: once, from memory that is still there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.api.reports import planner_of
+from onnxruntime_ep_wgpu.compiler import lower
+from onnxruntime_ep_wgpu.compiler.compile import compile_lowered
+from onnxruntime_ep_wgpu.plugin.assign import subgraph
+from onnxruntime_ep_wgpu.plugin.assign.lowerings import Lowerings
+from tests import zoo
+from tests.support import Runner, compile_model, target
+
+from . import models
+
+F = np.float32
+RNG = np.random.default_rng(3)
+
+
+@pytest.fixture
+def lowered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the nodes that are lowered, in order."""
+    names: list[str] = []
+    node = lower.Lowering.node
+
+    def noted(self: Any, it: ir.Node, name: str = "") -> None:
+        if not name:
+            names.append(it.name or "")
+        node(self, it, name)
+
+    monkeypatch.setattr(lower.Lowering, "node", noted)
+    return names
+
+
+def test_every_node_of_a_graph_that_runs_here_is_lowered_once(lowered: list[str]) -> None:
+    session = webgpu_ep.session(models.chain())
+    x = RNG.standard_normal((5, 8)).astype(F)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], models.chain_reference(x), rtol=1e-4, atol=1e-5)
+    assert sorted(lowered) == sorted(node.name for node in webgpu_ep.report(session).nodes)
+
+
+@pytest.mark.parametrize("forced", ["relu", "matmul"])
+def test_a_group_of_a_graph_that_is_divided_is_lowered_once_more_and_not_to_compile_it(
+    lowered: list[str], forced: str
+) -> None:
+    session = webgpu_ep.session(models.chain(), forceCpuNodeNames=[forced])
+    x = RNG.standard_normal((5, 8)).astype(F)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], models.chain_reference(x), rtol=1e-4, atol=1e-5)
+    names = [node.name for node in webgpu_ep.report(session).nodes]
+    assert sorted(lowered) == sorted([*names, *(name for name in names if name != forced)])
+
+
+@pytest.mark.parametrize("name", ["tiny", "minilm_dynquant", "detector_nms", "lstm_gru"])
+def test_models_are_compiled_as_they_were_decided_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that are turned or folded while lowering, external ones, and several groups among them."""
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.session.compile_graph", None)
+    try:
+        case = zoo.load(name)
+    except zoo.MissingWeightsError as missing:
+        pytest.skip(str(missing))
+    session = webgpu_ep.session(case.path)
+    feeds = case.inputs(0)
+    want = ort.InferenceSession(str(case.path), providers=["CPUExecutionProvider"]).run(None, feeds)
+    for got, expected in zip(session.run(None, feeds), want, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-2, atol=2e-2)
+
+
+def test_nothing_is_kept_when_a_session_is_made() -> None:
+    for model in (models.chain(), models.mixed()):
+        session = webgpu_ep.session(model)
+        assert not planner_of(session)._lowerings._kept
+
+
+def chain(weights: dict[str, np.ndarray]) -> onnx.ModelProto:
+    nodes = [
+        models.node("MatMul", ["x", "w"], ["m"], "product"),
+        models.node("Transpose", ["c"], ["t"], "turn", perm=[1, 0]),
+        models.node("Add", ["m", "t"], ["y"], "add"),
+    ]
+    return onnx.load_from_string(
+        models.model(nodes, [("x", models.FLOAT, ["n", 8])], [("y", models.FLOAT, ["n", 4])], list(weights.items()))
+    )
+
+
+def group_of(
+    model: onnx.ModelProto, weights: dict[str, np.ndarray], lent: dict[str, bytearray] | None = None
+) -> ir.Graph:
+    """The graph of a model with constants in memory that is not numpy's, as ONNX Runtime's is not: in `lent`."""
+    graph = ir.from_proto(model).graph
+    for name, value in graph.initializers.items():
+        memory = (lent if lent is not None else {}).setdefault(name, bytearray(weights[name].tobytes()))
+        value.const_value = ir.Tensor(np.frombuffer(memory, F).reshape(weights[name].shape), name=name)
+    for value in list(graph.inputs):
+        if value.is_initializer():
+            graph.inputs.remove(value)
+    return graph
+
+
+def test_a_lowering_outlives_the_memory_that_it_was_made_from() -> None:
+    weights = {"w": RNG.standard_normal((8, 4)).astype(F), "c": RNG.standard_normal((4, 1)).astype(F)}
+    model = chain(weights)
+    lent: dict[str, bytearray] = {}
+    first = group_of(model, weights, lent)
+    made = lower.attempt(first, first.opset_imports, target())
+    assert made.lowered is not None
+    kept = Lowerings()
+    kept.keep(first, made.lowered)
+    assert len(lent) == 2
+    for memory in lent.values():
+        memory[:] = b"\xff" * len(memory)  # ONNX Runtime takes its memory back, which now holds NaN
+    again = group_of(model, weights)
+    found = kept.take(subgraph.extract(again, list(again)))
+    assert found is made.lowered
+    assert kept.take(again) is None  # compiling changes it
+    x = RNG.standard_normal((3, 8)).astype(F)
+    got = Runner(compile_lowered(found, target()))(x)[0]
+    np.testing.assert_array_equal(got, Runner(compile_model(model))(x)[0])
+
+
+def test_a_group_of_other_content_is_not_taken_for_it() -> None:
+    weights = {"w": RNG.standard_normal((8, 4)).astype(F), "c": RNG.standard_normal((4, 1)).astype(F)}
+    model = chain(weights)
+    first = group_of(model, weights)
+
+    def others() -> list[ir.Graph]:
+        small = {**weights, "c": weights["c"] + 1}
+        renamed, turned, wider = group_of(model, weights), group_of(model, weights), group_of(model, weights)
+        renamed.inputs[0].name = "z"
+        turned.node("turn").attributes["perm"] = ir.AttrInt64s("perm", [0, 1])
+        wider.inputs[0].shape = ir.Shape(["n", "k"])
+        return [group_of(model, small), renamed, turned, wider]
+
+    for other in others():
+        made = lower.attempt(first, first.opset_imports, target())
+        assert made.lowered is not None
+        kept = Lowerings()
+        kept.keep(first, made.lowered)
+        assert kept.take(other) is None
+        assert kept.take(group_of(model, weights)) is made.lowered
