@@ -78,6 +78,26 @@ def test_convolution_through_the_matrix_of_windows(kernel, group, stride):
         np.testing.assert_allclose(Runner(compile_model(model, on))(x.astype(F))[0], want, atol=2e-5)
 
 
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMax", "ReduceL2", "ReduceMean"])
+@pytest.mark.parametrize(
+    "shape", [(640, 33), (640, 701), (131, 9000), (2, 1024, 160), (0, 8), (256, 0)], ids=str
+)
+def test_reductions_over_an_axis_that_is_not_the_last(shape, op, dynamic):
+    x = np.random.default_rng(0).standard_normal(shape).astype(F)
+    axis = len(shape) - 2
+    if 0 in shape and op in ("ReduceMax", "ReduceMean"):
+        pytest.skip("of nothing")
+    want = {"ReduceSum": np.sum, "ReduceMax": np.max, "ReduceMean": np.mean,
+            "ReduceL2": lambda a, axis: np.sqrt((a * a).sum(axis))}[op](x.astype(np.float64), axis)  # fmt: skip
+    dims = ["a", "b", "c"][: len(shape)] if dynamic else shape
+    model = make_model([node(op, ["x", "axes"], ["y"], keepdims=0)], {"x": (F, dims)}, {"axes": np.array([axis])})
+    program = compile_model(model, hardware())
+    np.testing.assert_allclose(Runner(program)(x)[0], want, atol=1e-4, rtol=1e-5)
+    if not dynamic:
+        assert len(program.dispatches) == (2 if shape in ((640, 701), (2, 1024, 160)) else 1)
+
+
 WINDOWED = ("Conv", "Conv in groups", "depthwise Conv", "small groups", "ConvTranspose", "MaxPool", "AveragePool")
 
 

@@ -6,7 +6,8 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, may_be, product
 from ..lowered import Function, Read
-from ..tune import row_variants
+from ..tune import across_parts, across_variants, row_variants
+from ..view import View, coalesce
 from .registry import BOOLS, FLOATS, INTEGERS, NUMBERS, op
 from .shape import axes_of, axis_of
 
@@ -86,6 +87,7 @@ def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bo
     wide = _wide(x.dtype)
     kind = wide.compute or ""
     source = b.permute(x, [*kept, *axes])
+    across = _is_across(source.view, len(kept))
     if wide is not x.dtype:
         source = b.pointwise(f"{kind}(x)", {"x": source}, wide)
     lowest, highest = _LIMITS[kind]
@@ -104,22 +106,49 @@ def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bo
         partial = {**functions, "finish": Function((("x", kind), ("n", "f32")), "x", kind)}
         source = _reduced(b, source, 1, wide, count, partial)
         functions["prepare"] = Function((("x", kind),), "x", kind)
-    result = _reduced(b, source, len(kept), wide, count, functions)
+    elif across and (parts := _in_parts(b, source, len(kept))) is not None:
+        partial = {**functions, "finish": Function((("x", kind), ("n", "f32")), "x", kind)}
+        found = _reduced(b, parts, len(kept) + 1, wide, count, partial, across=True)
+        source = b.permute(found, [*range(1, found.rank), 0])
+        functions["prepare"] = Function((("x", kind),), "x", kind)
+    result = _reduced(b, source, len(kept), wide, count, functions, across)
     if wide is not x.dtype:
         result = b.pointwise(f"{x.dtype.compute}(x)", {"x": result}, x.dtype)
     full: list[Dim] = [1 if k in axes else d for k, d in enumerate(x.shape)]
     return b.reshape(result, full if keepdims else shape)
 
 
-def _reduced(b: Builder, x: Operand, kept: int, dtype: DType, count: Dim, functions: dict[str, Function]) -> Operand:
-    """x with all axes after the first `kept` reduced; `count` elements go into each result in all."""
+def _is_across(view: View, kept: int) -> bool:
+    """Whether the last of the first `kept` axes, not the last of the others, is contiguous in memory."""
+    outer, inner = (coalesce([f for axis in axes for f in axis]) for axes in (view.axes[:kept], view.axes[kept:]))
+    return bool(outer and inner) and outer[-1].stride == 1 and inner[-1].stride != 1
+
+
+def _in_parts(b: Builder, x: Operand, kept: int) -> Operand | None:
+    """The elements that go into a result cut into parts, (parts, kept axes..., elements); None when nothing is won."""
+    columns = product(x.shape[kept:])
+    parts = across_parts(product(x.shape[:kept]), columns, b.target)
+    if parts == 1 or not isinstance(columns, int):
+        return None
+    view = x.view.reshape((*x.shape[:kept], parts, columns // parts))
+    if view is None:
+        return None
+    return b.permute(b.reshape(x, view.shape), [kept, *range(kept), kept + 1])
+
+
+def _reduced(
+    b: Builder, x: Operand, kept: int, dtype: DType, count: Dim, functions: dict[str, Function], across: bool = False
+) -> Operand:
+    """x with all axes after the first `kept` reduced; `count` elements go into each result in all. `across` says that
+    neighbours in memory belong to different results."""
+    variants = across_variants if across else row_variants
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
     b.bound_rows(columns)
     (result,) = b.call(
         "reduce",
         {"x": Read(x.view, (kept, x.rank - kept))},
         {"y": (dtype, x.shape[:kept], (kept,))},
-        row_variants(rows, columns, b.target),
+        variants(rows, columns, b.target),
         parameters={"rows": rows, "columns": columns, "count": count},
         functions=functions,
         flops=rows * columns,
