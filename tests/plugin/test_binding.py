@@ -14,7 +14,7 @@ import pytest
 from onnxruntime_ep_wgpu._ort import ffi
 from onnxruntime_ep_wgpu.device import Device, adapters
 from onnxruntime_ep_wgpu.plugin.abi import NULL, held
-from onnxruntime_ep_wgpu.plugin.assign.ort_format import Unrouted
+from onnxruntime_ep_wgpu.plugin.assign.ort_format import CopyGuard
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.plugin.memory import transfer
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
@@ -315,7 +315,7 @@ def test_host_pointers_are_accepted_by_a_compiled_group(
         out[0] = NULL
 
     monkeypatch.setattr(Provider, "get_kernel_registry", no_kernels)
-    monkeypatch.setattr(Unrouted, "check", lambda self: None)
+    monkeypatch.setattr(CopyGuard, "check", lambda self: None)
     session = open_session(models.mixed())
     for _ in range(3):
         np.testing.assert_allclose(session.run(None, {"x": X})[0], models.mixed_reference(X), rtol=1e-4, atol=1e-5)

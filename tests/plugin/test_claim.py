@@ -15,7 +15,7 @@ from onnxruntime_ep_wgpu.compiler.lower import Attempt
 from onnxruntime_ep_wgpu.plugin import abi
 from onnxruntime_ep_wgpu.plugin import session as planner
 from onnxruntime_ep_wgpu.plugin.assign.claim import FORCED, ISLAND, Claim, claim, fingerprint
-from onnxruntime_ep_wgpu.plugin.assign.report import Account
+from onnxruntime_ep_wgpu.plugin.assign.report import AssignmentReport
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 
 from . import models
@@ -39,8 +39,8 @@ def names(graph: ir.Graph, decision: Claim) -> list[list[str]]:
 
 def decide(model: bytes, held: tuple[str, ...] = (), forced: tuple[str, ...] = ()) -> tuple[ir.Graph, Claim]:
     graph = graph_of(model)
-    holders = ["OtherExecutionProvider" if node.name in held else "" for node in graph]
-    return graph, claim(graph, WEB_BASELINE, holders, frozenset(forced))[0]
+    assigned = ["OtherExecutionProvider" if node.name in held else "" for node in graph]
+    return graph, claim(graph, WEB_BASELINE, assigned, frozenset(forced))[0]
 
 
 def test_groups_end_at_nodes_that_cannot_run(fake: Fake) -> None:
@@ -185,13 +185,13 @@ class Lines:
         self.lines.append((severity, message))
 
 
-def test_an_account_survives_that_groups_become_nodes(fake: Fake) -> None:
+def test_a_report_survives_that_groups_become_nodes(fake: Fake) -> None:
     """After compiling a group ONNX Runtime may expand a function elsewhere and ask about the changed graph."""
-    account = Account("WebGpuExecutionProvider", Lines())  # type: ignore[arg-type]
+    report = AssignmentReport("WebGpuExecutionProvider", Lines())  # type: ignore[arg-type]
     before, decision = decide(models.mixed())
-    account.decided("", before, decision, [""] * len(decision.reasons))
+    report.decided("", before, decision, [""] * len(decision.reasons))
     made = frozenset(value.name or "" for value in before.node("mul").outputs)
-    account.compiled(made, {"mul": ("map",)})
+    report.compiled(made, {"mul": ("map",)})
     nodes = [
         models.node("Group", ["x"], ["a"], "fused_1"),
         models.node("Mul", ["a", "a"], ["e"], "from_softmax"),
@@ -199,9 +199,9 @@ def test_an_account_survives_that_groups_become_nodes(fake: Fake) -> None:
     ]
     inputs, outputs = [("x", models.FLOAT, ["N", 8])], [("y", models.FLOAT, ["N", 2, 4])]
     after = graph_of(models.model(nodes, inputs, outputs, check=False))
-    holders = ["WebGpuExecutionProvider", "", "WebGpuExecutionProvider"]
-    account.decided("", after, claim(after, WEB_BASELINE, holders, frozenset())[0], holders)
-    placed = {node.name: node for node in account.placements()}
+    assigned = ["WebGpuExecutionProvider", "", "WebGpuExecutionProvider"]
+    report.decided("", after, claim(after, WEB_BASELINE, assigned, frozenset())[0], assigned)
+    placed = {node.name: node for node in report.placements()}
     assert "softmax" not in placed and "fused_1" not in placed
     assert (placed["mul"].partition, placed["mul"].kernels) == (0, ("map",))
     assert (placed["double"].partition, placed["from_softmax"].partition) == (1, 2)
@@ -209,9 +209,9 @@ def test_an_account_survives_that_groups_become_nodes(fake: Fake) -> None:
 
 def test_everything_is_logged(fake: Fake) -> None:
     log = Lines()
-    account = Account("WebGpuExecutionProvider", log)  # type: ignore[arg-type]
+    report = AssignmentReport("WebGpuExecutionProvider", log)  # type: ignore[arg-type]
     graph, decision = decide(models.mixed(), forced=("add",))
-    account.decided("", graph, decision, [""] * len(decision.reasons))
+    report.decided("", graph, decision, [""] * len(decision.reasons))
     assert (abi.INFO, "Softmax 'softmax' runs on CPUExecutionProvider: no Softmax") in log.lines
     assert (abi.INFO, f"Add 'add' runs on CPUExecutionProvider: {FORCED}") in log.lines
 

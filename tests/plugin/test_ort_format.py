@@ -145,3 +145,24 @@ def test_a_model_in_that_format_with_a_node_on_the_cpu_is_refused_at_its_first_r
         return
     with pytest.raises(Exception, match=r"NonZero 'indices' cannot run .* use the .onnx file instead"):
         session.run(None, {"x": x})
+
+
+def test_an_equal_name_in_another_session_does_not_let_a_node_read_device_memory(
+    open_session: OpenSession, tmp_path: Path
+) -> None:
+    """A session that lives beside it runs a node of that name here."""
+    nodes = [models.node("Relu", ["x"], ["r"], "relu"), models.node("NonZero", ["x"], ["i"], "indices")]
+    outputs = [("r", F, ["N", 8]), ("i", TensorProto.INT64, [2, "count"])]
+    path = optimised(models.model(nodes, [("x", F, ["N", 8])], outputs), tmp_path / "model.ort")
+    beside = open_session(
+        models.model([models.node("Abs", ["x"], ["y"], "indices")], [("x", F, ["N", 8])], [("y", F, ["N", 8])])
+    )
+    x = RNG.standard_normal((3, 8)).astype(np.float32)
+    np.testing.assert_array_equal(beside.run(None, {"x": x})[0], np.abs(x))
+    try:
+        session = open_session(str(path))
+    except Exception as error:
+        assert "multiple nodes on different devices" in str(error)  # ONNX Runtime's own check
+        return
+    with pytest.raises(Exception, match=r"NonZero 'indices' cannot run .* use the .onnx file instead"):
+        session.run(None, {"x": x})

@@ -102,7 +102,7 @@ def report(session: Any) -> Report:
     Raises LookupError when the session is not on this provider, or cannot be told from another one.
     """
     planner = planner_of(session)
-    nodes = tuple(planner.account.placements())
+    nodes = tuple(planner.assignment.placements())
     # A device is opened when something is first put on it.
     used = any(node.partition is not None for node in nodes)
     return Report(planner.adapter.name, nodes, planner.device().caches.counters() if used else {})
@@ -157,7 +157,7 @@ def _match(session: Any) -> Planner:
     fitting = [it for it in planners if inputs <= set(it.inputs) and outputs == list(it.outputs)]
     if not fitting:
         raise LookupError("no live session of this package has these inputs and outputs")
-    accounts = [(it.adapter.name, it.account.placements()) for it in fitting]
-    if any(account != accounts[0] for account in accounts):
+    reports = [(it.adapter.name, it.assignment.placements()) for it in fitting]
+    if any(it != reports[0] for it in reports):
         raise LookupError("several live sessions have these inputs and outputs: make the session with session()")
     return fitting[0]

@@ -168,6 +168,11 @@ class Logger:
         self._ort, self._pointer = ort, pointer
         self._file = ffi.new("ORTCHAR_T[]", file_name("onnxruntime_ep_wgpu"))
 
+    @property
+    def owner(self) -> int:
+        """A number that the objects of one session have in common, and those of no other session that exists with it."""
+        return address(self._pointer)
+
     def wants(self, severity: int) -> bool:
         """Whether a message of this severity would be shown."""
         return bool(self._pointer) and severity >= self._ort.get(

@@ -1,7 +1,7 @@
 """What one session runs where: the decision about every graph, and the compiled groups.
 
 In: a session's graphs as ONNX Runtime shows them, and later the groups that it cut out. Out: which nodes to group, and a
-compiled node per group; `account` tells people about both. Invariants: deciding needs the graph and the adapter's
+compiled node per group; `assignment` tells people about both. Invariants: deciding needs the graph and the adapter's
 limits, and opens no device; equal graphs get equal answers; the device is opened when something is first put on it.
 """
 
@@ -23,8 +23,8 @@ from .assign import graph as ort_graph
 from .assign.claim import Claim, claim, fingerprint
 from .assign.forced import Forced, names_in_model
 from .assign.lowerings import Lowerings
-from .assign.ort_format import Unrouted
-from .assign.report import Account, kernels_of
+from .assign.ort_format import CopyGuard
+from .assign.report import AssignmentReport, kernels_of
 from .captures import CapturedNode, Captures, check_placements
 from .choose import context_for
 from .node import ComputeInfo
@@ -56,12 +56,12 @@ class Planner:
         self.decided = False  # the main graph, which comes after the bodies of its control flow
         self.inputs: tuple[str, ...] = ()
         self.outputs: tuple[str, ...] = ()
-        self.account = Account(name, logger)
+        self.assignment = AssignmentReport(name, logger)
         self._forced = Forced(options["forceCpuNodeNames"])
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
         self._claims: dict[str, Claim] = {}
         self._lowerings = Lowerings()
-        self.unrouted = Unrouted(name, copies)
+        self.copy_guard = CopyGuard(name, logger.owner, copies)
         for key in options.without_effect():
             logger.log(WARNING, f"option {key}={options.given[key]!r} has no effect in this version")
 
@@ -88,13 +88,13 @@ class Planner:
         """
         graph = ort_graph.read(self.ort, handle)
         nodes = [node.meta["ort_node"] for node in graph]
-        holders = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
-        self._others |= not {*holders} <= {"", self.name, "CPUExecutionProvider"}
+        assigned = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
+        self._others |= not {*assigned} <= {"", self.name, "CPUExecutionProvider"}
         forced = self._forced.among(graph)
-        key = fingerprint(graph) + repr((holders, sorted(forced)))
+        key = fingerprint(graph) + repr((assigned, sorted(forced)))
         decision = self._claims.get(key)
         if decision is None:
-            decision, groups = claim(graph, self.target, holders, forced, run_settings_of(self.options).stepwise)
+            decision, groups = claim(graph, self.target, assigned, forced, run_settings_of(self.options).stepwise)
             self._claims[key] = decision
             for group in groups:
                 self._lowerings.keep(group.graph, group.lowered)
@@ -108,8 +108,8 @@ class Planner:
             self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
             self.inputs = tuple(value.name or "" for value in graph.inputs)
             self.outputs = tuple(value.name or "" for value in graph.outputs)
-        self.account.decided(within, graph, decision, holders)
-        self.unrouted.decided(within, graph, decision.groups, holders)
+        self.assignment.decided(within, graph, decision, assigned)
+        self.copy_guard.decided(within, graph, decision.groups, assigned)
         return [[nodes[place] for place in group] for group in decision.groups]
 
     def complete(self) -> None:
@@ -132,7 +132,7 @@ class Planner:
     def check_captures(self) -> None:
         """Raises UnsupportedError, with nodes and reasons, when the session is to capture and something runs elsewhere."""
         if self.captures is not None:
-            check_placements(self.name, self.account.placements())
+            check_placements(self.name, self.assignment.placements())
 
     # Compiling
 
@@ -141,7 +141,7 @@ class Planner:
         api = self.ort.api
         graph = ort_graph.read(self.ort, handle)
         made = frozenset(value.name or "" for node in graph for value in node.outputs)
-        names = self.account.names_of(made)
+        names = self.assignment.names_of(made)
         for node in graph:
             # As when it was decided: nodes without a name are numbered per graph.
             node.name = next((names[it.name] for it in node.outputs if it.name in names), node.name)
@@ -158,12 +158,12 @@ class Planner:
             else:
                 graph_inputs, graph_outputs = ([it.name or "" for it in them] for them in (graph.inputs, graph.outputs))
                 program = compile_graph(graph, graph.opset_imports, self.target, name, checked)
-        self.unrouted.compiled()
+        self.copy_guard.compiled()
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         group = RecoverableExecutable(
             program, self.device, run_settings_of(self.options), FromModel(path), specialise
         )
-        self.account.compiled(made, kernels_of(program))
+        self.assignment.compiled(made, kernels_of(program))
         running = watch.wrapped(group, lambda: ort_graph.read(self.ort, handle))
         captured = None
         if self.captures is not None and running is group:
@@ -172,7 +172,7 @@ class Planner:
         input_places = [inputs.index(it) for it in graph_inputs]
         output_places = [outputs.index(it) for it in graph_outputs]
         return ComputeInfo(
-            self.ort, running, input_places, output_places, inputs, outputs, captured, self.unrouted.check
+            self.ort, running, input_places, output_places, inputs, outputs, captured, self.copy_guard.check
         )
 
     def compiled(self) -> None:

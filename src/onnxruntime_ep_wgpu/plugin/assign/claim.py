@@ -50,9 +50,9 @@ class Lowered:
 
 
 def claim(
-    graph: ir.Graph, target: Target, holders: Sequence[str], forced: frozenset[str], checked: bool = False
+    graph: ir.Graph, target: Target, assigned: Sequence[str], forced: frozenset[str], checked: bool = False
 ) -> tuple[Claim, list[Lowered]]:
-    """Decides on a graph, and gives its groups lowered. `holders` names per node the provider that holds it, "" for none.
+    """Decides on a graph, and gives its groups lowered. `assigned` names per node the provider that holds it, "" for none.
 
     `checked`: lowered for runs that check everything. A graph that is one group is lowered once; each group of one that is
     divided is lowered once more, cut out as it will be compiled.
@@ -62,8 +62,8 @@ def claim(
     whole = attempt(graph, opsets, target, checked)
     reasons = list(whole.reasons)
     for place, node in enumerate(nodes):
-        if holders[place]:  # another provider's, or a group of ours
-            reasons[place] = f"held by {holders[place]}"
+        if assigned[place]:  # another provider's, or a group of ours
+            reasons[place] = f"held by {assigned[place]}"
         elif node.name in forced:
             reasons[place] = FORCED
     before = subgraph.predecessors(graph)

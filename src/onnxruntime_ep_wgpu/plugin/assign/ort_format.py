@@ -17,19 +17,22 @@ from .claim import readers
 from .report import CPU
 
 
-class Unrouted:
-    """The check of one session of the provider `name`; `copies` counts the kernels made so far to copy tensors."""
+class CopyGuard:
+    """The check of one session of the provider `name`.
 
-    def __init__(self, name: str, copies: Callable[[], int]) -> None:
-        self._name, self._copies = name, copies
+    `copies` counts the kernels made so far to copy tensors. `session` is a number that its providers have in common.
+    """
+
+    def __init__(self, name: str, session: int, copies: Callable[[], int]) -> None:
+        self._name, self._session, self._copies = name, session, copies
         self._before = 0
         # Per graph, by name: nodes of other providers that read what nodes of ours read or make, as they are called.
         self._readers: dict[tuple[str, str], dict[str, str]] = {}
 
-    def decided(self, within: str, graph: ir.Graph, groups: Sequence[Sequence[int]], holders: Sequence[str]) -> None:
+    def decided(self, within: str, graph: ir.Graph, groups: Sequence[Sequence[int]], assigned: Sequence[str]) -> None:
         """Notes a decision: the places of nodes in our groups, and per node the provider that had it before."""
         # Between providers of accelerators copying is their own business.
-        accelerated = frozenset(place for place, holder in enumerate(holders) if holder not in ("", CPU))
+        accelerated = frozenset(place for place, provider in enumerate(assigned) if provider not in ("", CPU))
         others = readers(graph, accelerated.union(*groups))
         self._readers[within, graph.name or ""] = {it.name or "": f"{it.op_type} {it.name!r}" for it in others}
 
@@ -41,8 +44,9 @@ class Unrouted:
         """Raises UnsupportedError when other providers' nodes would read device memory as if it were their own."""
         if self._copies() != self._before:
             return
-        mine = [it.planner for it in watch.live() if it.planner is not None and it.planner.unrouted is not self]
-        share = {it.name for planner in mine for it in planner.account.placements() if it.partition is not None}
+        # A session may have several providers of ours; a node of any other session is none of this one's.
+        ours = [it.planner for it in watch.live() if it.planner is not None and it.logger.owner == self._session]
+        share = {it.name for planner in ours for it in planner.assignment.placements() if it.partition is not None}
         nodes = [label for them in self._readers.values() for name, label in them.items() if name not in share]
         if nodes:
             raise UnsupportedError(

@@ -2,7 +2,7 @@
 
 In: every decision about a graph, later the kernels of every compiled group. Out: log lines, `Placement`s.
 Invariant: a graph may be decided again after ONNX Runtime changed it (it expands functions, and puts one node in the place
-of each group): nodes that were claimed stay in the account, nodes that are gone without having been claimed leave it.
+of each group): nodes that were claimed stay in the report, nodes that are gone without having been claimed leave it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ CPU = "CPUExecutionProvider"
 _Key = tuple[str, str, tuple[str, ...]]
 
 
-class Account:
-    """The account of one session of the provider `name`."""
+class AssignmentReport:
+    """Where the nodes of one session of the provider `name` are."""
 
     def __init__(self, name: str, logger: Logger) -> None:
         self._name, self._logger = name, logger
@@ -35,18 +35,18 @@ class Account:
         # A group by the names of all values it makes: its graph, and the name of the node behind each value.
         self._groups: dict[frozenset[str], tuple[_Key, dict[str, str]]] = {}
 
-    def decided(self, within: str, graph: ir.Graph, decision: Claim, holders: Sequence[str]) -> None:
-        """Notes a decision. `holders` names per node the provider that had it before."""
+    def decided(self, within: str, graph: ir.Graph, decision: Claim, assigned: Sequence[str]) -> None:
+        """Notes a decision. `assigned` names per node the provider that had it before."""
         key = (within, graph.name or "", tuple(value.name or "" for value in graph.outputs))
         earlier = {name: it for name, it in self._graphs.get(key, {}).items() if it.partition is not None}
         first = 1 + max((it.partition for it in earlier.values() if it.partition is not None), default=-1)
         partition = {place: first + number for number, group in enumerate(decision.groups) for place in group}
         now: dict[str, Placement] = {}
         for place, node in enumerate(graph):
-            if holders[place] == self._name:
+            if assigned[place] == self._name:
                 continue  # one of our own groups, decided before
             name = node.name or ""
-            provider = self._name if place in partition else holders[place] or CPU
+            provider = self._name if place in partition else assigned[place] or CPU
             reason = decision.reasons[place]
             now[name] = Placement(name, node.op_type, node.domain, within, provider, partition.get(place), (), reason)
         self._graphs[key] = earlier | now
