@@ -154,6 +154,40 @@ def test_special_values_in_any_of_the_four(value):
     np.testing.assert_array_equal(Runner(program)(x, z, c)[0], -np.where(c, np.maximum(x, z), x))
 
 
+@pytest.mark.parametrize("columns", [64, 36, 30, 3])
+@pytest.mark.parametrize("last", ["uint8", "int8", "float16", "bfloat16", "bool", "int64"])
+def test_products_store_narrow_results_where_they_store_fours(last, columns):
+    """In one kernel where a row is whole fours, else in two."""
+    rng = np.random.default_rng(0)
+    x, w, r = (
+        rng.standard_normal((37, 24)).astype(F),
+        rng.standard_normal((24, columns)).astype(F),
+        sample((columns,), F),
+    )
+    kinds = {"float16": 10, "bfloat16": 16, "bool": 9, "int64": 7}
+    ends = {
+        "uint8": [node("QuantizeLinear", ["a", "scale", "zero"], ["y"])],
+        "int8": [node("QuantizeLinear", ["a", "scale", "low"], ["y"])],
+    }
+    nodes = [node("MatMul", ["x", "w"], ["m"]), node("Add", ["m", "r"], ["a"])]
+    nodes += ends.get(last) or [node("Cast", ["a"], ["y"], to=kinds[last])]
+    weights = {"w": w, "r": r, "scale": np.array(0.25, F), "zero": np.array(9, np.uint8), "low": np.array(-3, np.int8)}
+    program = compile_model(make_model(nodes, {"x": (F, [37, 24])}, weights), hardware(f16=False))
+    assert len(program.dispatches) == (1 if columns % 4 == 0 or last == "int64" else 2)
+    (got,) = Runner(program)(x)
+    a = x.astype(np.float64) @ w.astype(np.float64) + r
+    if last in ends:
+        zero, low, high = (9, 0, 255) if last == "uint8" else (-3, -128, 127)
+        want = np.clip(np.rint(a / 0.25) + zero, low, high)
+        sure = abs(a / 0.25 - np.floor(a / 0.25) - 0.5) > 1e-3
+        np.testing.assert_array_equal(got[sure], want[sure])
+    elif last in ("float16", "bfloat16"):
+        np.testing.assert_allclose(got.astype(np.float64), a, rtol=2e-3 if last == "float16" else 1e-2, atol=1e-3)
+    else:
+        sure = abs(a - np.rint(a)) > 1e-3
+        np.testing.assert_array_equal(got[sure], a.astype(np.bool_ if last == "bool" else np.int64)[sure])
+
+
 def test_loops_of_a_template_are_written_out():
     text = "#for i ROWS\n#for j 2\nlet sum#i_#j = #iu;\n#end\n#end\nend"
     assert unroll(text, {"ROWS": 2}).split("\n") == [

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..program import program
-from .dims import Dim, quotient, symbol
+from .dims import Dim, product, quotient, symbol
 from .view import Storage, Tensor, View, coalesce
 
 Constant = int | float | str | bool
@@ -124,6 +124,11 @@ class Write:
     tensor: Tensor
     groups: tuple[int, ...]
     vector: bool = False
+
+    @property
+    def in_fours(self) -> bool:
+        """Whether what is stored at a time is always four elements, at a multiple of 4: whole words of narrow types too."""
+        return self.vector and quotient(product(split_groups(self.tensor.shape, self.groups)[-1]), 4) is not None
 
 
 @dataclass(frozen=True)

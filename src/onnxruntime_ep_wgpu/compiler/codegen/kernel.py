@@ -94,7 +94,7 @@ class _Writer:
             and self.lanes(r.view.dtype) == 1
             and r.view.dtype.compute in ("f32", "i32", "u32")
         }
-        written = [w for w in call.results.values() if self._stores_vectors(w)]
+        written = [w for w in call.results.values() if w.in_fours]
         stored = {t for t in self.group.stores if any(self._follows(t, w.tensor) for w in written)}
         fitting = {
             t
@@ -217,7 +217,7 @@ class _Writer:
         extents = split_groups(tensor.shape, write.groups)
         coordinates = LETTERS[: len(extents)]
         *outer, last = coordinates
-        if not self._stores_vectors(write):
+        if not write.in_fours:
             inside = f"if ({last} + e < {self.dim(product(extents[-1]))})"
             call = f"{name}_put({', '.join([*outer, f'{last} + e'])}, value[e]);"
             lines = [f"for (var e = 0u; e < 4u; e++) {{ {inside} {{ {call} }} }}"]
@@ -231,10 +231,6 @@ class _Writer:
         kind = self.scalars.type(write.tensor.dtype.compute or "", width)
         parameters = ", ".join([*(f"{c}: u32" for c in LETTERS[: len(extents)]), f"value: {kind}"])
         return f"fn {name}({parameters}) {{\n" + "\n".join(f"  {x}" for x in lines) + "\n}"
-
-    def _stores_vectors(self, write: Write) -> bool:
-        """Whether four elements of a result along its last coordinate are always four in memory."""
-        return write.vector and quotient(product(split_groups(write.tensor.shape, write.groups)[-1]), 4) is not None
 
     def carried(self, name: str, write: Write) -> str:
         """`fn <name>_at(coordinates...)`: what a Call stored before, here or in the dispatch before. Its template says when."""
@@ -275,7 +271,7 @@ class _Writer:
             marks[f"{name}_t"] = self.scalars.type(write.tensor.dtype.compute or "")
             if write.vector:
                 access.functions[f"{name}_put4"] = self.put4(name, write)
-            if not self._stores_vectors(write):
+            if not write.in_fours:
                 access.functions[f"{name}_put"] = self.put(name, write)
             if name in call.carried:
                 access.functions[f"{name}_at"] = self.carried(name, write)

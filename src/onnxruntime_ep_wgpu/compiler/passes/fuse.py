@@ -114,12 +114,18 @@ class _Fusion:
         if sum(n.cost for n in nodes if isinstance(n, Map)) > MAX_COST or not self._in_step(nodes, anchor):
             return False
         stored = self._stored(nodes)
-        if anchor and any(elements_per_word(t.dtype, self.target) > 1 for t in stored):
-            return False  # a call stores single elements, a narrow result needs the owner of the whole word
+        if anchor and not all(self._stores(anchor, t) for t in stored):
+            return False
         if not self._loops_fit(nodes, stored):
             return False
         merged = Group(nodes, anchor)
         return self._binds(merged, stored) and not self._cycle(ours, theirs)
+
+    def _stores(self, call: Call, tensor: Tensor) -> bool:
+        """True when a call can store a result that follows its own: a narrow one needs the owner of the whole word."""
+        together = elements_per_word(tensor.dtype, self.target)
+        in_fours = tensor.place is None and all(write.in_fours for write in call.results.values())
+        return together == 1 or (in_fours and together <= 4)
 
     def _binds(self, group: Group, stored: list[Tensor]) -> bool:
         """True when a kernel of the group needs no more bindings than there are."""
