@@ -58,12 +58,6 @@ class Recording:
     def __iter__(self) -> Iterator[Dispatch]:
         return iter(self._dispatches)
 
-    def rebind(self, number: int, group: BindGroup) -> None:
-        """Gives dispatch `number` other buffers."""
-        kernel, _, workgroups = self._dispatches[number]
-        self._dispatches[number] = kernel, group, workgroups
-        self.words[number * _WORDS + 1] = group.address
-
 
 class Bound:
     """A recording for callers' buffers. It keeps none of them alive, and lets go of its bind groups, which keep their memory,
