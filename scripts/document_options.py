@@ -1,4 +1,4 @@
-"""Writes docs/options.md from the table in options.py: `python scripts/document_options.py`."""
+"""Writes docs/options.md from the table in options/table.py: `python scripts/document_options.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnxruntime_ep_wgpu.options import OPTIONS
 TARGET = Path(__file__).parents[1] / "docs" / "options.md"
 HEAD = """# Provider options
 
-Written by `scripts/document_options.py` from the table in `options.py`, which also parses and checks them; `wgpu-ep options`
+Written by `scripts/document_options.py` from the table in `options/table.py`; `wgpu-ep options`
 prints the same. Options are text (numbers in base 10, flags 0 or 1) and are set, the later ones winning:
 
 1. for all sessions of an ONNX Runtime environment, as its configuration `ep_factory.WebGpuExecutionProvider.key`. Programs

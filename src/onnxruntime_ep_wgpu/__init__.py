@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from .errors import WgpuEpError as WgpuEpError
     from .names import PROVIDER as PROVIDER
     from .names import ProviderNameWarning as ProviderNameWarning
-    from .option_types import ProviderOptions as ProviderOptions
     from .options import set_default_options as set_default_options
+    from .options.types import ProviderOptions as ProviderOptions
 
 # What the imports above are at run time; a test compares the two.
 _PLACES = {
@@ -61,7 +61,7 @@ _PLACES = {
         "errors": "DeviceError DeviceLostError ForkError InputError LimitError ModelChangedError ModelError NonFiniteError"
         " OptionError OutOfMemoryError OutOfRangeError ProgramError ShaderError UnsupportedError WgpuEpError",
         "names": "PROVIDER ProviderNameWarning",
-        "option_types": "ProviderOptions",
+        "options.types": "ProviderOptions",
         "options": "set_default_options",
         "api.reports": "Report check report",
         "api.sessions": "devices register session",

@@ -15,8 +15,8 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.reports import SHOWN, Report
-from onnxruntime_ep_wgpu.option_types import Flag, Number, ProviderOptions
 from onnxruntime_ep_wgpu.options import OPTIONS, as_text
+from onnxruntime_ep_wgpu.options.types import Flag, Number, ProviderOptions
 from onnxruntime_ep_wgpu.plugin.assign.placement import Placement
 
 from . import models

@@ -18,8 +18,8 @@ from .. import get_library_path, process
 from ..errors import DeviceError, OptionError, WgpuEpError, cut
 from ..live import Known
 from ..names import EP_NAME, passing_no_name, warn_of_the_name
-from ..option_types import ProviderOptions
 from ..options import as_text, parse
+from ..options.types import ProviderOptions
 from .free_dimensions import check, fix
 from .reports import remember
 

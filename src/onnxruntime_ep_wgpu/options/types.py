@@ -1,6 +1,6 @@
 """The provider options as types, for editors and type checkers: `session(model, ...)` completes and checks them.
 
-The table in options.py is what counts at run time; a test compares the two.
+The table in `table.py` is what counts at run time; a test compares the two.
 """
 
 from __future__ import annotations

@@ -1,0 +1,116 @@
+"""Provider options: `table` has them, `kinds` says what values one can take, `types` is the table as types for editors; here they
+are checked.
+
+In: options as text, in layers: the defaults that a program sets, the environment's, a session's own. Out: `Options`,
+checked. Invariant: an unknown key or a value outside the domain raises OptionError, which names the key, the value and
+the valid ones; an option is never ignored silently (`effect` says so in the documentation, and the log when it is set).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from ..errors import OptionError, cut
+from .kinds import NO_EFFECT as NO_EFFECT
+from .kinds import Option, RefusedValue
+from .table import OPTIONS as OPTIONS
+from .types import ProviderOptions
+
+
+@dataclass(frozen=True)
+class Options:
+    """Checked options of one session. `given` is what was set in any layer, as text."""
+
+    values: Mapping[str, Any]
+    given: Mapping[str, str]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    def without_effect(self) -> list[str]:
+        """The keys that were set to something that does not happen in this version."""
+        return [key for key, text in self.given.items() if OPTIONS[key].changes_nothing(text)]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Options from one place; `source` names it in errors, "" for the session's own."""
+
+    source: str
+    given: Mapping[str, str]
+
+
+def parse(given: Mapping[str, str], defaults: Sequence[Layer] = ()) -> Options:
+    """Checks options. `given` wins over `defaults`, later defaults over earlier ones.
+
+    Raises OptionError for the first wrong key or value, in a layer that is overruled too.
+    """
+    values = {key: option.parse(option.default) for key, option in OPTIONS.items()}
+    texts: dict[str, str] = {}
+    for layer in (*defaults, Layer("", given)):
+        for key, text in layer.given.items():
+            values[key] = _value(key, text, f" ({layer.source})" if layer.source else "")
+            texts[key] = text
+    return Options(values, texts)
+
+
+def require(key: str, where: str = "") -> Option:
+    """The option of this key. Raises OptionError with the nearest key; `where` goes behind the unknown one."""
+    option = OPTIONS.get(key)
+    if option is None:
+        raise OptionError(
+            f"unknown option {cut(key)}{where}{_nearest(key, list(OPTIONS))}; valid options: {', '.join(OPTIONS)}"
+        )
+    return option
+
+
+def _value(key: str, text: str, source: str) -> Any:
+    option = require(key, f"{source} with the value {cut(text)}")
+    try:
+        return option.parse(text)
+    except RefusedValue as refused:
+        raise OptionError(
+            f"option {key!r}{source}: {cut(text)} is refused: {refused}; valid: {option.domain}"
+        ) from None
+    except ValueError:
+        near = _nearest(text, option.domain.split(", ")) if ", " in option.domain else ""
+        raise OptionError(f"option {key!r}{source}: {cut(text)} is not valid; valid: {option.domain}{near}") from None
+
+
+_program_defaults: dict[str, str] = {}
+
+
+def set_default_options(**options: Unpack[ProviderOptions]) -> None:
+    """Sets what sessions use that do not set an option themselves, from now on and in this process.
+
+    Replaces the defaults that were set before: without arguments, the built-in ones hold again. A session's own options
+    win; these win over the environment's configuration. Raises OptionError, and then changes nothing.
+    """
+    texts = {key: as_text(value) for key, value in options.items()}
+    parse({}, [Layer("set_default_options", texts)])
+    global _program_defaults
+    _program_defaults = texts
+
+
+def program_defaults() -> Layer:
+    """What `set_default_options` set."""
+    return Layer("set_default_options", _program_defaults)
+
+
+def as_text(value: Any) -> str:
+    """A Python value as option text: flags become 1 and 0, sequences become lines."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, list | tuple):
+        return "\n".join(str(item) for item in value)
+    return str(value)
+
+
+def _nearest(text: str, candidates: list[str]) -> str:
+    import difflib
+
+    lowered = {candidate.lower(): candidate for candidate in candidates}
+    found = difflib.get_close_matches(text.lower()[:100], list(lowered), n=1, cutoff=0.5)
+    return f" (did you mean {lowered[found[0]]!r}?)" if found else ""

@@ -1,0 +1,110 @@
+"""What an option can be: a flag, a choice, a number, an address; how its text becomes a value, or a ValueError."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+NO_EFFECT = "none yet"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option. `domain` describes the valid values; `parse` turns text into a value or raises ValueError.
+
+    `inert` are values that ask for something and change nothing: the log says so when one is set. When the option has no
+    effect at all, that is every value but the default.
+    """
+
+    key: str
+    domain: str
+    default: str
+    help: str
+    parse: Callable[[str], Any]
+    effect: str = NO_EFFECT
+    inert: tuple[str, ...] = ()
+
+    def changes_nothing(self, text: str) -> bool:
+        """Whether setting this value asks for something that does not happen."""
+        return text in self.inert or (self.effect.startswith(NO_EFFECT) and text != self.default)
+
+
+class RefusedValue(ValueError):
+    """A value that is well formed, with the reason why it cannot be granted."""
+
+
+def flag(key: str, default: str, help: str, effect: str = NO_EFFECT, inert: tuple[str, ...] = ()) -> Option:
+    return Option(key, "0, 1", default, help, lambda text: bool(_member(text, ("0", "1")) == "1"), effect, inert)
+
+
+def choice(
+    key: str,
+    values: tuple[str, ...],
+    default: str,
+    help: str,
+    effect: str = NO_EFFECT,
+    inert: tuple[str, ...] = (),
+    refused: Mapping[str, str] | None = None,
+) -> Option:
+    """One of `values`; `refused` gives the reason for each that cannot be granted."""
+
+    def parse(text: str) -> str:
+        if refused and text in refused:
+            raise RefusedValue(refused[text])
+        return _member(text, values)
+
+    return Option(key, ", ".join(values), default, help, parse, effect, inert)
+
+
+def number(
+    key: str, low: int, high: int | None, default: str, help: str, effect: str = NO_EFFECT, also: int | None = None
+) -> Option:
+    """An integer from `low` to `high`, or the single value `also`."""
+    limits = f"{low} or more" if high is None else f"{low} to {high}"
+    domain = f"an integer, {limits}" if also is None else f"an integer, {also} or {limits}"
+
+    def parse(text: str) -> int:
+        # Unlike int(): no spaces, signs or underscores.
+        if not (text.isascii() and text.isdigit()):
+            raise ValueError(text)
+        value = int(text)
+        if value != also and (value < low or (high is not None and value > high)):
+            raise ValueError(text)
+        return value
+
+    return Option(key, domain, default, help, parse, effect)
+
+
+def cache(key: str, default: str, what: str, effect: str) -> Option:
+    return choice(key, ("disabled", "lazyRelease", "simple", "bucket"), default, f"Reuse of {what}.", effect)
+
+
+def foreign(key: str, what: str, lacks: str) -> Option:
+    """The address of an object that only another WebGPU implementation has: 0, or an error with the reason."""
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit()):
+            raise ValueError(text)
+        if int(text):
+            raise RefusedValue(f"this provider is built on wgpu, which {lacks}; leave the option out")
+        return 0
+
+    effect = f"refused unless 0: this provider is built on wgpu, which {lacks}"
+    return Option(key, "0", "0", f"Accepted for compatibility: {what}.", parse, effect)
+
+
+def address(key: str, help: str) -> Option:
+    """The address of an object of the wgpu-native library that is loaded."""
+    effect = "both addresses, as `device_options()` gives them; an unknown one, or one alone, is an error"
+    return replace(number(key, 0, 2**64 - 1, "0", help, effect), domain="an address as a decimal number; 0 is none")
+
+
+def _member(text: str, values: tuple[str, ...]) -> str:
+    if text not in values:
+        raise ValueError(text)
+    return text
+
+
+def lines(text: str) -> tuple[str, ...]:
+    return tuple(name for name in (line.strip() for line in text.splitlines()) if name)
