@@ -6,7 +6,7 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.device import Device, adapters
+from onnxruntime_ep_wgpu.device import Device, Settings, adapters
+from onnxruntime_ep_wgpu.device.settings import option_of
 from onnxruntime_ep_wgpu.errors import OptionError
-from onnxruntime_ep_wgpu.options import parse
+from onnxruntime_ep_wgpu.options import OPTIONS, parse
 from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.plugin.settings import run_settings_of, settings_of
+from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests.device.test_submission import renderdoc
 
 from . import models
@@ -304,3 +306,11 @@ def test_every_run_is_a_capture(renderdoc: Path) -> None:
         [sys.executable, "-c", CAPTURED, renderdoc], capture_output=True, text=True, check=False, cwd=root
     )
     assert (result.returncode, result.stdout) == (0, "[3, 3, 0]\n"), result.stderr
+
+
+def test_every_setting_has_the_default_of_the_option_that_sets_it() -> None:
+    named = {option_of(it) for it in (*fields(Settings), *fields(RunSettings))} - {""}
+    assert named <= set(OPTIONS)
+    assert run_settings_of(parse({})) == RunSettings()
+    changed = {"maxNumPendingDispatches": "7", "sessionBufferPoolGenerations": "5", "enablePIXCapture": "1"}
+    assert run_settings_of(parse(changed)) == RunSettings(per_submission=7, temp_generations=5, debugger_capture=True)

@@ -10,14 +10,14 @@ from dataclasses import Field, dataclass, field
 from typing import Any
 
 
-def _set_by(option: str, default: Any) -> Any:
+def set_by(option: str, default: Any) -> Any:
     """A field that the provider option `option` sets."""
     return field(default=default, metadata={"option": option})
 
 
 def option_of(setting: Field[Any]) -> str:
-    """The provider option that sets a field of `Settings`."""
-    return str(setting.metadata["option"])
+    """The provider option that sets a field; "" for one that several options decide."""
+    return str(setting.metadata.get("option", ""))
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,19 @@ class Settings:
     """Choices about one device; see `cache` for what the modes of its four buffer caches mean."""
 
     # The graphics API; "" is the adapter's best.
-    backend: str = _set_by("dawnBackendType", "")
+    backend: str = set_by("dawnBackendType", "")
     # Storage buffers per kernel; eight is what every WebGPU implementation offers. Lowered to the adapter's own limit.
-    storage_buffers: int = _set_by("maxStorageBuffersPerShaderStage", 8)
+    storage_buffers: int = set_by("maxStorageBuffersPerShaderStage", 8)
     # The largest binding in bytes, at most the adapter's own; 0 is the adapter's own.
-    binding_bytes: int = _set_by("maxStorageBufferBindingSize", 0)
+    binding_bytes: int = set_by("maxStorageBufferBindingSize", 0)
     # Tensors and intermediate values.
-    storage_cache: str = _set_by("storageBufferCacheMode", "bucket")
+    storage_cache: str = set_by("storageBufferCacheMode", "bucket")
     # Sizes and offsets that kernels read, one buffer per plan.
-    uniform_cache: str = _set_by("uniformBufferCacheMode", "simple")
+    uniform_cache: str = set_by("uniformBufferCacheMode", "simple")
     # Timestamps on their way from the queries to the host.
-    query_resolve_cache: str = _set_by("queryResolveBufferCacheMode", "disabled")
+    query_resolve_cache: str = set_by("queryResolveBufferCacheMode", "disabled")
     # Everything else: buffers that the host reads from.
-    default_cache: str = _set_by("defaultBufferCacheMode", "bucket")
+    default_cache: str = set_by("defaultBufferCacheMode", "bucket")
 
 
 DEFAULT = Settings()

@@ -44,7 +44,5 @@ def run_settings_of(options: Options) -> RunSettings:
         bounds_checks=mode == "full" or options["enableRobustness"],
         plan_checks=mode in ("basic", "full"),
         stepwise=mode == "full",
-        per_submission=options["maxNumPendingDispatches"],
-        temp_generations=options["sessionBufferPoolGenerations"],
-        debugger_capture=options["enablePIXCapture"],
+        **{field.name: options[option] for field in fields(RunSettings) if (option := option_of(field))},
     )

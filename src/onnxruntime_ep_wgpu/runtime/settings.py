@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..device.settings import set_by
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -15,6 +17,9 @@ class RunSettings:
     bounds_checks: bool = False  # kernels test every index
     plan_checks: bool = True  # limits, sizes and aliasing; see `checks`
     stepwise: bool = False  # dispatch by dispatch, each result looked at; see `stepwise`
-    per_submission: int = 4096  # dispatches
-    temp_generations: int = 1  # runs after which an unused buffer for intermediate values is given back
-    debugger_capture: bool = False  # every run is a capture for the attached graphics debugger
+    # Dispatches.
+    per_submission: int = set_by("maxNumPendingDispatches", 4096)
+    # Runs after which an unused buffer for intermediate values is given back.
+    temp_generations: int = set_by("sessionBufferPoolGenerations", 1)
+    # Every run is a capture for the attached graphics debugger.
+    debugger_capture: bool = set_by("enablePIXCapture", False)
