@@ -104,13 +104,17 @@ class Map:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run a Call: taken when `guard` is not 0. `workgroups` counts them; constants and parameters add to the Call's."""
+    """One way to run a Call: taken when `guard` is not 0. `workgroups` counts them; constants and parameters add to the Call's.
+
+    `template` is another algorithm than the Call's, which has the same operands and results.
+    """
 
     workgroups: Dim
     workgroup_size: int
     guard: Dim = 1
     constants: tuple[tuple[str, Constant], ...] = ()
     parameters: tuple[tuple[str, Dim], ...] = ()
+    template: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..program.target import Target
-from .dims import Dim, ceildiv, less_equal, quotient, select
+from .dims import Dim, ceildiv, less_equal, minimum, quotient, select
 from .lowered import Constant, Variant
 
 
@@ -127,6 +127,50 @@ TILES = (
 )
 
 
+MOST_ROWS = 8  # of a product that is bound by reading the other operand
+LEAST_COLUMNS = 256  # of the rows: with fewer most parts of a workgroup would idle
+
+
+def few_rows(m: Dim, k: Dim, target: Target) -> bool:
+    """Whether a product is known to have so few rows that reading the other operand is all that takes time."""
+    known = isinstance(m, int) and isinstance(k, int)
+    return (
+        known
+        and not target.software
+        and _fits_rows(target)
+        and less_equal(m, MOST_ROWS) == 1 == less_equal(LEAST_COLUMNS, k)
+    )
+
+
+def _fits_rows(target: Target) -> bool:
+    return target.max_invocations >= 256
+
+
+def row_products(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target, transposed: bool = False) -> list[Variant]:
+    """The variants of a product for few rows, each for as many as it keeps sums of."""
+    if target.software or not _fits_rows(target):
+        return []
+    columns4 = 16 if isinstance(n, int) and n >= 8192 and not transposed else 8
+    tiles_n = ceildiv(n, 4 * columns4)
+    variants: list[Variant] = []
+    for rows in (1, 2, 4, 8, 16, 32) if isinstance(m, int) else (1, 4, MOST_ROWS):
+        if rows > MOST_ROWS:
+            break
+        guard = minimum(less_equal(m, rows), less_equal(LEAST_COLUMNS, k))
+        if guard != 0:
+            constants = _constants(
+                ROWS=rows,
+                COLUMNS4=columns4,
+                STEPS=2 if rows <= 4 else 1,
+                TRANSPOSED=transposed,
+                K_WHOLE=quotient(k, 4) is not None,
+            )
+            variants.append(Variant(batch * tiles_n, 256, guard, constants, (("tiles_n", tiles_n),), "matvec"))
+        if guard == 1:
+            break
+    return variants
+
+
 def matmul_variants(
     batch: Dim, m: Dim, n: Dim, k: Dim, target: Target
 ) -> tuple[str, tuple[Variant, ...], dict[str, Dim]]:
@@ -143,7 +187,9 @@ def matmul_variants(
             (few, Variant(batch * tiles_m * tiles_n, 8, 1, _constants(ROWS=8))),
             {"tiles_n": tiles_n},
         )
-    variants = []
+    variants = row_products(batch, m, n, k, target)
+    if variants and variants[-1].guard == 1:
+        return "matvec", tuple(variants), {}
     for tile in TILES:
         workgroups = batch * ceildiv(m, tile.m) * ceildiv(n, tile.n)
         guard: Dim = less_equal(tile.workgroups, workgroups) if tile is not TILES[-1] else 1

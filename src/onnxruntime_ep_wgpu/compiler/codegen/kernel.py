@@ -277,9 +277,9 @@ class _Writer:
                 access.functions[f"{name}_at"] = self.carried(name, write)
         for name, function in call.functions.items():
             access.functions[name] = self.function(name, function)
-        template = prelude.template(call.template)
         texts = []
         for variant in call.variants:
+            template = prelude.template(variant.template or call.template)
             own = marks | {n: self.dim(d) for n, d in variant.parameters}
             own |= {n: constant(c) for n, c in variant.constants}
             own["WG"] = f"{variant.workgroup_size}u"

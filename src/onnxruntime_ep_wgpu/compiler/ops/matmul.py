@@ -8,7 +8,7 @@ from ...program.target import MOST_ITERATIONS
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, product
 from ..lowered import Read
-from ..tune import matmul_variants
+from ..tune import few_rows, matmul_variants, row_products
 from ..view import Shape, broadcast_shapes
 from .reduction import reduce_axes
 from .registry import FLOATS, op
@@ -39,17 +39,30 @@ def matrix_product(
     if b.target.software and isinstance(k, int) and k > LONGEST_SUM:
         return _long_product(b, x, x_groups, y, y_groups, shape, groups, dtype, k)
     b.bound_loop(2 * k, "a matrix product over {} columns", k)
-    template, variants, parameters = matmul_variants(product(shape[: groups[0]]), m, n, k, b.target)
+    batch = product(shape[: groups[0]])
+    template, variants, parameters = matmul_variants(batch, m, n, k, b.target)
+    right = Read(y.view, y_groups, reuse=True, vector=True)
+    turned = _with_neighbours_in_k(right)
+    if turned is not None and few_rows(m, k, b.target):
+        template, right, variants = "matvec", turned, tuple(row_products(batch, m, n, k, b.target, transposed=True))
     (result,) = b.call(
         template,
-        {"a": Read(x.view, x_groups, reuse=True, vector=True), "b": Read(y.view, y_groups, reuse=True, vector=True)},
+        {"a": Read(x.view, x_groups, reuse=True, vector=True), "b": right},
         {"y": (dtype.accumulated, shape, groups)},
         variants,
         parameters={"m": m, "n": n, "k": k, **parameters},
         flops=2 * product(shape) * k,
-        vectors=template == "matmul",
+        vectors=template != "matmul_direct",
     )
     return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
+
+
+def _with_neighbours_in_k(right: Read) -> Read | None:
+    """The right operand as (batch, n, k), when it lies in memory that way, as transposed weights do."""
+    batch, k, n = right.groups
+    order = [*range(batch), *range(batch + k, batch + k + n), *range(batch, batch + k)]
+    turned = Read(right.view.permute(order), (batch, n, k), right.reuse, right.vector)
+    return turned if turned.loads_vectors and not right.loads_vectors else None
 
 
 def _long_product(
