@@ -17,7 +17,7 @@ from onnxruntime_ep_wgpu.compiler.passes.dead import remove_dead
 from onnxruntime_ep_wgpu.compiler.passes.fuse import Group
 from onnxruntime_ep_wgpu.program.program import Program
 from tests.compiler.chains import ANCHORS, chain
-from tests.support import compile_model, make_model, target
+from tests.support import Runner, compile_model, make_model, target
 
 F = np.float32
 
@@ -86,3 +86,21 @@ def test_operands_of_equal_layout_share_their_arithmetic() -> None:
     model = make_model(nodes, {"t0": (F, ["n", 6]), **{n: (F, [6]) for n in names}})
     ((text,),) = [k.wgsl for k in compile_model(model).kernels]
     assert text.count("%") == 1
+
+
+@pytest.mark.parametrize("software", [True, False], ids=["software", "hardware"])
+def test_layers_share_a_kernel_whatever_their_scalar_weights_are(software: bool) -> None:
+    scales = [0.5, -3.25, 1e-30, 7.0]
+    nodes, weights = [], {"w": np.eye(8, dtype=F)}
+    for k, scale in enumerate(scales):
+        weights |= {f"s{k}": np.array(scale, F), f"o{k}": np.array([scale / 3], F)}
+        nodes += [node("MatMul", [f"v{k}", "w"], [f"m{k}"]), node("Div", [f"m{k}", f"s{k}"], [f"d{k}"]),
+                  node("Add", [f"d{k}", f"o{k}"], [f"v{k + 1}"])]  # fmt: skip
+    model = make_model(nodes, {"v0": (F, ["n", 8])}, weights)
+    program = compile_model(model, dataclasses.replace(target(), software=software))
+    assert (len(program.dispatches), len(program.kernels)) == (4, 1)
+    x = np.random.default_rng(0).standard_normal((5, 8)).astype(F)
+    want = x.astype(np.float64)
+    for scale in scales:
+        want = want / F(scale) + F(scale / 3)
+    np.testing.assert_allclose(Runner(program)(x)[0], want, rtol=2e-6)

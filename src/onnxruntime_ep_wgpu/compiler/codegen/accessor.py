@@ -30,7 +30,7 @@ class Accessors:
 
     `bind` names the buffer of a tensor that the kernel loads, `dim` is the text of a dim, `lanes` says how many elements
     of a type share a word, `word` is the text of a buffer's word at an index, `vectors` are bound as arrays of four elements,
-    and `fours` are dims that are multiples of 4 here.
+    `fours` are dims that are multiples of 4 here, and a `shared` kernel is that of layers with other numbers.
     """
 
     def __init__(
@@ -43,9 +43,10 @@ class Accessors:
         word: Callable[[str, str], str],
         vectors: frozenset[Tensor] = frozenset(),
         fours: frozenset[Dim] = frozenset(),
+        shared: bool = False,
     ) -> None:
         self.scalars, self.maps, self.bind, self.dim = scalars, maps, bind, dim
-        self.lanes, self.word, self.vectors, self.fours = lanes, word, vectors, fours
+        self.lanes, self.word, self.vectors, self.fours, self.shared = lanes, word, vectors, fours, shared
         self.functions: dict[str, str] = {}
         self._of_maps: dict[Map, str] = {}
 
@@ -101,8 +102,13 @@ class Accessors:
         return Value(f"{self.scalars.type(kind, 4)}({', '.join(e.text for e in elements)})", kind, 4)
 
     def _literal(self, tensor: Tensor) -> Value:
+        """A weight of one element: a constant, or where kernels are shared between layers the bits of a float that layers have
+        of their own, as a uniform."""
         value = np.asarray(tensor.data.numpy() if hasattr(tensor.data, "numpy") else tensor.data).reshape(-1)[0]
-        return self.scalars.literal(value.item(), tensor.dtype.compute or "")
+        kind = tensor.dtype.compute or ""
+        if self.shared and kind == "f32" and np.isfinite(number := np.float32(value)):
+            return Value(f"bitcast<f32>({self.dim(int(number.view(np.uint32)))})", kind)
+        return self.scalars.literal(value.item(), kind)
 
     def _computed(self, node: Map, at: Position) -> Value:
         if node.is_pointwise:

@@ -81,7 +81,9 @@ class _Writer:
     def _renew(self, vectors: frozenset[Tensor], fours: frozenset[Dim] = frozenset()) -> None:
         """Begins the text of a variant, or of all that share their functions."""
         self.vectors = vectors
-        self.access = Accessors(self.scalars, self._maps, self.bind, self.dim, self.lanes, self.word, vectors, fours)
+        self.access = Accessors(
+            self.scalars, self._maps, self.bind, self.dim, self.lanes, self.word, vectors, fours, self.uniforms.shared
+        )
 
     def _vectors_of_call(self, call: Call) -> frozenset[Tensor]:
         """The tensors that a call reads and writes four elements at a time."""
