@@ -73,7 +73,8 @@ def stored(model: onnx.ModelProto, target: Target) -> dict[str, int]:
     graph = ir.from_proto(model).graph
     nodes = list(graph)
     found = {}
-    for group in claim(graph, target, [""] * len(nodes), frozenset()).groups:
+    decision, _ = claim(graph, target, [""] * len(nodes), frozenset())
+    for group in decision.groups:
         cut = subgraph.extract(graph, [nodes[k] for k in group])
         program = compile_graph(cut, graph.opset_imports, target)
         for dispatch in program.dispatches:
