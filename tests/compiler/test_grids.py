@@ -152,7 +152,9 @@ def test_grids_of_more_than_65535_workgroups(case: Callable[[], Case], monkeypat
     fold = layout.fold_grid
     monkeypatch.setattr(layout, "fold_grid", lambda count: counts.append(count) or fold(count))
     model, arrays, want = case()
-    for program in software_and_hardware(model):
+    software, hardware = software_and_hardware(model)
+    # A GPU's maps make thousands of elements per workgroup: so many workgroups would take gigabytes.
+    for program in (software,) if case in (elements, bytes_) else (software, hardware):
         counts.clear()
         got = run_guarded(program, arrays)[0]
         assert max(counts) > 65535
