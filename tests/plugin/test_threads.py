@@ -173,7 +173,8 @@ webgpu_ep.session(models.chain()).run(None, {"x": x})
 
 MANY = """
 import gc, sys, numpy as np, onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import abi, memory, watch
+from onnxruntime_ep_wgpu.plugin import abi, watch
+from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from tests.plugin import models
 from tests.plugin.loss import device_of
 x = np.ones((2, 8), np.float32)
