@@ -3,6 +3,8 @@
 In: objects that can be weakly referred to. Out: those that are alive. Invariants: nothing runs when an object dies, so
 there is nothing that Ctrl-C could leave half done (an exception in a finaliser or a weak reference's callback is printed
 and lost); no method takes a lock, and each changes the collection in one step, so all may be called from anywhere.
+Going through a dict copies it first, by `copy()`: that is one step of the interpreter, and `list(d.items())` is not: it
+makes tuples, which may collect garbage, whose finalisers may let another thread change the dict.
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ class LiveMap(Generic[_Key, _Object]):
 
     def _prune(self) -> None:
         """Forgets the dead, seldom enough that adding costs no more for it."""
-        for key, ref in list(self._refs.items()):
+        for key, ref in self._refs.copy().items():
             if ref() is None and self._refs.get(key) is ref:
                 self._refs.pop(key, None)
         self._prune_at = 2 * len(self._refs) + _SMALL
 
     def __iter__(self) -> Iterator[_Object]:
         """Those that are alive, in the order they were added."""
-        for ref in list(self._refs.values()):
+        for ref in self._refs.copy().values():
             value = ref()
             if value is not None:
                 yield value
@@ -65,7 +67,7 @@ class LiveSet(Generic[_Object]):
         self._objects.set(next(self._numbers), value)
 
     def discard(self, value: _Object) -> None:
-        for key, ref in list(self._objects._refs.items()):
+        for key, ref in self._objects._refs.copy().items():
             if ref() is value:
                 self._objects._refs.pop(key, None)
 
@@ -93,7 +95,7 @@ class Known(Generic[_Object, _Value]):
     def set(self, about: _Object, value: _Value) -> None:
         self._entries[id(about)] = weakref.ref(about), value
         if len(self._entries) >= self._prune_at:
-            for key, entry in list(self._entries.items()):
+            for key, entry in self._entries.copy().items():
                 if entry[0]() is None and self._entries.get(key) is entry:
                     self._entries.pop(key, None)
             self._prune_at = 2 * len(self._entries) + _SMALL
