@@ -10,9 +10,13 @@ from . import models, node
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    problem = node.missing()
+    without_node = node.missing()
+    without_browser = without_node or node.no_browser()
     for item in items:
-        if problem and Path(__file__).parent in item.path.parents and item.path.name != "test_export.py":
+        if Path(__file__).parent not in item.path.parents or item.path.name == "test_export.py":
+            continue
+        problem = without_browser if "browser" in item.path.name else without_node
+        if problem:
             item.add_marker(pytest.mark.skip(reason=problem))
 
 

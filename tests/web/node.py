@@ -31,6 +31,16 @@ def missing() -> str | None:
     return None
 
 
+def chromium() -> str | None:
+    """The browser that the tests drive; None where there is none."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def no_browser() -> str | None:
+    """Why nothing can be tested in a browser here; None when it can."""
+    return None if chromium() else "Chromium is not installed: on Debian, apt-get install chromium"
+
+
 def node(*arguments: str | Path, timeout: float = 600, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["node", *map(str, arguments)], cwd=WEB, capture_output=True, text=True, timeout=timeout, env=os.environ | env

@@ -2,15 +2,18 @@
 // that a run needs is written, encoded and submitted without anything else of this thread in between; callers' buffers are
 // checked before they are bound.
 
-import { type Gpu, USAGE } from './device.js';
-import { DeviceError, InputError, LimitError } from './errors.js';
+import type { Gpu } from './device.js';
+import { element } from './elements.js';
+import { InputError, LimitError } from './errors.js';
 import { type Layout, Layouts } from './layout.js';
 import type { Package } from './package.js';
 import { type Groups, Plan, bindingBytes, pipelinesOf } from './plan.js';
 import { evaluate, type Int } from './postfix.js';
-import type { Program, Weight } from './program.js';
+import type { Program } from './program.js';
 import { Profiled, type TimedDispatch } from './profile.js';
+import { ResultBuffers } from './results.js';
 import { Temps } from './temps.js';
+import { upload } from './upload.js';
 
 const MAX_PLANS = 32; // sets of input shapes whose plans are kept
 
@@ -53,9 +56,7 @@ export class Executable {
   readonly #plans = new Map<string, Promise<Plan>>();
   readonly #elements;
   readonly #ids = new WeakMap<GPUBuffer, number>();
-  readonly #staging: GPUBuffer[] = [];
-  /** Freed results, by size, for the next ones. */
-  readonly #results = new Map<number, GPUBuffer[]>();
+  readonly #results: ResultBuffers;
   #nextId = 0;
   #made = 0;
   #released = false;
@@ -67,6 +68,7 @@ export class Executable {
   ) {
     this.#layouts = new Layouts(program);
     this.#temps = new Temps(gpu);
+    this.#results = new ResultBuffers(gpu);
     this.#elements = program.symbols.filter((it) => it.isElement);
   }
 
@@ -212,7 +214,7 @@ export class Executable {
         after.push(...this.#fit(plan, value, place.buffer, callers, true));
         return { value, place, buffer: place.buffer };
       }
-      const buffer = place === 'gpu' ? this.#result(nbytes[value]!) : undefined;
+      const buffer = place === 'gpu' ? this.#results.take(nbytes[value]!) : undefined;
       if (buffer) made.push(buffer);
       callers.set(value, buffer ?? plan.own(value));
       return { value, place, buffer: place === 'kept' ? plan.own(value) : buffer };
@@ -231,7 +233,7 @@ export class Executable {
     });
     const key = [...callers.values()].map((it) => this.#id(it)).join();
     const total = results.reduce((sum, it) => sum + (it.place === 'cpu' ? bindingBytes(nbytes[it.value]!) : 0), 0);
-    const staging = total ? this.#stage(total) : undefined;
+    const staging = total ? this.#results.stage(total) : undefined;
     const submit = (groups: Groups): void => {
       const encoder = gpu.device.createCommandEncoder();
       for (const it of before) encoder.copyBufferToBuffer(it.from, 0, it.to, 0, it.bytes);
@@ -268,7 +270,7 @@ export class Executable {
         const size = Math.ceil(nbytes[value]! / 4) * 4;
         return { dims, bytes: size ? staging!.getMappedRange(from, size).slice(0, nbytes[value]) : new ArrayBuffer(0) };
       });
-      if (staging) this.#unstage(staging);
+      if (staging) this.#results.unstage(staging);
       return found;
     };
     return { fresh, finish };
@@ -310,34 +312,9 @@ export class Executable {
     return id;
   }
 
-  // ---- buffers for results
-
-  #result(nbytes: number): GPUBuffer {
-    const size = bindingBytes(nbytes);
-    return this.#results.get(size)?.pop() ?? this.gpu.storage(size, 'a result');
-  }
-
   /** Takes back a buffer of a result that nobody uses any more. */
   recycle(buffer: GPUBuffer): void {
-    if (this.#released || this.gpu.lost) this.gpu.free(buffer);
-    else this.#results.set(buffer.size, [...(this.#results.get(buffer.size) ?? []), buffer]);
-  }
-
-  #stage(size: number): GPUBuffer {
-    const found = this.#staging.findIndex((it) => it.size >= size);
-    if (found >= 0) return this.#staging.splice(found, 1)[0]!;
-    return this.gpu.buffer(size, USAGE.MAP_READ | USAGE.COPY_DST, 'readback');
-  }
-
-  #unstage(buffer: GPUBuffer): void {
-    buffer.unmap();
-    if (this.#released) this.gpu.free(buffer);
-    else {
-      this.#staging.push(buffer);
-      // The smallest goes: larger ones serve smaller results, too.
-      this.#staging.sort((a, b) => a.size - b.size);
-      if (this.#staging.length > 4) this.gpu.free(this.#staging.shift()!);
-    }
+    this.#results.recycle(buffer);
   }
 
   /** Frees everything but results that are not disposed of. */
@@ -349,9 +326,8 @@ export class Executable {
     }
     this.#plans.clear();
     this.#temps.keepOnly(new Set());
-    for (const buffer of [...this.weights, ...this.#staging, ...[...this.#results.values()].flat()]) this.gpu.free(buffer);
-    this.#results.clear();
-    this.#staging.length = 0;
+    for (const buffer of this.weights) this.gpu.free(buffer);
+    this.#results.release();
   }
 }
 
@@ -366,44 +342,4 @@ function encode(encoder: GPUCommandEncoder, plan: Plan, groups: Groups): void {
     pass.dispatchWorkgroups(grid[0], grid[1], grid[2]);
   }
   pass.end();
-}
-
-/** Element `index` of integers in memory. */
-function element(bytes: Uint8Array, type: string, index: number): Int {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const read: Record<string, () => number | bigint> = {
-    int8: () => view.getInt8(index),
-    uint8: () => view.getUint8(index),
-    int16: () => view.getInt16(2 * index, true),
-    uint16: () => view.getUint16(2 * index, true),
-    int32: () => view.getInt32(4 * index, true),
-    uint32: () => view.getUint32(4 * index, true),
-    int64: () => view.getBigInt64(8 * index, true),
-    uint64: () => view.getBigUint64(8 * index, true),
-  };
-  const value = read[type]?.();
-  if (value === undefined) throw new InputError(`an input of type ${type} sets a shape, which takes integers`);
-  return typeof value === 'bigint' && BigInt(Number(value)) === value && Number.isSafeInteger(Number(value))
-    ? Number(value)
-    : value;
-}
-
-/** Writes the weights into their buffers as they arrive. */
-async function upload(
-  from: Package, gpu: Gpu, buffers: readonly GPUBuffer[], progress: (loaded: number) => void,
-): Promise<void> {
-  const order = from.program.weights.map((weight, k) => ({ weight, buffer: buffers[k]! }));
-  let loaded = 0;
-  for await (const { offset, bytes } of from.weights()) {
-    if (gpu.lost) throw new DeviceError(`the WebGPU device was lost while weights were uploaded (${gpu.lost})`);
-    for (const { weight, buffer } of order) write(gpu, weight, buffer, offset, bytes);
-    loaded += bytes.length;
-    progress(loaded);
-  }
-}
-
-function write(gpu: Gpu, weight: Weight, buffer: GPUBuffer, offset: number, bytes: Uint8Array): void {
-  const first = Math.max(weight.offset, offset);
-  const end = Math.min(weight.offset + weight.bytes, offset + bytes.length);
-  if (first < end) gpu.write(buffer, first - weight.offset, bytes.subarray(first - offset, end - offset));
 }

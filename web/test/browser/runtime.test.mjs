@@ -2,15 +2,11 @@
 // worker, and weights that are fetched once.
 
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
-import { chromium } from 'playwright-core';
-import { folder, serve } from './fixtures.mjs';
+import { folder, serve } from '../fixtures.mjs';
+import { launch, open, web } from './chromium.mjs';
 
-const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
-const options = { skip: executablePath ? false : 'no Chromium is installed' };
-const web = fileURLToPath(new URL('..', import.meta.url));
 const MODELS = ['tiny', 'types', 'half', 'elements', 'growing', 'state'];
 const headers = { 'content-security-policy': "default-src 'self'; script-src 'self'; worker-src 'self'" };
 
@@ -50,26 +46,16 @@ const FILES = {
 let server;
 let browser;
 before(async () => {
-  if (options.skip) return;
   server = await serve({ mounts: { '/dist/': `${web}dist/` }, headers });
   server.intercept = (path) => FILES[path] && { body: FILES[path] };
-  browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'] });
+  browser = await launch();
 });
 after(async () => {
   await browser?.close();
   server?.close();
 });
 
-async function open(path) {
-  const context = await browser.newContext();
-  const page = await context.newPage();
-  page.problems = [];
-  page.on('pageerror', (error) => page.problems.push(String(error)));
-  page.on('console', (message) => message.type() === 'error' && page.problems.push(message.text()));
-  await page.goto(server.url + path);
-  await page.waitForFunction(() => window.compare);
-  return page;
-}
+const visit = (path) => open(browser, server.url + path, () => window.compare);
 
 const right = ({ differ, all, held }) => {
   assert(all > 0);
@@ -77,21 +63,21 @@ const right = ({ differ, all, held }) => {
   assert.deepEqual(held, { buffers: 0, bytes: 0 });
 };
 
-test('a module runs models of an address', options, async () => {
-  const page = await open('page.html');
+test('a module runs models of an address', async () => {
+  const page = await visit('page.html');
   for (const name of MODELS) right(await page.evaluate((it) => window.compare(window.ort, it, `/${it}.onnx`), name));
   assert.deepEqual(page.problems, []);
 });
 
-test('a classic script runs models of one file and of bytes', options, async () => {
-  const page = await open('classic.html');
+test('a classic script runs models of one file and of bytes', async () => {
+  const page = await visit('classic.html');
   right(await page.evaluate(() => window.compare(window.ort, 'tiny', '/tiny.wgpu')));
   right(await page.evaluate(async () => window.compare(window.ort, 'types', new Uint8Array(await (await fetch('/types.wgpu')).arrayBuffer()))));
   assert.deepEqual(page.problems, []);
 });
 
-test('a worker runs models', options, async () => {
-  const page = await open('classic.html');
+test('a worker runs models', async () => {
+  const page = await visit('classic.html');
   right(await page.evaluate(() => new Promise((resolve) => {
     const worker = new Worker('/worker.js');
     worker.onmessage = ({ data }) => resolve(data);
@@ -99,8 +85,8 @@ test('a worker runs models', options, async () => {
   })));
 });
 
-test('weights are fetched once, and again when the model is another one', options, async () => {
-  const page = await open('page.html');
+test('weights are fetched once, and again when the model is another one', async () => {
+  const page = await visit('page.html');
   const chunks = () => server.log.filter((it) => it.includes('chunks.onnx.wgpu/weights')).length;
   const run = () => page.evaluate(() => window.compare(window.ort, 'chunks', '/chunks.onnx'));
   const { length } = JSON.parse(readFileSync(`${folder}/chunks.onnx.wgpu/manifest.json`, 'utf8')).weights.chunks;

@@ -1,0 +1,27 @@
+// Weights on their way to the device. In: pieces of the package as they arrive. Out: nothing; each piece is written to the
+// buffers that it is part of and forgotten.
+
+import type { Gpu } from './device.js';
+import { DeviceError } from './errors.js';
+import type { Package } from './package.js';
+import type { Weight } from './program.js';
+
+/** Writes the weights into their buffers as they arrive. */
+export async function upload(
+  from: Package, gpu: Gpu, buffers: readonly GPUBuffer[], progress: (loaded: number) => void,
+): Promise<void> {
+  const order = from.program.weights.map((weight, k) => ({ weight, buffer: buffers[k]! }));
+  let loaded = 0;
+  for await (const { offset, bytes } of from.weights()) {
+    if (gpu.lost) throw new DeviceError(`the WebGPU device was lost while weights were uploaded (${gpu.lost})`);
+    for (const { weight, buffer } of order) write(gpu, weight, buffer, offset, bytes);
+    loaded += bytes.length;
+    progress(loaded);
+  }
+}
+
+function write(gpu: Gpu, weight: Weight, buffer: GPUBuffer, offset: number, bytes: Uint8Array): void {
+  const first = Math.max(weight.offset, offset);
+  const end = Math.min(weight.offset + weight.bytes, offset + bytes.length);
+  if (first < end) gpu.write(buffer, first - weight.offset, bytes.subarray(first - offset, end - offset));
+}
