@@ -113,6 +113,8 @@ class Lowering:
             for value, result in zip(node.outputs, results, strict=False):
                 if result is not None:
                     _check_declared(value, result)
+                elif value.name and (value.uses() or value.is_graph_output()):
+                    raise UnsupportedError(f"no kernel calculates the result {value.name!r}")
         except Exception as error:
             self.builder.undo(mark)
             if isinstance(error, (ValueError, LookupError, TypeError, ArithmeticError)) and not isinstance(
@@ -151,6 +153,8 @@ class Lowering:
             keywords = registry.arguments(entry, opset, attributes)
             if "outputs" in entry.attributes:
                 keywords["outputs"] = len(node.outputs)
+            if "wanted" in entry.attributes:
+                keywords["wanted"] = [bool(value.name) for value in node.outputs]
             result = entry.lower(self.builder, *operands, **keywords)
         except UnsupportedError:
             if small is None:

@@ -28,6 +28,7 @@ FAMILIES = (
     "quantized_pointwise",
     "recurrent",
     "optimised",
+    "optimised_norms",
 )
 
 

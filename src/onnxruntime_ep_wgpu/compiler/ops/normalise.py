@@ -7,7 +7,7 @@ import numpy as np
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
-from ..dims import equal, floordiv, product
+from ..dims import Dim, equal, floordiv, product
 from ..lowered import Read
 from ..tune import row_variants
 from ..view import Shape
@@ -17,7 +17,7 @@ from .shape import axis_of
 from .window import body
 
 
-def _narrowed(b: Builder, x: Operand, dtype: DType) -> Operand:
+def narrowed(b: Builder, x: Operand, dtype: DType) -> Operand:
     return x if x.dtype is dtype else b.pointwise("x", {"x": x}, dtype)
 
 
@@ -35,7 +35,7 @@ def softmax_rows(b: Builder, x: Operand, axes: int, logarithm: bool = False, *, 
         LOGARITHM=logarithm,
         MASKED=masked,
     )
-    return _narrowed(b, y, x.dtype)
+    return narrowed(b, y, x.dtype)
 
 
 def _declare(name: str, logarithm: bool) -> None:
@@ -57,7 +57,7 @@ _declare("Softmax", False)
 _declare("LogSoftmax", True)
 
 
-def _normalised(
+def normalised(
     b: Builder,
     x: Operand,
     count: int,
@@ -66,9 +66,10 @@ def _normalised(
     gain: Operand | None = None,
     bias: Operand | None = None,
     centred: bool = True,
-    statistics: bool = False,
+    statistics: tuple[str, ...] = (),
 ) -> list[Operand]:
-    """x over its last `count` axes with mean 0 (when `centred`) and variance 1, and the mean and inverse deviation.
+    """x over its last `count` axes with mean 0 (when `centred`) and variance 1, and of `mean` and `inverse` deviation those
+    that `statistics` names, in float32.
 
     `gain` and `bias` are per element of a row.
     """
@@ -82,12 +83,9 @@ def _normalised(
         "bias": Read(b.expand(bias, inner).view, (count,)),
     }
     results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {"y": (x.dtype.accumulated, x.shape, (kept, count))}
-    puts = ""
-    if statistics:
-        shape = (*x.shape[:kept], *(1,) * count)
-        results["mean"] = (DType.FLOAT32, shape, (x.rank,))
-        results["inverse"] = (DType.FLOAT32, shape, (x.rank,))
-        puts = "mean_put(row, mean); inverse_put(row, inverse);"
+    shape = (*x.shape[:kept], *(1,) * count)
+    results |= dict.fromkeys(statistics, (DType.FLOAT32, shape, (x.rank,)))
+    puts = " ".join(f"{name}_put(row, {name});" for name in statistics)
     b.bound_rows(columns)
     return b.call(
         "layer_norm",
@@ -115,8 +113,8 @@ def layer_normalization(
 ) -> list[Operand]:
     """Normalises x over the axes from `axis` on; mean and inverse deviation are optional results."""
     count = x.rank - axis_of(axis, x.rank)
-    y, *rest = _normalised(b, x, count, epsilon, gain=gain, bias=bias, statistics=outputs > 1)
-    return [_narrowed(b, y, x.dtype), *rest]
+    y, *rest = normalised(b, x, count, epsilon, gain=gain, bias=bias, statistics=("mean", "inverse") if outputs > 1 else ())
+    return [narrowed(b, y, x.dtype), *rest]
 
 
 @op("RMSNormalization", types=FLOATS)
@@ -126,15 +124,15 @@ def rms_normalization(
     """x divided by the root of its mean square over the axes from `axis` on."""
     axis = axis_of(axis, x.rank)
     if gain.rank > x.rank - axis:  # one that varies between rows
-        (y, *_) = _normalised(b, x, x.rank - axis, epsilon, centred=False)
+        (y, *_) = normalised(b, x, x.rank - axis, epsilon, centred=False)
         return b.pointwise("x * gain", {"x": y, "gain": gain}, x.dtype, x.shape)
-    return _narrowed(b, _normalised(b, x, x.rank - axis, epsilon, gain=gain, centred=False)[0], x.dtype)
+    return narrowed(b, normalised(b, x, x.rank - axis, epsilon, gain=gain, centred=False)[0], x.dtype)
 
 
 @op("InstanceNormalization", types=FLOATS)
 def instance_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand, *, epsilon: float = 1e-5) -> Operand:
     """Each channel of each image to mean 0 and variance 1."""
-    return _groups(b, x, gain, bias, x.shape[:2], epsilon)
+    return channel_groups(b, x, gain, bias, x.shape[1], epsilon)
 
 
 @op("GroupNormalization", types=FLOATS)
@@ -148,7 +146,7 @@ def group_normalization_18(
     def spread(o: Operand) -> Operand:
         return b.reshape(b.expand(b.reshape(o, (num_groups, 1)), (num_groups, each)), (num_groups * each,))
 
-    return _groups(b, x, spread(gain), spread(bias), (x.shape[0], num_groups), epsilon)
+    return channel_groups(b, x, spread(gain), spread(bias), num_groups, epsilon)
 
 
 @op("GroupNormalization", since=21, types=FLOATS)
@@ -157,13 +155,14 @@ def group_normalization(
 ) -> Operand:
     """As before version 21, with scales and shifts per channel."""
     b.require(equal(x.shape[1] % num_groups, 0), f"{{}} channels do not make {num_groups} groups", x.shape[1])
-    return _groups(b, x, gain, bias, (x.shape[0], num_groups), epsilon)
+    return channel_groups(b, x, gain, bias, num_groups, epsilon)
 
 
-def _groups(b: Builder, x: Operand, gain: Operand, bias: Operand, groups: Shape, epsilon: float) -> Operand:
-    """Rows of all elements of a group of channels; `gain` and `bias` are per channel and follow in the same kernel."""
-    rows = b.reshape(x, (*groups, floordiv(x.shape[1], groups[1]), *x.shape[2:]))
-    (y,) = _normalised(b, rows, rows.rank - 2, epsilon)
+def channel_groups(b: Builder, x: Operand, gain: Operand, bias: Operand, groups: Dim, epsilon: float) -> Operand:
+    """Rows of all elements of a group of channels of x (batch, channels, ...); `gain` and `bias` are per channel and follow
+    in the same kernel."""
+    rows = b.reshape(x, (x.shape[0], groups, floordiv(x.shape[1], groups), *x.shape[2:]))
+    (y,) = normalised(b, rows, rows.rank - 2, epsilon)
     channels = (x.shape[1], *(1,) * (x.rank - 2))
     return b.pointwise(
         "x * gain + bias",
@@ -178,8 +177,8 @@ def _groups(b: Builder, x: Operand, gain: Operand, bias: Operand, groups: Shape,
 def mean_variance_normalization(b: Builder, x: Operand, *, axes: list[int] | None = None) -> Operand:
     over = sorted({axis_of(a, x.rank) for a in (axes if axes is not None else (0, 2, 3))})
     order = [*(k for k in range(x.rank) if k not in over), *over]
-    (y,) = _normalised(b, b.permute(x, order), len(over), 1e-18)
-    return b.permute(_narrowed(b, y, x.dtype), np.argsort(order).tolist())
+    (y,) = normalised(b, b.permute(x, order), len(over), 1e-18)
+    return b.permute(narrowed(b, y, x.dtype), np.argsort(order).tolist())
 
 
 @op("LpNormalization", types=FLOATS)

@@ -11,9 +11,9 @@ from typing import Any
 
 from ...errors import UnsupportedError
 from ..builder import Builder, Operand
+from ..dims import equal, floordiv
 from .conv import conv
 from .matmul import gemm, matmul
-from .normalise import layer_normalization, rms_normalization
 from .pointwise import gelu, swish
 from .pool import max_pool
 from .quantize import BYTES
@@ -135,60 +135,25 @@ def quick_gelu(b: Builder, x: Operand, *, alpha: float = 1.702) -> Operand:
     return y
 
 
-@op("SkipLayerNormalization", domain=MICROSOFT, types=FLOATS)
-def skip_layer_normalization(
-    b: Builder,
-    x: Operand,
-    skip: Operand,
-    gain: Operand,
-    shift: Operand | None = None,
-    bias: Operand | None = None,
-    *,
-    epsilon: float = 1e-12,
-    outputs: int = 1,
-) -> list[Operand | None]:
-    """layer_norm(x + skip + bias); results: that, mean, inverse deviation, and the sum."""
-    summed = _sum(b, x, skip, bias)
-    y, *rest = layer_normalization(b, summed, gain, shift, epsilon=epsilon, outputs=3 if outputs > 1 else 1)
-    return [y, *rest, summed][:outputs] if rest else [y]
+@op("BiasAdd", domain=MICROSOFT, types=FLOATS)
+def bias_add(b: Builder, x: Operand, bias: Operand, skip: Operand) -> Operand:
+    """x + bias + skip, x and skip of shape (batch, pixels, channels)."""
+    b.require(equal(bias.size, x.shape[-1]), "bias {} for the channels of {}", bias, x)
+    return b.pointwise("x + bias + skip", {"x": x, "bias": bias, "skip": skip}, x.dtype, x.shape)
 
 
-@op("SkipSimplifiedLayerNormalization", domain=MICROSOFT, types=FLOATS)
-def skip_rms_normalization(
-    b: Builder,
-    x: Operand,
-    skip: Operand,
-    gain: Operand,
-    bias: Operand | None = None,
-    *,
-    epsilon: float = 1e-12,
-    outputs: int = 1,
-) -> list[Operand | None]:
-    """rms_norm(x + skip + bias), and the sum as the fourth result."""
-    summed = _sum(b, x, skip, bias)
-    return [rms_normalization(b, summed, gain, epsilon=epsilon), None, None, summed][:outputs]
-
-
-@op("SimplifiedLayerNormalization", types=FLOATS)
-def simplified_layer_normalization(
-    b: Builder,
-    x: Operand,
-    gain: Operand,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
-    outputs: int = 1,
-) -> Operand:
-    if outputs > 1:
-        raise UnsupportedError("the inverse deviation as a result")
-    y: Operand = rms_normalization(b, x, gain, axis=axis, epsilon=epsilon)
-    return y
-
-
-def _sum(b: Builder, x: Operand, skip: Operand, bias: Operand | None) -> Operand:
-    summed = b.pointwise("x + y", {"x": x, "y": skip}, x.dtype, x.shape)
-    return summed if bias is None else b.pointwise("x + y", {"x": summed, "y": bias}, x.dtype, x.shape)
+@op("BiasSplitGelu", domain=MICROSOFT, types=FLOATS)
+def bias_split_gelu(b: Builder, x: Operand, bias: Operand) -> Operand:
+    """The first half of x + bias along the last axis, times gelu of the second half."""
+    columns = x.shape[-1]
+    b.require(equal(bias.size, columns), "bias {} for the columns of {}", bias, x)
+    b.require(equal(columns % 2, 0), "{} columns have no halves", columns)
+    half = floordiv(columns, 2)
+    parts: dict[str, Operand] = {}
+    for k, name in enumerate("xg"):
+        parts[name] = b.slice(x, x.rank - 1, k * half, 1, half)
+        parts[name + "b"] = b.slice(bias, 0, k * half, 1, half)
+    return b.pointwise("(x + xb) * gelu(g + gb)", parts, x.dtype, (*x.shape[:-1], half), cost=26)
 
 
 @op("NhwcMaxPool", domain=MICROSOFT, types=BYTES)
