@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import numpy as np
 import onnx
@@ -33,9 +34,18 @@ def target(int64: str | None = None) -> Target:
     return device(int64).target
 
 
+NO_NUMBER = re.compile(r"[/%] ?\(?0[uif]?\b(?!\.)")
+"""A division by a constant 0, which naga compiles and Tint does not."""
+
+
 def compile_model(model: onnx.ModelProto, on: Target | None = None) -> Program:
     module = ir.from_proto(model)
-    return compile_graph(module.graph, module.opset_imports, on or device().target, model.graph.name)
+    program = compile_graph(module.graph, module.opset_imports, on or device().target, model.graph.name)
+    for kernel in program.kernels:
+        for text in kernel.wgsl:
+            refused = NO_NUMBER.search(text)
+            assert refused is None, f"{kernel.label}: browsers take no {text[refused.start() - 30 : refused.end()]!r}"
+    return program
 
 
 class Runner:

@@ -29,12 +29,6 @@ REFUSED = {
     "no kernel": r"no kernel for [\w.]+$",
 }
 
-DISPUTED = {
-    "test_resize_downsample_scales_linear_align_corners": "onnxruntime aligns the corners of whole pixels, so do we",
-    "test_resize_downsample_scales_cubic_align_corners": "onnxruntime aligns the corners of whole pixels, so do we",
-}
-"""Cases whose result onnxruntime's CPU provider does not give either."""
-
 
 def _cases() -> list[object]:
     chosen = [case for case in cases.index().values() if scope.TYPES.issuperset(case.types)]
@@ -61,7 +55,7 @@ def test_case(setup: Setup, case: str, outcomes: Outcomes) -> None:
         operators = set(cases.index()[case].nodes)
         assert reason != "no kernel" or not operators <= scope.IN_SCOPE, row["detail"]
         pytest.skip(f"{reason}: {row['detail']}")
-    if case in DISPUTED:
-        assert row["status"] == "wrong", f"right now; take it off the list ({DISPUTED[case]})"
+    if case in scope.DISPUTED:
+        assert row["status"] == "wrong", f"right now; take it off the list ({scope.DISPUTED[case]})"
     else:
         assert row["status"] in ("right", "random"), row["detail"]

@@ -69,7 +69,7 @@ def wrong(chosen: list[node.Case], folder: Path) -> dict[str, str]:
 
 
 def names() -> list[str]:
-    return [it.name for it in cases.index().values() if scope.in_scope(it)]
+    return [it.name for it in cases.index().values() if scope.in_scope(it) and it.name not in scope.DISPUTED]
 
 
 @pytest.mark.slow

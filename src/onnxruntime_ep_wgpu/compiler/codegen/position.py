@@ -170,6 +170,8 @@ class Position:
         """A digit of a coordinate, `below` values apart; the outermost one, whose extent is None, is not reduced."""
         if below == 1 and extent is None:
             return coordinate
+        if below == 0 or extent == 0:
+            return "0u"  # of an empty tensor: nobody asks, and WGSL takes no division by a constant 0
         key = (coordinate, below, extent)
         if key not in self._digits:
             text = coordinate if below == 1 else f"{coordinate} / {self.scope.dim(below)}"
