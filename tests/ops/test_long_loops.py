@@ -7,6 +7,7 @@ loops have any length: what of them lavapipe does not run is left to GPUs.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +15,10 @@ import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler.ops.matmul import LONGEST_SUM
+from onnxruntime_ep_wgpu.compiler.ops.matmul import longest_sum
 from onnxruntime_ep_wgpu.errors import LimitError, UnsupportedError
-from onnxruntime_ep_wgpu.program.target import MOST_ITERATIONS
+from onnxruntime_ep_wgpu.program.program import Dispatch
+from onnxruntime_ep_wgpu.program.target import Target
 from tests import support, targets
 
 from .compare import check, check_model, expected, model
@@ -24,6 +26,8 @@ from .compare import check, check_model, expected, model
 F = np.float32
 
 RNG = np.random.default_rng(14)
+MOST_ITERATIONS = Target().max_iterations
+LONGEST_SUM = longest_sum(Target(software=True)) or 0
 SOFTWARE = targets.Way("software")
 
 
@@ -132,17 +136,24 @@ def test_a_large_window_before_a_narrow_result() -> None:
     np.testing.assert_array_equal(y, np.ones((1, 3, 3, 5), bool))
 
 
-@pytest.mark.parametrize("count", [50_000, 70_000])
-def test_scattering_many_updates(count: int) -> None:
-    x, updates, places = whole(500), whole(count, low=-999, high=999), RNG.integers(0, 500, count)
-    how: dict[str, Any] = {"outputs": [F], "axis": 0, "reduction": "max"}
-    if support.target().software and count > MOST_ITERATIONS:
-        with pytest.raises(UnsupportedError, match="longer than software adapters"):
-            support.compile_model(model("ScatterElements", [x, places, updates], **how))
-    elif not ends_early(count):
-        check("ScatterElements", x, places, updates, **how)
+@pytest.mark.parametrize("count", [50_000, 70_000, 130_000])
+@pytest.mark.parametrize("kind", [F, np.int8])
+def test_scattering_many_updates(count: int, kind: type) -> None:
+    x, updates, places = whole(500), whole(count, low=-99, high=99), RNG.integers(0, 500, count)
+    x, updates = x.astype(kind), updates.astype(kind)
+    if not ends_early(count * 4 // np.dtype(kind).itemsize):
+        check("ScatterElements", x, places, updates, outputs=[kind], axis=0, reduction="max")
+        check(
+            "ScatterND", x, places[:, None], updates, outputs=[kind], reduction="add", want=[_added(x, places, updates)]
+        )
     every = RNG.permutation(count)
-    check("ScatterND", whole(count), every[:, None], updates, outputs=[F])
+    check("ScatterND", whole(count), every[:, None], updates.astype(F), outputs=[F])
+
+
+def _added(x: np.ndarray, places: np.ndarray, updates: np.ndarray) -> np.ndarray:
+    total = x.copy()
+    np.add.at(total, places, updates)
+    return total
 
 
 @about_the_limit
@@ -167,10 +178,89 @@ def test_without_its_graph_a_program_names_the_limit() -> None:
 
 
 @about_the_limit
-def test_what_helps_in_no_size_is_refused_by_name() -> None:
+def test_updates_that_are_many_when_run() -> None:
     built = model("ScatterElements", [whole(9), np.arange(9), whole(9)], outputs=[F], axis=0, symbolic=True)
     run = support.specialising(built)
-    x = whole(70_000)
-    with pytest.raises(LimitError, match=r"ScatterElements.*longer than software adapters"):
-        run(x, np.arange(70_000), x)
+    x, updates, places = whole(700), whole(70_000), RNG.integers(0, 700, 70_000)
+    np.testing.assert_array_equal(
+        run(x, places, updates)[0], expected(built, {"x0": x, "x1": places, "x2": updates})[0]
+    )
     check_model(built, [x[:9], np.arange(9), x[:9]])
+
+
+def half(*shape: int) -> np.ndarray:
+    return whole(*shape).astype(np.float16)
+
+
+def places(*shape: int, of: int) -> np.ndarray:
+    return RNG.integers(-of, of, shape)
+
+
+def last(size: int) -> np.ndarray:
+    """Rows of few different numbers, so that many are the best."""
+    return RNG.integers(0, 3, (3, size)).astype(F)
+
+
+# name: operator, inputs, constants among them, result types, attributes, iterations that an invocation may make
+SPLIT: dict[str, tuple[str, list[Any], list[int], list[Any], dict[str, Any], int]] = {
+    "sum": ("ReduceSum", [whole(3, 2000), np.array([1])], [1], [F], {}, 2),
+    "sum of a first axis": ("ReduceSum", [whole(2000, 3), np.array([0])], [1], [F], {"keepdims": 0}, 2),
+    "sum of all": ("ReduceSum", [whole(100_001)], [], [F], {}, 1),
+    "mean": ("ReduceMean", [whole(2, 3, 1701), np.array([-1])], [1], [F], {}, 1),
+    "least": ("ReduceMin", [places(3, 5003, of=2**30).astype(np.int32), np.array([1])], [1], [np.int32], {}, 1),
+    "largest byte": ("ReduceMax", [places(3, 5003, of=100).astype(np.int8), np.array([1])], [1], [np.int8], {}, 1),
+    "norm": ("ReduceL2", [half(3, 997), np.array([1])], [1], [np.float16], {}, 1),
+    "global pool": ("GlobalAveragePool", [whole(1, 2, 50, 51)], [], [F], {}, 1),
+    "softmax": ("Softmax", [whole(3, 2001)], [], [F], {}, 1),
+    "softmax of a first axis": ("Softmax", [half(1003, 2)], [], [np.float16], {"axis": 0}, 1),
+    "logarithm": ("LogSoftmax", [whole(3, 2001)], [], [F], {}, 2),
+    "layers and means": ("LayerNormalization", [whole(3, 1999), whole(1999)], [1], [F, F, F], {}, 1),
+    "layers": ("LayerNormalization", [whole(3, 1999), whole(1999), whole(1999)], [1, 2], [F], {}, 1),
+    "instances": ("InstanceNormalization", [whole(2, 3, 40, 41), whole(3), whole(3)], [1, 2], [F], {}, 1),
+    "running totals": ("CumSum", [whole(3, 2001), np.array(1)], [1], [F], {}, 2),
+    "running totals back": ("CumSum", [whole(2001, 2), np.array(0)], [1], [F], {"reverse": 1, "exclusive": 1}, 1),
+    "best": ("ArgMax", [last(2003)], [], [np.int64], {"axis": 1}, 1),
+    "last of the best": ("ArgMax", [last(2003)], [], [np.int64], {"axis": 1, "select_last_index": 1}, 1),
+    "last of the least": ("ArgMin", [last(2003).T.copy()], [], [np.int64], {"axis": 0, "select_last_index": 1}, 2),
+    "one best": ("Hardmax", [last(2003)], [], [F], {}, 1),
+    "range": ("DynamicQuantizeLinear", [whole(2, 5003)], [], [np.uint8, F, np.uint8], {}, 1),
+    "selected": ("TopK", [last(40_000), np.array([7])], [1], [F, np.int64], {}, 2100),
+    "ranked": ("TopK", [last(2003), np.array([2003])], [1], [F, np.int64], {"largest": 0}, 500),
+    "ranked numbers": ("TopK", [places(2, 1303, of=9), np.array([1100])], [1], [np.int64, np.int64], {}, 400),
+    "product": ("MatMul", [whole(3, 101), whole(101, 5)], [1], [F], {}, 20),
+    "grouped": ("Conv", [whole(1, 8, 7, 7), whole(4, 4, 3, 3)], [1], [F], {"group": 2}, 30),
+    "added": ("ScatterElements", [whole(5, 9), places(5, 201, of=9)[:, :201], whole(5, 201)], [], [F],
+              {"axis": 1, "reduction": "add"}, 40),
+    "replaced": ("ScatterElements", [whole(9, 2), places(7, 2, of=9), whole(7, 2)], [], [F], {"axis": 0}, 3),
+    "bytes": ("ScatterElements", [whole(99).astype(np.uint8), places(501, of=99), whole(501).astype(np.uint8)], [],
+              [np.uint8], {"reduction": "max"}, 101),
+    "slices": ("ScatterND", [whole(9, 4), places(57, 1, of=9), whole(57, 4)], [], [F], {"reduction": "add"}, 10),
+    "last slices": ("ScatterND", [whole(9, 4), places(999, 1, of=9), whole(999, 4)], [], [F], {}, 1025),
+}  # fmt: skip
+
+
+@about_the_limit
+@pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
+@pytest.mark.parametrize("name", SPLIT)
+def test_every_long_loop_is_split(name: str, symbolic: bool) -> None:
+    """With a limit so low that small tensors are beyond it, in sizes that are known at once or in a run."""
+    op, given, constants, kinds, how, iterations = SPLIT[name]
+    low = dataclasses.replace(support.target(), max_iterations=iterations)
+    built = model(op, given, constants=constants, outputs=kinds, symbolic=symbolic, **how)
+    if op == "ScatterND":  # the number of indices per update is a rank
+        built.graph.input[1].type.tensor_type.shape.dim[-1].dim_value = 1
+    feeds = {f"x{k}": a for k, a in enumerate(given) if k not in constants}
+    usual = support.compile_model(model(op, given, constants=constants, outputs=kinds, **how))
+    run = support.specialising(built, low)
+    got = run(*feeds.values())
+    split = next(reversed(run.executable._specialised.values()), run.executable).program
+    assert sum(map(_times, split.dispatches)) > sum(map(_times, usual.dispatches))
+    for ours, theirs in zip(got, expected(built, feeds), strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        close = 2e-3 if ours.dtype == np.float16 else 2e-6
+        ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
+        np.testing.assert_allclose(ours, theirs, rtol=close, atol=close * max(1, np.abs(theirs).max()))
+
+
+def _times(dispatch: Dispatch) -> int:
+    return dispatch.repeats if isinstance(dispatch.repeats, int) else 1

@@ -10,7 +10,7 @@ import pytest
 
 from onnxruntime_ep_wgpu.compiler.ops import recurrent
 from onnxruntime_ep_wgpu.program.file import load, save
-from onnxruntime_ep_wgpu.program.target import MOST_ITERATIONS
+from onnxruntime_ep_wgpu.program.target import Target
 from onnxruntime_ep_wgpu.runtime.describe import Descriptions
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests import support, targets
@@ -202,7 +202,7 @@ def test_sequences_and_states_of_any_size_known_when_run(
     So there the kernel of GPUs takes fewer steps in a dispatch.
     """
     if targets.pretended(targets.chosen()):
-        monkeypatch.setattr(recurrent, "MOST_GPU_ITERATIONS", MOST_ITERATIONS)
+        monkeypatch.setattr(recurrent, "MOST_GPU_ITERATIONS", Target().max_iterations)
     given = arrays(op, steps=steps, batch=1, hidden=hidden)[:4]
     scaled = [given[0], *(a / hidden**0.5 if a is not None else None for a in given[1:])]
     outputs = [np.float32] * (3 if op == "LSTM" else 2)
@@ -238,7 +238,5 @@ def test_a_repeated_kernel_survives_the_file(few_steps: int, tmp_path: Path) -> 
     save(program, tmp_path / "p.wgpu")
     x = given[0]
     assert x is not None
-    for ours, theirs in zip(
-        support.Runner(load(tmp_path / "p.wgpu"))(x), support.Runner(program)(x), strict=True
-    ):
+    for ours, theirs in zip(support.Runner(load(tmp_path / "p.wgpu"))(x), support.Runner(program)(x), strict=True):
         np.testing.assert_array_equal(ours, theirs)

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..program.dtypes import DType
-from ..program.target import MOST_ITERATIONS, Target, elements_per_word
+from ..program.target import Target, elements_per_word
 from .codegen.expression import check as check_expression
-from .dims import Dim, ceildiv, equal, less_equal, maximum, product
+from .dims import Dim, equal, less_equal, maximum, product
 from .joins import picked
 from .lowered import Assertion, Call, Constant, Function, Join, Map, Message, Node, Read, Variant, Write
 from .view import Shape, Storage, Tensor, View, broadcast_shapes
@@ -142,15 +142,29 @@ class Builder:
     # ---- values
 
     def bound_rows(self, columns: Dim) -> None:
-        """The bound for kernels that take `row_variants` and pass over a row at most three times, in blocks of 32."""
-        lanes = max(256, self.target.max_invocations)
-        self.bound_loop(ceildiv(columns, lanes * 5 // 16), "a row of {} elements", columns)
+        """The bound for kernels of rows, which are no longer than `target`'s `longest_row` in any run."""
+        self._bound(columns, self.longest_row, "a row of {} elements", columns)
+
+    @property
+    def longest_row(self) -> int | None:
+        """The most elements of a row for kernels that take `row_variants` and pass over it at most three times, in blocks of
+        32; None where no limit is."""
+        most = self.target.longest_loop
+        return None if most is None else most * (max(256, self.target.max_invocations) * 5 // 16)
 
     def bound_loop(self, iterations: Dim, what: str, *parts: Dim) -> None:
-        """lavapipe ends a shader after 65,535 iterations of all loops of an invocation, without a word: refuse instead."""
-        if self.target.software:
-            text = f"{what} is longer than software adapters can loop over"
-            self.require(less_equal(iterations, MOST_ITERATIONS), text, *parts, limit=True)
+        """lavapipe ends a shader after 65,535 iterations of all loops of an invocation, without a word: refuse instead.
+
+        Where sizes decide, that is a limit of a run, which compiles the graph for them: who calls this splits a loop that is
+        known to be too long, so that what is claimed runs whatever its sizes.
+        """
+        self._bound(iterations, self.target.longest_loop, what, *parts)
+
+    def _bound(self, length: Dim, most: int | None, what: str, *parts: Dim) -> None:
+        if most is not None:
+            self.require(
+                less_equal(length, most), f"{what} is longer than software adapters can loop over", *parts, limit=True
+            )
 
     def _tensor(self, dtype: DType, shape: Shape) -> Tensor:
         tensor = Tensor(dtype, tuple(shape))

@@ -13,8 +13,6 @@ from typing import Any
 from ..errors import ProgramError
 from .dtypes import DType
 
-MOST_ITERATIONS = 60_000  # of all loops of an invocation on a software adapter; lavapipe ends a shader after 65,535
-
 # Whether a target that has `has` runs what was lowered for one that has `needs`: rule(needs, has).
 Rule = Callable[[Any, Any], bool]
 
@@ -47,10 +45,17 @@ class Target:
     offset_alignment: int = _compared(lambda needs, has: has <= needs, 256)
     # Software adapters end long loops without a word: what was lowered for hardware does not know.
     software: bool = _compared(lambda needs, has: needs or not has, False)
+    # Of all loops of an invocation on a software adapter; lavapipe ends a shader after 65,535.
+    max_iterations: int = _at_least(60_000)
 
     @property
     def int64(self) -> str:
         return "native" if "shader-int64" in self.features else "pair"
+
+    @property
+    def longest_loop(self) -> int | None:
+        """The most iterations of all loops of an invocation; None where hardware has no such limit."""
+        return self.max_iterations if self.software else None
 
 
 _RULES: dict[str, Rule] = {it.name: it.metadata["rule"] for it in fields(Target)}

@@ -69,10 +69,13 @@ def convolution(
     per_group = floordiv(w.shape[0], group)
     if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.fits(win):
         return depthwise.depthwise_convolution(b, x, w, win)
-    if group > 1 and isinstance(per_group, int) and per_group < FEWEST_ROWS:
+    longest = b.target.longest_loop
+    loops = _loops(w, win)
+    short = longest is None or not isinstance(loops, int) or loops <= longest
+    if group > 1 and isinstance(per_group, int) and per_group < FEWEST_ROWS and short:
         return _direct(b, x, w, win, group)
     # Windows that share elements are read straight from the image there, others are a matrix that is copied once.
-    if b.target.software and win.rank <= 2 and (win.is_padded or win.overlap) and fits(w, win):
+    if longest is not None and win.rank <= 2 and (win.is_padded or win.overlap) and fits(w, win, longest):
         return direct_convolution(b, x, w, win, group)
     if group > 1:
         x = b.reshape(x, (x.shape[0] * group, floordiv(x.shape[1], group), *x.shape[2:]))
@@ -136,6 +139,11 @@ def _begin(win: Window, k: int) -> str:
     return f"$begin{k}" if win.begins[k] != 0 else ""
 
 
+def _loops(w: Operand, win: Window) -> Dim:
+    """Iterations of an invocation that sums the taps of one output element."""
+    return w.shape[1] * (1 + loops_of(win.kernel))
+
+
 def _direct(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
     """One invocation sums the taps of one output element: depthwise convolution and small groups."""
     axes = range(win.rank)
@@ -167,7 +175,7 @@ def _direct(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Oper
         operands,
         parameters={**parameters(win), "channels": channels},
         cost=cost,
-        iterations=channels * (1 + loops_of(win.kernel)),
+        iterations=_loops(w, win),
         reuse=True,
     )
 

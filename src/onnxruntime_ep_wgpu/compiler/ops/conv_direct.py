@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...program.target import MOST_ITERATIONS
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, less_equal, product
 from ..lowered import Read, Variant
 from .window import Window
 
 
-def fits(w: Operand, win: Window) -> bool:
+def fits(w: Operand, win: Window, most: int) -> bool:
     """Whether an invocation of a software adapter comes to the end of its loops over taps and channels."""
     size = w.shape[1]
-    return isinstance(w.shape[0], int) and isinstance(size, int) and (size + 2) * win.taps <= MOST_ITERATIONS
+    return isinstance(w.shape[0], int) and isinstance(size, int) and (size + 2) * win.taps <= most
 
 
 def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: int) -> Operand:

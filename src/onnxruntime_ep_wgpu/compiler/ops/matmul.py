@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
-from ...program.target import MOST_ITERATIONS
+from ...program.target import Target
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, product
 from ..lowered import Read
@@ -14,9 +14,12 @@ from .reduction import reduce_axes
 from .registry import FLOATS, op
 
 Groups = tuple[int, int, int]
-# Products that one invocation of a software adapter sums. Four are one iteration of a loop, which lavapipe unrolls only
-# when the operands are simple to load; otherwise six iterations were counted.
-LONGEST_SUM = MOST_ITERATIONS // 2
+
+
+def longest_sum(target: Target) -> int | None:
+    """Products that one invocation of a software adapter sums; None where no limit is. Four are one iteration of a loop, which
+    lavapipe unrolls only when the operands are simple to load; otherwise six iterations were counted."""
+    return None if target.longest_loop is None else max(1, target.longest_loop // 2)
 
 
 def matrix_product(
@@ -36,8 +39,9 @@ def matrix_product(
     b.require(equal(k, also_k), "cannot multiply {} by {}", x, y)
     if dtype.bits == 64:
         return b.reshape(_summed_products(b, x, x_groups, y, y_groups), shape)
-    if b.target.software and isinstance(k, int) and k > LONGEST_SUM:
-        return _long_product(b, x, x_groups, y, y_groups, shape, groups, dtype, k)
+    longest = longest_sum(b.target)
+    if longest is not None and isinstance(k, int) and k > longest:
+        return _long_product(b, x, x_groups, y, y_groups, shape, groups, dtype, k, longest)
     b.bound_loop(2 * k, "a matrix product over {} columns", k)
     batch = product(shape[: groups[0]])
     template, variants, parameters = matmul_variants(batch, m, n, k, b.target)
@@ -75,14 +79,15 @@ def _long_product(
     groups: Groups,
     dtype: DType,
     k: int,
+    most: int,
 ) -> Operand:
     """The sum of products over parts of k, each of which adds what those before it have summed."""
     at, where = x.rank - x_groups[2], y_groups[0]
     x = b.reshape(x, (*x.shape[:at], k))
     y = b.reshape(y, (*y.shape[:where], k, *y.shape[where + y_groups[1] :]))
     total: Operand | None = None
-    for start in range(0, k, LONGEST_SUM):
-        length = min(LONGEST_SUM, k - start)
+    for start in range(0, k, most):
+        length = min(most, k - start)
         left, right = b.slice(x, at, start, 1, length), b.slice(y, where, start, 1, length)
         part = matrix_product(
             b,

@@ -13,6 +13,7 @@ from ..tune import row_variants
 from ..view import Shape
 from .reduction import reduce_axes
 from .registry import FLOATS, op
+from .rows import too_long
 from .shape import axis_of
 from .window import body
 
@@ -25,6 +26,8 @@ def softmax_rows(b: Builder, x: Operand, axes: int, logarithm: bool = False, *, 
     """Softmax over the last `axes` axes of x; with `masked`, a row of minus infinities gives zeros instead of NaN."""
     kept = x.rank - axes
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
+    if too_long(b, columns):
+        return _long_softmax(b, x, list(range(kept, x.rank)), logarithm, masked)
     b.bound_rows(columns)
     (y,) = b.call(
         "softmax",
@@ -36,6 +39,20 @@ def softmax_rows(b: Builder, x: Operand, axes: int, logarithm: bool = False, *, 
         MASKED=masked,
     )
     return narrowed(b, y, x.dtype)
+
+
+def _long_softmax(b: Builder, x: Operand, axes: list[int], logarithm: bool, masked: bool) -> Operand:
+    """The same for rows that no invocation comes to the end of, by reductions."""
+    wide = narrowed(b, x, DType.FLOAT32)
+    highest = reduce_axes(b, "ReduceMax", wide, axes, True)
+    if masked:
+        highest = b.pointwise("where(isinf(x) and x < 0, 0, x)", {"x": highest}, DType.FLOAT32)
+    shifted = b.pointwise("x - m", {"x": wide, "m": highest}, DType.FLOAT32)
+    powers = b.pointwise("exp(x)", {"x": shifted}, DType.FLOAT32, cost=4)
+    total = reduce_axes(b, "ReduceSum", powers, axes, True)
+    if logarithm:
+        return b.pointwise("x - log(t)", {"x": shifted, "t": total}, x.dtype, cost=4)
+    return b.pointwise("where(t == 0, 0, x / t)" if masked else "x / t", {"x": powers, "t": total}, x.dtype, cost=2)
 
 
 def _declare(name: str, logarithm: bool) -> None:
@@ -75,6 +92,9 @@ def normalised(
     """
     kept = x.rank - count
     rows, columns, inner = product(x.shape[:kept]), product(x.shape[kept:]), x.shape[kept:]
+    if too_long(b, columns):
+        found = _long_normalised(b, x, list(range(kept, x.rank)), epsilon, gain, bias, centred)
+        return [found[name] for name in ("y", *statistics)]
     gain = gain if gain is not None else b.constant(np.ones(1, np.float32))
     bias = bias if bias is not None else b.constant(np.zeros(1, np.float32))
     operands = {
@@ -97,6 +117,23 @@ def normalised(
         CENTRED=centred,
         PUT_STATISTICS=puts,
     )
+
+
+def _long_normalised(
+    b: Builder, x: Operand, axes: list[int], epsilon: float, gain: Operand | None, bias: Operand | None, centred: bool
+) -> dict[str, Operand]:
+    """The same for rows that no invocation comes to the end of, by reductions."""
+    wide = narrowed(b, x, DType.FLOAT32)
+    mean = reduce_axes(b, "ReduceMean", wide, axes, True)
+    centre = b.pointwise("x - m", {"x": wide, "m": mean}, DType.FLOAT32) if centred else wide
+    squares = reduce_axes(b, "ReduceMean", b.pointwise("x * x", {"x": centre}, DType.FLOAT32), axes, True)
+    inverse = b.pointwise("1 / sqrt(v + epsilon)", {"v": squares}, DType.FLOAT32, cost=4, epsilon=float(epsilon))
+    y = b.pointwise("x * s", {"x": centre, "s": inverse}, DType.FLOAT32)
+    if gain is not None:
+        y = b.pointwise("x * gain", {"x": y, "gain": gain}, DType.FLOAT32, x.shape)
+    if bias is not None:
+        y = b.pointwise("x + bias", {"x": y, "bias": bias}, DType.FLOAT32, x.shape)
+    return {"y": y, "mean": mean, "inverse": inverse}
 
 
 @op("LayerNormalization", types=FLOATS)

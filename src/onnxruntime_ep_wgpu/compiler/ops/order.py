@@ -8,11 +8,14 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, equal, less_equal, maximum, product
-from ..lowered import Function, Read, Variant
+from ..lowered import REPETITION, Function, Read, Variant
 from ..tune import row_variants
 from .indexing import gather_along
+from .reduction import reduce_axes
 from .registry import FLOATS, INTEGERS, NUMBERS, op
+from .rows import cut, too_long
 from .shape import axis_of
+from .window import body
 
 
 def _comparison(kind: str, name: str, expression: str) -> dict[str, Function]:
@@ -26,6 +29,8 @@ def _best(b: Builder, x: Operand, axes: int, expression: str, last: bool) -> Ope
     """The i32 positions of the best elements of x over its last `axes` axes."""
     kept = x.rank - axes
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
+    if too_long(b, columns):
+        return _best_of_parts(b, x, kept, expression, last)
     b.bound_rows(columns)
     (y,) = b.call(
         "argmax",
@@ -37,6 +42,52 @@ def _best(b: Builder, x: Operand, axes: int, expression: str, last: bool) -> Ope
         LAST=last,
     )
     return y
+
+
+def _best_of_parts(b: Builder, x: Operand, kept: int, expression: str, last: bool) -> Operand:
+    """The same for rows that no invocation comes to the end of: the best of the best of parts.
+
+    Each part begins with the first element of the row: a NaN there is never beaten, and none elsewhere ever wins.
+    """
+    columns = product(x.shape[kept:])
+    assert isinstance(columns, int) and b.longest_row is not None
+    parts = -(-columns // max(1, b.longest_row - 1))
+    dims = {"length": -(-columns // parts), "columns": columns}
+    lines = [
+        "let i = part * $length + k - 1u;",
+        "return x_at(row, select(min(i, $columns - 1u), 0u, k == 0u));",
+    ]
+    shape, rows = (*x.shape[:kept], parts), (kept, 1)
+    source = (x, (kept, x.rank - kept))
+    names = ("row", "part", "k")
+    begun = b.map(
+        body(lines),
+        x.dtype,
+        (*shape, dims["length"] + 1),
+        names,
+        (*rows, 1),
+        {"x": source},
+        parameters=dims,
+        inline=True,
+    )
+    found = _best(b, begun, 1, expression, last)
+    lines = ["let k = place_at(row, part);", "return min(i32(part * $length) + max(k - 1i, 0i), i32($columns) - 1i);"]
+    lines.insert(1, "if (k == 0i) { return 0i; }")
+    place = b.map(body(lines), DType.INT32, shape, names[:2], rows, {"place": (found, rows)}, parameters=dims)
+    picked = "  return x_at(row, u32(place_at(row, part)));"
+    values = b.map(picked, x.dtype, shape, names[:2], rows, {"x": source, "place": (place, rows)})
+    which = _best(b, values, 1, expression, False)
+    if not last:
+        picked = "  return place_at(row, u32(which_at(row)));"
+        return b.map(
+            picked, DType.INT32, shape[:-1], ("row",), (kept,), {"place": (place, rows), "which": (which, (kept,))}
+        )
+    # A part without an equal of the best element may have found the first of the row.
+    picked = "  return values_at(row, u32(which_at(row)));"
+    best = b.map(picked, x.dtype, shape[:-1], ("row",), (kept,), {"values": (values, rows), "which": (which, (kept,))})
+    operands = {"x": values, "best": b.reshape(best, (*shape[:-1], 1)), "place": place}
+    equals = b.pointwise("where(x == best, place, 0)", operands, DType.INT32, shape, cost=2)
+    return reduce_axes(b, "ReduceMax", equals, [kept], False)
 
 
 def _declare(name: str, expression: str) -> None:
@@ -138,8 +189,8 @@ def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
     rows, columns = product(keys.shape[:-1]), keys.shape[-1]
     functions = _comparison(kind, "larger", "x > y")
     parameters = {"rows": rows, "columns": columns, "k": count}
-    size = min(256, b.target.max_invocations)
-    if b.target.software and not (isinstance(columns, int) and columns <= SHORT_ROW):
+    size, longest = min(256, b.target.max_invocations), b.target.longest_loop
+    if longest is not None and not (isinstance(columns, int) and columns <= SHORT_ROW):
         size = b.target.max_invocations  # fewer iterations of each
     if isinstance(count, int) and 0 < count <= MOST_SELECTED and not (isinstance(columns, int) and columns <= size):
         functions |= {
@@ -154,10 +205,15 @@ def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
         constants = (("DIGITS", keys.dtype.bits // 8), ("K", count))
         digits = keys.dtype.bits // 8
         # Of a chunk of the row: one per digit to count, one to pick and the steps of its scan.
-        steps = ceildiv(columns, size) * (digits + 1 + size.bit_length()) + ceildiv(count, size) * count + 512 * digits
-        b.bound_loop(steps, "selecting from a row of {} elements", columns)
+        per_chunk, once = digits + 1 + size.bit_length(), -(-count // size) * count + 512 * digits
+        most = None if longest is None else max(0, longest - once) // per_chunk * size
+        if most is not None and isinstance(columns, int) and columns > most > count:
+            return _places_in_parts(b, keys, count, -(-columns // most))
+        b.bound_loop(ceildiv(columns, size) * per_chunk + once, "selecting from a row of {} elements", columns)
         template, variant = "top_select", Variant(rows, size, 1, constants)
     else:
+        if longest is not None and isinstance(columns, int) and columns > longest:
+            return _ranked(b, keys, count, columns, longest)
         b.bound_loop(columns, "ranking a row of {} elements", columns)
         template, variant = "top_rank", Variant(ceildiv(rows * columns, 64), 64)
     (place,) = b.call(
@@ -167,5 +223,42 @@ def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
         (variant,),
         parameters=parameters,
         functions=functions,
+    )
+    return place
+
+
+def _places_in_parts(b: Builder, keys: Operand, count: int, parts: int) -> Operand:
+    """The largest of the largest of parts, each of which has at least `count` elements; nothing is less than what fills up
+    the last one, and equal keys come in order."""
+    kept = keys.rank - 1
+    cut_keys = b.copy(cut(b, keys, kept, 0, parts))
+    length = cut_keys.shape[-1]
+    inside = _places(b, cut_keys, count)
+    shape, names, groups = inside.shape, ("row", "part", "k"), (kept, 1, 1)
+    operands = {"keys": (cut_keys, groups), "place": (inside, groups)}
+    best = b.map(
+        "  return keys_at(row, part, u32(place_at(row, part, k)));", keys.dtype, shape, names, groups, operands
+    )
+    lines = "  return i32(part * $length) + place_at(row, part, k);"
+    place = b.map(lines, DType.INT32, shape, names, groups, {"place": (inside, groups)}, parameters={"length": length})
+    rows = (*keys.shape[:-1], parts * count)
+    which = _places(b, b.reshape(best, rows), count)
+    return gather_along(b, b.reshape(place, rows), which, kept)
+
+
+def _ranked(b: Builder, keys: Operand, count: Dim, columns: int, longest: int) -> Operand:
+    """The i32 positions of the `count` largest keys: a dispatch counts those before an element in a part of the row, and adds
+    them to what the dispatches before it have counted."""
+    groups = (keys.rank - 1, 1)
+    rows = product(keys.shape[:-1])
+    place, _ = b.call(
+        "top_rank_in_parts",
+        {"x": Read(keys.view, groups, reuse=True)},
+        {"y": (DType.INT32, (*keys.shape[:-1], count), groups), "rank": (DType.INT32, keys.shape, groups)},
+        (Variant(ceildiv(rows * columns, 64), 64),),
+        parameters={"rows": rows, "columns": columns, "k": count, "part": longest, "repetition": REPETITION},
+        functions=_comparison(keys.dtype.compute or "", "larger", "x > y"),
+        repeats=ceildiv(columns, longest),
+        carried=frozenset({"rank"}),
     )
     return place

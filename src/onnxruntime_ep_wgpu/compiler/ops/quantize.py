@@ -19,6 +19,7 @@ from ..dims import Dim, product
 from ..lowered import Read
 from ..tune import row_variants
 from .registry import FLOATS, MINIFLOATS, op
+from .rows import cut, too_long
 from .shape import axis_of
 
 BYTES = frozenset({DType.INT8, DType.UINT8})
@@ -198,6 +199,10 @@ def _parameters(b: Builder, low: Operand, high: Operand) -> list[Operand]:
 
 def _range(b: Builder, low: Operand, high: Operand, kept: int, results: dict[str, Any], put: str) -> list[Operand]:
     rows, columns = product(low.shape[:kept]), product(low.shape[kept:])
+    if too_long(b, columns):
+        low, high = _extremes(b, cut(b, low, kept, float("inf")), cut(b, high, kept, float("-inf")), kept + 1)
+        return _range(b, low, high, kept, results, put)
+    b.bound_rows(columns)
     groups = (kept, low.rank - kept)
     return b.call(
         "extremes",

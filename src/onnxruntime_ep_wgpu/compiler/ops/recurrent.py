@@ -14,9 +14,8 @@ import numpy as np
 
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
-from ...program.target import MOST_ITERATIONS
 from ..builder import Builder, Operand
-from ..dims import ceildiv, equal, less_equal, product
+from ..dims import ceildiv, equal, product
 from ..lowered import REPETITION, Constant, Function, Read, Variant
 from .matmul import matrix_product
 from .registry import FLOATS, op
@@ -24,7 +23,6 @@ from .shape import concat
 
 INT32 = frozenset({DType.INT32})
 MOST_GPU_ITERATIONS = 1 << 22  # of one invocation in one dispatch: a tenth of a second at 25 ns each
-MOST_REPEATS = 1 << 16  # dispatches of one layer
 
 # name: (expression, default alpha, default beta); a default of None says that the activation does not take it
 _ACTIVATIONS: dict[str, tuple[str, float | None, float | None]] = {
@@ -137,8 +135,6 @@ def _layer(
         operands[name] = Read(b.expand(start, shape).view, (1, 1, 1))
     operands |= {name: Read(o.view, (1, 1), reuse=True) for name, o in more.items()}
     size, chunk = _dispatch(b, hidden, products)
-    text = f"{{}} steps, and {chunk * MOST_REPEATS} is the most"
-    b.require(less_equal(steps, chunk * MOST_REPEATS), text, steps, limit=True)
     four = (1, 1, 1, 1)
     y, state = b.call(
         template,
@@ -166,18 +162,17 @@ def _layer(
 
 def _dispatch(b: Builder, hidden: int, products: int) -> tuple[int, int]:
     """Invocations of a workgroup, and the steps that one dispatch takes."""
-    software, most = b.target.software, b.target.max_invocations
-    size = 64 if software else min(256, most, -(-hidden // 32) * 32)
+    longest, most = b.target.longest_loop, b.target.max_invocations
+    size = min(256, most, -(-hidden // 32) * 32) if longest is None else 64
 
     def iterations() -> int:  # of a step: 1 of the loop over steps, and those over units and the state
         return 1 + products * -(-hidden // size) * (hidden + 1)
 
-    while software and iterations() > MOST_ITERATIONS // 2 and 2 * size <= most:
+    while longest is not None and iterations() > longest // 2 and 2 * size <= most:
         size *= 2
-    if software:
-        b.bound_loop(2 * iterations(), f"a step of {hidden} units")
+    b.bound_loop(2 * iterations(), f"a step of {hidden} units")
     # A graphics card should not be busy with one dispatch for seconds: systems take it for a hang.
-    return size, max(1, (MOST_ITERATIONS if software else MOST_GPU_ITERATIONS) // iterations() - 1)
+    return size, max(1, (longest or MOST_GPU_ITERATIONS) // iterations() - 1)
 
 
 def _directions(direction: str) -> int:

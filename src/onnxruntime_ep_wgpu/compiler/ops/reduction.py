@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
-from ..dims import Dim, ceildiv, may_be, product
+from ..dims import Dim, may_be, product
 from ..lowered import Function, Read
 from ..tune import across_parts, across_variants, row_variants
 from ..view import View, coalesce
 from .registry import BOOLS, FLOATS, INTEGERS, NUMBERS, op
+from .rows import cut, too_long
 from .shape import axes_of, axis_of
 
 # name: (identity, per element, combine, finish); `lowest` and `highest` are the limits of the element type
@@ -102,15 +103,10 @@ def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bo
     }
     if not kept and (not isinstance(count, int) or count > WHOLE):
         # One row would keep one workgroup busy and all others waiting: first CHUNKS rows of their own.
-        source = _chunked(b, source)
-        partial = {**functions, "finish": Function((("x", kind), ("n", "f32")), "x", kind)}
-        source = _reduced(b, source, 1, wide, count, partial)
-        functions["prepare"] = Function((("x", kind),), "x", kind)
+        source, functions = _of_parts(b, cut(b, source, 0, _identity(functions), CHUNKS), 0, wide, count, functions)
     elif across and (parts := _in_parts(b, source, len(kept))) is not None:
-        partial = {**functions, "finish": Function((("x", kind), ("n", "f32")), "x", kind)}
-        found = _reduced(b, parts, len(kept) + 1, wide, count, partial, across=True)
+        found, functions = _of_parts(b, parts, len(kept), wide, count, functions, across=True)
         source = b.permute(found, [*range(1, found.rank), 0])
-        functions["prepare"] = Function((("x", kind),), "x", kind)
     result = _reduced(b, source, len(kept), wide, count, functions, across)
     if wide is not x.dtype:
         result = b.pointwise(f"{x.dtype.compute}(x)", {"x": result}, x.dtype)
@@ -143,6 +139,9 @@ def _reduced(
     neighbours in memory belong to different results."""
     variants = across_variants if across else row_variants
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
+    if too_long(b, columns):
+        x, functions = _of_parts(b, cut(b, x, kept, _identity(functions)), kept, dtype, count, functions, across)
+        return _reduced(b, x, kept, dtype, count, functions)
     b.bound_rows(columns)
     (result,) = b.call(
         "reduce",
@@ -156,22 +155,20 @@ def _reduced(
     return result
 
 
-def _chunked(b: Builder, x: Operand) -> Operand:
-    """The elements of x as CHUNKS rows, the last ones filled up with the identity of the reduction."""
-    size = x.size
-    columns = ceildiv(size, CHUNKS)
-    body = "  let i = chunk * $columns + k;\n  if (i >= $size) { return identity(); }\n  return x_at(i);"
-    return b.map(
-        body,
-        x.dtype,
-        (CHUNKS, columns),
-        ("chunk", "k"),
-        (1, 1),
-        {"x": (x, (x.rank,))},
-        inline=True,
-        parameters={"columns": columns, "size": size},
-        cost=2,
-    )
+def _of_parts(
+    b: Builder, x: Operand, kept: int, dtype: DType, count: Dim, functions: dict[str, Function], across: bool = False
+) -> tuple[Operand, dict[str, Function]]:
+    """The results of parts, x without its last axis, and the functions that make the whole of them."""
+    kind = dtype.compute or ""
+    partial = {**functions, "finish": Function((("x", kind), ("n", "f32")), "x", kind)}
+    result = _reduced(b, x, kept + 1, dtype, count, partial, across)
+    return result, {**functions, "prepare": Function((("x", kind),), "x", kind)}
+
+
+def _identity(functions: dict[str, Function]) -> float:
+    """The identity of a reduction as a number."""
+    identity = functions["identity"]
+    return float(identity.expression) if identity.result == "f32" else int(identity.expression)
 
 
 def _wide(dtype: DType) -> DType:
@@ -229,27 +226,51 @@ def _scan(name: str, identity: str, combine: str) -> None:
         source = b.permute(x, order)
         if wide is not x.dtype:
             source = b.pointwise(f"{kind}(x)", {"x": source}, wide)
-        groups = (x.rank - 1, 1)
-        rows, columns = product(source.shape[:-1]), source.shape[-1]
         functions = {
             "identity": Function((), identity, kind),
             "combine": Function((("x", kind), ("y", kind)), combine, kind),
         }
-        b.bound_rows(columns)
-        (result,) = b.call(
-            "scan",
-            {"x": Read(source.view, groups, reuse=True)},
-            {"y": (wide, source.shape, groups)},
-            row_variants(rows, columns, b.target),
-            parameters={"rows": rows, "columns": columns},
-            functions=functions,
-            flops=rows * columns,
-            EXCLUSIVE=bool(exclusive),
-            REVERSE=bool(reverse),
-        )
+        result = _scanned(b, source, functions, bool(exclusive), bool(reverse))
         if wide is not x.dtype:
             result = b.pointwise(f"{x.dtype.compute}(x)", {"x": result}, x.dtype)
         return b.permute(result, [order.index(k) for k in range(x.rank)])
+
+
+def _scanned(b: Builder, x: Operand, functions: dict[str, Function], exclusive: bool, reverse: bool) -> Operand:
+    """Running totals along the last axis."""
+    groups = (x.rank - 1, 1)
+    rows, columns = product(x.shape[:-1]), x.shape[-1]
+    if too_long(b, columns):
+        return _scanned_in_parts(b, x, functions, exclusive, reverse)
+    b.bound_rows(columns)
+    (result,) = b.call(
+        "scan",
+        {"x": Read(x.view, groups, reuse=True)},
+        {"y": (x.dtype, x.shape, groups)},
+        row_variants(rows, columns, b.target),
+        parameters={"rows": rows, "columns": columns},
+        functions=functions,
+        flops=rows * columns,
+        EXCLUSIVE=exclusive,
+        REVERSE=reverse,
+    )
+    return result
+
+
+def _scanned_in_parts(
+    b: Builder, x: Operand, functions: dict[str, Function], exclusive: bool, reverse: bool
+) -> Operand:
+    """Running totals of parts, each after the total of the parts before it."""
+    kept, kind = x.rank - 1, x.dtype.compute or ""
+    parts = b.copy(cut(b, x, kept, _identity(functions)))
+    whole = {**functions, "prepare": Function((("x", kind),), "x", kind)}
+    whole["finish"] = Function((("x", kind), ("n", "f32")), "x", kind)
+    totals = _reduced(b, parts, kept + 1, x.dtype, x.shape[kept], whole)
+    before = _scanned(b, totals, functions, True, reverse)
+    inside = _scanned(b, parts, functions, exclusive, reverse)
+    operands = {"x": b.reshape(before, (*before.shape, 1)), "y": inside}
+    together = b.pointwise(functions["combine"].expression, operands, x.dtype, inside.shape)
+    return b.slice(b.reshape(together, (*x.shape[:kept], product(inside.shape[kept:]))), kept, 0, 1, x.shape[kept])
 
 
 _scan("CumSum", "0", "x + y")

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
+from ...program.target import elements_per_word
 from ..builder import Builder, Operand
 from ..codegen.scalar import Scalars
 from ..codegen.value import Value
@@ -47,8 +48,38 @@ def scatter_elements(
 ) -> Operand:
     """y[..., indices[..., k, ...], ...] = updates[..., k, ...]; each element searches its line along the axis."""
     axis = axis_of(axis, x.rank)
-    names, groups = beside(b, x, indices, axis)
     _require_shape(b, updates, indices.shape)
+    indices = index32(b, indices, along(x, axis))
+    pieces = _pieces(indices.shape[axis], _most_updates(b, x))
+    y = _wide(b, x, reduction) if len(pieces) > 1 else x
+    for start, count in pieces:
+        here, these = (b.slice(o, axis, start, 1, count) if len(pieces) > 1 else o for o in (indices, updates))
+        y = _scattered(b, y, here, these, axis, reduction)
+    return y if y.dtype is x.dtype else b.pointwise("x", {"x": y}, x.dtype)
+
+
+def _wide(b: Builder, x: Operand, reduction: str) -> Operand:
+    """What updates are combined with piece by piece: sums are rounded once."""
+    wide = x.dtype.accumulated if reduction != "none" else x.dtype
+    return x if x.dtype is wide else b.pointwise("x", {"x": x}, wide)
+
+
+def _most_updates(b: Builder, x: Operand) -> int | None:
+    """Of a search, in which an invocation looks for those of all elements that share a word; None where no limit is."""
+    longest = b.target.longest_loop
+    return None if longest is None else longest // elements_per_word(x.dtype, b.target)
+
+
+def _pieces(count: Dim, most: int | None) -> list[tuple[int, Dim]]:
+    """Updates one after another, (first, count): all at once unless there are known to be more than `most`."""
+    if most is None or not isinstance(count, int) or count <= most:
+        return [(0, count)]
+    return [(start, min(most, count - start)) for start in range(0, count, most)]
+
+
+def _scattered(b: Builder, x: Operand, indices: Operand, updates: Operand, axis: int, reduction: str) -> Operand:
+    """x after updates along an axis, of which a search looks at all; indices are i32."""
+    names, groups = beside(b, x, indices, axis)
     parameters = {"extent": x.shape[axis], "count": indices.shape[axis]}
     start = []
     for name in names:
@@ -75,11 +106,7 @@ def scatter_elements(
             "} }",
             "return total;",
         ]
-    operands = {
-        "x": (x, groups),
-        "indices": (index32(b, indices, along(x, axis)), groups),
-        "updates": (updates, groups),
-    }
+    operands = {"x": (x, groups), "indices": (indices, groups), "updates": (updates, groups)}
     return b.map(
         body([*start, *lines]),
         x.dtype,
@@ -112,8 +139,19 @@ def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, re
         raise UnsupportedError(f"{depth} indices per update for data of rank {x.rank}")
     _require_shape(b, updates, (*indices.shape[:-1], *x.shape[depth:]))
     target = _targets(b, x, index32(b, indices, *(along(x, k) for k in range(depth))), depth)
-    groups = (depth, inner)
-    sources = {"x": (x, groups), "updates": (updates, (queries, inner))}
+    updates = b.reshape(updates, (target.size, *updates.shape[queries:]))
+    pieces = _pieces(target.size, _most_owners(b) if reduction == "none" else _most_updates(b, x))
+    y = _wide(b, x, reduction) if len(pieces) > 1 else x
+    for start, count in pieces:
+        here, these = (b.slice(o, 0, start, 1, count) if len(pieces) > 1 else o for o in (target, updates))
+        y = _scattered_slices(b, y, here, these, depth, reduction)
+    return y if y.dtype is x.dtype else b.pointwise("x", {"x": y}, x.dtype)
+
+
+def _scattered_slices(b: Builder, x: Operand, target: Operand, updates: Operand, depth: int, reduction: str) -> Operand:
+    """x after updates of its slices over the axes from `depth` on; `target` has the number of the slice for each."""
+    groups = (depth, x.rank - depth)
+    sources = {"x": (x, groups), "updates": (updates, (1, x.rank - depth))}
     if reduction == "none":
         owner = _owners(b, x, target, depth)
         lines = [
@@ -176,10 +214,16 @@ def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
     )
 
 
+def _most_owners(b: Builder) -> int | None:
+    """Of updates whose last ones `_owners` finds; None where no limit is."""
+    longest = b.target.longest_loop
+    return None if longest is None else max(1, longest - SPAN) * min(256, b.target.max_invocations)
+
+
 def _owners(b: Builder, x: Operand, target: Operand, depth: int) -> Operand:
     """i32 per slice of x: the last update meant for it, or -1."""
     slices, size = product(x.shape[:depth]), min(256, b.target.max_invocations)
-    b.bound_loop(ceildiv(target.size, size) + 2 * SPAN, "scattering {} updates", target.size)
+    b.bound_loop(ceildiv(target.size, size) + SPAN, "scattering {} updates", target.size)
     variant = Variant(ceildiv(slices, SPAN), size)
     (owner,) = b.call(
         "scatter_owner",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...program.target import MOST_ITERATIONS, Target, elements_per_word
+from ...program.target import Target, elements_per_word
 from ..lowered import Call, Join, LoweredGraph, Map, Node
 from ..view import Tensor, View
 from ..windows import Placement, is_large, placed
@@ -138,13 +138,14 @@ class _Fusion:
     def _loops_fit(self, nodes: list[Node], stored: list[Tensor]) -> bool:
         """True when an invocation, which computes whole words of every result, ends before a software adapter ends it."""
         looping = [n for n in nodes if isinstance(n, Map) and n.iterations != 0]
-        if not looping or not self.target.software:
+        most = self.target.longest_loop
+        if not looping or most is None:
             return True
         together = max(elements_per_word(t.dtype, self.target) for t in stored)
         if len(looping) == 1 and together <= elements_per_word(looping[0].output.dtype, self.target):
             return True  # as it was lowered
         total = together * sum((n.iterations for n in looping[1:]), looping[0].iterations)
-        return isinstance(total, int) and total <= MOST_ITERATIONS
+        return isinstance(total, int) and total <= most
 
     def _in_step(self, nodes: list[Node], anchor: Call | None) -> bool:
         """Every read of a result of the group is at the reader's own index, and follows one result of the call."""
