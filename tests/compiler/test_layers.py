@@ -25,7 +25,11 @@ MAY_IMPORT = {
     "api": {"compiler", "device", "plugin", "profiles", "program", "runtime", *VOCABULARY},
     "tools": {"api", "compiler", "device", "plugin", "profiles", "program", "runtime", *VOCABULARY},
 }
-FROM_OUTSIDE = {"wgpu": {"device"}, "onnxruntime": {"api", "plugin", "tools"}, "onnx": {"api", "compiler", "plugin", "tools"}}
+FROM_OUTSIDE = {
+    "wgpu": {"device"},
+    "onnxruntime": {"api", "plugin", "tools"},
+    "onnx": {"api", "compiler", "plugin", "tools"},
+}
 
 
 def _imports(path: Path) -> set[str]:
@@ -58,14 +62,21 @@ def test_imports_point_down(part: str) -> None:
     wrong = defaultdict(set)
     for path in (PACKAGE / part).rglob("*.py"):
         for module in _imports(path):
-            if module.split(".")[0] == NAME and _part(module) not in MAY_IMPORT[part] | {part, "_ort", "_encode", "_wgpu"}:
+            if module.split(".")[0] == NAME and _part(module) not in MAY_IMPORT[part] | {
+                part,
+                "_ort",
+                "_encode",
+                "_wgpu",
+            }:
                 wrong[str(path.relative_to(PACKAGE))].add(module)
     assert not wrong, dict(wrong)
 
 
 @pytest.mark.parametrize("library", sorted(FROM_OUTSIDE))
 def test_a_library_is_known_to_few_parts(library: str) -> None:
-    users = {path.relative_to(PACKAGE).parts[0] for path in FILES if any(m.split(".")[0] == library for m in _imports(path))}
+    users = {
+        path.relative_to(PACKAGE).parts[0] for path in FILES if any(m.split(".")[0] == library for m in _imports(path))
+    }
     assert users <= FROM_OUTSIDE[library]
 
 

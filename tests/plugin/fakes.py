@@ -51,6 +51,7 @@ class Program:
         self.inputs = [value.name for value in graph.inputs]
         self.outputs = [value.name for value in graph.outputs]
         self.constants = {name: value.const_value.numpy().copy() for name, value in graph.initializers.items()}
+        self.declined = ()
         self.steps = [
             (
                 node.name,

@@ -5,7 +5,7 @@ import { type DType, dtype, nbytes } from './dtypes.js';
 import { ProgramError, messageOf } from './errors.js';
 import { type Postfix, exact } from './postfix.js';
 
-export const FORMAT_VERSION = 6;
+export const FORMAT_VERSION = 7;
 /** The symbol that counts the runs of a repeated dispatch. */
 export const REPETITION = '@repetition';
 

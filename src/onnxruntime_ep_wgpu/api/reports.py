@@ -36,6 +36,7 @@ def node_rows(nodes: Sequence[Placement]) -> list[tuple[str, ...]]:
         kernel = ", ".join(node.kernels) or (
             "no kernel: a view, or known before the run" if node.partition is not None else ""
         )
+        kernel += "".join(f"; not {it}" for it in node.declined)
         place = node.provider if node.partition is None else f"WebGPU {node.partition}"
         within = f"{node.within}/" if node.within else ""
         rows.append((within + node.name, node.op_type, place, node.reason or kernel))

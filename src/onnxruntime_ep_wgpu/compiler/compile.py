@@ -18,6 +18,7 @@ from .passes.fuse import Group, fuse
 from .passes.place import place_joins
 from .passes.share import share
 from .passes.work import operations, traffic
+from .rewrite import rewrite
 from .view import Storage, Tensor
 
 
@@ -40,7 +41,7 @@ def compile_graph(
 
 def compile_lowered(lowered: LoweredGraph, target: Target, name: str = "") -> p.Program:
     """The Program of a lowered graph, which it changes: one can be compiled once. Raises UnsupportedError."""
-    lowered = remove_dead(share(lowered))
+    lowered = rewrite(remove_dead(share(lowered)), target)
     lowered = remove_dead(place_joins(lowered, target))
     groups = fuse(lowered, target)
     return _assemble(name, target, lowered, groups)
@@ -126,6 +127,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
         checks,
         assertions,
         tuple(names.definitions[len(definitions) :]),
+        tuple(lowered.declined),
         tuple(values.weights),
     )
 

@@ -144,13 +144,34 @@ class Function:
     result: str
 
 
+@dataclass(frozen=True)
+class Inner:
+    """Pointwise maps in the middle of a Call: its template calls `<name>(coordinates..., v)` for what they make of v.
+
+    `source` is the tensor that v would be an element of and `result` what the maps end with; neither is in memory.
+    `groups` are those of the coordinates over the axes of `source`.
+    """
+
+    source: Tensor
+    result: Tensor
+    maps: tuple[Map, ...]
+    groups: tuple[int, ...]
+
+    @property
+    def operands(self) -> list[View]:
+        """What the maps read besides each other's results."""
+        own = {self.source, *(it.output for it in self.maps)}
+        return [view for it in self.maps for view in it.reads if view.tensor not in own]
+
+
 @dataclass(eq=False)
 class Call:
     """A cooperative kernel: `template` names a file in wgsl/ whose function `kernel(w, lane)` runs once per workgroup.
 
     `flops` is the arithmetic that its definition asks for, 0 where memory is what it is about. It is dispatched `repeats`
     times, at least once; its parameters may count the dispatches by `REPETITION`, from 0. What one dispatch leaves to the
-    next are the `carried` results: always in memory, and read through `<name>_at(...)` too.
+    next are the `carried` results: always in memory, and read through `<name>_at(...)` too. What the maps of `inner` read is
+    among the operands, so that whoever asks what a Call reads need not know of them.
     """
 
     template: str
@@ -164,6 +185,7 @@ class Call:
     flops: Dim = 0
     repeats: Dim = 1
     carried: frozenset[str] = frozenset()
+    inner: dict[str, Inner] = field(default_factory=dict)
 
     @property
     def reads(self) -> list[View]:
@@ -232,6 +254,7 @@ class LoweredGraph:
     checks: list[tuple[Dim, Message]]  # must not be 0 when a plan is made; the message says what is wrong
     operators: dict[str, str]  # of the ONNX nodes by name, as in `origin`
     assertions: list[Assertion] = field(default_factory=list)  # about data; looked at by runs that check everything
+    declined: list[program.Declined] = field(default_factory=list)  # by rules of rewrite/
 
     def weights(self) -> list[Tensor]:
         """The weights that nodes read or assertions are about, each once."""

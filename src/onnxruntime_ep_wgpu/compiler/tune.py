@@ -164,7 +164,6 @@ def row_products(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target, transposed:
                 ROWS=rows,
                 COLUMNS4=columns4,
                 STEPS=2 if rows <= 4 else 1,
-                TRANSPOSED=transposed,
                 K_WHOLE=quotient(k, 4) is not None,
             )
             variants.append(Variant(batch * tiles_n, 256, guard, constants, (("tiles_n", tiles_n),), "matvec"))
@@ -216,3 +215,86 @@ def matmul_variants(
             )
         )
     return "matmul", tuple(variants), {}
+
+
+@dataclass(frozen=True)
+class FlashTile:
+    """A workgroup of `flash_attention`: `threads_x` x `threads_y` invocations in each of `slices` groups, which sum
+    4 `rows4` queries by 4 `columns4` keys, and `values4` times 4 elements of results.
+
+    `depth` elements of queries and keys are in workgroup memory at a time, and `keys` rows of values. For heads of up to
+    `widest` elements, from `workgroups` workgroups on.
+    """
+
+    threads_x: int
+    threads_y: int
+    rows4: int
+    columns4: int
+    values4: int
+    slices: int
+    depth: int
+    keys: int
+    workgroups: int
+
+    @property
+    def widest(self) -> int:
+        return 4 * self.threads_x * self.values4
+
+    @property
+    def queries(self) -> int:
+        return 4 * self.rows4 * self.threads_y
+
+    @property
+    def tile_k(self) -> int:
+        return 4 * self.columns4 * self.threads_x
+
+    @property
+    def invocations(self) -> int:
+        return self.threads_x * self.threads_y * self.slices
+
+    @property
+    def workgroup_storage(self) -> int:
+        """Bytes of workgroup memory."""
+        operands = max((self.queries + self.tile_k) * self.depth, self.keys * self.widest)
+        scores = max(self.tile_k, 4 * self.threads_x) * self.queries
+        return 4 * (self.slices * (operands + scores + self.queries) + 2 * self.invocations)
+
+
+# Per width of a head, those that need more workgroups first; the last serves what is left. Wider heads keep fewer queries.
+FLASH_TILES = (
+    (FlashTile(8, 16, 2, 1, 1, 1, 16, 32, 256), FlashTile(8, 8, 1, 1, 1, 2, 8, 16, 96), FlashTile(8, 2, 1, 1, 1, 4, 16, 32, 0)),
+    (FlashTile(16, 8, 2, 1, 1, 1, 16, 32, 256), FlashTile(16, 8, 1, 1, 1, 1, 8, 16, 96), FlashTile(16, 2, 1, 1, 1, 4, 16, 16, 0)),
+    (FlashTile(8, 16, 2, 1, 3, 1, 16, 16, 256), FlashTile(8, 8, 1, 1, 3, 2, 8, 8, 96), FlashTile(8, 2, 1, 1, 3, 4, 16, 8, 0)),
+    (FlashTile(16, 8, 2, 1, 2, 1, 16, 16, 256), FlashTile(16, 8, 1, 1, 2, 1, 8, 8, 96), FlashTile(16, 2, 1, 1, 2, 4, 16, 8, 0)),
+    (FlashTile(16, 8, 2, 1, 3, 1, 16, 8, 256), FlashTile(16, 8, 1, 1, 3, 1, 8, 8, 96), FlashTile(16, 2, 1, 1, 3, 4, 16, 4, 0)),
+    (FlashTile(16, 16, 1, 1, 4, 1, 16, 8, 256), FlashTile(16, 8, 1, 1, 4, 1, 8, 4, 96), FlashTile(16, 2, 1, 1, 4, 4, 16, 4, 0)),
+)  # fmt: skip
+WIDEST_HEAD = FLASH_TILES[-1][0].widest
+
+
+def flash_variants(batch: Dim, queries: Dim, size: Dim, value_size: int, target: Target) -> tuple[Variant, ...]:
+    """Variants of `flash_attention` for `batch` heads of `queries` queries, `size` elements of a query and `value_size` of
+    a result, which is at most WIDEST_HEAD. Never empty: the smallest tiles fit into every adapter."""
+    tiles = next(them for them in FLASH_TILES if value_size <= them[0].widest)
+    fitting = [
+        t
+        for t in tiles
+        if t.workgroup_storage <= target.max_workgroup_storage and t.invocations <= target.max_invocations
+    ]
+    variants = []
+    for tile in fitting:
+        tiles_q = ceildiv(queries, tile.queries)
+        guard: Dim = less_equal(tile.workgroups, batch * tiles_q) if tile is not fitting[-1] else 1
+        constants = _constants(
+            TILE_Q=tile.queries,
+            THREADS_X=tile.threads_x,
+            ROWS4=tile.rows4,
+            COLUMNS4=tile.columns4,
+            VALUES4=tile.values4,
+            SLICES=tile.slices,
+            DEPTH=tile.depth,
+            KEYS=tile.keys,
+            SIZE_WHOLE=quotient(size, 4) is not None,
+        )
+        variants.append(Variant(batch * tiles_q, tile.invocations, guard, constants, (("tiles_q", tiles_q),)))
+    return tuple(variants)

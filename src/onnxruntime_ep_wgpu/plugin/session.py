@@ -24,7 +24,7 @@ from .assign.claim import Claim, claim, fingerprint
 from .assign.forced import Forced, names_in_model
 from .assign.lowerings import Lowerings
 from .assign.ort_format import CopyGuard
-from .assign.report import AssignmentReport, kernels_of
+from .assign.report import AssignmentReport
 from .captures import CapturedNode, Captures, check_placements
 from .choose import context_for
 from .node import ComputeInfo
@@ -160,10 +160,8 @@ class Planner:
                 program = compile_graph(graph, graph.opset_imports, self.target, name, checked)
         self.copy_guard.compiled()
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
-        group = RecoverableExecutable(
-            program, self.device, run_settings_of(self.options), FromModel(path), specialise
-        )
-        self.assignment.compiled(made, kernels_of(program))
+        group = RecoverableExecutable(program, self.device, run_settings_of(self.options), FromModel(path), specialise)
+        self.assignment.compiled(made, program)
         running = watch.wrapped(group, lambda: ort_graph.read(self.ort, handle))
         captured = None
         if self.captures is not None and running is group:

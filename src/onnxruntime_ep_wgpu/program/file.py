@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import ProgramError
 from .dtypes import DType, numpy_type
-from .program import FORMAT_VERSION, Assertion, Check, Dispatch, Kernel, Program, Storage, Symbol, Value
+from .program import FORMAT_VERSION, Assertion, Check, Declined, Dispatch, Kernel, Program, Storage, Symbol, Value
 from .target import Target, check_target
 from .weights import weight_array, weight_bytes
 
@@ -77,6 +77,7 @@ def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
         "dispatches": [[getattr(d, f.name) for f in fields(Dispatch)] for d in program.dispatches],
         "checks": [[c.condition, c.text, c.dims, c.limit] for c in program.checks],
         "said": program.said,
+        "declined": [[d.rule, d.reason, d.origin] for d in program.declined],
         "assertions": [[getattr(a, f.name) for f in fields(Assertion)] for a in program.assertions],
         "weights": [[a.dtype.name, a.shape, a.nbytes] for a in arrays],
     }
@@ -98,6 +99,7 @@ def from_header(found: dict[str, Any], weights: Sequence[Any] = ()) -> Program:
         tuple(Check(*map(_tuple, it)) for it in found["checks"]),
         tuple(Assertion(*map(_tuple, it)) for it in found["assertions"]),
         _tuple(found["said"]),
+        tuple(Declined(*map(_tuple, it)) for it in found["declined"]),
         tuple(weights),
     )
 

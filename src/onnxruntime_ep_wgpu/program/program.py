@@ -14,7 +14,7 @@ from .dtypes import DType
 from .postfix import Postfix
 from .target import Target
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 REPETITION = "@repetition"  # the symbol that counts the runs of a repeated dispatch
 
 
@@ -116,6 +116,15 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Declined:
+    """A rule of the compiler left the ONNX nodes `origin` as they are, because of `reason`: for people."""
+
+    rule: str
+    reason: str
+    origin: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Program:
     """Everything needed to run a graph on any device that satisfies `target`.
 
@@ -136,5 +145,6 @@ class Program:
     checks: tuple[Check, ...] = ()
     assertions: tuple[Assertion, ...] = ()
     said: tuple[tuple[str, Postfix], ...] = ()
+    declined: tuple[Declined, ...] = ()
     weights: tuple[Any, ...] = field(default=(), repr=False)
     format_version: int = FORMAT_VERSION

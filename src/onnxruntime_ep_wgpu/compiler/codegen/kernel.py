@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...program.dtypes import DType
 from ...program.target import Target, elements_per_word
 from ..dims import Dim, ceildiv, equal, less_equal, mod, product, quotient
-from ..lowered import REPETITION, Call, Function, Map, Write, split_groups
+from ..lowered import REPETITION, Call, Function, Inner, Map, Write, split_groups
 from ..passes.fuse import Group
 from ..tune import MapShape, map_shapes, maps_in_fours
 from ..view import Tensor, View
@@ -63,7 +63,8 @@ class _Writer:
     def __init__(self, group: Group, target: Target) -> None:
         self.group, self.target = group, target
         self.scalars = Scalars(target.int64)
-        maps = {n.output: n for n in group.nodes if isinstance(n, Map)}
+        inner = group.anchor.inner.values() if group.anchor else ()
+        maps = {n.output: n for n in (*group.nodes, *(it for i in inner for it in i.maps)) if isinstance(n, Map)}
         loads = group.loads
         self.placement = group.placement(group.stores, target)
         self.bindings = {
@@ -234,6 +235,17 @@ class _Writer:
         parameters = ", ".join([*(f"{c}: u32" for c in LETTERS[: len(extents)]), f"value: {kind}"])
         return f"fn {name}({parameters}) {{\n" + "\n".join(f"  {x}" for x in lines) + "\n}"
 
+    def inner(self, name: str, inner: Inner) -> str:
+        """`fn <name>(coordinates..., value)`: what the maps in the middle of a Call make of a value."""
+        extents = split_groups(inner.source.shape, inner.groups)
+        position = Position(self.access.scope(), LETTERS[: len(extents)], extents)
+        kind = inner.source.dtype.compute or ""
+        position.scope.known[inner.source, position] = Value("value", kind)
+        result = self.access.element(View.of(inner.result), position)
+        lines = "\n".join(f"  {x}" for x in [*position.scope.lines, f"return {result.text};"])
+        parameters = ", ".join([*(f"{c}: u32" for c in LETTERS[: len(extents)]), f"value: {self.scalars.type(kind)}"])
+        return f"fn {name}({parameters}) -> {self.scalars.type(result.kind)} {{\n{lines}\n}}"
+
     def carried(self, name: str, write: Write) -> str:
         """`fn <name>_at(coordinates...)`: what a Call stored before, here or in the dispatch before. Its template says when."""
         extents = split_groups(write.tensor.shape, write.groups)
@@ -277,6 +289,8 @@ class _Writer:
                 access.functions[f"{name}_put"] = self.put(name, write)
             if name in call.carried:
                 access.functions[f"{name}_at"] = self.carried(name, write)
+        for name, inner in call.inner.items():
+            access.functions[name] = self.inner(name, inner)
         for name, function in call.functions.items():
             access.functions[name] = self.function(name, function)
         texts = []

@@ -57,6 +57,7 @@ def matrix_product(
         parameters={"m": m, "n": n, "k": k, **parameters},
         flops=2 * product(shape) * k,
         vectors=template != "matmul_direct",
+        TRANSPOSED=right is turned,
     )
     return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
 

@@ -8,7 +8,7 @@ from ..lowered import LoweredGraph, Node
 
 
 def remove_dead(graph: LoweredGraph) -> LoweredGraph:
-    """The graph with only the nodes its outputs need; fills `users` of every tensor."""
+    """The graph with only the nodes its outputs need; says anew in `users` of every tensor who reads it."""
     needed = {*graph.outputs, *(it.values for it in graph.assertions)}
     kept: list[Node] = []
     for node in reversed(graph.nodes):

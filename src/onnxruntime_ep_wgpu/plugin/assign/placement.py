@@ -10,7 +10,8 @@ class Placement:
     """One node. `partition` numbers the compiled groups of its graph; `reason` says why it is not in one.
 
     `within` is the control-flow node whose body the node is in, "" for the main graph. `kernels` are the
-    dispatches that calculate it, number and kernel; none for a view or a result that is known per input shape.
+    dispatches that calculate it, number and kernel; none for a view or a result that is known per input shape. `declined`
+    are the rules of the compiler that looked at it and did not apply, with the reasons.
     """
 
     name: str
@@ -21,3 +22,4 @@ class Placement:
     partition: int | None
     kernels: tuple[str, ...]
     reason: str | None
+    declined: tuple[str, ...] = ()

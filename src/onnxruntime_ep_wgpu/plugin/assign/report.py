@@ -71,13 +71,16 @@ class AssignmentReport:
         known = self._groups.get(made)
         return {} if known is None else known[1]
 
-    def compiled(self, made: frozenset[str], kernels: Mapping[str, tuple[str, ...]]) -> None:
-        """Notes the kernels of a group, by node name."""
+    def compiled(self, made: frozenset[str], program: Program) -> None:
+        """Notes the kernels of a group, and the rules that did not apply, by node name."""
+        kernels, declined = kernels_of(program), declined_of(program)
         known = self._groups.get(made)
         if known is not None:
             nodes = self._graphs[known[0]]
             for name in known[1].values():
-                nodes[name] = dataclasses.replace(nodes[name], kernels=kernels.get(name, ()))
+                nodes[name] = dataclasses.replace(
+                    nodes[name], kernels=kernels.get(name, ()), declined=declined.get(name, ())
+                )
 
     def placements(self) -> list[Placement]:
         """Where every node is; the bodies of control-flow nodes come after the main graph."""
@@ -92,3 +95,12 @@ def kernels_of(program: Program) -> dict[str, tuple[str, ...]]:
         for name in dispatch.origin:
             found.setdefault(name, []).append(f"{number} {program.kernels[dispatch.kernel].label}")
     return {name: tuple(labels) for name, labels in found.items()}
+
+
+def declined_of(program: Program) -> dict[str, tuple[str, ...]]:
+    """For ONNX nodes in a Program, the rules that looked at them and did not apply: `attention: the scores have ...`."""
+    found: dict[str, list[str]] = {}
+    for it in program.declined:
+        for name in it.origin:
+            found.setdefault(name, []).append(f"{it.rule}: {it.reason}")
+    return {name: tuple(reasons) for name, reasons in found.items()}

@@ -1,0 +1,10 @@
+"""Rules on the lowered graph, where an algorithm has one spelling: views have vanished, scale, mask and cast are maps.
+
+rule         what a rule is, and what it answers
+engine       asks every rule about every call, and puts replacements in place
+attention    product, maps, softmax, product: one kernel without the matrix of scores
+products     matrix products and their operands
+between      what lies between two calls: the maps, and who else reads their results
+"""
+
+from .engine import rewrite as rewrite

@@ -1,0 +1,221 @@
+"""Attention: a product, maps, a softmax over keys, another product; to one kernel that never has the scores in memory.
+
+What exporters spell in dozens of ways (scales on queries, on keys or on scores; additive and boolean masks; caps; casts;
+heads split and merged; keys given transposed; heads that share keys) is one thing here: scales, masks, caps and casts are
+maps on the scores, and become the inner maps of `flash_attention`; all others are views of the operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...program.dtypes import DType
+from ...program.target import Target
+from ..dims import Dim, product
+from ..lowered import Call, Inner, Map, Node, Read, Write
+from ..passes.fuse import MAX_COST
+from ..tune import WIDEST_HEAD, flash_variants
+from ..view import Tensor, View
+from ..windows import of_node
+from .between import Chain, Reader, chains_back, in_step, only_reader, same_everywhere, swapped
+from .products import PRODUCTS, exchanged, factor, matrix_sizes
+from .rule import Answer, Replace, Rule
+
+
+def attention(soft: Call, target: Target) -> Answer:
+    """The `flash_attention` that a softmax is part of."""
+    reader = only_reader(soft.results["y"].tensor, PRODUCTS)
+    if not isinstance(reader, Reader):
+        return reader
+    if soft.constants["LOGARITHM"]:
+        return "it is the logarithm of a softmax"
+    if target.software:
+        return "on software adapters scores in memory are as fast"
+    answer: str | None = "the scores are no matrix product"
+    for chain in chains_back(soft.operands["x"].view.tensor, PRODUCTS):
+        found = _Attention(soft, chain, reader)
+        answer = found.reason(target)
+        if answer is None:
+            return Replace(found.nodes, found.call(target))
+    return answer
+
+
+class _Attention:
+    """The parts of an attention, found around a softmax: batch b, queries m, keys n, and the sides of both products.
+
+    A product may have its sides exchanged, and then its matrices are transposed: `keys_first` and `values_first`.
+    """
+
+    def __init__(self, soft: Call, chain: Chain, reader: Reader) -> None:
+        assert isinstance(chain.source.producer, Call)
+        self.soft, self.chain, self.reader = soft, chain, reader
+        self.first, self.second = chain.source.producer, reader.call
+        scores, weights = soft.operands["x"], factor(reader.call, reader.name)
+        batch, rows, columns = _sizes(self.first.results["y"])
+        self.keys_first = not scores.view.is_whole
+        self.batch, self.queries, self.keys = batch, rows, columns
+        self.ordered = scores.view.is_whole
+        if self.keys_first:
+            self.queries, self.keys = columns, rows
+            self.ordered = swapped(scores.view, batch, rows, columns)
+        self.row = product(scores.view.shape[scores.groups[0] :])
+        self.sides = ("b", "a") if self.keys_first else ("a", "b")
+        self.values_first = reader.name == "b"
+        self.v = _values(self.second, "a" if self.values_first else "b")
+        self.result = self.second.results["y"]
+        after = _sizes(self.result)
+        expected = (batch, after[1], self.queries) if self.values_first else (batch, self.queries, after[2])
+        self.fits = after == expected and matrix_sizes(weights.view, weights.groups) == (
+            (batch, self.keys, self.queries) if self.values_first else (batch, self.queries, self.keys)
+        )
+        if self.values_first:
+            self.fits = self.fits and swapped(weights.view, batch, self.queries, self.keys)
+        else:
+            self.fits = self.fits and weights.view.is_whole
+        queries = self.first.operands["a"]
+        self.size: Dim = matrix_sizes(queries.view, queries.groups)[2]
+        self.value_size: Dim = matrix_sizes(self.v.view, self.v.groups)[2]
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """What the kernel stands for; casts of the weights are dead without it."""
+        return (self.first, *self.chain.maps, self.soft, self.second)
+
+    def reason(self, target: Target) -> str | None:
+        """Why there is no such kernel, or None."""
+        if self.chain.other_readers(self.soft):
+            return "the scores have another reader"
+        if not self.ordered or self.row != self.keys:
+            return "the softmax is over other axes than the keys"
+        if not self.fits:
+            return "the second product does not sum over the keys of the softmax, or counts heads otherwise"
+        if any(t.dtype is not DType.FLOAT32 for t in (self.chain.source, self.result.tensor)):
+            return "the products are not of floats"
+        if self._escapes():
+            return "the scores are read at other places than their own"
+        for size in (self.size, self.value_size):
+            if not isinstance(size, int) or size > WIDEST_HEAD:
+                return f"a head has {size} elements, the kernel has a constant number up to {WIDEST_HEAD}"
+        cost = sum(it.cost for it in self.chain.maps)
+        if cost > MAX_COST:
+            return f"{cost} operations on every score are more than a kernel has ({MAX_COST})"
+        needed = of_node(self.call(target), target).bindings
+        if needed > target.max_storage_buffers:
+            return f"it would read {needed} buffers with its masks, and a kernel has {target.max_storage_buffers}"
+        return None
+
+    def _escapes(self) -> bool:
+        """Whether a map between reads a score of another place than its own."""
+        inside = set(self.chain.tensors)
+        return any(v.tensor in inside and not in_step(it, v) for it in self.chain.maps for v in it.reads)
+
+    def call(self, target: Target) -> Call:
+        (q, q_scale), (k, k_scale) = (_vectors(self.first, side) for side in self.sides)
+        source, maps = self.chain.source, list(self.chain.maps)
+        for scale in (k_scale, q_scale):
+            if scale is not None:
+                maps.insert(0, _scaled(source, scale))
+                source = maps[0].reads[0].tensor
+        inner = Inner(source, self.chain.result, tuple(maps), self.first.results["y"].groups)
+        masks = {f"inner{at}": _mask(view) for at, view in enumerate(dict.fromkeys(inner.operands))}
+        assert isinstance(self.size, int) and isinstance(self.value_size, int)
+        return Call(
+            "flash_attention",
+            {"q": q, "k": k, "v": self.v, **masks},
+            {"y": Write(self.result.tensor, self.result.groups)},
+            flash_variants(self.batch, self.queries, self.size, self.value_size, target),
+            {
+                "MASKED": self.soft.constants["MASKED"],
+                "NAN_IS_ZERO": self.reader.nan_is_zero,
+                "KEYS_FIRST": self.keys_first,
+                "VALUES_FIRST": self.values_first,
+                "SIZE": self.size,
+                "VALUE_SIZE": self.value_size,
+            },
+            {"queries": self.queries, "keys": self.keys},
+            origin=_origin(self.nodes),
+            flops=2 * self.batch * self.queries * self.keys * (self.size + self.value_size),
+            inner={"scored": inner},
+        )
+
+
+Scale = tuple[str, str, Map]
+"""The expression of a multiplication or division, the name of the operand that is the same everywhere, and its map."""
+
+
+def _sizes(write: Write) -> tuple[Dim, Dim, Dim]:
+    """Batch, rows and columns of a product."""
+    return matrix_sizes(View.of(write.tensor), write.groups)
+
+
+def _vectors(call: Call, side: str) -> tuple[Read, Scale | None]:
+    """An operand of the first product as (batch, queries or keys, elements), before its scale, and that scale."""
+    read, scale = _unscaled(factor(call, side), call)
+    return (exchanged(read) if side == "b" else _read(read.view, read.groups)), scale
+
+
+def _values(call: Call, side: str) -> Read:
+    """An operand of the second product as (batch, keys, elements)."""
+    read = factor(call, side)
+    return exchanged(read) if side == "a" else _read(read.view, read.groups)
+
+
+def _read(view: View, groups: tuple[int, ...]) -> Read:
+    return Read(view, groups, reuse=True, vector=True)
+
+
+def _mask(view: View) -> Read:
+    """What a map reads beside the scores; an element of a smaller tensor is read again and again."""
+    return Read(view, (view.rank,), reuse=view.size != view.tensor.size)
+
+
+def _origin(nodes: Iterable[Node]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for node in nodes for name in node.origin))
+
+
+# ---- scales of queries or keys, which are as well scales of scores
+
+
+def _unscaled(read: Read, reader: Call) -> tuple[Read, Scale | None]:
+    """The operand before it was multiplied by one number, and that multiplication; it saves a copy in memory."""
+    tensor = read.view.tensor
+    node = tensor.producer
+    if not isinstance(node, Map) or tensor.is_stored or tensor.users != [reader] or not tensor.dtype.is_float:
+        return read, None
+    if node.expression not in ("x * y", "x / y"):
+        return read, None
+    for vector, scale in (("x", "y"), ("y", "x")):
+        if node.expression == "x / y" and scale == "x":
+            break
+        views = {name: it.view for name, it in node.operands.items()}
+        if not same_everywhere(views[scale]) or views[vector].tensor.dtype.compute != "f32":
+            continue
+        whole = read.view.reshape(tensor.shape) if read.view.is_whole else None
+        if whole is not None:
+            before = views[vector].reshape(read.view.shape)
+        elif views[vector].is_whole and views[vector].tensor.size == tensor.size:
+            before = View(views[vector].tensor, read.view.shape, read.view.axes, read.view.offset)
+        else:
+            before = None
+        if before is not None:
+            return _read(before, read.groups), (node.expression, scale, node)
+    return read, None
+
+
+def _scaled(scores: Tensor, scale: Scale) -> Map:
+    """The map that makes scores out of those of operands that were not scaled."""
+    expression, name, node = scale
+    bare = Tensor(scores.dtype, scores.shape)
+    number = node.operands[name].view
+    everywhere = View(number.tensor, (1,) * len(scores.shape), ((),) * len(scores.shape), number.offset)
+    vector = "y" if name == "x" else "x"
+    rank = (len(scores.shape),)
+    return Map(
+        scores,
+        {vector: Read(View.of(bare), rank), name: Read(everywhere.expand(scores.shape), rank)},
+        expression=expression,
+        origin=node.origin,
+    )
+
+
+ATTENTION = Rule("attention", "softmax", attention)

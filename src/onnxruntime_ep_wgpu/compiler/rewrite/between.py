@@ -1,0 +1,160 @@
+"""What lies between two calls: maps that work element by element, and who else reads their results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..dims import Dim
+from ..lowered import Call, Map, Node
+from ..view import Tensor, View
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Maps, in an order that respects data flow, that make `result` from elements of `source` at the same places."""
+
+    source: Tensor
+    result: Tensor
+    maps: tuple[Map, ...]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.source, *(it.output for it in self.maps))
+
+    def other_readers(self, call: Call) -> bool:
+        """Whether anybody besides the maps and `call` looks at what lies between."""
+        inside = {call, *self.maps}
+        return any(tensor.is_stored or not inside.issuperset(tensor.users) for tensor in self.tensors)
+
+
+def chains_back(result: Tensor, templates: tuple[str, ...]) -> Iterator[Chain]:
+    """The chains to `result` from a result of each call of one of the templates, nearest call first."""
+    for source in _sources(result, templates):
+        memo: dict[Tensor, bool] = {source: True}
+        maps: list[Map] = []
+        if _depends(result, memo, maps):
+            yield Chain(source, result, tuple(maps))
+
+
+def in_step(node: Map, view: View) -> bool:
+    """Whether a map reads an operand at its own index."""
+    return node.is_pointwise and view.is_whole and view.size == node.output.size
+
+
+def _sources(result: Tensor, templates: tuple[str, ...]) -> list[Tensor]:
+    pending, seen, found = [result], {result}, []
+    while pending:
+        tensor = pending.pop(0)
+        node = tensor.producer
+        if isinstance(node, Call):
+            if node.template in templates:
+                found.append(tensor)
+        elif isinstance(node, Map):
+            following = [v.tensor for v in node.reads if in_step(node, v) and v.tensor not in seen]
+            seen.update(following)
+            pending += following
+    return found
+
+
+def _depends(tensor: Tensor, memo: dict[Tensor, bool], maps: list[Map]) -> bool:
+    """Whether a tensor is calculated in step from the source, which `memo` has; its maps are appended in order."""
+    pending = [(tensor, False)]
+    while pending:
+        tensor, complete = pending.pop()
+        node = tensor.producer
+        if tensor in memo and not complete:
+            continue
+        inner = [v.tensor for v in node.reads if in_step(node, v)] if isinstance(node, Map) else []
+        if complete:
+            memo[tensor] = any(memo[t] for t in inner)
+            if memo[tensor]:
+                assert isinstance(node, Map)
+                maps.append(node)
+        else:
+            memo[tensor] = False
+            pending.append((tensor, True))
+            pending += [(t, False) for t in dict.fromkeys(inner) if t not in memo]
+    return memo[tensor]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The call that alone reads a tensor, as its operand `name`; casts in between are left out.
+
+    `nan_is_zero`: a map in between puts zeros in the place of NaN.
+    """
+
+    call: Call
+    name: str
+    nan_is_zero: bool
+
+
+def only_reader(tensor: Tensor, templates: tuple[str, ...]) -> Reader | str | None:
+    """The call of one of the templates that alone reads the tensor, or its casts; None when no such call reads it at all."""
+    nan_is_zero = False
+    while True:
+        users = list(dict.fromkeys(tensor.users))
+        guarded = _nan_guard(tensor, users)
+        if guarded is not None:
+            tensor, nan_is_zero = guarded, True
+            continue
+        calls = [u for u in users if isinstance(u, Call) and u.template in templates]
+        if tensor.is_stored or len(users) != 1:
+            return "the weights have another reader" if calls else None
+        (user,) = users
+        if isinstance(user, Map) and user.expression in _CASTS and in_step(user, user.operands["x"].view):
+            tensor = user.output
+            continue
+        if isinstance(user, Map):
+            read_by = any(isinstance(u, Call) and u.template in templates for u in user.output.users)
+            return f"the weights go through {user.expression or 'a map'} before they are used" if read_by else None
+        if not calls or not isinstance(user, Call):
+            return None
+        names = [name for name, read in user.operands.items() if read.view.tensor is tensor]
+        if len(names) != 1:
+            return "the weights are multiplied by themselves"
+        return Reader(user, names[0], nan_is_zero)
+
+
+# Casts between floats; a weight is rounded less when it stays where it is.
+_CASTS = frozenset({"x", "f32(x)", "half(f32(x))", "bfloat(f32(x))"})
+
+
+def _nan_guard(tensor: Tensor, users: list[Node]) -> Tensor | None:
+    """The result of `where(isnan(x), 0, x)`, as exporters put it behind a softmax."""
+    if len(users) != 2 or tensor.is_stored:
+        return None
+    test, choice = sorted(users, key=lambda u: not (isinstance(u, Map) and u.expression == "isnan(x)"))
+    if not isinstance(test, Map) or test.expression != "isnan(x)" or test.output.users != [choice]:
+        return None
+    if not isinstance(choice, Map) or test.output.is_stored or not choice.is_pointwise:
+        return None
+    views = {name: read.view for name, read in choice.operands.items()}
+    named = {view.tensor: name for name, view in views.items()}
+    if len(views) != 3 or test.output not in named or tensor not in named:
+        return None
+    condition, x = named[test.output], named[tensor]
+    (zero,) = set(views) - {condition, x}
+    whole = all(in_step(choice, views[n]) for n in (condition, x)) and in_step(test, test.operands["x"].view)
+    if choice.expression != f"where({condition}, {zero}, {x})" or not whole or not _is_zero(views[zero].tensor):
+        return None
+    return choice.output
+
+
+def _is_zero(tensor: Tensor) -> bool:
+    if not tensor.is_literal:
+        return False
+    data = tensor.data.numpy() if hasattr(tensor.data, "numpy") else tensor.data
+    return float(data.reshape(-1)[0]) == 0.0
+
+
+def same_everywhere(view: View) -> bool:
+    """Whether a view shows one element at all places."""
+    return all(factor.stride == 0 for factor in view.factors)
+
+
+def swapped(view: View, batch: Dim, rows: Dim, columns: Dim) -> bool:
+    """Whether a view shows the matrices (batch, rows, columns) of its tensor with the last two axes exchanged."""
+    matrices = View.of(view.tensor).reshape((batch, rows, columns))
+    return matrices is not None and view.offset == 0 and matrices.permute((0, 2, 1)).factors == view.factors

@@ -1,0 +1,42 @@
+"""Asks every rule about every call of a lowered graph.
+
+In: a graph without dead nodes, whose tensors know who reads them. Out: the graph with what the rules put in place, again
+without dead nodes, and with the reasons of rules that declined. Invariant: a node is replaced once; a rule looks at the graph
+as it was before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...program.program import Declined
+from ...program.target import Target
+from ..lowered import Call, LoweredGraph, Node
+from ..passes.dead import remove_dead
+from .attention import ATTENTION
+from .rule import Replace, Rule
+
+RULES = (ATTENTION,)
+
+
+def rewrite(graph: LoweredGraph, target: Target, rules: tuple[Rule, ...] = RULES) -> LoweredGraph:
+    """The graph with the algorithms that the rules know."""
+    position = {node: place for place, node in enumerate(graph.nodes)}
+    instead: dict[Node, Node] = {}  # the last of the nodes that are replaced, and what stands in its place
+    taken: set[Node] = set()
+    declined = list(graph.declined)
+    for call in graph.nodes:
+        for rule in rules:
+            if not isinstance(call, Call) or call.template != rule.anchor:
+                continue
+            answer = rule.match(call, target)
+            if isinstance(answer, str):
+                declined.append(Declined(rule.name, answer, call.origin))
+            elif isinstance(answer, Replace) and taken.isdisjoint(answer.nodes):
+                taken.update(answer.nodes)
+                instead[max(answer.nodes, key=position.__getitem__)] = answer.node
+    for node in instead.values():
+        for tensor in node.outputs:
+            tensor.producer = node
+    nodes = [instead.get(node, node) for node in graph.nodes]
+    return remove_dead(replace(graph, nodes=nodes, declined=declined)) if instead or declined else graph

@@ -1,0 +1,33 @@
+"""What a rule is: a function of one call of a lowered graph, and what it may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...program.target import Target
+from ..lowered import Call, Node
+
+
+@dataclass(frozen=True)
+class Replace:
+    """`node` stands where the last of `nodes` stood and writes the tensors that they gave to the rest of the graph.
+
+    So no reader changes. Those of `nodes` that nobody reads afterwards are dead.
+    """
+
+    nodes: tuple[Node, ...]
+    node: Call
+
+
+Answer = Replace | str | None
+"""A replacement; the reason why there is none, which `explain` shows; None when the call is nothing for the rule."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`match` is asked about every call of the template `anchor`, of a graph whose tensors know their users."""
+
+    name: str
+    anchor: str
+    match: Callable[[Call, Target], Answer]

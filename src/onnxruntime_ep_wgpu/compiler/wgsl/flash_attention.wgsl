@@ -1,0 +1,216 @@
+// Attention without its matrix of scores: y = softmax(scored(q k^T)) v, for TILE_Q queries of a workgroup and TILE_K keys at
+// a time. What was summed is scaled down whenever a higher score is met (Milakov and Gimelshein, "Online normalizer
+// calculation for softmax", 2018; Dao et al., "FlashAttention", 2022), so memory is linear in queries and keys.
+//
+// An invocation sums 4 ROWS4 queries by 4 COLUMNS4 keys of a tile of scores, then by 4 VALUES4 elements of results; a vec4
+// is four queries. SLICES groups of invocations take turns in the tiles of keys, which keeps few queries parallel. Scores
+// go through workgroup memory to one loop in which `scored`, the maps between the products, is in the text once; there
+// PARTS invocations share a row. Every index of an array in registers is a constant once loops over constants are unrolled,
+// and none of these has a barrier in it.
+const THREADS_Y = $TILE_Q / (4u * $ROWS4);
+const THREADS = $THREADS_X * THREADS_Y;  // per slice
+const TILE_K = $THREADS_X * 4u * $COLUMNS4;
+const PARTS = THREADS / $TILE_Q;
+const Q4 = $TILE_Q / 4u;
+const K4 = TILE_K / 4u;
+const V4 = $THREADS_X * $VALUES4;
+const LAST4 = ($VALUE_SIZE - 1u) / 4u * 4u;
+// Per slice: elements of q then k, $DEPTH at a time and queries or keys fastest; later $KEYS rows of v.
+const OPERANDS = max((Q4 + K4) * $DEPTH, $KEYS * V4);
+const SCORES = max(TILE_K, 4u * $THREADS_X) * Q4;
+
+var<workgroup> operands: array<vec4f, $SLICES * OPERANDS>;
+var<workgroup> scores: array<vec4f, $SLICES * SCORES>;  // keys by queries; in the end results by queries
+var<workgroup> rows: array<vec4f, $SLICES * Q4>;  // a factor for each query
+var<workgroup> highests: array<f32, $WG>;
+var<workgroup> totals: array<f32, $WG>;
+
+// Four elements of a query or key from element d on; zeros from the end of it on, whatever lies in memory there.
+fn within(d: u32, v: vec4f) -> vec4f {
+  if ($SIZE_WHOLE) { return v; }
+  return select(vec4f(), v, vec4u(d, d + 1u, d + 2u, d + 3u) < vec4u($SIZE));
+}
+fn q_part(batch: u32, i: u32, d: u32) -> vec4f {
+  if (d >= $SIZE) { return vec4f(); }
+  return within(d, q_at4(batch, min(i, $queries - 1u), d));
+}
+fn k_part(batch: u32, j: u32, d: u32) -> vec4f {
+  if (d >= $SIZE) { return vec4f(); }
+  return within(d, k_at4(batch, min(j, $keys - 1u), d));
+}
+// Zeros behind the last key, because nothing else is lost when it is multiplied by a weight of zero.
+fn v_part(batch: u32, j: u32, d: u32) -> vec4f {
+  if (j >= $keys || d > LAST4) { return vec4f(); }
+  return v_at4(batch, j, d);
+}
+
+// The products may have been written with their sides the other way round.
+fn score_of(batch: u32, i: u32, j: u32, v: f32) -> f32 {
+  if ($KEYS_FIRST) { return scored(batch, j, i, v); }
+  return scored(batch, i, j, v);
+}
+fn store(batch: u32, i: u32, d: u32, v: f32) {
+  if ($VALUES_FIRST) { y_put(batch, d, i, v); } else { y_put(batch, i, d, v); }
+}
+
+fn is_lowest(v: f32) -> bool { return bitcast<u32>(v) == 0xff800000u; }
+
+fn kernel(w: u32, lane: u32) {
+  let batch = w / $tiles_q;
+  let top = w % $tiles_q * $TILE_Q;
+  let slice = lane / THREADS;
+  let me = lane % THREADS;
+  let tx = me % $THREADS_X;
+  let ty = me / $THREADS_X;
+  let q_base = slice * OPERANDS;
+  let k_base = q_base + Q4 * $DEPTH;
+  let s_base = slice * SCORES;
+  // As one of PARTS that look at the scores of a query.
+  let row = me % $TILE_Q;
+  let part = me / $TILE_Q;
+  let query = min(top + row, $queries - 1u);
+
+  var highest = float_bits(0xff800000u);
+  var total = 0f;
+  var sum: array<array<vec4f, $ROWS4>, 4u * $VALUES4>;
+  for (var turn = 0u; turn < $keys; turn += $SLICES * TILE_K) {
+    let first = turn + slice * TILE_K;
+    var score = array<array<vec4f, $ROWS4>, 4u * $COLUMNS4>();
+    for (var depth = 0u; depth < $SIZE; depth += $DEPTH) {
+      workgroupBarrier();
+      for (var e = me; e < $TILE_Q * $DEPTH / 4u; e += THREADS) {
+        let i = e % $TILE_Q;
+        let d = e / $TILE_Q * 4u;
+        let v = q_part(batch, top + i, depth + d);
+        let at = q_base + d * Q4 + i / 4u;
+        operands[at][i % 4u] = v.x;
+        operands[at + Q4][i % 4u] = v.y;
+        operands[at + 2u * Q4][i % 4u] = v.z;
+        operands[at + 3u * Q4][i % 4u] = v.w;
+      }
+      for (var e = me; e < TILE_K * $DEPTH / 4u; e += THREADS) {
+        let j = e % TILE_K;
+        let d = e / TILE_K * 4u;
+        let v = k_part(batch, first + j, depth + d);
+        let at = k_base + d * K4 + j / 4u;
+        operands[at][j % 4u] = v.x;
+        operands[at + K4][j % 4u] = v.y;
+        operands[at + 2u * K4][j % 4u] = v.z;
+        operands[at + 3u * K4][j % 4u] = v.w;
+      }
+      workgroupBarrier();
+      for (var d = 0u; d < $DEPTH; d++) {
+        var q: array<vec4f, $ROWS4>;
+        for (var r = 0u; r < $ROWS4; r++) { q[r] = operands[q_base + d * Q4 + ty * $ROWS4 + r]; }
+        for (var c = 0u; c < $COLUMNS4; c++) {
+          let k = operands[k_base + d * K4 + c * $THREADS_X + tx];
+          for (var r = 0u; r < $ROWS4; r++) {
+            score[4u * c][r] += k.x * q[r];
+            score[4u * c + 1u][r] += k.y * q[r];
+            score[4u * c + 2u][r] += k.z * q[r];
+            score[4u * c + 3u][r] += k.w * q[r];
+          }
+        }
+      }
+    }
+    for (var c = 0u; c < 4u * $COLUMNS4; c++) {
+      let j = (c / 4u * $THREADS_X + tx) * 4u + c % 4u;
+      for (var r = 0u; r < $ROWS4; r++) { scores[s_base + j * Q4 + ty * $ROWS4 + r] = score[c][r]; }
+    }
+    workgroupBarrier();
+    // A NaN among the scores may get lost here. It does not in the sum, and is the result of its row then.
+    var now = highest;
+    for (var j = part; j < TILE_K; j += PARTS) {
+      let at = s_base + j * Q4 + row / 4u;
+      var s = float_bits(0xff800000u);
+      if (first + j < $keys) { s = score_of(batch, query, first + j, scores[at][row % 4u]); }
+      scores[at][row % 4u] = s;
+      now = max(now, s);
+    }
+    highests[lane] = now;
+    workgroupBarrier();
+    for (var p = 0u; p < PARTS; p++) { now = max(now, highests[slice * THREADS + p * $TILE_Q + row]); }
+    let base = select(now, 0f, is_lowest(now));
+    let factor = exp(highest - base);
+    var added = 0f;
+    for (var j = part; j < TILE_K; j += PARTS) {
+      let at = s_base + j * Q4 + row / 4u;
+      let weight = exp(scores[at][row % 4u] - base);
+      scores[at][row % 4u] = weight;
+      added += weight;
+    }
+    total = total * factor + added;
+    highest = now;
+    if (part == 0u) { rows[slice * Q4 + row / 4u][row % 4u] = factor; }
+    workgroupBarrier();
+    for (var r = 0u; r < $ROWS4; r++) {
+      let down = rows[slice * Q4 + ty * $ROWS4 + r];
+      for (var c = 0u; c < 4u * $VALUES4; c++) { sum[c][r] *= down; }
+    }
+    for (var behind = 0u; behind < TILE_K; behind += $KEYS) {
+      workgroupBarrier();
+      for (var e = me; e < $KEYS * V4; e += THREADS) {
+        operands[q_base + e] = v_part(batch, first + behind + e / V4, e % V4 * 4u);
+      }
+      workgroupBarrier();
+      for (var j = 0u; j < $KEYS; j++) {
+        var weight: array<vec4f, $ROWS4>;
+        for (var r = 0u; r < $ROWS4; r++) { weight[r] = scores[s_base + (behind + j) * Q4 + ty * $ROWS4 + r]; }
+        for (var c = 0u; c < $VALUES4; c++) {
+          let v = operands[q_base + j * V4 + c * $THREADS_X + tx];
+          for (var r = 0u; r < $ROWS4; r++) {
+            sum[4u * c][r] += v.x * weight[r];
+            sum[4u * c + 1u][r] += v.y * weight[r];
+            sum[4u * c + 2u][r] += v.z * weight[r];
+            sum[4u * c + 3u][r] += v.w * weight[r];
+          }
+        }
+      }
+    }
+  }
+  // What the invocations of a row, in all slices, have found; a factor below zero stands for a row of zeros.
+  highests[lane] = highest;
+  totals[lane] = total;
+  workgroupBarrier();
+  var most = highest;
+  for (var p = 0u; p < $SLICES * PARTS; p++) { most = max(most, highests[p * $TILE_Q + row]); }
+  let level = select(most, 0f, is_lowest(most));
+  var all = 0f;
+  for (var p = 0u; p < $SLICES * PARTS; p++) {
+    all += totals[p * $TILE_Q + row] * exp(highests[p * $TILE_Q + row] - level);
+  }
+  var share = exp(highest - level) / all;
+  if (all == 0f) { share = select(float_bits(0x7fc00000u), -1f, $MASKED || $keys == 0u); }
+  if ($NAN_IS_ZERO && isnan_f32(share)) { share = -1f; }
+  if (part == 0u) { rows[slice * Q4 + row / 4u][row % 4u] = share; }
+  workgroupBarrier();
+  // Results through workgroup memory, 4 THREADS_X elements of a query at a time: neighbouring invocations store neighbours, and
+  // what is fused into the store is in the text once. Queries are rotated so that they do not all lie in one bank.
+  for (var group = 0u; group < $VALUES4; group++) {
+    for (var s = 0u; s < $SLICES; s++) {
+      workgroupBarrier();
+      if (slice == s) {
+        for (var c = 0u; c < 4u * $VALUES4; c++) {
+          if (c / 4u == group) {
+            let d = tx * 4u + c % 4u;
+            for (var r = 0u; r < $ROWS4; r++) {
+              let by = rows[slice * Q4 + ty * $ROWS4 + r];
+              let at = d * Q4 + (ty * $ROWS4 + r + d) % Q4;
+              let part_sum = select(sum[c][r] * by, vec4f(), by < vec4f());
+              if (s == 0u) { scores[at] = part_sum; } else { scores[at] += part_sum; }
+            }
+          }
+        }
+      }
+    }
+    workgroupBarrier();
+    for (var e = lane; e < $TILE_Q * 4u * $THREADS_X; e += $WG) {
+      let d = e % (4u * $THREADS_X);
+      let i = e / (4u * $THREADS_X);
+      let element = group * 4u * $THREADS_X + d;
+      if (top + i < $queries && element < $VALUE_SIZE) {
+        store(batch, top + i, element, scores[d * Q4 + (i / 4u + d) % Q4][i % 4u]);
+      }
+    }
+  }
+}
