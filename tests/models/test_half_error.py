@@ -40,13 +40,18 @@ def test_the_error_of_halves_is_that_of_storing_them(name: str, half: int, nativ
     except zoo.MissingWeightsError as missing:
         pytest.skip(str(missing))
     model = halves.retyped(onnx.load(case.path), TensorProto.FLOAT, half)
-    feeds = {k: halves.as_type(v, TensorProto.FLOAT, half) for k, v in case.inputs(0).items()}
     full = support.target()
     target = full if native else dataclasses.replace(full, features=full.features - {"shader-f16"})
-    judge = boundaries.Judge(model, feeds, target)
-    results = support.Runner(support.compile_model(model, target))(*feeds.values())
-    assert all(np.isfinite(r.astype(np.float32)).all() for r in results)
-    assert judge.error(results) <= ALLOWED * judge.bound
+    run = support.Runner(support.compile_model(model, target))
+    # Of several inputs together: the largest error among a few results of one input is a matter of luck, and so is its bound.
+    error = bound = 0.0
+    for variation in range(case.variations):
+        feeds = {k: halves.as_type(v, TensorProto.FLOAT, half) for k, v in case.inputs(variation).items()}
+        judge = boundaries.Judge(model, feeds, target)
+        results = run(*feeds.values())
+        assert all(np.isfinite(r.astype(np.float32)).all() for r in results)
+        error, bound = error + judge.error(results), bound + judge.bound
+    assert error <= ALLOWED * bound
 
 
 @pytest.mark.exhaustive
