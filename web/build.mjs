@@ -18,11 +18,19 @@ const shared = {
   legalComments: 'none',
   logLevel: 'warning',
 };
+// What few pages need is a file of its own, fetched when it is asked for.
+const HOST = 'ort.wgpu.host.mjs';
+const lazily = {
+  name: 'lazily',
+  setup: ({ onResolve }) => onResolve({ filter: /\/operators\.js$/ }, ({ kind }) => kind === 'dynamic-import' ? { path: `./${HOST}`, external: true } : undefined),
+};
+const module = (outfile, more = {}) => build({ ...shared, format: 'esm', plugins: [lazily], outfile: `dist/${outfile}`, ...more });
 await Promise.all([
   // For bundlers and Node: shares the application's onnxruntime-common.
-  build({ ...shared, format: 'esm', external: ['onnxruntime-common'], outfile: 'dist/ort.wgpu.mjs' }),
-  // For pages without a bundler: everything in one file.
-  build({ ...shared, format: 'esm', outfile: 'dist/ort.wgpu.bundle.min.mjs' }),
-  build({ ...shared, format: 'iife', globalName: 'ort', outfile: 'dist/ort.wgpu.min.js' }),
+  module('ort.wgpu.mjs', { external: ['onnxruntime-common'] }),
+  // For pages without a bundler: onnxruntime-common is in it.
+  module('ort.wgpu.bundle.min.mjs'),
+  module('ort.wgpu.min.js', { format: 'iife', globalName: 'ort' }),
+  module(HOST, { entryPoints: ['src/host/operators.ts'] }),
 ]);
 execFileSync(process.execPath, [`${here}node_modules/typescript/bin/tsc`, '-p', here], { stdio: 'inherit' });

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from .api.sharing import device_options as device_options
     from .api.sharing import ort_value_from as ort_value_from
     from .api.sharing import wgpu_device_of as wgpu_device_of
+    from .api.transformers_export import ExportedFolder as ExportedFolder
+    from .api.transformers_export import export_transformers as export_transformers
     from .api.web_export import Exported as Exported
     from .api.web_export import export as export
     from .errors import DeviceError as DeviceError
@@ -66,6 +68,7 @@ _PLACES = {
         "api.reports": "Report check report",
         "api.sessions": "devices register session",
         "api.sharing": "DeviceBuffer buffer_of device_options ort_value_from wgpu_device_of",
+        "api.transformers_export": "ExportedFolder export_transformers",
         "api.web_export": "Exported export",
     }.items()
     for name in names.split()

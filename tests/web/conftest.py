@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from . import models, node
+from . import folders, models, node
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,3 +33,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("web")
     models.write(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def with_folders(exported: Path) -> Path:
+    """The same, and model folders of transformers.js."""
+    folders.write(exported / "folders")
+    return exported

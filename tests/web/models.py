@@ -19,6 +19,8 @@ from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests.support import make_model
 from tests.zoo import tiny
 
+from . import host
+
 F, H, I64 = np.float32, np.float16, np.int64
 
 
@@ -101,7 +103,7 @@ MODELS: dict[str, Callable[[], tuple[onnx.ModelProto, list[dict[str, Any]]]]] = 
 
 
 def write(folder: Path) -> None:
-    """For each model NAME: NAME.onnx, NAME.onnx.wgpu/, NAME.wgpu, and NAME.json with its samples."""
+    """For each model NAME: NAME.onnx, NAME.onnx.wgpu/, NAME.wgpu, and NAME.json with its samples; and host.json."""
     for name, make in MODELS.items():
         model, feeds = make()
         if name == "state":
@@ -114,6 +116,16 @@ def write(folder: Path) -> None:
         (folder / f"{name}.json").write_text(json.dumps([_described(it) for it in samples]))
         export(path, chunk_bytes=4096)
         export(path, single_file=True)
+    write_host(folder / "host.json")
+
+
+def write_host(path: Path) -> None:
+    """Cases of models of one node, as JSON."""
+    rows = [
+        {"operator": model.graph.node[0].op_type, "model": model.SerializeToString().hex(), **_described(Sample(*arrays))}
+        for model, *arrays in host.cases(_rng())
+    ]
+    path.write_text(json.dumps(rows))
 
 
 def _name_outputs(model: onnx.ModelProto, names: list[str]) -> None:

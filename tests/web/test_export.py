@@ -100,6 +100,53 @@ def test_the_command_prints_sizes_and_refuses_in_one_line(model: Path, capsys: p
         assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.fixture
+def hub(model: Path, tmp_path: Path) -> Path:
+    """A model folder as the Hub has them."""
+    folder = tmp_path / "hub" / "name"
+    (folder / "onnx").mkdir(parents=True)
+    for name in ("model.onnx", "model_fp16.onnx", "decoder_model_merged_q4f16.onnx"):
+        (folder / "onnx" / name).write_bytes(model.read_bytes())
+    config = {"model_type": "bert", "transformers.js_config": {"use_external_data_format": {"model": 1}, "dtype": "fp16"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_text("of another framework")
+    return folder
+
+
+def test_a_folder_of_transformers_keeps_its_names(hub: Path) -> None:
+    found = webgpu_ep.export_transformers(hub)
+    assert found.path == hub.with_name("name.wgpu") and found.copied == ("config.json", "tokenizer.json")
+    assert {it.name for it in found.path.iterdir()} == {"config.json", "onnx", "tokenizer.json"}
+    assert sorted(it.path for it in found.models) == sorted((found.path / "onnx").iterdir())
+    assert all(it.path.read_bytes()[:8] == b"wgpupack" for it in found.models) and len(found.models) == 3
+    # Weights are in the models, so nothing may be asked for beside them.
+    config = json.loads((found.path / "config.json").read_text())
+    assert config == {"model_type": "bert", "transformers.js_config": {"dtype": "fp16"}}
+
+
+def test_models_of_a_folder_are_chosen_by_dtype(hub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["export", "--transformers", str(hub), "--output", str(tmp_path / "out"), "--json"]
+    assert cli.main([*arguments, "--dtype", "fp32", "--dtype", "q4f16"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["models"]) == 2
+    assert {it.name for it in (tmp_path / "out" / "onnx").iterdir()} == {"model.onnx", "decoder_model_merged_q4f16.onnx"}
+
+
+def test_a_wrong_folder_is_an_error_and_nothing_is_written(hub: Path, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    for error, folder, arguments in (
+        (ProgramError, tmp_path, {}),
+        (OptionError, hub, {"dtypes": ["q3"]}),
+        (OptionError, hub, {"dtypes": ["q8"]}),
+        (FileExistsError, hub, {"output": tmp_path}),
+        (FileNotFoundError, hub, {"output": tmp_path / "none" / "out"}),
+    ):
+        with pytest.raises(error):
+            webgpu_ep.export_transformers(folder, **arguments)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert cli.main(["export"]) == cli.main(["export", "m.onnx", "--dtype", "fp32"]) == 2
+
+
 def test_a_model_in_onnx_runtimes_format(model: Path, tmp_path: Path) -> None:
     import onnxruntime as ort
 

@@ -1,12 +1,16 @@
 // onnxruntime-ep-wgpu-web: importing it registers the backend `webgpu` of onnxruntime-common, all of which it exports too.
 
+import * as common from 'onnxruntime-common';
 import { type Backend, InferenceSession, type Tensor, env, registerBackend } from 'onnxruntime-common';
 import { DeviceError } from './errors.js';
 import { hasDevice, sharedAdapter, sharedGpu } from './device.js';
+import { HostSession } from './host/session.js';
 import { type Target, lack } from './program.js';
 import { Session } from './session.js';
 
 export * from 'onnxruntime-common';
+/** As onnxruntime-web has it, which this module stands in for: all of onnxruntime-common. */
+export default common;
 export { type MemoryUse, memory } from './device.js';
 export { DeviceError, InputError, LimitError, OptionError, ProgramError, WgpuError } from './errors.js';
 export type { Progress } from './options.js';
@@ -46,17 +50,27 @@ export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
   }
 }
 
+/** The most bytes of an ONNX model that is looked at for a single node, and the first byte of exports. */
+const HOST_BYTES = 4096;
+const EXPORT = 'w'.charCodeAt(0);
+
 const backend: Backend = {
   async init() {
     const { reason } = await checkWebGPUSupport();
     if (reason !== undefined) throw new DeviceError(reason);
   },
-  createInferenceSessionHandler: (source, options) => Session.create(source, options),
+  async createInferenceSessionHandler(source, options) {
+    // Models of a few bytes that are no export: of libraries that use one operator.
+    const small = typeof source === 'object' && source.byteLength < HOST_BYTES && source[0] !== EXPORT;
+    const host = small && (await HostSession.create(source));
+    return host || Session.create(source, options);
+  },
 };
 
 // Above onnxruntime-web's own backends.
 registerBackend('webgpu', backend, 20);
-Object.assign(env.versions, { web: VERSION });
+// Not as `web`: transformers.js takes that for a version of onnxruntime-web, whose WebAssembly it fetches.
+Object.assign(env.versions, { wgpu: VERSION });
 
 function sessionOf(session: InferenceSession): Session {
   const { handler } = session as unknown as { handler: unknown };

@@ -12,7 +12,7 @@ assert(folder, 'WGPU_WEB_FIXTURES names no folder: run these tests through pytes
 export const bytesOf = (file) => new Uint8Array(readFileSync(`${folder}/${file}`));
 
 const ARRAYS = {
-  float32: Float32Array, int64: BigInt64Array, bool: Uint8Array, float16: globalThis.Float16Array ?? Uint16Array,
+  float32: Float32Array, int32: Int32Array, int64: BigInt64Array, bool: Uint8Array, float16: globalThis.Float16Array ?? Uint16Array,
 };
 
 /** A tensor of the description in a NAME.json. */

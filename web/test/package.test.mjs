@@ -1,7 +1,7 @@
 // What is shipped: small, typed, without code that a strict content security policy forbids.
 
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
@@ -18,7 +18,7 @@ test('the library, onnxruntime-common included, takes at most 25 KB', () => {
 });
 
 test('no code is made of text', () => {
-  for (const file of ['ort.wgpu.min.js', 'ort.wgpu.bundle.min.mjs', 'ort.wgpu.mjs']) {
+  for (const file of readdirSync(`${web}dist`).filter((it) => /\.m?js$/.test(it))) {
     assert.doesNotMatch(read(`dist/${file}`), /\beval\(|new Function\(/);
   }
 });

@@ -1,4 +1,4 @@
-"""Compile a model for browsers: Programs, weights in chunks with hashes, and a manifest, or one file."""
+"""Compile a model for browsers: Programs, weights in chunks with hashes, and a manifest, or one file; or a whole folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
+from ..api.transformers_export import SUFFIXES, export_transformers
 from ..api.web_export import CHUNK_BYTES, export
 from ..errors import OptionError
 from ._model import dimension
@@ -16,7 +17,15 @@ UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL", help="an ONNX file, or one in ONNX Runtime's format (.ort)")
+    parser.add_argument(
+        "model", type=Path, nargs="?", metavar="MODEL", help="an ONNX file, or one in ONNX Runtime's format (.ort)"
+    )
+    parser.add_argument(
+        "--transformers", type=Path, metavar="DIR", help="a model folder of transformers.js: config, tokenizer, onnx/*.onnx"
+    )
+    parser.add_argument(
+        "--dtype", action="append", metavar="NAME", help=f"with --transformers: only models of {', '.join(SUFFIXES)}"
+    )
     parser.add_argument("--output", type=Path, metavar="PATH", help="where to write (MODEL.wgpu)")
     parser.add_argument(
         "--override", action="append", default=[], metavar="NAME=SIZE", help="fix a free dimension; may be repeated"
@@ -28,12 +37,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    if (args.model is None) == (args.transformers is None):
+        raise OptionError("name one model, or with --transformers one folder")
+    if args.transformers is None and args.dtype:
+        raise OptionError("--dtype chooses among the models of a folder: add --transformers")
+    overrides = dict(dimension(text, "--override") for text in args.override)
+    chunk_bytes = _bytes(args.chunk)
+    if args.transformers is not None:
+        return _folder(args, overrides, chunk_bytes)
     found = export(
-        args.model,
-        args.output,
-        overrides=dict(dimension(text, "--override") for text in args.override),
-        single_file=args.single_file,
-        chunk_bytes=_bytes(args.chunk),
+        args.model, args.output, overrides=overrides, single_file=args.single_file, chunk_bytes=chunk_bytes
     )
     if args.json:
         show_json(asdict(found) | {"path": str(found.path)})
@@ -44,6 +57,19 @@ def main(args: argparse.Namespace) -> int:
         "needs the CPU": "nothing",
     })  # fmt: skip
     show_table(("file", "bytes"), [list(it) for it in found.files], "\nfiles")
+    return 0
+
+
+def _folder(args: argparse.Namespace, overrides: dict[str, int], chunk_bytes: int) -> int:
+    found = export_transformers(
+        args.transformers, args.output, dtypes=args.dtype, overrides=overrides, chunk_bytes=chunk_bytes
+    )
+    if args.json:
+        show_json(asdict(found))
+        return 0
+    show_pairs({"written": str(found.path), "copied": ", ".join(found.copied), "needs the CPU": "nothing"})
+    rows = [[it.path.name, it.weights, it.programs, it.kernels, it.dispatches] for it in found.models]
+    show_table(("model", "weights", "programs and manifest", "kernels", "dispatches"), rows, "\nmodels")
     return 0
 
 

@@ -1,0 +1,115 @@
+"""A model folder of transformers.js, exported: the same folder with each ONNX model as our single file.
+
+In: a folder with `config.json`, tokenizer or processor files and `onnx/*.onnx`, as Optimum and the Hub have them. Out: a folder
+that transformers.js loads with `from_pretrained` from a local path once `onnxruntime-web/webgpu` is mapped to our package.
+Invariants: names of models stay, because transformers.js makes them of its `dtype`; the folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import OptionError, ProgramError
+from .web_export import CHUNK_BYTES, Exported, export
+
+# What transformers.js appends to the names of models for its option `dtype`.
+SUFFIXES = {
+    "fp32": "", "fp16": "_fp16", "int8": "_int8", "uint8": "_uint8", "q8": "_quantized", "q4": "_q4", "q2": "_q2", "q1": "_q1",
+    "q4f16": "_q4f16", "q2f16": "_q2f16", "q1f16": "_q1f16", "bnb4": "_bnb4",
+}  # fmt: skip
+# Weights for other frameworks, which nothing in a browser reads.
+FOREIGN = frozenset({".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ot", ".gguf", ".onnx", ".onnx_data"})
+
+
+@dataclass(frozen=True)
+class ExportedFolder:
+    """What was written: its models, in the order of their names, and how many files went along unchanged or adapted."""
+
+    path: Path
+    models: tuple[Exported, ...]
+    copied: tuple[str, ...]
+
+
+def export_transformers(
+    folder: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    dtypes: Collection[str] | None = None,
+    overrides: Mapping[str, int] | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> ExportedFolder:
+    """Exports every model in `folder/onnx`, or those of some `dtypes` ("fp32", "q8", ...), to `output`, `folder.wgpu` by default.
+
+    Raises UnsupportedError naming the model and the nodes that WebGPU cannot run, OptionError, ProgramError, FileExistsError.
+    """
+    source = Path(folder)
+    chosen = _models(source, dtypes)
+    place = Path(output) if output is not None else source.resolve().with_name(f"{source.resolve().name}.wgpu")
+    if place.exists():
+        raise FileExistsError(f"{place} exists already: remove it, or export to another place")
+    if not place.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {place.parent} to write {place.name} in")
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as temporary:
+        partial = Path(temporary) / place.name
+        (partial / "onnx").mkdir(parents=True)
+        made = [
+            export(it, partial / "onnx" / it.name, overrides=overrides, single_file=True, chunk_bytes=chunk_bytes)
+            for it in chosen
+        ]
+        copied = _copy(source, partial)
+        shutil.move(partial, place)
+    models = tuple(replace(it, path=place / "onnx" / it.path.name) for it in made)
+    return ExportedFolder(place, models, copied)
+
+
+def _models(folder: Path, dtypes: Collection[str] | None) -> list[Path]:
+    if not (folder / "config.json").is_file():
+        raise ProgramError(f"{folder} is not a model of transformers.js: it has no config.json")
+    for it in dtypes or ():
+        if it not in SUFFIXES:
+            raise OptionError(f"there is no dtype {it!r}; transformers.js has {', '.join(SUFFIXES)}")
+    found = {path: _dtype(path) for path in sorted((folder / "onnx").glob("*.onnx"))}
+    chosen = [path for path, dtype in found.items() if dtypes is None or dtype in dtypes]
+    if missing := sorted(set(dtypes or ()) - set(found.values())):
+        has = ", ".join(sorted(set(found.values()))) or "none"
+        raise OptionError(f"{folder / 'onnx'} has no model of dtype {', '.join(missing)}; it has {has}")
+    if not chosen:
+        raise ProgramError(f"{folder} is not a model of transformers.js: there is no {folder / 'onnx'}/*.onnx")
+    return chosen
+
+
+def _dtype(model: Path) -> str:
+    """By the longest suffix: `decoder_model_merged_q4f16.onnx` is "q4f16"."""
+    return max((it for it in SUFFIXES.items() if model.stem.endswith(it[1])), key=lambda it: len(it[1]))[0]
+
+
+def _copy(source: Path, place: Path) -> tuple[str, ...]:
+    copied = []
+    for path in sorted(source.iterdir()):
+        if not path.is_file() or path.name.startswith(".") or path.suffix in FOREIGN:
+            continue
+        if path.name == "config.json":
+            _adapt(path, place / path.name)
+        else:
+            shutil.copyfile(path, place / path.name)
+        copied.append(path.name)
+    return tuple(copied)
+
+
+def _adapt(source: Path, place: Path) -> None:
+    """Weights are in the models, so nothing may be fetched beside them."""
+    try:
+        config = json.loads(source.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ProgramError(f"{source} cannot be read: {error}") from error
+    ours = config.get("transformers.js_config")
+    if isinstance(ours, dict):
+        for it in (ours, *(ours.get("device_config") or {}).values()):
+            it.pop("use_external_data_format", None)
+    place.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
