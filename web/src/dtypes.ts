@@ -15,9 +15,9 @@ export interface DType {
 const BITS: Record<string, number> = {
   float32: 32, uint8: 8, int8: 8, uint16: 16, int16: 16, int32: 32, int64: 64, bool: 8, float16: 16, float64: 64,
   uint32: 32, uint64: 64, bfloat16: 16, float8e4m3fn: 8, float8e4m3fnuz: 8, float8e5m2: 8, float8e5m2fnuz: 8, uint4: 4,
-  int4: 4, float4e2m1: 4,
+  int4: 4, float4e2m1: 4, uint2: 2, int2: 2,
 }; // prettier-ignore
-const WITHOUT_TENSORS = /^(bfloat16|float8|float4)/;
+const WITHOUT_TENSORS = /^(bfloat16|float8|float4|u?int2)/;
 
 /** The type of a name as a Program has it, `FLOAT32`. Raises ProgramError. */
 export function dtype(name: string): DType {

@@ -12,7 +12,7 @@ from ..errors import UnsupportedError
 from ..program.dtypes import DType
 from ..program.target import Target, elements_per_word
 from .codegen.expression import check as check_expression
-from .dims import Dim, equal, less_equal, maximum, product
+from .dims import Dim, equal, floordiv, less_equal, maximum, product
 from .joins import picked
 from .lowered import Assertion, Call, Constant, Function, Join, Map, Message, Node, Read, Variant, Write
 from .view import Shape, Storage, Tensor, View, broadcast_shapes
@@ -126,6 +126,7 @@ class Builder:
         self.assertions: list[Assertion] = []
         self.checked = checked  # whether assertions about data are kept
         self.origin: tuple[str, ...] = ()
+        self._bits: dict[tuple[Tensor, DType], Tensor] = {}
 
     # ---- what has been appended
 
@@ -192,6 +193,23 @@ class Builder:
             array = np.asarray(value if isinstance(value, np.ndarray) else value.numpy())
             return Operand(dtype, shape, view, host=lambda: array.astype(object), known=True)
         return Operand(dtype, shape, view)
+
+    def bits(self, weight: Operand, dtype: DType, shape: Shape) -> Operand:
+        """The memory of a weight as elements of another type, the first in the low bits. Raises UnsupportedError for what is
+        no weight."""
+        tensor = weight.view.tensor
+        if tensor.storage is not Storage.WEIGHT or not weight.view.is_whole:
+            raise UnsupportedError(f"{weight} is no constant, and its bytes hold several numbers each")
+        if dtype is tensor.dtype:
+            return self.reshape(weight, shape)
+        if (tensor, dtype) not in self._bits:
+            count = product(tensor.shape) * tensor.dtype.bits
+            self._bits[tensor, dtype] = Tensor(
+                dtype, (floordiv(count, dtype.bits),), Storage.WEIGHT, tensor.name, data=tensor.data
+            )
+        view = View.of(self._bits[tensor, dtype]).reshape(tuple(shape))
+        assert view is not None
+        return Operand(dtype, tuple(shape), view)
 
     def host(self, dtype: DType, values: Any) -> Operand:
         """A known host value from dims; a numpy object array or nested sequence."""

@@ -37,6 +37,8 @@ class DType(enum.Enum):
     UINT4 = (21, "uint4", 4, "u32")
     INT4 = (22, "int4", 4, "i32")
     FLOAT4E2M1 = (23, "float4_e2m1fn", 4, "f32")
+    UINT2 = (25, "uint2", 2, "u32")
+    INT2 = (26, "int2", 2, "i32")
 
     @property
     def code(self) -> int:
@@ -49,7 +51,7 @@ class DType(enum.Enum):
         return int(self.value[2])
 
     def nbytes(self, count: int) -> int:
-        """Bytes of a tensor of `count` elements; elements of 4 bits share bytes, the first in the low half."""
+        """Bytes of a tensor of `count` elements; elements of 2 and 4 bits share bytes, the first in the low bits."""
         return -(-count * self.bits // 8)
 
     @property
@@ -121,20 +123,27 @@ def numpy_type(name: str) -> np.dtype[Any]:
 
 
 def packed(array: Any) -> Any:
-    """The memory of an array as ONNX Runtime has it: a uint8 vector, in which elements of 4 bits share bytes."""
+    """The memory of an array as ONNX Runtime has it: a uint8 vector, in which elements of 2 and 4 bits share bytes."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    if DType.of_numpy(array.dtype).bits >= 8:
+    bits = DType.of_numpy(array.dtype).bits
+    if bits >= 8:
         return data
-    data = np.append(data & 15, np.zeros(data.size % 2, np.uint8))
-    return data[::2] | data[1::2] << 4
+    together = 8 // bits
+    parts = np.append(data & (1 << bits) - 1, np.zeros(-data.size % together, np.uint8)).reshape(-1, together)
+    return np.bitwise_or.reduce(parts << _shifts(bits), axis=1)
 
 
 def unpacked(data: Any, dtype: DType, shape: tuple[int, ...]) -> Any:
     """The array whose memory is the uint8 vector `data`."""
     if dtype.bits >= 8:
         return data.view(dtype.numpy).reshape(shape)
-    halves = np.stack((data & 15, data >> 4), axis=-1).reshape(-1)[: np.prod(shape, dtype=np.int64)]
-    return halves.view(dtype.numpy).reshape(shape)
+    parts = data[:, None] >> _shifts(dtype.bits) & (1 << dtype.bits) - 1
+    return parts.reshape(-1)[: np.prod(shape, dtype=np.int64)].view(dtype.numpy).reshape(shape)
+
+
+def _shifts(bits: int) -> Any:
+    """Where in a byte its elements begin."""
+    return np.arange(0, 8, bits, dtype=np.uint8)
 
 
 _LARGEST = {

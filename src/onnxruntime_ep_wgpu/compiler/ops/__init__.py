@@ -29,6 +29,7 @@ FAMILIES = (
     "recurrent",
     "optimised",
     "optimised_norms",
+    "blocks",
 )
 
 

@@ -23,7 +23,7 @@ from .rows import cut, too_long
 from .shape import axis_of
 
 BYTES = frozenset({DType.INT8, DType.UINT8})
-NARROW = BYTES | {DType.INT16, DType.UINT16, DType.INT4, DType.UINT4}
+NARROW = BYTES | {DType.INT16, DType.UINT16, DType.INT4, DType.UINT4, DType.INT2, DType.UINT2}
 SMALL = NARROW | MINIFLOATS
 QUANTIZED = SMALL | {DType.INT32}
 
