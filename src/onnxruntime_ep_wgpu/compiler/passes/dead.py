@@ -1,4 +1,4 @@
-"""Dead code: nodes of a lowered graph on which no output depends."""
+"""Dead code: nodes of a lowered graph on which no element of an output depends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def remove_dead(graph: LoweredGraph) -> LoweredGraph:
     needed = {*graph.outputs, *(it.values for it in graph.assertions)}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if not needed.isdisjoint(node.outputs):
+        if not needed.isdisjoint(tensor for tensor in node.outputs if 0 not in tensor.shape):
             kept.append(node)
             needed.update(view.tensor for view in node.reads)
     kept.reverse()
