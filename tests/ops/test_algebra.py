@@ -1,4 +1,4 @@
-"""Einsum, determinants, rotary embeddings, columns back to images, bits as another type."""
+"""Einsum, determinants, columns back to images, bits as another type."""
 
 from __future__ import annotations
 
@@ -61,21 +61,6 @@ def test_determinant(n: int) -> None:
 def test_determinant_with_exchanged_rows_and_of_a_singular_matrix() -> None:
     check("Det", np.array([[0, 1, 2], [0, 0, 3], [1, 1, 1]], np.float32))
     check("Det", np.zeros((3, 3), np.float32))
-
-
-@pytest.mark.parametrize("interleaved", [0, 1])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_rotary_embedding(interleaved: int, dtype: type) -> None:
-    cosines, sines = random(50, 4, dtype=dtype), random(50, 4, seed=2, dtype=dtype)
-    positions = np.random.default_rng(0).integers(0, 50, (2, 5))
-    how = {"opset": 23, "interleaved": interleaved}
-    heads = random(2, 3, 5, 8, dtype=dtype)
-    check("RotaryEmbedding", heads, cosines, sines, positions, **how)
-    check("RotaryEmbedding", random(2, 5, 24, dtype=dtype), cosines, sines, positions, num_heads=3, **how)
-    part = [np.ascontiguousarray(c[:, :2]) for c in (cosines, sines)]
-    check("RotaryEmbedding", heads, *part, positions, rotary_embedding_dim=4, num_heads=3, **how)
-    each = [random(2, 5, 4, seed=k, dtype=dtype) for k in (1, 2)]
-    check("RotaryEmbedding", heads, *each, **how)
 
 
 def test_columns_back_to_an_image() -> None:

@@ -21,7 +21,6 @@ FAMILIES = (
     "conv",
     "pool",
     "resize",
-    "rotary",
     "sample",
     "quantize",
     "quantized_product",

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...errors import UnsupportedError
-from ...program.dtypes import DType
-from ..builder import Builder, Operand
-from ..dims import Dim, floordiv, quotient
-from .index import INDICES, index32
-from .matmul import matrix_product
-from .normalise import softmax_rows
-from .registry import BOOLS, FLOATS, op
-from .shape import concat
-from .window import body
+from ....errors import UnsupportedError
+from ....program.dtypes import DType
+from ...builder import Builder, Operand
+from ...dims import Dim, floordiv, quotient
+from ..index import INDICES, index32
+from ..matmul import matrix_product
+from ..normalise import softmax_rows
+from ..registry import BOOLS, FLOATS, op
+from ..shape import concat
+from ..window import body
 
 
 @op("Attention", types=FLOATS, mask=FLOATS | BOOLS, lengths=INDICES)
