@@ -15,6 +15,9 @@ from ..window import body
 HEADS_FIRST = ("batch", "head", "step", "d")
 STEPS_FIRST = ("batch", "step", "head", "d")
 
+Placed = tuple[Operand, Sequence[int]]
+"""An operand of a map, and how its axes are grouped."""
+
 
 @op("RotaryEmbedding", types=FLOATS, positions=INDICES)
 def rotary_embedding(
@@ -33,7 +36,7 @@ def rotary_embedding(
     if x.rank == 3 and not num_heads:
         raise UnsupportedError("num_heads is needed for an input of three axes")
     whole = x if x.rank == 4 else _split(b, x, num_heads)
-    row, operands = ("", {}) if positions is None else _per_step(b, positions, cosines)
+    row, operands = _per_step(b, positions, cosines) if positions is not None else ("", dict[str, Placed]())
     y = turned(
         b,
         whole,
@@ -77,7 +80,8 @@ def microsoft_rotary_embedding(
         rows = cosines.shape[0]
         steps = whole.shape[2 if x.rank == 4 else 1]
         first = index32(b, positions, Allowed(0, rows - steps, f"the rows of the cosines {cosines}"))
-        row, operands = "positions_at(0u) + i32(step)", {"positions": (first, (1,))}
+        row = "positions_at(0u) + i32(step)"
+        operands: dict[str, Placed] = {"positions": (first, (1,))}
     else:
         row, operands = _per_step(b, positions, cosines)
     names = HEADS_FIRST if x.rank == 4 else STEPS_FIRST
@@ -90,9 +94,7 @@ def _split(b: Builder, x: Operand, heads: Dim) -> Operand:
     return b.reshape(x, (*x.shape[:2], heads, floordiv(x.shape[2], heads)))
 
 
-def _per_step(
-    b: Builder, positions: Operand, cosines: Operand
-) -> tuple[str, Mapping[str, tuple[Operand, Sequence[int]]]]:
+def _per_step(b: Builder, positions: Operand, cosines: Operand) -> tuple[str, dict[str, Placed]]:
     allowed = Allowed(0, cosines.shape[0] - 1, f"the rows of the cosines {cosines}")
     return "positions_at(batch, step)", {"positions": (index32(b, positions, allowed), (1, 1))}
 
@@ -104,7 +106,7 @@ def turned(
     cosines: Operand,
     sines: Operand,
     row: str,
-    operands: Mapping[str, tuple[Operand, Sequence[int]]],
+    operands: Mapping[str, Placed],
     *,
     size: Dim,
     interleaved: bool,
