@@ -368,11 +368,13 @@ class Builder:
         repeats: Dim = 1,
         carried: frozenset[str] = frozenset(),
         vectors: bool = False,
+        onto: Mapping[str, Operand] | None = None,
         **constants: Constant,
     ) -> list[Operand]:
         """A cooperative kernel; results are (dtype, shape, coordinate groups of the store accessor).
 
-        For `repeats` and `carried` see `Call`; `vectors` says that its template stores by `<name>_put4`.
+        For `repeats`, `carried` and `onto`, of results of kernels that nothing else reads, see `Call`; `vectors` says that its
+        template stores by `<name>_put4`.
         """
         for function in (functions or {}).values():
             self._check(function.expression, dict(function.parameters), {}, function.result)
@@ -389,7 +391,10 @@ class Builder:
             flops,
             repeats,
             carried,
+            onto={name: x.view.tensor for name, x in (onto or {}).items()},
         )
+        for name, begun in node.onto.items():
+            begun.place = View.of(writes[name].tensor)
         self._check_bindings(node)
         self.nodes.append(node)
         for write in writes.values():

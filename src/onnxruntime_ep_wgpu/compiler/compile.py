@@ -13,6 +13,7 @@ from .codegen.kernel import Source, generate
 from .dims import Dim, Names, less, symbols_of
 from .lower import lower
 from .lowered import LoweredGraph, Message
+from .passes.alias import alias_updates
 from .passes.dead import remove_dead
 from .passes.fuse import Group, fuse
 from .passes.place import place_joins
@@ -43,6 +44,7 @@ def compile_lowered(lowered: LoweredGraph, target: Target, name: str = "") -> p.
     """The Program of a lowered graph, which it changes: one can be compiled once. Raises UnsupportedError."""
     lowered = rewrite(remove_dead(share(lowered)), target)
     lowered = remove_dead(place_joins(lowered, target))
+    lowered = alias_updates(lowered)
     groups = fuse(lowered, target)
     return _assemble(name, target, lowered, groups)
 
@@ -128,6 +130,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
         assertions,
         tuple(names.definitions[len(definitions) :]),
         tuple(lowered.declined),
+        tuple((values.of(output), values.of(source)) for output, source in lowered.aliases),
         tuple(values.weights),
     )
 

@@ -171,7 +171,8 @@ class Call:
     `flops` is the arithmetic that its definition asks for, 0 where memory is what it is about. It is dispatched `repeats`
     times, at least once; its parameters may count the dispatches by `REPETITION`, from 0. What one dispatch leaves to the
     next are the `carried` results: always in memory, and read through `<name>_at(...)` too. What the maps of `inner` read is
-    among the operands, so that whoever asks what a Call reads need not know of them.
+    among the operands, so that whoever asks what a Call reads need not know of them. What a Call does not
+    store of a result in `onto` is what that tensor has there, whose place is the result's memory.
     """
 
     template: str
@@ -186,6 +187,7 @@ class Call:
     repeats: Dim = 1
     carried: frozenset[str] = frozenset()
     inner: dict[str, Inner] = field(default_factory=dict)
+    onto: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def reads(self) -> list[View]:
@@ -255,6 +257,7 @@ class LoweredGraph:
     operators: dict[str, str]  # of the ONNX nodes by name, as in `origin`
     assertions: list[Assertion] = field(default_factory=list)  # about data; looked at by runs that check everything
     declined: list[program.Declined] = field(default_factory=list)  # by rules of rewrite/
+    aliases: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # as `Program.aliases`
 
     def weights(self) -> list[Tensor]:
         """The weights that nodes read or assertions are about, each once."""

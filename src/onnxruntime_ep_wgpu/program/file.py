@@ -79,6 +79,7 @@ def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
         "said": program.said,
         "declined": [[d.rule, d.reason, d.origin] for d in program.declined],
         "assertions": [[getattr(a, f.name) for f in fields(Assertion)] for a in program.assertions],
+        "aliases": program.aliases,
         "weights": [[a.dtype.name, a.shape, a.nbytes] for a in arrays],
     }
 
@@ -100,6 +101,7 @@ def from_header(found: dict[str, Any], weights: Sequence[Any] = ()) -> Program:
         tuple(Assertion(*map(_tuple, it)) for it in found["assertions"]),
         _tuple(found["said"]),
         tuple(Declined(*map(_tuple, it)) for it in found["declined"]),
+        _tuple(found["aliases"]),
         tuple(weights),
     )
 

@@ -57,6 +57,7 @@ class Layout:
     slot_of: dict[int, int]  # of TEMP values that a dispatch has
     steps: tuple[Step, ...]  # in the order in which they run; those that write nothing are left out
     allowed: tuple[tuple[int, int], ...]  # per assertion of the Program: the least and the largest number
+    begins: tuple[tuple[int, int], ...] = ()  # an output, and the input that it begins as; none that is empty
 
 
 class Layouts:
@@ -113,7 +114,8 @@ class Layouts:
                 else:
                     steps.append(Step(number, variant, grid, _words(uniforms)))
         slots, slot_of = _slots(program, nbytes)
-        return Layout(tuple(symbols), shapes, nbytes, elements, slots, slot_of, tuple(steps), allowed)
+        begins = tuple((a, b) for a, b in program.aliases if shapes[a] == shapes[b] and nbytes[a])
+        return Layout(tuple(symbols), shapes, nbytes, elements, slots, slot_of, tuple(steps), allowed, begins)
 
     def _repetitions(self, number: int, variant: int, grid: Grid, symbols: Sequence[int]) -> list[Step]:
         evaluate, dispatch = self._each[number], self.program.dispatches[number]

@@ -129,7 +129,9 @@ class Program:
     """Everything needed to run a graph on any device that satisfies `target`.
 
     `definitions` are further symbols, each an expression over those before it. `inputs` and `outputs` index `values` in
-    ONNX order. `checks` are conditions that must not be 0; `assertions` are about data, and looked at only by runs that
+    ONNX order. `aliases` are pairs of an output and an input, values: in a run in which both have one shape, the output begins
+    as the input, which the dispatches of such a run do not read. A host copies, or has both in one place, which is then
+    updated where it lies. `checks` are conditions that must not be 0; `assertions` are about data, and looked at only by runs that
     check everything. `said` are more definitions, which only messages use.
     """
 
@@ -146,5 +148,6 @@ class Program:
     assertions: tuple[Assertion, ...] = ()
     said: tuple[tuple[str, Postfix], ...] = ()
     declined: tuple[Declined, ...] = ()
+    aliases: tuple[tuple[int, int], ...] = ()
     weights: tuple[Any, ...] = field(default=(), repr=False)
     format_version: int = FORMAT_VERSION

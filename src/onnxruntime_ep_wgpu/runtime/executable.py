@@ -185,7 +185,7 @@ class Executable:
         recording = self.device.record(plan.bound(callers))
 
         def submit(in_front: Sequence[Copy], behind: Sequence[Copy]) -> None:
-            self._submit(plan, callers, recording, [*before, *in_front], [*after, *behind])
+            self._submit(plan, callers, recording, [*in_front, *before], [*after, *behind])
 
         made = Capture(plan, bound, staged, len(recording), submit)
         plan.captures.add(made)
@@ -201,8 +201,13 @@ class Executable:
         ]
         callers = dict(zip(self.program.inputs, bound[:count], strict=True))
         results = dict(zip(self.program.outputs, bound[count:], strict=True))
-        before = self._separate(plan, callers, {id(b) for b, _ in results.values()})
+        in_place = {it for output, it in plan.layout.begins if _same_place(callers[it], results[output])}
+        before = self._separate(plan, callers, {id(b) for b, _ in results.values()}, in_place)
         after = self._align(plan, results)
+        for output, it in plan.layout.begins:
+            if not _same_place(callers[it], results[output]):
+                before.append((*callers[it], *results[output], plan.nbytes[output]))
+                self.copied_inputs += 1
         return callers | results, before, after
 
     def _submit(
@@ -258,13 +263,13 @@ class Executable:
         with self.planned(inputs) as plan:
             yield from inspect.trace(plan, inputs, replace)
 
-    def _separate(self, plan: Plan, callers: dict[int, Slice], written: set[int]) -> list[Copy]:
+    def _separate(self, plan: Plan, callers: dict[int, Slice], written: set[int], in_place: set[int]) -> list[Copy]:
         """Copies for inputs that share a buffer with an output (WebGPU forbids reading and writing one buffer in a
-        dispatch, even disjoint ranges) or whose offset the adapter cannot bind."""
+        dispatch, even disjoint ranges) or whose offset the adapter cannot bind. No dispatch reads those `in_place`."""
         copies = []
         alignment = self.device.target.offset_alignment
         for value, (buffer, offset) in list(callers.items()):
-            if buffer is not self._empty and (id(buffer) in written or offset % alignment):
+            if value not in in_place and buffer is not self._empty and (id(buffer) in written or offset % alignment):
                 nbytes = plan.nbytes[value]
                 copy = plan.scratch(value)
                 copies.append((buffer, offset, copy, 0, -(-nbytes // 4) * 4))
@@ -281,6 +286,10 @@ class Executable:
                 copies.append((temporary, 0, buffer, offset, plan.nbytes[value]))
                 results[value] = (temporary, 0)
         return copies
+
+
+def _same_place(a: Slice, b: Slice) -> bool:
+    return a[0] is b[0] and a[1] == b[1]
 
 
 def _shapes(inputs: Sequence[DeviceTensor]) -> str:

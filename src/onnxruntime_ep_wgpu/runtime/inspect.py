@@ -29,6 +29,7 @@ def trace(
     empty = device.buffer(256, "empty tensor")
     callers: dict[int, Slice] = {v: (t.buffer or empty, t.offset) for v, t in zip(program.inputs, inputs, strict=True)}
     callers |= {v: (device.buffer(max(16, plan.nbytes[v])), 0) for v in program.outputs}
+    device.submit((), [(*callers[source], *callers[it], plan.nbytes[it]) for it, source in plan.layout.begins])
     done = finished(program, plan.layout.steps)
     for planned, bound, values in zip(plan.dispatches, plan.bound(callers), done, strict=True):
         device.submit([bound])

@@ -22,21 +22,30 @@ def narrowed(b: Builder, x: Operand, dtype: DType) -> Operand:
     return x if x.dtype is dtype else b.pointwise("x", {"x": x}, dtype)
 
 
-def softmax_rows(b: Builder, x: Operand, axes: int, logarithm: bool = False, *, masked: bool = False) -> Operand:
-    """Softmax over the last `axes` axes of x; with `masked`, a row of minus infinities gives zeros instead of NaN."""
+def softmax_rows(
+    b: Builder, x: Operand, axes: int, logarithm: bool = False, *, masked: bool = False, sink: Operand | None = None
+) -> Operand:
+    """Softmax over the last `axes` axes of x; with `masked`, a row of minus infinities gives zeros instead of NaN.
+
+    A `sink`, of the shape of the other axes, is one more number of each row, for which there is no result.
+    """
     kept = x.rank - axes
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
     if too_long(b, columns):
         return _long_softmax(b, x, list(range(kept, x.rank)), logarithm, masked)
     b.bound_rows(columns)
+    operands = {"x": Read(x.view, (kept, axes), reuse=True)}
+    if sink is not None:
+        operands["sink"] = Read(b.expand(sink, x.shape[:kept]).view, (kept,))
     (y,) = b.call(
         "softmax",
-        {"x": Read(x.view, (kept, axes), reuse=True)},
+        operands,
         {"y": (x.dtype.accumulated, x.shape, (kept, axes))},
         row_variants(rows, columns, b.target),
         parameters={"rows": rows, "columns": columns},
         LOGARITHM=logarithm,
         MASKED=masked,
+        SINK=sink is not None,
     )
     return narrowed(b, y, x.dtype)
 

@@ -150,6 +150,7 @@ def _layer(
         repeats=ceildiv(steps, chunk),
         carried=frozenset({"state"}),
         vectors=False,
+        onto=None,
         HIDDEN=hidden,
         REVERSE=int(direction == "reverse"),
         **constants,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..lowered import LoweredGraph, Node
+from ..lowered import Call, LoweredGraph, Node
+from ..view import Tensor
 
 
 def remove_dead(graph: LoweredGraph) -> LoweredGraph:
@@ -14,11 +15,16 @@ def remove_dead(graph: LoweredGraph) -> LoweredGraph:
     for node in reversed(graph.nodes):
         if not needed.isdisjoint(tensor for tensor in node.outputs if 0 not in tensor.shape):
             kept.append(node)
-            needed.update(view.tensor for view in node.reads)
+            needed.update(_used(node))
     kept.reverse()
-    for tensor in {t: None for node in graph.nodes for t in (*(view.tensor for view in node.reads), *node.outputs)}:
+    for tensor in {t: None for node in graph.nodes for t in (*_used(node), *node.outputs)}:
         tensor.users = []
     for node in kept:
-        for tensor in {view.tensor: None for view in node.reads}:
+        for tensor in dict.fromkeys(_used(node)):
             tensor.users.append(node)
     return replace(graph, nodes=kept)
+
+
+def _used(node: Node) -> list[Tensor]:
+    """What a node reads, and what it stores onto."""
+    return [*(view.tensor for view in node.reads), *(node.onto.values() if isinstance(node, Call) else ())]

@@ -40,9 +40,11 @@ class Group:
         """Names of the ONNX nodes in it, in order, each once."""
         return tuple(dict.fromkeys(name for n in self.nodes for name in n.origin))
 
-    def external_reads(self) -> list[Tensor]:
+    def needs(self) -> list[Tensor]:
+        """What other kernels must have stored before."""
         inside = {t for n in self.nodes for t in n.outputs}
-        return list(dict.fromkeys(v.tensor for n in self.nodes for v in n.reads if v.tensor not in inside))
+        reads = [v.tensor for n in self.nodes for v in n.reads if v.tensor not in inside]
+        return list(dict.fromkeys([*reads, *(self.anchor.onto.values() if self.anchor else ())]))
 
     @property
     def loads(self) -> dict[Tensor, list[View]]:
@@ -111,6 +113,8 @@ class _Fusion:
             return False
         nodes = [*theirs.nodes, *ours.nodes]
         anchor = ours.anchor or theirs.anchor
+        if anchor and anchor.onto:
+            return False  # it stores some elements of its result, and whoever reads that wants all
         if sum(n.cost for n in nodes if isinstance(n, Map)) > MAX_COST or not self._in_step(nodes, anchor):
             return False
         stored = self._stored(nodes)
@@ -220,7 +224,7 @@ class _Fusion:
             self.group[node] = into
 
     def _before(self, group: Group) -> list[Group]:
-        return list(dict.fromkeys(self.group[t.producer] for t in group.external_reads() if t.producer in self.group))
+        return list(dict.fromkeys(self.group[t.producer] for t in group.needs() if t.producer in self.group))
 
     def _cycle(self, a: Group, b: Group) -> bool:
         """True when some third group must run between the two."""

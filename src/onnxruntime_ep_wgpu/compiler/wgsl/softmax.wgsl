@@ -1,11 +1,15 @@
 // Softmax or its logarithm over rows of `columns` elements; the maximum is subtracted first. MASKED, a row of nothing but
-// minus infinity becomes zeros.
+// minus infinity becomes zeros. With a SINK each row has one more number, which takes its share and has no result.
 fn kernel(w: u32, lane: u32) {
   let row = min(w * $ROWS + lane / $LANES, $rows - 1u);
   let me = lane % $LANES;
   var highest = x_at(row, 0u);
   for (var k = me; k < $columns; k += $LANES) { highest = max_f32(highest, x_at(row, k)); }
   highest = lanes_max(lane, $LANES, highest);
+#for s SINK
+  let sink = sink_at(row);
+  highest = max_f32(highest, sink);
+#end
   if ($MASKED && highest == float_bits(0xff800000u)) { highest = 0f; }
   // In blocks, so that a long sum of f32 does not lose what is added late.
   var total = 0f;
@@ -16,6 +20,9 @@ fn kernel(w: u32, lane: u32) {
     total += block;
   }
   total = lanes_sum(lane, $LANES, total);
+#for s SINK
+  total += exp(sink - highest);
+#end
   if ($MASKED && total == 0f) { total = 1f; }
   if (w * $ROWS + lane / $LANES < $rows) {
     for (var k = me; k < $columns; k += $LANES) {

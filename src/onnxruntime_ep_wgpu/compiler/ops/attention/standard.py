@@ -1,23 +1,17 @@
-"""Attention: scores of queries and keys, scaled, capped and masked in the kernel that makes them; softmax; weighted values.
-
-The function body that ONNX gives scales and transposes copies of the queries and keys and finds masked rows by kernels of
-their own. Here heads, groups of heads and transposes are views, and scores stay in f32 until they are weights.
-"""
+"""Attention as ONNX has it from version 23 on: masks, windows and lengths of keys, caches that are copied."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
-from ...dims import Dim, floordiv, quotient
+from ...dims import Dim
 from ..index import INDICES, index32
-from ..matmul import matrix_product
-from ..normalise import softmax_rows
 from ..registry import BOOLS, FLOATS, op
 from ..shape import concat
 from ..window import body
+from .core import attend, heads_of, merged, scale_of
 
 
 @op("Attention", types=FLOATS, mask=FLOATS | BOOLS, lengths=INDICES)
@@ -47,75 +41,27 @@ def attention(
     Results: output, present keys, present values, and the scores at the stage that `qk_matmul_output_mode` names.
     A query that no key may answer gets zeros. The softmax is taken in f32, which every `softmax_precision` allows.
     """
-    merged = q.rank == 3
-    query, key, value = _heads(b, q, q_num_heads), _heads(b, k, kv_num_heads), _heads(b, v, kv_num_heads)
+    query, key, value = heads_of(b, q, q_num_heads), heads_of(b, k, kv_num_heads), heads_of(b, v, kv_num_heads)
     past: Dim = 0
     if past_key is not None and past_value is not None:
         past = past_key.shape[2]
         key, value = concat(b, past_key, key, axis=2), concat(b, past_value, value, axis=2)
-    batch, heads, queries, size = query.shape
-    groups = floordiv(heads, key.shape[1])
-    if quotient(heads, key.shape[1]) is None:
-        raise UnsupportedError(f"{heads} heads of queries for {key.shape[1]} heads of keys")
-    total = key.shape[2]
-    grouped = (batch, key.shape[1], groups)
-
-    def spread(x: Operand) -> Operand:
-        """Keys or values of a head for each head of queries that shares it."""
-        return b.expand(b.reshape(x, (*x.shape[:2], 1, *x.shape[2:])), (*grouped, *x.shape[2:]))
-
-    if not scale and not isinstance(size, int):
-        raise UnsupportedError("the size of a head depends on the input and no scale is given")
-    factor = scale or float(size) ** -0.5  # type: ignore[arg-type]
-    scores = matrix_product(
-        b,
-        b.reshape(query, (*grouped, queries, size)),
-        (3, 1, 1),
-        b.permute(spread(key), (0, 1, 2, 4, 3)),
-        (3, 1, 1),
-        (*grouped, queries, total),
-        (3, 1, 1),
-        DType.FLOAT32,
-    )
-    scores = b.pointwise("x * f", {"x": b.reshape(scores, (batch, heads, queries, total))}, DType.FLOAT32, f=factor)
-    stages = [scores]
-    if softcap:
-        scores = b.pointwise("c * tanh(x / c)", {"x": scores}, DType.FLOAT32, cost=12, c=softcap)
-    stages.append(scores)
     left, right = left_window_size, 0 if is_causal else right_window_size
     masked = mask is not None or lengths is not None or left >= 0 or right >= 0
-    if masked:
-        scores = _masked(b, scores, mask, lengths, past, left, right)
-    stages.append(scores)
-    weights = softmax_rows(b, scores, 1, masked=masked)
-    stages.append(weights)
-    y = matrix_product(
+    found = attend(
         b,
-        b.reshape(weights, (*grouped, queries, total)),
-        (3, 1, 1),
-        spread(value),
-        (3, 1, 1),
-        (*grouped, queries, value.shape[3]),
-        (3, 1, 1),
-        q.dtype,
+        query,
+        key,
+        value,
+        scale=scale_of(query.shape[3], scale),
+        softcap=softcap,
+        hide=(lambda scores: _masked(b, scores, mask, lengths, past, left, right)) if masked else None,
     )
-    y = b.reshape(y, (batch, heads, queries, value.shape[3]))
-    if merged:
-        y = b.reshape(b.permute(y, (0, 2, 1, 3)), (batch, queries, heads * value.shape[3]))
-    results = [y, key, value]
+    results = [merged(b, found.y) if q.rank == 3 else found.y, key, value]
     if outputs > 3:
-        stage = stages[qk_matmul_output_mode]
+        stage = (found.scores, found.capped, found.hidden, found.weights)[qk_matmul_output_mode]
         results.append(b.pointwise("x", {"x": stage}, q.dtype) if stage.dtype is not q.dtype else stage)
     return results[:outputs]
-
-
-def _heads(b: Builder, x: Operand, count: int) -> Operand:
-    """x as (batch, heads, sequence, size)."""
-    if x.rank == 4:
-        return x
-    if not count:
-        raise UnsupportedError("inputs of three axes need the numbers of heads")
-    return b.permute(b.reshape(x, (*x.shape[:2], count, floordiv(x.shape[2], count))), (0, 2, 1, 3))
 
 
 def _masked(

@@ -1,0 +1,114 @@
+"""The attention that all its operators are: scores of queries and keys, scaled, capped and hidden; softmax; weighted values.
+
+Heads, groups of heads and transposes are views, and scores stay in f32 until they are weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ....errors import UnsupportedError
+from ....program.dtypes import DType
+from ...builder import Builder, Operand
+from ...dims import Dim, floordiv, quotient
+from ..matmul import matrix_product
+from ..normalise import softmax_rows
+
+Hide = Callable[[Operand], Operand]
+"""Scores (batch, heads, queries, keys) to the same with minus infinity where a query may not see a key."""
+
+
+@dataclass(frozen=True)
+class Attended:
+    """`y` (batch, heads, queries, size of a value), and the f32 scores that led to it, as they were before and after each step."""
+
+    y: Operand
+    scores: Operand
+    capped: Operand
+    hidden: Operand
+    weights: Operand
+
+
+def heads_of(b: Builder, x: Operand, count: Dim) -> Operand:
+    """x, (batch, sequence, heads * size) or with heads apart, as (batch, heads, sequence, size)."""
+    if x.rank == 4:
+        return x
+    if count == 0:
+        raise UnsupportedError("inputs of three axes need the numbers of heads")
+    return b.permute(b.reshape(x, (*x.shape[:2], count, floordiv(x.shape[2], count))), (0, 2, 1, 3))
+
+
+def merged(b: Builder, y: Operand) -> Operand:
+    """(batch, heads, sequence, size) as (batch, sequence, heads * size)."""
+    batch, heads, steps, size = y.shape
+    return b.reshape(b.permute(y, (0, 2, 1, 3)), (batch, steps, heads * size))
+
+
+def scale_of(size: Dim, scale: float) -> float:
+    """The factor of scores of heads of `size` elements, when 0 stands for the usual one."""
+    if scale:
+        return scale
+    if not isinstance(size, int):
+        raise UnsupportedError("the size of a head depends on the input and no scale is given")
+    return 1.0 / math.sqrt(size)
+
+
+def attend(
+    b: Builder,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    *,
+    scale: float,
+    softcap: float = 0.0,
+    hide: Hide | None = None,
+    sink: Operand | None = None,
+) -> Attended:
+    """Attention of queries (batch, heads, queries, size) to keys and values (batch, groups, keys, size), each of which serves
+    as many heads as there are for a group. A query from which all is hidden gets zeros.
+
+    `sink` (heads or 1) is a score more for each query, of a key without a value.
+    """
+    batch, heads, queries, size = query.shape
+    total = key.shape[2]
+    shared = floordiv(heads, key.shape[1])
+    if quotient(heads, key.shape[1]) is None:
+        raise UnsupportedError(f"{heads} heads of queries for {key.shape[1]} heads of keys")
+    grouped = (batch, key.shape[1], shared)
+
+    def spread(x: Operand) -> Operand:
+        """Keys or values of a head for each head of queries that shares it."""
+        return b.expand(b.reshape(x, (*x.shape[:2], 1, *x.shape[2:])), (*grouped, *x.shape[2:]))
+
+    groups = (3, 1, 1)
+    product = matrix_product(
+        b,
+        b.reshape(query, (*grouped, queries, size)),
+        groups,
+        b.permute(spread(key), (0, 1, 2, 4, 3)),
+        groups,
+        (*grouped, queries, total),
+        groups,
+        DType.FLOAT32,
+    )
+    scores = capped = b.pointwise(
+        "x * f", {"x": b.reshape(product, (batch, heads, queries, total))}, DType.FLOAT32, f=scale
+    )
+    if softcap:
+        capped = b.pointwise("c * tanh(x / c)", {"x": scores}, DType.FLOAT32, cost=12, c=softcap)
+    hidden = hide(capped) if hide is not None else capped
+    each = None if sink is None else b.expand(b.reshape(sink, (1, sink.shape[0], 1)), (batch, heads, queries))
+    weights = softmax_rows(b, hidden, 1, masked=hide is not None, sink=each)
+    y = matrix_product(
+        b,
+        b.reshape(weights, (*grouped, queries, total)),
+        groups,
+        spread(value),
+        groups,
+        (*grouped, queries, value.shape[3]),
+        groups,
+        query.dtype,
+    )
+    return Attended(b.reshape(y, (batch, heads, queries, value.shape[3])), scores, capped, hidden, weights)

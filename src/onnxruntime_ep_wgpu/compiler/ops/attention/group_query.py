@@ -1,0 +1,233 @@
+"""GroupQueryAttention: what decoders of language models are exported with. Queries and keys are normalised and turned, keys and
+values go into a cache, and each query sees what lies there up to its own position.
+
+How long each sequence is comes from `seqlens_k` on the device, where alone it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....errors import UnsupportedError
+from ....program.dtypes import DType
+from ...builder import Builder, Operand
+from ...dims import Dim, floordiv, less_equal, maximum
+from ..index import INDICES, Allowed, index32
+from ..normalise import rms_normalization
+from ..optimised import MICROSOFT
+from ..registry import FLOATS, op
+from ..window import body
+from .cache import appended, started
+from .core import attend, merged, scale_of
+from .rotary import STEPS_FIRST, Placed, turned
+
+NONE = "NONE"
+
+
+@op(
+    "GroupQueryAttention",
+    domain=MICROSOFT,
+    types=FLOATS,
+    seqlens=INDICES,
+    total_length=INDICES,
+    positions=INDICES,
+)
+def group_query_attention(
+    b: Builder,
+    query: Operand,
+    key: Operand | None,
+    value: Operand | None,
+    past_key: Operand | None,
+    past_value: Operand | None,
+    seqlens: Operand,
+    total_length: Operand,
+    cosines: Operand | None = None,
+    sines: Operand | None = None,
+    positions: Operand | None = None,
+    bias: Operand | None = None,
+    sink: Operand | None = None,
+    key_scale: Operand | None = None,
+    value_scale: Operand | None = None,
+    query_gain: Operand | None = None,
+    key_gain: Operand | None = None,
+    *,
+    num_heads: int,
+    kv_num_heads: int,
+    causal: int = 1,
+    do_rotary: int = 0,
+    k_quant_type: str = NONE,
+    kv_cache_bit_width: int = 0,
+    local_window_size: int = -1,
+    qk_norm_epsilon: float = 1e-6,
+    qk_output: int = 0,
+    rotary_interleaved: int = 0,
+    scale: float = 0.0,
+    sliding_window_cache: int = 0,
+    smooth_softmax: int = 0,
+    softcap: float = 0.0,
+    v_quant_type: str = NONE,
+    outputs: int = 1,
+) -> list[Operand]:
+    """Queries (batch, steps, heads * size), or with keys and values behind each other; caches (batch, groups, rows, size).
+
+    Of a sequence `seqlens` + 1 rows are used, the new ones included; they end with the new ones, unless it is shorter than
+    these. Results: output, present keys and values, and scores or weights of the kind that `qk_output` names.
+    """
+    if k_quant_type != NONE or v_quant_type != NONE:
+        raise UnsupportedError(f"a quantised cache (k_quant_type {k_quant_type}, v_quant_type {v_quant_type})")
+    if sliding_window_cache:
+        raise UnsupportedError("sliding_window_cache: a cache as long as its window")
+    q, k, v = _projections(b, query, key, value, num_heads, kv_num_heads)
+    steps, size = q.shape[1], q.shape[3]
+    used = _used(b, seqlens, steps)
+    if query_gain is not None and key_gain is not None:
+        q = rms_normalization(b, q, query_gain, epsilon=qk_norm_epsilon)
+        k = rms_normalization(b, k, key_gain, epsilon=qk_norm_epsilon)
+    if do_rotary:
+        if cosines is None or sines is None:
+            raise UnsupportedError("do_rotary needs cos_cache and sin_cache")
+        q, k = (_turned(b, x, cosines, sines, positions, used, bool(rotary_interleaved), inline=x is k) for x in (q, k))
+    rows = _rows(total_length, past_key, steps)
+    keys = _cached(b, past_key, k, used, rows)
+    values = _cached(b, past_value, v, used, rows)
+    if bias is not None:
+        b.require(less_equal(bias.shape[3], rows), "a bias {} is for more keys than a cache of {}", bias, rows)
+    if smooth_softmax and sink is None:
+        sink = b.constant(np.zeros(1, np.float32))
+    found = attend(
+        b,
+        b.permute(q, (0, 2, 1, 3)),
+        keys,
+        _known(b, values, used, steps),
+        scale=scale_of(size, scale),
+        softcap=softcap,
+        hide=lambda scores: _hidden(b, scores, used, bias, causal=bool(causal), window=local_window_size),
+        sink=sink,
+    )
+    results = [merged(b, found.y), keys, values]
+    if outputs > 3:
+        stage = {1: found.hidden, 2: found.weights}.get(qk_output)
+        if stage is None:
+            raise UnsupportedError(f"an output of scores with qk_output={qk_output}")
+        results.append(b.pointwise("x", {"x": stage}, query.dtype))
+    return results[:outputs]
+
+
+def _projections(
+    b: Builder, query: Operand, key: Operand | None, value: Operand | None, heads: int, groups: int
+) -> list[Operand]:
+    """Queries, keys and values, each as (batch, steps, heads, size)."""
+    if key is not None and value is not None:
+        parts = [query, key, value]
+        counts = [heads, groups, groups]
+    else:
+        counts = [heads, groups, groups]
+        size = floordiv(query.shape[2], heads + 2 * groups)
+        parts, start = [], 0
+        for count in counts:
+            parts.append(b.slice(query, 2, start * size, 1, count * size))
+            start += count
+    return [b.reshape(x, (*x.shape[:2], n, floordiv(x.shape[2], n))) for x, n in zip(parts, counts, strict=True)]
+
+
+def _used(b: Builder, seqlens: Operand, steps: Dim) -> Operand:
+    """Rows of each sequence's cache before this run, (batch), i32."""
+    seqlens = b.reshape(seqlens, (seqlens.size,))
+    return b.map(
+        body(["return max(n_at(batch) + 1 - i32($steps), 0);"]),
+        DType.INT32,
+        seqlens.shape,
+        ("batch",),
+        (1,),
+        {"n": (index32(b, seqlens), (1,))},
+        parameters={"steps": steps},
+    )
+
+
+def _rows(total_length: Operand, past: Operand | None, steps: Dim) -> Dim:
+    """Rows of the present cache. A length that is known on the device alone must fit into the past one."""
+    if total_length.has_host:
+        (total,) = total_length.dims("the total sequence length")
+        return total if past is None else maximum(total, past.shape[2])
+    return steps if past is None else past.shape[2]
+
+
+def _cached(b: Builder, past: Operand | None, x: Operand, used: Operand, rows: Dim) -> Operand:
+    new = b.permute(x, (0, 2, 1, 3))
+    return started(b, new, rows) if past is None else appended(b, past, new, used, rows)
+
+
+def _turned(
+    b: Builder,
+    x: Operand,
+    cosines: Operand,
+    sines: Operand,
+    positions: Operand | None,
+    used: Operand,
+    interleaved: bool,
+    inline: bool,
+) -> Operand:
+    row = "used_at(batch) + i32(step)"
+    operands: dict[str, Placed] = {"used": (used, (1,))}
+    if positions is not None:
+        allowed = Allowed(0, cosines.shape[0] - 1, f"the rows of the cosines {cosines}")
+        row, operands = "positions_at(batch, step)", {"positions": (index32(b, positions, allowed), (1, 1))}
+    size = 2 * cosines.shape[1]
+    return turned(b, x, STEPS_FIRST, cosines, sines, row, operands, size=size, interleaved=interleaved, inline=inline)
+
+
+def _known(b: Builder, values: Operand, used: Operand, steps: Dim) -> Operand:
+    """Values with zeros behind the end of each sequence, where a cache may hold anything, and NaN times 0 is NaN."""
+    return b.map(
+        body(
+            ["if (i32(row) >= used_at(batch) + i32($steps)) { return $out_t(); }", "return x_at(batch, head, row, d);"]
+        ),
+        values.dtype,
+        values.shape,
+        ("batch", "head", "row", "d"),
+        (1, 1, 1, 1),
+        {"x": (values, (1, 1, 1, 1)), "used": (used, (1,))},
+        parameters={"steps": steps},
+        inline=True,
+    )
+
+
+def _hidden(b: Builder, scores: Operand, used: Operand, bias: Operand | None, *, causal: bool, window: int) -> Operand:
+    """Scores plus the bias; minus infinity for keys behind the query, or before the last `window` keys up to it."""
+    batch, _, queries, total = scores.shape
+    lines = ["let at = used_at(batch) + i32(i);"]
+    last = "at" if causal else "used_at(batch) + i32($queries) - 1"
+    visible = f"i32(j) <= {last}" + (f" && i32(j) > at - {window}" if window > 0 else "")
+    lines.append(f"return {visible};")
+    seen = b.map(
+        body(lines),
+        DType.BOOL,
+        (batch, 1, queries, total),
+        ("batch", "head", "i", "j"),
+        (1, 1, 1, 1),
+        {"used": (used, (1,))},
+        parameters={} if causal else {"queries": queries},
+        inline=True,
+    )
+    if bias is not None:
+        scores = b.pointwise("x + y", {"x": scores, "y": _as_long(b, bias, total)}, DType.FLOAT32, scores.shape)
+    return b.pointwise("where(m, x, -infinity)", {"x": scores, "m": seen}, DType.FLOAT32, scores.shape)
+
+
+def _as_long(b: Builder, bias: Operand, total: Dim) -> Operand:
+    """A bias for as many keys; what lies behind its own is hidden anyway."""
+    if bias.shape[3] == total:
+        return bias
+    names: Sequence[str] = ("batch", "head", "i", "j")
+    return b.map(
+        body(["if (j >= $known) { return 0f; }", "return x_at(batch, head, i, j);"]),
+        DType.FLOAT32,
+        (*bias.shape[:3], total),
+        names,
+        (1, 1, 1, 1),
+        {"x": (bias, (1, 1, 1, 1))},
+        parameters={"known": bias.shape[3]},
+        inline=True,
+    )

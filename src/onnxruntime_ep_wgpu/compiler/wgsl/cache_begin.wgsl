@@ -1,0 +1,13 @@
+// What a cache begins as that cannot be updated where it lies: rows of x, then zeros. Four elements in each invocation.
+fn kernel(w: u32, lane: u32) {
+  let i = w * $WG + lane;
+  if (i >= $fours) { return; }
+  let d = i % $size4 * 4u;
+  let row = i / $size4;
+  let at = row % $total;
+  if (at < $past) {
+    y_put4(row / $total, at, d, x_at4(row / $total, at, d));
+  } else {
+    y_put4(row / $total, at, d, vec4<$y_t>());
+  }
+}

@@ -1,0 +1,138 @@
+"""GroupQueryAttention, beside the CPU provider: prompts, tokens one by one and several at a time; caches that grow and that
+have room; every way to hide keys and to say where a query stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import support
+
+from .compare import expected, model, random
+
+ROWS = 40  # of the caches of cosines
+
+
+@dataclass(frozen=True)
+class Case:
+    """`lengths` are those of the sequences before; `room` is the length of the cache, 0 for one that grows."""
+
+    lengths: tuple[int, ...] = (0,)
+    steps: int = 1
+    room: int = 0
+    heads: int = 4
+    groups: int = 2
+    size: int = 16
+    packed: bool = False
+    bias: bool = False
+    sink: bool = False
+    positions: bool = False
+    attributes: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def rotary(self) -> bool:
+        return bool(dict(self.attributes).get("do_rotary"))
+
+    @property
+    def total(self) -> int:
+        return max(self.lengths) + self.steps
+
+    def inputs(self, dtype: Any) -> list[np.ndarray | None]:
+        batch, past = len(self.lengths), self.room or max(self.lengths)
+        wide = [self.heads * self.size, self.groups * self.size, self.groups * self.size]
+        parts = [random(batch, self.steps, n, seed=k, dtype=dtype) for k, n in enumerate(wide)]
+        query = [np.concatenate(parts, 2), None, None] if self.packed else parts
+        caches = [random(batch, self.groups, past, self.size, seed=k, dtype=dtype) for k in (5, 6)]
+        seqlens = np.array([n + self.steps - 1 for n in self.lengths], np.int32)
+        angles = random(ROWS, self.size // 2, seed=7)
+        tables = [np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)] if self.rotary else [None, None]
+        at = np.array(self.lengths)[:, None] + np.arange(3, 3 + self.steps) if self.positions else None
+        bias = random(1, self.heads, self.steps, self.total, seed=8, dtype=dtype) if self.bias else None
+        sink = random(self.heads, seed=9, dtype=dtype) if self.sink else None
+        return [*query, *caches, seqlens, np.array(self.total, np.int32), *tables, at, bias, sink]
+
+    def model(self, dtype: Any, **how: Any) -> Any:
+        arrays = self.inputs(dtype)
+        while arrays[-1] is None:
+            arrays.pop()
+        return model(
+            "GroupQueryAttention", arrays, outputs=[dtype] * 3, domain="com.microsoft", opset=22, num_heads=self.heads,
+            kv_num_heads=self.groups, **dict(self.attributes), **how,
+        )  # fmt: skip
+
+
+def check(case: Case, dtype: Any = np.float32, **how: Any) -> None:
+    """Compares the result, and of the caches what is used."""
+    arrays, built = case.inputs(dtype), case.model(dtype, **how)
+    feeds = {f"x{k}": a for k, a in enumerate(arrays) if a is not None}
+    want, got = expected(built, feeds), support.run_model(built, *feeds.values())
+    tolerance = {"rtol": 2e-2, "atol": 5e-3} if dtype == np.float16 else {"rtol": 1e-4, "atol": 1e-5}
+    for ours, theirs in zip(got, want, strict=True):
+        assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+    np.testing.assert_allclose(got[0].astype("f"), want[0].astype("f"), **tolerance)
+    for ours, theirs in zip(got[1:], want[1:], strict=True):
+        for batch, before in enumerate(case.lengths):
+            used = np.s_[batch, :, : before + case.steps]
+            np.testing.assert_allclose(ours[used].astype("f"), theirs[used].astype("f"), **tolerance)
+
+
+TURNED = (("do_rotary", 1),)
+KINDS = {
+    "prompt": Case(steps=6),
+    "prompt with room": Case(steps=6, room=16),
+    "token": Case((5,), 1),
+    "token with room": Case((5,), 1, 16),
+    "tokens of a batch": Case((5, 2, 0), 1, 16),
+    "several tokens": Case((4,), 3, 16),
+    "several tokens, growing": Case((4,), 3),
+    "prompts of a batch": Case((0, 0), 5, 16),
+}
+WAYS = {
+    "plain": {},
+    "packed": {"packed": True},
+    "turned": {"attributes": TURNED},
+    "turned, packed": {"attributes": TURNED, "packed": True},
+    "neighbours turned": {"attributes": (*TURNED, ("rotary_interleaved", 1)), "packed": True},
+    "positions": {"attributes": TURNED, "positions": True},
+    "window": {"attributes": (*TURNED, ("local_window_size", 3))},
+    "cap": {"attributes": (("softcap", 2.0), ("scale", 0.7))},
+    "smooth": {"attributes": (("smooth_softmax", 1),)},
+    "sink": {"sink": True},
+    "bias": {"bias": True, "attributes": (("softcap", 3.0), ("local_window_size", 4))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("more", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_as_the_cpu_provider_has_it(kind: str, more: str) -> None:
+    check(replace(KINDS[kind], **WAYS[more]))
+
+
+@pytest.mark.parametrize("kind", ["prompt with room", "tokens of a batch", "several tokens, growing"])
+def test_halves(kind: str) -> None:
+    check(replace(KINDS[kind], packed=True, attributes=TURNED), np.float16)
+
+
+@pytest.mark.parametrize(("heads", "groups", "size"), [(1, 1, 32), (6, 2, 64), (8, 1, 80), (3, 3, 128), (4, 2, 256)])
+@pytest.mark.parametrize("kind", ["prompt with room", "token with room"])
+def test_numbers_of_heads_and_their_sizes(kind: str, heads: int, groups: int, size: int) -> None:
+    check(replace(KINDS[kind], heads=heads, groups=groups, size=size, attributes=TURNED, packed=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sizes_that_are_not_known_before(kind: str) -> None:
+    check(replace(KINDS[kind], attributes=(*TURNED, ("scale", 0.3))), symbolic=True)
+
+
+def test_what_a_cache_holds_behind_its_end_is_not_looked_at() -> None:
+    case = replace(KINDS["tokens of a batch"], attributes=TURNED)
+    arrays = case.inputs(np.float32)
+    clean = support.run_model(case.model(np.float32), *[a for a in arrays if a is not None])
+    for cache in arrays[3:5]:
+        for batch, before in enumerate(case.lengths):
+            cache[batch, :, before:] = np.nan
+    spoilt = support.run_model(case.model(np.float32), *[a for a in arrays if a is not None])
+    np.testing.assert_array_equal(clean[0], spoilt[0])
