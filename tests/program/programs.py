@@ -160,6 +160,22 @@ def slots() -> Case:
     return program, [(1, 1), (3, 50), (50, 3), (17, 17), (5, 0), (1001, 2)]
 
 
+def aliases() -> Case:
+    """An output that begins as an input, in runs in which both have one shape and are not empty; else a dispatch copies."""
+    values = (
+        value("new", Storage.INPUT, "$n"), value("past", Storage.INPUT, "$p"), value("other", Storage.INPUT, 3),
+        value("present", Storage.OUTPUT, "$p $n max"), value("y", Storage.OUTPUT, 3),
+    )  # fmt: skip
+    program = replace(
+        EMPTY, name="aliases", symbols=(*axes("n"), Symbol("p", 1, 0, False)), inputs=(0, 1, 2), outputs=(3, 4),
+        values=values, kernels=(kernel("rw"),), aliases=((3, 1), (4, 2)),
+        dispatches=(
+            dispatch(0, (1, 3), workgroups=("1 $p $p $n max == -1 * +",)), dispatch(0, (0, 3)), dispatch(0, (0, 4)),
+        ),
+    )  # fmt: skip
+    return program, [(1, 8), (8, 8), (9, 8), (1, 0), (0, 0)]
+
+
 def checks() -> Case:
     """Conditions that fail with a message; a limit only when nothing else is wrong; the shape of a result below 0."""
     names = tuple(f"d{k}" for k in range(12))
@@ -186,5 +202,5 @@ def checks() -> Case:
 
 
 def every() -> Iterator[Case]:
-    for make in (grids, arithmetic, variants, repeats, windows, slots, checks):
+    for make in (grids, arithmetic, variants, repeats, windows, slots, aliases, checks):
         yield make()

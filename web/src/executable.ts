@@ -220,6 +220,8 @@ export class Executable {
       return { value, place, buffer: place === 'kept' ? plan.own(value) : buffer };
     });
     const written = new Set(results.map((it) => it.buffer));
+    // An input that lies where its output begins as it is not read by any dispatch.
+    const updated = new Map(plan.layout.begins.map(([output, input]) => [input, callers.get(output)]));
     if (results.filter((it) => it.buffer).length > written.size - (written.has(undefined) ? 1 : 0)) {
       throw new InputError('two outputs are to go into one buffer: give each a buffer of its own');
     }
@@ -229,8 +231,13 @@ export class Executable {
         const own = plan.own(value);
         if (bytes!.length) gpu.write(own, 0, bytes!);
         callers.set(value, own);
-      } else before.push(...this.#fit(plan, value, buffer, callers, false, written.has(buffer)));
+      } else if (buffer === updated.get(value)) callers.set(value, buffer);
+      else before.push(...this.#fit(plan, value, buffer, callers, false, written.has(buffer)));
     });
+    for (const [output, input] of plan.layout.begins) {
+      const [from, to] = [callers.get(input)!, callers.get(output)!];
+      if (from !== to) before.push({ from, to, bytes: Math.ceil(nbytes[output]! / 4) * 4 });
+    }
     const key = [...callers.values()].map((it) => this.#id(it)).join();
     const total = results.reduce((sum, it) => sum + (it.place === 'cpu' ? bindingBytes(nbytes[it.value]!) : 0), 0);
     const staging = total ? this.#results.stage(total) : undefined;

@@ -37,6 +37,8 @@ export interface Layout {
   /** Bytes of each slot of intermediate memory, and which slot a value has. */
   readonly slots: readonly number[];
   readonly slotOf: ReadonlyMap<number, number>;
+  /** Outputs, each with the input that it begins as; none that is empty. */
+  readonly begins: readonly (readonly [output: number, input: number])[];
 }
 
 /** Makes layouts of one program; what does not depend on symbols is done once. */
@@ -74,7 +76,8 @@ export class Layouts {
       if (value.storage === 'HOST') elements.set(k, all(value.elements));
     });
     const { slots, slotOf } = slotsOf(program, sizes);
-    return { shapes, nbytes: sizes, elements, steps: this.#steps(known, sizes), slots, slotOf };
+    const begins = program.aliases.filter(([a, b]) => sizes[a] && shapes[a]!.join() === shapes[b]!.join());
+    return { shapes, nbytes: sizes, elements, steps: this.#steps(known, sizes), slots, slotOf, begins };
   }
 
   #steps(known: Map<string, Int>, sizes: readonly number[]): Step[] {

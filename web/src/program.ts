@@ -5,7 +5,7 @@ import { type DType, dtype, nbytes } from './dtypes.js';
 import { ProgramError, messageOf } from './errors.js';
 import { type Postfix, exact } from './postfix.js';
 
-export const FORMAT_VERSION = 7;
+export const FORMAT_VERSION = 8;
 /** The symbol that counts the runs of a repeated dispatch. */
 export const REPETITION = '@repetition';
 
@@ -99,6 +99,8 @@ export interface Program {
   readonly kernels: readonly Kernel[];
   readonly dispatches: readonly Dispatch[];
   readonly checks: readonly Check[];
+  /** An output that begins as an input, where both have one shape; by value number. */
+  readonly aliases: readonly (readonly [output: number, input: number])[];
   readonly weights: readonly Weight[];
 }
 
@@ -151,6 +153,7 @@ function fromHeader(header: Record<string, any>, start: number): Program {
     symbols: rows('symbols', ([name, input, index, isElement]) => ({ name, input, index, isElement })),
     definitions: header['definitions'],
     said: header['said'],
+    aliases: header['aliases'],
     inputs: header['inputs'],
     outputs: header['outputs'],
     values,

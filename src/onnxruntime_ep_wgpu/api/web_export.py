@@ -274,3 +274,5 @@ class _Chunks:
             self._file.close()
         self.paths.append(self._folder / f"weights-{len(self.paths):03}.bin")
         self._file = open(self.paths[-1], "wb")  # noqa: SIM115  closed by the next one, or at the end
+
+

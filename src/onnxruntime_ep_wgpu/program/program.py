@@ -14,7 +14,7 @@ from .dtypes import DType
 from .postfix import Postfix
 from .target import Target
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 REPETITION = "@repetition"  # the symbol that counts the runs of a repeated dispatch
 
 
