@@ -29,6 +29,8 @@ def attention(soft: Call, target: Target) -> Answer:
         return reader
     if soft.constants["LOGARITHM"]:
         return "it is the logarithm of a softmax"
+    if soft.constants["SINK"]:
+        return "a sink takes a share of each row"
     if target.software:
         return "on software adapters scores in memory are as fast"
     answer: str | None = "the scores are no matrix product"
