@@ -31,6 +31,10 @@ await Promise.all([
   // For pages without a bundler: onnxruntime-common is in it.
   module('ort.wgpu.bundle.min.mjs'),
   module('ort.wgpu.min.js', { format: 'iife', globalName: 'ort' }),
+  // The same in a worker: what the page imports, and the worker, which has everything in it.
+  module('ort.wgpu.proxy.mjs', { entryPoints: ['src/worker/proxy.ts'], external: ['onnxruntime-common'] }),
+  module('ort.wgpu.proxy.bundle.min.mjs', { entryPoints: ['src/worker/proxy.ts'] }),
+  module('ort.wgpu.worker.mjs', { entryPoints: ['src/worker/worker.ts'] }),
   module(HOST, { entryPoints: ['src/host/operators.ts'] }),
 ]);
 execFileSync(process.execPath, [`${here}node_modules/typescript/bin/tsc`, '-p', here], { stdio: 'inherit' });

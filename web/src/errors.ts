@@ -2,26 +2,34 @@
 
 /** Base of all errors of this package. */
 export class WgpuError extends Error {
-  constructor(message: string, options?: ErrorOptions) {
-    super(message, options);
-    this.name = new.target.name;
-  }
+  // Written out, because minifying renames classes.
+  override name = 'WgpuError';
 }
 
 /** An option has an unknown name or a value outside its domain. */
-export class OptionError extends WgpuError {}
+export class OptionError extends WgpuError {
+  override name = 'OptionError';
+}
 
 /** An input has the wrong type, rank or shape, or two inputs disagree on a dimension. */
-export class InputError extends WgpuError {}
+export class InputError extends WgpuError {
+  override name = 'InputError';
+}
 
 /** A tensor is larger than the device allows; names tensor, bytes and limit. */
-export class LimitError extends WgpuError {}
+export class LimitError extends WgpuError {
+  override name = 'LimitError';
+}
 
 /** An exported program is missing, damaged, of another format version, or needs more than the device has. */
-export class ProgramError extends WgpuError {}
+export class ProgramError extends WgpuError {
+  override name = 'ProgramError';
+}
 
 /** There is no usable adapter, the device is lost, or it refused a request. */
-export class DeviceError extends WgpuError {}
+export class DeviceError extends WgpuError {
+  override name = 'DeviceError';
+}
 
 /** `error.message`, or whatever was thrown as text. */
 export function messageOf(error: unknown): string {

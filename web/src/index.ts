@@ -11,6 +11,7 @@ import { Session } from './session.js';
 export * from 'onnxruntime-common';
 /** As onnxruntime-web has it, which this module stands in for: all of onnxruntime-common. */
 export default common;
+export { type Times, benchmark } from './benchmark.js';
 export { type MemoryUse, memory } from './device.js';
 export { DeviceError, InputError, LimitError, OptionError, ProgramError, WgpuError } from './errors.js';
 export type { Progress } from './options.js';
@@ -87,23 +88,4 @@ export function warmup(
   inputs: Readonly<Record<string, readonly number[] | Tensor>> = {},
 ): Promise<void> {
   return sessionOf(session).warmup(inputs);
-}
-
-/** Milliseconds per run with results in memory, after one run that is not counted. */
-export async function benchmark(
-  session: InferenceSession,
-  feeds: InferenceSession.FeedsType,
-  iterations = 10,
-): Promise<{ avg: number; min: number; max: number }> {
-  if (!(Number.isInteger(iterations) && iterations > 0)) throw new RangeError(`iterations is ${iterations}, it takes a whole number from 1 on`);
-  const times: number[] = [];
-  for (let k = 0; k <= iterations; k++) {
-    const start = performance.now();
-    const results = await session.run(feeds);
-    await Promise.all(Object.values(results).map((it) => it.getData()));
-    if (k) times.push(performance.now() - start);
-    for (const it of Object.values(results)) it.dispose();
-  }
-  const sum = times.reduce((a, b) => a + b, 0);
-  return { avg: sum / times.length, min: Math.min(...times), max: Math.max(...times) };
 }

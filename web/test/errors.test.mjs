@@ -130,6 +130,11 @@ describe('options', () => {
   });
 });
 
+test('errors have the names of their classes, whatever a bundler calls them', async () => {
+  await assert.rejects(InferenceSession.create(new Uint8Array(3), options()), (error) => error.name === 'ProgramError' && error instanceof ort.ProgramError);
+  await assert.rejects(InferenceSession.create(bytesOf('tiny.wgpu'), options({ executionMode: 3 })), { name: 'OptionError' });
+});
+
 describe('inputs', () => {
   let session;
   before(async () => (session = await InferenceSession.create(bytesOf('tiny.wgpu'), options())));

@@ -1,0 +1,232 @@
+// The backend `webgpu` of onnxruntime-common, run in a worker, so that the page stays responsive. In: the same calls as of the
+// package itself. Out: the same, with tensors on the GPU that only the worker can read.
+
+import { type Backend, InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env, registerBackend } from 'onnxruntime-common';
+import type { MemoryUse } from '../device.js';
+import { DeviceError, InputError, OptionError } from '../errors.js';
+import type { WebGPUSupport } from '../index.js';
+import type { Progress } from '../options.js';
+import { type Answer, type Calls, type Environment, type Sent, inMemory, revived } from './protocol.js';
+
+export * from 'onnxruntime-common';
+export { benchmark } from '../benchmark.js';
+export { DeviceError, InputError, LimitError, OptionError, ProgramError, WgpuError } from '../errors.js';
+
+/** What a tensor of the worker has for a buffer: a number. */
+class Remote {
+  constructor(
+    readonly connection: Connection,
+    readonly held: number,
+  ) {}
+}
+
+type Tell = (progress: Progress) => void;
+interface Pending {
+  resolve(result: unknown): void;
+  reject(error: Error): void;
+  readonly progress: Tell | undefined;
+}
+
+/** Calls on their way to a worker and back. */
+class Connection {
+  readonly #pending = new Map<number, Pending>();
+  #next = 0;
+  #ended: Error | undefined;
+
+  constructor(private readonly worker: Worker) {
+    worker.onmessage = ({ data: { id, result, error, told } }: MessageEvent<Answer>) => {
+      if (told?.profile) env.webgpu.profiling?.ondata?.(told.profile as never);
+      const pending = this.#pending.get(id);
+      if (!pending) return;
+      if (told) {
+        if (told.progress) pending.progress?.(told.progress);
+        return;
+      }
+      this.#pending.delete(id);
+      if (error) pending.reject(revived(error));
+      else pending.resolve(result);
+    };
+    worker.onerror = (event) => this.end(`the worker failed: ${event.message || 'its script cannot be loaded'}`);
+  }
+
+  call<Name extends keyof Calls>(
+    call: Name, given: Parameters<Calls[Name]>, transfer: Transferable[] = [], progress?: Tell,
+  ): Promise<ReturnType<Calls[Name]>> {
+    if (this.#ended) return Promise.reject(this.#ended);
+    const id = this.#next++;
+    return new Promise((resolve, reject) => {
+      this.#pending.set(id, { resolve: resolve as (result: unknown) => void, reject, progress });
+      try {
+        this.worker.postMessage({ id, call, given }, transfer);
+      } catch (error) {
+        this.#pending.delete(id);
+        reject(new OptionError(`${call}: this cannot be given to a worker: ${(error as Error).message}`, { cause: error }));
+      }
+    });
+  }
+
+  /** Ends the worker; calls under way and later ones fail with the reason. */
+  end(reason: string): void {
+    this.#ended = new DeviceError(reason);
+    this.worker.terminate();
+    for (const { reject } of this.#pending.values()) reject(this.#ended);
+    this.#pending.clear();
+  }
+}
+
+let connection: Connection | undefined;
+let transferInputs = false;
+
+function connected(): Connection {
+  // Bundlers know this form, and give the worker a file of its own.
+  connection ??= new Connection(new Worker(new URL('./ort.wgpu.worker.mjs', import.meta.url), { type: 'module' }));
+  return connection;
+}
+
+/**
+ * Runs sessions that are created from now on in this worker, by default in one of dist/ort.wgpu.worker.mjs that the first
+ * session starts. With `transferInputs` the data of inputs is handed over and not copied: a tensor is empty after its run.
+ */
+export function useWorker(options: { readonly worker?: Worker; readonly transferInputs?: boolean }): void {
+  if (options.worker) connection = new Connection(options.worker);
+  transferInputs = options.transferInputs ?? transferInputs;
+}
+
+/** Ends the worker with all that it holds. Its sessions fail from then on; the next one that is created starts a new worker. */
+export function terminate(): void {
+  connection?.end('the worker was terminated');
+  connection = undefined;
+}
+
+function environment(): Environment {
+  const { powerPreference, forceFallbackAdapter, profiling, profilingMode } = env.webgpu as unknown as Record<string, unknown>;
+  const mode = (profiling as { mode?: string } | undefined)?.mode ?? profilingMode;
+  return { powerPreference, forceFallbackAdapter, profiling: mode === 'default' };
+}
+
+class RemoteSession implements InferenceSessionHandler {
+  readonly inputNames: readonly string[];
+  readonly outputNames: readonly string[];
+  #released: Promise<void> | undefined;
+
+  private constructor(
+    private readonly connection: Connection,
+    private readonly session: number,
+    readonly inputMetadata: readonly InferenceSession.ValueMetadata[],
+    readonly outputMetadata: readonly InferenceSession.ValueMetadata[],
+  ) {
+    this.inputNames = inputMetadata.map((it) => it.name);
+    this.outputNames = outputMetadata.map((it) => it.name);
+  }
+
+  static async create(source: string | Uint8Array, given: InferenceSession.SessionOptions = {}): Promise<RemoteSession> {
+    const to = connected();
+    const first = given.executionProviders?.find((it) => (typeof it === 'string' ? it : it.name) === 'webgpu');
+    const { device, onProgress, ...provider } = (typeof first === 'object' ? first : {}) as {
+      device?: GPUDevice; onProgress?: Tell;
+    };
+    if (device) throw new OptionError('webgpu.device: a device of the page cannot be used in a worker');
+    const options = { ...given, executionProviders: [{ ...provider, name: 'webgpu' }] };
+    const address = typeof source === 'string' ? new URL(source, globalThis.document?.baseURI ?? globalThis.location?.href).href : source;
+    const found = await to.call('create', [address, options, environment()], [], onProgress);
+    return new RemoteSession(to, found.session, found.inputs, found.outputs);
+  }
+
+  async run(
+    feeds: Readonly<Record<string, OnnxValue>>, fetches: Readonly<Record<string, OnnxValue | null>>, options: InferenceSession.RunOptions,
+  ): Promise<Record<string, Tensor>> {
+    if (this.#released) throw new InputError('the session is released: create it again');
+    const transfer = new Set<Transferable>();
+    const inputs = Object.entries(feeds).map(([name, it]) => [name, this.#sent(name, it, transferInputs ? transfer : undefined)]);
+    const wanted = Object.entries(fetches).map(([name, it]) => {
+      const given = it as Tensor | null;
+      return [name, given?.location === 'gpu-buffer' ? this.#sent(name, given) : null];
+    });
+    const results = await this.connection.call('run', [this.session, Object.fromEntries(inputs), Object.fromEntries(wanted), options], [...transfer]);
+    return Object.fromEntries(
+      Object.entries(results).map(([name, it]) => [name, this.#received(name, it!, fetches[name] as Tensor | null)]),
+    );
+  }
+
+  #sent(name: string, value: OnnxValue, transfer?: Set<Transferable>): Sent {
+    if (!(value instanceof Tensor)) throw new InputError(`'${name}' is not a tensor`);
+    const { type, dims } = value;
+    if (value.location !== 'gpu-buffer') {
+      const data = value.data as Exclude<Tensor['data'], string[]>;
+      transfer?.add(data.buffer as ArrayBuffer);
+      return { type, dims, data };
+    }
+    const remote = value.gpuBuffer as unknown;
+    if (remote instanceof Remote && remote.connection === this.connection) return { type, dims, held: remote.held };
+    throw new InputError(`'${name}' is in a GPU buffer of the page, which the worker cannot reach: pass it in memory`);
+  }
+
+  #received(name: string, sent: Sent, given: Tensor | null): Tensor {
+    const { type, dims, held } = sent;
+    if (held !== undefined) {
+      if (given?.location === 'gpu-buffer') return given;
+      const remote = new Remote(this.connection, held);
+      return Tensor.fromGpuBuffer(remote as never, {
+        dataType: type as Tensor.GpuBufferDataTypes,
+        dims,
+        download: () => this.connection.call('read', [held]) as never,
+        dispose: () => void this.connection.call('dispose', [held]).catch(() => undefined),
+      });
+    }
+    if (!given) return inMemory(sent);
+    if (given.type !== type) throw new InputError(`output '${name}' is ${type}, the tensor passed for it ${given.type}`);
+    if (given.dims.join() !== dims.join()) {
+      throw new InputError(`output '${name}' has shape [${dims.join(', ')}], the tensor passed for it has [${given.dims.join(', ')}]`);
+    }
+    (given.data as Uint8Array).set(sent.data as Uint8Array);
+    return given;
+  }
+
+  warmup(inputs: Readonly<Record<string, readonly number[] | Tensor>>): Promise<void> {
+    const given = Object.entries(inputs).map(([name, it]) => [name, it instanceof Tensor ? this.#sent(name, it) : it]);
+    return this.connection.call('warmup', [this.session, Object.fromEntries(given)]);
+  }
+
+  startProfiling(): void {
+    void this.connection.call('profile', [this.session, true]);
+  }
+
+  endProfiling(): void {
+    void this.connection.call('profile', [this.session, false]);
+  }
+
+  dispose(): Promise<void> {
+    return (this.#released ??= this.connection.call('release', [this.session]));
+  }
+}
+
+const backend: Backend = {
+  async init() {
+    const { supported, reason } = await checkWebGPUSupport();
+    if (!supported) throw new DeviceError(reason ?? 'WebGPU is not available in workers');
+  },
+  createInferenceSessionHandler: (source, options) => RemoteSession.create(source, options),
+};
+registerBackend('webgpu', backend, 20);
+
+/** Whether exported models run in the worker. */
+export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
+  return (await connected().call('support', [environment()])) as WebGPUSupport;
+}
+
+/** Buffers and bytes that the worker holds on its devices. */
+export async function memory(): Promise<MemoryUse> {
+  return (await connected().call('memory', [])) as MemoryUse;
+}
+
+/** Removes all weights that were cached. */
+export function clearCache(): Promise<void> {
+  return connected().call('clearCache', []);
+}
+
+/** Makes everything that runs of these shapes need, as in the package itself. */
+export function warmup(session: InferenceSession, inputs: Readonly<Record<string, readonly number[] | Tensor>> = {}): Promise<void> {
+  const { handler } = session as unknown as { handler: unknown };
+  if (handler instanceof RemoteSession) return handler.warmup(inputs);
+  throw new TypeError('this session runs on another backend');
+}
