@@ -96,7 +96,7 @@ def test_reductions_over_an_axis_that_is_not_the_last(shape, op, dynamic):
     program = compile_model(model, hardware())
     np.testing.assert_allclose(Runner(program)(x)[0], want, atol=1e-4, rtol=1e-5)
     if not dynamic:
-        assert len(program.dispatches) == (2 if shape in ((640, 701), (2, 1024, 160)) else 1)
+        assert len(program.dispatches) == (2 if shape in ((640, 701), (2, 1024, 160)) else want.size > 0)
 
 
 WINDOWED = ("Conv", "Conv in groups", "depthwise Conv", "small groups", "ConvTranspose", "MaxPool", "AveragePool")

@@ -40,10 +40,17 @@ def _half(node: Node, read: Sequence[Value]) -> bool:
     return node.attributes.get("reduction", "none") != "none" and read[0].dtype == "float16"
 
 
+def _products_beyond_32_bits(node: Node, read: Sequence[Value]) -> bool:
+    """Whether a product of all elements but those that are 0 may be beyond."""
+    samples = (x.astype(float) for run in read[0].runs for x in run if read[0].dtype in ("int32", "uint32"))
+    return any(np.log2(np.maximum(abs(x), 1)).sum() >= 31 for x in samples)
+
+
 CPU_DIFFERS: tuple[tuple[str, Callable[[Node, Sequence[Value]], bool], str], ...] = (
     ("MatMul Gemm Attention", _empty, "refuses an extent of 0"),
     ("MatMulInteger ConvInteger QLinearMatMul", _empty, "leaves sums of nothing unwritten"),
     ("Clip Max Min Sign ReduceMax ReduceMin", _beyond_32_bits, "compares 64-bit integers by their lower halves"),
+    ("ReduceProd", _products_beyond_32_bits, "gives the largest integer for larger ones"),
     ("ScatterElements ScatterND", _half, "has no reduction of halves"),
     ("ArgMax ArgMin", _empty, "gives the shape of its input"),
     ("Split", _empty, "refuses parts of an extent of 0"),
