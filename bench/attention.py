@@ -2,7 +2,7 @@
 
 Milliseconds. `gpu` is the sum of our dispatches by timestamps; the others are whole runs through ONNX Runtime, of models
 whose operands are weights and whose result is one number, so that nothing but the attention takes long. With `--tiles`
-instead: GPU time by tile, for choosing those of `tune.py`. A provider that is not installed or cannot run a size is a dash
+instead: GPU time by tile, for `compiler/tune/`. A provider that is not installed or cannot run a size is a dash
 with the reason below the table.
 """
 
@@ -24,6 +24,7 @@ from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.device import Device, adapters, open_device
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.program import Program
+from onnxruntime_ep_wgpu.program.target import Target
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from tests import provider
@@ -89,13 +90,13 @@ def model(shape: tuple[int, ...], half: bool, whole: bool) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-def compiled(proto: onnx.ModelProto, device: Device, rule: bool = True) -> Program:
+def compiled(proto: onnx.ModelProto, on: Target, rule: bool = True) -> Program:
     module = ir.from_proto(proto)
     kept = compiler.rewrite
     if not rule:
         compiler.rewrite = lambda graph, target: graph
     try:
-        return compiler.compile_graph(module.graph, module.opset_imports, device.target)
+        return compiler.compile_graph(module.graph, module.opset_imports, on)
     finally:
         compiler.rewrite = kept
 
@@ -136,8 +137,8 @@ def run_seconds(proto: onnx.ModelProto, name: str, shape: tuple[int, ...], half:
 def row(text: str, half: bool, device: Device, providers: list[str], notes: list[str]) -> list[str]:
     shape = tuple(map(int, text.split("x")))
     measures: dict[str, Any] = {
-        "gpu": lambda: gpu_seconds(compiled(model(shape, half, True), device), device, half, shape),
-        "gpu without": lambda: gpu_seconds(compiled(model(shape, half, True), device, False), device, half, shape),
+        "gpu": lambda: gpu_seconds(compiled(model(shape, half, True), device.target), device, half, shape),
+        "gpu without": lambda: gpu_seconds(compiled(model(shape, half, True), device.target, False), device, half, shape),
     }
     measures |= {
         name: lambda name=name: run_seconds(model(shape, half, False), name, shape, half) for name in providers
@@ -160,31 +161,28 @@ def row(text: str, half: bool, device: Device, providers: list[str], notes: list
 def tiles(text: str, half: bool, device: Device) -> None:
     """Prints the GPU time of every tile that is wide enough, on one size."""
     shape = tuple(map(int, text.split("x")))
-    at = next(k for k, them in enumerate(tune.FLASH_TILES) if shape[-1] <= them[0].widest)
     candidates = [
-        tune.FlashTile(tx, ty, rows, columns, values, slices, depth, keys, 0)
+        (tx, ty, rows, columns, values, slices, depth, keys)
         for tx, ty, rows in THREADS
         for columns in (1, 2)
         for values in {-(-shape[-1] // (4 * tx))}
         for slices in (1, 2, 4)
         for depth, keys in ((8, 16), (16, 16), (16, 32), (32, 32), (32, 64))
     ]  # fmt: skip
-    kept = tune.FLASH_TILES
     limits = device.target
     results = []
-    for tile in candidates:
-        fits = tile.workgroup_storage <= limits.max_workgroup_storage and tile.invocations <= min(
-            512, limits.max_invocations
-        )
-        if not fits or tile.keys > tile.tile_k or tile.queries > tile.threads_x * tile.threads_y:
-            continue
-        tune.FLASH_TILES = (*kept[:at], (tile,), *kept[at + 1 :])
+    for numbers in candidates:
         try:
-            results.append((gpu_seconds(compiled(model(shape, half, True), device), device, half, shape), tile))
+            tile = tune.FlashTile(*numbers)
+        except ValueError:
+            continue
+        if tile.workgroup_bytes > limits.max_workgroup_storage or tile.invocations > min(512, limits.max_invocations):
+            continue
+        on = dataclasses.replace(limits, tuning=(tune.use(tile),))
+        try:
+            results.append((gpu_seconds(compiled(model(shape, half, True), on), device, half, shape), tile))
         except Exception as error:
             print(f"{tile}: {type(error).__name__}: {str(error)[:200]}")
-        finally:
-            tune.FLASH_TILES = kept
     for seconds, tile in sorted(results, key=lambda it: it[0])[:12]:
         print(f"{text} {seconds * 1e3:9.3f} ms  {dataclasses.astuple(tile)}", flush=True)
 

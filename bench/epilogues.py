@@ -1,6 +1,6 @@
 """What is fused behind a matrix product, by tile: `python -m bench.epilogues [--shapes 1576x768x3072 ...] [--dtypes f32 f16]`.
 
-Every tile of `tune.TILES` with every kind of epilogue, as GPU time from timestamps and as a ratio to the product alone. Exits
+Every tile of `tune.GPU` with every kind of epilogue, as GPU time from timestamps and as a ratio to the product alone. Exits
 with 1 when one costs over 10 % more than the product alone and what else it reads, at the adapter's bandwidth: then the
 epilogue got between the sums and their registers. On a software adapter the ratios say nothing.
 """
@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -58,7 +58,7 @@ def main() -> None:
     device = device_of(args.adapter)
     bandwidth = peak(device).bytes
     rng, rows, slow = np.random.default_rng(0), [], 0
-    tiles = tune.TILES
+    tiles = [it for it in tune.GPU if it.kernel == "matmul"]
     for text in args.shapes:
         m, k, n = map(int, text.split("x"))
         for name in args.dtypes:
@@ -74,22 +74,23 @@ def main() -> None:
                 "zero": np.array(3, np.int8),
             }
             inputs = {"x": random(m, k), "other": random(m, n)}
-            for tile in tiles:
-                tune.TILES = (tile,)
+            for choice in tiles:
+                on = replace(device.target, tuning=(replace(choice, bounds=()),))
                 alone = 0.0
                 for title, epilogue in EPILOGUES.items():
                     used = {i for it in epilogue.nodes for i in it.input} | {"x", "w"}
                     given = {i: a for i, a in inputs.items() if i in used}
                     nodes = [node("MatMul", ["x", "w"], ["m"]), *epilogue.nodes]
                     made = model(nodes, given, ["y"], {i: a for i, a in weights.items() if i in used})
-                    run = Run(compiled(made, device), device, list(given.values()))
+                    run = Run(compiled(made, device, on), device, list(given.values()))
                     run.warm()
                     taken = run.seconds(args.repeats)
                     alone = alone or taken
                     extra = inputs["other"].nbytes / bandwidth if epilogue.reads else 0.0
                     ratio = (taken - extra) / alone
                     slow += ratio > MOST
-                    shape = f"{tile.m}x{tile.n}x{tile.k} {tile.rows}x{tile.columns} /{tile.slices}"
+                    tile = dict(choice.parameters)
+                    shape = "{m}x{n}x{k} {rows}x{columns} /{slices}".format(**tile)
                     tflops = 2 * m * k * n / taken / 1e12
                     rows.append({"shape": text, "dtype": name, "tile": shape, "epilogue": title, "us": taken * 1e6,
                                  "tflops": tflops, "ratio": ratio, "dispatches": run.dispatches})  # fmt: skip
@@ -97,7 +98,6 @@ def main() -> None:
                         mark = f"  over {MOST}" if ratio > MOST else ""
                         print(f"{text:16} {name:4} {shape:20} {title:10} {taken * 1e6:9.1f} us {tflops:6.2f} TFLOP/s  "
                               f"{ratio:5.2f} of none, {run.dispatches} dispatches{mark}", flush=True)  # fmt: skip
-                tune.TILES = tiles
     if args.json:
         print(json.dumps({"adapter": device.adapter.name, "driver": device.adapter.driver, "rows": rows}))
     sys.exit(1 if slow else 0)

@@ -1,6 +1,6 @@
 """GPU time of matrix products by tile, from timestamp queries: `python -m bench.kernels [--shapes 1x512x512x512 ...]`.
 
-For choosing the tiles in `tune.py`. Prints GFLOP/s per shape (batch x m x k x n) and tile; needs an adapter with
+For choosing the tiles in `compiler/tune/`. Prints GFLOP/s per shape (batch x m x k x n) and tile; needs an adapter with
 timestamp queries. Every result is checked against numpy.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,13 @@ from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 SHAPES = ("1x4096x4096x4096", "1x1024x1024x1024", "1x512x384x1536", "1x48x384x1536", "1x48x1536x384", "12x128x64x128",
           "1x197x768x3072", "1x1576x768x3072", "1x512x768x3072", "1x1x4096x4096", "1x64x576x3136", "1x512x512x49")  # fmt: skip
 TILES = (
-    tune.Tile(128, 256, 8, 16, 8, 1, 0, 8), tune.Tile(128, 128, 8, 8, 8, 1, 0, 8), tune.Tile(128, 128, 16, 8, 8, 1, 0, 8),
-    tune.Tile(128, 64, 8, 8, 8, 1, 0, 8), tune.Tile(64, 128, 8, 8, 8, 1, 0, 8), tune.Tile(64, 64, 8, 8, 8, 1, 0, 8),
-    tune.Tile(64, 64, 16, 8, 8, 1, 0, 16), tune.Tile(64, 64, 16, 4, 8, 1, 0, 16), tune.Tile(64, 64, 16, 4, 8, 1, 0),
-    tune.Tile(64, 64, 16, 4, 4, 1, 0), tune.Tile(64, 64, 16, 8, 8, 2, 0, 8), tune.Tile(64, 64, 16, 4, 8, 2, 0),
-    tune.Tile(32, 64, 16, 4, 4, 1, 0), tune.Tile(32, 64, 16, 4, 4, 2, 0),
-    tune.Tile(32, 32, 16, 4, 4, 1, 0), tune.Tile(32, 32, 16, 4, 4, 4, 0), tune.Tile(16, 64, 16, 4, 4, 4, 0),
-    tune.Tile(16, 32, 16, 4, 4, 8, 0),
+    tune.Tile(128, 256, 8, 16, 8, 1, 8), tune.Tile(128, 128, 8, 8, 8, 1, 8), tune.Tile(128, 128, 16, 8, 8, 1, 8),
+    tune.Tile(128, 64, 8, 8, 8, 1, 8), tune.Tile(64, 128, 8, 8, 8, 1, 8), tune.Tile(64, 64, 8, 8, 8, 1, 8),
+    tune.Tile(64, 64, 16, 8, 8, 1, 16), tune.Tile(64, 64, 16, 4, 8, 1, 16), tune.Tile(64, 64, 16, 4, 8, 1),
+    tune.Tile(64, 64, 16, 4, 4, 1), tune.Tile(64, 64, 16, 8, 8, 2, 8), tune.Tile(64, 64, 16, 4, 8, 2),
+    tune.Tile(32, 64, 16, 4, 4, 1), tune.Tile(32, 64, 16, 4, 4, 2),
+    tune.Tile(32, 32, 16, 4, 4, 1), tune.Tile(32, 32, 16, 4, 4, 4), tune.Tile(16, 64, 16, 4, 4, 4),
+    tune.Tile(16, 32, 16, 4, 4, 8),
 )  # fmt: skip
 
 
@@ -42,12 +43,7 @@ def compiled(shape: tuple[int, int, int, int], tile: tune.Tile, device: Device) 
               for name, dims in (("a", [batch, m, k]), ("b", [batch, k, n]), ("y", None))]  # fmt: skip
     model = helper.make_model(helper.make_graph([node], "product", values[:2], values[2:]))
     module = ir.from_proto(model)
-    kept = tune.TILES, tune.MOST_ROWS
-    tune.TILES, tune.MOST_ROWS = (tile,), 0
-    try:
-        return compile_graph(module.graph, module.opset_imports, device.target)
-    finally:
-        tune.TILES, tune.MOST_ROWS = kept
+    return compile_graph(module.graph, module.opset_imports, replace(device.target, tuning=(tune.use(tile),)))
 
 
 def seconds(program: Any, device: Device, a: np.ndarray, b: np.ndarray, repeats: int) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,23 @@ from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import Device, adapters, open_device
 from onnxruntime_ep_wgpu.program.dtypes import DType
+from onnxruntime_ep_wgpu.program.target import Target
+from onnxruntime_ep_wgpu.program.tuning import Bound
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 
 WARM_SECONDS = 0.5  # a GPU that was idle runs slowly at first
+KERNELS = {
+    "rows": tuple(
+        tune.use(tune.RowProduct(rows, columns4, 2 if rows <= 4 else 1), Bound("m", None, rows), *wide)
+        for rows in (1, 2, 4, 8, 16, 32)
+        for columns4, wide in ((16, (Bound("n", 8192), Bound("transposed", None, 0))), (8, ()))
+    ),
+    "tiles": tuple(it for it in tune.GPU if it.kernel == "matmul"),
+}
 
 
-def compiled(m: int, k: int, n: int, dtype: type, transposed: bool, device: Device) -> Any:
+def compiled(m: int, k: int, n: int, dtype: type, transposed: bool, on: Target) -> Any:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     values = [helper.make_tensor_value_info("a", kind, [m, k]),
               helper.make_tensor_value_info("b", kind, [n, k] if transposed else [k, n])]  # fmt: skip
@@ -34,7 +45,7 @@ def compiled(m: int, k: int, n: int, dtype: type, transposed: bool, device: Devi
     module = ir.from_proto(
         helper.make_model(helper.make_graph([node], "rows", values, [onnx.ValueInfoProto(name="y")]))
     )
-    return compile_graph(module.graph, module.opset_imports, device.target)
+    return compile_graph(module.graph, module.opset_imports, on)
 
 
 def seconds(program: Any, device: Device, a: np.ndarray, b: np.ndarray, wanted: np.ndarray, repeats: int) -> float:
@@ -88,13 +99,8 @@ def main() -> None:
                 for m in args.rows:
                     a = rng.standard_normal((m, k), np.float32).astype(dtype)
                     wanted = a.astype(np.float32) @ (b.T if transposed else b).astype(np.float32)
-                    most = tune.MOST_ROWS
-                    for kernel, limit in (("rows", 32), ("tiles", 0)) if args.tiles else (("default", most),):
-                        tune.MOST_ROWS = limit
-                        try:
-                            program = compiled(m, k, n, dtype, transposed, device)
-                        finally:
-                            tune.MOST_ROWS = most
+                    for kernel, choices in KERNELS.items() if args.tiles else (("default", ()),):
+                        program = compiled(m, k, n, dtype, transposed, replace(device.target, tuning=choices))
                         taken = seconds(program, device, a, b, wanted, args.repeats)
                         moved = a.nbytes + b.nbytes + wanted.size * a.itemsize
                         layout = "n x k" if transposed else "k x n"

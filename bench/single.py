@@ -21,6 +21,7 @@ from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import Device, adapters, open_device
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.program import Program
+from onnxruntime_ep_wgpu.program.target import Target
 from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor, Executable
 from tests import targets
 
@@ -52,9 +53,10 @@ def model(
     return onnx.shape_inference.infer_shapes(made, strict_mode=True)
 
 
-def compiled(made: onnx.ModelProto, device: Device) -> Program:
+def compiled(made: onnx.ModelProto, device: Device, on: Target | None = None) -> Program:
+    """The model's Program for the device, or for a Target with other choices."""
     module = ir.from_proto(made)
-    return compile_graph(module.graph, module.opset_imports, device.target)
+    return compile_graph(module.graph, module.opset_imports, on or device.target)
 
 
 class Run:

@@ -67,13 +67,14 @@ def test_halves_are_rounded_where_they_are_stored(spelling, dtype, tolerance):
 
 
 @pytest.mark.parametrize("value_size", [7, 64, 90, 100, 170, 256])
-def test_every_tile(value_size, monkeypatch):
+def test_every_tile(value_size):
     """Each tile alone, within a GPU's limits and within those that every adapter has."""
-    kept = tune.FLASH_TILES
-    for tile in next(them for them in kept if value_size <= them[0].widest):
-        monkeypatch.setattr(tune, "FLASH_TILES", tuple((tile,) for _ in kept))
-        if tile.workgroup_storage <= target().max_workgroup_storage:
-            check("both sides", "chosen", Sizes(1, 2, 70, 300, 24, value_size))
+    tiles = [it for it in map(tune.parameters_of, tune.GPU) if isinstance(it, tune.FlashTile)]
+    first = next(it for it in tiles if value_size <= it.widest)
+    for tile in tiles[tiles.index(first) : tiles.index(first) + 3]:
+        if tile.workgroup_bytes <= target().max_workgroup_storage:
+            on = hardware(tuning=(tune.use(tile),))
+            check("both sides", "chosen", Sizes(1, 2, 70, 300, 24, value_size), on=on)
 
 
 def test_tiles_fit_into_every_adapter():

@@ -16,15 +16,16 @@ F = np.float32
 SHAPES = [(1, 5, 7, 3), (1, 45, 96, 100), (2, 33, 30, 65), (1, 130, 64, 140), (3, 1, 16, 200)]
 
 
-def hardware():
-    return dataclasses.replace(target(), software=False)
+def hardware(*choices):
+    return dataclasses.replace(target(), software=False, tuning=choices)
 
 
-@pytest.mark.parametrize("tile", tune.TILES, ids=lambda t: f"{t.m}x{t.n}x{t.k}/{t.slices}")
+TILES = [tune.parameters_of(it) for it in tune.GPU if it.kernel == "matmul"]
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.m}x{t.n}x{t.k}/{t.slices}")
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-def test_every_tile_multiplies_matrices_of_any_size(tile, dynamic, monkeypatch):
-    monkeypatch.setattr(tune, "TILES", (tile,))
-    monkeypatch.setattr(tune, "MOST_ROWS", 0)
+def test_every_tile_multiplies_matrices_of_any_size(tile, dynamic):
     rng = np.random.default_rng(0)
     run = None
     for batch, m, k, n in SHAPES:
@@ -33,7 +34,7 @@ def test_every_tile_multiplies_matrices_of_any_size(tile, dynamic, monkeypatch):
             if not dynamic:
                 dims = [batch, m, k], [batch, k, n]
             model = make_model([node("MatMul", ["x", "w"], ["y"])], {"x": (F, dims[0]), "w": (F, dims[1])})
-            run = Runner(compile_model(model, hardware()))
+            run = Runner(compile_model(model, hardware(tune.use(tile))))
         x, w = rng.standard_normal((batch, m, k)).astype(F), rng.standard_normal((batch, k, n)).astype(F)
         want = x.astype(np.float64) @ w.astype(np.float64)
         np.testing.assert_allclose(run(x, w)[0], want, atol=1e-6 * k**0.5 * 20)
@@ -81,9 +82,7 @@ def test_convolution_through_the_matrix_of_windows(kernel, group, stride):
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("op", ["ReduceSum", "ReduceMax", "ReduceL2", "ReduceMean"])
-@pytest.mark.parametrize(
-    "shape", [(640, 33), (640, 701), (131, 9000), (2, 1024, 160), (0, 8), (256, 0)], ids=str
-)
+@pytest.mark.parametrize("shape", [(640, 33), (640, 701), (131, 9000), (2, 1024, 160), (0, 8), (256, 0)], ids=str)
 def test_reductions_over_an_axis_that_is_not_the_last(shape, op, dynamic):
     x = np.random.default_rng(0).standard_normal(shape).astype(F)
     axis = len(shape) - 2

@@ -17,12 +17,14 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.device import Device, Settings, adapters
 from onnxruntime_ep_wgpu.device.settings import option_of
 from onnxruntime_ep_wgpu.errors import OptionError
 from onnxruntime_ep_wgpu.options import OPTIONS, parse
 from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.plugin.settings import run_settings_of, settings_of
+from onnxruntime_ep_wgpu.program.tuning import write_choices
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests.device.test_submission import renderdoc
 
@@ -257,6 +259,28 @@ def test_a_binding_size_lowers_the_target() -> None:
     options = parse({"maxStorageBufferBindingSize": str(256 << 20)})
     assert large.target(settings_of(options, large)).max_binding_bytes == 256 << 20
     assert large.target(settings_of(parse({}), large)).max_binding_bytes == 1 << 30
+
+
+def test_a_table_of_choices_is_the_targets(tmp_path: Path) -> None:
+    adapter, path = adapters()[0], tmp_path / "table.json"
+    table = (tune.use(tune.Grid(128)), tune.use(tune.Tile(64, 64, 16, 4, 4, 1)))
+    write_choices(table, path, adapter.target().name)
+    settings = settings_of(parse({"tuningTable": str(path)}), adapter)
+    assert adapter.target(settings).tuning == table
+    assert settings_of(parse({}), adapter) == Settings()
+
+
+def test_a_table_that_does_not_fit_is_an_error_that_says_why(open_session: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    for choice, adapter, said in (
+        (tune.use(tune.Grid(128)), "another card", "measured on 'another card', and the adapter is"),
+        (replace(tune.use(tune.Grid(128)), kernel="mop"), "", "no kernel 'mop'"),
+    ):
+        write_choices((choice,), path, adapter)
+        with pytest.raises(Exception, match=f"'tuningTable': .*{said}"):
+            open_session(models.square(), {"tuningTable": str(path)})
+    with pytest.raises(Exception, match=r"'tuningTable': .*nowhere\.json"):
+        open_session(models.square(), {"tuningTable": str(tmp_path / "nowhere.json")})
 
 
 def test_a_tensor_above_the_binding_size_is_bound_in_windows(open_session: Callable[..., Any]) -> None:

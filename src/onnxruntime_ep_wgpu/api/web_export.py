@@ -15,7 +15,7 @@ import struct
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -194,7 +194,7 @@ def _write_folder(folder: Path, programs: list[Program], chunk_bytes: int) -> di
     for program, places in zip(programs, offsets, strict=True):
         name = f"program-{program.target.name}.json"
         (folder / name).write_bytes(_header(program, places))
-        entries.append({**_entry(folder / name), "target": _target(program.target)})
+        entries.append({**_entry(folder / name), "target": program.target.as_json()})
     base = programs[-1]
     manifest: dict[str, Any] = {
         "format": "onnxruntime-ep-wgpu",
@@ -215,10 +215,6 @@ def _header(program: Program, offsets: list[int]) -> bytes:
     found = header(program, arrays)
     found["weights"] = [[*row, offset] for row, offset in zip(found["weights"], offsets, strict=True)]
     return json.dumps(found, separators=(",", ":")).encode()
-
-
-def _target(target: Target) -> dict[str, Any]:
-    return {**asdict(target), "features": sorted(target.features)}
 
 
 def _described(program: Program, value: int) -> dict[str, Any]:
@@ -274,5 +270,3 @@ class _Chunks:
             self._file.close()
         self.paths.append(self._folder / f"weights-{len(self.paths):03}.bin")
         self._file = open(self.paths[-1], "wb")  # noqa: SIM115  closed by the next one, or at the end
-
-

@@ -118,7 +118,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
     )
     return p.Program(
         name,
-        target,
+        target.needs,
         symbols,
         definitions,
         input_index,

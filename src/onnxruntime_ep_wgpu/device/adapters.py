@@ -84,6 +84,7 @@ class Adapter:
             max_buffer_bytes=limits["max-buffer-size"],
             offset_alignment=max(256, limits["min-storage-buffer-offset-alignment"]),
             software=self.software,
+            tuning=settings.tuning,
         )
 
 

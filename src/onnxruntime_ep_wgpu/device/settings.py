@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import Field, dataclass, field
 from typing import Any
 
+from ..program.tuning import Choice
+
 
 def set_by(option: str, default: Any) -> Any:
     """A field that the provider option `option` sets."""
@@ -38,6 +40,8 @@ class Settings:
     query_resolve_cache: str = set_by("queryResolveBufferCacheMode", "disabled")
     # Everything else: buffers that the host reads from.
     default_cache: str = set_by("defaultBufferCacheMode", "bucket")
+    # Which kernels are chosen before those that are shipped.
+    tuning: tuple[Choice, ...] = set_by("tuningTable", ())
 
 
 DEFAULT = Settings()

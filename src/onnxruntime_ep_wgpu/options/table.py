@@ -188,5 +188,14 @@ OPTIONS: dict[str, Option] = {
             "Storage buffers that a kernel may bind.",
             "kernels are compiled for this many, or the adapter's own limit where that is lower",
         ),
+        Option(
+            "tuningTable",
+            "the path of a file",
+            "",
+            "Choices of algorithms, tiles and grids for the adapter.",
+            str,
+            "they are tried before those that the package has (docs/tuning.md); an error when the file is none, or was"
+            " measured on another adapter",
+        ),
     )
 }

@@ -43,3 +43,4 @@ class ProviderOptions(TypedDict, total=False):
     enableMatmulFp32Accumulation: Flag
     adapterIndex: Number
     maxStorageBuffersPerShaderStage: Number
+    tuningTable: str

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from ..compiler.tune import check
 from ..device.settings import Settings, option_of
 from ..errors import OptionError
 from ..options import Options
+from ..program.tuning import Choices, read_choices
 from ..runtime.settings import RunSettings
 
 if TYPE_CHECKING:
     from ..device import Adapter
+    from ..program.target import Target
 
 _BINDING = "max-storage-buffer-binding-size"
 
@@ -29,7 +32,25 @@ def settings_of(options: Options, adapter: Adapter) -> Settings:
         chosen["binding_bytes"] = 0  # the same device
     if "dawnBackendType" not in options.given:
         chosen["backend"] = ""  # the adapter's best
+    if options["tuningTable"]:
+        chosen["tuning"] = _choices(options["tuningTable"], adapter.through(chosen["backend"]).target())
+    else:
+        chosen["tuning"] = ()
     return Settings(**chosen)
+
+
+def _choices(path: str, target: Target) -> Choices:
+    """Those of a file, for the adapter that has this target. Raises OptionError."""
+    try:
+        adapter, choices = read_choices(path)
+        check(choices)
+    except (ValueError, OSError) as error:
+        raise OptionError(f"option 'tuningTable': {error}") from error
+    if adapter not in ("", target.name):
+        raise OptionError(
+            f"option 'tuningTable': {path} was measured on {adapter!r}, and the adapter is {target.name!r}"
+        )
+    return choices
 
 
 def asked(options: Options) -> frozenset[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -67,7 +67,7 @@ def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
     return {
         "format_version": program.format_version,
         "name": program.name,
-        "target": {**asdict(program.target), "features": sorted(program.target.features)},
+        "target": program.target.as_json(),
         "symbols": [[s.name, s.input, s.index, s.is_element] for s in program.symbols],
         "definitions": program.definitions,
         "inputs": program.inputs,

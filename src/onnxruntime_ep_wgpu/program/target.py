@@ -7,11 +7,12 @@ how it is compared; a field without a rule is an error when this module is impor
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..errors import ProgramError
 from .dtypes import DType
+from .tuning import Choice
 
 # Whether a target that has `has` runs what was lowered for one that has `needs`: rule(needs, has).
 Rule = Callable[[Any, Any], bool]
@@ -47,6 +48,8 @@ class Target:
     software: bool = _compared(lambda needs, has: needs or not has, False)
     # Of all loops of an invocation on a software adapter; lavapipe ends a shader after 65,535.
     max_iterations: int = _at_least(60_000)
+    # Which kernels are chosen before those that are shipped (`compiler/tune/`); a Program has been made by then.
+    tuning: tuple[Choice, ...] = _compared(lambda needs, has: True, ())
 
     @property
     def int64(self) -> str:
@@ -56,6 +59,16 @@ class Target:
     def longest_loop(self) -> int | None:
         """The most iterations of all loops of an invocation; None where hardware has no such limit."""
         return self.max_iterations if self.software else None
+
+    @property
+    def needs(self) -> Target:
+        """What a Program that was made for this target relies on: all but the choices."""
+        return replace(self, tuning=()) if self.tuning else self
+
+    def as_json(self) -> dict[str, Any]:
+        """What a Program relies on, as JSON has it."""
+        found = {it.name: getattr(self, it.name) for it in fields(Target) if it.name != "tuning"}
+        return {**found, "features": sorted(self.features)}
 
 
 _RULES: dict[str, Rule] = {it.name: it.metadata["rule"] for it in fields(Target)}

@@ -74,8 +74,8 @@ def convolution(
     short = longest is None or not isinstance(loops, int) or loops <= longest
     if group > 1 and isinstance(per_group, int) and per_group < FEWEST_ROWS and short:
         return _direct(b, x, w, win, group)
-    # Windows that share elements are read straight from the image there, others are a matrix that is copied once.
-    if longest is not None and win.rank <= 2 and (win.is_padded or win.overlap) and fits(w, win, longest):
+    # Windows that share elements are read straight from the image, others are a matrix that is copied once.
+    if (win.is_padded or win.overlap) and fits(b, w, win):
         return direct_convolution(b, x, w, win, group)
     if group > 1:
         x = b.reshape(x, (x.shape[0] * group, floordiv(x.shape[1], group), *x.shape[2:]))

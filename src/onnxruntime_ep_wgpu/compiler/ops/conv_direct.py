@@ -5,15 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from ..builder import Builder, Operand
-from ..dims import Dim, ceildiv, less_equal, product
+from ..dims import Dim, ceildiv, product
 from ..lowered import Read, Variant
+from ..tune import direct_convolution_pixels
 from .window import Window
 
 
-def fits(w: Operand, win: Window, most: int) -> bool:
-    """Whether an invocation of a software adapter comes to the end of its loops over taps and channels."""
+def fits(b: Builder, w: Operand, win: Window) -> bool:
+    """Whether the target reads such convolutions so, and an invocation comes to the end of its loops over taps and channels."""
     size = w.shape[1]
-    return isinstance(w.shape[0], int) and isinstance(size, int) and (size + 2) * win.taps <= most
+    if win.rank > 2 or not direct_convolution_pixels(product(win.outputs), b.target):
+        return False
+    longest = b.target.longest_loop
+    if not isinstance(w.shape[0], int) or not isinstance(size, int):
+        return False
+    return longest is None or (size + 2) * win.taps <= longest
 
 
 def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: int) -> Operand:
@@ -33,7 +39,7 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
     pixels = rows * columns
     channel_tiles = -(-outputs // 8)
 
-    def variant(per_invocation: int, guard: Dim) -> Variant:
+    def variant(guard: Dim, per_invocation: int) -> Variant:
         tiles = ceildiv(pixels, 8 * per_invocation)
         count = x.shape[0] * groups * channel_tiles * tiles
         return Variant(count, 8, guard, (("PIXELS", per_invocation),), (("tiles", tiles),))
@@ -45,7 +51,7 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
         "conv_direct",
         {"x": Read(image.view, (1, 1, 2), reuse=True), "w": Read(weights.view, (1, 1, 1, 1), reuse=True, vector=True)},
         {"y": (x.dtype.accumulated, (x.shape[0], w.shape[0], *win.outputs), (1, 1, win.rank))},
-        (variant(2, less_equal(pixels, 128)), variant(8, 1)),
+        tuple(variant(*it) for it in direct_convolution_pixels(pixels, b.target)),
         parameters={
             "pixels": pixels,
             "out_width": columns,

@@ -7,6 +7,7 @@ every shader compiler.
 
 from __future__ import annotations
 
+from .. import tune
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, product
 from ..lowered import Read, Variant
@@ -30,11 +31,11 @@ def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Op
     strips = ceildiv(plane.outputs[1], columns)
     items = strips * ceildiv(plane.outputs[0], rows)
     shape = (batch, features, *win.outputs)
-    # A software adapter loads what a whole workgroup agrees on once, the weights of its plane.
-    size = 8 if b.target.software else 64
+    chosen = tune.depthwise(b.target)
+    size = chosen.workgroup
     groups = (
         product((batch, features, ceildiv(items, size)))
-        if b.target.software
+        if chosen.shared
         else ceildiv(product((batch, features, items)), size)
     )
     (y,) = b.call(
@@ -61,7 +62,7 @@ def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Op
         COLUMNS=columns,
         STRIDE_Y=plane.strides[0],
         STRIDE_X=plane.strides[1],
-        SHARED=b.target.software,
+        SHARED=bool(chosen.shared),
         SUMS="\n".join(f"  {line}" for line in _sums(plane, rows, columns, stored.compute or "")),
         STORES="\n".join(f"  {line}" for line in _stores(rows, columns)),
     )

@@ -8,7 +8,7 @@ from ...program.target import Target
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, product
 from ..lowered import Read
-from ..tune import few_rows, matmul_variants, row_products
+from ..tune import matmul_variants
 from ..view import Shape, broadcast_shapes
 from .reduction import reduce_axes
 from .registry import FLOATS, op
@@ -44,11 +44,13 @@ def matrix_product(
         return _long_product(b, x, x_groups, y, y_groups, shape, groups, dtype, k, longest)
     b.bound_loop(2 * k, "a matrix product over {} columns", k)
     batch = product(shape[: groups[0]])
-    template, variants, parameters = matmul_variants(batch, m, n, k, b.target)
+    template, variants, parameters = matmul_variants(batch, m, n, k, b.target, x.dtype)
     right = Read(y.view, y_groups, reuse=True, vector=True)
     turned = _with_neighbours_in_k(right)
-    if turned is not None and few_rows(m, k, b.target):
-        template, right, variants = "matvec", turned, tuple(row_products(batch, m, n, k, b.target, transposed=True))
+    if turned is not None and template == "matvec":
+        found = matmul_variants(batch, m, n, k, b.target, x.dtype, transposed=True)
+        if found[0] == "matvec":
+            right, (_, variants, parameters) = turned, found
     (result,) = b.call(
         template,
         {"a": Read(x.view, x_groups, reuse=True, vector=True), "b": right},

@@ -1,0 +1,39 @@
+"""Which algorithm, tile and grid a kernel has: `parameters` (what can be chosen), `shipped` (what is chosen by default),
+`choose` (variants for sizes and a Target). `docs/tuning.md` is the user's view."""
+
+from .choose import (
+    WIDEST_HEAD,
+    MapShape,
+    across_parts,
+    across_variants,
+    depthwise,
+    direct_convolution_pixels,
+    flash_variants,
+    map_shapes,
+    maps_in_fours,
+    matmul_variants,
+    row_variants,
+)
+from .parameters import (
+    Depthwise,
+    DirectConvolution,
+    DirectProduct,
+    FlashTile,
+    Grid,
+    Parts,
+    RowProduct,
+    Rows,
+    RowsAcross,
+    Tile,
+    Vectors,
+    parameters_of,
+    use,
+)
+from .shipped import GPU, SOFTWARE, check
+
+__all__ = [
+    "GPU", "SOFTWARE", "WIDEST_HEAD", "Depthwise", "DirectConvolution", "DirectProduct", "FlashTile", "Grid", "MapShape", "Parts",
+    "RowProduct", "Rows", "RowsAcross", "Tile", "Vectors", "across_parts", "across_variants", "check", "depthwise",
+    "direct_convolution_pixels", "flash_variants", "map_shapes", "maps_in_fours", "matmul_variants", "parameters_of",
+    "row_variants", "use",
+]  # fmt: skip

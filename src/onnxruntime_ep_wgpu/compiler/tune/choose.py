@@ -1,0 +1,224 @@
+"""Which algorithm, tile and grid a kernel has, by class of shapes: the choices of a Target before those that are shipped.
+
+In: sizes, dims as they are known, and a Target. Out: variants, first to last. Invariants: what does not fit into the target is
+passed over; the same target always gives the same variants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...program.dtypes import DType
+from ...program.target import Target
+from ...program.tuning import Bound
+from ..dims import Dim, ceildiv, less_equal, minimum, quotient
+from ..lowered import Constant, Variant
+from .parameters import (
+    Depthwise,
+    DirectConvolution,
+    DirectProduct,
+    FlashTile,
+    Grid,
+    Parameters,
+    Parts,
+    RowProduct,
+    Rows,
+    RowsAcross,
+    Tile,
+    Vectors,
+    parameters_of,
+)
+from .shipped import GPU, SOFTWARE
+
+WIDEST_HEAD = max(it.widest for it in map(parameters_of, GPU) if isinstance(it, FlashTile))
+
+
+def _chosen(
+    target: Target, sizes: Mapping[str, Dim], *classes: type[Parameters], dtype: DType | None = None
+) -> list[tuple[Dim, Parameters]]:
+    """The guards and parameters of what can be taken for kernels of these classes, up to the first that always is."""
+    kernels = {it.kernel for it in classes}
+    found: list[tuple[Dim, Parameters]] = []
+    for choice in SOFTWARE if target.software else (*target.tuning, *GPU):
+        if choice.kernel not in kernels or (choice.dtype and (dtype is None or choice.dtype != dtype.label)):
+            continue
+        parameters = parameters_of(choice)
+        if parameters.invocations > target.max_invocations or parameters.workgroup_bytes > target.max_workgroup_storage:
+            continue
+        guard = _guard((*parameters.bounds, *choice.bounds), {**sizes, **_own(parameters, sizes)})
+        if guard == 0 or any(guard == earlier for earlier, _ in found):
+            continue
+        if guard == 1 and found and found[-1][1] == parameters:
+            found.pop()  # taken in any case
+        found.append((guard, parameters))
+        if guard == 1:
+            break
+    return found
+
+
+def _guard(bounds: tuple[Bound, ...], sizes: Mapping[str, Dim]) -> Dim:
+    """1 where all bounds hold, else 0; 0 for a quantity that is not there, or has to be known and is not."""
+    guard: Dim = 1
+    for bound in bounds:
+        size = sizes.get(bound.quantity)
+        if size is None or (bound.known and not isinstance(size, int)):
+            return 0
+        for holds in (
+            less_equal(bound.least, size) if bound.least is not None else 1,
+            less_equal(size, bound.most) if bound.most is not None else 1,
+        ):
+            guard = holds if guard == 1 else minimum(guard, holds)
+    return guard
+
+
+def _constants(**values: Constant) -> tuple[tuple[str, Constant], ...]:
+    return tuple(values.items())
+
+
+@dataclass(frozen=True)
+class MapShape:
+    """How a kernel of maps is cut: `workgroup` invocations, each of which does its work in `steps` steps of a workgroup."""
+
+    workgroup: int
+    steps: int = 1
+    guard: Dim = 1
+
+
+def maps_in_fours(target: Target) -> bool:
+    """Whether maps load, calculate and store four elements at a time."""
+    return any(it.width == 4 for _, it in _chosen(target, {}, Vectors) if isinstance(it, Vectors))
+
+
+def map_shapes(size: Dim, width: int, part: int, target: Target) -> tuple[MapShape, ...]:
+    """Of `size` elements, of which an invocation makes `width` in a step; the last one serves every size that is left.
+
+    The elements of a `part` of a tensor must be whole workgroups (`windows.PART_GRAIN`).
+    """
+    if part:
+        return (MapShape(64),)
+    return tuple(
+        MapShape(it.workgroup, max(it.steps, it.elements // width), guard)
+        for guard, it in _chosen(target, {"size": size}, Grid)
+        if isinstance(it, Grid)
+    )
+
+
+def row_variants(rows: Dim, columns: Dim, target: Target) -> tuple[Variant, ...]:
+    """Kernels that treat `rows` rows of `columns` elements."""
+    return _by_rows(rows, columns, target, Rows)
+
+
+def across_variants(rows: Dim, columns: Dim, target: Target) -> tuple[Variant, ...]:
+    """Kernels for rows whose neighbours, not whose columns, are neighbours in memory."""
+    return _by_rows(rows, columns, target, RowsAcross, Rows)
+
+
+def _by_rows(rows: Dim, columns: Dim, target: Target, *classes: type[Rows]) -> tuple[Variant, ...]:
+    return tuple(
+        Variant(ceildiv(rows, it.rows), it.invocations, guard, _constants(LANES=it.lanes, ROWS=it.rows))
+        for guard, it in _chosen(target, {"rows": rows, "columns": columns}, *classes)
+        if isinstance(it, Rows)
+    )
+
+
+def across_parts(rows: Dim, columns: Dim, target: Target) -> int:
+    """Into how many parts such rows are cut, which are reduced by themselves first, so that a GPU is busy. 1 for sizes that
+    are not known, and for less than every invocation has one element of, where another dispatch costs more than it saves."""
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        return 1
+    for _, it in _chosen(target, {"elements": rows * columns}, Parts):
+        assert isinstance(it, Parts)
+        most = min(it.busy // rows, columns // it.columns) if rows else 1
+        return max((p for p in range(1, most + 1) if columns % p == 0), default=1)
+    return 1
+
+
+def matmul_variants(
+    batch: Dim, m: Dim, n: Dim, k: Dim, target: Target, dtype: DType | None = None, transposed: bool = False
+) -> tuple[str, tuple[Variant, ...], dict[str, Dim]]:
+    """Template, variants and extra parameters of a matrix product: (batch, m, k) by (batch, k, n), of elements of type `dtype`.
+
+    `transposed`: what only some kernels read well, neighbours in k that are neighbours in memory, is what the other operand has.
+    """
+    sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "transposed": int(transposed)}
+    whole = quotient(k, 4) is not None
+    template, variants, parameters = "", [], {}  # type: str, list[Variant], dict[str, Dim]
+    for guard, it in _chosen(target, sizes, Tile, RowProduct, DirectProduct, dtype=dtype):
+        if isinstance(it, DirectProduct):
+            template, parameters = "matmul_direct", {"tiles_n": ceildiv(n, 64)}
+            variants.append(Variant(batch * ceildiv(m, it.rows) * ceildiv(n, 64), 8, guard, _constants(ROWS=it.rows)))
+        elif isinstance(it, RowProduct):
+            tiles_n = ceildiv(n, 4 * it.columns4)
+            constants = _constants(ROWS=it.rows, COLUMNS4=it.columns4, STEPS=it.steps, K_WHOLE=whole)
+            variants.append(Variant(batch * tiles_n, 256, guard, constants, (("tiles_n", tiles_n),), "matvec"))
+            template = template or "matvec"
+        elif isinstance(it, Tile):
+            template = "matmul"
+            variants.append(_tiled(it, guard, sizes, whole))
+    return template, tuple(variants), parameters
+
+
+def _own(parameters: Parameters, sizes: Mapping[str, Dim]) -> dict[str, Dim]:
+    """The quantities that a choice gives itself."""
+    if isinstance(parameters, Tile):
+        return {"workgroups": _workgroups(parameters, sizes)}
+    if isinstance(parameters, FlashTile):
+        return {"workgroups": sizes["batch"] * ceildiv(sizes["queries"], parameters.queries)}
+    return {}
+
+
+def _workgroups(tile: Tile, sizes: Mapping[str, Dim]) -> Dim:
+    return sizes["batch"] * ceildiv(sizes["m"], tile.m) * ceildiv(sizes["n"], tile.n)
+
+
+def _tiled(tile: Tile, guard: Dim, sizes: Mapping[str, Dim], whole: bool) -> Variant:
+    constants = _constants(
+        TILE_M=tile.m,
+        TILE_N=tile.n,
+        TILE_K=tile.k,
+        ROWS4=tile.rows // 4,
+        COLUMNS4=tile.columns // 4,
+        A_LOADS=tile.m * tile.k // 4 // tile.per_slice,
+        B_LOADS=tile.n * tile.k // 4 // tile.per_slice,
+        SLICES=tile.slices,
+        UNROLLED=tile.unrolled,
+        K_WHOLE=whole,
+    )
+    tiles = (("tiles_m", ceildiv(sizes["m"], tile.m)), ("tiles_n", ceildiv(sizes["n"], tile.n)))
+    return Variant(_workgroups(tile, sizes), tile.invocations, guard, constants, tiles)
+
+
+def direct_convolution_pixels(pixels: Dim, target: Target) -> tuple[tuple[Dim, int], ...]:
+    """Guards and how many pixels an invocation computes of a convolution that is read from the image; () where it is not."""
+    found = _chosen(target, {"pixels": pixels}, DirectConvolution)
+    return tuple((guard, it.pixels) for guard, it in found if isinstance(it, DirectConvolution))
+
+
+def depthwise(target: Target) -> Depthwise:
+    """How depthwise convolutions run."""
+    ((_, it),) = _chosen(target, {}, Depthwise)
+    assert isinstance(it, Depthwise)
+    return it
+
+
+def flash_variants(batch: Dim, queries: Dim, size: Dim, value_size: int, target: Target) -> tuple[Variant, ...]:
+    """Variants of `flash_attention` for `batch` heads of `queries` queries, `size` elements of a query and `value_size` of
+    a result, which is at most WIDEST_HEAD. Never empty: the smallest tiles fit into every adapter."""
+    variants = []
+    for guard, tile in _chosen(target, {"batch": batch, "queries": queries, "value_size": value_size}, FlashTile):
+        assert isinstance(tile, FlashTile)
+        tiles_q = ceildiv(queries, tile.queries)
+        constants = _constants(
+            TILE_Q=tile.queries,
+            THREADS_X=tile.threads_x,
+            ROWS4=tile.rows4,
+            COLUMNS4=tile.columns4,
+            VALUES4=tile.values4,
+            SLICES=tile.slices,
+            DEPTH=tile.depth,
+            KEYS=tile.keys,
+            SIZE_WHOLE=quotient(size, 4) is not None,
+        )
+        variants.append(Variant(batch * tiles_q, tile.invocations, guard, constants, (("tiles_q", tiles_q),)))
+    return tuple(variants)

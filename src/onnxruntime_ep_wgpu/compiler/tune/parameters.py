@@ -1,0 +1,286 @@
+"""What can be chosen for a kernel: one class per kernel, whose fields are the names in a table (`docs/tuning.md`).
+
+In: the numbers of a `Choice`. Out: the parameters, with what they take of a workgroup; or a ValueError. Each class names the
+quantities of shapes that bounds of its choices may be about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, astuple, dataclass
+from functools import cache
+from typing import ClassVar
+
+from ...program.dtypes import DType
+from ...program.tuning import Bound, Choice
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What is chosen for a kernel, all numbers; `kernel` is its name in tables."""
+
+    kernel: ClassVar[str] = ""
+
+    @property
+    def invocations(self) -> int:
+        """Of a workgroup."""
+        return 1
+
+    @property
+    def workgroup_bytes(self) -> int:
+        """Memory of a workgroup, where a choice can make it too much."""
+        return 0
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """The shapes for which a kernel with these parameters is right, whatever a table says."""
+        return ()
+
+    def _require(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise ValueError(f"{self}: {what}")
+
+
+@dataclass(frozen=True)
+class Tile(Parameters):
+    """A tile of `m` x `n` results of a product from `k` columns at a time; an invocation computes `rows` x `columns` of it.
+
+    `slices` groups of invocations split k between them; `unrolled` steps of k are written out. Quantities: batch, m, n, k, and
+    `workgroups`, which the tile itself gives. Raises ValueError for a tile that its invocations cannot share evenly.
+    """
+
+    kernel: ClassVar[str] = "matmul"
+    m: int
+    n: int
+    k: int
+    rows: int
+    columns: int
+    slices: int
+    unrolled: int = 4
+
+    def __post_init__(self) -> None:
+        fours = all(it > 0 and it % 4 == 0 for it in (self.m, self.n, self.k, self.rows, self.columns))
+        self._require(fours, "m, n, k, rows and columns are multiples of 4")
+        self._require(self.m % self.rows == 0 == self.n % self.columns, "rows divide m, and columns n")
+        self._require(self.slices > 0 and self.unrolled > 0 and self.k % self.unrolled == 0, "unrolled divides k")
+        loaded = 4 * self.per_slice
+        evenly = self.m * self.k % loaded == 0 == self.n * self.k % loaded
+        self._require(evenly, f"its {self.per_slice} invocations do not load {self.k} columns in fours evenly")
+
+    @property
+    def per_slice(self) -> int:
+        """Invocations that share a slice of k."""
+        return self.m * self.n // (self.rows * self.columns)
+
+    @property
+    def invocations(self) -> int:
+        return self.per_slice * self.slices
+
+    @property
+    def workgroup_bytes(self) -> int:
+        return 4 * max(self.slices * self.k * (self.m + self.n), self.invocations * self.columns)
+
+
+@dataclass(frozen=True)
+class RowProduct(Parameters):
+    """A product of at most `rows` rows: a workgroup sums 4 x `columns4` columns of them, its invocations parts of k, `steps`
+    rows of the other operand at a time. Quantities: batch, m, n, k, and `transposed`, 1 where neighbours in k are neighbours in
+    memory."""
+
+    kernel: ClassVar[str] = "matvec"
+    rows: int
+    columns4: int
+    steps: int
+
+    def __post_init__(self) -> None:
+        self._require(self.rows > 0 < self.steps, "rows and steps are at least 1")
+        self._require(self.columns4 in (1, 2, 4, 8, 16, 32, 64), "columns4 is a power of two up to 64")
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        return (Bound("m", None, self.rows),)
+
+    @property
+    def invocations(self) -> int:
+        return 256
+
+
+@dataclass(frozen=True)
+class DirectProduct(Parameters):
+    """A product whose operands are read directly, `rows` x 64 results per workgroup of 8. Quantities: batch, m, n, k."""
+
+    kernel: ClassVar[str] = "matmul_direct"
+    rows: int
+
+    @property
+    def invocations(self) -> int:
+        return 8
+
+
+@dataclass(frozen=True)
+class Rows(Parameters):
+    """Kernels that treat rows: `lanes` invocations share one, and `rows` of them a workgroup. Quantities: rows, columns."""
+
+    kernel: ClassVar[str] = "rows"
+    lanes: int
+    rows: int
+
+    def __post_init__(self) -> None:
+        self._require(self.lanes > 0 and self.lanes & (self.lanes - 1) == 0, "lanes are a power of two")
+        self._require(self.rows > 0, "rows are at least 1")
+
+    @property
+    def invocations(self) -> int:
+        return self.lanes * self.rows
+
+
+@dataclass(frozen=True)
+class RowsAcross(Rows):
+    """Rows whose neighbours, not whose columns, are neighbours in memory: with an invocation each those of a workgroup load
+    together."""
+
+    kernel: ClassVar[str] = "rows_across"
+
+
+@dataclass(frozen=True)
+class Parts(Parameters):
+    """Into how many parts long rows across are cut, which are reduced by themselves first: as many as `busy` invocations in all
+    need, of at least `columns` each. Quantities: elements."""
+
+    kernel: ClassVar[str] = "parts_across"
+    busy: int
+    columns: int
+
+    def __post_init__(self) -> None:
+        self._require(self.busy > 0 < self.columns, "both are at least 1")
+
+
+@dataclass(frozen=True)
+class Grid(Parameters):
+    """A kernel of maps: workgroups of `workgroup`, whose invocations take `steps` steps, or as many as `elements` need.
+    Quantities: size."""
+
+    kernel: ClassVar[str] = "map"
+    workgroup: int
+    steps: int = 1
+    elements: int = 0
+
+    def __post_init__(self) -> None:
+        self._require(self.workgroup > 0 < self.steps, "workgroup and steps are at least 1")
+
+    @property
+    def invocations(self) -> int:
+        return self.workgroup
+
+
+@dataclass(frozen=True)
+class Vectors(Parameters):
+    """Maps load, calculate and store `width` elements at a time, 4 or 1."""
+
+    kernel: ClassVar[str] = "vectors"
+    width: int
+
+    def __post_init__(self) -> None:
+        self._require(self.width in (1, 4), "the width is 1 or 4")
+
+
+@dataclass(frozen=True)
+class DirectConvolution(Parameters):
+    """A convolution read from the image, `pixels` results of 8 channels per invocation. Quantities: pixels."""
+
+    kernel: ClassVar[str] = "conv_direct"
+    pixels: int
+
+    @property
+    def invocations(self) -> int:
+        return 8
+
+
+@dataclass(frozen=True)
+class Depthwise(Parameters):
+    """A depthwise convolution by workgroups of `workgroup`; `shared`: each in one plane, whose weights it then loads once."""
+
+    kernel: ClassVar[str] = "depthwise"
+    workgroup: int
+    shared: int
+
+    def __post_init__(self) -> None:
+        self._require(self.workgroup > 0 and self.shared in (0, 1), "the workgroup is at least 1, shared is 0 or 1")
+
+    @property
+    def invocations(self) -> int:
+        return self.workgroup
+
+
+@dataclass(frozen=True)
+class FlashTile(Parameters):
+    """A workgroup of `flash_attention`: `threads_x` x `threads_y` invocations in each of `slices` groups, which sum
+    4 `rows4` queries by 4 `columns4` keys, and `values4` times 4 elements of results.
+
+    `depth` elements of queries and keys are in workgroup memory at a time, and `keys` rows of values. Quantities: value_size,
+    the elements of a result, at most `widest`; and `workgroups`, which the tile itself gives.
+    """
+
+    kernel: ClassVar[str] = "flash_attention"
+    threads_x: int
+    threads_y: int
+    rows4: int
+    columns4: int
+    values4: int
+    slices: int
+    depth: int
+    keys: int
+
+    def __post_init__(self) -> None:
+        self._require(min(astuple(self)) > 0, "every number is at least 1")
+        self._require(self.keys <= self.tile_k, f"keys are at most {self.tile_k}")
+        invocations = self.threads_x * self.threads_y
+        self._require(self.queries <= invocations, f"{self.queries} queries are more than {invocations} invocations")
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        return (Bound("value_size", None, self.widest),)
+
+    @property
+    def widest(self) -> int:
+        return 4 * self.threads_x * self.values4
+
+    @property
+    def queries(self) -> int:
+        return 4 * self.rows4 * self.threads_y
+
+    @property
+    def tile_k(self) -> int:
+        return 4 * self.columns4 * self.threads_x
+
+    @property
+    def invocations(self) -> int:
+        return self.threads_x * self.threads_y * self.slices
+
+    @property
+    def workgroup_bytes(self) -> int:
+        operands = max((self.queries + self.tile_k) * self.depth, self.keys * self.widest)
+        scores = max(self.tile_k, 4 * self.threads_x) * self.queries
+        return 4 * (self.slices * (operands + scores + self.queries) + 2 * self.invocations)
+
+
+_CLASSES = (
+    Tile, RowProduct, DirectProduct, Rows, RowsAcross, Parts, Grid, Vectors, DirectConvolution, Depthwise, FlashTile,
+)  # fmt: skip
+KERNELS: dict[str, type[Parameters]] = {it.kernel: it for it in _CLASSES}
+
+
+def use(parameters: Parameters, *bounds: Bound, dtype: DType | None = None) -> Choice:
+    """The choice of these parameters."""
+    values = tuple(sorted(asdict(parameters).items()))
+    return Choice(parameters.kernel, values, bounds, dtype.label if dtype else "")
+
+
+@cache
+def parameters_of(choice: Choice) -> Parameters:
+    """The parameters of a choice; raises ValueError when it names no kernel, or not what can be chosen for it."""
+    if choice.kernel not in KERNELS:
+        raise ValueError(f"{choice}: no kernel {choice.kernel!r} can be tuned; known: {', '.join(KERNELS)}")
+    try:
+        return KERNELS[choice.kernel](**dict(choice.parameters))
+    except TypeError as error:
+        raise ValueError(f"{choice}: {error}") from error

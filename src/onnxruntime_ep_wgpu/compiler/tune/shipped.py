@@ -1,0 +1,115 @@
+"""The choices that the package has, tried after a Target's own; each table ends with what serves every shape.
+
+For any GPU, and measured on an H200 where a comment says so. A software adapter has its own, which also keep loops within what
+its drivers run, so a Target's are not asked there.
+"""
+
+from __future__ import annotations
+
+from ...program.tuning import Bound, Choices
+from .parameters import (
+    Depthwise,
+    DirectConvolution,
+    DirectProduct,
+    FlashTile,
+    Grid,
+    Parts,
+    RowProduct,
+    Rows,
+    RowsAcross,
+    Tile,
+    Vectors,
+    parameters_of,
+    use,
+)
+
+_LONG = Bound("k", 256)  # with a shorter k most parts of a workgroup would idle
+_WIDE = (Bound("n", 8192, None, known=True), Bound("transposed", None, 0))
+
+GPU: Choices = (
+    # A product of few rows is bound by reading the other operand. With bench/rows.py on an H200, one row by 4096 x 11008 took
+    # 70 us (f32; 49 where the weights are transposed) and 45 us (f16), tiles 152 and 140; from 8 rows on tiles are as fast.
+    use(RowProduct(1, 16, 2), _LONG, *_WIDE),
+    use(RowProduct(1, 8, 2), _LONG),
+    use(RowProduct(2, 16, 2), Bound("m", None, 2, known=True), _LONG, *_WIDE),
+    use(RowProduct(2, 8, 2), Bound("m", None, 2, known=True), _LONG),
+    use(RowProduct(4, 16, 2), _LONG, *_WIDE),
+    use(RowProduct(4, 8, 2), _LONG),
+    # Largest first, each from as many workgroups on as keep the GPU busy; the smallest serves what is left. Measured with
+    # bench/kernels.py on an H200, in TFLOP/s: 44 for 4096 x 4096 x 4096, 30 for 1024 (22 with tiles of 64 x 64), 36 for
+    # 1576 x 768 x 3072 (27), and for 48 x 1536 x 384 four times the speed of a 32 x 32 tile without slices.
+    use(Tile(128, 128, 8, 8, 8, 1, unrolled=8), Bound("workgroups", 512)),
+    use(Tile(64, 128, 8, 8, 8, 1, unrolled=8), Bound("workgroups", 120)),
+    use(Tile(32, 64, 16, 4, 4, 2), Bound("workgroups", 96)),
+    use(Tile(16, 64, 16, 4, 4, 4), Bound("workgroups", 72)),
+    use(Tile(16, 32, 16, 4, 4, 8)),
+    use(Tile(16, 32, 16, 4, 4, 4)),  # within 16 KiB of workgroup memory
+    # An H200 sums 8192 x 8192 f32 over the first axis in 1.57 ms with a workgroup per row, which loads a line of memory for
+    # each element. It runs 270,000 invocations at once.
+    use(RowsAcross(1, 256), Bound("rows", 1 << 13)),
+    use(Parts(1 << 18, 64), Bound("elements", 1 << 18, known=True)),
+    # An invocation per short row, a workgroup per long one.
+    use(Rows(1, 64), Bound("columns", None, 32)),
+    use(Rows(256, 1), Bound("columns", 2048)),
+    use(Rows(64, 1)),
+    # GPUs are bound by launching workgroups when these do little: an H200 makes 8192 x 8192 f32 at 0.79 TB/s with 64 elements
+    # in each, 2.97 with 1024, 3.85 with 2048 in two steps. Small tensors rather need every workgroup that they can get.
+    use(Grid(256, 2, 8), Bound("size", 1 << 22)),
+    use(Grid(256), Bound("size", 1 << 18, known=True)),
+    use(Grid(64)),
+    use(Vectors(4)),
+    use(Depthwise(64, 0)),
+    # Attention, narrow heads first; of each width those that need more workgroups first, and
+    # last what fits into 16 KiB of workgroup memory. Wider heads keep fewer queries.
+    use(FlashTile(8, 16, 2, 1, 1, 1, 16, 32), Bound("workgroups", 256)),
+    use(FlashTile(8, 8, 1, 1, 1, 2, 8, 16), Bound("workgroups", 96)),
+    use(FlashTile(8, 2, 1, 1, 1, 4, 16, 32)),
+    use(FlashTile(8, 8, 1, 1, 1, 2, 8, 16)),
+    use(FlashTile(16, 8, 2, 1, 1, 1, 16, 32), Bound("workgroups", 256)),
+    use(FlashTile(16, 8, 1, 1, 1, 1, 8, 16), Bound("workgroups", 96)),
+    use(FlashTile(16, 2, 1, 1, 1, 4, 16, 16)),
+    use(FlashTile(16, 8, 1, 1, 1, 1, 8, 16)),
+    use(FlashTile(8, 16, 2, 1, 3, 1, 16, 16), Bound("workgroups", 256)),
+    use(FlashTile(8, 8, 1, 1, 3, 2, 8, 8), Bound("workgroups", 96)),
+    use(FlashTile(8, 2, 1, 1, 3, 4, 16, 8)),
+    use(FlashTile(8, 8, 1, 1, 3, 2, 8, 8)),
+    use(FlashTile(16, 8, 2, 1, 2, 1, 16, 16), Bound("workgroups", 256)),
+    use(FlashTile(16, 8, 1, 1, 2, 1, 8, 8), Bound("workgroups", 96)),
+    use(FlashTile(16, 2, 1, 1, 2, 4, 16, 8)),
+    use(FlashTile(16, 8, 1, 1, 2, 1, 8, 8)),
+    use(FlashTile(16, 8, 2, 1, 3, 1, 16, 8), Bound("workgroups", 256)),
+    use(FlashTile(16, 8, 1, 1, 3, 1, 8, 8), Bound("workgroups", 96)),
+    use(FlashTile(16, 2, 1, 1, 3, 4, 16, 4)),
+    use(FlashTile(16, 8, 1, 1, 3, 1, 8, 8)),
+    use(FlashTile(16, 16, 1, 1, 4, 1, 16, 8), Bound("workgroups", 256)),
+    use(FlashTile(16, 8, 1, 1, 4, 1, 8, 4), Bound("workgroups", 96)),
+    use(FlashTile(16, 2, 1, 1, 4, 4, 16, 4)),
+    use(FlashTile(16, 8, 1, 1, 4, 1, 8, 4)),
+)
+
+SOFTWARE: Choices = (
+    # On lavapipe loads cost more than arithmetic and workgroup memory is no faster than the cache, so operands are read
+    # directly: 16 GFLOP/s on two cores where the best tile in workgroup memory gave 7 (45 x 384 x 1536, Mesa 22.3).
+    use(DirectProduct(4), Bound("m", None, 4)),
+    use(DirectProduct(8)),
+    # An invocation per row is fastest as soon as there are enough rows for both cores' lanes.
+    use(Rows(1, 16), Bound("columns", None, 4096), Bound("rows", 32)),
+    use(Rows(1024, 1), Bound("columns", 1 << 20)),
+    use(Rows(256, 1), Bound("columns", 65536)),
+    use(Rows(64, 1)),
+    # It makes vectors of its own, of neighbouring invocations.
+    use(Grid(64)),
+    use(Vectors(1)),
+    use(DirectConvolution(2), Bound("pixels", None, 128)),
+    use(DirectConvolution(8)),
+    # What a whole workgroup agrees on, the weights of its plane, is loaded once.
+    use(Depthwise(8, 1)),
+)
+
+
+def check(choices: Choices) -> None:
+    """Raises ValueError for the first choice that cannot be one of a target's."""
+    for choice in choices:
+        parameters_of(choice)
+        if choice.kernel not in {it.kernel for it in GPU}:
+            raise ValueError(f"{choice}: {choice.kernel!r} is for software adapters, which have no choice")

@@ -1,0 +1,114 @@
+"""Choices about kernels: which algorithm, tile or grid, by kernel, type of elements and class of shapes.
+
+In: rows that a person or a tuner wrote, in Python or in a file. Out: `Choice`s, in the order in which they are tried. Invariant:
+a choice changes how fast a kernel is and never what it computes, so a Program runs wherever its limits are met, whatever its
+target's choices were. What the kernels and their parameters are called is `compiler/tune/`'s; here they are names and numbers.
+
+A file is JSON:
+
+    {"format": 1, "adapter": "NVIDIA H200 (Vulkan)", "choices": [
+      {"kernel": "matmul", "dtype": "float16", "where": {"m": {"least": 256}, "k": {"most": 64}},
+       "use": {"m": 64, "n": 64, "k": 16, "rows": 4, "columns": 8, "slices": 1, "unrolled": 4}}]}
+
+`dtype` is a label of the table in `program/dtypes.py`, and any type when it is left out; so is every bound. `known` in a bound
+says that the choice is only there for sizes that are known when a graph is compiled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .dtypes import DType
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A quantity of the shapes is from `least` to `most`, None for no limit."""
+
+    quantity: str
+    least: int | None = None
+    most: int | None = None
+    known: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`kernel` runs with these parameters where every bound holds and its elements are of type `dtype`, "" for any."""
+
+    kernel: str
+    parameters: tuple[tuple[str, int], ...]
+    bounds: tuple[Bound, ...] = ()
+    dtype: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kernel}({', '.join(f'{name}={value}' for name, value in self.parameters)})"
+
+
+Choices = tuple[Choice, ...]
+
+
+def write_choices(choices: Iterable[Choice], path: str | Path, adapter: str) -> None:
+    """Writes a file of choices that were measured on `adapter`, the name of a Target."""
+    rows = [
+        {
+            "kernel": it.kernel,
+            **({"dtype": it.dtype} if it.dtype else {}),
+            "where": {bound.quantity: _limits(bound) for bound in it.bounds},
+            "use": dict(it.parameters),
+        }
+        for it in choices
+    ]
+    Path(path).write_text(json.dumps({"format": FORMAT, "adapter": adapter, "choices": rows}, indent=1) + "\n")
+
+
+def read_choices(path: str | Path) -> tuple[str, Choices]:
+    """The adapter that a file was measured on, and its choices. Raises ValueError for what is no such file, OSError when it
+    cannot be read."""
+    try:
+        found = json.loads(Path(path).read_bytes())
+        if found["format"] != FORMAT:
+            raise ValueError(f"its format is {found['format']!r}, this package reads {FORMAT}")
+        return str(found["adapter"]), tuple(_choice(row) for row in found["choices"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        said = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path} is no table of choices: {said}") from error
+
+
+def _limits(bound: Bound) -> dict[str, int | bool]:
+    limits: dict[str, int | bool] = {}
+    if bound.least is not None:
+        limits["least"] = bound.least
+    if bound.most is not None:
+        limits["most"] = bound.most
+    return {**limits, "known": True} if bound.known else limits
+
+
+def _choice(row: Mapping[str, Any]) -> Choice:
+    _only(row, {"kernel", "dtype", "where", "use"})
+    dtype = row.get("dtype", "")
+    if dtype not in ("", *(it.label for it in DType)):
+        raise ValueError(f"no type is called {dtype!r}")
+    bounds = []
+    for quantity, limits in row.get("where", {}).items():
+        _only(limits, {"least", "most", "known"})
+        least, most = _whole(limits.get("least")), _whole(limits.get("most"))
+        bounds.append(Bound(quantity, least, most, bool(limits.get("known"))))
+    parameters = tuple((name, _whole(value) or 0) for name, value in row["use"].items())
+    return Choice(str(row["kernel"]), parameters, tuple(bounds), dtype)
+
+
+def _only(row: Mapping[str, Any], names: set[str]) -> None:
+    if unknown := set(row) - names:
+        raise ValueError(f"{', '.join(sorted(unknown))} in {dict(row)}; known: {', '.join(sorted(names))}")
+
+
+def _whole(value: Any) -> int | None:
+    if value is not None and (not isinstance(value, int) or value < 0):
+        raise ValueError(f"{value!r} is no whole number")
+    return value

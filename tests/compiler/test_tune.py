@@ -1,0 +1,193 @@
+"""Choices about kernels: a target's are tried before those that are shipped, and change nothing but which kernel runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx.helper import make_node as node
+
+from onnxruntime_ep_wgpu.compiler import tune
+from onnxruntime_ep_wgpu.compiler.dims import symbol
+from onnxruntime_ep_wgpu.program.dtypes import DType
+from onnxruntime_ep_wgpu.program.file import load, save
+from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, Target
+from onnxruntime_ep_wgpu.program.tuning import Bound, Choice, read_choices, write_choices
+from tests.support import Runner, compile_model, make_model, target
+
+SMALL = tune.Tile(16, 32, 16, 4, 4, 1)
+LARGE = tune.Tile(64, 64, 16, 4, 4, 1)
+CARD = dataclasses.replace(WEB_BASELINE, max_workgroup_storage=32 << 10)
+N = symbol("n")
+
+
+def on(*choices: Choice) -> Target:
+    return dataclasses.replace(CARD, tuning=choices)
+
+
+def tiles(chosen: Target, m: object, n: int = 512, k: int = 64, dtype: DType | None = None) -> list[tuple[int, int]]:
+    """The tiles of a product's variants."""
+    _, variants, _ = tune.matmul_variants(1, m, n, k, chosen, dtype)  # type: ignore[arg-type]
+    found = [dict(it.constants) for it in variants]
+    return [(int(it["TILE_M"]), int(it["TILE_N"])) for it in found if "TILE_M" in it]
+
+
+def test_a_choice_of_the_target_comes_before_those_that_are_shipped() -> None:
+    assert tiles(on(tune.use(LARGE)), 512) == [(64, 64)]
+    assert tiles(on(tune.use(LARGE), tune.use(SMALL)), N) == [(64, 64)]
+    shipped = tiles(CARD, N)
+    assert tiles(on(tune.use(LARGE, Bound("m", 100, 200))), N) == [(64, 64), *shipped]
+
+
+@pytest.mark.parametrize(("m", "taken"), [(99, False), (100, True), (200, True), (201, False)])
+def test_bounds_are_inclusive(m: int, taken: bool) -> None:
+    assert (tiles(on(tune.use(LARGE, Bound("m", 100, 200))), m) == [(64, 64)]) is taken
+
+
+def test_a_choice_for_known_sizes_makes_no_variant_of_others() -> None:
+    chosen = on(tune.use(LARGE, Bound("m", None, 200, known=True)))
+    assert tiles(chosen, 150) == [(64, 64)]
+    assert tiles(chosen, N) == tiles(CARD, N)
+
+
+def test_a_choice_can_be_for_one_type() -> None:
+    chosen = on(tune.use(LARGE, dtype=DType.FLOAT16))
+    assert tiles(chosen, 512, dtype=DType.FLOAT16) == [(64, 64)]
+    assert tiles(chosen, 512, dtype=DType.FLOAT32) == tiles(CARD, 512)
+
+
+def test_what_does_not_fit_into_the_target_is_passed_over() -> None:
+    many, much = tune.Tile(64, 64, 16, 4, 4, 2), tune.Tile(128, 128, 32, 8, 8, 1)
+    assert many.invocations > CARD.max_invocations and much.workgroup_bytes > WEB_BASELINE.max_workgroup_storage
+    assert tiles(on(tune.use(many)), 512) == tiles(CARD, 512)
+    narrow = dataclasses.replace(WEB_BASELINE, tuning=(tune.use(much),))
+    assert tiles(narrow, 512) == tiles(WEB_BASELINE, 512)
+
+
+@pytest.mark.parametrize("m", [1, 5, 64, 4096, N])
+def test_every_product_has_a_kernel_within_the_smallest_limits(m: object) -> None:
+    _, variants, _ = tune.matmul_variants(1, m, 512, 512, WEB_BASELINE)  # type: ignore[arg-type]
+    assert variants[-1].guard == 1
+    for it in variants:
+        held = dict(it.constants)
+        if "TILE_M" in held:
+            memory = 4 * int(held["SLICES"]) * int(held["TILE_K"]) * (int(held["TILE_M"]) + int(held["TILE_N"]))
+            assert memory <= WEB_BASELINE.max_workgroup_storage
+
+
+def test_every_kernel_that_can_be_tuned_has_a_choice_for_every_shape() -> None:
+    for software in (False, True):
+        on = Target(software=software)
+        assert tune.row_variants(N, N, on)[-1].guard == tune.across_variants(N, N, on)[-1].guard == 1
+        assert tune.map_shapes(N, 4, 0, on)[-1].guard == 1
+        assert tune.depthwise(on).workgroup > 0
+
+
+def test_results_do_not_depend_on_choices() -> None:
+    x = np.random.default_rng(0).integers(-4, 5, (3, 70, 130)).astype(np.float32)
+    nodes = [node("MatMul", ["x", "w"], ["m"]), node("ReduceSum", ["m", "axes"], ["s"]), node("Softmax", ["m"], ["y"])]
+    w = np.random.default_rng(1).integers(-4, 5, (130, 37)).astype(np.float32)
+    model = make_model(nodes, {"x": (np.float32, ["b", "m", 130])}, {"w": w, "axes": np.array([1])})
+    hardware = dataclasses.replace(target(), software=False)
+    others = (
+        tune.use(SMALL), tune.use(tune.Rows(16, 4)), tune.use(tune.RowsAcross(2, 32)), tune.use(tune.Grid(32, 3)),
+        tune.use(tune.Vectors(1)),
+    )  # fmt: skip
+    wanted = Runner(compile_model(model, hardware))(x)
+    program = compile_model(model, dataclasses.replace(hardware, tuning=others))
+    assert {k.wgsl for k in program.kernels} != {k.wgsl for k in compile_model(model, hardware).kernels}
+    for found, want in zip(Runner(program)(x), wanted, strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-5)
+
+
+def test_a_program_does_not_need_the_choices_that_made_it(tmp_path: Path) -> None:
+    model = make_model([node("MatMul", ["x", "x"], ["y"])], {"x": (np.float32, [64, 64])})
+    program = compile_model(model, on(tune.use(LARGE)))
+    assert program.target == CARD
+    save(program, tmp_path / "p.wgpu")
+    assert load(tmp_path / "p.wgpu", CARD) == program
+
+
+# ---- files
+
+TABLE = (
+    tune.use(LARGE, Bound("m", 100, 200), Bound("k", None, 64, known=True), dtype=DType.FLOAT16),
+    tune.use(tune.Rows(16, 4), Bound("columns", 3)),
+    tune.use(tune.Grid(128)),
+)
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    write_choices(TABLE, path, "a card (Vulkan)")
+    assert read_choices(path) == ("a card (Vulkan)", TABLE)
+    tune.check(TABLE)
+
+
+def spoilt(change: Callable[[dict], object], tmp_path: Path) -> Path:
+    path = tmp_path / "table.json"
+    write_choices(TABLE, path, "")
+    found = json.loads(path.read_text())
+    change(found)
+    path.write_text(json.dumps(found))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.update(format=2), "its format is 2"),
+        (lambda t: t.pop("choices"), "'choices' is missing"),
+        (lambda t: t["choices"][0].update(wehre={}), "wehre"),
+        (lambda t: t["choices"][0].update(dtype="f17"), "'f17'"),
+        (lambda t: t["choices"][0]["where"].update(m={"atleast": 3}), "atleast"),
+        (lambda t: t["choices"][0]["use"].update(m="64"), "'64' is no whole number"),
+    ],
+)  # fmt: skip
+def test_a_damaged_table_says_where(change: Callable[[dict], object], said: str, tmp_path: Path) -> None:
+    path = spoilt(change, tmp_path)
+    with pytest.raises(ValueError, match=said) as caught:
+        read_choices(path)
+    assert str(path) in str(caught.value)
+
+
+def test_what_no_json_is_is_said_too(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\xff{")
+    with pytest.raises(ValueError, match="is no table of choices"):
+        read_choices(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        (Choice("matmull", ()), "no kernel 'matmull'"),
+        (Choice("map", (("workgruop", 64),)), "workgruop"),
+        (Choice("matmul", tuple(dict(tune.use(LARGE).parameters, m=63).items())), "multiples of 4"),
+        (Choice("matmul", tuple(dict(tune.use(LARGE).parameters, k=4).items())), "unrolled|evenly"),
+        (Choice("matmul_direct", (("rows", 8),)), "software adapters"),
+    ],
+    ids=lambda it: str(it)[:20],
+)  # fmt: skip
+def test_a_table_of_what_cannot_be_chosen_is_refused(choice: Choice, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        tune.check((choice,))
+
+
+def test_shipped_tables_hold_what_can_be_chosen() -> None:
+    tune.check(tune.GPU)
+    for choice in tune.SOFTWARE:
+        tune.parameters_of(choice)
+
+
+def model_of(m: onnx.ModelProto) -> list[str]:
+    return [text for kernel in compile_model(m, CARD).kernels for text in kernel.wgsl]
+
+
+def test_the_same_target_makes_the_same_kernels() -> None:
+    model = make_model([node("MatMul", ["x", "x"], ["y"])], {"x": (np.float32, ["n", "n"])})
+    assert model_of(model) == model_of(model)
