@@ -94,7 +94,7 @@ def group_query_attention(
     values = _cached(b, past_value, v, used, rows)
     if bias is not None:
         b.require(less_equal(bias.shape[3], rows), "a bias {} is for more keys than a cache of {}", bias, rows)
-    if smooth_softmax and sink is None:
+    if smooth_softmax == 1 and sink is None:  # ONNX Runtime fills in -1 where a model says nothing
         sink = b.constant(np.zeros(1, np.float32))
     found = attend(
         b,

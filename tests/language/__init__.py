@@ -1,0 +1,1 @@
+"""Language models: generation through onnxruntime-genai and through ours, with small models that are written here."""
