@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler.view import Storage
+from onnxruntime_ep_wgpu.compiler.ir import Storage
 from onnxruntime_ep_wgpu.device import Device, Settings, adapters, let_go, open_device
 from onnxruntime_ep_wgpu.device import device as device_module
 from onnxruntime_ep_wgpu.errors import InputError, LimitError

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxruntime_ep_wgpu.compiler.dims import symbol
-from onnxruntime_ep_wgpu.compiler.view import Tensor, View, broadcast_shapes
+from onnxruntime_ep_wgpu.compiler.ir import Tensor, View, broadcast_shapes
 from onnxruntime_ep_wgpu.program.dtypes import DType
 
 

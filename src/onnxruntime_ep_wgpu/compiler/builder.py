@@ -13,9 +13,25 @@ from ..program.dtypes import DType
 from ..program.target import Target, elements_per_word
 from .codegen.expression import check as check_expression
 from .dims import Dim, equal, floordiv, less_equal, maximum, product
+from .ir import (
+    Assertion,
+    Call,
+    Constant,
+    Function,
+    Join,
+    Map,
+    Message,
+    Node,
+    Read,
+    Shape,
+    Storage,
+    Tensor,
+    Variant,
+    View,
+    Write,
+    broadcast_shapes,
+)
 from .joins import picked
-from .lowered import Assertion, Call, Constant, Function, Join, Map, Message, Node, Read, Variant, Write
-from .view import Shape, Storage, Tensor, View, broadcast_shapes
 from .windows import MOST_ELEMENTS, is_large, nbytes, of_node
 
 HostArray = Any  # numpy object array of Dim

@@ -11,8 +11,8 @@ from ..program.postfix import Postfix
 from ..program.target import Target
 from .codegen.kernel import Source, generate
 from .dims import Dim, Names, less, symbols_of
+from .ir import LoweredGraph, Message, Storage, Tensor
 from .lower import lower
-from .lowered import LoweredGraph, Message
 from .passes.alias import alias_updates
 from .passes.dead import remove_dead
 from .passes.fuse import Group, fuse
@@ -20,7 +20,6 @@ from .passes.place import place_joins
 from .passes.share import share
 from .passes.work import operations, traffic
 from .rewrite import rewrite
-from .view import Storage, Tensor
 
 
 def compile_graph(

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from ..program.target import Target
 from .dims import Dim
-from .lowered import Join, Map, Read
-from .view import Tensor, View
+from .ir import Join, Map, Read, Tensor, View
 
 
 def picked(join: Join, target: Target) -> Iterator[Map]:

@@ -22,9 +22,8 @@ from . import expand, ops
 from .builder import LARGEST_HOST_VALUE, Builder, Operand
 from .dims import Dim, product, symbol
 from .fold import fold_constants
-from .lowered import LoweredGraph
+from .ir import LoweredGraph, Storage, Tensor, View
 from .ops import host, registry
-from .view import Storage, Tensor, View
 
 ops.load()
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 
 from ..program.target import Target
 from .dims import Dim, minimum
-from .lowered import REPETITION, Map, Node
-from .view import Tensor, View
+from .ir import REPETITION, Map, Node, Tensor, View
 
 WINDOW_GRAIN = 256  # bytes
 PART_GRAIN = 512  # elements: whole workgroups, whatever share of a word an element has

@@ -14,8 +14,7 @@ import numpy as np
 
 from ...program.dtypes import DType
 from ..dims import Dim, product
-from ..lowered import Map, Read, split_groups
-from ..view import Tensor, View
+from ..ir import Map, Read, Tensor, View, split_groups
 from .expression import names_in, to_wgsl
 from .position import Position, Scope
 from .scalar import WIDE, Scalars

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 
-from ..lowered import Constant
+from ..ir import Constant
 from .scalar import KINDS, Scalars
 from .value import Value
 

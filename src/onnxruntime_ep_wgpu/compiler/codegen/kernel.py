@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from ...program.dtypes import DType
 from ...program.target import Target, elements_per_word
 from ..dims import Dim, ceildiv, equal, less_equal, mod, product, quotient
-from ..lowered import REPETITION, Call, Function, Inner, Map, Write, split_groups
+from ..ir import REPETITION, Call, Function, Inner, Map, Tensor, View, Write, split_groups
 from ..passes.fuse import Group
 from ..tune import MapShape, map_shapes, maps_in_fours
-from ..view import Tensor, View
 from ..windows import Window, parts
 from . import prelude, storage
 from .accessor import LETTERS, Accessors, constant, substitute

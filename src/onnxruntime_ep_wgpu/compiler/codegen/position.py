@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from ..dims import Dim, product, quotient
-from ..view import Factor, Tensor, View, coalesce, distribute
+from ..ir import Factor, Tensor, View, coalesce, distribute
 from .value import Value
 
 Extents = tuple[tuple[Dim, ...], ...]

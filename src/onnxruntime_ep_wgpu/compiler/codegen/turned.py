@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..dims import Dim, ceildiv, product
-from ..lowered import Map
-from ..view import Factor, Tensor, View
+from ..ir import Factor, Map, Tensor, View
 
 TILE = 32  # rows and columns; a row has one element more in memory, so that a column lies in as many banks
 ROWS = 8  # that a workgroup moves at a time

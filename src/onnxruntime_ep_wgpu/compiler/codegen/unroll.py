@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ..lowered import Constant
+from ..ir import Constant
 
 _FOR = re.compile(r"\s*#for (?P<name>[a-z]) (?P<count>\w+)\s*")
 _END = re.compile(r"\s*#end\s*")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...errors import UnsupportedError
 from ..builder import Builder, Operand
 from ..dims import Dim, broadcast, equal
-from ..view import Factor, View, coalesce
+from ..ir import Factor, View, coalesce
 from .matmul import matrix_product
 from .reduction import reduce_axes
 from .registry import FLOATS, NUMBERS, op

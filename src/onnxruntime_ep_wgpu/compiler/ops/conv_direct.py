@@ -6,7 +6,7 @@ import numpy as np
 
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, product
-from ..lowered import Read, Variant
+from ..ir import Read, Variant
 from ..tune import direct_convolution_pixels
 from .window import Window
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from .. import tune
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, product
-from ..lowered import Read, Variant
+from ..ir import Read, Variant
 from .window import Window
 
 LARGEST = 64  # taps; a larger kernel makes too much text

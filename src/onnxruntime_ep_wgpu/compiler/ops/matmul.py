@@ -7,9 +7,8 @@ from ...program.dtypes import DType
 from ...program.target import Target
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, product
-from ..lowered import Read
+from ..ir import Read, Shape, broadcast_shapes
 from ..tune import matmul_variants
-from ..view import Shape, broadcast_shapes
 from .reduction import reduce_axes
 from .registry import FLOATS, op
 

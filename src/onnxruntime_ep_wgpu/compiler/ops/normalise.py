@@ -8,9 +8,8 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, floordiv, product
-from ..lowered import Read
+from ..ir import Read, Shape
 from ..tune import row_variants
-from ..view import Shape
 from .reduction import reduce_axes
 from .registry import FLOATS, op
 from .rows import too_long

@@ -8,7 +8,7 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, equal, less_equal, maximum, product
-from ..lowered import REPETITION, Function, Read, Variant
+from ..ir import REPETITION, Function, Read, Variant
 from ..tune import row_variants
 from .indexing import gather_along
 from .reduction import reduce_axes

@@ -10,7 +10,7 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.storage import pack, rounded, unpack
-from ..view import broadcast_shapes
+from ..ir import broadcast_shapes
 from .registry import ANY, BOOLS, FLOATS, INTEGERS, NUMBERS, op
 
 SIGNED = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})

@@ -16,7 +16,7 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen import storage
 from ..dims import Dim, product
-from ..lowered import Read
+from ..ir import Read
 from ..tune import row_variants
 from .registry import FLOATS, MINIFLOATS, op
 from .rows import cut, too_long

@@ -16,7 +16,7 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import ceildiv, equal, product
-from ..lowered import REPETITION, Constant, Function, Read, Variant
+from ..ir import REPETITION, Constant, Function, Read, Variant
 from .matmul import matrix_product
 from .registry import FLOATS, op
 from .shape import concat

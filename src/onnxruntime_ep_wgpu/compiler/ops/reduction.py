@@ -5,9 +5,8 @@ from __future__ import annotations
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, may_be, product
-from ..lowered import Function, Read
+from ..ir import Function, Read, View, coalesce
 from ..tune import across_parts, across_variants, row_variants
-from ..view import View, coalesce
 from .registry import BOOLS, FLOATS, INTEGERS, NUMBERS, op
 from .rows import cut, too_long
 from .shape import axes_of, axis_of

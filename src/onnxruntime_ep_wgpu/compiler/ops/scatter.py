@@ -19,7 +19,7 @@ from ..builder import Builder, Operand
 from ..codegen.scalar import Scalars
 from ..codegen.value import Value
 from ..dims import Dim, ceildiv, equal, product
-from ..lowered import Read, Variant
+from ..ir import Read, Variant
 from .index import INDICES, Allowed, along, index32
 from .indexing import beside
 from .registry import ANY, op

@@ -27,7 +27,7 @@ from ..dims import (
     reads_elements,
     select,
 )
-from ..view import broadcast_shapes
+from ..ir import broadcast_shapes
 from .registry import ANY, FLOATS, INTEGERS, op
 
 

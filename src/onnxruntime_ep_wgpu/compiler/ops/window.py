@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ...errors import UnsupportedError
 from ..builder import Builder
 from ..dims import Dim, ceildiv, floordiv, less, less_equal, maximum, product
-from ..view import Axis, Factor, View, coalesce
+from ..ir import Axis, Factor, View, coalesce
 
 
 def loops_of(extents: Sequence[int]) -> int:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..dims import equal, product
-from ..lowered import Call, LoweredGraph, Node
-from ..view import Storage, Tensor
+from ..ir import Call, LoweredGraph, Node, Storage, Tensor
 
 
 def alias_updates(graph: LoweredGraph) -> LoweredGraph:

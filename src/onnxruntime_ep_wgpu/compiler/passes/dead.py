@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..lowered import Call, LoweredGraph, Node
-from ..view import Tensor
+from ..ir import Call, LoweredGraph, Node, Tensor
 
 
 def remove_dead(graph: LoweredGraph) -> LoweredGraph:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...program.target import Target, elements_per_word
-from ..lowered import Call, Join, LoweredGraph, Map, Node
-from ..view import Tensor, View
+from ..ir import Call, Join, LoweredGraph, Map, Node, Tensor, View
 from ..windows import Placement, is_large, placed
 
 MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe

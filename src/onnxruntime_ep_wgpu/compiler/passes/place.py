@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 
 from ...program.target import Target, elements_per_word
 from ..dims import Dim, quotient
+from ..ir import Call, Join, LoweredGraph, Map, Node, Read, Tensor, View
 from ..joins import picked
-from ..lowered import Call, Join, LoweredGraph, Map, Node, Read
-from ..view import Tensor, View
 from .fuse import MAX_INLINED_COST
 
 LARGE = 1 << 20  # elements; moving as many takes a GPU as long as a few dispatches

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from ..lowered import Join, LoweredGraph, Map, Node, Read
-from ..view import Storage, Tensor
+from ..ir import Join, LoweredGraph, Map, Node, Read, Storage, Tensor
 
 
 def share(graph: LoweredGraph) -> LoweredGraph:

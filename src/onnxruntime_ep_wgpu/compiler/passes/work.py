@@ -13,8 +13,7 @@ from functools import lru_cache
 from ..codegen.expression import parse
 from ..codegen.scalar import KINDS
 from ..dims import Dim, ceildiv, maximum, minimum
-from ..lowered import Call, Map, Node, Read
-from ..view import Tensor
+from ..ir import Call, Map, Node, Read, Tensor
 from .fuse import Group
 
 _OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Call)

@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from ...program.dtypes import DType
 from ...program.target import Target
 from ..dims import Dim, product
-from ..lowered import Call, Inner, Map, Node, Read, Write
+from ..ir import Call, Inner, Map, Node, Read, Tensor, View, Write
 from ..passes.fuse import MAX_COST
 from ..tune import WIDEST_HEAD, flash_variants
-from ..view import Tensor, View
 from ..windows import of_node
 from .between import Chain, Reader, chains_back, in_step, only_reader, same_everywhere, swapped
 from .products import PRODUCTS, exchanged, factor, matrix_sizes

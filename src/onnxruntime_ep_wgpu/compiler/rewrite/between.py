@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..dims import Dim
-from ..lowered import Call, Map, Node
-from ..view import Tensor, View
+from ..ir import Call, Map, Node, Tensor, View
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ...program.program import Declined
 from ...program.target import Target
-from ..lowered import Call, LoweredGraph, Node
+from ..ir import Call, LoweredGraph, Node
 from ..passes.dead import remove_dead
 from .attention import ATTENTION
 from .rule import Replace, Rule

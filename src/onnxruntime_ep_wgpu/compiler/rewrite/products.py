@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ..dims import Dim, product
-from ..lowered import Call, Read
-from ..view import View
+from ..ir import Call, Read, View
 
 PRODUCTS = ("matmul", "matmul_direct", "matvec")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...program.target import Target
-from ..lowered import Call, Node
+from ..ir import Call, Node
 
 
 @dataclass(frozen=True)

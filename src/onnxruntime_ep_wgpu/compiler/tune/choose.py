@@ -13,7 +13,7 @@ from ...program.dtypes import DType
 from ...program.target import Target
 from ...program.tuning import Bound
 from ..dims import Dim, ceildiv, less_equal, minimum, quotient
-from ..lowered import Constant, Variant
+from ..ir import Constant, Variant
 from .parameters import (
     Depthwise,
     DirectConvolution,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from ...compiler.ir import LoweredGraph
 from ...compiler.lower import attempt
-from ...compiler.lowered import LoweredGraph
 from . import partition, subgraph
 
 if TYPE_CHECKING:

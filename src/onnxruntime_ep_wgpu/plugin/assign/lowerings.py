@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...compiler.lowered import LoweredGraph
+from ...compiler.ir import LoweredGraph
 from .claim import content
 
 

@@ -11,7 +11,7 @@ from ....errors import UnsupportedError
 from ....program.target import elements_per_word
 from ...builder import Builder, Operand
 from ...dims import Dim, ceildiv, equal, product, quotient
-from ...lowered import Read, Variant
+from ...ir import Read, Variant
 from ..window import body
 
 _WORKGROUP = 64

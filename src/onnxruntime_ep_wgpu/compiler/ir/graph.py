@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..program import program
-from .dims import Dim, product, quotient, symbol
+from ...program import program
+from ..dims import Dim, product, quotient, symbol
 from .view import Storage, Tensor, View, coalesce
 
 Constant = int | float | str | bool

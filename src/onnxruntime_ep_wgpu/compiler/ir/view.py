@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..program.dtypes import DType
-from ..program.program import Storage as Storage
-from .dims import Dim, broadcast, equal, product, quotient, select
+from ...program.dtypes import DType
+from ...program.program import Storage as Storage
+from ..dims import Dim, broadcast, equal, product, quotient, select
 
 if TYPE_CHECKING:
-    from .lowered import Node
+    from .graph import Node
 
 Shape = tuple[Dim, ...]
 

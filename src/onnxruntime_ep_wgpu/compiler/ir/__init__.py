@@ -1,0 +1,26 @@
+"""The lowered graph: `view` (tensors, and how they are looked at), `graph` (the nodes that read and make them)."""
+
+from .graph import (
+    REPETITION,
+    Assertion,
+    Call,
+    Constant,
+    Function,
+    Inner,
+    Join,
+    LoweredGraph,
+    Map,
+    Message,
+    Node,
+    Read,
+    Variant,
+    Write,
+    split_groups,
+)
+from .view import Axis, Factor, Shape, Storage, Tensor, View, broadcast_shapes, coalesce, distribute
+
+__all__ = [
+    "REPETITION", "Assertion", "Axis", "Call", "Constant", "Factor", "Function", "Inner", "Join", "LoweredGraph", "Map", "Message",
+    "Node", "Read", "Shape", "Storage", "Tensor", "Variant", "View", "Write", "broadcast_shapes", "coalesce", "distribute",
+    "split_groups",
+]  # fmt: skip
