@@ -19,12 +19,13 @@ const shared = {
   logLevel: 'warning',
 };
 // What few pages need is a file of its own, fetched when it is asked for.
-const HOST = 'ort.wgpu.host.mjs';
-const lazily = {
-  name: 'lazily',
-  setup: ({ onResolve }) => onResolve({ filter: /\/operators\.js$/ }, ({ kind }) => kind === 'dynamic-import' ? { path: `./${HOST}`, external: true } : undefined),
+const LATER = { operators: 'ort.wgpu.host.mjs', loop: 'ort.wgpu.generate.mjs' };
+const later = {
+  name: 'later',
+  setup: ({ onResolve }) => onResolve({ filter: /\/(operators|loop)\.js$/ }, ({ kind, path }) =>
+    kind === 'dynamic-import' ? { path: `./${LATER[path.match(/(\w+)\.js$/)[1]]}`, external: true } : undefined),
 };
-const module = (outfile, more = {}) => build({ ...shared, format: 'esm', plugins: [lazily], outfile: `dist/${outfile}`, ...more });
+const module = (outfile, more = {}) => build({ ...shared, format: 'esm', plugins: [later], outfile: `dist/${outfile}`, ...more });
 await Promise.all([
   // For bundlers and Node: shares the application's onnxruntime-common.
   module('ort.wgpu.mjs', { external: ['onnxruntime-common'] }),
@@ -35,6 +36,7 @@ await Promise.all([
   module('ort.wgpu.proxy.mjs', { entryPoints: ['src/worker/proxy.ts'], external: ['onnxruntime-common'] }),
   module('ort.wgpu.proxy.bundle.min.mjs', { entryPoints: ['src/worker/proxy.ts'] }),
   module('ort.wgpu.worker.mjs', { entryPoints: ['src/worker/worker.ts'] }),
-  module(HOST, { entryPoints: ['src/host/operators.ts'] }),
+  module(LATER.operators, { entryPoints: ['src/host/operators.ts'] }),
+  module(LATER.loop, { entryPoints: ['src/generate/loop.ts'] }),
 ]);
 execFileSync(process.execPath, [`${here}node_modules/typescript/bin/tsc`, '-p', here], { stdio: 'inherit' });

@@ -19,7 +19,7 @@ from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests.support import make_model
 from tests.zoo import tiny
 
-from . import host
+from . import causal, host
 
 F, H, I64 = np.float32, np.float16, np.int64
 
@@ -117,6 +117,20 @@ def write(folder: Path) -> None:
         export(path, chunk_bytes=4096)
         export(path, single_file=True)
     write_host(folder / "host.json")
+    write_causal(folder)
+
+
+PROMPT = tuple(range(3, 12))
+
+
+def write_causal(folder: Path) -> None:
+    """causal.wgpu with a KV cache, stateless.wgpu without one, and in causal.json the tokens that follow a prompt."""
+    for name, cache in (("causal", True), ("stateless", False)):
+        onnx.save(causal.build(cache=cache), folder / f"{name}.onnx")
+        export(folder / f"{name}.onnx", single_file=True)
+    session = ort.InferenceSession(folder / "causal.onnx", providers=["CPUExecutionProvider"])
+    tokens = causal.greedy(session, list(PROMPT), 100)
+    (folder / "causal.json").write_text(json.dumps({"prompt": PROMPT, "tokens": tokens}))
 
 
 def write_host(path: Path) -> None:

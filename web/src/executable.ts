@@ -202,6 +202,7 @@ export class Executable {
   /** Writes, encodes and submits a run. `fresh` says later whether newly bound buffers were right. */
   #start(plan: Plan, feeds: readonly Feed[], wanted: readonly Wanted[], profiled: Profiled | undefined) {
     const { program, gpu } = this;
+    this.#results.next();
     const { nbytes, shapes } = plan.layout;
     const callers = new Map<number, GPUBuffer>();
     const before: Copy[] = [];

@@ -4,6 +4,7 @@ import * as common from 'onnxruntime-common';
 import { type Backend, InferenceSession, type Tensor, env, registerBackend } from 'onnxruntime-common';
 import { DeviceError } from './errors.js';
 import { hasDevice, sharedAdapter, sharedGpu } from './device.js';
+import { type GenerateOptions, readGenerateOptions } from './generate/options.js';
 import { HostSession } from './host/session.js';
 import { type Target, lack } from './program.js';
 import { Session } from './session.js';
@@ -13,6 +14,8 @@ export * from 'onnxruntime-common';
 export default common;
 export { type Times, benchmark } from './benchmark.js';
 export { type MemoryUse, memory } from './device.js';
+export type { GenerateOptions } from './generate/options.js';
+export { type Decoder, streamText } from './generate/text.js';
 export { DeviceError, InputError, LimitError, OptionError, ProgramError, WgpuError } from './errors.js';
 export type { Progress } from './options.js';
 export { clearCache } from './package.js';
@@ -88,4 +91,19 @@ export function warmup(
   inputs: Readonly<Record<string, readonly number[] | Tensor>> = {},
 ): Promise<void> {
   return sessionOf(session).warmup(inputs);
+}
+
+/**
+ * The tokens that a causal language model gives after `tokens`, one by one, until the length is reached, a stop is met or the
+ * signal aborts, which throws its reason. Its inputs are `input_ids` and, where it has them, `attention_mask`, `position_ids`
+ * and caches `past...`, which stay on the GPU as `present...` and are freed at the end. Raises OptionError, InputError.
+ */
+export async function* generate(
+  session: InferenceSession, tokens: ArrayLike<number | bigint>, options: GenerateOptions = {},
+): AsyncGenerator<number, void, void> {
+  const on = sessionOf(session);
+  const settings = readGenerateOptions(tokens, options);
+  const feeds = Object.fromEntries(Object.entries(settings.feeds).map(([name, it]) => [name, on.fed(name, it)]));
+  const { generated } = await import('./generate/loop.js');
+  yield* generated(on.model(), Array.from(tokens, Number), settings, feeds);
 }

@@ -2,27 +2,41 @@
 
 import { type Gpu, USAGE } from './device.js';
 import { bindingBytes } from './plan.js';
+import { sizeClass } from './temps.js';
 
 const MAX_STAGING = 4; // buffers kept for reading results
+const KEPT = 4; // runs after which a buffer that no result took is given up
 
 export class ResultBuffers {
   readonly #staging: GPUBuffer[] = [];
-  /** By size. */
-  readonly #free = new Map<number, GPUBuffer[]>();
+  /** By size; with the run after which each was freed. */
+  readonly #free = new Map<number, { readonly buffer: GPUBuffer; readonly run: number }[]>();
+  #run = 0;
   #released = false;
 
   constructor(private readonly gpu: Gpu) {}
 
+  /** Begins a run. Results that grow with each run leave buffers of sizes behind that never come again: they go. */
+  next(): void {
+    this.#run += 1;
+    for (const [size, all] of this.#free) {
+      const kept = all.filter((it) => it.run > this.#run - KEPT);
+      for (const it of all) if (!kept.includes(it)) this.gpu.free(it.buffer);
+      if (kept.length) this.#free.set(size, kept);
+      else this.#free.delete(size);
+    }
+  }
+
   /** A buffer for a result of `nbytes` that stays on the device. */
   take(nbytes: number): GPUBuffer {
-    const size = bindingBytes(nbytes);
-    return this.#free.get(size)?.pop() ?? this.gpu.storage(size, 'a result');
+    const size = sizeClass(bindingBytes(nbytes));
+    return this.#free.get(size)?.pop()?.buffer ?? this.gpu.storage(size, 'a result');
   }
 
   /** Takes back a buffer of `take`. */
   recycle(buffer: GPUBuffer): void {
     if (this.#released || this.gpu.lost) this.gpu.free(buffer);
-    else this.#free.set(buffer.size, [...(this.#free.get(buffer.size) ?? []), buffer]);
+    else this.#free.set(buffer.size, [...(this.#free.get(buffer.size) ?? []), { buffer, run: this.#run }]);
   }
 
   /** A buffer of at least `size` bytes that can be mapped and read. */
@@ -47,7 +61,7 @@ export class ResultBuffers {
   /** Frees what nobody has; what comes back later is freed then. */
   release(): void {
     this.#released = true;
-    for (const buffer of [...this.#staging, ...[...this.#free.values()].flat()]) this.gpu.free(buffer);
+    for (const buffer of [...this.#staging, ...[...this.#free.values()].flat().map((it) => it.buffer)]) this.gpu.free(buffer);
     this.#free.clear();
     this.#staging.length = 0;
   }

@@ -5,6 +5,7 @@ import { Gpu, sharedGpu } from './device.js';
 import { type DType, typedArray } from './dtypes.js';
 import { DeviceError, InputError, OptionError } from './errors.js';
 import { Executable, type Feed, type Result, type RunHooks, type Wanted } from './executable.js';
+import type { Made, Model, Port } from './generate/loop.js';
 import { checkAgainst, type Options, readOptions, staysOnGpu } from './options.js';
 import { openPackage } from './package.js';
 import type { Postfix } from './postfix.js';
@@ -177,6 +178,34 @@ export class Session implements InferenceSessionHandler {
     });
     this.#checkOverrides(feeds);
     await executable.plan(feeds);
+  }
+
+  // ---- generation
+
+  /** What a loop over this session needs: results on the GPU, by name, without tensors around them. */
+  model(): Model {
+    const ports = (metadata: readonly InferenceSession.ValueMetadata[]): Port[] =>
+      metadata.map((it) => ({ name: it.name, type: it.isTensor ? it.type : '', shape: it.isTensor ? it.shape : [] }));
+    return {
+      inputs: ports(this.inputMetadata),
+      outputs: ports(this.outputMetadata),
+      gpu: async () => (await this.#executable()).gpu,
+      wrong: (message) => new InputError(message),
+      recycle: (buffer) => void this.#live.then((it) => it.recycle(buffer)),
+      run: async (feeds, wanted) => {
+        const executable = await this.#executable();
+        const places = this.outputNames.map((it) => (wanted.includes(it) ? 'gpu' : undefined));
+        const results = await executable.run(this.inputNames.map((it) => feeds[it]!), places, {});
+        return Object.fromEntries(wanted.map((it) => [it, results[this.outputNames.indexOf(it)] as Made]));
+      },
+    };
+  }
+
+  /** A tensor as a loop passes it on. */
+  fed(name: string, tensor: Tensor): Feed {
+    const value = this.#inputs.find((it) => it.name === name);
+    if (!value) throw new InputError(`there is no input '${name}'; the inputs are ${this.inputNames.join(', ')}`);
+    return this.#feed(value, tensor);
   }
 
   // ---- profiling

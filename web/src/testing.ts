@@ -1,7 +1,8 @@
 // What the tests of this package reach that is not exported from it.
 
-export { memory, sharedGpu } from './device.js';
+export { Gpu, memory, sharedGpu } from './device.js';
 export { Executable } from './executable.js';
+export { Sampler } from './generate/sample.js';
 export { Layouts } from './layout.js';
 export { openPackage } from './package.js';
 export { evaluate } from './postfix.js';

@@ -4,12 +4,15 @@
 import { type Backend, InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env, registerBackend } from 'onnxruntime-common';
 import type { MemoryUse } from '../device.js';
 import { DeviceError, InputError, OptionError } from '../errors.js';
+import { type GenerateOptions, readGenerateOptions } from '../generate/options.js';
 import type { WebGPUSupport } from '../index.js';
 import type { Progress } from '../options.js';
 import { type Answer, type Calls, type Environment, type Sent, inMemory, revived } from './protocol.js';
 
 export * from 'onnxruntime-common';
 export { benchmark } from '../benchmark.js';
+export type { GenerateOptions } from '../generate/options.js';
+export { type Decoder, streamText } from '../generate/text.js';
 export { DeviceError, InputError, LimitError, OptionError, ProgramError, WgpuError } from '../errors.js';
 
 /** What a tensor of the worker has for a buffer: a number. */
@@ -20,11 +23,11 @@ class Remote {
   ) {}
 }
 
-type Tell = (progress: Progress) => void;
+type Tell = (told: NonNullable<Answer['told']>) => void;
 interface Pending {
   resolve(result: unknown): void;
   reject(error: Error): void;
-  readonly progress: Tell | undefined;
+  readonly tell: Tell | undefined;
 }
 
 /** Calls on their way to a worker and back. */
@@ -39,7 +42,7 @@ class Connection {
       const pending = this.#pending.get(id);
       if (!pending) return;
       if (told) {
-        if (told.progress) pending.progress?.(told.progress);
+        pending.tell?.(told);
         return;
       }
       this.#pending.delete(id);
@@ -50,12 +53,24 @@ class Connection {
   }
 
   call<Name extends keyof Calls>(
-    call: Name, given: Parameters<Calls[Name]>, transfer: Transferable[] = [], progress?: Tell,
+    call: Name, given: Parameters<Calls[Name]>, transfer: Transferable[] = [], tell?: Tell,
   ): Promise<ReturnType<Calls[Name]>> {
     if (this.#ended) return Promise.reject(this.#ended);
     const id = this.#next++;
+    return this.#sent(call, id, given, transfer, tell);
+  }
+
+  /** The same for a call that another one ends: its number, and its end. */
+  start<Name extends keyof Calls>(call: Name, given: Parameters<Calls[Name]>, tell: Tell): { id: number; done: Promise<unknown> } {
+    const id = this.#next++;
+    return { id, done: this.#ended ? Promise.reject(this.#ended) : this.#sent(call, id, given, [], tell) };
+  }
+
+  #sent<Name extends keyof Calls>(
+    call: Name, id: number, given: Parameters<Calls[Name]>, transfer: Transferable[], tell: Tell | undefined,
+  ): Promise<ReturnType<Calls[Name]>> {
     return new Promise((resolve, reject) => {
-      this.#pending.set(id, { resolve: resolve as (result: unknown) => void, reject, progress });
+      this.#pending.set(id, { resolve: resolve as (result: unknown) => void, reject, tell });
       try {
         this.worker.postMessage({ id, call, given }, transfer);
       } catch (error) {
@@ -123,12 +138,12 @@ class RemoteSession implements InferenceSessionHandler {
     const to = connected();
     const first = given.executionProviders?.find((it) => (typeof it === 'string' ? it : it.name) === 'webgpu');
     const { device, onProgress, ...provider } = (typeof first === 'object' ? first : {}) as {
-      device?: GPUDevice; onProgress?: Tell;
+      device?: GPUDevice; onProgress?: (progress: Progress) => void;
     };
     if (device) throw new OptionError('webgpu.device: a device of the page cannot be used in a worker');
     const options = { ...given, executionProviders: [{ ...provider, name: 'webgpu' }] };
     const address = typeof source === 'string' ? new URL(source, globalThis.document?.baseURI ?? globalThis.location?.href).href : source;
-    const found = await to.call('create', [address, options, environment()], [], onProgress);
+    const found = await to.call('create', [address, options, environment()], [], ({ progress }) => progress && onProgress?.(progress));
     return new RemoteSession(to, found.session, found.inputs, found.outputs);
   }
 
@@ -187,6 +202,48 @@ class RemoteSession implements InferenceSessionHandler {
     return this.connection.call('warmup', [this.session, Object.fromEntries(given)]);
   }
 
+  async *generate(tokens: ArrayLike<number | bigint>, given: GenerateOptions): AsyncGenerator<number, void, void> {
+    readGenerateOptions(tokens, given);
+    const { signal, stop, feeds = {}, ...options } = given;
+    signal?.throwIfAborted();
+    const more = Object.entries(feeds).map(([name, it]) => [name, this.#sent(name, it)]);
+    const queue: number[] = [];
+    const made: number[] = [];
+    let wake = (): void => undefined;
+    let over = false;
+    let problem: unknown;
+    const { id, done } = this.connection.start('generate', [this.session, Array.from(tokens, Number), options, Object.fromEntries(more)], ({ token }) => {
+      queue.push(token!);
+      wake();
+    });
+    const end = (error?: unknown): void => {
+      over = true;
+      problem = error;
+      wake();
+    };
+    done.then(() => end(), end);
+    const abort = (): void => end(signal!.reason);
+    signal?.addEventListener('abort', abort);
+    try {
+      for (;;) {
+        if (signal?.aborted) throw problem;
+        const token = queue.shift();
+        if (token !== undefined) {
+          made.push(token);
+          yield token;
+          if (stop?.(made)) return;
+        } else if (over) {
+          if (problem !== undefined) throw problem;
+          return;
+        } else await new Promise<void>((resolve) => (wake = resolve));
+      }
+    } finally {
+      signal?.removeEventListener('abort', abort);
+      void this.connection.call('cancel', [id]).catch(() => undefined);
+      await done.catch(() => undefined); // what it used is free then
+    }
+  }
+
   startProfiling(): void {
     void this.connection.call('profile', [this.session, true]);
   }
@@ -224,9 +281,20 @@ export function clearCache(): Promise<void> {
   return connected().call('clearCache', []);
 }
 
+function sessionOf(session: InferenceSession): RemoteSession {
+  const { handler } = session as unknown as { handler: unknown };
+  if (handler instanceof RemoteSession) return handler;
+  throw new TypeError('this session runs on another backend');
+}
+
 /** Makes everything that runs of these shapes need, as in the package itself. */
 export function warmup(session: InferenceSession, inputs: Readonly<Record<string, readonly number[] | Tensor>> = {}): Promise<void> {
-  const { handler } = session as unknown as { handler: unknown };
-  if (handler instanceof RemoteSession) return handler.warmup(inputs);
-  throw new TypeError('this session runs on another backend');
+  return sessionOf(session).warmup(inputs);
+}
+
+/** The tokens that follow, as in the package itself; the loop runs in the worker. */
+export function generate(
+  session: InferenceSession, tokens: ArrayLike<number | bigint>, options: GenerateOptions = {},
+): AsyncGenerator<number, void, void> {
+  return sessionOf(session).generate(tokens, options);
 }

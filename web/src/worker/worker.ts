@@ -1,13 +1,14 @@
 // The worker of the proxy: sessions and GPU tensors live here. It is ready-made; a page starts it through proxy.ts.
 
 import { InferenceSession, Tensor, env } from 'onnxruntime-common';
-import { checkWebGPUSupport, clearCache, memory, warmup } from '../index.js';
+import { checkWebGPUSupport, clearCache, generate, memory, warmup } from '../index.js';
 import { type Answer, type Calls, type Environment, type Request, type Sent, type SentTensors, inMemory } from './protocol.js';
 
 const port = globalThis as unknown as { postMessage(message: Answer, transfer: Transferable[]): void; onmessage: unknown };
 const sessions = new Map<number, InferenceSession>();
 const held = new Map<number, Tensor>();
 const numbers = new WeakMap<Tensor, number>();
+const ends = new Map<number, AbortController>(); // of generations
 let next = 0;
 
 function opened(sent: Sent): Tensor {
@@ -62,6 +63,22 @@ const handlers: Handlers = {
     const found = sessions.get(session);
     if (on) found?.startProfiling();
     else found?.endProfiling();
+  },
+  async generate(id, _transfer, session, tokens, options, feeds) {
+    const end = new AbortController();
+    ends.set(id, end);
+    const more = Object.fromEntries(Object.entries(feeds).map(([name, it]) => [name, opened(it)]));
+    try {
+      for await (const token of generate(sessions.get(session)!, tokens, { ...options, feeds: more })) {
+        if (end.signal.aborted) break;
+        port.postMessage({ id, told: { token } }, []);
+      }
+    } finally {
+      ends.delete(id);
+    }
+  },
+  cancel(_id, _transfer, id) {
+    ends.get(id)?.abort();
   },
   async release(_id, _transfer, session) {
     const found = sessions.get(session);

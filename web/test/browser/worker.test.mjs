@@ -2,8 +2,9 @@
 // in the worker. Under a content security policy that allows no code made of text.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { after, before, beforeEach, test } from 'node:test';
-import { serve } from '../fixtures.mjs';
+import { folder, serve } from '../fixtures.mjs';
 import { launch, open, web } from './chromium.mjs';
 
 const headers = { 'content-security-policy': "default-src 'self'; script-src 'self'; worker-src 'self'" };
@@ -150,6 +151,29 @@ test('errors are those of the package, of the same class', async () => {
     /^InputError: input 'a' is int32/, /^InputError: 'a' is in a GPU buffer of the page/, /^InputError: the session is released/,
   ];
   patterns.forEach((it, k) => assert.match(found[k], it));
+  await nothingHeld();
+});
+
+test('text is generated in the worker, and ends where the page says', async () => {
+  const { tokens: expected } = JSON.parse(readFileSync(`${folder}/causal.json`, 'utf8'));
+  const [all, some, aborted, wrong] = await page.evaluate(async () => {
+    const { prompt } = await (await fetch('/causal.json')).json();
+    const session = await ort.InferenceSession.create('causal.wgpu', { executionProviders: ['webgpu'] });
+    const collect = async (options, found = []) => {
+      for await (const token of ort.generate(session, prompt, options)) found.push(token);
+      return found;
+    };
+    const all = await collect({ maxNewTokens: 6 });
+    const some = await collect({ stop: (made) => made.length === 3 });
+    const end = new AbortController();
+    const aborted = [await fails(collect({ signal: end.signal, stop: (made) => made.length === 2 && end.abort() }))];
+    const wrong = await fails(collect({ topK: -1 }));
+    await session.release();
+    return [all, some, aborted, wrong];
+  });
+  assert.deepEqual([all, some], [expected.slice(0, 6), expected.slice(0, 3)]);
+  assert.match(aborted[0], /^AbortError/);
+  assert.match(wrong, /^OptionError: generate: topK is -1/);
   await nothingHeld();
 });
 

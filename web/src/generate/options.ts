@@ -1,0 +1,65 @@
+// What people may set about a generation. In: as they write it. Out: whole `GenerateOptions`, or an OptionError.
+
+import type { Tensor } from 'onnxruntime-common';
+import { OptionError } from '../errors.js';
+
+export interface GenerateOptions {
+  /** Most tokens, the prompt included. */
+  readonly maxLength?: number;
+  /** Most tokens after the prompt; 256 where neither is given. */
+  readonly maxNewTokens?: number;
+  /** 0, the default, takes the likeliest token; 1 draws by the model's probabilities. */
+  readonly temperature?: number;
+  /** Draws from the likeliest k only; 0 for all. */
+  readonly topK?: number;
+  /** Draws from the likeliest that have this probability together; 1 for all. */
+  readonly topP?: number;
+  /** The same seed draws the same tokens. */
+  readonly seed?: number;
+  /** Tokens that end the text; they are not given out. */
+  readonly stopTokens?: readonly number[];
+  /** Ends the text when it is true of the tokens after the prompt; the last of them is given out. */
+  readonly stop?: (tokens: readonly number[]) => boolean;
+  readonly signal?: AbortSignal;
+  /** Further inputs of the model, the same in each step. */
+  readonly feeds?: Readonly<Record<string, Tensor>>;
+}
+
+export type Settings = Required<Omit<GenerateOptions, 'signal' | 'stop' | 'maxNewTokens'>> & Pick<GenerateOptions, 'signal' | 'stop'>;
+
+const WHOLE = (it: number): boolean => Number.isInteger(it) && it >= 0;
+const RULES: Record<string, readonly [(value: number) => boolean, string]> = {
+  maxLength: [WHOLE, 'a whole number of tokens'],
+  maxNewTokens: [WHOLE, 'a whole number of tokens'],
+  temperature: [(it) => it >= 0 && it < Infinity, 'a number from 0 on'],
+  topK: [WHOLE, 'a whole number of tokens, 0 for all'],
+  topP: [(it) => it > 0 && it <= 1, 'a probability above 0 and up to 1'],
+  seed: [Number.isSafeInteger, 'a whole number'],
+};
+const OTHERS = ['stopTokens', 'stop', 'signal', 'feeds'];
+
+/** Raises OptionError. */
+export function readGenerateOptions(tokens: ArrayLike<number | bigint>, given: GenerateOptions): Settings {
+  for (const [name, value] of Object.entries(given)) {
+    const rule = RULES[name];
+    if (!rule && !OTHERS.includes(name)) {
+      throw new OptionError(`generate: there is no option '${name}'; the options are ${[...Object.keys(RULES), ...OTHERS].join(', ')}`);
+    }
+    if (rule && value !== undefined && !(typeof value === 'number' && rule[0](value))) {
+      throw new OptionError(`generate: ${name} is ${String(value)}, it takes ${rule[1]}`);
+    }
+  }
+  if (!tokens.length) throw new OptionError('generate: the prompt has no tokens; begin with the one that begins a text');
+  const { maxLength = given.maxNewTokens === undefined ? tokens.length + 256 : Infinity, maxNewTokens = Infinity } = given;
+  return {
+    maxLength: Math.min(maxLength, tokens.length + maxNewTokens),
+    temperature: given.temperature ?? 0,
+    topK: given.topK ?? 0,
+    topP: given.topP ?? 1,
+    seed: given.seed ?? Math.floor(Math.random() * 2 ** 32),
+    stopTokens: given.stopTokens ?? [],
+    feeds: given.feeds ?? {},
+    ...(given.stop && { stop: given.stop }),
+    ...(given.signal && { signal: given.signal }),
+  };
+}

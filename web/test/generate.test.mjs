@@ -1,0 +1,207 @@
+// Text from causal language models: the tokens that Python gives, drawn ones with the right probabilities, ends of all kinds, and
+// nothing left on the device.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { after, describe, test } from 'node:test';
+import { bytesOf, folder } from './fixtures.mjs';
+import { internals, useDawn } from './internals.mjs';
+
+await useDawn();
+const { Gpu, Sampler } = await internals('testing');
+const ort = await import('../dist/ort.wgpu.mjs');
+const { InferenceSession, Tensor, env, generate, memory, streamText } = ort;
+const { prompt, tokens: expected } = JSON.parse(readFileSync(`${folder}/causal.json`, 'utf8'));
+after(() => setTimeout(() => process.exit(), 100).unref());
+
+// The device of all sessions, which counts the pipelines that are compiled and the bytes that may be read.
+const device = await (await navigator.gpu.requestAdapter()).requestDevice();
+let compiled = 0;
+const read = [];
+const plain = { compile: device.createComputePipelineAsync, buffer: device.createBuffer };
+device.createComputePipelineAsync = (...given) => ((compiled += 1), plain.compile.apply(device, given));
+device.createBuffer = (it) => (it.usage & GPUBufferUsage.MAP_READ && read.push(it.size), plain.buffer.call(device, it));
+env.webgpu.device = device;
+
+/** Runs `use` on a session, and asserts that nothing of it stays. */
+async function withModel(name, use) {
+  const held = memory();
+  const session = await InferenceSession.create(bytesOf(`${name}.wgpu`), { executionProviders: ['webgpu'] });
+  try {
+    await use(session);
+  } finally {
+    await session.release();
+  }
+  assert.deepEqual(memory(), held);
+}
+
+async function collect(iterable) {
+  const found = [];
+  for await (const it of iterable) found.push(it);
+  return found;
+}
+
+for (const name of ['causal', 'stateless']) {
+  test(`${name}: tokens are those of the CPU provider, nothing else is read, nothing is compiled after the third step`, () =>
+    withModel(name, async (session) => {
+      const [before, steps, found] = [compiled, [], []];
+      read.length = 0;
+      for await (const token of generate(session, prompt, { maxNewTokens: 40 })) {
+        found.push(token);
+        steps.push(compiled);
+      }
+      assert.deepEqual(found, expected.slice(0, 40));
+      assert(steps[0] > before);
+      assert.equal(steps.at(-1), steps[2]);
+      assert.deepEqual(read, [16]);
+      assert.deepEqual(await collect(generate(session, prompt.map(BigInt), { maxLength: prompt.length + 3 })), expected.slice(0, 3));
+    }));
+}
+
+test('two texts at once', () =>
+  withModel('causal', async (session) => {
+    const both = await Promise.all([8, 11].map((count) => collect(generate(session, prompt, { maxNewTokens: count }))));
+    assert.deepEqual(both, [expected.slice(0, 8), expected.slice(0, 11)]);
+  }));
+
+test('a text of any length takes no more buffers', () =>
+  withModel('causal', async (session) => {
+    const held = [];
+    for await (const _ of generate(session, prompt, { maxNewTokens: 64 })) held.push(memory().buffers);
+    assert(Math.max(...held.slice(50)) <= Math.max(...held.slice(34, 50)), held.join());
+  }));
+
+describe('ends', () => {
+  test('stop tokens are not given out, the token at which stop() is true is', () =>
+    withModel('causal', async (session) => {
+      const third = expected.indexOf(expected[3]);
+      assert.deepEqual(await collect(generate(session, prompt, { stopTokens: [expected[3]] })), expected.slice(0, third));
+      assert.deepEqual(await collect(generate(session, prompt, { stop: (made) => made.length === 5 })), expected.slice(0, 5));
+      assert.deepEqual(await collect(generate(session, prompt, { maxNewTokens: 0 })), []);
+    }));
+
+  test('a loop that is left, and a signal', () =>
+    withModel('causal', async (session) => {
+      for await (const token of generate(session, prompt)) {
+        assert.equal(token, expected[0]);
+        break;
+      }
+      const abort = new AbortController();
+      const found = [];
+      await assert.rejects(async () => {
+        for await (const token of generate(session, prompt, { signal: abort.signal })) {
+          found.push(token);
+          if (found.length === 4) abort.abort();
+        }
+      }, { name: 'AbortError' });
+      assert.deepEqual(found, expected.slice(0, 4));
+    }));
+});
+
+test('wrong options and models are errors with the way out', async () => {
+  await withModel('causal', async (session) => {
+    for (const [given, message] of [
+      [{ temperature: -1 }, /temperature is -1, it takes a number from 0 on/],
+      [{ topP: 0 }, /topP is 0/],
+      [{ topK: 1.5 }, /topK is 1.5/],
+      [{ maxTokens: 3 }, /no option 'maxTokens'; the options are maxLength, maxNewTokens/],
+      [{ feeds: { other: new Tensor('float32', [1], [1]) } }, /no input 'other'; the inputs are input_ids/],
+    ]) {
+      await assert.rejects(collect(generate(session, prompt, given)), message);
+    }
+    await assert.rejects(collect(generate(session, [])), /the prompt has no tokens/);
+  });
+  await withModel('state', async (session) => {
+    await assert.rejects(collect(generate(session, prompt)), /does not know what to give the input 'state': pass it as feeds/);
+  });
+});
+
+describe('sampling', () => {
+  /** Which tokens are drawn: [token, probability], in order. */
+  function distribution(logits, { temperature, topK, topP }) {
+    const order = [...logits.keys()].filter((k) => !Number.isNaN(logits[k])).sort((a, b) => logits[b] - logits[a]);
+    let kept = topK ? order.slice(0, topK) : order;
+    const weight = (k) => Math.exp((logits[k] - logits[order[0]]) / temperature);
+    const wanted = topP * kept.reduce((sum, k) => sum + weight(k), 0);
+    let sum = 0;
+    kept = kept.filter((k) => (sum < wanted ? ((sum += weight(k)), true) : false));
+    return kept.sort((a, b) => a - b).map((k) => [k, weight(k) / sum]);
+  }
+
+  async function draw(sampling, words, first, count, chances, half) {
+    const gpu = Gpu.of(await env.webgpu.device);
+    const sampler = new Sampler(gpu, half, sampling);
+    const buffer = gpu.storage(words.byteLength, 'logits');
+    gpu.write(buffer, 0, new Uint8Array(words.buffer, words.byteOffset, words.byteLength));
+    const found = [];
+    for (const chance of chances) found.push(await sampler.next(buffer, first, count, chance));
+    gpu.free(buffer);
+    sampler.release();
+    return found;
+  }
+
+  /** Different numbers that look random. */
+  const numbers = (count, scale) => Float32Array.from({ length: count }, (_, k) => scale * Math.sin(12.9898 * (k + 1)) * ((k * 7919) % 31) / 31);
+  const CHANCES = [0, 0.05, 0.2, 0.37, 0.5, 0.66, 0.81, 0.93, 0.9999];
+
+  for (const [count, first] of [[5, 0], [256, 3], [3001, 1]]) {
+    for (const sampling of [
+      { temperature: 1, topK: 0, topP: 1 }, { temperature: 0.7, topK: 4, topP: 1 }, { temperature: 1.5, topK: 0, topP: 0.6 },
+      { temperature: 1, topK: 50, topP: 0.9 }, { temperature: 2, topK: 1, topP: 0.1 },
+    ]) {
+      test(`of ${count} tokens: ${JSON.stringify(sampling)}`, async () => {
+        const words = numbers(first + count, 6);
+        const wanted = distribution(words.subarray(first), sampling);
+        const found = await draw(sampling, words, first, count, CHANCES, false);
+        found.forEach((token, k) => {
+          const at = wanted.findIndex(([it]) => it === token);
+          assert(at >= 0, `${token} is not among ${wanted.map(([it]) => it)}`);
+          const before = wanted.slice(0, at).reduce((sum, [, it]) => sum + it, 0);
+          assert(before <= CHANCES[k] + 1e-4 && CHANCES[k] <= before + wanted[at][1] + 1e-4, `chance ${CHANCES[k]} gave ${token}`);
+        });
+      });
+    }
+  }
+
+  test('the likeliest, the first of equal ones, with NaN and infinities about', async () => {
+    const greedy = { temperature: 0, topK: 0, topP: 1 };
+    for (const [logits, token] of [
+      [[1, 3, 2, 3], 1], [[-5, -1, -Infinity, -1], 1], [[NaN, -2, NaN, -3], 1], [[0, Infinity, 5, Infinity], 1],
+      [[-Infinity, -Infinity], 0], [[NaN, NaN], undefined],
+    ]) {
+      assert.deepEqual(await draw(greedy, Float32Array.from(logits), 0, logits.length, [0.5], false), [token]);
+    }
+    assert.deepEqual(await draw({ temperature: 1, topK: 0, topP: 1 }, Float32Array.from([NaN, 1, NaN]), 0, 3, [0, 0.99], false), [1, 1]);
+  });
+
+  test('halves', async () => {
+    // 1, 2.5, -3, 2.5, 60000 and 4, of which the last but one is not looked at.
+    const words = Uint16Array.from([0x3c00, 0x4100, 0xc200, 0x4100, 0x7b53, 0x4400]);
+    assert.deepEqual(await draw({ temperature: 0, topK: 0, topP: 1 }, words, 0, 4, [0.5], true), [1]);
+    assert.deepEqual(await draw({ temperature: 0, topK: 0, topP: 1 }, words, 1, 2, [0.5], true), [0]);
+    assert.deepEqual(await draw({ temperature: 1, topK: 2, topP: 1 }, words, 0, 4, [0.1, 0.9], true), [1, 3]);
+  });
+
+  test('the same seed draws the same tokens', () =>
+    withModel('causal', async (session) => {
+      const run = (seed) => collect(generate(session, prompt, { maxNewTokens: 12, temperature: 3, seed }));
+      const [first, again, other] = [await run(7), await run(7), await run(8)];
+      assert.deepEqual(first, again);
+      assert.notDeepEqual(first, other);
+    }));
+});
+
+describe('text', () => {
+  // Bytes, as tokenizers of bytes have them: a letter may be several tokens.
+  const tokenizer = { decode: (tokens) => new TextDecoder().decode(Uint8Array.from(tokens)) };
+  const pieces = (text, options) => collect(streamText(tokenizer, new TextEncoder().encode(text), options));
+
+  test('letters are whole', async () => {
+    assert.deepEqual(await pieces('aü€'), ['a', 'ü', '€']);
+  });
+
+  test('it ends before a text that stops, no part of which is given out', async () => {
+    assert.equal((await pieces('one\n\ntwo', { stop: ['\n\n', 'x'] })).join(''), 'one');
+    assert.equal((await pieces('one\ntwo\n', { stop: ['\n\n'] })).join(''), 'one\ntwo\n');
+  });
+});
