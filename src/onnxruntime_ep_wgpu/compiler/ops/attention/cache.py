@@ -17,6 +17,13 @@ from ..window import body
 _WORKGROUP = 64
 
 
+def extended(b: Builder, past: Operand, new: Operand) -> Operand:
+    """The rows of `past`, and behind them `new` (batch, heads, steps, size)."""
+    batch, heads, steps, size = new.shape
+    _require_fit(b, past, new)
+    return b.join([past, new], 2, (batch, heads, past.shape[2] + steps, size))
+
+
 def started(b: Builder, new: Operand, rows: Dim) -> Operand:
     """A cache of `rows` rows that begins with `new` (batch, heads, steps, size); zeros behind it."""
     batch, heads, steps, size = new.shape
@@ -46,8 +53,7 @@ def appended(b: Builder, past: Operand, new: Operand, used: Operand, rows: Dim) 
             f"rows of {size} elements of {new.dtype.label} share words, which are updated as a whole"
         )
     shape = (batch, heads, rows, size)
-    for axis in (0, 1, 3):
-        b.require(equal(past.shape[axis], shape[axis]), "a cache {} cannot take rows {}", past, new)
+    _require_fit(b, past, new)
     fours = ceildiv(size, 4)
     groups = (1, 1, 1, 1)
     (present,) = b.call(
@@ -66,6 +72,11 @@ def appended(b: Builder, past: Operand, new: Operand, used: Operand, rows: Dim) 
         onto={"y": _begun(b, past, rows)},
     )
     return present
+
+
+def _require_fit(b: Builder, past: Operand, new: Operand) -> None:
+    for axis in (0, 1, 3):
+        b.require(equal(past.shape[axis], new.shape[axis]), "a cache {} cannot take rows {}", past, new)
 
 
 def _begun(b: Builder, past: Operand, rows: Dim) -> Operand:

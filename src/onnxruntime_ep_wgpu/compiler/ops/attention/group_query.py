@@ -6,8 +6,6 @@ How long each sequence is comes from `seqlens_k` on the device, where alone it i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ....errors import UnsupportedError
@@ -21,6 +19,7 @@ from ..registry import FLOATS, op
 from ..window import body
 from .cache import appended, started
 from .core import attend, merged, scale_of
+from .masks import Past, biased, hidden, present
 from .rotary import STEPS_FIRST, Placed, turned
 
 NONE = "NONE"
@@ -92,18 +91,23 @@ def group_query_attention(
     rows = _rows(total_length, past_key, steps)
     keys = _cached(b, past_key, k, used, rows)
     values = _cached(b, past_value, v, used, rows)
-    if bias is not None:
-        b.require(less_equal(bias.shape[3], rows), "a bias {} is for more keys than a cache of {}", bias, rows)
     if smooth_softmax == 1 and sink is None:  # ONNX Runtime fills in -1 where a model says nothing
         sink = b.constant(np.zeros(1, np.float32))
+    if bias is not None:
+        b.require(less_equal(bias.shape[3], rows), "a bias {} is for more keys than a cache of {}", bias, rows)
+    past = Past(used=used, steps=steps)
+
+    def hide(scores: Operand) -> Operand:
+        return hidden(b, biased(b, scores, bias), past, causal=bool(causal), window=local_window_size)
+
     found = attend(
         b,
         b.permute(q, (0, 2, 1, 3)),
         keys,
-        _known(b, values, used, steps),
+        present(b, values, past),
         scale=scale_of(size, scale),
         softcap=softcap,
-        hide=lambda scores: _hidden(b, scores, used, bias, causal=bool(causal), window=local_window_size),
+        hide=hide,
         sink=sink,
     )
     results = [merged(b, found.y), keys, values]
@@ -176,58 +180,3 @@ def _turned(
         row, operands = "positions_at(batch, step)", {"positions": (index32(b, positions, allowed), (1, 1))}
     size = 2 * cosines.shape[1]
     return turned(b, x, STEPS_FIRST, cosines, sines, row, operands, size=size, interleaved=interleaved, inline=inline)
-
-
-def _known(b: Builder, values: Operand, used: Operand, steps: Dim) -> Operand:
-    """Values with zeros behind the end of each sequence, where a cache may hold anything, and NaN times 0 is NaN."""
-    return b.map(
-        body(
-            ["if (i32(row) >= used_at(batch) + i32($steps)) { return $out_t(); }", "return x_at(batch, head, row, d);"]
-        ),
-        values.dtype,
-        values.shape,
-        ("batch", "head", "row", "d"),
-        (1, 1, 1, 1),
-        {"x": (values, (1, 1, 1, 1)), "used": (used, (1,))},
-        parameters={"steps": steps},
-        inline=True,
-    )
-
-
-def _hidden(b: Builder, scores: Operand, used: Operand, bias: Operand | None, *, causal: bool, window: int) -> Operand:
-    """Scores plus the bias; minus infinity for keys behind the query, or before the last `window` keys up to it."""
-    batch, _, queries, total = scores.shape
-    lines = ["let at = used_at(batch) + i32(i);"]
-    last = "at" if causal else "used_at(batch) + i32($queries) - 1"
-    visible = f"i32(j) <= {last}" + (f" && i32(j) > at - {window}" if window > 0 else "")
-    lines.append(f"return {visible};")
-    seen = b.map(
-        body(lines),
-        DType.BOOL,
-        (batch, 1, queries, total),
-        ("batch", "head", "i", "j"),
-        (1, 1, 1, 1),
-        {"used": (used, (1,))},
-        parameters={} if causal else {"queries": queries},
-        inline=True,
-    )
-    if bias is not None:
-        scores = b.pointwise("x + y", {"x": scores, "y": _as_long(b, bias, total)}, DType.FLOAT32, scores.shape)
-    return b.pointwise("where(m, x, -infinity)", {"x": scores, "m": seen}, DType.FLOAT32, scores.shape)
-
-
-def _as_long(b: Builder, bias: Operand, total: Dim) -> Operand:
-    """A bias for as many keys; what lies behind its own is hidden anyway."""
-    if bias.shape[3] == total:
-        return bias
-    names: Sequence[str] = ("batch", "head", "i", "j")
-    return b.map(
-        body(["if (j >= $known) { return 0f; }", "return x_at(batch, head, i, j);"]),
-        DType.FLOAT32,
-        (*bias.shape[:3], total),
-        names,
-        (1, 1, 1, 1),
-        {"x": (bias, (1, 1, 1, 1))},
-        parameters={"known": bias.shape[3]},
-        inline=True,
-    )

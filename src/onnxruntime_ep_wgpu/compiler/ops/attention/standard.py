@@ -9,8 +9,8 @@ from ...builder import Builder, Operand
 from ...dims import Dim
 from ..index import INDICES, index32
 from ..registry import BOOLS, FLOATS, op
-from ..shape import concat
 from ..window import body
+from .cache import extended
 from .core import attend, heads_of, merged, scale_of
 
 
@@ -45,7 +45,7 @@ def attention(
     past: Dim = 0
     if past_key is not None and past_value is not None:
         past = past_key.shape[2]
-        key, value = concat(b, past_key, key, axis=2), concat(b, past_value, value, axis=2)
+        key, value = extended(b, past_key, key), extended(b, past_value, value)
     left, right = left_window_size, 0 if is_causal else right_window_size
     masked = mask is not None or lengths is not None or left >= 0 or right >= 0
     found = attend(

@@ -1,0 +1,139 @@
+"""Which keys a query may see, and what is added to its scores.
+
+In: scores (batch, heads, queries, keys) in f32. Out: the same, with minus infinity where a query may not see a key. What is
+hidden is chosen and not added, so a cache may hold anything there. All of it is computed where scores are stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....errors import UnsupportedError
+from ....program.dtypes import DType
+from ...builder import Builder, Operand
+from ...dims import Dim, equal
+from ..index import index32
+from ..window import body
+
+PLACE = ("batch", "head", "i", "j")
+ONES = (1, 1, 1, 1)
+
+
+@dataclass(frozen=True)
+class Past:
+    """Keys before the first query: a number known before the run, or `used` of them in each sequence, (batch), i32, behind
+    which a cache has rows that mean nothing. `steps` keys come with the queries."""
+
+    count: Dim = 0
+    used: Operand | None = None
+    steps: Dim = 0
+
+
+def hidden(b: Builder, scores: Operand, past: Past, *, causal: bool, window: int = 0) -> Operand:
+    """Scores of keys that are there; with `causal` of those up to the query, with `window` of the last so many of these."""
+    batch, _, queries, total = scores.shape
+    if not causal and past.used is None:
+        return scores
+    parameters: dict[str, Dim] = {}
+    if past.used is None:
+        first = "i32($past)"
+        parameters["past"] = past.count
+    else:
+        first = "used_at(batch)"
+    last = f"{first} + i32(i)"
+    if not causal:
+        last = f"{first} + i32($steps) - 1"
+        parameters["steps"] = past.steps
+    lines = [
+        f"let last = {last};",
+        "return i32(j) <= last" + (f" && i32(j) > last - {window}" if window > 0 else "") + ";",
+    ]
+    seen = b.map(
+        body(lines),
+        DType.BOOL,
+        (batch if past.used is not None else 1, 1, queries, total),
+        PLACE,
+        ONES,
+        {} if past.used is None else {"used": (past.used, (1,))},
+        parameters=parameters,
+        inline=True,
+    )
+    return b.pointwise("where(m, x, -infinity)", {"x": scores, "m": seen}, DType.FLOAT32, scores.shape)
+
+
+def biased(b: Builder, scores: Operand, bias: Operand | None) -> Operand:
+    """Scores plus a bias (batch or 1, heads or 1, queries, keys); one for fewer keys is for those that are not hidden."""
+    if bias is None:
+        return scores
+    total = scores.shape[3]
+    if bias.shape[3] != total:
+        bias = b.map(
+            body(["if (j >= $known) { return 0f; }", "return x_at(batch, head, i, j);"]),
+            DType.FLOAT32,
+            (*bias.shape[:3], total),
+            PLACE,
+            ONES,
+            {"x": (bias, ONES)},
+            parameters={"known": bias.shape[3]},
+            inline=True,
+        )
+    return b.pointwise("x + y", {"x": scores, "y": bias}, DType.FLOAT32, scores.shape)
+
+
+def padded(b: Builder, scores: Operand, mask: Operand | None, filter_value: float, past: Dim) -> Operand:
+    """Scores plus `filter_value` for padding, as the masks of com.microsoft say it: integers that are 0 for it, of shape
+    (batch, keys), (batch, queries, keys) or (batch, 1, most, most) from query `past` on; the ends of the sequences (batch), or
+    their ends and then their beginnings (2 * batch)."""
+    if mask is None:
+        return scores
+    batch, _, queries, total = scores.shape
+    ends = mask.rank == 1
+    parameters: dict[str, Dim] = {}
+    if ends:
+        both = mask.shape[0] == 2 * batch
+        b.require(equal(mask.shape[0], 2 * batch if both else batch), "a mask {} for a batch of {}", mask, batch)
+        outside = "i32(j) >= mask_at(batch)" + (" || i32(j) < mask_at(batch + $batches)" if both else "")
+        parameters |= {"batches": batch} if both else {}
+    elif mask.rank == 2:
+        outside = "mask_at(batch, j) <= 0"
+    elif mask.rank == 3:
+        outside = "mask_at(batch, i, j) <= 0"
+    elif mask.rank == 4:
+        outside = "mask_at(batch, 0u, i + $past, j) <= 0"
+        parameters["past"] = past
+    else:
+        raise UnsupportedError(f"a mask of {mask.rank} axes")
+    lines = [f"return select(0f, f32($filter), {outside});"]
+    if not ends and mask.shape[-1] != total:
+        parameters["known"] = mask.shape[-1]
+        lines.insert(0, "if (j >= $known) { return 0f; }")
+    added = b.map(
+        body(lines),
+        DType.FLOAT32,
+        (batch, 1, queries if mask.rank > 2 else 1, total),
+        PLACE,
+        ONES,
+        {"mask": (index32(b, mask), (1,) * mask.rank)},
+        parameters=parameters,
+        inline=True,
+        filter=float(filter_value),
+    )
+    return b.pointwise("x + y", {"x": scores, "y": added}, DType.FLOAT32, scores.shape)
+
+
+def present(b: Builder, values: Operand, past: Past) -> Operand:
+    """Values with zeros behind the end of each sequence: a weight of 0 does not hide NaN."""
+    if past.used is None:
+        return values
+    return b.map(
+        body(
+            ["if (i32(row) >= used_at(batch) + i32($steps)) { return $out_t(); }", "return x_at(batch, head, row, d);"]
+        ),
+        values.dtype,
+        values.shape,
+        ("batch", "head", "row", "d"),
+        ONES,
+        {"x": (values, ONES), "used": (past.used, (1,))},
+        parameters={"steps": past.steps},
+        inline=True,
+    )

@@ -1,0 +1,193 @@
+"""Attention of com.microsoft, whose node holds the projections to queries, keys and values too, and its forms for sequences
+that are packed behind each other without their padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....errors import UnsupportedError
+from ....program.dtypes import DType
+from ...builder import Builder, Operand
+from ...dims import Dim, floordiv
+from ..index import INDICES, index32
+from ..matmul import matmul
+from ..optimised import MICROSOFT
+from ..registry import FLOATS, op
+from ..window import body
+from .core import attend, heads_of, merged, scale_of
+from .masks import Past, biased, hidden
+from .multi_head import FILTER, attended
+
+
+@op(
+    "Attention",
+    "DecoderMaskedSelfAttention",
+    domain=MICROSOFT,
+    types=FLOATS,
+    mask=INDICES,
+    past_length=INDICES,
+    beam_width=INDICES,
+    beams=INDICES,
+)
+def projected_attention(
+    b: Builder,
+    x: Operand,
+    weights: Operand,
+    bias: Operand | None = None,
+    mask: Operand | None = None,
+    past: Operand | None = None,
+    attention_bias: Operand | None = None,
+    past_length: Operand | None = None,
+    beam_width: Operand | None = None,
+    beams: Operand | None = None,
+    *,
+    num_heads: int,
+    do_rotary: int = 0,
+    mask_filter_value: float = FILTER,
+    past_present_share_buffer: int = 0,
+    qkv_hidden_sizes: Sequence[int] = (),
+    rotary_embedding_dim: int = 0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+    outputs: int = 1,
+) -> list[Operand]:
+    """x (batch, steps, inputs), weights (inputs, all of queries, keys and values); a past (2, batch, heads, rows, size).
+
+    Results: output, and the present, keys and values of the past with the new ones behind them.
+    """
+    if do_rotary:
+        raise UnsupportedError("do_rotary: use RotaryEmbedding before the attention")
+    if past_present_share_buffer:
+        raise UnsupportedError("past_present_share_buffer: keys and values in one buffer with room for more")
+    q, k, v = (heads_of(b, part, num_heads) for part in _projections(b, x, weights, bias, qkv_hidden_sizes))
+    past_key, past_value = (None, None) if past is None else (_half(b, past, 0), _half(b, past, 1))
+    y, keys, values = attended(
+        b, q, k, v, past_key, past_value, None, beams, beam_width, mask, attention_bias, filter_value=mask_filter_value,
+        scale=scale, causal=bool(unidirectional), outputs=3,
+    )  # fmt: skip
+    if outputs == 1:
+        return [y]
+    both = [b.reshape(it, (1, *it.shape)) for it in (keys, values)]
+    return [y, b.join(both, 0, (2, *keys.shape))]
+
+
+@op("PackedAttention", domain=MICROSOFT, types=FLOATS, offsets=INDICES, ends=INDICES)
+def packed_attention(
+    b: Builder,
+    x: Operand,
+    weights: Operand,
+    bias: Operand | None,
+    offsets: Operand,
+    ends: Operand,
+    attention_bias: Operand | None = None,
+    *,
+    num_heads: int,
+    qkv_hidden_sizes: Sequence[int] = (),
+    scale: float = 0.0,
+) -> Operand:
+    """x (tokens, inputs) of all sequences; `offsets` (batch, steps) are the places of tokens in the padded batch, those of the
+    tokens first; `ends` (batch + 1) count the tokens before each sequence."""
+    parts = _projections(b, x, weights, bias, qkv_hidden_sizes)
+    return _unpadded(b, parts, offsets, ends, attention_bias, num_heads, scale)
+
+
+@op("PackedMultiHeadAttention", domain=MICROSOFT, types=FLOATS, offsets=INDICES, ends=INDICES)
+def packed_multi_head_attention(
+    b: Builder,
+    query: Operand,
+    key: Operand | None,
+    value: Operand | None,
+    bias: Operand | None,
+    offsets: Operand,
+    ends: Operand,
+    attention_bias: Operand | None = None,
+    *,
+    num_heads: int,
+    mask_filter_value: float = FILTER,
+    scale: float = 0.0,
+) -> Operand:
+    """Queries, keys and values (tokens, heads * size) of all sequences, or (tokens, heads, 3, size) together."""
+    if query.rank == 4:
+        tokens, heads, _, size = query.shape
+        slices = [b.slice(query, 2, k, 1, 1) for k in range(3)]
+        parts = [b.reshape(it, (tokens, heads * size)) for it in slices]
+    elif key is not None and value is not None:
+        parts = [query, key, value]
+    else:
+        raise UnsupportedError("queries that are not packed need keys and values")
+    if bias is not None:
+        start: Dim = 0
+        for k, part in enumerate(parts):
+            own = b.slice(bias, 0, start, 1, part.shape[1])
+            start = start + part.shape[1]
+            parts[k] = b.pointwise("x + y", {"x": part, "y": own}, part.dtype, part.shape)
+    return _unpadded(b, parts, offsets, ends, attention_bias, num_heads, scale)
+
+
+def _projections(b: Builder, x: Operand, weights: Operand, bias: Operand | None, sizes: Sequence[int]) -> list[Operand]:
+    """Queries, keys and values (..., heads * size)."""
+    whole = matmul(b, x, weights)
+    if bias is not None:
+        whole = b.pointwise("x + y", {"x": whole, "y": bias}, x.dtype, whole.shape)
+    third = floordiv(weights.shape[1], 3)
+    widths: Sequence[Dim] = tuple(sizes) or (third,) * 3
+    out, start = [], 0 * third
+    for width in widths:
+        out.append(b.slice(whole, whole.rank - 1, start, 1, width))
+        start = start + width
+    return out
+
+
+def _half(b: Builder, past: Operand, which: int) -> Operand:
+    return b.reshape(b.slice(past, 0, which, 1, 1), past.shape[1:])
+
+
+def _unpadded(
+    b: Builder,
+    parts: Sequence[Operand],
+    offsets: Operand,
+    ends: Operand,
+    bias: Operand | None,
+    num_heads: int,
+    scale: float,
+) -> Operand:
+    """Attention within each sequence, of tokens (tokens, heads * size) to results of the same shape."""
+    batch, steps = offsets.shape
+    counts = index32(b, ends)
+    lengths = b.pointwise(
+        "y - x", {"x": b.slice(counts, 0, 0, 1, batch), "y": b.slice(counts, 0, 1, 1, batch)}, DType.INT32
+    )
+
+    def spread(x: Operand) -> Operand:
+        rows = b.map(
+            body(
+                [
+                    "if (i32(step) >= lengths_at(batch)) { return $out_t(); }",
+                    "return x_at(u32(begins_at(batch)) + step, d);",
+                ]
+            ),
+            x.dtype,
+            (batch, steps, x.shape[1]),
+            ("batch", "step", "d"),
+            (1, 1, 1),
+            {"x": (x, (1, 1)), "lengths": (lengths, (1,)), "begins": (b.slice(counts, 0, 0, 1, batch), (1,))},
+        )
+        return heads_of(b, rows, num_heads)
+
+    q, k, v = map(spread, parts)
+
+    def hide(scores: Operand) -> Operand:
+        return hidden(b, biased(b, scores, bias), Past(used=lengths), causal=False)
+
+    found = attend(b, q, k, v, scale=scale_of(q.shape[3], scale), hide=hide)
+    y = merged(b, found.y)
+    flat = b.reshape(index32(b, offsets), (batch * steps,))
+    return b.map(
+        body(["let place = u32(max(places_at(token), 0));", "return y_at(place / $steps, place % $steps, d);"]),
+        y.dtype,
+        (parts[0].shape[0], y.shape[2]),
+        ("token", "d"),
+        (1, 1),
+        {"y": (y, (1, 1, 1)), "places": (flat, (1,))},
+        parameters={"steps": steps},
+    )
