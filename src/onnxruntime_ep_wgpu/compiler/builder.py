@@ -446,6 +446,15 @@ class Builder:
             self._append(step)
         return self._append(last)
 
+    def append(self, nodes: Sequence[Node]) -> None:
+        """Appends nodes that were made elsewhere. Their results have them as producers from now on."""
+        for node in nodes:
+            self._check_bindings(node)
+            for tensor in node.outputs:
+                self._check_size(tensor, f"a result of shape {list(tensor.shape)}")
+                tensor.producer = node
+            self.nodes.append(node)
+
     def _append(self, node: Map | Join) -> Operand:
         node.origin = self.origin
         node.output.producer = node

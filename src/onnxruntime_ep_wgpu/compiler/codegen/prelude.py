@@ -14,8 +14,9 @@ _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 
 @cache
 def template(name: str) -> str:
-    """The text of `wgsl/<name>.wgsl`."""
-    return (files(__package__.rpartition(".")[0]) / "wgsl" / f"{name}.wgsl").read_text()
+    """The text of `wgsl/<name>.wgsl`, with that of others in place of lines `#include <other>`."""
+    text = (files(__package__.rpartition(".")[0]) / "wgsl" / f"{name}.wgsl").read_text()
+    return re.sub(r"^#include (\w+)$", lambda line: template(line[1]), text, flags=re.MULTILINE)
 
 
 @cache

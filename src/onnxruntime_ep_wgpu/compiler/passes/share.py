@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from ..ir import Join, LoweredGraph, Map, Node, Read, Storage, Tensor
+from ..ir import Call, Join, LoweredGraph, Map, Node, Read, Storage, Tensor
 
 
 def share(graph: LoweredGraph) -> LoweredGraph:
@@ -17,9 +17,13 @@ def share(graph: LoweredGraph) -> LoweredGraph:
     instead: dict[Tensor, Tensor] = {}
     kept: list[Node] = []
     for node in graph.nodes:
-        for name, read in node.operands.items():
-            if read.view.tensor in instead:
-                node.operands[name] = replace(read, view=replace(read.view, tensor=instead[read.view.tensor]))
+        readers: list[Node] = [node]
+        if isinstance(node, Call):
+            readers += [it for inner in node.inner.values() for it in inner.maps]
+        for reader in readers:
+            for name, read in reader.operands.items():
+                if read.view.tensor in instead:
+                    reader.operands[name] = replace(read, view=replace(read.view, tensor=instead[read.view.tensor]))
         if (
             isinstance(node, (Map, Join))
             and node.output.storage is Storage.TEMP

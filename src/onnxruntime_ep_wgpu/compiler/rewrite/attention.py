@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from ...program.dtypes import DType
 from ...program.target import Target
 from ..dims import Dim, product
+from ..flash import Attention
 from ..ir import Call, Inner, Map, Node, Read, Tensor, View, Write
 from ..passes.fuse import MAX_COST
-from ..tune import WIDEST_HEAD, flash_variants
+from ..tune import WIDEST_HEAD, flash_splits
 from ..windows import of_node
 from .between import Chain, Reader, chains_back, in_step, only_reader, same_everywhere, swapped
 from .products import PRODUCTS, exchanged, factor, matrix_sizes
@@ -28,8 +29,6 @@ def attention(soft: Call, target: Target) -> Answer:
         return reader
     if soft.constants["LOGARITHM"]:
         return "it is the logarithm of a softmax"
-    if soft.constants["SINK"]:
-        return "a sink takes a share of each row"
     if target.software:
         return "on software adapters scores in memory are as fast"
     answer: str | None = "the scores are no matrix product"
@@ -37,7 +36,7 @@ def attention(soft: Call, target: Target) -> Answer:
         found = _Attention(soft, chain, reader)
         answer = found.reason(target)
         if answer is None:
-            return Replace(found.nodes, found.call(target))
+            return Replace(found.nodes, tuple(found.made(target)))
     return answer
 
 
@@ -76,6 +75,7 @@ class _Attention:
         queries = self.first.operands["a"]
         self.size: Dim = matrix_sizes(queries.view, queries.groups)[2]
         self.value_size: Dim = matrix_sizes(self.v.view, self.v.groups)[2]
+        self.sink = self._sink()
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -94,50 +94,63 @@ class _Attention:
             return "the products are not of floats"
         if self._escapes():
             return "the scores are read at other places than their own"
+        if self.soft.constants["SINK"] and self.sink is None:
+            return "the sink is not one number for each query"
         for size in (self.size, self.value_size):
             if not isinstance(size, int) or size > WIDEST_HEAD:
                 return f"a head has {size} elements, the kernel has a constant number up to {WIDEST_HEAD}"
         cost = sum(it.cost for it in self.chain.maps)
         if cost > MAX_COST:
             return f"{cost} operations on every score are more than a kernel has ({MAX_COST})"
-        needed = of_node(self.call(target), target).bindings
+        needed = of_node(self.made(target)[0], target).bindings
         if needed > target.max_storage_buffers:
             return f"it would read {needed} buffers with its masks, and a kernel has {target.max_storage_buffers}"
         return None
+
+    def _sink(self) -> Read | None:
+        """What the softmax has as a sink, by (batch, row)."""
+        if not self.soft.constants["SINK"]:
+            return None
+        view = self.soft.operands["sink"].view
+        batch, rows, _ = self.first.results["y"].groups
+        extents = self.chain.source.shape[: batch + rows]
+        seen = None if self.keys_first else view.reshape(extents)
+        return None if seen is None else Read(seen, (batch, rows), reuse=True)
 
     def _escapes(self) -> bool:
         """Whether a map between reads a score of another place than its own."""
         inside = set(self.chain.tensors)
         return any(v.tensor in inside and not in_step(it, v) for it in self.chain.maps for v in it.reads)
 
-    def call(self, target: Target) -> Call:
+    def made(self, target: Target) -> list[Node]:
+        """What stands in the place of `nodes`."""
         (q, q_scale), (k, k_scale) = (_vectors(self.first, side) for side in self.sides)
         source, maps = self.chain.source, list(self.chain.maps)
         for scale in (k_scale, q_scale):
             if scale is not None:
                 maps.insert(0, _scaled(source, scale))
                 source = maps[0].reads[0].tensor
-        inner = Inner(source, self.chain.result, tuple(maps), self.first.results["y"].groups)
-        masks = {f"inner{at}": _mask(view) for at, view in enumerate(dict.fromkeys(inner.operands))}
         assert isinstance(self.size, int) and isinstance(self.value_size, int)
-        return Call(
-            "flash_attention",
-            {"q": q, "k": k, "v": self.v, **masks},
-            {"y": Write(self.result.tensor, self.result.groups)},
-            flash_variants(self.batch, self.queries, self.size, self.value_size, target),
-            {
-                "MASKED": self.soft.constants["MASKED"],
-                "NAN_IS_ZERO": self.reader.nan_is_zero,
-                "KEYS_FIRST": self.keys_first,
-                "VALUES_FIRST": self.values_first,
-                "SIZE": self.size,
-                "VALUE_SIZE": self.value_size,
-            },
-            {"queries": self.queries, "keys": self.keys},
+        splits = flash_splits(self.batch, self.queries, self.keys, target)
+        found = Attention(
+            q,
+            k,
+            self.v,
+            Inner(source, self.chain.result, tuple(maps), self.first.results["y"].groups),
+            Write(self.result.tensor, self.result.groups),
+            self.batch,
+            self.queries,
+            self.keys,
+            self.size,
+            self.value_size,
+            sink=self.sink,
+            masked=bool(self.soft.constants["MASKED"]),
+            nan_is_zero=self.reader.nan_is_zero,
+            keys_first=self.keys_first,
+            values_first=self.values_first,
             origin=_origin(self.nodes),
-            flops=2 * self.batch * self.queries * self.keys * (self.size + self.value_size),
-            inner={"scored": inner},
         )
+        return found.nodes(target, splits if isinstance(splits, int) else 1)
 
 
 Scale = tuple[str, str, Map]
@@ -163,11 +176,6 @@ def _values(call: Call, side: str) -> Read:
 
 def _read(view: View, groups: tuple[int, ...]) -> Read:
     return Read(view, groups, reuse=True, vector=True)
-
-
-def _mask(view: View) -> Read:
-    """What a map reads beside the scores; an element of a smaller tensor is read again and again."""
-    return Read(view, (view.rank,), reuse=view.size != view.tensor.size)
 
 
 def _origin(nodes: Iterable[Node]) -> tuple[str, ...]:

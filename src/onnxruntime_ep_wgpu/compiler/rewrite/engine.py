@@ -22,7 +22,7 @@ RULES = (ATTENTION,)
 def rewrite(graph: LoweredGraph, target: Target, rules: tuple[Rule, ...] = RULES) -> LoweredGraph:
     """The graph with the algorithms that the rules know."""
     position = {node: place for place, node in enumerate(graph.nodes)}
-    instead: dict[Node, Node] = {}  # the last of the nodes that are replaced, and what stands in its place
+    instead: dict[Node, tuple[Node, ...]] = {}  # by the last of the nodes that are replaced: what stands in its place
     taken: set[Node] = set()
     declined = list(graph.declined)
     for call in graph.nodes:
@@ -34,9 +34,9 @@ def rewrite(graph: LoweredGraph, target: Target, rules: tuple[Rule, ...] = RULES
                 declined.append(Declined(rule.name, answer, call.origin))
             elif isinstance(answer, Replace) and taken.isdisjoint(answer.nodes):
                 taken.update(answer.nodes)
-                instead[max(answer.nodes, key=position.__getitem__)] = answer.node
-    for node in instead.values():
+                instead[max(answer.nodes, key=position.__getitem__)] = answer.instead
+    for node in (it for them in instead.values() for it in them):
         for tensor in node.outputs:
             tensor.producer = node
-    nodes = [instead.get(node, node) for node in graph.nodes]
+    nodes = [it for node in graph.nodes for it in instead.get(node, (node,))]
     return remove_dead(replace(graph, nodes=nodes, declined=declined)) if instead or declined else graph

@@ -11,13 +11,13 @@ from ..ir import Call, Node
 
 @dataclass(frozen=True)
 class Replace:
-    """`node` stands where the last of `nodes` stood and writes the tensors that they gave to the rest of the graph.
+    """`instead` stands where the last of `nodes` stood and writes the tensors that they gave to the rest of the graph.
 
     So no reader changes. Those of `nodes` that nobody reads afterwards are dead.
     """
 
     nodes: tuple[Node, ...]
-    node: Call
+    instead: tuple[Node, ...]
 
 
 Answer = Replace | str | None

@@ -8,6 +8,7 @@ from .choose import (
     across_variants,
     depthwise,
     direct_convolution_pixels,
+    flash_splits,
     flash_variants,
     map_shapes,
     maps_in_fours,
@@ -18,6 +19,8 @@ from .parameters import (
     Depthwise,
     DirectConvolution,
     DirectProduct,
+    FlashParts,
+    FlashRows,
     FlashTile,
     Grid,
     Parts,
@@ -32,8 +35,8 @@ from .parameters import (
 from .shipped import GPU, SOFTWARE, check
 
 __all__ = [
-    "GPU", "SOFTWARE", "WIDEST_HEAD", "Depthwise", "DirectConvolution", "DirectProduct", "FlashTile", "Grid", "MapShape", "Parts",
-    "RowProduct", "Rows", "RowsAcross", "Tile", "Vectors", "across_parts", "across_variants", "check", "depthwise",
-    "direct_convolution_pixels", "flash_variants", "map_shapes", "maps_in_fours", "matmul_variants", "parameters_of",
-    "row_variants", "use",
+    "GPU", "SOFTWARE", "WIDEST_HEAD", "Depthwise", "DirectConvolution", "DirectProduct", "FlashParts", "FlashRows", "FlashTile",
+    "Grid", "MapShape", "Parts", "RowProduct", "Rows", "RowsAcross", "Tile", "Vectors", "across_parts", "across_variants",
+    "check", "depthwise", "direct_convolution_pixels", "flash_splits", "flash_variants", "map_shapes", "maps_in_fours",
+    "matmul_variants", "parameters_of", "row_variants", "use",
 ]  # fmt: skip

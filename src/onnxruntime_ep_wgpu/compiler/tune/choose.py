@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from ...program.dtypes import DType
 from ...program.target import Target
 from ...program.tuning import Bound
-from ..dims import Dim, ceildiv, less_equal, minimum, quotient
+from ..dims import Dim, ceildiv, floordiv, less_equal, maximum, minimum, quotient, select
 from ..ir import Constant, Variant
 from .parameters import (
     Depthwise,
     DirectConvolution,
     DirectProduct,
+    FlashParts,
+    FlashRows,
     FlashTile,
     Grid,
     Parameters,
@@ -164,7 +166,7 @@ def _own(parameters: Parameters, sizes: Mapping[str, Dim]) -> dict[str, Dim]:
     if isinstance(parameters, Tile):
         return {"workgroups": _workgroups(parameters, sizes)}
     if isinstance(parameters, FlashTile):
-        return {"workgroups": sizes["batch"] * ceildiv(sizes["queries"], parameters.queries)}
+        return {"workgroups": sizes["batch"] * ceildiv(sizes["rows"], parameters.queries) * sizes["splits"]}
     return {}
 
 
@@ -202,23 +204,45 @@ def depthwise(target: Target) -> Depthwise:
     return it
 
 
-def flash_variants(batch: Dim, queries: Dim, size: Dim, value_size: int, target: Target) -> tuple[Variant, ...]:
-    """Variants of `flash_attention` for `batch` heads of `queries` queries, `size` elements of a query and `value_size` of
-    a result, which is at most WIDEST_HEAD. Never empty: the smallest tiles fit into every adapter."""
+def flash_splits(batch: Dim, rows: Dim, keys: Dim, target: Target) -> Dim:
+    """Into how many parts the keys of `batch` heads are cut, so that there are workgroups enough. 1 where that needs none."""
+    splits: Dim = 1
+    for guard, it in reversed(_chosen(target, {"batch": batch, "rows": rows, "keys": keys}, FlashParts)):
+        assert isinstance(it, FlashParts)
+        workgroups = maximum(1, batch * ceildiv(rows, it.rows))
+        parts = minimum(floordiv(it.workgroups, workgroups), ceildiv(keys, it.keys))
+        splits = select(guard, maximum(1, parts), splits)
+    return splits
+
+
+def flash_variants(
+    batch: Dim, rows: Dim, per: Dim, keys: Dim, size: int, value_size: int, splits: Dim, target: Target
+) -> tuple[Variant, ...]:
+    """Variants of `flash_attention` for `batch` heads of `rows` rows, of which `per` are of one position, `size` elements of a
+    query and `value_size` of a result, which is at most WIDEST_HEAD; each of `splits` workgroups takes a part of the keys.
+    Never empty: the smallest tiles fit into every adapter."""
+    sizes: dict[str, Dim] = {"batch": batch, "rows": rows, "per": per, "keys": keys, "splits": splits}
+    sizes |= {"size": size, "value_size": value_size}
+    whole = quotient(size, 4) is not None
     variants = []
-    for guard, tile in _chosen(target, {"batch": batch, "queries": queries, "value_size": value_size}, FlashTile):
-        assert isinstance(tile, FlashTile)
-        tiles_q = ceildiv(queries, tile.queries)
-        constants = _constants(
-            TILE_Q=tile.queries,
-            THREADS_X=tile.threads_x,
-            ROWS4=tile.rows4,
-            COLUMNS4=tile.columns4,
-            VALUES4=tile.values4,
-            SLICES=tile.slices,
-            DEPTH=tile.depth,
-            KEYS=tile.keys,
-            SIZE_WHOLE=quotient(size, 4) is not None,
-        )
-        variants.append(Variant(batch * tiles_q, tile.invocations, guard, constants, (("tiles_q", tiles_q),)))
+    for guard, it in _chosen(target, sizes, FlashRows, FlashTile):
+        if isinstance(it, FlashRows):
+            template, tiles_q = "flash_rows", ceildiv(rows, it.rows)
+            constants = _constants(ROWS=it.rows, KEYS=it.keys, SIZE_WHOLE=whole)
+        else:
+            assert isinstance(it, FlashTile)
+            template, tiles_q = "", ceildiv(rows, it.queries)
+            constants = _constants(
+                TILE_Q=it.queries,
+                THREADS_X=it.threads_x,
+                ROWS4=it.rows4,
+                COLUMNS4=it.columns4,
+                VALUES4=it.values4,
+                SLICES=it.slices,
+                DEPTH=it.depth,
+                KEYS=it.keys,
+                SIZE_WHOLE=whole,
+            )
+        workgroups = batch * tiles_q * splits
+        variants.append(Variant(workgroups, it.invocations, guard, constants, (("tiles_q", tiles_q),), template))
     return tuple(variants)

@@ -216,8 +216,8 @@ class FlashTile(Parameters):
     """A workgroup of `flash_attention`: `threads_x` x `threads_y` invocations in each of `slices` groups, which sum
     4 `rows4` queries by 4 `columns4` keys, and `values4` times 4 elements of results.
 
-    `depth` elements of queries and keys are in workgroup memory at a time, and `keys` rows of values. Quantities: value_size,
-    the elements of a result, at most `widest`; and `workgroups`, which the tile itself gives.
+    `depth` elements of queries and keys are in workgroup memory at a time, and `keys` rows of values. Quantities: those of
+    FlashRows, with a value_size of at most `widest`; and `workgroups`, which the tile itself gives.
     """
 
     kernel: ClassVar[str] = "flash_attention"
@@ -263,8 +263,64 @@ class FlashTile(Parameters):
         return 4 * (self.slices * (operands + scores + self.queries) + 2 * self.invocations)
 
 
+@dataclass(frozen=True)
+class FlashRows(Parameters):
+    """Attention of at most `rows` rows, of heads of at most `widest` elements, where reading keys and values takes the time.
+    Quantities: batch, rows, per (rows at one position, of heads that share keys), keys, size (elements of a query or key),
+    value_size (of a value), splits (parts of the keys)."""
+
+    kernel: ClassVar[str] = "flash_rows"
+    rows: int
+    widest: int
+
+    def __post_init__(self) -> None:
+        self._require(self.rows in (1, 2, 4, 8, 16), "rows is a power of two up to 16")
+        self._require(0 < self.widest <= 4 * self.invocations, f"widest is from 1 to {4 * self.invocations}")
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        return tuple(
+            Bound(name, None, most)
+            for name, most in (
+                ("rows", self.rows),
+                ("per", self.rows),
+                ("size", self.widest),
+                ("value_size", self.widest),
+            )
+        )
+
+    @property
+    def keys(self) -> int:
+        """Keys at a time, each row's by an invocation of its own."""
+        return self.invocations // self.rows
+
+    @property
+    def invocations(self) -> int:
+        return 256
+
+    @property
+    def workgroup_bytes(self) -> int:
+        products = self.rows * 8 * (self.keys + 4)
+        return 4 * (self.rows * 4 * -(-self.widest // 4) + products + 2 * self.invocations + self.rows)
+
+
+@dataclass(frozen=True)
+class FlashParts(Parameters):
+    """Keys of an attention are cut into parts of at least `keys`, so that `workgroups` are busy with rows of `rows`.
+    Quantities: batch, rows, keys."""
+
+    kernel: ClassVar[str] = "flash_parts"
+    workgroups: int
+    rows: int
+    keys: int
+
+    def __post_init__(self) -> None:
+        self._require(min(astuple(self)) > 0, "every number is at least 1")
+
+
 _CLASSES = (
-    Tile, RowProduct, DirectProduct, Rows, RowsAcross, Parts, Grid, Vectors, DirectConvolution, Depthwise, FlashTile,
+    Tile, RowProduct, DirectProduct, Rows, RowsAcross, Parts, Grid, Vectors, DirectConvolution, Depthwise, FlashTile, FlashRows,
+    FlashParts,
 )  # fmt: skip
 KERNELS: dict[str, type[Parameters]] = {it.kernel: it for it in _CLASSES}
 

@@ -11,6 +11,8 @@ from .parameters import (
     Depthwise,
     DirectConvolution,
     DirectProduct,
+    FlashParts,
+    FlashRows,
     FlashTile,
     Grid,
     Parts,
@@ -59,7 +61,16 @@ GPU: Choices = (
     use(Grid(64)),
     use(Vectors(4)),
     use(Depthwise(64, 0)),
-    # Attention, narrow heads first; of each width those that need more workgroups first, and
+    # Attention. Few rows have little to do for each key, and need as many workgroups as read at once.
+    use(FlashParts(512, 8, 64), Bound("rows", None, 8)),
+    use(FlashParts(512, 8, 1024)),
+    use(FlashRows(1, 256)),
+    use(FlashRows(2, 256), Bound("per", 2)),
+    use(FlashRows(4, 256), Bound("per", 3)),
+    use(FlashRows(8, 256)),
+    use(FlashRows(8, 128)),  # within 16 KiB of workgroup memory
+    use(FlashRows(4, 256)),
+    # Tiles for narrow heads first; of each width those that need more workgroups first, and
     # last what fits into 16 KiB of workgroup memory. Wider heads keep fewer queries.
     use(FlashTile(8, 16, 2, 1, 1, 1, 16, 32), Bound("workgroups", 256)),
     use(FlashTile(8, 8, 1, 1, 1, 2, 8, 16), Bound("workgroups", 96)),

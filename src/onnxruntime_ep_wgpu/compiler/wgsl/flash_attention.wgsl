@@ -7,6 +7,7 @@
 // go through workgroup memory to one loop in which `scored`, the maps between the products, is in the text once; there
 // PARTS invocations share a row. Every index of an array in registers is a constant once loops over constants are unrolled,
 // and none of these has a barrier in it.
+#include flash_span
 const THREADS_Y = $TILE_Q / (4u * $ROWS4);
 const THREADS = $THREADS_X * THREADS_Y;  // per slice
 const TILE_K = $THREADS_X * 4u * $COLUMNS4;
@@ -25,39 +26,17 @@ var<workgroup> rows: array<vec4f, $SLICES * Q4>;  // a factor for each query
 var<workgroup> highests: array<f32, $WG>;
 var<workgroup> totals: array<f32, $WG>;
 
-// Four elements of a query or key from element d on; zeros from the end of it on, whatever lies in memory there.
-fn within(d: u32, v: vec4f) -> vec4f {
-  if ($SIZE_WHOLE) { return v; }
-  return select(vec4f(), v, vec4u(d, d + 1u, d + 2u, d + 3u) < vec4u($SIZE));
-}
-fn q_part(batch: u32, i: u32, d: u32) -> vec4f {
-  if (d >= $SIZE) { return vec4f(); }
-  return within(d, q_at4(batch, min(i, $queries - 1u), d));
-}
-fn k_part(batch: u32, j: u32, d: u32) -> vec4f {
-  if (d >= $SIZE) { return vec4f(); }
-  return within(d, k_at4(batch, min(j, $keys - 1u), d));
-}
-// Zeros behind the last key, because nothing else is lost when it is multiplied by a weight of zero.
-fn v_part(batch: u32, j: u32, d: u32) -> vec4f {
-  if (j >= $keys || d > LAST4) { return vec4f(); }
+// Zeros from key `end` on, because nothing else is lost when it is multiplied by a weight of zero.
+fn v_part(batch: u32, j: u32, d: u32, end: u32) -> vec4f {
+  if (j >= end || d > LAST4) { return vec4f(); }
   return v_at4(batch, j, d);
 }
 
-// The products may have been written with their sides the other way round.
-fn score_of(batch: u32, i: u32, j: u32, v: f32) -> f32 {
-  if ($KEYS_FIRST) { return scored(batch, j, i, v); }
-  return scored(batch, i, j, v);
-}
-fn store(batch: u32, i: u32, d: u32, v: f32) {
-  if ($VALUES_FIRST) { y_put(batch, d, i, v); } else { y_put(batch, i, d, v); }
-}
-
-fn is_lowest(v: f32) -> bool { return bitcast<u32>(v) == 0xff800000u; }
-
 fn kernel(w: u32, lane: u32) {
-  let batch = w / $tiles_q;
-  let top = w % $tiles_q * $TILE_Q;
+  let split = w % $splits;
+  let batch = w / $splits / $tiles_q;
+  let top = w / $splits % $tiles_q * $TILE_Q;
+  let span = span_of(batch, top, min(top + $TILE_Q, $rows) - 1u, split, TILE_K);
   let slice = lane / THREADS;
   let me = lane % THREADS;
   let tx = me % $THREADS_X;
@@ -68,12 +47,12 @@ fn kernel(w: u32, lane: u32) {
   // As one of PARTS that look at the scores of a query.
   let row = me % $TILE_Q;
   let part = me / $TILE_Q;
-  let query = min(top + row, $queries - 1u);
+  let query = min(top + row, $rows - 1u);
 
   var highest = float_bits(0xff800000u);
   var total = 0f;
   var sum: array<array<vec4f, $ROWS4>, 4u * $VALUES4>;
-  for (var turn = 0u; turn < $keys; turn += $SLICES * TILE_K) {
+  for (var turn = span.begin; turn < span.end; turn += $SLICES * TILE_K) {
     let first = turn + slice * TILE_K;
     var score = array<array<vec4f, $ROWS4>, 4u * $COLUMNS4>();
     for (var depth = 0u; depth < $SIZE; depth += $DEPTH) {
@@ -123,7 +102,7 @@ fn kernel(w: u32, lane: u32) {
     for (var j = part; j < TILE_K; j += PARTS) {
       let at = s_base + j * Q4 + row / 4u;
       var s = float_bits(0xff800000u);
-      if (first + j < $keys) { s = score_of(batch, query, first + j, scores[at][row % 4u]); }
+      if (first + j < span.end && sees(span.start, query, first + j)) { s = score_of(batch, query, first + j, scores[at][row % 4u]); }
       scores[at][row % 4u] = s;
       now = max(now, s);
     }
@@ -150,7 +129,7 @@ fn kernel(w: u32, lane: u32) {
     for (var behind = 0u; behind < TILE_K; behind += $KEYS) {
       workgroupBarrier();
       for (var e = me; e < $KEYS * V4; e += THREADS) {
-        operands[q_base + e] = v_part(batch, first + behind + e / V4, e % V4 * 4u);
+        operands[q_base + e] = v_part(batch, first + behind + e / V4, e % V4 * 4u, span.end);
       }
       workgroupBarrier();
       for (var j = 0u; j < $KEYS; j++) {
@@ -168,21 +147,20 @@ fn kernel(w: u32, lane: u32) {
       }
     }
   }
-  // What the invocations of a row, in all slices, have found; a factor below zero stands for a row of zeros.
+  // What the invocations of a row, in all slices, have found.
   highests[lane] = highest;
   totals[lane] = total;
   workgroupBarrier();
-  var most = highest;
+  let sink = sink_of(batch, query, split);
+  var most = max(highest, sink);
   for (var p = 0u; p < $SLICES * PARTS; p++) { most = max(most, highests[p * $TILE_Q + row]); }
   let level = select(most, 0f, is_lowest(most));
-  var all = 0f;
+  var all = exp(sink - level);
   for (var p = 0u; p < $SLICES * PARTS; p++) {
     all += totals[p * $TILE_Q + row] * exp(highests[p * $TILE_Q + row] - level);
   }
-  var share = exp(highest - level) / all;
-  if (all == 0f) { share = select(float_bits(0x7fc00000u), -1f, $MASKED || $keys == 0u); }
-  if ($NAN_IS_ZERO && isnan_f32(share)) { share = -1f; }
-  if (part == 0u) { rows[slice * Q4 + row / 4u][row % 4u] = share; }
+  if (part == 0u) { rows[slice * Q4 + row / 4u][row % 4u] = factor_of(highest, level, all); }
+  if (part == 0u && slice == 0u && top + row < $rows) { store_level(batch, top + row, split, most, all); }
   workgroupBarrier();
   // Results through workgroup memory, 4 THREADS_X elements of a query at a time: neighbouring invocations store neighbours, and
   // what is fused into the store is in the text once. Queries are rotated so that they do not all lie in one bank.
@@ -208,8 +186,8 @@ fn kernel(w: u32, lane: u32) {
       let d = e % (4u * $THREADS_X);
       let i = e / (4u * $THREADS_X);
       let element = group * 4u * $THREADS_X + d;
-      if (top + i < $queries && element < $VALUE_SIZE) {
-        store(batch, top + i, element, scores[d * Q4 + (i / 4u + d) % Q4][i % 4u]);
+      if (top + i < $rows && element < $VALUE_SIZE) {
+        store(batch, top + i, split, element, scores[d * Q4 + (i / 4u + d) % Q4][i % 4u]);
       }
     }
   }

@@ -1,0 +1,142 @@
+"""Attention as nodes: a kernel that never has its scores in memory, and where few rows would leave a GPU idle a second one.
+
+In: an `Attention`, from the rule that finds it in a graph or from an operator that is one. Out: the nodes that write its
+result. A row is a query of a head; rows of heads that share keys and values are rows of one batch, which loads these once.
+
+With `splits` the keys of each row are cut into as many parts, each for a workgroup: it stores its results relative to the
+highest score that it met, which a map puts together ("Flash-Decoding", Dao et al., 2023).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..program.dtypes import DType
+from ..program.target import Target
+from .dims import Dim
+from .ir import Call, Inner, Map, Node, Read, Tensor, View, Write
+from .tune import flash_variants
+
+UNBOUNDED = 1 << 30  # keys on a side of a query that sees all of them
+_TOGETHER = (
+    "var most = float_bits(0xff800000u);",
+    "for (var s = 0u; s < $splits; s++) { most = max_f32(most, levels_at(batch, row, s, 0u)); }",
+    "let level = select(most, 0f, bitcast<u32>(most) == 0xff800000u);",
+    "var total = 0f;",
+    "var sum = 0f;",
+    "for (var s = 0u; s < $splits; s++) {",
+    "  let share = exp(levels_at(batch, row, s, 0u) - level);",
+    "  total += share * levels_at(batch, row, s, 1u);",
+    "  sum += share * parts_at(batch, row, s, d);",
+    "}",
+    "if (total == 0f) { return select(float_bits(0x7fc00000u), 0f, $MASKED || $keys == 0u); }",
+    "if ($NAN_IS_ZERO && isnan_f32(total)) { return 0f; }",
+    "return sum / total;",
+)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """y = softmax(inner(q k^T)) v.
+
+    `q` is read by (batch, row, element), `k` and `v` by (batch, key, element); `inner` maps scores by (batch, row, key), or
+    (batch, key, row) with `keys_first`; `y` is written by (batch, row, element), or (batch, element, row) with `values_first`.
+
+    Row i stands at position `starts[batch]`, or `start`, or such that the last row is at the last key, + i // `per`. It sees
+    keys from `left` before it to `right` behind it, None for all, below `ends[batch]` (i32 both). `sink` (batch, row) is a
+    score of a key without a value. MASKED, a row that sees nothing gets zeros instead of NaN.
+    """
+
+    q: Read
+    k: Read
+    v: Read
+    inner: Inner
+    y: Write
+    batch: Dim
+    rows: Dim
+    keys: Dim
+    size: int
+    value_size: int
+    per: Dim = 1
+    steps: Dim = 0
+    starts: Read | None = None
+    start: Dim | None = 0
+    ends: Read | None = None
+    left: int | None = None
+    right: int | None = None
+    sink: Read | None = None
+    masked: bool = False
+    nan_is_zero: bool = False
+    keys_first: bool = False
+    values_first: bool = False
+    origin: tuple[str, ...] = field(default=())
+
+    def nodes(self, target: Target, splits: Dim = 1) -> list[Node]:
+        """The call, and with `splits` other than 1 the map behind it that writes `y`."""
+        if splits == 1:
+            return [self._call({"y": self.y}, splits, target)]
+        shape = (self.batch, self.rows, splits)
+        parts = Tensor(DType.FLOAT32, (*shape, self.value_size))
+        levels = Tensor(DType.FLOAT32, (*shape, 2))
+        groups = (1, 1, 1, 1)
+        call = self._call({"y": Write(parts, groups), "levels": Write(levels, groups)}, splits, target)
+        for tensor in (parts, levels):
+            tensor.producer = call
+        together = Map(
+            self.y.tensor,
+            {"parts": Read(View.of(parts), groups), "levels": Read(View.of(levels), groups, reuse=True)},
+            body="\n".join(f"  {line}" for line in _TOGETHER),
+            coordinates=("batch", "d", "row") if self.values_first else ("batch", "row", "d"),
+            groups=self.y.groups,
+            parameters={"splits": splits, "keys": self.keys},
+            constants={"MASKED": self.masked, "NAN_IS_ZERO": self.nan_is_zero},
+            cost=8,
+            iterations=2 * splits,
+            origin=self.origin,
+        )
+        return [call, together]
+
+    def _call(self, results: dict[str, Write], splits: Dim, target: Target) -> Call:
+        own = {"starts": self.starts, "ends": self.ends, "sink": self.sink}
+        beside = {f"inner{at}": _beside(view) for at, view in enumerate(dict.fromkeys(self.inner.operands))}
+        banded = self.left is not None or self.right is not None
+        return Call(
+            "flash_attention",
+            {"q": self.q, "k": self.k, "v": self.v, **{name: it for name, it in own.items() if it}, **beside},
+            results,
+            flash_variants(self.batch, self.rows, self.per, self.keys, self.size, self.value_size, splits, target),
+            {
+                "MASKED": self.masked,
+                "NAN_IS_ZERO": self.nan_is_zero,
+                "KEYS_FIRST": self.keys_first,
+                "VALUES_FIRST": self.values_first,
+                "SIZE": self.size,
+                "VALUE_SIZE": self.value_size,
+                "BANDED": banded,
+                "STARTS": self.starts is not None,
+                "STARTED": self.starts is None and self.start is not None,
+                "LAST": self.starts is None and self.start is None,
+                "ENDS": self.ends is not None,
+                "SINK": self.sink is not None,
+                "SPLIT": splits != 1,
+                "WHOLE": splits == 1,
+            },
+            {
+                "rows": self.rows,
+                "keys": self.keys,
+                "per": self.per,
+                "steps": self.steps,
+                "start": 0 if self.start is None else self.start,
+                "left": UNBOUNDED if self.left is None else self.left,
+                "right": UNBOUNDED if self.right is None else self.right,
+                "splits": splits,
+            },
+            origin=self.origin,
+            flops=2 * self.batch * self.rows * self.keys * (self.size + self.value_size),
+            inner={"scored": self.inner},
+        )
+
+
+def _beside(view: View) -> Read:
+    """What a map reads beside the scores; an element of a smaller tensor is read again and again."""
+    return Read(view, (view.rank,), reuse=view.size != view.tensor.size)

@@ -1,0 +1,112 @@
+// What the kernels of attention share: which keys a workgroup looks at, and how sums over keys become results.
+//
+// Row i stands at position start + i / $per among the keys. BANDED, it sees those from $left before its position to $right
+// behind it; always, only those before the end of its sequence. Positions and ends may be data.
+
+// A workgroup's keys from `begin` to `end`; `start` is the position of row 0.
+struct Span { start: i32, begin: u32, end: u32 }
+
+fn is_lowest(v: f32) -> bool { return bitcast<u32>(v) == 0xff800000u; }
+
+fn end_of(batch: u32) -> i32 {
+  var end = i32($keys);
+#for o ENDS
+  end = clamp(ends_at(batch), 0, end);
+#end
+  return end;
+}
+
+fn start_of(batch: u32, end: i32) -> i32 {
+#for o STARTS
+  return starts_at(batch);
+#end
+#for o STARTED
+  return i32($start);
+#end
+#for o LAST
+  return end - i32($steps);
+#end
+}
+
+// What a part of the keys that rows `first` to `last` may see; parts are of whole `step`s.
+fn span_of(batch: u32, first: u32, last: u32, split: u32, step: u32) -> Span {
+  let end = end_of(batch);
+  let start = start_of(batch, end);
+  var span = Span(start, 0u, u32(end));
+  if ($BANDED) {
+    let begin = clamp(start + i32(first / $per) - i32($left), 0, end);
+    span.begin = u32(begin);
+    span.end = u32(clamp(start + i32(last / $per) + i32($right) + 1, begin, end));
+  }
+#for o SPLIT
+  let share = ((span.end - span.begin + $splits - 1u) / $splits + step - 1u) / step * step;
+  span.begin = min(span.begin + split * share, span.end);
+  span.end = min(span.begin + share, span.end);
+#end
+  return span;
+}
+
+fn sees(start: i32, row: u32, key: u32) -> bool {
+  if (!$BANDED) { return true; }
+  let at = start + i32(row / $per);
+  return i32(key) >= at - i32($left) && i32(key) <= at + i32($right);
+}
+
+// The products may have been written with their sides the other way round.
+fn score_of(batch: u32, row: u32, key: u32, v: f32) -> f32 {
+  if ($KEYS_FIRST) { return scored(batch, key, row, v); }
+  return scored(batch, row, key, v);
+}
+
+// One score more in each row, of a key without a value; the first part of the keys has it.
+fn sink_of(batch: u32, row: u32, split: u32) -> f32 {
+  var sink = float_bits(0xff800000u);
+#for o SINK
+  if (split == 0u) { sink = sink_at(batch, row); }
+#end
+  return sink;
+}
+
+// What a sum relative to the score `highest` is multiplied by when the row has `total` relative to `level`; below zero for a row
+// of zeros.
+fn factor_of(highest: f32, level: f32, total: f32) -> f32 {
+#for o SPLIT
+  return exp(highest - level);
+#end
+#for o WHOLE
+  var factor = exp(highest - level) / total;
+  if (total == 0f) { factor = select(float_bits(0x7fc00000u), -1f, $MASKED || $keys == 0u); }
+  if ($NAN_IS_ZERO && isnan_f32(factor)) { factor = -1f; }
+  return factor;
+#end
+}
+
+// SPLIT, a part's results are relative to its level, and `level` and `total` are stored for whoever puts parts together.
+fn store(batch: u32, row: u32, split: u32, d: u32, v: f32) {
+#for o SPLIT
+  y_put(batch, row, split, d, v);
+#end
+#for o WHOLE
+  if ($VALUES_FIRST) { y_put(batch, d, row, v); } else { y_put(batch, row, d, v); }
+#end
+}
+fn store_level(batch: u32, row: u32, split: u32, level: f32, total: f32) {
+#for o SPLIT
+  levels_put(batch, row, split, 0u, level);
+  levels_put(batch, row, split, 1u, total);
+#end
+}
+
+// Four elements of a query or key from element d on; zeros from the end of it on, whatever lies in memory there.
+fn within(d: u32, v: vec4f) -> vec4f {
+  if ($SIZE_WHOLE) { return v; }
+  return select(vec4f(), v, vec4u(d, d + 1u, d + 2u, d + 3u) < vec4u($SIZE));
+}
+fn q_part(batch: u32, i: u32, d: u32) -> vec4f {
+  if (d >= $SIZE) { return vec4f(); }
+  return within(d, q_at4(batch, min(i, $rows - 1u), d));
+}
+fn k_part(batch: u32, j: u32, d: u32) -> vec4f {
+  if (d >= $SIZE) { return vec4f(); }
+  return within(d, k_at4(batch, min(j, $keys - 1u), d));
+}
