@@ -19,10 +19,11 @@ from ..errors import ModelError, ModelFault, UnsupportedError, WgpuEpError
 from ..program.dtypes import DType
 from ..program.target import Target
 from . import expand, ops
-from .builder import LARGEST_HOST_VALUE, Builder, Operand
+from .builder import Builder
 from .dims import Dim, product, symbol
 from .fold import fold_constants
 from .ir import LoweredGraph, Storage, Tensor, View
+from .operand import LARGEST_HOST_VALUE, Operand
 from .ops import host, registry
 
 ops.load()

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from math import gcd
 
 from .intervals import Interval
-from .nodes import Atom, Call, Dim, Expr, Monomial, interval, product, terms_of
+from .nodes import Atom, Dim, Expr, Monomial, Operation, interval, product, terms_of
 
 MOST_STEPS = 48
 DEEPEST = 6  # replacements one after the other
@@ -70,7 +70,7 @@ class _Proof:
         for monomial, coefficient in dim.terms:
             for place, atom in enumerate(monomial):
                 others = (*monomial[:place], *monomial[place + 1 :])
-                if not isinstance(atom, Call) or any(x.interval[0] < 0 for x in others):
+                if not isinstance(atom, Operation) or any(x.interval[0] < 0 for x in others):
                     continue
                 rest = dim + _term(monomial, -coefficient)
                 for smaller in _smaller(atom, coefficient, _term(others, 1), rest):
@@ -85,7 +85,7 @@ class _Proof:
 def _can_be(dim: Expr) -> bool:
     """False when a negative term has nothing that could outweigh it: no positive term, and no atom to replace."""
     if all(c <= 0 and all(x.interval[0] >= 0 for x in m) for m, c in dim.terms):
-        return any(isinstance(x, Call) for m, _ in dim.terms for x in m)
+        return any(isinstance(x, Operation) for m, _ in dim.terms for x in m)
     return True
 
 
@@ -93,7 +93,7 @@ def _term(monomial: Monomial, coefficient: int) -> Dim:
     return product([coefficient, *map(Expr.of, monomial)])
 
 
-def _smaller(atom: Call, c: int, others: Dim, rest: Dim) -> _Ways:
+def _smaller(atom: Operation, c: int, others: Dim, rest: Dim) -> _Ways:
     """For `rest + c * atom * others`, where others is not negative, what is smaller."""
     args = atom.args
     if atom.op in ("min", "max"):

@@ -12,7 +12,7 @@ from math import gcd
 
 from ...program.postfix import OPERATIONS
 from .bounds import nonnegative
-from .nodes import Call, Dim, Expr, Terms, call, from_terms, interval, quotient, terms_of
+from .nodes import Dim, Expr, Operation, Terms, call, from_terms, interval, quotient, terms_of
 
 LARGEST = 2**31 - 1  # no dimension reaches it; ONNX uses larger numbers for "to the end"
 MOST_ARGUMENTS = 8  # of minimum, maximum and broadcast; further ones nest
@@ -24,11 +24,11 @@ def _call(op: str, *args: Dim) -> Dim:
     return call(op, *args)
 
 
-def _only_call(dim: Dim, op: str) -> Call | None:
+def _only_call(dim: Dim, op: str) -> Operation | None:
     """The call when the dim is one call of `op` and nothing else."""
     if isinstance(dim, Expr) and len(dim.terms) == 1:
         monomial, coefficient = dim.terms[0]
-        if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Call) and monomial[0].op == op:
+        if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Operation) and monomial[0].op == op:
             return monomial[0]
     return None
 
@@ -71,12 +71,12 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     return whole + call("//", rest, b)
 
 
-def _nested(dim: Expr) -> tuple[Call, Dim] | None:
+def _nested(dim: Expr) -> tuple[Operation, Dim] | None:
     """(x // k, others) when the dim is x // k + others with a constant k and no other such term."""
     found = [
         (m[0], ((m, c),))
         for m, c in dim.terms
-        if c == 1 and len(m) == 1 and isinstance(m[0], Call) and m[0].op == "//"
+        if c == 1 and len(m) == 1 and isinstance(m[0], Operation) and m[0].op == "//"
         if isinstance(m[0].args[1], int) and m[0].args[1] > 0
     ]
     if len(found) != 1:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ...program.postfix import Postfix
 from .bounds import atoms
-from .nodes import Atom, Call, Dim, Expr, Symbol
+from .nodes import Atom, Dim, Expr, Operation, Symbol
 
 LONGEST = 32  # tokens of an expression that has no name; half as many for a call, which several expressions may share
 
@@ -39,7 +39,7 @@ class Names:
                 pending.append((part, _parts(part)))
             else:
                 pending.pop()
-                longest = self.longest / 2 if isinstance(node, Call) else self.longest
+                longest = self.longest / 2 if isinstance(node, Operation) else self.longest
                 self._tokens[node] = self._short(self._said(node), longest)
         return self._tokens[dim]
 
@@ -55,7 +55,7 @@ class Names:
         if isinstance(node, Symbol):
             self.symbols.setdefault(node.name)
             return (f"${node.name}",)
-        if isinstance(node, Call):
+        if isinstance(node, Operation):
             return self._call(node)
         out: list[int | str] = []
         for k, (monomial, coefficient) in enumerate(node.terms):
@@ -67,7 +67,7 @@ class Names:
                 out.append("+")
         return tuple(out)
 
-    def _call(self, node: Call) -> _Tokens:
+    def _call(self, node: Operation) -> _Tokens:
         args = [self._tokens[arg] if isinstance(arg, Expr) else (arg,) for arg in node.args]
         if node.op == "=":
             return args[0]
@@ -80,7 +80,7 @@ class Names:
 
 
 def _parts(node: Atom | Expr) -> Iterator[Atom | Expr]:
-    if isinstance(node, Call):
+    if isinstance(node, Operation):
         return (arg for arg in node.args if isinstance(arg, Expr))
     return iter(()) if isinstance(node, Symbol) else atoms(node)
 

@@ -12,29 +12,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from functools import lru_cache, reduce
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Union
-from zlib import crc32
 
 from ...live import LiveMap
-from ...program.postfix import OPERATIONS
+from . import samples
 from .intervals import DIMENSION, SMALL, Interval, counted, of_call, plus, times
 from .intervals import ELEMENT as ANY_ELEMENT
+from .samples import Sample
 
 Dim = Union[int, "Expr"]
-Atom = Union["Symbol", "Call"]
+Atom = Union["Symbol", "Operation"]
 Monomial = tuple[Atom, ...]
 Terms = tuple[tuple[Monomial, int], ...]
 
 MOST_TERMS = 24  # of a polynomial, and half of it the factors of a monomial; longer ones become parts that have a name
 ELEMENT = "@"  # begins the names of elements of inputs, which unlike dimensions may be negative
 _SHOWN = 240  # characters of an expression in messages
-
-# Values of a node for a few values of the symbols, the same in every process: what is negative for one of them is not proved
-# to be anything else. None where a value is too large to be worth keeping, or is divided by zero.
-Sample = tuple[int | None, ...]
-_LARGEST_SAMPLE = 2**64
 
 
 class Symbol:
@@ -46,17 +41,13 @@ class Symbol:
         self.name = self.order = name
         self.reads_elements = name.startswith(ELEMENT)
         self.interval = low, high = interval or (ANY_ELEMENT if self.reads_elements else DIMENSION)
-        chance = crc32(name.encode())
-        values = (0, 1 + chance % 13, 1000 + chance % 99991)
-        if self.reads_elements:
-            values = (-(1 + chance % 5), chance % 3, 1000 + chance % 997)
-        self.samples: Sample = tuple(int(min(max(v, low), high)) for v in values)
+        self.samples: Sample = tuple(int(min(max(v, low), high)) for v in samples.of_name(name, self.reads_elements))
 
     def __repr__(self) -> str:
         return self.name
 
 
-class Call:
+class Operation:
     """An operation that a polynomial cannot express; "=" is its one argument, kept as a part with a name.
 
     `order` sorts calls the same way in every process, from what they say.
@@ -69,7 +60,7 @@ class Call:
         said = "\0".join([op, *(a.order if isinstance(a, Expr) else str(a) for a in args)])
         self.order = "~" + blake2b(said.encode(), digest_size=16).hexdigest()
         self.reads_elements: bool = any(isinstance(a, Expr) and a.reads_elements for a in args)
-        self.samples = _call_samples(op, args)
+        self.samples = samples.of_call(op, [a.samples if isinstance(a, Expr) else samples.of_number(a) for a in args])
         low, high = of_call(op, [interval(a) for a in args])
         self.interval: Interval = (max(low, 0) if low < 0 and _is_nonnegative(op, args) else low, high)
 
@@ -96,7 +87,7 @@ class Expr:
     @property
     def samples(self) -> Sample:
         if self._samples is None:
-            self._samples = _samples(self.terms)
+            self._samples = samples.of_terms(((x.samples for x in monomial), c) for monomial, c in self.terms)
         return self._samples
 
     @staticmethod
@@ -182,7 +173,7 @@ def symbol(name: str, within: Interval | None = None) -> Expr:
 
 def call(op: str, *args: Dim) -> Expr:
     """The call as an expression; the arguments are already in the order and form that it has."""
-    return Expr.of(_interned(Call, op, args))
+    return Expr.of(_interned(Operation, op, args))
 
 
 # ---- text
@@ -235,38 +226,6 @@ def _atom_text(atom: Atom, room: int) -> str:
 def interval(dim: Dim) -> Interval:
     """An interval that holds every value of a dim."""
     return dim.interval if isinstance(dim, Expr) else (dim, dim)
-
-
-def _samples(terms: Terms) -> Sample:
-    totals: list[int | None] = [0, 0, 0]
-    for monomial, coefficient in terms:
-        for k, total in enumerate(totals):
-            value: int | None = coefficient
-            for atom in monomial:
-                sample = atom.samples[k]
-                value = None if value is None or sample is None else value * sample
-            totals[k] = None if value is None or total is None else _kept(total + value)
-    return tuple(totals)
-
-
-def _kept(value: int) -> int | None:
-    return value if -_LARGEST_SAMPLE < value < _LARGEST_SAMPLE else None
-
-
-def _call_samples(op: str, args: tuple[Dim, ...]) -> Sample:
-    if op == "=":
-        (arg,) = args
-        return arg.samples if isinstance(arg, Expr) else (arg,) * 3
-    out: list[int | None] = []
-    for given in zip(*(a.samples if isinstance(a, Expr) else (a,) * 3 for a in args), strict=True):
-        values = [v for v in given if v is not None]
-        if len(values) < len(given) or (op in ("//", "%", "tdiv") and not values[1]):
-            out.append(None)
-        elif op == "?":
-            out.append(OPERATIONS[op](*values))
-        else:  # minimum, maximum and broadcast have two or more
-            out.append(reduce(OPERATIONS[op], values))
-    return tuple(out)
 
 
 def _interval(terms: Terms) -> Interval:

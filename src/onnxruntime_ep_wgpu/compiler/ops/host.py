@@ -19,8 +19,8 @@ import numpy as np
 
 from ...program.dtypes import DType
 from .. import dims
-from ..builder import LARGEST_HOST_VALUE, Conditions, Operand
 from ..dims import Dim
+from ..operand import LARGEST_HOST_VALUE, Conditions, Operand
 from .shape import slice_bounds
 
 Array = Any

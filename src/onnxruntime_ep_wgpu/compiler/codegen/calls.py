@@ -1,0 +1,138 @@
+"""The text of a Call: its template with accessors for operands, results and what is fused between them.
+
+In: a Call and the `Writer` of its group. Out: the texts of its variants, which share all functions.
+"""
+
+from __future__ import annotations
+
+from ..dims import product, quotient
+from ..ir import Call, Function, Inner, Tensor, View, Write, split_groups
+from . import prelude
+from .accessor import LETTERS, constant, substitute
+from .expression import to_wgsl
+from .position import Extents, Position
+from .unroll import unroll
+from .value import Value
+from .writer import Text, Writer, placed_in_fours
+
+
+def call_texts(w: Writer, call: Call) -> list[Text]:
+    """The variants of a Call; their functions are the same."""
+    w.renew(_vectors_of_call(w, call))
+    access = w.access
+    marks = {n: w.dim(d) for n, d in call.parameters.items()}
+    marks |= {n: constant(c) for n, c in call.constants.items()}
+    for name, read in call.operands.items():
+        marks[f"{name}_t"] = w.scalars.type(read.view.dtype.compute or "")
+        access.accessor(f"{name}_at", read)
+        if read.vector:
+            access.vector_accessor(f"{name}_at", read)
+    for name, write in call.results.items():
+        marks[f"{name}_t"] = w.scalars.type(write.tensor.dtype.compute or "")
+        if write.vector:
+            access.functions[f"{name}_put4"] = _put4(w, name, write)
+        if not write.in_fours:
+            access.functions[f"{name}_put"] = _put(w, name, write)
+        if name in call.carried:
+            access.functions[f"{name}_at"] = _carried(w, name, write)
+    for name, inner in call.inner.items():
+        access.functions[name] = _inner(w, name, inner)
+    for name, function in call.functions.items():
+        access.functions[name] = _function(w, name, function)
+    texts = []
+    for variant in call.variants:
+        template = prelude.template(variant.template or call.template)
+        own = marks | {n: w.dim(d) for n, d in variant.parameters}
+        own |= {n: constant(c) for n, c in variant.constants}
+        own["WG"] = f"{variant.workgroup_size}u"
+        main = w.main(variant.workgroup_size, variant.workgroups)
+        text = substitute(unroll(template, call.constants | dict(variant.constants)), own)
+        texts.append(w.text(variant.guard, variant.workgroups, f"{text}\n{main}"))
+    return texts
+
+
+def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
+    """The tensors that a call reads and writes four elements at a time."""
+    loaded = {
+        r.view.tensor
+        for r in call.operands.values()
+        if r.vector
+        and r.loads_vectors
+        and r.view.tensor in w.loads
+        and w.lanes(r.view.dtype) == 1
+        and r.view.dtype.compute in ("f32", "i32", "u32")
+    }
+    written = [it.tensor for it in call.results.values() if it.in_fours]
+    stored = {t for t in w.group.stores if any(w.follows(t, it) for it in written)}
+    fitting = {
+        t for t in stored if w.has_vectors(t) and all(quotient(d, 4) is not None for d in placed_in_fours(t) or (1,))
+    }
+    return frozenset(loaded | {t.memory for t in fitting} - {t.memory for t in w.group.stores if t not in fitting})
+
+
+def _put(w: Writer, name: str, write: Write) -> str:
+    """`fn <name>_put(coordinates..., value)`: the fused maps that follow a Call's result, then the stores."""
+    tensor = write.tensor
+    extents = split_groups(tensor.shape, write.groups)
+    position = Position(w.access.scope(), LETTERS[: len(extents)], extents)
+    scope = position.scope
+    scope.known[tensor, position] = Value("value", tensor.dtype.compute or "")
+    stores = []
+    for target in w.group.stores:
+        if w.follows(target, tensor):
+            value = w.access.element(View.of(target), position)
+            stores.append(w.store(target, position, value.text))
+    return _storing(w, f"{name}_put", extents, write, 1, [*scope.lines, *stores])
+
+
+def _put4(w: Writer, name: str, write: Write) -> str:
+    """`fn <name>_put4(coordinates..., value)`, four elements along the last coordinate, which is a multiple of 4."""
+    tensor = write.tensor
+    extents = split_groups(tensor.shape, write.groups)
+    coordinates = LETTERS[: len(extents)]
+    *outer, last = coordinates
+    if not write.in_fours:
+        inside = f"if ({last} + e < {w.dim(product(extents[-1]))})"
+        call = f"{name}_put({', '.join([*outer, f'{last} + e'])}, value[e]);"
+        lines = [f"for (var e = 0u; e < 4u; e++) {{ {inside} {{ {call} }} }}"]
+        return _storing(w, f"{name}_put4", extents, write, 4, lines)
+    position = Position(w.access.scope(), coordinates, extents, 4)
+    position.scope.known[tensor, position] = Value("value", tensor.dtype.compute or "", 4)
+    stores = [x for t in w.group.stores if w.follows(t, tensor) for x in w.store4(t, position)]
+    return _storing(w, f"{name}_put4", extents, write, 4, [*position.scope.lines, *stores])
+
+
+def _storing(w: Writer, name: str, extents: Extents, write: Write, width: int, lines: list[str]) -> str:
+    kind = w.scalars.type(write.tensor.dtype.compute or "", width)
+    parameters = ", ".join([*(f"{c}: u32" for c in LETTERS[: len(extents)]), f"value: {kind}"])
+    return f"fn {name}({parameters}) {{\n" + "\n".join(f"  {x}" for x in lines) + "\n}"
+
+
+def _inner(w: Writer, name: str, inner: Inner) -> str:
+    """`fn <name>(coordinates..., value)`: what the maps in the middle of a Call make of a value."""
+    extents = split_groups(inner.source.shape, inner.groups)
+    position = Position(w.access.scope(), LETTERS[: len(extents)], extents)
+    kind = inner.source.dtype.compute or ""
+    position.scope.known[inner.source, position] = Value("value", kind)
+    result = w.access.element(View.of(inner.result), position)
+    lines = "\n".join(f"  {x}" for x in [*position.scope.lines, f"return {result.text};"])
+    parameters = ", ".join([*(f"{c}: u32" for c in LETTERS[: len(extents)]), f"value: {w.scalars.type(kind)}"])
+    return f"fn {name}({parameters}) -> {w.scalars.type(result.kind)} {{\n{lines}\n}}"
+
+
+def _carried(w: Writer, name: str, write: Write) -> str:
+    """`fn <name>_at(coordinates...)`: what a Call stored before, here or in the dispatch before. Its template says when."""
+    extents = split_groups(write.tensor.shape, write.groups)
+    position = Position(w.access.scope(), LETTERS[: len(extents)], extents)
+    value = w.access.loaded(w.bindings[write.tensor], write.tensor, position.number)
+    kind = w.scalars.type(write.tensor.dtype.compute or "")
+    parameters = ", ".join(f"{c}: u32" for c in LETTERS[: len(extents)])
+    lines = "\n".join(f"  {x}" for x in [*position.scope.lines, f"return {value};"])
+    return f"fn {name}_at({parameters}) -> {kind} {{\n{lines}\n}}"
+
+
+def _function(w: Writer, name: str, function: Function) -> str:
+    names = {n: Value(n, kind) for n, kind in function.parameters}
+    text = to_wgsl(function.expression, names, {}, w.scalars, function.result).text
+    parameters = ", ".join(f"{n}: {w.scalars.type(kind)}" for n, kind in function.parameters)
+    return f"fn {name}({parameters}) -> {w.scalars.type(function.result)} {{ return {text}; }}"

@@ -1,0 +1,192 @@
+"""The text of a kernel without a Call: four elements at a time where their number allows it, through a tile in workgroup memory
+where it reads across rows, and one by one.
+
+In: the `Writer` of a group of maps. Out: the texts of its variants, the last of which serves every size.
+"""
+
+from __future__ import annotations
+
+from ..dims import Dim, ceildiv, equal, less_equal, mod, product, quotient
+from ..ir import REPETITION, Tensor, View
+from ..tune import MapShape, map_shapes, maps_in_fours
+from . import storage
+from .position import Position
+from .turned import ROWS, TILE, WORKGROUP, Turned, turned
+from .value import Value
+from .writer import Text, Writer, placed_in_fours
+
+MOST_ASSUMED = 6  # multiples of 4 that a variant asks for; a check of each is made for every set of sizes
+
+
+def map_texts(w: Writer) -> list[Text]:
+    """The variants of a kernel without a Call: four elements at a time where their number allows it, and one by one."""
+    size = w.group.stores[0].size
+    texts = []
+    across = turned(w.group.stores, w.fused, w.loads) if maps_in_fours(w.target) else None
+    if across and not w.placement.part and all(w.lanes(t.dtype) == 1 for t in w.group.stores):
+        guard = product(less_equal(TILE, d) for d in (across.long, across.last.extent))
+        if guard != 0:
+            w.renew(frozenset())
+            texts.append(_turned_text(w, guard, across))
+        if guard == 1:
+            return texts
+    found = _fours(w) if maps_in_fours(w.target) else None
+    if found is not None:
+        vectors, fours = found
+        guard = product(equal(mod(d, 4), 0) for d in fours)
+        for shape in map_shapes(size, 4, w.placement.part, w.target):
+            w.renew(vectors, fours)
+            texts.append(_fours_text(w, guard, shape))
+    if not texts or texts[-1].guard != 1:
+        pack = max(w.lanes(t.dtype) for t in w.group.stores)
+        for shape in map_shapes(size, pack, w.placement.part, w.target):
+            w.renew(frozenset())
+            texts.append(_single_text(w, pack, shape))
+    return texts
+
+
+def _fours(w: Writer) -> tuple[frozenset[Tensor], frozenset[Dim]] | None:
+    """The tensors that are read or stored four elements at a time, and what must be multiples of 4 for it, besides what
+    always is. None when the kernel does better one by one."""
+    stores, maps = w.group.stores, w.fused.values()
+    size = stores[0].size
+    if any(w.lanes(t.dtype) > 4 for t in stores) or any(n.iterations != 0 for n in maps):
+        return None
+    fours: dict[Dim, None] = {size: None}
+    alone: set[Tensor] = set()  # memory that is stored one by one
+    for tensor in stores:
+        needs = placed_in_fours(tensor)
+        if not w.has_vectors(tensor) or needs is None or any(isinstance(d, int) and d % 4 for d in needs):
+            if w.lanes(tensor.dtype) > 1:
+                return None
+            alone.add(tensor.memory)
+        else:
+            fours |= dict.fromkeys(needs)
+    vectors = {t.memory for t in stores} - alone
+    for view in (view for node in maps for view in node.reads if not view.tensor.is_literal):
+        needs = view.fours
+        if needs is None or any(isinstance(d, int) and d % 4 for d in needs):
+            continue
+        fours |= dict.fromkeys(needs)
+        together = view.factors and view.factors[-1].stride == 1
+        if together and view.tensor in w.loads and w.has_vectors(view.tensor):
+            fours[view.tensor.size] = None
+            vectors.add(view.tensor)
+    assumed = frozenset(d for d in fours if quotient(d, 4) is None)
+    if any(isinstance(d, int) for d in assumed) or len(assumed) > MOST_ASSUMED or not vectors:
+        return None
+    return frozenset(vectors), assumed
+
+
+def _fours_text(w: Writer, guard: Dim, shape: MapShape) -> Text:
+    """Each invocation makes four consecutive elements, then those as far on as a workgroup makes in one step."""
+    stored = w.group.stores
+    size = stored[0].size
+    position = Position(w.access.scope(), ("i",), (stored[0].shape,), 4)
+    stores = [line for tensor in stored for line in w.store4(tensor, position)]
+    body = [f"if (i >= {w.dim(size)}) {{ return; }}", *position.scope.lines, *stores]
+    w.access.functions["four"] = "fn four(i: u32) {\n" + "\n".join(f"  {x}" for x in body) + "\n}"
+    step = shape.workgroup * 4
+    begin = f"{w.dim(REPETITION * w.placement.part)} + " if w.placement.part else ""
+    lines = [f"let i = {begin}w * {step * shape.steps}u + lane * 4u;"]
+    lines += [f"four(i + {k * step}u);" if k else "four(i);" for k in range(shape.steps)]
+    return _map_text(w, product([guard, shape.guard]), shape, step, lines)
+
+
+def _turned_text(w: Writer, guard: Dim, across: Turned) -> Text:
+    """Each workgroup loads a tile along its rows, and makes and stores the elements of it along its columns."""
+    view, factors, access, dim = across.view, across.factors, w.access, w.dim
+    position = Position(access.scope(), ("i",), (w.group.stores[0].shape,))
+    kind = view.dtype.compute or ""
+    position.scope.known[view.tensor, position.show(view, "place")] = Value("staged", kind)
+    stores = []
+    for tensor in w.group.stores:
+        value = access.element(View.of(tensor), position).text
+        stores.append(w.store(tensor, position, value))
+    loaded = access.loaded(w.bind(view.tensor), view.tensor, "place")
+    along, last = dim(across.long), dim(across.last.extent)
+    lines = [
+        f"let tiles = {dim(ceildiv(across.last.extent, TILE))};",
+        f"let rows = {dim(ceildiv(across.long, TILE))};",
+        f"let column = w % tiles * {TILE}u;",
+        f"let row = w / tiles % rows * {TILE}u;",
+        "var rest = w / (tiles * rows);",
+        f"var begin = {dim(view.offset)};",
+        "var into = 0u;",
+    ]
+    for k in reversed(across.outer):
+        extent, stride, below = dim(factors[k].extent), dim(factors[k].stride), dim(across.below(k))
+        lines += [f"begin += rest % {extent} * {stride};", f"into += rest % {extent} * {below};"]
+        lines.append(f"rest /= {extent};")
+    rows = f"for (var r = lane / {TILE}u; r < {TILE}u; r += {ROWS}u) {{"
+    lines += [
+        f"let c = lane % {TILE}u;",
+        rows,
+        f"  if (row + c < {along} && column + r < {last}) {{",
+        f"    let place = begin + row + c + (column + r) * {dim(across.last.stride)};",
+        f"    tile[r * {TILE + 1}u + c] = {loaded};",
+        "  }",
+        "}",
+        "workgroupBarrier();",
+        rows,
+        f"  if (row + r < {along} && column + c < {last}) {{",
+        f"    let i = into + (row + r) * {dim(across.below(across.along))} + column + c;",
+        f"    let staged = tile[c * {TILE + 1}u + r];",
+        *(f"    {x}" for x in [*position.scope.lines, *stores]),
+        "  }",
+        "}",
+    ]
+    memory = f"var<workgroup> tile: array<{w.scalars.type(kind)}, {TILE * (TILE + 1)}>;"
+    kernel = "fn kernel(w: u32, lane: u32) {\n" + "\n".join(f"  {x}" for x in lines) + "\n}"
+    main = w.main(WORKGROUP, across.workgroups)
+    return w.text(guard, across.workgroups, f"{memory}\n{kernel}\n{main}")
+
+
+def _single_text(w: Writer, pack: int, shape: MapShape) -> Text:
+    """Each invocation makes `pack` consecutive elements, whole words of every output, as often as `shape` says."""
+    stored = w.group.stores
+    size = stored[0].size
+    position = Position(w.access.scope(), ("i",), (stored[0].shape,))
+    stores: list[str] = []
+    words: list[tuple[Tensor, str, int]] = []
+    for tensor in stored:
+        value = w.access.element(View.of(tensor), position).text
+        count = w.lanes(tensor.dtype)
+        if count == 1:
+            stores.append(w.store(tensor, position, value))
+        else:
+            word = f"word{len(words)}"
+            words.append((tensor, word, count))
+            shift = f"((e % {count}u) * {32 // count}u)"
+            stores.append(f"{word}[e / {count}u] |= {storage.pack(value, tensor.dtype)} << {shift};")
+    lines = [*position.scope.lines, *stores]
+    part, step = w.placement.part, shape.workgroup * pack
+    begin = f"{w.dim(REPETITION * part)} + " if part else ""
+    name = "i" if pack == 1 else "first"
+    if pack == 1:
+        body = [f"if (i >= {w.dim(size)}) {{ return; }}", *lines]
+    else:
+        body = [f"if (first >= {w.dim(size)}) {{ return; }}"]
+        body += [f"var {word} = array<u32, {pack // count}>();" for _, word, count in words]
+        body += [
+            f"for (var e = 0u; e < {pack}u; e++) {{",
+            "  let i = first + e;",
+            f"  if (i >= {w.dim(size)}) {{ break; }}",
+        ]
+        body += [f"  {line}" for line in lines] + ["}"]
+        for tensor, word, count in words:
+            for k in range(pack // count):
+                guard = f"if (first + {k * count}u < {w.dim(size)}) " if k else ""
+                body.append(f"{guard}{{ {w.store_word(tensor, f'first / {count}u + {k}u', f'{word}[{k}u]')} }}")
+    lane = "lane" if pack == 1 else f"lane * {pack}u"
+    start = f"let {name} = {begin}w * {step * shape.steps}u + {lane}"
+    if shape.steps == 1:
+        return _map_text(w, shape.guard, shape, step, [f"{start};", *body])
+    loop = [f"for (var s = 0u; s < {shape.steps}u; s++) {{", f"  {start} + s * {step}u;"]
+    return _map_text(w, shape.guard, shape, step, [*loop, *(f"  {x}" for x in body), "}"])
+
+
+def _map_text(w: Writer, guard: Dim, shape: MapShape, step: int, lines: list[str]) -> Text:
+    kernel = "fn kernel(w: u32, lane: u32) {\n" + "\n".join(f"  {x}" for x in lines) + "\n}"
+    groups = ceildiv(w.placement.part or w.group.stores[0].size, step * shape.steps)
+    return w.text(guard, groups, f"{kernel}\n{w.main(shape.workgroup, groups)}")

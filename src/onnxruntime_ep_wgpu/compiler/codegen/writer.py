@@ -1,0 +1,231 @@
+"""The memory of a kernel in its text: bindings and their windows, words read and stored, the entry point and the module.
+
+In: a fused group, which says what is bound. Out: statements and declarations for `calls.py` and `maps.py`, which write what the
+kernel does, and the `Text` of a variant. Invariant: what the kernel itself computes is never loaded, and what is bound is used.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ...program.dtypes import DType
+from ...program.target import Target, elements_per_word
+from ..dims import Dim, quotient
+from ..ir import REPETITION, Map, Tensor, View
+from ..passes.fuse import Group
+from . import storage
+from .accessor import Accessors
+from .position import Position
+from .scalar import WIDE, Scalars
+from .uniforms import Uniforms
+
+
+@dataclass(frozen=True)
+class Text:
+    """A variant before its functions and declarations are put in front: `code` is `kernel` and `main`, which may call
+    `functions`; `vectors` are bound as arrays of four elements."""
+
+    guard: Dim
+    workgroups: Dim
+    code: str
+    functions: dict[str, str]
+    vectors: frozenset[Tensor]
+
+
+class Writer:
+    """What the variants of one kernel share: bindings, uniforms and accessors; and how a word is read and stored.
+
+    Fusion decided what the kernel reads from memory and what it stores; nothing else has a binding.
+    """
+
+    def __init__(self, group: Group, target: Target) -> None:
+        self.group, self.target = group, target
+        self.scalars = Scalars(target.int64)
+        inner = group.anchor.inner.values() if group.anchor else ()
+        maps = {n.output: n for n in (*group.nodes, *(it for i in inner for it in i.maps)) if isinstance(n, Map)}
+        loads = group.loads
+        self.placement = group.placement(group.stores, target)
+        self.bindings = {
+            tensor: f"b{k}" for k, tensor in enumerate(dict.fromkeys((*loads, *(t.memory for t in group.stores))))
+        }
+        self.loads = frozenset(loads)
+        self._tensors = {name: tensor for tensor, name in self.bindings.items()}
+        # A call compiles slowly and is used for many sizes, so its dims are uniforms and layers of other sizes share it.
+        # Where it inlines index arithmetic, divisions by constants are worth a kernel per size; maps compile quickly.
+        self.uniforms = Uniforms(group.anchor is not None and all(n.is_pointwise for n in maps.values()))
+        self.dim = self.uniforms.text
+        self.fused = maps
+        self.renew(frozenset())
+
+    def renew(self, vectors: frozenset[Tensor], fours: frozenset[Dim] = frozenset()) -> None:
+        """Begins the text of a variant, or of all that share their functions."""
+        self.vectors = vectors
+        self.access = Accessors(
+            self.scalars, self.fused, self.bind, self.dim, self.lanes, self.word, vectors, fours, self.uniforms.shared
+        )
+
+    def bind(self, tensor: Tensor) -> str:
+        """The name of the buffer that holds what another kernel made. Raises AssertionError for what this one makes: its
+        memory is not written yet, and nothing would say so."""
+        if tensor not in self.loads:
+            raise AssertionError(
+                f"the kernel of {', '.join(self.group.origin)} would load {tensor!r}, which it computes"
+            )
+        return self.bindings[tensor]
+
+    def word(self, buffer: str, index: str) -> str:
+        """The word of a buffer at an index into its tensor's memory."""
+        tensor = self._tensors[buffer]
+        if not self.placement.windows[tensor]:
+            return f"{buffer}[{index}]"
+        if tensor in self.placement.moving:
+            return f"{buffer}_0[({index}) - {self._begin(tensor)}]"
+        kind = self._array_element(tensor, self.vectors)
+        self.access.functions[f"{buffer}_word"] = (
+            f"fn {buffer}_word(i: u32) -> {kind} {{\n{self._choice(buffer, 'return {place};')}\n}}"
+        )
+        return f"{buffer}_word({index})"
+
+    def set_word(self, buffer: str, index: str, value: str) -> str:
+        """The statement that stores a word."""
+        tensor = self._tensors[buffer]
+        if not self.placement.windows[tensor]:
+            return f"{buffer}[{index}] = {value};"
+        if tensor in self.placement.moving:
+            return f"{buffer}_0[({index}) - {self._begin(tensor)}] = {value};"
+        kind = self._array_element(tensor, self.vectors)
+        self.access.functions[f"{buffer}_set"] = (
+            f"fn {buffer}_set(i: u32, value: {kind}) {{\n{self._choice(buffer, '{place} = value;')}\n}}"
+        )
+        return f"{buffer}_set({index}, {value});"
+
+    def _begin(self, tensor: Tensor) -> str:
+        """The word of a tensor with which this dispatch begins."""
+        return self.dim(REPETITION * (self.placement.part * tensor.dtype.bits // 8 // self._word_bytes(tensor)))
+
+    def _choice(self, buffer: str, statement: str) -> str:
+        """`statement` about the place of word `i`, in the window that has it."""
+        tensor = self._tensors[buffer]
+        size, lines = self._word_bytes(tensor), []
+        windows = self.placement.windows[tensor]
+        for k, window in enumerate(windows):
+            assert isinstance(window.offset, int) and isinstance(window.nbytes, int)
+            place = f"{buffer}_{k}[i - {window.offset // size}u]"
+            end = (window.offset + window.nbytes) // size
+            test = f"if (i < {end}u) " if k < len(windows) - 1 else ""
+            lines.append(
+                f"  {test}{{ {statement.format(place=place)}{' return;' if 'return' not in statement else ''} }}"
+            )
+        return "\n".join(lines)
+
+    def _word_bytes(self, tensor: Tensor) -> int:
+        """Bytes of an element of the tensor's bindings."""
+        if tensor in self.vectors:
+            return max(4, tensor.dtype.bits // 2)
+        return 4 if self.lanes(tensor.dtype) > 1 or tensor.dtype is DType.BOOL else tensor.dtype.bits // 8
+
+    def names(self, tensor: Tensor) -> list[str]:
+        """The names of a tensor's bindings."""
+        windows = self.placement.windows[tensor]
+        return [f"{self.bindings[tensor]}_{k}" for k in range(len(windows))] if windows else [self.bindings[tensor]]
+
+    def lanes(self, dtype: DType) -> int:
+        return elements_per_word(dtype, self.target)
+
+    def store(self, tensor: Tensor, at: Position, value: str) -> str:
+        """The statement that stores an element of a type that has words of its own."""
+        index = self.place(tensor, at).number
+        stored = f"f16({value})" if self._element(tensor.dtype) == "f16" else value
+        return self.set_word(self.bindings[tensor.memory], index, stored)
+
+    def place(self, tensor: Tensor, at: Position) -> Position:
+        """Where in memory a stored element is."""
+        there = at if tensor.place is None else at.through(tensor.place)
+        assert there is not None, f"four elements of {tensor!r} are not neighbours in memory"
+        return there
+
+    def store_word(self, tensor: Tensor, word: str, value: str) -> str:
+        """The statement that stores a word of narrow elements, by its number in the tensor."""
+        if tensor.place is not None and tensor.place.offset != 0:
+            begin = quotient(tensor.place.offset, self.lanes(tensor.dtype))
+            assert begin is not None  # a part has words of its own (`passes/place.py`)
+            word = f"{word} + {self.dim(begin)}"
+        return self.set_word(self.bindings[tensor.memory], word, value)
+
+    def store4(self, tensor: Tensor, position: Position) -> list[str]:
+        """The statements that store the four elements at a position of four."""
+        if tensor.memory not in self.vectors:
+            elements = [self.access.element(View.of(tensor), lane).text for lane in position.lanes()]
+            return [self.store(tensor, lane, text) for lane, text in zip(position.lanes(), elements, strict=True)]
+        value = self.scalars.spread(self.access.element(View.of(tensor), position))
+        if self.lanes(tensor.dtype) > 1:
+            text = storage.pack4(position.scope.let("v", value.text), tensor.dtype)
+        else:
+            text = f"vec4<f16>({value.text})" if tensor.dtype is DType.FLOAT16 else value.text
+        return [self.set_word(self.bindings[tensor.memory], f"{self.place(tensor, position).number} >> 2u", text)]
+
+    def has_vectors(self, tensor: Tensor) -> bool:
+        """Whether four elements in memory are one word, or a vector that WGSL has."""
+        return tensor.dtype.compute not in WIDE and self.lanes(tensor.dtype) in (1, 2, 4)
+
+    def follows(self, target: Tensor, source: Tensor) -> bool:
+        """True when a stored result is `source`, or computed from it by the maps of this group."""
+        pending, seen = [target], {target}
+        while pending:
+            tensor = pending.pop()
+            if tensor is source:
+                return True
+            if tensor in self.fused:
+                following = {v.tensor for v in self.fused[tensor].reads} - seen
+                seen |= following
+                pending.extend(following)
+        return False
+
+    def text(self, guard: Dim, workgroups: Dim, code: str) -> Text:
+        return Text(guard, workgroups, code, self.access.functions, self.vectors)
+
+    def main(self, workgroup_size: int, workgroups: Dim) -> str:
+        """The entry point. A grid of more than 65,535 workgroups is folded, so the number of a workgroup is made of two,
+        and the surplus of a grid that did not fold evenly ends here: together, so that barriers stay legal."""
+        return (
+            f"const WORKGROUP = {workgroup_size}u;\n@compute @workgroup_size({workgroup_size})\n"
+            "fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) count: vec3u, "
+            "@builtin(local_invocation_index) lane: u32) {\n"
+            "  let w = id.x + id.y * count.x;\n"
+            f"  if (w >= {self.dim(workgroups)}) {{ return; }}\n"
+            "  kernel(w, lane);\n}"
+        )
+
+    def module(self, body: str, uniforms: int, vectors: frozenset[Tensor]) -> str:
+        """The whole text: features, bindings, the block of `uniforms` dims, and the body."""
+        head = ["enable f16;"] if any(self._element(t.dtype) == "f16" for t in self.bindings) else []
+        names = [(tensor, name) for tensor in self.bindings for name in self.names(tensor)]
+        for k, (tensor, name) in enumerate(names):
+            mode = "read" if tensor in self.loads else "read_write"
+            head.append(
+                f"@group(0) @binding({k}) var<storage, {mode}> {name}: array<{self._array_element(tensor, vectors)}>;"
+            )
+        if uniforms:
+            members = ", ".join(f"d{k}: u32" for k in range(uniforms))
+            head.append(f"struct Dims {{ {members} }}\n@group(0) @binding({len(names)}) var<uniform> dims: Dims;")
+        return re.sub(r"[ \t]+\n", "\n", "\n".join([*head, body, ""]))
+
+    def _array_element(self, tensor: Tensor, vectors: frozenset[Tensor]) -> str:
+        element = self._element(tensor.dtype)
+        width = 4 // self.lanes(tensor.dtype) if tensor in vectors else 1
+        return f"vec{width}<{element}>" if width > 1 else element
+
+    def _element(self, dtype: DType) -> str:
+        if self.lanes(dtype) > 1:
+            return "u32"
+        return "f16" if dtype is DType.FLOAT16 else self.scalars.type(dtype.compute or "")
+
+
+def placed_in_fours(tensor: Tensor) -> tuple[Dim, ...] | None:
+    """What must be multiples of 4 so that every four elements of a stored tensor are four in memory; None where they never
+    are."""
+    if tensor.place is None:
+        return (0,)
+    factors = tensor.place.factors
+    return tensor.place.fours if factors and factors[-1].stride == 1 else None

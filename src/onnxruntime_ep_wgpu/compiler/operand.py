@@ -1,0 +1,110 @@
+"""A value while its consumers are lowered: a view of what is on the device, small integers on the host, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..errors import UnsupportedError
+from ..program.dtypes import DType
+from .dims import Dim, product
+from .ir import Shape, Storage, Tensor, View
+
+HostArray = Any  # numpy object array of Dim
+Conditions = dict[Dim, str]  # what must not be 0 in a run, and what is wrong if it is
+LARGEST_HOST_VALUE = 1024  # elements; larger integer tensors are data, not shapes
+
+
+class Operand:
+    """A value while its consumers are lowered: on the device as a view, on the host as small integers, or both.
+
+    `known` host values follow from shapes and constants alone. Others come from integer inputs of the graph and are
+    asked for only when a shape depends on them.
+
+    The host value is right in runs where none of `conditions` is 0, which a shape that depends on it requires.
+    """
+
+    def __init__(
+        self,
+        dtype: DType,
+        shape: Shape,
+        view: View | None = None,
+        *,
+        host: Callable[[], HostArray] | None = None,
+        known: bool = False,
+        conditions: Conditions | None = None,
+    ) -> None:
+        self.dtype, self.shape, self.known = dtype, tuple(shape), known
+        self.conditions = conditions or {}
+        self.asked = False  # whether something relies on the host value
+        self._view, self._host = view, host
+        self._array: HostArray | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.label}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> Dim:
+        return product(self.shape)
+
+    @property
+    def view(self) -> View:
+        """The elements on the device; a value known only on the host is written there when a plan is made."""
+        if self._view is None:
+            self.asked = True
+            elements = tuple(self.host.reshape(-1).tolist())
+            self._view = View.of(Tensor(self.dtype, self.shape, Storage.HOST, elements=elements))
+        return self._view
+
+    def name(self, name: str) -> None:
+        """Names the tensor that holds exactly this value after it, for messages and inspection; the first name stays."""
+        if self._view is not None and self._view.is_whole and not self._view.tensor.name:
+            self._view.tensor.name = name
+
+    @property
+    def has_host(self) -> bool:
+        return self._host is not None
+
+    @property
+    def host(self) -> HostArray:
+        """The elements as dims, a numpy object array; call only when `has_host`."""
+        if self._array is None:
+            assert self._host is not None
+            self._array = self._host()
+        return self._array
+
+    @property
+    def constant(self) -> Any | None:
+        """The numpy value of a weight, else None."""
+        view = self._view
+        if view is None or view.tensor.storage is not Storage.WEIGHT or not view.is_whole:
+            return None
+        data = view.tensor.data
+        return np.asarray(data if isinstance(data, np.ndarray) else data.numpy()).reshape(self.shape)
+
+    def dims(self, what: str) -> list[Dim]:
+        """The elements as dimensions; raises UnsupportedError when they are only known on the device."""
+        if not self.has_host:
+            raise UnsupportedError(f"{what} is computed on the device, so the shape depends on data")
+        self.asked = True
+        return [int(d) if isinstance(d, (bool, np.integer)) else d for d in self.host.reshape(-1).tolist()]
+
+    def ints(self, what: str) -> list[int]:
+        """The elements as integers that are the same for every input; raises UnsupportedError otherwise."""
+        values = self.dims(what)
+        if not all(isinstance(v, int) for v in values):
+            raise UnsupportedError(f"{what} depends on the input shapes, which this kernel does not support")
+        return [v for v in values if isinstance(v, int)]
+
+    def floats(self, what: str) -> list[float]:
+        """The elements of a constant; raises UnsupportedError when it is not constant."""
+        value = self.constant
+        if value is None:
+            raise UnsupportedError(f"{what} is not a constant")
+        return [float(v) for v in value.reshape(-1)]
