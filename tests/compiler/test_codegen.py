@@ -104,3 +104,13 @@ def test_layers_share_a_kernel_whatever_their_scalar_weights_are(software: bool)
     for scale in scales:
         want = want / F(scale) + F(scale / 3)
     np.testing.assert_allclose(Runner(program)(x)[0], want, rtol=2e-6)
+
+
+@pytest.mark.parametrize("value", [-3.0, -0.0, float("-inf"), np.int64(-5), np.int32(-(2**31)), np.int8(-7)])
+def test_minus_a_negative_constant(value: float | np.generic) -> None:
+    constant = np.array(value, F if isinstance(value, float) else None)
+    nodes = [node("Neg", ["c"], ["n"]), node("Add", ["n", "x"], ["y"])]
+    model = make_model(nodes, {"x": (constant.dtype, [2])}, {"c": constant})
+    x = np.array([0, 1], constant.dtype)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(Runner(compile_model(model))(x)[0], -constant + x)

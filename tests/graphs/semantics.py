@@ -127,8 +127,8 @@ RULES["Where"] = np.where
 
 @rule("Clip")
 def _clip(x: Any, low: Any = None, high: Any = None) -> Any:
-    x = x if low is None else np.maximum(x, low)
-    return x if high is None else np.minimum(x, high)
+    x = x if low is None else np.maximum(x, np.reshape(low, ()))
+    return x if high is None else np.minimum(x, np.reshape(high, ()))
 
 
 def cast(x: Any, to: str) -> Any:

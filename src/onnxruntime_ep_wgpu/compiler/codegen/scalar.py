@@ -137,7 +137,7 @@ class Scalars:
             raise TypeError("bool has no sign")
         if a.kind in WIDE and self.pairs:
             return Value(f"sub_64(vec2<u32>(), {a.text})", a.kind)
-        zero = {"u32": "0u - ", "u64": "0lu - "}.get(a.kind, "-")
+        zero = {"u32": "0u - ", "u64": "0lu - "}.get(a.kind, "- " if a.text.startswith("-") else "-")  # no decrement
         return Value(f"({zero}{a.text})", a.kind, a.width)
 
     def invert(self, a: Value) -> Value:
