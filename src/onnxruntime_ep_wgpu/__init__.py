@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .api.precision import Precision as Precision
     from .api.reports import Report as Report
     from .api.reports import check as check
     from .api.reports import report as report
@@ -65,6 +66,7 @@ _PLACES = {
         "names": "PROVIDER ProviderNameWarning",
         "options.types": "ProviderOptions",
         "options": "set_default_options",
+        "api.precision": "Precision",
         "api.reports": "Report check report",
         "api.sessions": "devices register session",
         "api.sharing": "DeviceBuffer buffer_of device_options ort_value_from wgpu_device_of",

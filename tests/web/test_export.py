@@ -65,6 +65,16 @@ def test_a_fixed_dimension_is_no_symbol(model: Path) -> None:
     assert header["symbols"] == []
 
 
+def test_nodes_may_be_in_any_order(model: Path, tmp_path: Path) -> None:
+    shuffled = onnx.load(model)
+    nodes = list(shuffled.graph.node)[::-1]
+    del shuffled.graph.node[:]
+    shuffled.graph.node.extend(nodes)
+    onnx.save(shuffled, tmp_path / "shuffled.onnx")
+    one, other = webgpu_ep.export(model), webgpu_ep.export(tmp_path / "shuffled.onnx")
+    assert [(other.path / name).read_bytes() for name, _ in one.files] == [(one.path / name).read_bytes() for name, _ in one.files]
+
+
 def test_what_does_not_run_on_webgpu_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     nodes = [node("Relu", ["x"], ["r"]), node("NonZero", ["r"], ["y"], name="find")]
     onnx.save(make_model(nodes, {"x": (F, ["n"])}), tmp_path / "m.onnx")

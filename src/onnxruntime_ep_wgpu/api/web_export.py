@@ -25,6 +25,7 @@ from ..program.file import header
 from ..program.program import Program
 from ..program.target import WEB_BASELINE, Target
 from ..program.weights import weight_array, weight_bytes
+from .precision import Precision, Reduced, reduce
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -42,7 +43,8 @@ SOFTWARE = replace(WEB_BASELINE, name="web-software", software=True)
 class Exported:
     """What an export wrote. Sizes are bytes; `targets` are the names of the Targets that have a Program of their own.
 
-    `files` are those of the folder, or in the one file; `kernels` and `dispatches` are those of the Program for all.
+    `files` are those of the folder, or in the one file; `kernels` and `dispatches` are those of the Program for all;
+    `reduced` says what smaller numbers cost.
     """
 
     path: Path
@@ -52,6 +54,7 @@ class Exported:
     kernels: int
     dispatches: int
     files: tuple[tuple[str, int], ...]
+    reduced: Reduced | None = None
 
 
 def export(
@@ -61,10 +64,13 @@ def export(
     overrides: Mapping[str, int] | None = None,
     single_file: bool = False,
     chunk_bytes: int = CHUNK_BYTES,
+    precision: Precision | None = None,
+    samples: Mapping[str, Any] | None = None,
 ) -> Exported:
     """Compiles a model for browsers and writes it to `output`, by default `model.onnx.wgpu/`, or `model.wgpu` as one file.
 
-    `overrides` fixes free dimensions of inputs, by name or denotation, as in `session(free_dimensions=...)`. Raises
+    `overrides` fixes free dimensions of inputs, by name or denotation, as in `session(free_dimensions=...)`. `precision`
+    makes numbers smaller; `samples`, an array for each input, tell what that costs, and what would overflow. Raises
     UnsupportedError naming the nodes that WebGPU cannot run, OptionError, FileExistsError.
     """
     source = Path(model)
@@ -77,10 +83,17 @@ def export(
         raise FileExistsError(f"{place} exists already: remove it, or export to another place")
     if not place.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {place.parent} to write {place.name} in")
-    fixed = _fixed(source, overrides or {})
-    base = _compile(source, fixed, WEB_BASELINE)
-    programs = [*_beside(source, fixed, base), base]
+    if precision and samples is None:
+        raise OptionError("smaller numbers need `samples`, an array for each input, to find what overflows and the error")
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as temporary:
+        reduced = None
+        if precision and samples is not None:
+            (Path(temporary) / "reduced").mkdir()
+            reduced = reduce(source, precision, samples, Path(temporary) / "reduced")
+            source = reduced.path
+        fixed = _fixed(source, overrides or {})
+        base = _compile(source, fixed, WEB_BASELINE)
+        programs = [*_beside(source, fixed, base), base]
         partial = Path(temporary) / place.name
         partial.mkdir()
         manifest = _write_folder(partial, programs, chunk_bytes // GRAIN * GRAIN)
@@ -93,7 +106,7 @@ def export(
     weights = int(manifest["weights"]["bytes"])
     names = tuple(program.target.name for program in programs)
     code = sum(size for _, size in files) - weights
-    return Exported(place, names, code, weights, len(base.kernels), len(base.dispatches), files)
+    return Exported(place, names, code, weights, len(base.kernels), len(base.dispatches), files, reduced)
 
 
 def _place(model: Path, single_file: bool) -> Path:
@@ -111,6 +124,7 @@ def _compile(source: Path, fixed: Mapping[tuple[str, int], int], target: Target)
 
     model = _read(source)
     graph = model.graph
+    graph.sort()  # tools append nodes, and ONNX Runtime takes them in any order
     for value in graph.inputs:
         if value.shape is not None:
             value.shape = ir.Shape([fixed.get((value.name or "", k), d) for k, d in enumerate(value.shape)])

@@ -6,11 +6,13 @@ import argparse
 import re
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from ..api.precision import Precision, Reduced
 from ..api.transformers_export import SUFFIXES, export_transformers
 from ..api.web_export import CHUNK_BYTES, export
 from ..errors import OptionError
-from ._model import dimension
+from ._model import add_input_arguments, dimension, make_feeds
 from ._output import show_json, show_pairs, show_table
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
@@ -21,7 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model", type=Path, nargs="?", metavar="MODEL", help="an ONNX file, or one in ONNX Runtime's format (.ort)"
     )
     parser.add_argument(
-        "--transformers", type=Path, metavar="DIR", help="a model folder of transformers.js: config, tokenizer, onnx/*.onnx"
+        "--transformers",
+        type=Path,
+        metavar="DIR",
+        help="a model folder of transformers.js: config, tokenizer, onnx/*.onnx",
     )
     parser.add_argument(
         "--dtype", action="append", metavar="NAME", help=f"with --transformers: only models of {', '.join(SUFFIXES)}"
@@ -34,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunk", metavar="SIZE", default=str(CHUNK_BYTES), help="largest file of weights, such as 16MB (64MiB)"
     )
+    parser.add_argument("--fp16", action="store_true", help="halves, but for inputs, outputs and what would overflow")
+    weights = parser.add_mutually_exclusive_group()
+    weights.add_argument("--int4", action="store_const", const=4, dest="bits", help="weights of products in 4 bits")
+    weights.add_argument("--int8", action="store_const", const=8, dest="bits", help="weights of products in 8 bits")
+    add_input_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -43,11 +53,15 @@ def main(args: argparse.Namespace) -> int:
         raise OptionError("--dtype chooses among the models of a folder: add --transformers")
     overrides = dict(dimension(text, "--override") for text in args.override)
     chunk_bytes = _bytes(args.chunk)
+    precision = Precision(args.fp16, args.bits)
     if args.transformers is not None:
+        if precision:
+            raise OptionError("--fp16, --int4 and --int8 are for one model; a folder has its own models of each dtype")
         return _folder(args, overrides, chunk_bytes)
     found = export(
-        args.model, args.output, overrides=overrides, single_file=args.single_file, chunk_bytes=chunk_bytes
-    )
+        args.model, args.output, overrides=overrides, single_file=args.single_file, chunk_bytes=chunk_bytes,
+        precision=precision, samples=_samples(args, overrides) if precision else None,
+    )  # fmt: skip
     if args.json:
         show_json(asdict(found) | {"path": str(found.path)})
         return 0
@@ -57,7 +71,30 @@ def main(args: argparse.Namespace) -> int:
         "needs the CPU": "nothing",
     })  # fmt: skip
     show_table(("file", "bytes"), [list(it) for it in found.files], "\nfiles")
+    if found.reduced:
+        _show_errors(found.reduced)
     return 0
+
+
+def _samples(args: argparse.Namespace, overrides: dict[str, int]) -> dict[str, Any]:
+    """From --input, or made up, on the CPU provider."""
+    import onnxruntime as ort
+
+    if not args.model.exists():
+        raise FileNotFoundError(f"there is no file {args.model}")
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 3
+    args.dim = [*args.dim, *(f"{name}={size}" for name, size in overrides.items())]
+    return make_feeds(ort.InferenceSession(args.model, settings, providers=["CPUExecutionProvider"]), args)
+
+
+def _show_errors(reduced: Reduced) -> None:
+    rows = [[it.output, f"{it.largest:.2g}", f"{it.rms:.2g}", f"{it.scale:.3g}"] for it in reduced.errors]
+    show_table(("output", "largest error", "rms error", "largest value"), rows, "\nagainst float32, in one run")
+    if reduced.quantised:
+        print(f"products with smaller weights: {reduced.quantised}")
+    if reduced.kept:
+        print(f"float32, because they would overflow: {', '.join(reduced.kept)}")
 
 
 def _folder(args: argparse.Namespace, overrides: dict[str, int], chunk_bytes: int) -> int:
