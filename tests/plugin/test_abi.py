@@ -12,7 +12,7 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import errors
 from onnxruntime_ep_wgpu._ort import ffi, lib
-from onnxruntime_ep_wgpu.plugin import abi
+from onnxruntime_ep_wgpu.plugin import abi, callbacks
 from onnxruntime_ep_wgpu.plugin import node as compute
 from onnxruntime_ep_wgpu.plugin.allocator import Allocator
 from onnxruntime_ep_wgpu.plugin.captures import capture_slots
@@ -152,7 +152,7 @@ def test_a_slot_lies_where_its_number_says(table: str) -> None:
 def test_unused_callbacks_are_null(devices: list[Any], open_session: Any, captures: bool) -> None:
     """A slot that is filled is called; ours are the ones with a method, those about capture when the session captures."""
     session = open_session(models.square(), {"enableGraphCapture": str(int(captures))})
-    provider = max((it for it in abi.held.values() if isinstance(it, Provider)), key=lambda it: it.number)
+    provider = max((it for it in callbacks.held.values() if isinstance(it, Provider)), key=lambda it: it.number)
     names = {name for name, since in Provider._slots if since <= provider.ort.version}
     if not captures:
         names -= set(capture_slots())
@@ -170,10 +170,10 @@ def test_a_callback_newer_than_onnx_runtime_is_not_offered(api: abi.Ort, monkeyp
     monkeypatch.setattr(api, "version", 24)
     allocator = ffi.new("OrtEp *")
     made = Provider.__new__(Provider)
-    abi.Exported.__init__(made, api)
+    callbacks.Exported.__init__(made, api)
     assert made.pointer.GetKernelRegistry and not made.pointer.Sync
     assert made.pointer.ort_version_supported == 24
-    abi.Exported.release(made)
+    callbacks.Exported.release(made)
     del allocator
 
 
@@ -277,7 +277,7 @@ def test_a_run_that_fails_prints_no_notice_and_does_not_run_on_the_cpu(
 
 def test_names_are_never_null(devices: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """ONNX Runtime makes strings of them without looking."""
-    for held in list(abi.held.values()):
+    for held in list(callbacks.held.values()):
         if held.struct in ("OrtEpFactory", "OrtEp"):
             assert abi.text(held.pointer.GetName(held.pointer)) in webgpu_ep.get_ep_names()
 

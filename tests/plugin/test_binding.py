@@ -13,8 +13,9 @@ import pytest
 
 from onnxruntime_ep_wgpu._ort import ffi
 from onnxruntime_ep_wgpu.device import Device, adapters
-from onnxruntime_ep_wgpu.plugin.abi import NULL, held
+from onnxruntime_ep_wgpu.plugin.abi import NULL
 from onnxruntime_ep_wgpu.plugin.assign.ort_format import CopyGuard
+from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.plugin.memory import transfer
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo

@@ -13,7 +13,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import adapters, context_of
-from onnxruntime_ep_wgpu.plugin import abi, factory, watch
+from onnxruntime_ep_wgpu.plugin import abi, callbacks, factory, watch
 from onnxruntime_ep_wgpu.plugin import session as planner
 from onnxruntime_ep_wgpu.plugin.assign.forced import Forced
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
@@ -29,7 +29,7 @@ OpenSession = Callable[..., ort.InferenceSession]
 def test_concurrent_runs_are_always_allowed(open_session: OpenSession) -> None:
     """Otherwise ONNX Runtime holds a lock across our callbacks: a deadlock with the interpreter's."""
     session = open_session(models.square())
-    provider = next(it for it in reversed(list(abi.held.values())) if isinstance(it, Provider))
+    provider = next(it for it in reversed(list(callbacks.held.values())) if isinstance(it, Provider))
     answer = abi.ffi.new("bool *")
     assert not provider.pointer.IsConcurrentRunSupported(provider.pointer, answer)
     assert answer[0] is True

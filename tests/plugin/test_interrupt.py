@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import abi, watch
+from onnxruntime_ep_wgpu.plugin import abi, callbacks, watch
 from onnxruntime_ep_wgpu.plugin import node as compute
 
 from . import models
@@ -152,8 +152,8 @@ def test_an_interrupt_in_a_call_that_cannot_fail_waits_for_its_end(monkeypatch: 
 def test_an_exception_before_the_first_line_of_a_callback_is_an_error_and_no_success() -> None:
     """A status of NULL would tell ONNX Runtime that outputs were computed."""
     session = webgpu_ep.session(models.square())
-    node = next(it for it in reversed(list(abi.held.values())) if isinstance(it, compute.ComputeInfo))
-    _, late = abi._entry("compute", "OrtNodeComputeInfo_Compute", True)
+    node = next(it for it in reversed(list(callbacks.held.values())) if isinstance(it, compute.ComputeInfo))
+    _, late = callbacks._entry("compute", "OrtNodeComputeInfo_Compute", True)
 
     def interrupted(this: object) -> None:
         raise KeyboardInterrupt

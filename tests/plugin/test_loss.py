@@ -18,7 +18,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import Device
-from onnxruntime_ep_wgpu.plugin.abi import held
+from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 from onnxruntime_ep_wgpu.runtime.recovery import RecoverableExecutable
 from onnxruntime_ep_wgpu.runtime.weights import InFile, InMemory

@@ -149,7 +149,7 @@ def test_nodes_without_names_are_reported(fake: Fake) -> None:
 
 
 def test_sessions_that_are_gone_leave_nothing_behind() -> None:
-    from onnxruntime_ep_wgpu.plugin.abi import held
+    from onnxruntime_ep_wgpu.plugin.callbacks import held
 
     webgpu_ep.session(models.mixed()).run(None, {"x": X})
     gc.collect()

@@ -173,7 +173,7 @@ webgpu_ep.session(models.chain()).run(None, {"x": x})
 
 MANY = """
 import gc, sys, numpy as np, onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import abi, watch
+from onnxruntime_ep_wgpu.plugin import callbacks, watch
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from tests.plugin import models
 from tests.plugin.loss import device_of
@@ -183,7 +183,8 @@ def state():
     gc.collect()
     resident = int(open("/proc/self/statm").read().split()[1]) * 4096
     counters = device_of(0).counters
-    return resident, (counters["buffers"], counters["buffer_bytes"], len(abi.held), len(watch.live()), memory.space().bytes_in_use)
+    held = len(callbacks.held)
+    return resident, (counters["buffers"], counters["buffer_bytes"], held, len(watch.live()), memory.space().bytes_in_use)
 def make(count):
     for k in range(count):
         model = (models.square, models.chain)[k % 2]()

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
 from ..device import let_go
-from .abi import Exported, Ort, address, callback
+from .abi import Ort, address
+from .callbacks import Exported, callback
 from .memory import space as memory
 
 if TYPE_CHECKING:

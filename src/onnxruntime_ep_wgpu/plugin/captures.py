@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError, LimitError, UnsupportedError
 from . import watch
-from .abi import ERROR, INFO, WARNING, Logger, Ort, callback, message_of, text
+from .abi import ERROR, INFO, WARNING, Logger, Ort, message_of, text
 from .assign.claim import ISLAND
+from .callbacks import callback
 from .memory import space as memory
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import Any
 from .. import __version__
 from .._ort import ffi
 from ..names import NAMES, warn_of_the_name
-from .abi import Logger, Ort, OrtError, address, export, failed, held
+from .abi import Logger, Ort, OrtError, address
+from .callbacks import export, failed, held
 from .factory import Factory
 
 

@@ -14,8 +14,9 @@ from ..device import adapters, adapters_problem, context_of
 from ..errors import DeviceError
 from ..live import LiveSet
 from ..names import NAMES
-from .abi import INFO, WARNING, Exported, Logger, Ort, address, callback, held
+from .abi import INFO, WARNING, Logger, Ort, address
 from .allocator import Allocator
+from .callbacks import Exported, callback, held
 from .choose import choose
 from .memory.transfer import DataTransfer, MemcpyKernels
 from .sources import options_of

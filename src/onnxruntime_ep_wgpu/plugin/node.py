@@ -18,7 +18,8 @@ from ..errors import DeviceError, InputError
 from ..program.dtypes import DType
 from ..runtime.executable import Allocate, Executable
 from ..runtime.inputs import DeviceTensor
-from .abi import Exported, Ort, address, callback
+from .abi import Ort, address
+from .callbacks import Exported, callback
 from .memory import space as memory
 from .memory import transfer
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from .._ort import ffi
 from ..trace import GPU_THREAD, Recorder, Span
-from .abi import WARNING, Exported, Logger, Ort, callback, message_of
+from .abi import WARNING, Logger, Ort, message_of
+from .callbacks import Exported, callback
 
 KERNEL, API = 2, 3  # categories of ONNX Runtime's events
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from .._ort import ffi
 from ..device import let_go
 from . import watch
-from .abi import ERROR, WARNING, Exported, Logger, callback, held, let_go_of_frames, message_of, text
+from .abi import ERROR, WARNING, Logger, message_of, text
+from .callbacks import Exported, callback, held, let_go_of_frames
 from .captures import CaptureCallbacks, capture_slots
 from .profiler import Profiler
 from .session import Planner

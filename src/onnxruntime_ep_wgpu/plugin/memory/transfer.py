@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ..._ort import ffi, lib
 from ...device import adapters
 from ...errors import DeviceError
-from ..abi import Exported, Ort, OrtError, address, callback, export, failed
+from ..abi import Ort, OrtError, address
+from ..callbacks import Exported, callback, export, failed
 from . import space as memory
 
 if TYPE_CHECKING:
