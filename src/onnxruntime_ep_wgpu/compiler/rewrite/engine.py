@@ -1,8 +1,8 @@
 """Asks every rule about every call of a lowered graph.
 
 In: a graph without dead nodes, whose tensors know who reads them. Out: the graph with what the rules put in place, again
-without dead nodes, and with the reasons of rules that declined. Invariant: a node is replaced once; a rule looks at the graph
-as it was before.
+without dead nodes, and with the reasons of rules that declined. Rules are asked in rounds, of which each sees what those before
+it made. Invariant: in a round a node is replaced once, and a rule looks at the graph as it was before.
 """
 
 from __future__ import annotations
@@ -15,12 +15,20 @@ from ..ir import Call, LoweredGraph, Node
 from ..passes.dead import remove_dead
 from .attention import ATTENTION
 from .rule import Replace, Rule
+from .spelled import NORMALISATION, SOFTMAX
 
-RULES = (ATTENTION,)
+Round = tuple[Rule, ...]
+ROUNDS: tuple[Round, ...] = ((NORMALISATION, SOFTMAX), (ATTENTION,))
 
 
-def rewrite(graph: LoweredGraph, target: Target, rules: tuple[Rule, ...] = RULES) -> LoweredGraph:
+def rewrite(graph: LoweredGraph, target: Target, rounds: tuple[Round, ...] = ROUNDS) -> LoweredGraph:
     """The graph with the algorithms that the rules know."""
+    for rules in rounds:
+        graph = _rewritten(graph, target, rules)
+    return graph
+
+
+def _rewritten(graph: LoweredGraph, target: Target, rules: Round) -> LoweredGraph:
     position = {node: place for place, node in enumerate(graph.nodes)}
     instead: dict[Node, tuple[Node, ...]] = {}  # by the last of the nodes that are replaced: what stands in its place
     taken: set[Node] = set()
