@@ -40,7 +40,7 @@ def phases(device: Device, recording: Recording) -> dict[str, str]:
         recorded = time.perf_counter()
         commands = encoder.finish(encoding)
         finished = time.perf_counter()
-        device._submit([commands], "the replay")
+        device.queue.submit([commands], "the replay")
         ran.append((recorded - start, finished - recorded, time.perf_counter() - finished))
     device.wait()
     for _ in range(REPEATS):

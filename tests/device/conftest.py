@@ -26,7 +26,7 @@ class AddOne:
         self.device = device
         self.count = count
         self.pipeline: Pipeline = device.pipeline(ADD_ONE, ADD_ONE_BINDINGS, "add one")
-        self.uniform = device.uniform(np.array([count], np.uint32).tobytes())
+        self.uniform = device.memory.uniform(np.array([count], np.uint32).tobytes())
         self.groups = ((count + 63) // 64, 1, 1)
 
     def bind(self, x: Buffer, y: Buffer) -> BindGroup:

@@ -86,10 +86,10 @@ def test_a_buffer_above_the_limit_names_the_tensor_its_bytes_and_the_limit(devic
 
 
 def test_uniforms_may_be_larger_than_a_binding_but_not_than_a_buffer(device: Device) -> None:
-    assert device.uniform(bytes(65540)).size >= 65540
+    assert device.memory.uniform(bytes(65540)).size >= 65540
     small = Device(device.adapter, dataclasses.replace(device.target, max_buffer_bytes=65536))
     with pytest.raises(LimitError, match="uniforms needs 65540 bytes in one buffer"):
-        small.uniform(bytes(65540))
+        small.memory.uniform(bytes(65540))
 
 
 def test_dropped_buffers_give_their_memory_back(device: Device) -> None:

@@ -110,7 +110,7 @@ def test_a_session_that_does_not_ask_takes_the_context_as_it_is(context: Context
 def test_a_lost_device_is_made_anew_with_the_same_settings(context: Context) -> None:
     one = context.join(NINE)
     lost = context.device()
-    lib.wgpuDeviceDestroy(lost._handle)
+    lib.wgpuDeviceDestroy(lost.handle)
     with pytest.raises(DeviceLostError):
         lost.submit(())
     assert context.device() is not lost

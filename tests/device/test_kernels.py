@@ -57,7 +57,7 @@ def test_encoding_in_two_halves_is_encoding(device: Device) -> None:
     add = AddOne(device, x.size)
     one, other = put(device, x), device.buffer(x.nbytes)
     encoder = device._encoder
-    device._submit([encoder.finish(encoder.record(device.record([add.dispatch(one, other)])))], "the work")
+    device.queue.submit([encoder.finish(encoder.record(device.record([add.dispatch(one, other)])))], "the work")
     assert np.array_equal(get(device, other, x), x + 1)
 
 

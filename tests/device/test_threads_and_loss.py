@@ -87,7 +87,7 @@ def test_a_lost_device_raises_everywhere_and_is_replaced() -> None:
     buffer = put(device, x)
     dispatch = add.dispatch(buffer, device.buffer(16))
     device.wait()
-    lib.wgpuDeviceDestroy(device._handle)
+    lib.wgpuDeviceDestroy(device.handle)
     for action in (
         lambda: device.submit([dispatch]),
         lambda: device.buffer(16),

@@ -13,5 +13,5 @@ def device_of(context: int) -> Device:
 
 def lose(device: Device) -> None:
     """Destroys the device while no thread submits to it or reads mapped memory of it, which would end the process."""
-    with device._lock, device._reader.mapping:
-        lib.wgpuDeviceDestroy(device._handle)
+    with device.queue.lock, device.memory.reader.mapping:
+        lib.wgpuDeviceDestroy(device.handle)

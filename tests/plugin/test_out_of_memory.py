@@ -12,7 +12,7 @@ import pytest
 from onnx.helper import make_node as node
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.device import device as device_module
+from onnxruntime_ep_wgpu.device import memory as device_memory
 from onnxruntime_ep_wgpu.device.native import errors, ffi, lib
 from tests.support import make_model
 
@@ -39,7 +39,7 @@ class SmallDevice:
 def memory(monkeypatch: pytest.MonkeyPatch) -> SmallDevice:
     gc.collect()  # the device of an earlier test would have free buffers
     small = SmallDevice()
-    monkeypatch.setattr(device_module, "lib", small)
+    monkeypatch.setattr(device_memory, "lib", small)
     return small
 
 

@@ -81,7 +81,7 @@ def _arithmetic(device: Device) -> float:
     results = device.buffer(64 * groups * 16, "peak")
 
     def dispatch(rounds: int) -> Any:
-        uniform = device.uniform(rounds.to_bytes(4, "little"))
+        uniform = device.memory.uniform(rounds.to_bytes(4, "little"))
         return pipeline, device.bind_group(pipeline, [(results, 0, results.size), (uniform, 0, 16)]), (groups, 1, 1)
 
     rounds = 64

@@ -222,7 +222,7 @@ def adopt(gpu_buffer: Any, device: Device) -> Buffer:
     handle = _ours("WGPUBuffer", gpu_buffer._internal)
     known = _buffers.get(address(handle))
     if known is None:
-        known = device.adopt(handle, gpu_buffer.size, gpu_buffer.usage, gpu_buffer.label)
+        known = device.memory.adopt(handle, gpu_buffer.size, gpu_buffer.usage, gpu_buffer.label)
         _buffers.set(address(handle), known)
     return known
 

@@ -136,7 +136,7 @@ class Stepwise:
         """The first place of a window of a tensor, and the numbers of infinities and NaN."""
         device, (buffer, offset) = self._device, where
         count, words = nbytes * 8 // dtype.bits, -(-nbytes // 4)
-        size = device.uniform(np.array([count, words, dtype is DType.FLOAT16, 0], np.uint32).tobytes())
+        size = device.memory.uniform(np.array([count, words, dtype is DType.FLOAT16, 0], np.uint32).tobytes())
         device.upload(self._result, 0, np.array([0xFFFFFFFF, 0, 0, 0], np.uint32).tobytes())
         bound = min(padded(nbytes), buffer.size - offset)
         group = device.bind_group(self._pipeline, [(buffer, offset, bound), (self._result, 0, 16), (size, 0, 16)])

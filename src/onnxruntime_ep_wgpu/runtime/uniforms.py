@@ -46,7 +46,7 @@ class Uniforms:
             self._write(data)
 
     def _write(self, data: bytearray) -> None:
-        self.buffers.append(self._device.uniform(bytes(data)))
+        self.buffers.append(self._device.memory.uniform(bytes(data)))
 
     def entry(self, values: Sequence[int]) -> tuple[Buffer, int, int]:
         """(buffer, byte offset, bytes) to bind for a dispatch that reads these numbers."""
