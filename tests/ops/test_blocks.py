@@ -270,3 +270,47 @@ def test_weights_that_are_no_constants_are_refused() -> None:
     model.graph.input.append(helper.make_tensor_value_info("b", onnx.TensorProto.UINT8, [8, 2, 16]))
     with pytest.raises(UnsupportedError, match=r"uint8\[8, 2, 16\] is no constant"):
         support.compile_model(model)
+
+
+def templates(model: onnx.ModelProto) -> set[str]:
+    """Which algorithms the variants of the product are."""
+    marks = {"packed": "fn b_run(", "tiles": "var<workgroup> tiles", "direct": "var<workgroup> results"}
+    texts = [text for kernel in support.compile_model(model).kernels for text in kernel.wgsl]
+    return {name for text in texts for name, mark in marks.items() if mark in text}
+
+
+def test_who_takes_the_kernel_for_few_rows() -> None:
+    many = "direct" if support.target().software else "tiles"
+    weights = Weights(256, 64, 4, 32)
+    assert templates(weights.model([1, 256])) == templates(weights.model([4, 256])) == {"packed"}
+    assert templates(weights.model([64, 256])) == {many}
+    assert templates(weights.model(["rows", 256])) == {"packed", many}
+    assert templates(Weights(255, 64, 4, 32).model([1, 255])) == {many}, "no whole words"
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_integers_become_floats_by_their_bits(bits: int) -> None:
+    """Every number at every place of a word, with every zero point that it has."""
+    count = 1 << bits
+    n, k, block = 32, 64, 64
+    q = (np.arange(n)[:, None] * 5 + np.arange(k)) % count
+    zero = np.arange(n) % count
+    arrays = {"b": packed(q[:, None], bits), "s": np.ones((n, 1), F32), "z": packed(zero[:, None], bits)}
+    node = helper.make_node(
+        "MatMulNBits", ["a", *arrays], ["y"], domain=MICROSOFT, K=k, N=n, bits=bits, block_size=block
+    )
+    graph = helper.make_graph(
+        [node],
+        "bits",
+        [helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, ["rows", k])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(a, name) for name, a in arrays.items()],
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid(MICROSOFT, 1)], ir_version=10
+    )
+    runner = support.Runner(support.compile_model(model))
+    want = (q - zero[:, None]).T.astype(F32)
+    np.testing.assert_array_equal(runner(np.eye(k, dtype=F32))[0], want)
+    for place in (0, 7, 31, 63):
+        np.testing.assert_array_equal(runner(np.eye(k, dtype=F32)[place : place + 1])[0], want[place : place + 1])

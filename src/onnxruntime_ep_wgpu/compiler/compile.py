@@ -14,6 +14,7 @@ from .dims import Dim, Names, less, symbols_of
 from .ir import LoweredGraph, Message, Storage, Tensor
 from .lower import lower
 from .passes.alias import alias_updates
+from .passes.apart import take_apart
 from .passes.dead import remove_dead
 from .passes.fuse import Group, fuse
 from .passes.place import place_joins
@@ -41,7 +42,8 @@ def compile_graph(
 
 def compile_lowered(lowered: LoweredGraph, target: Target, name: str = "") -> p.Program:
     """The Program of a lowered graph, which it changes: one can be compiled once. Raises UnsupportedError."""
-    lowered = rewrite(remove_dead(share(lowered)), target)
+    lowered = remove_dead(take_apart(remove_dead(share(lowered))))
+    lowered = rewrite(lowered, target)
     lowered = remove_dead(place_joins(lowered, target))
     lowered = alias_updates(lowered)
     groups = fuse(lowered, target)

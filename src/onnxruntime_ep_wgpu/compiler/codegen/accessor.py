@@ -15,10 +15,10 @@ import numpy as np
 from ...program.dtypes import DType
 from ..dims import Dim, product
 from ..ir import Map, Read, Tensor, View, split_groups
-from .expression import names_in, to_wgsl
+from .expression import factored, names_in, to_wgsl
 from .position import Position, Scope
 from .scalar import WIDE, Scalars
-from .storage import unpack, unpack4
+from .storage import mantissas, unpack, unpack4
 from .value import Value
 
 LETTERS = tuple("abcdefgh")  # names of an accessor's coordinates
@@ -163,8 +163,13 @@ class Accessors:
 
     def loaded4(self, buffer: str, tensor: Tensor, at: Position) -> str:
         """The four elements at a position of four of a tensor in `vectors`, as a vec4 of their compute type."""
-        word, dtype = self.word(buffer, f"{at.number} >> 2u"), tensor.dtype
-        if self.lanes(dtype) > 1:
+        dtype, together = tensor.dtype, self.lanes(tensor.dtype)
+        if together > 4:  # a part of a word
+            word = self.word(buffer, f"{at.number} / {together}u")
+            shift = f"({at.number} % {together}u) * {dtype.bits}u"
+            return unpack4(at.scope.let("w", f"{word} >> ({shift})"), dtype)
+        word = self.word(buffer, f"{at.number} >> 2u")
+        if together > 1:
             return unpack4(at.scope.let("w", word), dtype)
         return f"vec4<f32>({word})" if dtype is DType.FLOAT16 else word
 
@@ -184,53 +189,98 @@ class Accessors:
         """
         vector = f"vec4<{self._type(read.view.tensor)}>"
         position = self._position(read)
-        lines = position.scope.lines
         if read.view.tensor in self.vectors and read.loads_vectors:
             number = self._shown(position, read.view).number
             result = f"{vector}({self.word(self.bind(read.view.tensor), f'({number}) >> 2u')})"
-        elif self._from_words(read):
-            parts = self._four(self.maps[read.view.tensor], self._shown(position, read.view))
-            result = f"{vector}({', '.join(part.text for part in parts)})"
+        elif self._calculates_vectors(read):
+            position = self._position(read, 4)
+            result = self.scalars.spread(self.element(read.view, position)).text
         else:
             *outer, last = LETTERS[: len(read.groups)]
             top = self.dim(product(read.extents[-1]) - 1)
             calls = [f"{name}({', '.join([*outer, f'min({last} + {k}u, {top})'])})" for k in range(4)]
             result = f"{vector}({', '.join(calls)})"
-        body = "\n".join(f"  {line}" for line in [*lines, f"return {result};"])
+        body = "\n".join(f"  {line}" for line in [*position.scope.lines, f"return {result};"])
         self.functions[f"{name}4"] = f"fn {name}4({_parameters(read)}) -> {vector} {{\n{body}\n}}"
+
+    def _calculates_vectors(self, read: Read) -> bool:
+        """True when an operand is a map of narrow integers, several of which are a word: weights that become real numbers, or
+        bytes less their zero point."""
+        node = self.maps.get(read.view.tensor)
+        if node is None or not (node.inline and node.is_pointwise and read.loads_vectors):
+            return False
+        return any(r.view.dtype.bits <= 8 and r.view.tensor in self.vectors for r in node.operands.values())
+
+    # ---- runs
+
+    def run_accessor(self, name: str, read: Read) -> None:
+        """Declares `fn <name>(a, b, ...)`, a `struct` of vec4s `v` and a factor `scale`: elements b to b + run - 1.
+
+        A map of packed weights loads whole words, and its parameters once; what multiplies all of them is the factor.
+        """
+        count, kind = read.run // 4, self._type(read.view.tensor)
+        node = self.maps.get(read.view.tensor)
+        position = self._position(read)
+        scope = position.scope
+        if node is not None:
+            texts, factor = self._run_of(node, self._shown(position, read.view), read.run)
+        else:
+            *outer, last = LETTERS[: len(read.groups)]
+            top = self.dim((product(read.extents[-1]) - 1) // 4 * 4)
+            places = [f"min({last} + {4 * k}u, {top})" for k in range(count)]
+            texts, factor = [f"{name.removesuffix('_run')}_at4({', '.join([*outer, p])})" for p in places], f"{kind}(1)"
+        values = ", ".join(texts)
+        lines = "\n".join(f"  {x}" for x in [*scope.lines, f"return {name}_t({factor}, array({values}));"])
+        struct = f"struct {name}_t {{ scale: {kind}, v: array<vec4<{kind}>, {count}> }}"
+        self.functions[name] = f"{struct}\nfn {name}({_parameters(read)}) -> {name}_t {{\n{lines}\n}}"
+
+    def _run_of(self, node: Map, at: Position, run: int) -> tuple[list[str], str]:
+        """Four elements each of a map of packed weights, and the factor of all of them."""
+        same = {n: self.element(r.view, at) for n, r in node.operands.items() if not r.view.is_whole}
+        (name,) = (n for n, r in node.operands.items() if r.view.is_whole and not r.view.tensor.is_literal)
+        same |= {n: self.element(r.view, at) for n, r in node.operands.items() if n not in same and n != name}
+        rest, factor = factored(node.expression, frozenset(same))
+        tensor = node.operands[name].view.tensor
+        bits = tensor.dtype.bits
+        begin = at.scope.let("at", f"{at.number} / {32 // bits}u")
+        words = [
+            at.scope.let("w", self.word(self.bind(tensor), f"{begin} + {k}u" if k else begin))
+            for k in range(run * bits // 32)
+        ]
+        floats, excess, flip = mantissas(words, tensor.dtype)
+        zero = self._zero_point(rest, name, node, same)
+        texts = []
+        for text, beyond in zip(floats, excess, strict=True):
+            if zero is not None:  # the two are subtracted at once, which is exact for whole numbers
+                bias = at.scope.let("z", f"vec4<f32>({', '.join(map(repr, beyond))}) + vec4<f32>({zero} + {float(flip)!r})")
+                texts.append(f"({text} - {bias})")
+                continue
+            q = f"({text} - vec4<f32>({', '.join(repr(x + flip) for x in beyond)}))"
+            known = {**same, name: Value(q, "f32", 4)}
+            texts.append(self.scalars.spread(to_wgsl(rest, known, node.constants, self.scalars, "f32")).text)
+        return texts, same[factor].text if factor else "1f"
+
+    def _zero_point(self, expression: str, name: str, node: Map, same: Mapping[str, Value]) -> str | None:
+        """The zero point in `f32(name) - zero`, an f32, where it is known to be a whole number; else None."""
+        if expression == f"f32({name})":
+            return "0.0"
+        before, _, zero = expression.partition(" - ")
+        if before != f"f32({name})":
+            return None
+        if zero in node.constants and float(node.constants[zero]).is_integer():
+            return repr(float(node.constants[zero]))
+        operand = zero.removeprefix("f32(").removesuffix(")")
+        if operand in same and node.operands[operand].view.dtype.is_integer:
+            return f"f32({same[operand].text})"
+        return None
 
     def _shown(self, position: Position, view: View) -> Position:
         at = position.through(view)
         assert at is not None  # as for every position of one element
         return at
 
-    def _position(self, read: Read) -> Position:
-        return Position(self.scope(), LETTERS[: len(read.groups)], read.extents)
-
-    def _from_words(self, read: Read) -> bool:
-        """True when an operand is a map of bytes, four of which are a word: a narrow integer less its zero point."""
-        node = self.maps.get(read.view.tensor)
-        if node is None or not (node.inline and node.is_pointwise and read.loads_vectors):
-            return False
-        return any(self._is_byte(r.view) for r in node.operands.values())
-
-    def _is_byte(self, view: View) -> bool:
-        bytes_in_memory = view.dtype in (DType.INT8, DType.UINT8) and view.tensor not in self.maps
-        return bytes_in_memory and view.is_whole and not view.tensor.is_literal
-
-    def _four(self, node: Map, at: Position) -> list[Value]:
-        """The elements of a map at a position whose number is a multiple of 4 and the next three; bytes are loaded once."""
-        scope, number = at.scope, at.number
-        places = [Position(scope, (f"({number} + {k}u)",), (node.output.shape,)) for k in range(4)]
-        for read in node.operands.values():
-            if self._is_byte(read.view):
-                tensor = read.view.tensor
-                load = self.word(self.bind(tensor), f"{number} >> 2u")
-                word = scope.let("w", f"bitcast<i32>({load})" if tensor.dtype is DType.INT8 else load)
-                for k, place in enumerate(places):
-                    value = Value(f"extractBits({word}, {8 * k}u, 8u)", tensor.dtype.compute or "")
-                    scope.known[tensor, self._shown(place, read.view)] = value
-        return [self.element(View.of(node.output), place) for place in places]
+    def _position(self, read: Read, width: int = 1) -> Position:
+        return Position(self.scope(), LETTERS[: len(read.groups)], read.extents, width)
 
 
 def _parameters(read: Read) -> str:

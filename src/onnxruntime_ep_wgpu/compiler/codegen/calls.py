@@ -27,6 +27,8 @@ def call_texts(w: Writer, call: Call) -> list[Text]:
         access.accessor(f"{name}_at", read)
         if read.vector:
             access.vector_accessor(f"{name}_at", read)
+        if read.run:
+            access.run_accessor(f"{name}_run", read)
     for name, write in call.results.items():
         marks[f"{name}_t"] = w.scalars.type(write.tensor.dtype.compute or "")
         if write.vector:
@@ -62,12 +64,31 @@ def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
         and w.lanes(r.view.dtype) == 1
         and r.view.dtype.compute in ("f32", "i32", "u32")
     }
+    loaded |= {t for r in call.operands.values() if r.vector for t in _packed(w, r.view.tensor)}
     written = [it.tensor for it in call.results.values() if it.in_fours]
     stored = {t for t in w.group.stores if any(w.follows(t, it) for it in written)}
     fitting = {
         t for t in stored if w.has_vectors(t) and all(quotient(d, 4) is not None for d in placed_in_fours(t) or (1,))
     }
     return frozenset(loaded | {t.memory for t in fitting} - {t.memory for t in w.group.stores if t not in fitting})
+
+
+def _packed(w: Writer, tensor: Tensor) -> set[Tensor]:
+    """What an inlined map of narrow integers reads four elements at a time: these, which are parts of words, and their scales
+    where four neighbours have one each."""
+    node = w.fused.get(tensor)
+    if node is None or not node.is_pointwise:
+        return set()
+    views = [view for view in node.reads if view.tensor in w.loads]
+    narrow = {v.tensor for v in views if v.dtype.is_integer and w.lanes(v.dtype) >= 4}
+    return narrow | {v.tensor for v in views if narrow and w.lanes(v.dtype) == 1 and _shows_fours(v)}
+
+
+def _shows_fours(view: View) -> bool:
+    """Whether every four elements of a view are known to be four neighbours in memory."""
+    together = view.factors and view.factors[-1].stride == 1
+    needs = view.fours if together and view.dtype.compute == "f32" else None
+    return needs is not None and all(quotient(d, 4) is not None for d in (*needs, view.tensor.size))
 
 
 def _put(w: Writer, name: str, write: Write) -> str:

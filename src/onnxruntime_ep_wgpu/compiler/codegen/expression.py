@@ -42,6 +42,17 @@ def names_in(expression: str) -> frozenset[str]:
     return frozenset(node.id for node in ast.walk(parse(expression)) if isinstance(node, ast.Name))
 
 
+@lru_cache(maxsize=1024)
+def factored(expression: str, names: frozenset[str]) -> tuple[str, str]:
+    """A product `rest * name` as (rest, name), for one of `names`; anything else as (expression, "")."""
+    tree = parse(expression)
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult):
+        for factor, rest in ((tree.right, tree.left), (tree.left, tree.right)):
+            if isinstance(factor, ast.Name) and factor.id in names:
+                return ast.unparse(rest), factor.id
+    return expression, ""
+
+
 def to_wgsl(
     expression: str, names: Mapping[str, Value], constants: Mapping[str, Constant], scalars: Scalars, kind: str
 ) -> Value:

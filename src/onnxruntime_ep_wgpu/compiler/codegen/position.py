@@ -105,9 +105,33 @@ class Position:
         if width is None:
             return None
         if (factors, offset) not in self._shown:
-            number = self.scope.let("at", self._place(factors, offset))
-            self._shown[factors, offset] = Position(self.scope, (number,), (view.tensor.shape,), width)
+            along = self._along_axes(view) if getattr(view.tensor.producer, "inline", False) else None
+            if along is not None:
+                self._shown[factors, offset] = Position(self.scope, *along, width)
+            else:
+                number = self.scope.let("at", self._place(factors, offset))
+                self._shown[factors, offset] = Position(self.scope, (number,), (view.tensor.shape,), width)
         return self._shown[factors, offset]
+
+    def _along_axes(self, view: View) -> tuple[tuple[str, ...], Extents] | None:
+        """The coordinates here as those of the tensor's axes, with their extents, where a view shows its axes or the beginnings
+        of them in another order, and each coordinate counts along one of them: what is further on needs no division then."""
+        where: dict[Dim, str] = {}
+        axes = distribute(view.factors, tuple(product(e) for e in self._extents)) if view.offset == 0 else None
+        for coordinate, axis in zip(self._coordinates, axes or (), strict=True) if axes is not None else ():
+            factors = coalesce(axis)
+            if len(factors) > 1 or (factors and (factors[0].stride == 0 or factors[0].stride in where)):
+                return None
+            where |= {factor.stride: coordinate for factor in factors}
+        stride: Dim = 1
+        found: list[tuple[str, Dim]] = []
+        for extent in reversed(view.tensor.shape):
+            if extent != 1:
+                found.insert(0, (where.pop(stride, "0u"), extent))
+            stride = stride * extent
+        if axes is None or where or len(found) < 2:
+            return None
+        return tuple(name for name, _ in found), tuple((extent,) for _, extent in found)
 
     def show(self, view: View, number: str) -> Position:
         """Says that the element which a view shows here, one, has this number in its tensor."""
@@ -160,21 +184,27 @@ class Position:
         out = []
         for k, factor in enumerate(factors):
             if factor.stride != 0:
+                rest = factors[k + 1 :]
+                repeats = bool(rest) and all(f.stride == 0 for f in rest)
                 digit = self._digit(
-                    coordinate, product(f.extent for f in factors[k + 1 :]), factor.extent if k else None
+                    coordinate, product(f.extent for f in rest), factor.extent if k else None, repeats
                 )
                 out.append(digit if factor.stride == 1 else f"{digit} * {self.scope.dim(factor.stride)}")
         return out
 
-    def _digit(self, coordinate: str, below: Dim, extent: Dim | None) -> str:
-        """A digit of a coordinate, `below` values apart; the outermost one, whose extent is None, is not reduced."""
+    def _digit(self, coordinate: str, below: Dim, extent: Dim | None, repeats: bool = False) -> str:
+        """A digit of a coordinate, `below` values apart; the outermost one, whose extent is None, is not reduced.
+
+        Of an element that `repeats` so many times the number is part of the text: blocks have sizes that are easy to divide by.
+        """
         if below == 1 and extent is None:
             return coordinate
         if below == 0 or extent == 0:
             return "0u"  # of an empty tensor: nobody asks, and WGSL takes no division by a constant 0
         key = (coordinate, below, extent)
         if key not in self._digits:
-            text = coordinate if below == 1 else f"{coordinate} / {self.scope.dim(below)}"
+            size = f"{below}u" if repeats and isinstance(below, int) else self.scope.dim(below)
+            text = coordinate if below == 1 else f"{coordinate} / {size}"
             if extent is not None:
                 text = f"{text} % {self.scope.dim(extent)}"
             self._digits[key] = self.scope.let("at", text)

@@ -78,7 +78,7 @@ def pack(value: str, dtype: DType) -> str:
 
 
 def unpack4(words: str, dtype: DType) -> str:
-    """Four elements of their compute type from what is four of them in memory: a u32 of bytes, a vec2<u32> of halves.
+    """Four elements of their compute type from what is four of them in memory: the low bits of a u32, a vec2<u32> of halves.
 
     `words` is a name.
     """
@@ -91,6 +91,28 @@ def unpack4(words: str, dtype: DType) -> str:
         parts = ", ".join(unpack(f"{words}.{c}", f"{k}u", dtype) for c in "xy" for k in range(2))
         return f"vec4<{dtype.compute}>({parts})"
     return f"vec4<{dtype.compute}>({', '.join(unpack(words, f'{k}u', dtype) for k in range(4))})"
+
+
+def mantissas(words: list[str], dtype: DType) -> tuple[list[str], list[tuple[float, ...]], int]:
+    """Integers of at most 8 bits as floats without a conversion: (vec4<f32> per four, what each is too large by, what a zero
+    point is too small by).
+
+    `words` are names of u32 that hold them. The bits of an integer where a float of exponent e has ones, fraction bits below
+    23 - e, are that float plus the integer: an operation on bits, of which GPUs do four times as many as conversions.
+    """
+    bits, signed = dtype.bits, dtype.compute == "i32"
+    flip = 1 << bits - 1 if signed else 0  # two's complement as an excess
+    texts, excess = [], []
+    for word in words:
+        halves = [word, f"({word} >> 16u)"]
+        for first in range(0, 32 // bits, 4):
+            parts = [(halves[e * bits // 16], e * bits % 16) for e in range(first, first + 4)]
+            masks = ", ".join(f"{((1 << bits) - 1) << at}u" for _, at in parts)
+            floats = ", ".join(f"{((127 + 23 - at) << 23) ^ (flip << at)}u" for _, at in parts)
+            source = ", ".join(dict.fromkeys(text for text, _ in parts)) if bits < 8 else ", ".join(t for t, _ in parts)
+            texts.append(f"bitcast<vec4<f32>>((vec4<u32>({source}) & vec4<u32>({masks})) ^ vec4<u32>({floats}))")
+            excess.append(tuple(float(1 << 23 - at) for _, at in parts))
+    return texts, excess, flip
 
 
 def pack4(value: str, dtype: DType) -> str:

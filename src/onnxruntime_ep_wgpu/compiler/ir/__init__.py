@@ -15,6 +15,7 @@ from .graph import (
     Read,
     Variant,
     Write,
+    packed_run,
     split_groups,
 )
 from .view import Axis, Factor, Shape, Storage, Tensor, View, broadcast_shapes, coalesce, distribute
@@ -22,5 +23,5 @@ from .view import Axis, Factor, Shape, Storage, Tensor, View, broadcast_shapes, 
 __all__ = [
     "REPETITION", "Assertion", "Axis", "Call", "Constant", "Factor", "Function", "Inner", "Join", "LoweredGraph", "Map", "Message",
     "Node", "Read", "Shape", "Storage", "Tensor", "Variant", "View", "Write", "broadcast_shapes", "coalesce", "distribute",
-    "split_groups",
+    "packed_run", "split_groups",
 ]  # fmt: skip

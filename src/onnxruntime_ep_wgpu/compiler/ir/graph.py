@@ -25,13 +25,15 @@ class Read:
 
     `groups=(2, 1)` gives `x_at(a, b)`, where a counts over the first two axes and b over the third. `reuse` says that a
     kernel reads an element more than a few times, so that an expensive producer must not be recomputed there. `vector`
-    asks for `x_at4(a, b)` too, the elements b to b + 3, b a multiple of 4: one load where the layout allows it.
+    asks for `x_at4(a, b)` too, the elements b to b + 3, b a multiple of 4: one load where the layout allows it. `run` asks
+    for `x_run(a, b)`: so many elements from b on, a multiple of it, as vec4s `v` that have a factor `scale` in common.
     """
 
     view: View
     groups: tuple[int, ...]
     reuse: bool = False
     vector: bool = False
+    run: int = 0
 
     @property
     def extents(self) -> tuple[tuple[Dim, ...], ...]:
@@ -51,6 +53,30 @@ class Read:
         ):
             return False
         return all(quotient(f.stride, 4) is not None for f in [*outer, *last[:-1]])
+
+
+def packed_run(read: Read) -> int:
+    """Of packed weights which a map makes real numbers of: how many elements along the last coordinate are the longest run of
+    words, at most 16 bytes, that has the same parameters and a multiple of its length everywhere before it. 0 for others."""
+    node, view = read.view.tensor.producer, read.view
+    if not (isinstance(node, Map) and node.inline and node.is_pointwise and node.output.dtype.compute == "f32"):
+        return 0
+    rows, columns = view.tensor.shape[0], product(view.tensor.shape[1:])
+    factors = [f for axis in view.axes for f in axis]
+    lies = [(f.extent, f.stride) for f in factors[:1]] == [(rows, columns)] and len(factors) == 2 and factors[1].stride == 1
+    if view.offset != 0 or not lies:
+        return 0
+    operands = [r.view for r in node.operands.values() if not r.view.tensor.is_literal]
+    whole = [it for it in operands if it.is_whole]
+    if len(whole) != 1 or whole[0].dtype.bits > 8 or not whole[0].dtype.is_integer:
+        return 0
+    blocks = [it.factors[-1] for it in operands if it is not whole[0] and it.factors]
+    if any(block.stride != 0 for block in blocks):
+        return 0
+    bits = whole[0].dtype.bits
+    runs = [words * 32 // bits for words in (4, 2, 1)]
+    fits = [run for run in runs if all(quotient(size, run) is not None for size in (columns, *(it.extent for it in blocks)))]
+    return fits[0] if fits else 0
 
 
 def split_groups(shape: tuple[Dim, ...], groups: tuple[int, ...]) -> tuple[tuple[Dim, ...], ...]:

@@ -29,6 +29,7 @@ FAMILIES = (
     "optimised",
     "optimised_norms",
     "blocks",
+    "blocks_lookup",
 )
 
 

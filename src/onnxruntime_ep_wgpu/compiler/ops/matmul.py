@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ...program.target import Target
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, product
-from ..ir import Read, Shape, broadcast_shapes
+from ..ir import Map, Read, Shape, Tensor, broadcast_shapes, packed_run
 from ..tune import matmul_variants
 from .reduction import reduce_axes
 from .registry import FLOATS, op
 
 Groups = tuple[int, int, int]
+PUT_FOUR = "y_put4(batch, m, n, total);"
+PUT_SINGLE = "for (var e = 0u; e < left; e++) { y_put(batch, m, n + e, total[e]); }"
 
 
 def longest_sum(target: Target) -> int | None:
@@ -43,13 +47,22 @@ def matrix_product(
         return _long_product(b, x, x_groups, y, y_groups, shape, groups, dtype, k, longest)
     b.bound_loop(2 * k, "a matrix product over {} columns", k)
     batch = product(shape[: groups[0]])
-    template, variants, parameters = matmul_variants(batch, m, n, k, b.target, x.dtype)
     right = Read(y.view, y_groups, reuse=True, vector=True)
     turned = _with_neighbours_in_k(right)
-    if turned is not None and template == "matvec":
-        found = matmul_variants(batch, m, n, k, b.target, x.dtype, transposed=True)
-        if found[0] == "matvec":
-            right, (_, variants, parameters) = turned, found
+    template, variants, parameters = matmul_variants(
+        batch,
+        m,
+        n,
+        k,
+        b.target,
+        x.dtype,
+        transposed=turned is not None,
+        bits=_bits(y.view.tensor),
+        longest=packed_run(turned) if turned is not None else 0,
+    )
+    run = 4 * max((int(value) for it in variants for name, value in it.constants if name == "RUN4"), default=0)
+    right = replace(turned, run=run) if turned is not None else right
+    in_fours = not b.target.software
     (result,) = b.call(
         template,
         {"a": Read(x.view, x_groups, reuse=True, vector=True), "b": right},
@@ -57,10 +70,19 @@ def matrix_product(
         variants,
         parameters={"m": m, "n": n, "k": k, **parameters},
         flops=2 * product(shape) * k,
-        vectors=template != "matmul_direct",
-        TRANSPOSED=right is turned,
+        vectors=in_fours,
+        TRANSPOSED=turned is not None,
+        PUT=PUT_FOUR if in_fours else PUT_SINGLE,
     )
     return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
+
+
+def _bits(tensor: Tensor) -> int:
+    """Of an element in memory, where narrow integers become numbers as they are loaded."""
+    node = tensor.producer
+    if isinstance(node, Map) and node.inline and node.is_pointwise:
+        return max((v.dtype.bits for v in node.reads if v.is_whole and not v.tensor.is_literal), default=tensor.dtype.bits)
+    return tensor.dtype.bits
 
 
 def _with_neighbours_in_k(right: Read) -> Read | None:

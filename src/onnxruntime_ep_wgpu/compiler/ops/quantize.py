@@ -41,8 +41,21 @@ def spread(b: Builder, p: Operand, x: Operand, axis: int, block: int = 0) -> Ope
     if not block or p.rank != x.rank:
         raise UnsupportedError(f"scales of shape {list(p.shape)} for {x}")
     before, count, after = p.shape[:axis], p.shape[axis], p.shape[axis + 1 :]
+    if count * block != x.shape[axis]:  # the last block is shorter, of which no view knows
+        line = f"  return p_at(outer, min(k / {block}u, $count - 1u), inner);"
+        groups = (axis, 1, x.rank - axis - 1)
+        return b.map(
+            line,
+            p.dtype,
+            x.shape,
+            ("outer", "k", "inner"),
+            groups,
+            {"p": (p, groups)},
+            parameters={"count": count},
+            inline=True,
+        )
     repeated = b.expand(b.reshape(p, (*before, count, 1, *after)), (*before, count, block, *after))
-    return b.slice(b.reshape(repeated, (*before, count * block, *after)), axis, 0, 1, x.shape[axis])
+    return b.reshape(repeated, x.shape)
 
 
 def quantized(
@@ -88,7 +101,8 @@ def dequantized(b: Builder, x: Operand, scale: Operand, zero: Operand | None, dt
         return b.pointwise("f32(x) * s", operands, dtype, x.shape, cost=2, inline=True)
     if x.dtype in MINIFLOATS:
         return b.pointwise("(x - zero) * s", {**operands, "zero": zero}, dtype, x.shape, cost=3, inline=True)
-    return b.pointwise("f32(i32(x) - i32(zero)) * s", {**operands, "zero": zero}, dtype, x.shape, cost=3, inline=True)
+    expression = "(f32(x) - f32(zero)) * s" if x.dtype.bits <= 16 else "f32(i32(x) - i32(zero)) * s"
+    return b.pointwise(expression, {**operands, "zero": zero}, dtype, x.shape, cost=3, inline=True)
 
 
 def requantized(

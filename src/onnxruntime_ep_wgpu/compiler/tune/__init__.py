@@ -23,6 +23,7 @@ from .parameters import (
     FlashRows,
     FlashTile,
     Grid,
+    PackedRows,
     Parts,
     RowProduct,
     Rows,
@@ -36,7 +37,7 @@ from .shipped import GPU, SOFTWARE, check
 
 __all__ = [
     "GPU", "SOFTWARE", "WIDEST_HEAD", "Depthwise", "DirectConvolution", "DirectProduct", "FlashParts", "FlashRows", "FlashTile",
-    "Grid", "MapShape", "Parts", "RowProduct", "Rows", "RowsAcross", "Tile", "Vectors", "across_parts", "across_variants",
-    "check", "depthwise", "direct_convolution_pixels", "flash_splits", "flash_variants", "map_shapes", "maps_in_fours",
-    "matmul_variants", "parameters_of", "row_variants", "use",
+    "Grid", "MapShape", "PackedRows", "Parts", "RowProduct", "Rows", "RowsAcross", "Tile", "Vectors", "across_parts",
+    "across_variants", "check", "depthwise", "direct_convolution_pixels", "flash_splits", "flash_variants", "map_shapes",
+    "maps_in_fours", "matmul_variants", "parameters_of", "row_variants", "use",
 ]  # fmt: skip

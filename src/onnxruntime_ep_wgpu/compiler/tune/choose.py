@@ -22,6 +22,7 @@ from .parameters import (
     FlashRows,
     FlashTile,
     Grid,
+    PackedRows,
     Parameters,
     Parts,
     RowProduct,
@@ -137,16 +138,30 @@ def across_parts(rows: Dim, columns: Dim, target: Target) -> int:
 
 
 def matmul_variants(
-    batch: Dim, m: Dim, n: Dim, k: Dim, target: Target, dtype: DType | None = None, transposed: bool = False
+    batch: Dim,
+    m: Dim,
+    n: Dim,
+    k: Dim,
+    target: Target,
+    dtype: DType | None = None,
+    *,
+    transposed: bool = False,
+    bits: int = 32,
+    longest: int = 0,
 ) -> tuple[str, tuple[Variant, ...], dict[str, Dim]]:
     """Template, variants and extra parameters of a matrix product: (batch, m, k) by (batch, k, n), of elements of type `dtype`.
 
-    `transposed`: what only some kernels read well, neighbours in k that are neighbours in memory, is what the other operand has.
+    `transposed`: the other operand is read as (batch, n, k), because neighbours in k are neighbours in memory. Its elements
+    take `bits` there; of packed weights so many as `longest` can be unpacked together. RUN4 of the variants that do is a
+    quarter of how many they ask for, and the same for all of them.
     """
-    sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "transposed": int(transposed)}
+    sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "transposed": int(transposed), "bits": bits}
+    sizes |= {"packed": longest * bits // 32}
+    sizes |= {"words": -(-k * bits // 32)} if isinstance(k, int) else {}
+    run = 0
     whole = quotient(k, 4) is not None
     template, variants, parameters = "", [], {}  # type: str, list[Variant], dict[str, Dim]
-    for guard, it in _chosen(target, sizes, Tile, RowProduct, DirectProduct, dtype=dtype):
+    for guard, it in _chosen(target, sizes, Tile, RowProduct, PackedRows, DirectProduct, dtype=dtype):
         if isinstance(it, DirectProduct):
             template, parameters = "matmul_direct", {"tiles_n": ceildiv(n, 64)}
             variants.append(Variant(batch * ceildiv(m, it.rows) * ceildiv(n, 64), 8, guard, _constants(ROWS=it.rows)))
@@ -155,10 +170,21 @@ def matmul_variants(
             constants = _constants(ROWS=it.rows, COLUMNS4=it.columns4, STEPS=it.steps, K_WHOLE=whole)
             variants.append(Variant(batch * tiles_n, 256, guard, constants, (("tiles_n", tiles_n),), "matvec"))
             template = template or "matvec"
+        elif isinstance(it, PackedRows):
+            run = run or min(longest, it.words * 32 // bits)
+            variants.append(_packed(it, guard, sizes, run, whole))
+            template = template or "packed_rows"
         elif isinstance(it, Tile):
             template = "matmul"
             variants.append(_tiled(it, guard, sizes, whole))
     return template, tuple(variants), parameters
+
+
+def _packed(it: PackedRows, guard: Dim, sizes: Mapping[str, Dim], run: int, whole: bool) -> Variant:
+    tiles_n = ceildiv(sizes["n"], 4 * it.columns)
+    constants = _constants(ROWS=it.rows, PARTS=it.parts, STEPS=it.steps, RUN4=run // 4, K_WHOLE=whole)
+    workgroups = sizes["batch"] * tiles_n
+    return Variant(workgroups, it.invocations, guard, constants, (("tiles_n", tiles_n),), "packed_rows")
 
 
 def _own(parameters: Parameters, sizes: Mapping[str, Dim]) -> dict[str, Dim]:

@@ -105,6 +105,36 @@ class RowProduct(Parameters):
 
 
 @dataclass(frozen=True)
+class PackedRows(Parameters):
+    """A product of at most `rows` rows by packed weights that lie along k: an invocation sums four columns, which `parts` of a
+    workgroup share, `columns` times; it unpacks at most `words` words of each at a time, in `steps` places. Quantities: batch,
+    m, n, k, `packed`, the words that can be unpacked together, and `words`, those of a column where it is known."""
+
+    kernel: ClassVar[str] = "packed_rows"
+    rows: int
+    parts: int
+    columns: int
+    steps: int
+    words: int
+
+    def __post_init__(self) -> None:
+        self._require(min(astuple(self)) > 0, "every number is at least 1")
+        self._require(self.parts & (self.parts - 1) == 0, "parts are a power of two")
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        return (Bound("m", None, self.rows), Bound("packed", 1))
+
+    @property
+    def invocations(self) -> int:
+        return self.parts * self.columns
+
+    @property
+    def workgroup_bytes(self) -> int:
+        return 16 * self.rows * self.invocations
+
+
+@dataclass(frozen=True)
 class DirectProduct(Parameters):
     """A product whose operands are read directly, `rows` x 64 results per workgroup of 8. Quantities: batch, m, n, k."""
 
@@ -319,8 +349,8 @@ class FlashParts(Parameters):
 
 
 _CLASSES = (
-    Tile, RowProduct, DirectProduct, Rows, RowsAcross, Parts, Grid, Vectors, DirectConvolution, Depthwise, FlashTile, FlashRows,
-    FlashParts,
+    Tile, RowProduct, PackedRows, DirectProduct, Rows, RowsAcross, Parts, Grid, Vectors, DirectConvolution, Depthwise, FlashTile,
+    FlashRows, FlashParts,
 )  # fmt: skip
 KERNELS: dict[str, type[Parameters]] = {it.kernel: it for it in _CLASSES}
 

@@ -15,6 +15,7 @@ from .parameters import (
     FlashRows,
     FlashTile,
     Grid,
+    PackedRows,
     Parts,
     RowProduct,
     Rows,
@@ -27,15 +28,29 @@ from .parameters import (
 
 _LONG = Bound("k", 256)  # with a shorter k most parts of a workgroup would idle
 _WIDE = (Bound("n", 8192, None, known=True), Bound("transposed", None, 0))
+_NARROW = (Bound("bits", None, 8), Bound("transposed", None, 0))
+
+# Of packed weights an invocation unpacks a word at a time, so that neighbours read neighbours, of the other operand too; as
+# many share a column as it has words, so that a short column is read at once.
+_PACKED = tuple(
+    use(PackedRows(rows, parts, 1, steps, 1), *bounds, Bound("words", parts * steps if parts > 32 else None))
+    for rows, steps, bounds in ((1, 2, ()), (2, 2, (Bound("m", None, 2, known=True),)), (4, 1, ()))
+    for parts in (256, 128, 64, 32)
+)
 
 GPU: Choices = (
+    *_PACKED,
     # A product of few rows is bound by reading the other operand. With bench/rows.py on an H200, one row by 4096 x 11008 took
     # 70 us (f32; 49 where the weights are transposed) and 45 us (f16), tiles 152 and 140; from 8 rows on tiles are as fast.
+    # Neighbours shall load 32 bytes at least, which of narrow elements are more columns.
     use(RowProduct(1, 16, 2), _LONG, *_WIDE),
+    use(RowProduct(1, 16, 2), _LONG, *_NARROW),
     use(RowProduct(1, 8, 2), _LONG),
     use(RowProduct(2, 16, 2), Bound("m", None, 2, known=True), _LONG, *_WIDE),
+    use(RowProduct(2, 16, 2), Bound("m", None, 2, known=True), _LONG, *_NARROW),
     use(RowProduct(2, 8, 2), Bound("m", None, 2, known=True), _LONG),
     use(RowProduct(4, 16, 2), _LONG, *_WIDE),
+    use(RowProduct(4, 16, 2), _LONG, *_NARROW),
     use(RowProduct(4, 8, 2), _LONG),
     # Largest first, each from as many workgroups on as keep the GPU busy; the smallest serves what is left. Measured with
     # bench/kernels.py on an H200, in TFLOP/s: 44 for 4096 x 4096 x 4096, 30 for 1024 (22 with tiles of 64 x 64), 36 for
@@ -99,6 +114,9 @@ GPU: Choices = (
 )
 
 SOFTWARE: Choices = (
+    # One invocation for four columns: the parameters of blocks are worth most there, and nothing has to be summed up.
+    use(PackedRows(1, 1, 8, 1, 4)),
+    use(PackedRows(4, 1, 8, 1, 4)),
     # On lavapipe loads cost more than arithmetic and workgroup memory is no faster than the cache, so operands are read
     # directly: 16 GFLOP/s on two cores where the best tile in workgroup memory gave 7 (45 x 384 x 1536, Mesa 22.3).
     use(DirectProduct(4), Bound("m", None, 4)),

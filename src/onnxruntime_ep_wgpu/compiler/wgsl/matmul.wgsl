@@ -19,9 +19,14 @@ fn a_part(batch: u32, m: u32, k: u32) -> vec4<$y_t> {
   return select(vec4<$y_t>(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
 }
 
+// Four elements of a row of b from column n on; with TRANSPOSED, where these are no neighbours in memory, of a column from row
+// k on.
 fn b_part(batch: u32, k: u32, n: u32) -> vec4<$y_t> {
   if (k >= $k) { return vec4<$y_t>(); }
-  return b_at4(batch, k, n);
+  if (!$TRANSPOSED) { return b_at4(batch, k, n); }
+  let v = b_at4(batch, n, k);
+  if ($K_WHOLE) { return v; }
+  return select(vec4<$y_t>(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
 }
 
 fn kernel(w: u32, lane: u32) {
@@ -57,8 +62,9 @@ fn kernel(w: u32, lane: u32) {
   var next_a#l = a_part(batch, a_row#l, slice * $TILE_K + a_column#l);
 #end
 #for l B_LOADS
-  let b_row#l = (me + #lu * THREADS) / ($TILE_N / 4u);
-  let b_column#l = min(column + (me + #lu * THREADS) % ($TILE_N / 4u) * 4u, last);
+  let b_element#l = me + #lu * THREADS;
+  let b_row#l = select(b_element#l / ($TILE_N / 4u), b_element#l / $TILE_N * 4u, $TRANSPOSED);
+  let b_column#l = select(min(column + b_element#l % ($TILE_N / 4u) * 4u, last), min(column + b_element#l % $TILE_N, $n - 1u), $TRANSPOSED);
   var next_b#l = b_part(batch, slice * $TILE_K + b_row#l, b_column#l);
 #end
   for (var k0 = 0u; k0 < $k; k0 += $SLICES * $TILE_K) {
@@ -75,7 +81,17 @@ fn kernel(w: u32, lane: u32) {
     }
 #end
 #for l B_LOADS
-    tiles[b_base + me + #lu * THREADS] = next_b#l;
+    if ($TRANSPOSED) {
+      let e = me + #lu * THREADS;
+      let at = b_base + e / $TILE_N * $TILE_N + e % $TILE_N / 4u;
+      let part = e % 4u;
+      tiles[at][part] = next_b#l.x;
+      tiles[at + $TILE_N / 4u][part] = next_b#l.y;
+      tiles[at + $TILE_N / 2u][part] = next_b#l.z;
+      tiles[at + 3u * $TILE_N / 4u][part] = next_b#l.w;
+    } else {
+      tiles[b_base + me + #lu * THREADS] = next_b#l;
+    }
 #end
     workgroupBarrier();
     let k1 = k0 + ($SLICES + slice) * $TILE_K;

@@ -18,18 +18,40 @@ fn kernel(w: u32, lane: u32) {
   for (var k = 0u; k < whole; k += 4u) {
     var a: array<vec4<$y_t>, $ROWS>;
     for (var i = 0u; i < $ROWS; i++) { a[i] = a_at4(batch, min(top + i, $m - 1u), k); }
-    for (var e = 0u; e < 4u; e++) {
-      let b0 = b_at4(batch, k + e, n0);
-      let b1 = b_at4(batch, k + e, n1);
-      for (var i = 0u; i < $ROWS; i++) {
-        sum0[i] += a[i][e] * b0;
-        sum1[i] += a[i][e] * b1;
+    if ($TRANSPOSED) {
+#for e 4
+      {
+        let b0 = b_at4(batch, min(n0 + #eu, $n - 1u), k);
+        let b1 = b_at4(batch, min(n1 + #eu, $n - 1u), k);
+        for (var i = 0u; i < $ROWS; i++) {
+          sum0[i][#e] += dot(a[i], b0);
+          sum1[i][#e] += dot(a[i], b1);
+        }
+      }
+#end
+    } else {
+      for (var e = 0u; e < 4u; e++) {
+        let b0 = b_at4(batch, k + e, n0);
+        let b1 = b_at4(batch, k + e, n1);
+        for (var i = 0u; i < $ROWS; i++) {
+          sum0[i] += a[i][e] * b0;
+          sum1[i] += a[i][e] * b1;
+        }
       }
     }
   }
   for (var k = whole; k < $k; k++) {
-    let b0 = b_at4(batch, k, n0);
-    let b1 = b_at4(batch, k, n1);
+    var b0 = vec4<$y_t>();
+    var b1 = vec4<$y_t>();
+    if ($TRANSPOSED) {
+      for (var e = 0u; e < 4u; e++) {
+        b0[e] = b_at(batch, min(n0 + e, $n - 1u), k);
+        b1[e] = b_at(batch, min(n1 + e, $n - 1u), k);
+      }
+    } else {
+      b0 = b_at4(batch, k, n0);
+      b1 = b_at4(batch, k, n1);
+    }
     for (var i = 0u; i < $ROWS; i++) {
       let a = a_at(batch, min(top + i, $m - 1u), k);
       sum0[i] += a * b0;
