@@ -21,6 +21,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .api.language.generate import Chat as Chat
+    from .api.language.generate import LanguageModel as LanguageModel
+    from .api.language.generate import generate as generate
+    from .api.language.sampler import Sampling as Sampling
     from .api.precision import Precision as Precision
     from .api.reports import Report as Report
     from .api.reports import check as check
@@ -66,6 +70,8 @@ _PLACES = {
         "names": "PROVIDER ProviderNameWarning",
         "options.types": "ProviderOptions",
         "options": "set_default_options",
+        "api.language.generate": "Chat LanguageModel generate",
+        "api.language.sampler": "Sampling",
         "api.precision": "Precision",
         "api.reports": "Report check report",
         "api.sessions": "devices register session",

@@ -231,6 +231,50 @@ def write(decoder: Decoder, folder: Path) -> Path:
     return folder
 
 
+def growing_graph_of(d: Decoder) -> onnx.ModelProto:
+    """A model as optimum exports GPT-2: learned positions, caches that are one step longer afterwards, any number of heads."""
+    g = _Graph(d)
+    tokens = g.node("Gather", [g.floats("embeddings", d.vocabulary, d.hidden), "input_ids"], "tokens")
+    places = g.node("Gather", [g.floats("places", d.length, d.hidden, scale=0.5), "position_ids"], "at")
+    x = g.node("Add", [tokens, places], "embedded")
+    g.node("Cast", ["attention_mask"], "mask", to=6)
+    for k in range(d.layers):
+        normed = g.node(
+            "SimplifiedLayerNormalization", [x, g.gain(f"layer{k}.gain", d.hidden)], f"layer{k}.normed", axis=-1
+        )
+        parts = [g.product(normed, f"layer{k}.{n}", d.hidden, d.hidden) for n in "qkv"]
+        inputs = [*parts, "", "mask", "", f"past_key_values.{k}.key", f"past_key_values.{k}.value"]
+        outputs = [f"layer{k}.attended", f"present.{k}.key", f"present.{k}.value"]
+        attended = g.node("MultiHeadAttention", inputs, outputs, MICROSOFT, num_heads=d.heads, unidirectional=1)
+        x = g.node("Add", [x, g.product(attended, f"layer{k}.o", d.hidden, d.hidden)], f"layer{k}.sum")
+        inner = g.node("Tanh", [g.product(x, f"layer{k}.up", d.hidden, d.inner)], f"layer{k}.inner")
+        x = g.node("Add", [x, g.product(inner, f"layer{k}.down", d.inner, d.hidden)], f"layer{k}.end")
+    g.product(x, "head", d.hidden, d.vocabulary, scale=2.0)
+    g.nodes[-1].output[0] = "logits"
+    value, names = helper.make_tensor_value_info, [f"{k}.{x}" for k in range(d.layers) for x in ("key", "value")]
+    cache = ["batch_size", d.heads, "past_sequence_length", d.size]
+    present = ["batch_size", d.heads, "past_sequence_length + sequence_length", d.size]
+    ids = [value(n, 7, ["batch_size", "sequence_length"]) for n in ("input_ids", "position_ids")]
+    mask = value("attention_mask", 7, ["batch_size", "past_sequence_length + sequence_length"])
+    graph = helper.make_graph(
+        g.nodes, "decoder", [*ids, mask, *(value(f"past_key_values.{n}", 1, cache) for n in names)],
+        [value("logits", 1, ["batch_size", "sequence_length", d.vocabulary]), *(value(f"present.{n}", 1, present) for n in names)],
+        g.weights,
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(MICROSOFT, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def write_growing(decoder: Decoder, folder: Path) -> Path:
+    """Writes a folder in optimum's layout; gives it back."""
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx.save(growing_graph_of(decoder), folder / "model.onnx")
+    config = {"eos_token_id": 2, "n_positions": decoder.length, "vocab_size": decoder.vocabulary}
+    (folder / "config.json").write_text(json.dumps(config))
+    _write_tokenizer(decoder, folder)
+    return folder
+
+
 def _write_tokenizer(decoder: Decoder, folder: Path) -> None:
     """Bytes, and special tokens before them."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers

@@ -15,6 +15,7 @@ import pytest
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu import cli
+from tests.language.models import Decoder, write
 from tests.support import make_model
 
 ROOT = Path(__file__).parents[2]
@@ -39,9 +40,10 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the model.onnx that the README speaks of."""
+    """A folder with the model.onnx and the folder of a language model that the README speaks of."""
     nodes = [node("GlobalAveragePool", ["input"], ["p"]), node("Relu", ["p"], ["y"])]
     onnx.save(make_model(nodes, {"input": (np.float32, [1, 3, "height", "width"])}), tmp_path / "model.onnx")
+    write(Decoder(layers=1), tmp_path / "model-folder")
     return tmp_path
 
 

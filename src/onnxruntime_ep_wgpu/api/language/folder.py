@@ -1,0 +1,85 @@
+"""The folder of a model: onnxruntime-genai's layout, with genai_config.json, or that of Hugging Face's optimum.
+
+In: a path. Out: `ModelFolder`. Raises ModelError that names the file that is missing or says too little.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import ModelError
+
+_MODELS = ("model.onnx", "onnx/model.onnx", "decoder_with_past_model.onnx", "decoder_model_merged.onnx")
+LONGEST = 8192
+"""Rows of a cache when nobody says how many, at most."""
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """`end` are the ids after which a text ends; `context` is the longest sequence that the model was made for."""
+
+    path: Path
+    model: Path
+    end: tuple[int, ...]
+    context: int
+    template: str | None
+    tokens: dict[str, str]  # special ones, by the names that templates have for them
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.path / "tokenizer.json"
+
+
+def open_folder(path: str | Path) -> ModelFolder:
+    """What a folder says about its model."""
+    path = Path(path)
+    if not path.is_dir():
+        raise ModelError(f"{path} is no folder: pass the folder with model.onnx, tokenizer.json and a configuration")
+    genai = _json(path / "genai_config.json")
+    settings = _json(path / "tokenizer_config.json") or {}
+    if genai is not None:
+        described = genai.get("model", {})
+        model = path / described.get("decoder", {}).get("filename", "model.onnx")
+        end, context = described.get("eos_token_id"), described.get("context_length")
+    else:
+        described = _json(path / "config.json")
+        if described is None:
+            raise ModelError(f"{path} has neither genai_config.json nor config.json, which say when a text ends")
+        model = next((path / name for name in _MODELS if (path / name).is_file()), path / _MODELS[0])
+        more = _json(path / "generation_config.json") or {}
+        end = more.get("eos_token_id", described.get("eos_token_id"))
+        context = described.get("max_position_embeddings") or described.get("n_positions")
+    if not model.is_file():
+        raise ModelError(f"{model} is missing")
+    ends = tuple(end) if isinstance(end, list) else () if end is None else (end,)
+    return ModelFolder(path, model, ends, int(context or LONGEST), _template(path, settings), _tokens(settings))
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path} is no JSON: {error}") from error
+    return found
+
+
+def _template(path: Path, settings: dict[str, Any]) -> str | None:
+    """The chat template: a file of its own, or part of the tokenizer's configuration; of several the default one."""
+    own = path / "chat_template.jinja"
+    if own.is_file():
+        return own.read_text(encoding="utf-8")
+    template = settings.get("chat_template")
+    if isinstance(template, list):
+        template = next((it["template"] for it in template if it.get("name") == "default"), None)
+    return template
+
+
+def _tokens(settings: dict[str, Any]) -> dict[str, str]:
+    found = {name: settings.get(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    texts = {name: it.get("content") if isinstance(it, dict) else it for name, it in found.items()}
+    return {name: it for name, it in texts.items() if it}

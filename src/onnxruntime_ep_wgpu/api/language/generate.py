@@ -1,0 +1,255 @@
+"""`LanguageModel`: text from a folder with an exported decoder; `Chat`: turns that share what they have in common.
+
+model = webgpu_ep.LanguageModel("model-folder")
+for piece in model.stream("Once upon a time", max_new_tokens=64): print(piece, end="", flush=True)
+texts = model.generate(["One prompt", "another"], temperature=0.8, top_p=0.9, seed=7)
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+import onnxruntime as ort
+
+from ...errors import InputError, NonFiniteError
+from ...options.types import ProviderOptions
+from ..sessions import session
+from .decoder import DEVICE, Decoder, State
+from .folder import LONGEST, open_folder
+from .sampler import Sampling, model_of
+from .text import Stream, Text
+
+CHUNK = 512  # ids of a prompt that are run at a time
+
+
+class LanguageModel:
+    """A decoder in the folder layout of onnxruntime-genai or of optimum, on the device that the options choose.
+
+    `max_length` is the length of the longest sequence, prompt and answer together; by default what the model was made for, at
+    most 8,192. Raises ModelError for a folder that lacks something.
+    """
+
+    def __init__(
+        self, folder: str | Path, *, max_length: int | None = None, **options: Unpack[ProviderOptions]
+    ) -> None:
+        self.folder = open_folder(folder)
+        self._options = options
+        self.decoder = Decoder(self.folder.model, max_length or min(self.folder.context, LONGEST), options)
+        self._samplers: dict[Sampling, Any] = {}
+
+    @cached_property
+    def text(self) -> Text:
+        """The tokenizer. Raises ModelError when the folder has none."""
+        return Text(self.folder)
+
+    def chat(self, system: str | None = None) -> Chat:
+        """A conversation, with what the assistant is told first."""
+        return Chat(self, system)
+
+    # ---- texts
+
+    def generate(
+        self,
+        prompts: str | Sequence[str],
+        *,
+        max_new_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        **sampling: Any,
+    ) -> list[str]:
+        """The answers to prompts, which may have different lengths; of a single one a list of one.
+
+        `max_new_tokens` is for each; texts of `stop` end an answer and are no part of it. For `sampling` see `Sampling`.
+        """
+        given = [prompts] if isinstance(prompts, str) else list(prompts)
+        streams = [Stream(self.text, stop) for _ in given]
+        texts = [""] * len(given)
+        ids = [self.text.ids(prompt) for prompt in given]
+        for row, token in self.tokens(
+            ids, max_new_tokens=max_new_tokens, stopped=[it.is_stopped for it in streams], **sampling
+        ):
+            texts[row] += streams[row].add(token)
+        return [text + stream.end() for text, stream in zip(texts, streams, strict=True)]
+
+    def stream(
+        self, prompt: str, *, max_new_tokens: int | None = None, stop: Sequence[str] = (), **sampling: Any
+    ) -> Iterator[str]:
+        """The answer to a prompt, piece by piece."""
+        ids = self.text.ids(prompt)
+        yield from self._pieces(self.tokens([ids], max_new_tokens=max_new_tokens, **sampling), stop)
+
+    def _pieces(self, tokens: Iterator[tuple[int, int]], stop: Sequence[str]) -> Iterator[str]:
+        out = Stream(self.text, stop)
+        for _, token in tokens:
+            piece = out.add(token)
+            if piece:
+                yield piece
+            if out.stopped:
+                return
+        if rest := out.end():
+            yield rest
+
+    # ---- ids
+
+    def tokens(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        max_new_tokens: int | None = None,
+        state: State | None = None,
+        stopped: Sequence[Any] = (),
+        **sampling: Any,
+    ) -> Iterator[tuple[int, int]]:
+        """(number of the prompt, id) as they are picked, without those that end a text.
+
+        `state` are caches that the prompts continue. `stopped` says per prompt, when called, that nobody wants more of it.
+        Raises InputError for an empty batch or prompt, LimitError for one that is too long, NonFiniteError for NaN logits.
+        """
+        if not prompts:
+            raise InputError("no prompts: pass at least one")
+        settings = Sampling(**sampling)
+        state = state or State(self.decoder, len(prompts))
+        logits, last = state.prompt(prompts, CHUNK)
+        picker = _Picker(self, settings, state, prompts)
+        most = self.decoder.rows - int(state.used.max()) + 1  # the last one is put into no cache
+        count = most if max_new_tokens is None else min(max_new_tokens, most)
+        done = np.zeros(len(prompts), bool)
+        for step in range(count):
+            for row, token in enumerate(picker.pick(logits, last)):
+                if done[row]:
+                    continue
+                if token < 0:
+                    raise NonFiniteError(
+                        f"the logits of prompt {row} have NaN after {step} new ids: look at the model, or at what it was given"
+                    )
+                if token in self.folder.end:
+                    done[row] = True
+                    continue
+                yield row, token
+                done[row] = bool(stopped) and stopped[row]()
+            if done.all() or step == count - 1:
+                return
+            logits, last = state.step(picker.ids, picker.positions, picker.mask), picker.first
+
+    def sampler(self, settings: Sampling) -> Any:
+        """The session that picks ids for these settings."""
+        structure = Sampling(**{**vars(settings), "seed": None})
+        if structure not in self._samplers:
+            built = model_of(structure, self.decoder.kind, self.decoder.vocabulary, self.decoder.rows)
+            self._samplers[structure] = session(built.SerializeToString(), **self._options)
+        return self._samplers[structure]
+
+
+class _Picker:
+    """The tensors between decoder and sampler, which stay where they are: `ids`, `positions` and `mask` of the next step."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        settings: Sampling,
+        state: State,
+        prompts: Sequence[Sequence[int]],
+    ) -> None:
+        batch, rows = len(prompts), model.decoder.rows
+        self._sampler, self._settings = model.sampler(settings), settings
+        self.ids = _empty([batch, 1])
+        self.positions = _empty([batch, 1])
+        self.mask = _empty([batch, rows])
+        self.first = _on_device(np.zeros(batch, np.int64))
+        self._lengths = _on_device(state.used)
+        self._random = np.random.default_rng(secrets.randbits(64) if settings.seed is None else settings.seed)
+        self._seen = None
+        if settings.remembers:
+            seen = np.zeros((batch, model.decoder.vocabulary), np.float32)
+            for row, prompt in zip(seen, prompts, strict=True):
+                row[np.asarray(prompt)] = 1
+            self._seen = _on_device(seen)
+        self._bindings: dict[int, Any] = {}
+
+    def pick(self, logits: Any, last: Any) -> list[int]:
+        """The next id of every sequence; these stay on the device for the next step too."""
+        binding = self._bindings.get(id(logits))
+        if binding is None:
+            binding = self._bindings[id(logits)] = self._bound(logits, last)
+        if not self._settings.is_greedy:
+            uniform = self._random.random((self.ids.shape()[0], 1), np.float32)
+            binding.bind_cpu_input("uniform", uniform)
+        self._sampler.run_with_iobinding(binding)
+        return [int(it) for it in self.ids.numpy()[:, 0]]
+
+    def _bound(self, logits: Any, last: Any) -> Any:
+        binding = self._sampler.io_binding()
+        for name, value in (("logits", logits), ("last", last), ("lengths", self._lengths), ("seen", self._seen)):
+            if value is not None:
+                binding.bind_ortvalue_input(name, value)
+        outputs = {"ids": self.ids, "lengths_next": self._lengths, "positions": self.positions, "mask": self.mask}
+        if self._seen is not None:
+            outputs["seen_next"] = self._seen
+        for name, value in outputs.items():
+            binding.bind_ortvalue_output(name, value)
+        return binding
+
+
+class Chat:
+    """A conversation with a model. What a turn has in common with those before stays in the caches."""
+
+    def __init__(self, model: LanguageModel, system: str | None = None) -> None:
+        self.model = model
+        self.messages: list[dict[str, str]] = [] if system is None else [{"role": "system", "content": system}]
+        self._state = State(model.decoder, 1)
+        self._cached: list[int] = []  # ids whose rows are in the caches
+        self.reused = 0  # ids of the last prompt that were
+
+    def say(
+        self, text: str, *, max_new_tokens: int | None = None, stop: Sequence[str] = (), **sampling: Any
+    ) -> Iterator[str]:
+        """The answer, piece by piece. One that is left early, by Ctrl-C too, stays in the conversation as far as it came."""
+        self.messages.append({"role": "user", "content": text})
+        answer: list[str] = []
+        try:
+            ids = self.model.text.ids_of_chat(self.messages)
+            for piece in self.model._pieces(self._tokens(ids, max_new_tokens=max_new_tokens, **sampling), stop):
+                answer.append(piece)
+                yield piece
+        finally:
+            if answer:
+                self.messages.append({"role": "assistant", "content": "".join(answer)})
+            else:
+                self.messages.pop()  # nothing was said to it
+
+    def _tokens(self, ids: Sequence[int], **how: Any) -> Iterator[tuple[int, int]]:
+        common = _common(self._cached, ids[:-1])
+        if self.model.decoder.in_place:
+            self._state.rewind(common)
+        elif common < len(self._cached):  # rows behind others cannot be forgotten
+            self._state, common = State(self.model.decoder, 1), 0
+        self._cached, self.reused = self._cached[:common], common
+        known = list(ids)
+        try:
+            for row, token in self.model.tokens([ids[common:]], state=self._state, **how):
+                known.append(token)
+                yield row, token
+        finally:
+            self._cached = known[: int(self._state.used[0])]
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    return next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def generate(folder: str | Path, prompts: str | Sequence[str], **how: Any) -> list[str]:
+    """The answers of the model in a folder to one prompt or several, see `LanguageModel.generate`. To ask a model more than
+    once make a `LanguageModel` of it."""
+    return LanguageModel(folder).generate(prompts, **how)
+
+
+def _empty(shape: Sequence[int]) -> Any:
+    return ort.OrtValue.ortvalue_from_shape_and_type(list(shape), np.int64, DEVICE, 0)
+
+
+def _on_device(array: np.ndarray[Any, Any]) -> Any:
+    return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), DEVICE, 0)

@@ -1,0 +1,176 @@
+"""The next id of every sequence, picked on the device: a small model of its own, made for the settings of a generation.
+
+In: the logits of the last tokens. Out: ids, and what the next step of the decoder reads: lengths, positions and masks. Only
+the ids are downloaded. A NaN among the logits gives the id -1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from ...errors import InputError
+
+CANDIDATES = 1024
+"""As many of the likeliest ids `top_p` looks at when `top_k` does not say."""
+
+
+_RANGES = {
+    "temperature": (0, np.inf),
+    "top_k": (0, np.inf),
+    "top_p": (1e-9, 1),
+    "min_p": (0, 1),
+    "repetition_penalty": (1e-9, np.inf),
+}
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next id is picked. A `temperature` of 0 takes the likeliest; otherwise one of the `top_k` likeliest (0: all), of
+    the fewest that have `top_p` of the probability together, of those at least `min_p` times as likely as the likeliest.
+
+    `repetition_penalty` divides the positive scores of ids that occurred, and multiplies the negative ones. Equal seeds give
+    equal texts; None takes a new one.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InputError(f"{name} is {value}; it is from {low:g} to {high:g}")
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0
+
+    @property
+    def remembers(self) -> bool:
+        return self.repetition_penalty != 1
+
+
+class _Graph:
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+
+    def __call__(self, op: str, *inputs: str | np.ndarray[Any, Any], to: str = "", **attributes: Any) -> str:
+        names = [self.constant(it) if isinstance(it, np.ndarray) else it for it in inputs]
+        output = to or f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, names, [output], name=output, **attributes))
+        return output
+
+    def constant(self, value: np.ndarray[Any, Any]) -> str:
+        name = f"c{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(value, name))
+        return name
+
+
+def model_of(settings: Sampling, kind: int, vocabulary: int, rows: int) -> onnx.ModelProto:
+    """The model. `kind` is the ONNX type of logits (batch, steps, vocabulary); `last` (batch) says which step is meant.
+
+    Further inputs: `lengths` (batch), `uniform` (batch, 1) from 0 to 1 when not greedy, `seen` (batch, vocabulary) with 1 for
+    ids that occurred when there is a penalty. Outputs: `ids` (batch, 1), `lengths_next`, `positions` (batch, 1), `mask`
+    (batch, rows), `seen_next`.
+    """
+    g = _Graph()
+    one, axes, first = np.array(1, np.int64), np.array([1], np.int64), np.array([0], np.int64)
+    at = g("Unsqueeze", g("Unsqueeze", "last", axes), np.array([2], np.int64))
+    size = g("Concat", g("Shape", "logits", start=0, end=1), np.array([1, vocabulary], np.int64), axis=0)
+    picked = g("Squeeze", g("GatherElements", "logits", g("Expand", at, size), axis=1), axes)
+    x = _cast(g, picked, 1)
+    worst = g("ReduceMax", x, axes, keepdims=1)
+    if settings.remembers:
+        penalty = np.array(settings.repetition_penalty, np.float32)
+        less = g("Where", g("Greater", x, np.array(0, np.float32)), g("Div", x, penalty), g("Mul", x, penalty))
+        x = g("Where", g("Greater", "seen", np.array(0.5, np.float32)), less, x)
+    chosen = g("ArgMax", x, axis=1, keepdims=1) if settings.is_greedy else _sampled(g, settings, x, vocabulary)
+    g("Where", g("IsNaN", worst), np.array([[-1]], np.int64), chosen, to="ids")
+    g("Add", "lengths", one, to="lengths_next")
+    g("Unsqueeze", "lengths", axes, to="positions")
+    ends = g("Unsqueeze", "lengths_next", axes)
+    _cast(g, g("Less", np.arange(rows)[None], ends), 7, to="mask")
+    if settings.remembers:
+        ones = g("ConstantOfShape", g("Shape", "ids"), value=numpy_helper.from_array(np.ones(1, np.float32)))
+        g("ScatterElements", "seen", g("Max", "ids", first), ones, axis=1, to="seen_next")
+    value = helper.make_tensor_value_info
+    inputs = [
+        value("logits", kind, ["batch", "steps", vocabulary]),
+        value("last", 7, ["batch"]),
+        value("lengths", 7, ["batch"]),
+    ]
+    outputs = [
+        value("ids", 7, ["batch", 1]), value("lengths_next", 7, ["batch"]), value("positions", 7, ["batch", 1]),
+        value("mask", 7, ["batch", rows]),
+    ]  # fmt: skip
+    if not settings.is_greedy:
+        inputs.append(value("uniform", 1, ["batch", 1]))
+    if settings.remembers:
+        inputs.append(value("seen", 1, ["batch", vocabulary]))
+        outputs.append(value("seen_next", 1, ["batch", vocabulary]))
+    graph = helper.make_graph(g.nodes, "sampler", inputs, outputs, g.weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def _cast(g: _Graph, x: str, kind: int, to: str = "") -> str:
+    output = to or f"v{len(g.nodes)}"
+    g.nodes.append(helper.make_node("Cast", [x], [output], name=output, to=kind))
+    return output
+
+
+def _sampled(g: _Graph, settings: Sampling, x: str, vocabulary: int) -> str:
+    """Ids by the place of `uniform` in the sums of probabilities; the candidates in order of these, or all ids in theirs."""
+    x = g("Div", x, np.array(settings.temperature, np.float32))
+    count = min(settings.top_k or (CANDIDATES if settings.top_p < 1 else vocabulary), vocabulary)
+    order = ""
+    if count < vocabulary:
+        order = f"v{len(g.nodes)}_order"
+        values = f"v{len(g.nodes)}"
+        amount = g.constant(np.array([count], np.int64))
+        g.nodes.append(helper.make_node("TopK", [x, amount], [values, order], name=values, axis=1))
+        x = values
+    p = g("Softmax", x, axis=1)
+    axis = np.array(1, np.int64)
+    if settings.min_p > 0:
+        least = g("Mul", g("ReduceMax", p, np.array([1], np.int64), keepdims=1), np.array(settings.min_p, np.float32))
+        p = g("Where", g("Less", p, least), np.array(0, np.float32), p)
+    if settings.top_p < 1:
+        if not order:  # few ids: they are put in order for it
+            return _sampled_in_order(g, settings, p, vocabulary)
+        p = _nucleus(g, settings, p)
+    sums = g("CumSum", p, axis)
+    return _chosen(g, sums, order, count)
+
+
+def _sampled_in_order(g: _Graph, settings: Sampling, p: str, vocabulary: int) -> str:
+    values, order = f"v{len(g.nodes)}", f"v{len(g.nodes)}_order"
+    amount = g.constant(np.array([vocabulary], np.int64))
+    g.nodes.append(helper.make_node("TopK", [p, amount], [values, order], name=values, axis=1))
+    sums = g("CumSum", _nucleus(g, settings, values), np.array(1, np.int64))
+    return _chosen(g, sums, order, vocabulary)
+
+
+def _nucleus(g: _Graph, settings: Sampling, p: str) -> str:
+    """Probabilities in order, without those before which `top_p` of all is reached."""
+    before = g("Sub", g("CumSum", p, np.array(1, np.int64)), p)
+    total = g("ReduceSum", p, np.array([1], np.int64), keepdims=1)
+    enough = g("Mul", total, np.array(settings.top_p, np.float32))
+    return g("Where", g("Less", before, enough), p, np.array(0, np.float32))
+
+
+def _chosen(g: _Graph, sums: str, order: str, count: int) -> str:
+    """The first id whose sum is beyond the share of `uniform`."""
+    total = g("Slice", sums, np.array([count - 1]), np.array([count]), np.array([1], np.int64))
+    beyond = _cast(g, g("Greater", sums, g("Mul", total, "uniform")), 6)
+    place = g("ArgMax", beyond, axis=1, keepdims=1)
+    return g("GatherElements", order, place, axis=1) if order else place

@@ -1,0 +1,79 @@
+"""Chat with a language model in a folder, or answer one prompt."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from ._output import show_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="MODEL_DIR", help="model.onnx, its configuration and tokenizer.json")
+    parser.add_argument("--prompt", help="answer this and end; without a chat template it is what the text continues")
+    parser.add_argument("--system", help="what the assistant is told first")
+    parser.add_argument("--max-length", type=int, metavar="N", help="the longest conversation, in tokens")
+    parser.add_argument("--max-new-tokens", type=int, metavar="N", help="the longest answer, in tokens")
+    parser.add_argument(
+        "--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest token (default)"
+    )
+    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="of the K likeliest tokens")
+    parser.add_argument(
+        "--top-p", type=float, default=1.0, metavar="P", help="of the fewest tokens with this probability"
+    )
+    parser.add_argument(
+        "--min-p", type=float, default=0.0, metavar="P", help="of those this likely beside the likeliest"
+    )
+    parser.add_argument(
+        "--repetition-penalty", type=float, default=1.0, metavar="R", help="above 1 against repetitions"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="equal seeds give equal texts")
+    parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end an answer before this text")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Exit code 130 after Ctrl-C outside an answer; one that is interrupted ends there, and the conversation goes on."""
+    from ..api.language.generate import LanguageModel
+
+    model = LanguageModel(args.folder, max_length=args.max_length)
+    names = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop")
+    how: dict[str, Any] = {name: getattr(args, name) for name in names}
+    if args.prompt is not None and model.folder.template is None:
+        _answer(model.stream(args.prompt, **how), args.json)
+        return 0
+    chat = model.chat(args.system)
+    if args.prompt is not None:
+        _answer(chat.say(args.prompt, **how), args.json)
+        return 0
+    while True:
+        try:
+            text = input("> ")
+        except EOFError:
+            return 0
+        if text.strip():
+            _answer(chat.say(text, **how), args.json)
+
+
+def _answer(pieces: Iterator[str], as_json: bool) -> None:
+    """Prints an answer as it comes, and behind it how fast it came."""
+    answer, count, began, first = [], 0, time.perf_counter(), 0.0
+    try:
+        for piece in pieces:
+            first = first or time.perf_counter()
+            count += 1
+            answer.append(piece)
+            if not as_json:
+                print(piece, end="", flush=True)
+    except KeyboardInterrupt:
+        pass
+    now = time.perf_counter()
+    rate = (count - 1) / (now - first) if count > 1 else 0.0
+    if as_json:
+        show_json({"text": "".join(answer), "pieces": count, "first_s": (first or now) - began, "pieces_per_s": rate})
+        return
+    print()
+    if count:
+        print(f"[{rate:.1f} tokens/s, the first after {first - began:.2f} s]", file=sys.stderr)

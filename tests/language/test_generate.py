@@ -1,0 +1,176 @@
+"""`LanguageModel`, `Chat` and `wgpu-ep chat`: the ids are the CPU provider's, whatever the prompts are cut into or share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.api.language import generate
+from onnxruntime_ep_wgpu.cli import main
+from onnxruntime_ep_wgpu.errors import InputError, LimitError, ModelError, NonFiniteError
+
+from .models import Decoder, growing_graph_of, write, write_growing
+
+PROMPTS = [[5, 77, 130, 9, 200], [8, 61], [100, 101, 102, 103, 104, 105, 106, 107, 90]]
+KINDS: dict[str, tuple[Callable[[Decoder, Path], Path], Decoder]] = {
+    "genai": (write, Decoder()),
+    "genai int4": (write, Decoder("int4-fp32")),
+    "optimum": (write_growing, Decoder(groups=4)),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make, decoder = KINDS[request.param]
+    return make(decoder, tmp_path_factory.mktemp("models") / request.param.replace(" ", "-"))
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> webgpu_ep.LanguageModel:
+    return webgpu_ep.LanguageModel(folder)
+
+
+def reference(folder: Path, prompt: list[int], count: int) -> list[int]:
+    """Greedy ids of the CPU provider, which is given all ids again for each, up to the end of the text."""
+    session = ort.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    shapes = {it.name: [1, it.shape[1], 0, it.shape[3]] for it in session.get_inputs() if it.name.startswith("past")}
+    ids = list(prompt)
+    for _ in range(count):
+        feeds = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        feeds |= {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
+        if any(it.name == "position_ids" for it in session.get_inputs()):
+            feeds["position_ids"] = np.arange(len(ids))[None]
+        ids.append(int(session.run(["logits"], feeds)[0][0, -1].argmax()))
+        if ids[-1] == 2:
+            return ids[len(prompt) : -1]
+    return ids[len(prompt) :]
+
+
+def greedy(model: webgpu_ep.LanguageModel, prompt: list[int], count: int = 12, **how: object) -> list[int]:
+    return [token for _, token in model.tokens([prompt], max_new_tokens=count, **how)]
+
+
+@pytest.mark.parametrize("prompt", PROMPTS, ids=len)
+def test_greedy_ids_are_those_of_the_cpu_provider(
+    model: webgpu_ep.LanguageModel, folder: Path, prompt: list[int]
+) -> None:
+    assert greedy(model, prompt) == reference(folder, prompt, 12)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 4])
+def test_prompts_in_chunks(model: webgpu_ep.LanguageModel, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = greedy(model, PROMPTS[2])
+    monkeypatch.setattr(generate, "CHUNK", chunk)
+    assert greedy(model, PROMPTS[2]) == whole
+
+
+def test_prompts_of_different_lengths_together(model: webgpu_ep.LanguageModel) -> None:
+    found: list[list[int]] = [[] for _ in PROMPTS]
+    for row, token in model.tokens(PROMPTS, max_new_tokens=10):
+        found[row].append(token)
+    assert found == [greedy(model, prompt, 10) for prompt in PROMPTS]
+
+
+def test_the_likeliest_alone_is_greedy(model: webgpu_ep.LanguageModel) -> None:
+    assert greedy(model, PROMPTS[0], temperature=1.0, top_k=1) == greedy(model, PROMPTS[0])
+    assert greedy(model, PROMPTS[0], temperature=1.0, min_p=1.0) == greedy(model, PROMPTS[0])
+    assert greedy(model, PROMPTS[0], temperature=1.0, top_p=1e-6) == greedy(model, PROMPTS[0])
+
+
+def test_equal_seeds_give_equal_texts(model: webgpu_ep.LanguageModel) -> None:
+    how = {"temperature": 5.0, "top_p": 0.95, "top_k": 100, "min_p": 0.001, "repetition_penalty": 1.2}
+    first = greedy(model, PROMPTS[0], 20, seed=3, **how)
+    assert first == greedy(model, PROMPTS[0], 20, seed=3, **how)
+    assert first != greedy(model, PROMPTS[0], 20, seed=4, **how)
+
+
+def test_a_text_ends_where_it_is_told_to(model: webgpu_ep.LanguageModel) -> None:
+    (whole,) = model.generate("hello", max_new_tokens=30)
+    assert len(whole) > 6
+    assert "".join(model.stream("hello", max_new_tokens=30)) == whole
+    stop = whole[3:5]
+    before = whole[: whole.index(stop)]
+    assert model.generate("hello", max_new_tokens=30, stop=[stop]) == [before]
+    assert "".join(model.stream("hello", max_new_tokens=30, stop=[stop, "never"])) == before
+
+
+def test_a_chat_goes_on_from_what_turns_have_in_common(model: webgpu_ep.LanguageModel) -> None:
+    chat = model.chat("Be brief.")
+    first = "".join(chat.say("hi", max_new_tokens=6))
+    second = "".join(chat.say("more", max_new_tokens=6))
+    assert chat.reused > 10 or not model.decoder.in_place
+    again = model.chat("Be brief.")
+    again.messages = chat.messages[:-2]
+    assert again.messages[-1] == {"role": "assistant", "content": first}
+    assert "".join(again.say("more", max_new_tokens=6)) == second and again.reused == 0
+
+
+def test_an_answer_that_is_left_early_leaves_all_usable(model: webgpu_ep.LanguageModel) -> None:
+    chat = model.chat()
+    answer = chat.say("hi", max_new_tokens=20)
+    said = next(answer) + next(answer)
+    answer.close()
+    assert chat.messages[-1]["content"] == said
+    fresh = model.chat()
+    fresh.messages = list(chat.messages)
+    assert "".join(chat.say("go on", max_new_tokens=6)) == "".join(fresh.say("go on", max_new_tokens=6))
+
+
+def test_wrong_input_is_named(model: webgpu_ep.LanguageModel) -> None:
+    for prompts, kind, text in (
+        ([], InputError, "no prompts"), ([[]], InputError, "empty"), ([[5], []], InputError, "empty"),
+        ([[5] * 129], LimitError, "129 of the prompt are more than the 128"),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=text):
+            list(model.tokens(prompts))
+    with pytest.raises(InputError, match=r"top_p is 1.5; it is from 1e-09 to 1"):
+        list(model.tokens([[5]], top_p=1.5))
+    assert len(greedy(model, [5] * 120, 1000)) == 9, "as many as there is room for, and the last one needs none"
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json", "genai_config.json"])
+def test_a_file_that_is_missing_is_named(name: str, tmp_path: Path) -> None:
+    path = write(Decoder(layers=1), tmp_path / "model")
+    (path / name).unlink()
+    with pytest.raises(ModelError, match=name.replace(".", r"\.")):
+        webgpu_ep.generate(path, "hello", max_new_tokens=1)
+
+
+def test_a_folder_without_a_template_has_no_chats(tmp_path: Path) -> None:
+    path = write(Decoder(layers=1), tmp_path / "model")
+    (path / "tokenizer_config.json").unlink()
+    chat = webgpu_ep.LanguageModel(path).chat()
+    with pytest.raises(ModelError, match="no chat template"):
+        next(chat.say("hi"))
+    assert chat.messages == []
+
+
+def test_logits_that_are_not_a_number_are_an_error(tmp_path: Path) -> None:
+    path = write_growing(Decoder(layers=1, groups=4), tmp_path / "model")
+    spoilt = growing_graph_of(Decoder(layers=1, groups=4))
+    weight = next(it for it in spoilt.graph.initializer if it.name == "head")
+    array = onnx.numpy_helper.to_array(weight).copy()
+    array[:, 7] = np.nan
+    weight.CopyFrom(onnx.numpy_helper.from_array(array, "head"))
+    onnx.save(spoilt, path / "model.onnx")
+    with pytest.raises(NonFiniteError, match="prompt 0 have NaN after 0 new ids"):
+        list(webgpu_ep.LanguageModel(path).tokens([[5, 6]]))
+
+
+def test_the_command_answers(folder: Path, model: webgpu_ep.LanguageModel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", str(folder), "--prompt", "hi", "--max-new-tokens", "6", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["text"] == "".join(model.chat().say("hi", max_new_tokens=6))
+    assert main(["chat", str(folder), "--prompt", "hi", "--max-new-tokens", "6"]) == 0
+    assert "tokens/s" in capsys.readouterr().err
+
+
+def test_the_command_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", str(tmp_path)]) == 2
+    assert "genai_config.json" in capsys.readouterr().err

@@ -1,0 +1,82 @@
+"""Which ids a sampler takes, beside the definition in numpy, for logits and settings of any kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onnxruntime_ep_wgpu.api.language.sampler import Sampling, model_of
+from onnxruntime_ep_wgpu.errors import InputError
+from tests import support
+
+VOCABULARY, ROWS = 50, 16
+SETTINGS = [
+    Sampling(), Sampling(temperature=1.0), Sampling(temperature=0.5, top_k=7), Sampling(temperature=2.0, top_p=0.6),
+    Sampling(temperature=1.0, top_k=20, top_p=0.8), Sampling(temperature=1.5, min_p=0.2), Sampling(repetition_penalty=1.7),
+    Sampling(temperature=0.9, top_k=30, top_p=0.9, min_p=0.05, repetition_penalty=1.3),
+]  # fmt: skip
+
+
+def wanted(settings: Sampling, logits: np.ndarray, uniform: float, seen: np.ndarray) -> set[int]:
+    """The id at a place in the sums of probabilities; all whose edge is as near as rounding."""
+    x = logits.astype(np.float64)
+    if settings.remembers:
+        less = np.where(x > 0, x / settings.repetition_penalty, x * settings.repetition_penalty)
+        x = np.where(seen > 0.5, less, x)
+    if settings.is_greedy:
+        return {int(x.argmax())}
+    x = x / settings.temperature
+    ordered = bool(settings.top_k) or settings.top_p < 1
+    order = np.argsort(-x, kind="stable") if ordered else np.arange(len(x))
+    if settings.top_k:
+        order = order[: settings.top_k]
+    p = np.exp(x[order] - x.max())
+    p /= p.sum()
+    if settings.min_p:
+        p = np.where(p < settings.min_p * p.max(), 0, p)
+    if settings.top_p < 1:
+        p = np.where(np.cumsum(p) - p < settings.top_p * p.sum(), p, 0)
+    sums = np.cumsum(p)
+    return {int(order[(sums > place * sums[-1]).argmax()]) for place in (uniform - 1e-5, uniform, uniform + 1e-5)}
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("half", [False, True])
+def test_ids_are_those_of_the_definition(settings: Sampling, half: bool) -> None:
+    make, batch, steps = np.random.default_rng(1), 40, 3
+    logits = (make.standard_normal((batch, steps, VOCABULARY)) * 3).astype(np.float16 if half else np.float32)
+    last, lengths = make.integers(0, steps, batch), make.integers(1, ROWS - 1, batch)
+    uniform = make.random((batch, 1), np.float32)
+    seen = (make.random((batch, VOCABULARY)) < 0.3).astype(np.float32)
+    model = model_of(settings, 10 if half else 1, VOCABULARY, ROWS)
+    feeds = {"logits": logits, "last": last, "lengths": lengths, "uniform": uniform, "seen": seen}
+    got = support.run_model(model, *(feeds[it.name] for it in model.graph.input))
+    found = dict(zip([it.name for it in model.graph.output], got, strict=True))
+    for row in range(batch):
+        token = int(found["ids"][row, 0])
+        assert token in wanted(settings, logits[row, last[row]], float(uniform[row, 0]), seen[row])
+        if settings.remembers:
+            seen[row, token] = 1
+    if settings.remembers:
+        np.testing.assert_array_equal(found["seen_next"], seen)
+    np.testing.assert_array_equal(found["lengths_next"], lengths + 1)
+    np.testing.assert_array_equal(found["positions"][:, 0], lengths)
+    np.testing.assert_array_equal(found["mask"], np.arange(ROWS)[None] <= lengths[:, None])
+
+
+@pytest.mark.parametrize("settings", [SETTINGS[0], SETTINGS[4]], ids=str)
+def test_a_logit_that_is_not_a_number_is_seen(settings: Sampling) -> None:
+    logits = np.zeros((2, 1, VOCABULARY), np.float32)
+    logits[1, 0, 30] = np.nan
+    model = model_of(settings, 1, VOCABULARY, ROWS)
+    more = [] if settings.is_greedy else [np.full((2, 1), 0.5, np.float32)]
+    ids = support.run_model(model, logits, np.zeros(2, np.int64), np.ones(2, np.int64), *more)[0]
+    assert ids[0, 0] >= 0 and ids[1, 0] == -1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"temperature": -1}, {"top_p": 0}, {"min_p": 2}, {"top_k": -1}, {"repetition_penalty": 0}], ids=str
+)
+def test_a_setting_out_of_range_is_named(wrong: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(wrong))} is "):
+        Sampling(**wrong)
