@@ -62,9 +62,6 @@ CHAINS = {
 }
 
 
-MANY = ("transposed", "inlined", "product", "right", "rows", "concatenated", "padded", "summed", "gathered")  # bindings
-
-
 @pytest.mark.parametrize("nbytes", [2048, 4096, 6000])
 @pytest.mark.parametrize("name", CHAINS)
 def test_every_kind_of_kernel(name: str, nbytes: int) -> None:
@@ -74,11 +71,7 @@ def test_every_kind_of_kernel(name: str, nbytes: int) -> None:
         "places": RNG.integers(0, 70, 33), "pads": np.array([1, 2, 3, 4]), "shape": np.array([45, 70]),
     }  # fmt: skip
     model = make_model(CHAINS[name], {"x": (F, [70, 45])}, weights)
-    try:
-        program = compile_model(model, small(nbytes))
-    except UnsupportedError as refused:
-        assert "bindings of" in str(refused) and name in MANY
-        return
+    program = compile_model(model, small(nbytes))
     assert any(d.windows for d in program.dispatches)
     run = Runner(program)
     for ours, theirs in zip(run(x), expected(model, {"x": x}), strict=True):
@@ -115,13 +108,6 @@ def test_the_elements_of_four_bits() -> None:
     model = make_model(nodes, {"x": (F, [9000])}, {"w": x, "scale": np.array(0.5, F)}, opset=21)
     got = Runner(compile_model(model, small()))(np.ones(9000, F))[0]
     np.testing.assert_array_equal(got, x.astype(F) / 2 + 1)
-
-
-def test_too_many_windows_are_refused_with_the_reason() -> None:
-    nodes = [node("MatMul", ["x", "w"], ["y"])]
-    model = make_model(nodes, {"x": (F, [4, 300])}, {"w": random(300, 300)})
-    with pytest.raises(UnsupportedError, match=r"MatMul.*\[300, 300\].*bindings of 4096 bytes.*adapter has 8"):
-        compile_model(model, small())
 
 
 def test_more_than_a_buffer_holds_is_refused_with_the_reason() -> None:

@@ -13,6 +13,8 @@ from ..program.dtypes import DType
 from ..program.target import Target, elements_per_word
 from .codegen.expression import check as check_expression
 from .dims import Dim, equal, floordiv, less_equal, maximum, product
+from .divide import check as check_bindings
+from .divide import divided, fits, joined, placed_copies
 from .ir import (
     Assertion,
     Call,
@@ -34,7 +36,7 @@ from .ir import (
 from .joins import picked
 from .operand import LARGEST_HOST_VALUE
 from .operand import Operand as Operand
-from .windows import MOST_ELEMENTS, is_large, nbytes, of_node
+from .windows import MOST_ELEMENTS, is_large, nbytes
 
 
 class Builder:
@@ -316,7 +318,7 @@ class Builder:
         )
         for name, begun in node.onto.items():
             begun.place = View.of(writes[name].tensor)
-        self._check_bindings(node)
+        check_bindings(node, self.target)
         self.nodes.append(node)
         for write in writes.values():
             write.tensor.producer = node
@@ -327,34 +329,35 @@ class Builder:
         values = tuple((name, type(value).__name__, value) for name, value in constants.items())
         check_expression(expression, tuple(kinds.items()), values, self.target.int64, result)
 
-    def _check_bindings(self, node: Node) -> None:
-        """Raises UnsupportedError when tensors are so large that a kernel of just this node has not enough bindings."""
-        large = [t for t in [*(v.tensor for v in node.reads), *node.outputs] if is_large(t, self.target)]
-        if not large:
-            return
-        needed, limit = of_node(node, self.target).bindings, self.target.max_storage_buffers
-        if needed > limit:
-            shown = ", ".join(f"{list(t.shape)}" for t in dict.fromkeys(large))
-            raise UnsupportedError(
-                f"tensors of shapes {shown} take {needed} bindings of {self.target.max_binding_bytes} bytes in one kernel, "
-                f"and the adapter has {limit}"
-            )
-
     def join(self, xs: Sequence[Operand], axis: int, shape: Shape) -> Operand:
         """The operands side by side along an axis, which gives `shape`."""
         output = self._tensor(xs[0].dtype, shape)
         join = Join(output, {f"x{k}": Read(x.view, (x.rank,)) for k, x in enumerate(xs)}, axis)
         if not any(is_large(t, self.target) for t in (output, *(x.view.tensor for x in xs))):
             return self._append(join)
-        *steps, last = picked(join, self.target)  # parts would be beyond what a kernel binds: moving windows are not
-        for step in steps:
-            self._append(step)
-        return self._append(last)
+        steps = list(picked(join, self.target))
+        if elements_per_word(output.dtype, self.target) == 1 and not all(fits(it, self.target) for it in steps):
+            return self.beside(xs, axis)
+        return [self._append(step) for step in steps][-1]  # a kernel that moves along
+
+    def beside(self, xs: Sequence[Operand], axis: int) -> Operand:
+        """The results of kernels that make parts of a large tensor, side by side along an axis; each is stored in place."""
+        extent = sum((x.shape[axis] for x in xs), start=0)
+        output = self._tensor(xs[0].dtype, (*xs[0].shape[:axis], extent, *xs[0].shape[axis + 1 :]))
+        parts: list[Map] = []
+        start: Dim = 0
+        for x in xs:
+            place = View.of(output).slice(axis, start, 1, x.shape[axis])
+            assert place is not None  # of a whole tensor
+            parts += placed_copies(x.view, place, self.origin, self.target)
+            start = start + x.shape[axis]
+        self.nodes += [*parts, joined(output, parts, self.origin)]
+        return Operand(output.dtype, output.shape, View.of(output))
 
     def append(self, nodes: Sequence[Node]) -> None:
         """Appends nodes that were made elsewhere. Their results have them as producers from now on."""
         for node in nodes:
-            self._check_bindings(node)
+            check_bindings(node, self.target)
             for tensor in node.outputs:
                 self._check_size(tensor, f"a result of shape {list(tensor.shape)}")
                 tensor.producer = node
@@ -363,7 +366,5 @@ class Builder:
     def _append(self, node: Map | Join) -> Operand:
         node.origin = self.origin
         node.output.producer = node
-        if isinstance(node, Map):
-            self._check_bindings(node)
-        self.nodes.append(node)
+        self.nodes += divided(node, self.target) if isinstance(node, Map) else [node]
         return Operand(node.output.dtype, node.output.shape, View.of(node.output))

@@ -65,9 +65,10 @@ def placed(
 ) -> Placement:
     """How a kernel of these nodes binds what it reads, each through some views, and then what it stores."""
     out = Placement()
-    large = {t for t in [*loads, *stores] if is_large(t, target)}
+    whole = [t for t in stores if t.place is None]
+    large = {t for t in [*loads, *whole] if is_large(t, target)}
     if large and all(isinstance(node, Map) for node in nodes):
-        out.moving = large & {*stores, *_in_step(nodes, loads, stores)}
+        out.moving = large & {*whole, *_in_step(nodes, loads, stores)}
     if out.moving:
         bits = [t.dtype.bits for t in out.moving]
         grain = max(PART_GRAIN, WINDOW_GRAIN * 8 // min(bits))
@@ -78,7 +79,8 @@ def placed(
         elif tensor in out.moving:
             out.windows[tensor] = (_moving(tensor, out.part),)
         else:
-            out.windows[tensor] = _fixed(tensor, loads.get(tensor, ()), target)
+            places = [t.place for t in stores if t.place is not None and t.memory is tensor]
+            out.windows[tensor] = _fixed(tensor, [*loads.get(tensor, ()), *places], target)
     return out
 
 
@@ -102,8 +104,9 @@ def _in_step(nodes: Sequence[Node], loads: Iterable[Tensor], stores: Sequence[Te
         if not here:
             elsewhere.add(tensor)
         node = inside.get(tensor)
-        for view in node.reads if node is not None else ():
-            found = (view.tensor, here and isinstance(node, Map) and node.is_pointwise and view.is_whole)
+        for read in node.operands.values() if node is not None else ():
+            own = isinstance(node, Map) and (node.is_pointwise or read.here) and read.view.is_whole
+            found = (read.view.tensor, here and own)
             if found not in seen:
                 seen.add(found)
                 pending.append(found)
@@ -129,14 +132,20 @@ def _fixed(tensor: Tensor, views: Iterable[View], target: Target) -> tuple[Windo
     """Consecutive windows on all that the views reach, or the whole tensor when it is stored."""
     size, bits = nbytes(tensor), tensor.dtype.bits
     assert size is not None
-    reached = [_reach(view) for view in views]
+    reached = [reach(view) for view in views]
     first = min((low for low, _ in reached), default=0) * bits // 8 // WINDOW_GRAIN * WINDOW_GRAIN
     end = min(size, -(-max((high for _, high in reached), default=size * 8 // bits) * bits // 8))
     step = target.max_binding_bytes // WINDOW_GRAIN * WINDOW_GRAIN
     return tuple(Window(at, min(step, end - at)) for at in range(first, max(end, first + 1), step))
 
 
-def _reach(view: View) -> tuple[int, int]:
+def reached_bits(*views: View) -> int:
+    """Bits of memory between the first and the last element that views of one tensor of known size show."""
+    ends = [reach(view) for view in views]
+    return (max(high for _, high in ends) - min(low for low, _ in ends)) * views[0].dtype.bits
+
+
+def reach(view: View) -> tuple[int, int]:
     """The first element that a view shows, and the one after the last; all of the tensor where that is not known."""
     size = view.tensor.size
     low = high = view.offset

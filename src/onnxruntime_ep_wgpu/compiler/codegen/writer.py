@@ -111,9 +111,9 @@ class Writer:
         windows = self.placement.windows[tensor]
         for k, window in enumerate(windows):
             assert isinstance(window.offset, int) and isinstance(window.nbytes, int)
-            place = f"{buffer}_{k}[i - {window.offset // size}u]"
+            place = f"{buffer}_{k}[i - {self.dim(window.offset // size)}]"
             end = (window.offset + window.nbytes) // size
-            test = f"if (i < {end}u) " if k < len(windows) - 1 else ""
+            test = f"if (i < {self.dim(end)}) " if k < len(windows) - 1 else ""
             lines.append(
                 f"  {test}{{ {statement.format(place=place)}{' return;' if 'return' not in statement else ''} }}"
             )

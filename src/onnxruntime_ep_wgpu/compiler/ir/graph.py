@@ -26,7 +26,8 @@ class Read:
     `groups=(2, 1)` gives `x_at(a, b)`, where a counts over the first two axes and b over the third. `reuse` says that a
     kernel reads an element more than a few times, so that an expensive producer must not be recomputed there. `vector`
     asks for `x_at4(a, b)` too, the elements b to b + 3, b a multiple of 4: one load where the layout allows it. `run` asks
-    for `x_run(a, b)`: so many elements from b on, a multiple of it, as vec4s `v` that have a factor `scale` in common.
+    for `x_run(a, b)`: so many elements from b on, a multiple of it, as vec4s `v` that have a factor `scale` in common. `here`:
+    a map with a body reads it at its own coordinates alone, if at all.
     """
 
     view: View
@@ -34,6 +35,7 @@ class Read:
     reuse: bool = False
     vector: bool = False
     run: int = 0
+    here: bool = False
 
     @property
     def extents(self) -> tuple[tuple[Dim, ...], ...]:
@@ -238,6 +240,11 @@ class Join:
     operands: dict[str, Read]
     axis: int
     origin: tuple[str, ...] = ()
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether its operands lie in its output."""
+        return all(view.tensor.place is not None for view in self.reads)
 
     @property
     def reads(self) -> list[View]:

@@ -152,10 +152,15 @@ class View:
         if start == 0 and step == 1 and length == self.shape[axis]:
             return self
         factors = coalesce(self.axes[axis])
-        if len(factors) > 1:
+        inner = product(f.extent for f in factors[1:])
+        count, begin = quotient(length, inner), quotient(start, inner)
+        if len(factors) > 1 and (step != 1 or count is None or begin is None):
             return None
         stride: Dim = factors[0].stride if factors else 0
         new: Axis = (Factor(length, stride * step),) if length != 1 else ()
+        if len(factors) > 1:
+            assert count is not None and begin is not None
+            new, start = (Factor(count, stride), *factors[1:]), begin
         return View(self.tensor, shape, (*self.axes[:axis], new, *self.axes[axis + 1 :]), self.offset + start * stride)
 
     def stored_as(self, place: View) -> tuple[View, View] | None:

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from ...errors import UnsupportedError
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, floordiv, maximum
+from ..divide import BindingsError, least_reach
+from ..ir import Tensor, View
 from . import depthwise
 from .conv_direct import direct_convolution, fits
 from .matmul import matrix_product
@@ -65,7 +67,60 @@ def convolution(
         x,
         w.shape[1],
     )
-    win = window(b, x.shape[2:], kernel, strides, dilations, pads, auto_pad)
+    return convolved(b, x, w, window(b, x.shape[2:], kernel, strides, dilations, pads, auto_pad), group)
+
+
+def convolved(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
+    """The sums of the windows of x, weighted by w."""
+    mark = b.mark()
+    try:
+        return _convolution(b, x, w, win, group)
+    except BindingsError:
+        b.undo(mark)
+        return _divided(b, x, w, win, group)
+
+
+def _divided(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
+    """A convolution of tensors that take too many bindings in halves: of the batch, the groups, the features or the channels,
+    whichever leave least to reach."""
+    y = View.of(Tensor(x.dtype.accumulated, (x.shape[0], w.shape[0], *win.outputs)))
+    options: list[list[tuple[View, int | None]]] = [[(x.view, 0), (w.view, None), (y, 0)]]
+    if group == 1:
+        options += [[(x.view, None), (w.view, 0), (y, 1)], [(x.view, 1), (w.view, 1), (y, None)]]
+    chosen = least_reach(options)
+    if group > 1 and chosen is None:
+        return _in_groups(b, x, w, win, group)
+    if chosen is None:
+        raise BindingsError(f"the convolution of {x} takes more bindings than the adapter has, however it is divided")
+    (_, of_x), (_, of_w), (_, of_y) = options[chosen]
+    extent = next(view.shape[axis] for view, axis in options[chosen] if axis is not None)
+    assert isinstance(extent, int)
+    halves = [
+        convolved(
+            b,
+            x if of_x is None else b.slice(x, of_x, start, 1, count),
+            w if of_w is None else b.slice(w, of_w, start, 1, count),
+            win,
+            group,
+        )
+        for start, count in ((0, extent // 2), (extent // 2, extent - extent // 2))
+    ]
+    if of_y is None:
+        return b.pointwise("x + y", {"x": halves[0], "y": halves[1]}, halves[0].dtype)
+    return b.beside(halves, of_y)
+
+
+def _in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
+    """A convolution of one image in two halves of its groups."""
+    halves, channels, features = [], w.shape[1], floordiv(w.shape[0], group)
+    for start, count in ((0, group // 2), (group // 2, group - group // 2)):
+        own = b.slice(x, 1, start * channels, 1, count * channels)
+        halves.append(convolved(b, own, b.slice(w, 0, start * features, 1, count * features), win, count))
+    return b.beside(halves, 1)
+
+
+def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
+    """One that fits, in one product or by one kernel. Raises BindingsError."""
     per_group = floordiv(w.shape[0], group)
     if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.fits(win):
         return depthwise.depthwise_convolution(b, x, w, win)

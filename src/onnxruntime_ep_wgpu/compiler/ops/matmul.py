@@ -9,7 +9,8 @@ from ...program.dtypes import DType
 from ...program.target import Target
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, product
-from ..ir import Map, Read, Shape, Tensor, broadcast_shapes, packed_run
+from ..divide import BindingsError, least_reach
+from ..ir import Map, Read, Shape, Tensor, View, broadcast_shapes, packed_run
 from ..tune import matmul_variants
 from .reduction import reduce_axes
 from .registry import FLOATS, op
@@ -46,6 +47,27 @@ def matrix_product(
     if longest is not None and isinstance(k, int) and k > longest:
         return _long_product(b, x, x_groups, y, y_groups, shape, groups, dtype, k, longest)
     b.bound_loop(2 * k, "a matrix product over {} columns", k)
+    mark = b.mark()
+    try:
+        return _product(b, x, x_groups, y, y_groups, shape, groups, dtype, (m, n, k))
+    except BindingsError:
+        b.undo(mark)
+        return _divided_product(b, x, x_groups, y, y_groups, shape, groups, dtype)
+
+
+def _product(
+    b: Builder,
+    x: Operand,
+    x_groups: Groups,
+    y: Operand,
+    y_groups: Groups,
+    shape: Shape,
+    groups: Groups,
+    dtype: DType,
+    sizes: tuple[Dim, Dim, Dim],
+) -> Operand:
+    """The product by one kernel. Raises BindingsError."""
+    m, n, k = sizes
     batch = product(shape[: groups[0]])
     right = Read(y.view, y_groups, reuse=True, vector=True)
     turned = _with_neighbours_in_k(right)
@@ -91,6 +113,50 @@ def _with_neighbours_in_k(right: Read) -> Read | None:
     order = [*range(batch), *range(batch + k, batch + k + n), *range(batch, batch + k)]
     turned = Read(right.view.permute(order), (batch, n, k), right.reuse, right.vector)
     return turned if turned.loads_vectors and not right.loads_vectors else None
+
+
+def _divided_product(
+    b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups, shape: Shape, groups: Groups, dtype: DType
+) -> Operand:
+    """The product of operands that take too many bindings in parts: along the axis that leaves least to reach of all three."""
+    if x_groups[2] == y_groups[1] == 1:  # both sides have what either knows of k
+        at, where = x.rank - 1, y_groups[0]
+        known = next((d for d in (x.shape[at], y.shape[where]) if isinstance(d, int)), None)
+        if known is not None:
+            x, y = (b.slice(o, axis, 0, 1, known) for o, axis in ((x, at), (y, where)))
+    ends = [(sum(g[:k]), sum(g[: k + 1])) for g in (x_groups, y_groups, groups) for k in range(3)]
+    # Where the batch, m, n and k are in x, in y and in the result.
+    places = [(ends[0], ends[3], ends[6]), (ends[1], None, ends[7]), (None, ends[5], ends[8]), (ends[2], ends[4], None)]
+    result = View.of(Tensor(dtype.accumulated, shape))
+    views = (x.view, y.view, result)
+    options = [[(view, _first(view.shape, span)) for view, span in zip(views, spans, strict=True)] for spans in places]
+    chosen = least_reach(options)
+    if chosen is None:
+        raise BindingsError(
+            f"the product of {x} and {y} takes more bindings than the adapter has, however it is divided"
+        )
+    left, right, out = (axis for _, axis in options[chosen])
+    extent = next(view.shape[axis] for view, axis in options[chosen] if axis is not None)
+    assert isinstance(extent, int)
+
+    def part(start: int, count: int) -> Operand:
+        these = [o if axis is None else b.slice(o, axis, start, 1, count) for o, axis in ((x, left), (y, right))]
+        part_shape = shape if out is None else (*shape[:out], count, *shape[out + 1 :])
+        return matrix_product(b, these[0], x_groups, these[1], y_groups, part_shape, groups, dtype.accumulated)
+
+    half = -(-extent // 2)
+    parts = [part(0, half), part(half, extent - half)]
+    if out is None:
+        return b.pointwise("x + y", {"x": parts[0], "y": parts[1]}, dtype)
+    total = b.beside(parts, out)
+    return b.pointwise("x", {"x": total}, dtype) if total.dtype is not dtype else total
+
+
+def _first(shape: Shape, span: tuple[int, int] | None) -> int | None:
+    """The first axis of more than one element in a span of axes, or the first one."""
+    if span is None or span[0] == span[1]:
+        return None
+    return next((k for k in range(*span) if shape[k] != 1), span[0])
 
 
 def _long_product(

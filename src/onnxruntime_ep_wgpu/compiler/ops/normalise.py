@@ -12,7 +12,7 @@ from ..ir import Read, Shape
 from ..tune import row_variants
 from .reduction import reduce_axes
 from .registry import FLOATS, op
-from .rows import too_long
+from .rows import by_rows
 from .shape import axis_of
 from .window import body
 
@@ -29,35 +29,48 @@ def softmax_rows(
     A `sink`, of the shape of the other axes, is one more number of each row, for which there is no result.
     """
     kept = x.rank - axes
+    sinks = [b.expand(sink, x.shape[:kept])] if sink is not None else []
+    found = by_rows(b, x, kept, lambda rows, *own: _softmax(b, rows, kept, logarithm, masked, *own), *sinks)
+    if found is None:
+        return _long_softmax(b, x, list(range(kept, x.rank)), logarithm, masked, *sinks)
+    return narrowed(b, found[0], x.dtype)
+
+
+def _softmax(b: Builder, x: Operand, kept: int, logarithm: bool, masked: bool, sink: Operand | None = None) -> list[Operand]:
+    """Softmax in the type in which sums are kept."""
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
-    if too_long(b, columns):
-        return _long_softmax(b, x, list(range(kept, x.rank)), logarithm, masked)
-    b.bound_rows(columns)
-    operands = {"x": Read(x.view, (kept, axes), reuse=True)}
+    groups = (kept, x.rank - kept)
+    operands = {"x": Read(x.view, groups, reuse=True)}
     if sink is not None:
-        operands["sink"] = Read(b.expand(sink, x.shape[:kept]).view, (kept,))
-    (y,) = b.call(
+        operands["sink"] = Read(sink.view, (kept,))
+    return b.call(
         "softmax",
         operands,
-        {"y": (x.dtype.accumulated, x.shape, (kept, axes))},
+        {"y": (x.dtype.accumulated, x.shape, groups)},
         row_variants(rows, columns, b.target),
         parameters={"rows": rows, "columns": columns},
         LOGARITHM=logarithm,
         MASKED=masked,
         SINK=sink is not None,
     )
-    return narrowed(b, y, x.dtype)
 
 
-def _long_softmax(b: Builder, x: Operand, axes: list[int], logarithm: bool, masked: bool) -> Operand:
+def _long_softmax(
+    b: Builder, x: Operand, axes: list[int], logarithm: bool, masked: bool, sink: Operand | None = None
+) -> Operand:
     """The same for rows that no invocation comes to the end of, by reductions."""
     wide = narrowed(b, x, DType.FLOAT32)
     highest = reduce_axes(b, "ReduceMax", wide, axes, True)
+    if sink is not None:
+        sink = b.reshape(sink, highest.shape)
+        highest = b.pointwise("max(x, s)", {"x": highest, "s": sink}, DType.FLOAT32)
     if masked:
         highest = b.pointwise("where(isinf(x) and x < 0, 0, x)", {"x": highest}, DType.FLOAT32)
     shifted = b.pointwise("x - m", {"x": wide, "m": highest}, DType.FLOAT32)
     powers = b.pointwise("exp(x)", {"x": shifted}, DType.FLOAT32, cost=4)
     total = reduce_axes(b, "ReduceSum", powers, axes, True)
+    if sink is not None:
+        total = b.pointwise("t + exp(s - m)", {"t": total, "s": sink, "m": highest}, DType.FLOAT32, cost=4)
     if logarithm:
         return b.pointwise("x - log(t)", {"x": shifted, "t": total}, x.dtype, cost=4)
     return b.pointwise("where(t == 0, 0, x / t)" if masked else "x / t", {"x": powers, "t": total}, x.dtype, cost=2)
@@ -99,10 +112,25 @@ def normalised(
     `gain` and `bias` are per element of a row.
     """
     kept = x.rank - count
+    found = by_rows(b, x, kept, lambda rows: _normalised(b, rows, count, epsilon, gain, bias, centred, statistics))
+    if found is None:
+        made = _long_normalised(b, x, list(range(kept, x.rank)), epsilon, gain, bias, centred)
+        return [made[name] for name in ("y", *statistics)]
+    return found
+
+
+def _normalised(
+    b: Builder,
+    x: Operand,
+    count: int,
+    epsilon: float,
+    gain: Operand | None,
+    bias: Operand | None,
+    centred: bool,
+    statistics: tuple[str, ...],
+) -> list[Operand]:
+    kept = x.rank - count
     rows, columns, inner = product(x.shape[:kept]), product(x.shape[kept:]), x.shape[kept:]
-    if too_long(b, columns):
-        found = _long_normalised(b, x, list(range(kept, x.rank)), epsilon, gain, bias, centred)
-        return [found[name] for name in ("y", *statistics)]
     gain = gain if gain is not None else b.constant(np.ones(1, np.float32))
     bias = bias if bias is not None else b.constant(np.zeros(1, np.float32))
     operands = {
@@ -114,7 +142,6 @@ def normalised(
     shape = (*x.shape[:kept], *(1,) * count)
     results |= dict.fromkeys(statistics, (DType.FLOAT32, shape, (x.rank,)))
     puts = " ".join(f"{name}_put(row, {name});" for name in statistics)
-    b.bound_rows(columns)
     return b.call(
         "layer_norm",
         operands,
@@ -158,7 +185,9 @@ def layer_normalization(
 ) -> list[Operand]:
     """Normalises x over the axes from `axis` on; mean and inverse deviation are optional results."""
     count = x.rank - axis_of(axis, x.rank)
-    y, *rest = normalised(b, x, count, epsilon, gain=gain, bias=bias, statistics=("mean", "inverse") if outputs > 1 else ())
+    y, *rest = normalised(
+        b, x, count, epsilon, gain=gain, bias=bias, statistics=("mean", "inverse") if outputs > 1 else ()
+    )
     return [narrowed(b, y, x.dtype), *rest]
 
 

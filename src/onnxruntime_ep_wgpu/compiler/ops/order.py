@@ -8,12 +8,13 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, equal, less_equal, maximum, product
+from ..divide import BindingsError
 from ..ir import REPETITION, Function, Read, Variant
 from ..tune import row_variants
 from .indexing import gather_along
 from .reduction import reduce_axes
 from .registry import FLOATS, INTEGERS, NUMBERS, op
-from .rows import cut, too_long
+from .rows import FEWEST_PARTS, by_rows, cut, in_parts, parts_of
 from .shape import axis_of
 from .window import body
 
@@ -28,11 +29,13 @@ def _comparison(kind: str, name: str, expression: str) -> dict[str, Function]:
 def _best(b: Builder, x: Operand, axes: int, expression: str, last: bool) -> Operand:
     """The i32 positions of the best elements of x over its last `axes` axes."""
     kept = x.rank - axes
-    rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
-    if too_long(b, columns):
-        return _best_of_parts(b, x, kept, expression, last)
-    b.bound_rows(columns)
-    (y,) = b.call(
+    found = by_rows(b, x, kept, lambda rows: _best_of_rows(b, rows, kept, expression, last))
+    return found[0] if found is not None else _best_of_parts(b, x, kept, expression, last)
+
+
+def _best_of_rows(b: Builder, x: Operand, kept: int, expression: str, last: bool) -> list[Operand]:
+    rows, columns, axes = product(x.shape[:kept]), product(x.shape[kept:]), x.rank - kept
+    return b.call(
         "argmax",
         {"x": Read(x.view, (kept, axes))},
         {"y": (DType.INT32, x.shape[:kept], (kept,))},
@@ -41,7 +44,6 @@ def _best(b: Builder, x: Operand, axes: int, expression: str, last: bool) -> Ope
         functions=_comparison(x.dtype.compute or "", "better", expression),
         LAST=last,
     )
-    return y
 
 
 def _best_of_parts(b: Builder, x: Operand, kept: int, expression: str, last: bool) -> Operand:
@@ -50,8 +52,8 @@ def _best_of_parts(b: Builder, x: Operand, kept: int, expression: str, last: boo
     Each part begins with the first element of the row: a NaN there is never beaten, and none elsewhere ever wins.
     """
     columns = product(x.shape[kept:])
-    assert isinstance(columns, int) and b.longest_row is not None
-    parts = -(-columns // max(1, b.longest_row - 1))
+    assert isinstance(columns, int)
+    parts = parts_of(b, columns, 1)
     dims = {"length": -(-columns // parts), "columns": columns}
     lines = [
         "let i = part * $length + k - 1u;",
@@ -184,6 +186,23 @@ def top_k(
 
 def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
     """The i32 positions of the `count` largest unsigned keys along the last axis."""
+    mark = b.mark()
+    try:
+        return _places_of_rows(b, keys, count)
+    except BindingsError:
+        b.undo(mark)
+        axis = next((k for k in range(keys.rank - 1) if isinstance(keys.shape[k], int) and keys.shape[k] != 1), None)
+        if axis is not None:
+            rows = lambda start, n: [_places_of_rows(b, b.slice(keys, axis, start, 1, n), count)]  # noqa: E731
+            return in_parts(b, keys.shape[axis], rows, axis)[0]
+        columns = keys.shape[-1]
+        if not isinstance(columns, int) or not isinstance(count, int) or not 0 < count <= columns // (4 * FEWEST_PARTS):
+            raise
+        return _places_in_parts(b, keys, count, FEWEST_PARTS)
+
+
+def _places_of_rows(b: Builder, keys: Operand, count: Dim) -> Operand:
+    """The same by one kernel. Raises BindingsError."""
     kind = keys.dtype.compute or ""
     groups = (keys.rank - 1, 1)
     rows, columns = product(keys.shape[:-1]), keys.shape[-1]

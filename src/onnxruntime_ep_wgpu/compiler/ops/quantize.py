@@ -18,8 +18,9 @@ from ..codegen import storage
 from ..dims import Dim, product
 from ..ir import Read
 from ..tune import row_variants
+from .reduction import reduce_axes
 from .registry import FLOATS, MINIFLOATS, op
-from .rows import cut, too_long
+from .rows import by_rows
 from .shape import axis_of
 
 BYTES = frozenset({DType.INT8, DType.UINT8})
@@ -189,16 +190,27 @@ def dynamic_quantize_linear(b: Builder, x: Operand) -> list[Operand]:
     """x as uint8, and the scale and zero point that make its range, and 0, fit."""
     low = high = x
     if x.rank > 1:
-        low, high = _extremes(b, x, x, x.rank - 1)
-    scale, zero = _parameters(b, low, high)
+        found = by_rows(b, x, x.rank - 1, lambda rows: _extremes(b, rows))
+        low, high = found if found is not None else _reduced(b, x, x)
+    found = by_rows(b, low, 0, lambda _: _parameters(b, low, high))
+    scale, zero = found if found is not None else _parameters(b, *_reduced(b, low, high))
     narrow = b.pointwise("u32(x)", {"x": zero}, DType.UINT8, inline=True)
     return [quantized(b, x, scale, zero, DType.UINT8), scale, narrow]
 
 
-def _extremes(b: Builder, low: Operand, high: Operand, kept: int) -> list[Operand]:
-    shape = low.shape[:kept]
-    results = {"low": (DType.FLOAT32, shape, (kept,)), "high": (DType.FLOAT32, shape, (kept,))}
-    return _range(b, low, high, kept, results, "low_put(row, low); high_put(row, high);")
+def _reduced(b: Builder, low: Operand, high: Operand) -> list[Operand]:
+    """The least of `low` and the most of `high`, which are too long for one row, each as a row of one element."""
+    least, most = (
+        reduce_axes(b, name, o, list(range(o.rank)), False) for name, o in (("ReduceMin", low), ("ReduceMax", high))
+    )
+    return [b.reshape(least, (1,)), b.reshape(most, (1,))]
+
+
+def _extremes(b: Builder, x: Operand) -> list[Operand]:
+    """The least and the largest element of each row, the last axis."""
+    kept = x.rank - 1
+    results = dict.fromkeys(("low", "high"), (DType.FLOAT32, x.shape[:kept], (kept,)))
+    return _range(b, x, x, kept, results, "low_put(row, low); high_put(row, high);")
 
 
 def _parameters(b: Builder, low: Operand, high: Operand) -> list[Operand]:
@@ -213,10 +225,6 @@ def _parameters(b: Builder, low: Operand, high: Operand) -> list[Operand]:
 
 def _range(b: Builder, low: Operand, high: Operand, kept: int, results: dict[str, Any], put: str) -> list[Operand]:
     rows, columns = product(low.shape[:kept]), product(low.shape[kept:])
-    if too_long(b, columns):
-        low, high = _extremes(b, cut(b, low, kept, float("inf")), cut(b, high, kept, float("-inf")), kept + 1)
-        return _range(b, low, high, kept, results, put)
-    b.bound_rows(columns)
     groups = (kept, low.rank - kept)
     return b.call(
         "extremes",

@@ -8,7 +8,7 @@ from ..dims import Dim, may_be, product
 from ..ir import Function, Read, View, coalesce
 from ..tune import across_parts, across_variants, row_variants
 from .registry import BOOLS, FLOATS, INTEGERS, NUMBERS, op
-from .rows import cut, too_long
+from .rows import by_rows, cut
 from .shape import axes_of, axis_of
 
 # name: (identity, per element, combine, finish); `lowest` and `highest` are the limits of the element type
@@ -136,13 +136,19 @@ def _reduced(
 ) -> Operand:
     """x with all axes after the first `kept` reduced; `count` elements go into each result in all. `across` says that
     neighbours in memory belong to different results."""
+    found = by_rows(b, x, kept, lambda rows: _reduced_rows(b, rows, kept, dtype, count, functions, across))
+    if found is not None:
+        return found[0]
+    x, functions = _of_parts(b, cut(b, x, kept, _identity(functions)), kept, dtype, count, functions, across)
+    return _reduced(b, x, kept, dtype, count, functions)
+
+
+def _reduced_rows(
+    b: Builder, x: Operand, kept: int, dtype: DType, count: Dim, functions: dict[str, Function], across: bool
+) -> list[Operand]:
     variants = across_variants if across else row_variants
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
-    if too_long(b, columns):
-        x, functions = _of_parts(b, cut(b, x, kept, _identity(functions)), kept, dtype, count, functions, across)
-        return _reduced(b, x, kept, dtype, count, functions)
-    b.bound_rows(columns)
-    (result,) = b.call(
+    return b.call(
         "reduce",
         {"x": Read(x.view, (kept, x.rank - kept))},
         {"y": (dtype, x.shape[:kept], (kept,))},
@@ -151,7 +157,6 @@ def _reduced(
         functions=functions,
         flops=rows * columns,
     )
-    return result
 
 
 def _of_parts(
@@ -237,12 +242,16 @@ def _scan(name: str, identity: str, combine: str) -> None:
 
 def _scanned(b: Builder, x: Operand, functions: dict[str, Function], exclusive: bool, reverse: bool) -> Operand:
     """Running totals along the last axis."""
+    found = by_rows(b, x, x.rank - 1, lambda rows: _scanned_rows(b, rows, functions, exclusive, reverse))
+    return found[0] if found is not None else _scanned_in_parts(b, x, functions, exclusive, reverse)
+
+
+def _scanned_rows(
+    b: Builder, x: Operand, functions: dict[str, Function], exclusive: bool, reverse: bool
+) -> list[Operand]:
     groups = (x.rank - 1, 1)
     rows, columns = product(x.shape[:-1]), x.shape[-1]
-    if too_long(b, columns):
-        return _scanned_in_parts(b, x, functions, exclusive, reverse)
-    b.bound_rows(columns)
-    (result,) = b.call(
+    return b.call(
         "scan",
         {"x": Read(x.view, groups, reuse=True)},
         {"y": (x.dtype, x.shape, groups)},
@@ -253,7 +262,6 @@ def _scanned(b: Builder, x: Operand, functions: dict[str, Function], exclusive: 
         EXCLUSIVE=exclusive,
         REVERSE=reverse,
     )
-    return result
 
 
 def _scanned_in_parts(

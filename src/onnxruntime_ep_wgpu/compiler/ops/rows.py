@@ -1,29 +1,70 @@
-"""Rows that are longer than an invocation of a software adapter may loop: cut into parts, which are rows of their own.
+"""Rows that are too long or too many for one kernel: cut into parts, which are rows of their own, or treated some at a time.
 
-In: an operand whose last axes are one row. Out: the same elements as (kept axes..., parts, length). Every kernel of rows cuts
-what is known to be too long for it by this and puts the results of the parts together; a row that turns out too long in a run
-is compiled again for its size.
+In: an operand whose last axes are one row. Out: the same elements as (kept axes..., parts, length), or the results of some rows
+after those of others. Every kernel of rows cuts what is known to be longer than an invocation of a software adapter may loop,
+or than what it can bind, and puts the results of the parts together; sizes that only a run knows are compiled for then.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from ..builder import Builder, Operand
 from ..codegen.scalar import Scalars
 from ..dims import Dim, ceildiv, floordiv, product
+from ..divide import BindingsError
 from .window import body
 
+MOST_PARTS = 4096  # in which some rows are treated at a time
+FEWEST_PARTS = 16  # of a row that is cut for its bindings, of which kernels take some at a time
 
-def too_long(b: Builder, columns: Dim) -> bool:
-    """Whether a row is known to have more elements than the kernels of rows treat."""
-    return b.longest_row is not None and isinstance(columns, int) and columns > b.longest_row
+
+def by_rows(
+    b: Builder, x: Operand, kept: int, results: Callable[..., Sequence[Operand]], *more: Operand
+) -> list[Operand] | None:
+    """The `results` of rows, the last axes of x after the first `kept`, with `more` operands that begin with the same axes: of all
+    rows at once or, where a kernel has not enough bindings for that, of some at a time. None where a row is known to be too
+    long for the kernels of rows."""
+    columns = product(x.shape[kept:])
+    if b.longest_row is not None and isinstance(columns, int) and columns > b.longest_row:
+        return None
+    mark = b.mark()
+    b.bound_rows(columns)
+    try:
+        return list(results(x, *more))
+    except BindingsError:
+        b.undo(mark)
+    axis = next((k for k in range(kept) if x.shape[k] != 1), 0)
+    extent = x.shape[axis]
+    if not isinstance(extent, int) or not kept or extent == 1:
+        return None
+
+    def some(start: int, count: int) -> list[Operand]:
+        return [b.slice(o, axis, start, 1, count) for o in (x, *more)]
+
+    try:
+        return in_parts(b, extent, lambda start, count: results(*some(start, count)), axis)
+    except BindingsError:
+        b.undo(mark)
+    if all(d == 1 for d in x.shape[axis + 1 : kept]):
+        return None
+    parts = []
+    for k in range(extent):
+        own, *others = some(k, 1)
+        part = by_rows(b, own, kept, results, *others)
+        if part is None:
+            b.undo(mark)
+            return None
+        parts.append(part)
+    return [b.beside(each, axis) for each in zip(*parts, strict=True)]
 
 
 def cut(b: Builder, x: Operand, kept: int, fill: float, parts: int = 0) -> Operand:
     """The rows of x, its axes from `kept` on, in `parts`, by default as few as kernels treat; `fill` is behind the last element."""
     columns = product(x.shape[kept:])
     if not parts:
-        assert isinstance(columns, int) and b.longest_row is not None
-        parts = -(-columns // b.longest_row)
+        assert isinstance(columns, int)
+        parts = parts_of(b, columns)
     length = ceildiv(columns, parts)
     exact = isinstance(columns, int) and columns % parts == 0
     view = x.view.reshape((*x.shape[:kept], parts, floordiv(columns, parts))) if exact else None
@@ -42,3 +83,25 @@ def cut(b: Builder, x: Operand, kept: int, fill: float, parts: int = 0) -> Opera
         inline=True,
         cost=2,
     )
+
+
+def in_parts(b: Builder, extent: Dim, results: Callable[[int, int], Sequence[Operand]], axis: int) -> list[Operand]:
+    """Results for all of an axis, made by `results(start, count)` for as few parts of it as can be, and put side by side."""
+    assert isinstance(extent, int)
+    mark, count = b.mark(), 2
+    while True:
+        step = -(-extent // count)
+        try:
+            found = [results(start, min(step, extent - start)) for start in range(0, extent, step)]
+            return [b.beside(parts, axis) for parts in zip(*found, strict=True)]
+        except BindingsError:
+            if step == 1 or count >= MOST_PARTS:
+                raise
+            b.undo(mark)
+            count *= 2
+
+
+def parts_of(b: Builder, columns: int, more: int = 0) -> int:
+    """Into how many parts a row is cut that kernels do not treat whole; each may get so many `more` elements."""
+    fewest = -(-columns // max(1, b.longest_row - more)) if b.longest_row is not None else 1
+    return max(fewest, min(columns, FEWEST_PARTS))

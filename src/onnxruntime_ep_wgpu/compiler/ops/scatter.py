@@ -8,7 +8,7 @@ a reduction finds the last update of every slice in one pass by atomic maxima in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ..builder import Builder, Operand
 from ..codegen.scalar import Scalars
 from ..codegen.value import Value
 from ..dims import Dim, ceildiv, equal, product
+from ..divide import BindingsError
 from ..ir import Read, Variant
 from .index import INDICES, Allowed, along, index32
 from .indexing import beside
@@ -50,12 +51,39 @@ def scatter_elements(
     axis = axis_of(axis, x.rank)
     _require_shape(b, updates, indices.shape)
     indices = index32(b, indices, along(x, axis))
-    pieces = _pieces(indices.shape[axis], _most_updates(b, x))
-    y = _wide(b, x, reduction) if len(pieces) > 1 else x
-    for start, count in pieces:
-        here, these = (b.slice(o, axis, start, 1, count) if len(pieces) > 1 else o for o in (indices, updates))
-        y = _scattered(b, y, here, these, axis, reduction)
-    return y if y.dtype is x.dtype else b.pointwise("x", {"x": y}, x.dtype)
+    return _in_pieces(
+        b, x, (indices, updates), axis, _most_updates(b, x), reduction,
+        lambda y, here, these: _scattered(b, y, here, these, axis, reduction),
+    )  # fmt: skip
+
+
+def _in_pieces(
+    b: Builder,
+    x: Operand,
+    updates: tuple[Operand, Operand],
+    axis: int,
+    most: int | None,
+    reduction: str,
+    scattered: Callable[[Operand, Operand, Operand], Operand],
+) -> Operand:
+    """x after all updates, (where, what) along an axis: at once, or so many one after another that each piece can be searched
+    and bound."""
+    count, mark = updates[0].shape[axis], b.mark()
+    if most is not None and not isinstance(count, int):
+        most = None  # a limit of the run
+    while True:
+        pieces = [(0, count)] if most is None or not isinstance(count, int) else _pieces(count, most)
+        y = _wide(b, x, reduction) if len(pieces) > 1 else x
+        try:
+            for start, length in pieces:
+                here, these = (b.slice(o, axis, start, 1, length) if len(pieces) > 1 else o for o in updates)
+                y = scattered(y, here, these)
+            return y if y.dtype is x.dtype else b.pointwise("x", {"x": y}, x.dtype)
+        except BindingsError:
+            if not isinstance(count, int) or count < 2 or most == 1:
+                raise
+            b.undo(mark)
+            most = min(count, most or count) // 2
 
 
 def _wide(b: Builder, x: Operand, reduction: str) -> Operand:
@@ -70,10 +98,8 @@ def _most_updates(b: Builder, x: Operand) -> int | None:
     return None if longest is None else longest // elements_per_word(x.dtype, b.target)
 
 
-def _pieces(count: Dim, most: int | None) -> list[tuple[int, Dim]]:
-    """Updates one after another, (first, count): all at once unless there are known to be more than `most`."""
-    if most is None or not isinstance(count, int) or count <= most:
-        return [(0, count)]
+def _pieces(count: int, most: int) -> list[tuple[int, Dim]]:
+    """Updates one after another, (first, count), at most so many at a time."""
     return [(start, min(most, count - start)) for start in range(0, count, most)]
 
 
@@ -140,12 +166,11 @@ def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, re
     _require_shape(b, updates, (*indices.shape[:-1], *x.shape[depth:]))
     target = _targets(b, x, index32(b, indices, *(along(x, k) for k in range(depth))), depth)
     updates = b.reshape(updates, (target.size, *updates.shape[queries:]))
-    pieces = _pieces(target.size, _most_owners(b) if reduction == "none" else _most_updates(b, x))
-    y = _wide(b, x, reduction) if len(pieces) > 1 else x
-    for start, count in pieces:
-        here, these = (b.slice(o, 0, start, 1, count) if len(pieces) > 1 else o for o in (target, updates))
-        y = _scattered_slices(b, y, here, these, depth, reduction)
-    return y if y.dtype is x.dtype else b.pointwise("x", {"x": y}, x.dtype)
+    most = _most_owners(b) if reduction == "none" else _most_updates(b, x)
+    return _in_pieces(
+        b, x, (target, updates), 0, most, reduction,
+        lambda y, here, these: _scattered_slices(b, y, here, these, depth, reduction),
+    )  # fmt: skip
 
 
 def _scattered_slices(b: Builder, x: Operand, target: Operand, updates: Operand, depth: int, reduction: str) -> Operand:

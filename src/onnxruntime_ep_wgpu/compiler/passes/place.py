@@ -40,7 +40,7 @@ class _Placer:
 
     def run(self) -> LoweredGraph:
         for node in reversed(self.graph.nodes):  # the outer one of two joins says where the inner one's operands lie
-            if isinstance(node, Join) and node not in self.instead:
+            if isinstance(node, Join) and node not in self.instead and not node.is_placed:
                 parts, inner = self._parts(node)
                 if self._is_stored(node, parts):
                     self.instead[node] = self._placed(node, parts)
@@ -57,7 +57,12 @@ class _Placer:
         while pending:
             view, place = pending.pop(0)
             producer = view.tensor.producer
-            if isinstance(producer, Join) and self._is_private(view.tensor) and view.is_whole:
+            if (
+                isinstance(producer, Join)
+                and not producer.is_placed
+                and self._is_private(view.tensor)
+                and view.is_whole
+            ):
                 whole = place.reshape(view.tensor.shape)
                 if whole is not None:
                     inner.append(producer)

@@ -28,6 +28,7 @@ def share(graph: LoweredGraph) -> LoweredGraph:
             isinstance(node, (Map, Join))
             and node.output.storage is Storage.TEMP
             and not node.output.kept
+            and not (node.is_placed if isinstance(node, Join) else node.output.place)
             and (isinstance(node, Join) or _is_worth_memory(node))
         ):
             known = first.setdefault(_meaning(node), node)
