@@ -81,7 +81,7 @@ def tame(g: Graph, x: Value, most: float) -> Value:
     if way == 0:
         return g.add("Tanh", x)
     if way == 1:
-        return g.add("Clip", x, scalar(g, x.dtype, -most), scalar(g, x.dtype, most))
+        return g.add("Clip", x, g.constant(-most, x.dtype), g.constant(most, x.dtype))
     power = 2.0 ** -math.ceil(math.log2(x.largest / most))
     return g.add("Mul", x, scalar(g, x.dtype, power))
 
