@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,6 +38,16 @@ def test_the_files_are_of_these_programs(case: programs.Case) -> None:
     stored, found = read(FOLDER / f"{program.name}.json")
     assert as_json(header(without_texts(program))) == as_json(header(stored))
     assert [it["symbols"] for it in found] == as_json(cases)
+
+
+@names
+@pytest.mark.parametrize("seed", range(3))
+def test_a_layout_is_the_same_whichever_was_made_before(path: Path, seed: int) -> None:
+    """It has in common with that one what did not change, and nothing else."""
+    program, cases = read(path)
+    layouts, order = Layouts(program), np.random.default_rng(seed)
+    for k in order.integers(0, len(cases), 3 * len(cases)):
+        assert laid_out(layouts, cases[k]["symbols"]) == cases[k]
 
 
 class Values:

@@ -18,7 +18,7 @@ from .contexts import Context, context_of, open_device
 from .device import Device
 from .encoding import Bound, Copy, Recording
 from .library import version as native_version
-from .owned import let_go
+from .owned import depend, let_go
 from .pipelines import BindGroup, Pipeline
 from .settings import Settings
 
@@ -38,6 +38,7 @@ __all__ = [
     "adapters",
     "adapters_problem",
     "context_of",
+    "depend",
     "let_go",
     "native_version",
     "open_device",

@@ -8,12 +8,13 @@ most. Native and browser hosts do the same, and are held to the same files (`tes
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import InputError, LimitError
-from .postfix import compile_dims
+from .postfix import Postfix, compile_dims
 from .program import REPETITION, Check, Dispatch, Program, Storage
 
 MAX_GROUPS = 65535  # WebGPU's limit per dimension of a grid
@@ -60,21 +61,39 @@ class Layout:
     begins: tuple[tuple[int, int], ...] = ()  # an output, and the input that it begins as; none that is empty
 
 
+@dataclass(frozen=True)
+class _Made:
+    """The layout that was made last, with the numbers that it was made of, and its steps by dispatch."""
+
+    numbers: list[int]
+    layout: Layout
+    steps: list[tuple[Step, ...]]
+
+
 class Layouts:
-    """Makes layouts of one Program. All its expressions become one straight-line function, once."""
+    """Makes layouts of one Program. All its expressions become one straight-line function, once, in which each is calculated
+    once. A layout has in common with the one before what depends on none of the numbers that changed: `slots` and `slot_of`
+    as wholes, and of `steps` each. So a sequence that is one longer than before costs little."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        flat = [d for v in program.values for d in v.shape]
-        flat += [d for v in program.values if v.storage is Storage.HOST for d in v.elements]
-        flat += [d for it in program.dispatches for d in (*it.guards, *it.workgroups)]
-        flat += [c.condition for c in program.checks]
-        flat += [d for a in program.assertions for d in (a.low, a.high)]
         self._names = [*(s.name for s in program.symbols), REPETITION]
         # What is the same each time, and what a repeated or windowed dispatch has for each time.
         self._repeated = {number for number, it in enumerate(program.dispatches) if it.repeats != 1 or any(it.windows)}
-        flat += [d for k, it in enumerate(program.dispatches) if k not in self._repeated for d in it.uniforms]
-        self._evaluate = compile_dims(flat, self._names, program.definitions)
+        places: dict[Postfix, int] = {}
+
+        def of(dims: Sequence[Postfix]) -> tuple[int, ...]:
+            return tuple([places.setdefault(dim, len(places)) for dim in dims])
+
+        # Places of numbers: of each value, dispatch, check and assertion.
+        self._shapes = [of(v.shape) for v in program.values]
+        self._elements = {k: of(v.elements) for k, v in enumerate(program.values) if v.storage is Storage.HOST}
+        self._guards = [of(it.guards) for it in program.dispatches]
+        self._workgroups = [of(it.workgroups) for it in program.dispatches]
+        self._uniforms = [() if k in self._repeated else of(it.uniforms) for k, it in enumerate(program.dispatches)]
+        self._conditions = of([c.condition for c in program.checks])
+        self._bounds = [of((a.low, a.high)) for a in program.assertions]
+        self._evaluate = compile_dims(list(places), self._names, program.definitions)
         self._each = {
             number: compile_dims(
                 [it.repeats, *it.uniforms, *(dim for window in it.windows if window for dim in window)],
@@ -84,38 +103,74 @@ class Layouts:
             for number, it in enumerate(program.dispatches)
             if number in self._repeated
         }
+        # The other way round: by the place of a number who has it.
+        self._values_with: list[list[int]] = [[] for _ in places]
+        self._dispatches_with: list[list[int]] = [[] for _ in places]
+        for number, own in enumerate(self._shapes):
+            for place in set(own):
+                self._values_with[place].append(number)
+        for number in range(len(program.dispatches)):
+            for place in {*self._guards[number], *self._workgroups[number], *self._uniforms[number]}:
+                self._dispatches_with[place].append(number)
+        self._last: _Made | None = None
 
     def layout(self, symbols: Sequence[int]) -> Layout:
         """`symbols` has a value for each of the Program's.
 
         Raises InputError, or LimitError for a limit of the target, when a check of the Program fails.
         """
-        program = self.program
-        numbers = iter(self._evaluate([*symbols, 0]))
+        program, last = self.program, self._last
+        numbers = [int(it) for it in self._evaluate([*symbols, 0])]  # a comparison is a bool
+        values: Iterable[int] = range(len(program.values))
+        dispatches: Iterable[int] = range(len(program.dispatches))
+        if last is None:
+            shapes: list[tuple[int, ...]] = [()] * len(program.values)
+            nbytes = [0] * len(program.values)
+            by_dispatch: list[tuple[Step, ...]] = [()] * len(program.dispatches)
+        else:
+            changed = [k for k, (now, then) in enumerate(zip(numbers, last.numbers, strict=True)) if now != then]
+            shapes, nbytes, by_dispatch = list(last.layout.shapes), list(last.layout.nbytes), list(last.steps)
+            values = {v for k in changed for v in self._values_with[k]}
+        for number in values:
+            shapes[number] = tuple([numbers[k] for k in self._shapes[number]])
+            nbytes[number] = program.values[number].dtype.nbytes(math.prod(shapes[number]))
+        self._check([numbers[k] for k in self._conditions], shapes, symbols)
+        slots_of = None
+        if last is not None:
+            before = last.layout.nbytes
+            if all(bool(nbytes[v]) == bool(before[v]) for v in values):  # otherwise others may have nothing to write
+                dispatches = self._repeated.union(*(self._dispatches_with[k] for k in changed))
+            if all(nbytes[v] == before[v] or program.values[v].storage is not Storage.TEMP for v in values):
+                slots_of = last.layout.slots, last.layout.slot_of
+        for number in dispatches:
+            by_dispatch[number] = self._steps(number, numbers, nbytes, symbols)
+        slots, slot_of = slots_of or _slots(program, nbytes)
+        made = Layout(
+            tuple(symbols),
+            tuple(shapes),
+            tuple(nbytes),
+            {k: tuple([numbers[place] for place in own]) for k, own in self._elements.items()},
+            slots,
+            slot_of,
+            tuple(itertools.chain.from_iterable(by_dispatch)),
+            tuple([(numbers[low], numbers[high]) for low, high in self._bounds]),
+            tuple((a, b) for a, b in program.aliases if shapes[a] == shapes[b] and nbytes[a]),
+        )
+        self._last = _Made(numbers, made, by_dispatch)
+        return made
 
-        def take(count: int) -> tuple[int, ...]:
-            return tuple([int(next(numbers)) for _ in range(count)])  # a comparison is a bool
-
-        shapes = tuple(take(len(v.shape)) for v in program.values)
-        elements = {k: take(len(v.elements)) for k, v in enumerate(program.values) if v.storage is Storage.HOST}
-        chosen = [(take(len(it.guards)), take(len(it.workgroups))) for it in program.dispatches]
-        self._check(take(len(program.checks)), shapes, symbols)
-        allowed = tuple((next(numbers), next(numbers)) for _ in program.assertions)
-        nbytes = tuple(v.dtype.nbytes(math.prod(s)) for v, s in zip(program.values, shapes, strict=True))
-        steps: list[Step] = []
-        for number, (dispatch, (guards, counts)) in enumerate(zip(program.dispatches, chosen, strict=True)):
-            repeated = number in self._repeated
-            uniforms = () if repeated else take(len(dispatch.uniforms))
-            variant = next(k for k, holds in enumerate(guards) if holds)
-            if counts[variant] and _writes(program, dispatch, nbytes):
-                grid = fold_grid(counts[variant])
-                if repeated:
-                    steps += self._repetitions(number, variant, grid, symbols)
-                else:
-                    steps.append(Step(number, variant, grid, _words(uniforms)))
-        slots, slot_of = _slots(program, nbytes)
-        begins = tuple((a, b) for a, b in program.aliases if shapes[a] == shapes[b] and nbytes[a])
-        return Layout(tuple(symbols), shapes, nbytes, elements, slots, slot_of, tuple(steps), allowed, begins)
+    def _steps(
+        self, number: int, numbers: Sequence[int], nbytes: Sequence[int], symbols: Sequence[int]
+    ) -> tuple[Step, ...]:
+        """The runs of a dispatch: none when it has nothing to write."""
+        variant = next(k for k, place in enumerate(self._guards[number]) if numbers[place])
+        count = numbers[self._workgroups[number][variant]]
+        if not count or not _writes(self.program, self.program.dispatches[number], nbytes):
+            return ()
+        grid = fold_grid(count)
+        if number in self._repeated:
+            return tuple(self._repetitions(number, variant, grid, symbols))
+        return (Step(number, variant, grid, _words([numbers[place] for place in self._uniforms[number]])),)
 
     def _repetitions(self, number: int, variant: int, grid: Grid, symbols: Sequence[int]) -> list[Step]:
         evaluate, dispatch = self._each[number], self.program.dispatches[number]

@@ -18,6 +18,8 @@ Entry = tuple[Buffer, int, int]  # a buffer, a byte offset and a size in bytes
 def limits(device: Device, program: Program, shapes: Sequence[tuple[int, ...]], nbytes: Sequence[int]) -> None:
     """Every tensor that a kernel binds whole can be bound. Raises LimitError."""
     limit = program.target.max_binding_bytes
+    if max(nbytes, default=0) <= limit:
+        return
     bound: set[int] = set()
     for dispatch in program.dispatches:
         windows = dispatch.windows or (None,) * len(dispatch.args)

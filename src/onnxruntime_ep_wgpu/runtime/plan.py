@@ -22,6 +22,7 @@ from ..program.layout import Layout, Range, Step
 from ..program.program import Dispatch, Program, Storage
 from . import checks
 from .checks import Entry
+from .groups import Groups
 from .temps import Temps
 from .uniforms import Uniforms
 
@@ -34,9 +35,10 @@ Slice = tuple[Buffer, int]  # a buffer and a byte offset
 Variant = tuple[int, int]  # a kernel of the program, and a variant of it
 
 
-@dataclass
+@dataclass(eq=False)
 class PlannedDispatch:
-    """A step of the layout with what it needs of the device. `entries` has None where a caller's buffer goes."""
+    """A step of the layout with what it needs of the device. `entries` has None where a caller's buffer goes, which are those
+    of `theirs`; `uniforms` has its block, None for one without. Plans share those that are the same in both."""
 
     step: Step
     label: str
@@ -44,14 +46,17 @@ class PlannedDispatch:
     args: tuple[int, ...]
     entries: list[Entry | None]
     bound: BindGroup | None
+    uniforms: Uniforms | None
+    theirs: tuple[int, ...]
 
 
 class Plan:
     """Ready to run for the sizes it was made for.
 
     `pipelines` has those of all variants that the layout takes, by kernel and variant; `check` looks at limits, sizes and
-    aliasing (see `checks`). `runs`, `last_run` and `captures` belong to the Executable: the runs that are using the plan,
-    the number of the last one that did, and the captures that replay it.
+    aliasing (see `checks`). What a plan has in common with one that it is `like` it takes from there. `runs`, `last_run` and
+    `captures` belong to the Executable: the runs that are using the plan, the number of the last one that did, and the
+    captures that replay it.
     """
 
     def __init__(
@@ -62,7 +67,9 @@ class Plan:
         weights: Sequence[Buffer | None],
         layout: Layout,
         pipelines: Mapping[Variant, Pipeline],
+        groups: Groups,
         check: bool = True,
+        like: Plan | None = None,
     ) -> None:
         self.program, self.device, self.check, self.layout = program, device, check, layout
         self.last_run = 0
@@ -76,8 +83,7 @@ class Plan:
         self._lock = threading.Lock()
         self._bound: OrderedDict[tuple[tuple[int, int], ...], Bound] = OrderedDict()
         self._scratch: dict[int, Buffer] = {}
-        # Taken from the device's caches for as long as the plan lives.
-        self._uniforms = Uniforms(device, [step.uniforms for step in layout.steps])
+        self._groups = groups
         self._host_values: list[Buffer] = []
         buffers = self._temps(temps)
         self.temps = frozenset(buffer for buffer in buffers.values() if buffer is not None)
@@ -87,7 +93,14 @@ class Plan:
             elif value.storage is Storage.HOST:
                 buffers[index] = self._host_value(value.dtype, layout.elements[index])
         self.buffers = buffers
-        self.dispatches = [self._planned(step, pipelines) for step in layout.steps]
+        shared = self._shared(like)
+        new = [step for step in layout.steps if id(step) not in shared]
+        # Taken from the device's caches for as long as a plan lives that has dispatches with them.
+        uniforms = Uniforms(device, [step.uniforms for step in new])
+        self.dispatches = [shared.get(id(step)) or self._planned(step, pipelines, uniforms) for step in layout.steps]
+        self._uniforms = list(dict.fromkeys([uniforms, *(it.uniforms for it in self.dispatches if it.uniforms)]))
+        for it in self._uniforms:
+            it.users.add(self)
 
     @property
     def in_use(self) -> bool:
@@ -124,19 +137,30 @@ class Plan:
             self._bound.clear()
             for buffer in own:
                 storage.give(buffer)
-            self._uniforms.give_back()
+            for uniforms in self._uniforms:
+                uniforms.leave(self)
 
     # ---- dispatches
 
-    def _planned(self, step: Step, pipelines: Mapping[Variant, Pipeline]) -> PlannedDispatch:
+    def _shared(self, like: Plan | None) -> dict[int, PlannedDispatch]:
+        """The dispatches of another plan that are the same in this one, by the identity of their step."""
+        if like is None:
+            return {}
+        moved = {v for v, nbytes in enumerate(self.nbytes) if nbytes != like.nbytes[v]}
+        moved |= {v for v, buffer in self.buffers.items() if like.buffers.get(v) is not buffer}
+        return {id(it.step): it for it in like.dispatches if moved.isdisjoint(it.args)}
+
+    def _planned(self, step: Step, pipelines: Mapping[Variant, Pipeline], uniforms: Uniforms) -> PlannedDispatch:
         dispatch = self.program.dispatches[step.dispatch]
         kernel, args = self.program.kernels[dispatch.kernel], dispatch.args
         windows = step.windows or (None,) * len(args)
         entries = [self._entry(arg, window) for arg, window in zip(args, windows, strict=True)]
         if kernel.uniforms:
-            entries.append(self._uniforms.entry(step.uniforms))
+            entries.append(uniforms.entry(step.uniforms))
         pipeline = pipelines[dispatch.kernel, step.variant]
-        planned = PlannedDispatch(step, kernel.label, pipeline, args, entries, None)
+        theirs = tuple(arg for arg, entry in zip(args, entries, strict=False) if entry is None)
+        own = uniforms if kernel.uniforms else None
+        planned = PlannedDispatch(step, kernel.label, pipeline, args, entries, None, own, theirs)
         if None not in entries:
             planned.bound = self._bind(planned, entries)
         return planned
@@ -183,16 +207,23 @@ class Plan:
         for planned in self.dispatches:
             group = planned.bound
             if group is None:
-                args = planned.args
-                windows = planned.step.windows or (None,) * len(args)
-                entries = [
-                    entry or self._bound_part(arg, window, callers[arg])
-                    for arg, window, entry in zip(args, windows, planned.entries, strict=False)
-                ]
-                entries += [e for e in planned.entries[len(args) :] if e is not None]
-                group = self._bind(planned, entries)
+                places = tuple([(callers[arg][0].number, callers[arg][1]) for arg in planned.theirs])
+                group = self._groups.get(planned, places)
+                if group is None:
+                    group = self._bound_to(planned, callers)
+                    self._groups.keep(planned, places, group, (callers[arg][0] for arg in planned.theirs))
             out.append((planned.pipeline, group, planned.step.grid))
         return out
+
+    def _bound_to(self, planned: PlannedDispatch, callers: Mapping[int, Slice]) -> BindGroup:
+        args = planned.args
+        windows = planned.step.windows or (None,) * len(args)
+        entries = [
+            entry or self._bound_part(arg, window, callers[arg])
+            for arg, window, entry in zip(args, windows, planned.entries, strict=False)
+        ]
+        entries += [e for e in planned.entries[len(args) :] if e is not None]
+        return self._bind(planned, entries)
 
     def _bind(self, planned: PlannedDispatch, entries: Sequence[Entry | None]) -> BindGroup:
         given = [entry for entry in entries if entry is not None]

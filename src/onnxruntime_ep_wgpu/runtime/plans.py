@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ..device import Buffer, Device, Pipeline, let_go
 from ..program.layout import Layout
 from ..program.program import Program
+from .groups import Groups
 from .plan import Plan, Variant, dispatch_label
 from .settings import RunSettings
 from .temps import Temps
@@ -48,6 +49,8 @@ class Plans:
         self.pipelines: dict[Variant, Pipeline] = {}  # what has been compiled, kept as long as the program
         self.temps = Temps(device.caches.storage, settings.temp_generations)
         self._program, self._device, self._settings, self._weights = program, device, settings, weights
+        self._variants = sum(len(kernel.wgsl) for kernel in program.kernels)
+        self._groups = Groups(max(64, 4 * len(program.dispatches)))
         self._lock = threading.Lock()
         self._runs = 0
 
@@ -69,7 +72,10 @@ class Plans:
 
     def _make(self, key: Key, layout: Layout) -> Plan:
         checked = self._settings.plan_checks
-        plan = Plan(self._program, self._device, self.temps, self._weights, layout, self.pipelines, checked)
+        like = next(reversed(self.kept.values()), None)
+        plan = Plan(
+            self._program, self._device, self.temps, self._weights, layout, self.pipelines, self._groups, checked, like
+        )
         plan.last_run = self._runs
         self.kept[key] = plan
         for old in list(self.kept)[:-MAX_PLANS]:
@@ -81,6 +87,8 @@ class Plans:
         """The pipelines for a new set of shapes. With the second set, those of all variants: shapes change, so sooner or
         later each is wanted, and later shapes then compile nothing."""
         program = self._program
+        if len(self.pipelines) == self._variants:
+            return
         labels = {}
         for step in layout.steps:
             dispatch = program.dispatches[step.dispatch]
@@ -121,4 +129,6 @@ class Plans:
             if not gone.isdisjoint(it.temps):
                 del self.kept[key]
                 it.retire()
+        if gone:
+            self._groups.clear()
         self.temps.give_back(gone)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ..device import Buffer, Device
 from ..errors import LimitError
+from ..live import LiveSet
 
 ALIGNMENT = 256  # bytes; every adapter allows uniform offsets at this multiple
 
@@ -22,6 +23,7 @@ class Uniforms:
     def __init__(self, device: Device, blocks: Sequence[Sequence[int]]) -> None:
         """`blocks[n]` are the numbers of dispatch n. Raises LimitError for a block that cannot be bound."""
         self.buffers: list[Buffer] = []
+        self.users: LiveSet[object] = LiveSet()  # plans
         self._device = device
         self._places: dict[
             tuple[int, ...], tuple[int, int]
@@ -52,6 +54,12 @@ class Uniforms:
         """(buffer, byte offset, bytes) to bind for a dispatch that reads these numbers."""
         number, offset = self._places[tuple(values)]
         return self.buffers[number], offset, binding_bytes(len(values))
+
+    def leave(self, user: object) -> None:
+        """`user` will submit no more work with them; the last one gives the buffers back."""
+        self.users.discard(user)
+        if not self.users:
+            self.give_back()
 
     def give_back(self) -> None:
         """Gives the buffers back to their cache: no more work with them will be submitted."""
