@@ -14,7 +14,7 @@ import numpy as np
 
 from ...program.dtypes import DType
 from ..dims import Dim, product
-from ..ir import Map, Read, Tensor, View, split_groups
+from ..ir import Map, Read, Tensor, View, packed_run, split_groups
 from .expression import factored, names_in, to_wgsl
 from .position import Position, Scope
 from .scalar import WIDE, Scalars
@@ -222,7 +222,7 @@ class Accessors:
         node = self.maps.get(read.view.tensor)
         position = self._position(read)
         scope = position.scope
-        if node is not None:
+        if node is not None and packed_run(read):
             texts, factor = self._run_of(node, self._shown(position, read.view), read.run)
         else:
             *outer, last = LETTERS[: len(read.groups)]

@@ -30,6 +30,7 @@ FAMILIES = (
     "optimised_norms",
     "blocks",
     "blocks_lookup",
+    "experts",
     "linear_attention",
 )
 

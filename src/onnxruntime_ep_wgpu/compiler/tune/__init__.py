@@ -8,6 +8,7 @@ from .choose import (
     across_variants,
     depthwise,
     direct_convolution_pixels,
+    expert_rows,
     flash_splits,
     flash_variants,
     map_shapes,
@@ -38,6 +39,6 @@ from .shipped import GPU, SOFTWARE, check
 __all__ = [
     "GPU", "SOFTWARE", "WIDEST_HEAD", "Depthwise", "DirectConvolution", "DirectProduct", "FlashParts", "FlashRows", "FlashTile",
     "Grid", "MapShape", "PackedRows", "Parts", "RowProduct", "Rows", "RowsAcross", "Tile", "Vectors", "across_parts",
-    "across_variants", "check", "depthwise", "direct_convolution_pixels", "flash_splits", "flash_variants", "map_shapes",
-    "maps_in_fours", "matmul_variants", "parameters_of", "row_variants", "use",
+    "across_variants", "check", "depthwise", "direct_convolution_pixels", "expert_rows", "flash_splits", "flash_variants",
+    "map_shapes", "maps_in_fours", "matmul_variants", "parameters_of", "row_variants", "use",
 ]  # fmt: skip

@@ -180,6 +180,16 @@ def matmul_variants(
     return template, tuple(variants), parameters
 
 
+def expert_rows(k: int, bits: int, longest: int, target: Target) -> tuple[int, int, int]:
+    """For rows with weights of their own, of `bits` each in memory: how many an invocation takes at a time, the invocations that
+    share four columns, and those of a workgroup. Of packed weights `longest` can be unpacked together, 0 for others."""
+    sizes: dict[str, Dim] = {"m": 1, "k": k, "packed": max(1, longest * bits // 32), "words": -(-k * bits // 32)}
+    for _, it in _chosen(target, sizes, PackedRows):
+        assert isinstance(it, PackedRows)
+        return min(longest, it.words * 32 // bits) or 4, it.parts, it.invocations
+    return 4, 1, 1  # a table always has one
+
+
 def _packed(it: PackedRows, guard: Dim, sizes: Mapping[str, Dim], run: int, whole: bool) -> Variant:
     tiles_n = ceildiv(sizes["n"], 4 * it.columns)
     constants = _constants(ROWS=it.rows, PARTS=it.parts, STEPS=it.steps, RUN4=run // 4, K_WHOLE=whole)

@@ -1,0 +1,54 @@
+// Products of rows with weights of an expert each: y[r] = a[r / SHARE] times the matrix (n, k) of expert_at(r), plus its bias.
+// A workgroup makes four columns of one row; its PARTS invocations take turns along k, RUN elements at a time.
+const RUN = 4u * $RUN4;
+
+var<workgroup> parts: array<vec4f, $WG>;
+
+fn a_part(m: u32, k: u32) -> vec4f {
+  if (k >= $k) { return vec4f(); }
+  let v = a_at4(m, k);
+  if ($K_WHOLE) { return v; }
+  return select(vec4f(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
+}
+
+// Four of a run of weights; zeros from the end of k on, whatever lies in memory there.
+fn b_part(v: vec4f, k: u32) -> vec4f {
+  if ($K_WHOLE) { return v; }
+  return select(vec4f(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
+}
+
+fn kernel(w: u32, lane: u32) {
+  let row = w / $tiles_n;
+  let part = lane % $PARTS;
+  let n = (w % $tiles_n * ($WG / $PARTS) + lane / $PARTS) * 4u;
+  let expert = u32(clamp(expert_at(row), 0, i32($experts) - 1));
+#for c 4
+  let column#c = expert * $n + min(n + #cu, $n - 1u);
+#end
+  var sum = vec4f();
+  for (var k = part * RUN; k < $k; k += $PARTS * RUN) {
+#for c 4
+    let b#c = b_run(column#c, k);
+    var dot#c = 0f;
+#end
+#for j RUN4
+    {
+      let at = k + 4u * #ju;
+      let left = a_part(row / $SHARE, at);
+#for c 4
+      dot#c += dot(left, b_part(b#c.v[#j], at));
+#end
+    }
+#end
+    sum += vec4f(dot0 * b0.scale, dot1 * b1.scale, dot2 * b2.scale, dot3 * b3.scale);
+  }
+  parts[lane] = sum;
+  for (var half = $PARTS / 2u; half > 0u; half /= 2u) {
+    workgroupBarrier();
+    if (part < half) { parts[lane] += parts[lane + half]; }
+  }
+  workgroupBarrier();
+  if (n < $n && part == 0u) {
+    for (var e = 0u; e < min(4u, $n - n); e++) { y_put(row, n + e, parts[lane][e] + bias_at(expert, n + e)); }
+  }
+}
