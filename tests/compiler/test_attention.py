@@ -79,7 +79,7 @@ def test_every_tile(value_size):
 
 def test_tiles_fit_into_every_adapter():
     for size in (1, 32, 33, 64, 80, 128, 150, 256):
-        variants = tune.flash_variants(1, 1000, 1, 1000, size, size, 1, WEB_BASELINE)
+        variants = tune.flash_variants(1, 1000, 1000, 1000, size, size, 1, WEB_BASELINE)
         assert variants[-1].guard == 1
     sizes = sizes_of("scores", (33, 70), 64)
     check("scores", "added", sizes, on=hardware(max_workgroup_storage=16384))

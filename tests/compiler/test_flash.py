@@ -20,7 +20,9 @@ from onnxruntime_ep_wgpu.errors import UnsupportedError
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import Target
-from tests.support import Runner, target
+from tests.ops import test_group_query as group_query
+from tests.ops.compare import model, random
+from tests.support import Runner, compile_model, target
 
 F = np.float32
 LAYOUTS = {"heads first": (0, 1, 2, 3), "steps first": (0, 2, 1, 3), "elements before steps": (0, 1, 3, 2)}
@@ -44,6 +46,7 @@ class Case:
     layout: str = "heads first"
     starts: object = None
     ends: bool = False
+    behind: bool = False
     left: int | None = None
     right: int | None = None
     softcap: float = 0.0
@@ -100,6 +103,8 @@ def expected(case: Case, arrays: dict[str, np.ndarray]) -> np.ndarray:
     y = np.zeros((case.batch, case.heads, case.queries, case.value_size))
     for sequence in range(case.batch):
         end = int(ends[sequence])
+        if case.behind:
+            end = min(max(int(starts[sequence]) + case.queries, 0), end)
         at = int(starts[sequence]) + np.arange(case.queries)[:, None]
         j = np.arange(end)[None]
         seen = np.ones((case.queries, end), bool)
@@ -160,10 +165,17 @@ def built(case: Case, on: Target) -> Built:
     back = [int(k) for k in np.argsort(order)]
     q, k, v = (b.permute(operands[name], back) for name in "qkv")
     starts = operands.get("starts", case.starts)
-    seen = Seen(starts, operands.get("ends"), case.left, case.right)
+    seen = Seen(starts, operands.get("ends"), q.shape[2] if case.behind else None, case.left, case.right)
+    mask, change = operands.get("mask"), None
+    if mask is not None:
+        expression = "where(m, x, -infinity)" if mask.dtype is DType.BOOL else "x + m"
+
+        def change(scores: Operand) -> Operand:
+            return b.pointwise(expression, {"x": scores, "m": mask}, DType.FLOAT32, scores.shape)
+
     y = flash_attention(
         b, q, k, v, scale=case.scale, softcap=case.softcap, seen=seen,
-        mask=operands.get("mask"), sink=operands.get("sink"),
+        change=change, sink=operands.get("sink"),
     )  # fmt: skip
     assert not isinstance(y, str), y
     result = b.pointwise("x", {"x": y}, y.dtype).view.tensor
@@ -209,6 +221,7 @@ def drawn(seed: int) -> Case:
         layout=pick(*LAYOUTS),
         starts=pick(None, None, 0, "data", 11),
         ends=ends,
+        behind=bool(pick(0, 1)),
         left=pick(None, None, 0, 3, 90),
         right=pick(None, 0, 0, 0, 2),
         softcap=pick(0.0, 0.0, 3.0),
@@ -220,11 +233,13 @@ def drawn(seed: int) -> Case:
 
 
 def fits(case: Case) -> bool:
-    """Whether a kernel has bindings enough: four of its own, levels of parts, and those of the case."""
+    """Whether a kernel has bindings enough: four of its own, levels of parts, and those of the case; and it asks for something."""
+    if case.behind and case.starts != "data":
+        return False
     return 5 + (case.starts == "data") + case.ends + bool(case.mask) + case.sink <= 8
 
 
-CASES = [case for seed in range(90) if fits(case := drawn(seed))]
+CASES = [case for seed in range(160) if fits(case := drawn(seed))]
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
@@ -318,3 +333,25 @@ def test_splits_keep_a_gpu_busy_and_are_none_where_rows_do():
     assert tune.flash_splits(8, 4, 100, on) == 2
     assert tune.flash_splits(32, 2048, 2048, on) == 1
     assert tune.flash_splits(12, 128, 128, on) == 1
+
+
+OPERATORS = {
+    "GroupQueryAttention": group_query.Case((5, 9), steps=1, room=32),
+    "GroupQueryAttention, a prompt": group_query.Case((0, 0), steps=7, room=32, bias=True),
+    "Attention": (
+        "Attention", 23, "", {"is_causal": 1}, [random(2, 4, 6, 16), random(2, 2, 9, 16), random(2, 2, 9, 16)],
+    ),
+    "MultiHeadAttention": ("MultiHeadAttention", 22, "com.microsoft", {"num_heads": 4}, [random(2, 5, 64)] * 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_that_are_attention_are_this_kernel_where_nobody_asks_for_scores(name):
+    case = OPERATORS[name]
+    if isinstance(case, group_query.Case):
+        built_model = case.model(F)
+    else:
+        operator, opset, domain, attributes, arrays = case
+        built_model = model(operator, arrays, outputs=[F], domain=domain, opset=opset, **attributes)
+    labels = [it.label for it in compile_model(built_model, hardware()).kernels]
+    assert "flash_attention" in labels and "softmax" not in labels

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..program.dtypes import DType
 from ..program.target import Target
-from .dims import Dim
+from .dims import Dim, maximum
 from .ir import Call, Inner, Map, Node, Read, Tensor, View, Write
 from .tune import flash_variants
 
@@ -42,9 +42,10 @@ class Attention:
     `q` is read by (batch, row, element), `k` and `v` by (batch, key, element); `inner` maps scores by (batch, row, key), or
     (batch, key, row) with `keys_first`; `y` is written by (batch, row, element), or (batch, element, row) with `values_first`.
 
-    Row i stands at position `starts[batch]`, or `start`, or such that the last row is at the last key, + i // `per`. It sees
-    keys from `left` before it to `right` behind it, None for all, below `ends[batch]` (i32 both). `sink` (batch, row) is a
-    score of a key without a value. MASKED, a row that sees nothing gets zeros instead of NaN.
+    Rows are `steps` queries of one head after those of another. Query i stands at position `starts[batch]`, or `start`, or
+    such that the last one is at the last key, + i. It sees keys from `left` before it to `right` behind it, None for all, below
+    `ends[batch]` and `starts[batch]` + `behind`; both are i32. `sink` (batch, row) is a score of a key without a value.
+    MASKED, a row that sees nothing gets zeros instead of NaN.
     """
 
     q: Read
@@ -57,11 +58,11 @@ class Attention:
     keys: Dim
     size: int
     value_size: int
-    per: Dim = 1
-    steps: Dim = 0
+    steps: Dim
     starts: Read | None = None
     start: Dim | None = 0
     ends: Read | None = None
+    behind: Dim | None = None
     left: int | None = None
     right: int | None = None
     sink: Read | None = None
@@ -104,7 +105,7 @@ class Attention:
             "flash_attention",
             {"q": self.q, "k": self.k, "v": self.v, **{name: it for name, it in own.items() if it}, **beside},
             results,
-            flash_variants(self.batch, self.rows, self.per, self.keys, self.size, self.value_size, splits, target),
+            flash_variants(self.batch, self.rows, self.steps, self.keys, self.size, self.value_size, splits, target),
             {
                 "MASKED": self.masked,
                 "NAN_IS_ZERO": self.nan_is_zero,
@@ -116,6 +117,7 @@ class Attention:
                 "STARTS": self.starts is not None,
                 "STARTED": self.starts is None and self.start is not None,
                 "LAST": self.starts is None and self.start is None,
+                "BEHIND": self.behind is not None,
                 "ENDS": self.ends is not None,
                 "SINK": self.sink is not None,
                 "SPLIT": splits != 1,
@@ -124,8 +126,8 @@ class Attention:
             {
                 "rows": self.rows,
                 "keys": self.keys,
-                "per": self.per,
-                "steps": self.steps,
+                "steps": maximum(1, self.steps),
+                "behind": 0 if self.behind is None else self.behind,
                 "start": 0 if self.start is None else self.start,
                 "left": UNBOUNDED if self.left is None else self.left,
                 "right": UNBOUNDED if self.right is None else self.right,

@@ -143,6 +143,7 @@ class _Attention:
             self.keys,
             self.size,
             self.value_size,
+            self.queries,
             sink=self.sink,
             masked=bool(self.soft.constants["MASKED"]),
             nan_is_zero=self.reader.nan_is_zero,

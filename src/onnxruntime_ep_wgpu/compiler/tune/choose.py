@@ -252,11 +252,12 @@ def flash_splits(batch: Dim, rows: Dim, keys: Dim, target: Target) -> Dim:
 
 
 def flash_variants(
-    batch: Dim, rows: Dim, per: Dim, keys: Dim, size: int, value_size: int, splits: Dim, target: Target
+    batch: Dim, rows: Dim, steps: Dim, keys: Dim, size: int, value_size: int, splits: Dim, target: Target
 ) -> tuple[Variant, ...]:
-    """Variants of `flash_attention` for `batch` heads of `rows` rows, of which `per` are of one position, `size` elements of a
-    query and `value_size` of a result, which is at most WIDEST_HEAD; each of `splits` workgroups takes a part of the keys.
+    """Variants of `flash_attention` for `batch` heads of keys and `rows` rows, `steps` for each head of queries, with `size`
+    elements of a query and `value_size` of a result, at most WIDEST_HEAD; each of `splits` workgroups takes a part of the keys.
     Never empty: the smallest tiles fit into every adapter."""
+    per = floordiv(rows, steps) if steps != 0 else 1
     sizes: dict[str, Dim] = {"batch": batch, "rows": rows, "per": per, "keys": keys, "splits": splits}
     sizes |= {"size": size, "value_size": value_size}
     whole = quotient(size, 4) is not None

@@ -296,7 +296,7 @@ class FlashTile(Parameters):
 @dataclass(frozen=True)
 class FlashRows(Parameters):
     """Attention of at most `rows` rows, of heads of at most `widest` elements, where reading keys and values takes the time.
-    Quantities: batch, rows, per (rows at one position, of heads that share keys), keys, size (elements of a query or key),
+    Quantities: batch, rows, per (heads that share keys: rows for each query), keys, size (elements of a query or key),
     value_size (of a value), splits (parts of the keys)."""
 
     kernel: ClassVar[str] = "flash_rows"

@@ -1,9 +1,10 @@
 // What the kernels of attention share: which keys a workgroup looks at, and how sums over keys become results.
 //
-// Row i stands at position start + i / $per among the keys. BANDED, it sees those from $left before its position to $right
-// behind it; always, only those before the end of its sequence. Positions and ends may be data.
+// Rows are $steps queries of one head after those of another. Query i stands at position start + i among the keys. BANDED, it
+// sees those from $left before its position to $right behind it; always, only those before the end of its sequence. Positions
+// and ends may be data.
 
-// A workgroup's keys from `begin` to `end`; `start` is the position of row 0.
+// A workgroup's keys from `begin` to `end`; `start` is the position of query 0.
 struct Span { start: i32, begin: u32, end: u32 }
 
 fn is_lowest(v: f32) -> bool { return bitcast<u32>(v) == 0xff800000u; }
@@ -12,6 +13,9 @@ fn end_of(batch: u32) -> i32 {
   var end = i32($keys);
 #for o ENDS
   end = clamp(ends_at(batch), 0, end);
+#end
+#for o BEHIND
+  end = clamp(starts_at(batch) + i32($behind), 0, end);
 #end
   return end;
 }
@@ -34,9 +38,10 @@ fn span_of(batch: u32, first: u32, last: u32, split: u32, step: u32) -> Span {
   let start = start_of(batch, end);
   var span = Span(start, 0u, u32(end));
   if ($BANDED) {
-    let begin = clamp(start + i32(first / $per) - i32($left), 0, end);
+    let together = first / $steps == last / $steps;  // of one head
+    let begin = clamp(start + select(0, i32(first % $steps), together) - i32($left), 0, end);
     span.begin = u32(begin);
-    span.end = u32(clamp(start + i32(last / $per) + i32($right) + 1, begin, end));
+    span.end = u32(clamp(start + select(i32($steps) - 1, i32(last % $steps), together) + i32($right) + 1, begin, end));
   }
 #for o SPLIT
   let share = ((span.end - span.begin + $splits - 1u) / $splits + step - 1u) / step * step;
@@ -48,7 +53,7 @@ fn span_of(batch: u32, first: u32, last: u32, split: u32, step: u32) -> Span {
 
 fn sees(start: i32, row: u32, key: u32) -> bool {
   if (!$BANDED) { return true; }
-  let at = start + i32(row / $per);
+  let at = start + i32(row % $steps);
   return i32(key) >= at - i32($left) && i32(key) <= at + i32($right);
 }
 

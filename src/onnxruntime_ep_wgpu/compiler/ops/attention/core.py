@@ -1,6 +1,7 @@
 """The attention that all its operators are: scores of queries and keys, scaled, capped and hidden; softmax; weighted values.
 
-Heads, groups of heads and transposes are views, and scores stay in f32 until they are weights.
+It is one kernel where there is one (`ops/attend.py`) and nobody asks for the scores. Else it is written out: heads, groups of
+heads and transposes are views, and scores stay in f32 until they are weights.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...dims import Dim, floordiv, quotient
+from ..attend import Change, Seen, flash_attention
 from ..matmul import matrix_product
 from ..normalise import softmax_rows
 
@@ -21,14 +23,25 @@ Hide = Callable[[Operand], Operand]
 
 
 @dataclass(frozen=True)
+class Direct:
+    """What `hide` does, as a kernel of attention wants it: which keys are seen, and what is added to scores besides. `value` may
+    have anything in rows that nobody sees."""
+
+    value: Operand
+    seen: Seen
+    change: Change | None = None
+
+
+@dataclass(frozen=True)
 class Attended:
-    """`y` (batch, heads, queries, size of a value), and the f32 scores that led to it, as they were before and after each step."""
+    """`y` (batch, heads, queries, size of a value), and the f32 scores that led to it, as they were before and after each step;
+    without these where one kernel made y."""
 
     y: Operand
-    scores: Operand
-    capped: Operand
-    hidden: Operand
-    weights: Operand
+    scores: Operand | None = None
+    capped: Operand | None = None
+    hidden: Operand | None = None
+    weights: Operand | None = None
 
 
 def heads_of(b: Builder, x: Operand, count: Dim) -> Operand:
@@ -65,12 +78,20 @@ def attend(
     softcap: float = 0.0,
     hide: Hide | None = None,
     sink: Operand | None = None,
+    direct: Direct | None = None,
 ) -> Attended:
     """Attention of queries (batch, heads, queries, size) to keys and values (batch, groups, keys, size), each of which serves
     as many heads as there are for a group. A query from which all is hidden gets zeros.
 
-    `sink` (heads or 1) is a score more for each query, of a key without a value.
+    `sink` (heads or 1) is a score more for each query, of a key without a value. With `direct`, which means what `hide` does,
+    scores are not asked for.
     """
+    if direct is not None:
+        y = flash_attention(
+            b, query, key, direct.value, scale=scale, softcap=softcap, seen=direct.seen, change=direct.change, sink=sink
+        )
+        if isinstance(y, Operand):
+            return Attended(y)
     batch, heads, queries, size = query.shape
     total = key.shape[2]
     shared = floordiv(heads, key.shape[1])
@@ -101,7 +122,7 @@ def attend(
     hidden = hide(capped) if hide is not None else capped
     each = None if sink is None else b.expand(b.reshape(sink, (1, sink.shape[0], 1)), (batch, heads, queries))
     weights = softmax_rows(b, hidden, 1, masked=hide is not None, sink=each)
-    y = matrix_product(
+    result = matrix_product(
         b,
         b.reshape(weights, (*grouped, queries, total)),
         groups,
@@ -111,4 +132,4 @@ def attend(
         groups,
         query.dtype,
     )
-    return Attended(b.reshape(y, (batch, heads, queries, value.shape[3])), scores, capped, hidden, weights)
+    return Attended(b.reshape(result, (batch, heads, queries, value.shape[3])), scores, capped, hidden, weights)

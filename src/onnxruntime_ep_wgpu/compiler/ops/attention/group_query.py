@@ -18,7 +18,7 @@ from ..optimised import MICROSOFT
 from ..registry import FLOATS, op
 from ..window import body
 from .cache import appended, started
-from .core import attend, merged, scale_of
+from .core import Direct, attend, merged, scale_of
 from .masks import Past, biased, hidden, present
 from .rotary import STEPS_FIRST, Placed, turned
 
@@ -100,6 +100,7 @@ def group_query_attention(
     def hide(scores: Operand) -> Operand:
         return hidden(b, biased(b, scores, bias), past, causal=bool(causal), window=local_window_size)
 
+    seen = past.seen(causal=bool(causal), window=local_window_size) if outputs <= 3 else None
     found = attend(
         b,
         b.permute(q, (0, 2, 1, 3)),
@@ -109,6 +110,9 @@ def group_query_attention(
         softcap=softcap,
         hide=hide,
         sink=sink,
+        direct=Direct(values, seen, (lambda scores: biased(b, scores, bias)) if bias is not None else None)
+        if seen
+        else None,
     )
     results = [merged(b, found.y), keys, values]
     if outputs > 3:

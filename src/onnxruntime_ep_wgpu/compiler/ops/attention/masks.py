@@ -12,6 +12,7 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...dims import Dim, equal
+from ..attend import Seen
 from ..index import index32
 from ..window import body
 
@@ -27,6 +28,15 @@ class Past:
     count: Dim = 0
     used: Operand | None = None
     steps: Dim = 0
+
+    def seen(self, *, causal: bool, window: int = 0) -> Seen | None:
+        """What `hidden` leaves, as a kernel of attention wants it; None where a window does not move with the queries."""
+        if window > 0 and not causal:
+            return None
+        right, left = (0 if causal else None), (window - 1 if window > 0 else None)
+        if self.used is None:
+            return Seen(starts=self.count, left=left, right=right)
+        return Seen(starts=self.used, behind=self.steps, left=left, right=right)
 
 
 def hidden(b: Builder, scores: Operand, past: Past, *, causal: bool, window: int = 0) -> Operand:

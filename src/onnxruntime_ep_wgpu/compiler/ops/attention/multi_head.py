@@ -10,7 +10,7 @@ from ..index import INDICES, index32
 from ..optimised import MICROSOFT
 from ..registry import FLOATS, op
 from .cache import appended, extended
-from .core import attend, heads_of, merged, scale_of
+from .core import Direct, attend, heads_of, merged, scale_of
 from .masks import Past, biased, hidden, padded, present
 
 FILTER = -10000.0
@@ -133,13 +133,20 @@ def attended(
     if beams is not None and past_key is not None:
         found_keys, found_values = (_of_beams(b, x, beams, past, k.shape[2]) for x in (keys, values))
 
-    def hide(scores: Operand) -> Operand:
-        scores = biased(b, padded(b, scores, mask, filter_value, past.count), bias)
-        return hidden(b, scores, past, causal=causal)
+    def masked(scores: Operand) -> Operand:
+        return biased(b, padded(b, scores, mask, filter_value, past.count), bias)
 
-    found = attend(b, q, found_keys, present(b, found_values, past), scale=scale_of(size, scale), hide=hide)
+    def hide(scores: Operand) -> Operand:
+        return hidden(b, masked(scores), past, causal=causal)
+
+    seen = past.seen(causal=causal) if outputs <= 3 else None
+    direct = Direct(found_values, seen, masked) if seen else None
+    found = attend(
+        b, q, found_keys, present(b, found_values, past), scale=scale_of(size, scale), hide=hide, direct=direct
+    )
     results = [merged(b, found.y), keys, values]
     if outputs > 3:
+        assert found.hidden is not None
         results.append(b.pointwise("x", {"x": found.hidden}, q.dtype))
     return results[:outputs]
 

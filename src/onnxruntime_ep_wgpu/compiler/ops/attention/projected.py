@@ -9,12 +9,13 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...dims import Dim, floordiv
+from ..attend import Seen
 from ..index import INDICES, index32
 from ..matmul import matmul
 from ..optimised import MICROSOFT
 from ..registry import FLOATS, op
 from ..window import body
-from .core import attend, heads_of, merged, scale_of
+from .core import Direct, attend, heads_of, merged, scale_of
 from .masks import Past, biased, hidden
 from .multi_head import FILTER, attended
 
@@ -179,7 +180,8 @@ def _unpadded(
     def hide(scores: Operand) -> Operand:
         return hidden(b, biased(b, scores, bias), Past(used=lengths), causal=False)
 
-    found = attend(b, q, k, v, scale=scale_of(q.shape[3], scale), hide=hide)
+    direct = Direct(v, Seen(ends=lengths), lambda scores: biased(b, scores, bias))
+    found = attend(b, q, k, v, scale=scale_of(q.shape[3], scale), hide=hide, direct=direct)
     y = merged(b, found.y)
     flat = b.reshape(index32(b, offsets), (batch * steps,))
     return b.map(

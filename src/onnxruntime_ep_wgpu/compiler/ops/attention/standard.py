@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...dims import Dim
+from ..attend import Seen
 from ..index import INDICES, index32
 from ..registry import BOOLS, FLOATS, op
 from ..window import body
 from .cache import extended
-from .core import attend, heads_of, merged, scale_of
+from .core import Direct, attend, heads_of, merged, scale_of
 
 
 @op("Attention", types=FLOATS, mask=FLOATS | BOOLS, lengths=INDICES)
@@ -56,12 +57,30 @@ def attention(
         scale=scale_of(query.shape[3], scale),
         softcap=softcap,
         hide=(lambda scores: _masked(b, scores, mask, lengths, past, left, right)) if masked else None,
+        direct=_direct(b, value, mask, lengths, past, left, right) if outputs <= 3 else None,
     )
     results = [merged(b, found.y) if q.rank == 3 else found.y, key, value]
     if outputs > 3:
         stage = (found.scores, found.capped, found.hidden, found.weights)[qk_matmul_output_mode]
+        assert stage is not None
         results.append(b.pointwise("x", {"x": stage}, q.dtype) if stage.dtype is not q.dtype else stage)
     return results[:outputs]
+
+
+def _direct(
+    b: Builder, value: Operand, mask: Operand | None, lengths: Operand | None, past: Dim, left: int, right: int
+) -> Direct | None:
+    """What `_masked` means to a kernel of attention; None for queries behind both a past and the end of valid keys."""
+    if lengths is not None and past != 0:
+        return None
+    seen = Seen(
+        starts=past if lengths is None else None,
+        ends=None if lengths is None else index32(b, lengths),
+        left=left if left >= 0 else None,
+        right=right if right >= 0 else None,
+    )
+    change = (lambda scores: _masked(b, scores, mask, None, past, -1, -1)) if mask is not None else None
+    return Direct(value, seen, change)
 
 
 def _masked(
