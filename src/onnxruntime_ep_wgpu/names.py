@@ -3,13 +3,16 @@
 Clients look for devices of `WebGpuExecutionProvider`, the name of ONNX Runtime's own provider. Passed as text,
 `providers=["WebGpuExecutionProvider"]`, that name never reaches a library: ONNX Runtime takes it for the provider that it
 may have been built with, and when it was not, as in the packages on PyPI, it makes a session on the CPU and says nothing.
-No callback of ours runs meanwhile. So the devices are there under both names, and who registers the library is told
-which one can be passed, once, unless the program has shown that it knows (it read `PROVIDER`) or passes no name
-(`session()`, `devices()`).
+So the devices are there under both names, and `PROVIDER` is the one to pass as text.
+
+No callback of ours runs when the wrong name is passed. What can be seen is that a program registered the library and that
+no session used it until the end: only then is there a warning, about the line that registered. A program that passes
+devices, or the right name, makes a session here and is told nothing; `check()` tells at once, for a session.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -20,17 +23,20 @@ from contextlib import contextmanager
 EP_NAME = "WebGpuExecutionProvider"
 PROVIDER = "WgpuExecutionProvider"
 NAMES = (EP_NAME, PROVIDER)
+REGISTRATION = "onnxruntime_ep_wgpu"
+"""Under which name this package registers its library by itself. Programs choose other names."""
 
 PASS_THIS = (
-    f"pass providers=[{PROVIDER!r}] (onnxruntime_ep_wgpu.PROVIDER), registered beforehand: onnxruntime takes"
-    f" {EP_NAME!r}, passed as text, for a provider of its own and makes a session on the CPU without a word"
+    f"pass providers=[{PROVIDER!r}] (onnxruntime_ep_wgpu.PROVIDER): onnxruntime takes {EP_NAME!r}, passed as text, for a"
+    " provider of its own and makes a session on the CPU without a word"
 )
 
 _PACKAGE = os.path.dirname(__file__)
 
 
 class ProviderNameWarning(UserWarning):
-    """The library was registered by a program that has not read `PROVIDER`, the name to pass to InferenceSession."""
+    """A program that has not read `PROVIDER`, the name to pass to InferenceSession, registered the library, and ended without
+    a session on this provider."""
 
 
 class _State(threading.local):
@@ -38,13 +44,26 @@ class _State(threading.local):
 
 
 _state = _State()
-_told = False
+_knows_the_name = False
+_used = False
+_registered_at: tuple[str, int, int] | None = None  # file, line, process
 
 
 def told() -> None:
     """Notes that the program knows the name to pass."""
-    global _told
-    _told = True
+    global _knows_the_name
+    _knows_the_name = True
+
+
+def knows_the_name() -> bool:
+    """Whether the program has read `PROVIDER`."""
+    return _knows_the_name
+
+
+def used() -> None:
+    """Notes that ONNX Runtime makes a session with this provider."""
+    global _used
+    _used = True
 
 
 @contextmanager
@@ -57,19 +76,29 @@ def passing_no_name() -> Iterator[None]:
         _state.quiet -= 1
 
 
-def warn_of_the_name() -> None:
-    """Warns once per process, at the line outside this package that registers the library."""
-    # Programs without Python's onnxruntime have no `providers=[...]`.
-    if _told or _state.quiet or "onnxruntime" not in sys.modules:
+def registering() -> None:
+    """Notes the line outside this package that registers the library, for a warning when the process ends."""
+    global _registered_at
+    if _state.quiet or _registered_at is not None:
         return
-    told()
-    frame, level = sys._getframe(1), 2
+    frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(
-        f"onnxruntime_ep_wgpu is registered. To name it to InferenceSession, {PASS_THIS}. Devices from"
-        " onnxruntime.get_ep_devices() may be passed under either name. (Reading onnxruntime_ep_wgpu.PROVIDER before"
-        " registering turns this warning off.)",
-        ProviderNameWarning,
-        stacklevel=level,
-    )
+        frame = frame.f_back
+    _registered_at = frame.f_code.co_filename, frame.f_lineno, os.getpid()
+    atexit.register(_warn_when_unused)
+
+
+def _warn_when_unused() -> None:
+    # Programs without Python's onnxruntime have no `providers=[...]`.
+    if _registered_at is None or _used or _knows_the_name or "onnxruntime" not in sys.modules:
+        return
+    file, line, process = _registered_at
+    if process == os.getpid():
+        warnings.warn_explicit(
+            f"onnxruntime_ep_wgpu was registered here, and no session used it. If one was meant to, {PASS_THIS}; or pass"
+            " devices of onnxruntime.get_ep_devices(). onnxruntime_ep_wgpu.check(session) says why a session is not on"
+            " this provider.",
+            ProviderNameWarning,
+            file,
+            line,
+        )

@@ -53,7 +53,9 @@ def run_case(name: str, provider: str) -> str:
         else:
             import onnxruntime_ep_wgpu
 
-            session = onnxruntime_ep_wgpu.session(case.model, sess_options=settings, **case.options)
+            session = onnxruntime_ep_wgpu.session(
+                case.model, sess_options=settings, allow_cpu_only=True, **case.options
+            )
         feeds = {info.name: value_of(info) for info in session.get_inputs()}
         for _ in range(2):
             session.run(None, feeds)

@@ -22,7 +22,7 @@ def model(nodes, inputs, outputs, constants=(), opset: int = 17, check: bool = T
     return made.SerializeToString()
 
 
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+FLOAT, DOUBLE, INT64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
 node = helper.make_node
 
 
@@ -30,6 +30,21 @@ def square(rows: int | str = "N", columns: int = 8) -> bytes:
     """y = x * x."""
     return model(
         [node("Mul", ["x", "x"], ["y"], "mul")], [("x", FLOAT, [rows, columns])], [("y", FLOAT, [rows, columns])]
+    )
+
+
+def doubles() -> bytes:
+    """z = d * d, in f64, which does not run here."""
+    return model([node("Mul", ["d", "d"], ["z"], "double")], [("d", DOUBLE, ["N", 8])], [("z", DOUBLE, ["N", 8])])
+
+
+def doubles_beside() -> bytes:
+    """y = x * x in f32, z = d * d in f64."""
+    nodes = [node("Mul", ["x", "x"], ["y"], "mul"), node("Mul", ["d", "d"], ["z"], "double")]
+    return model(
+        nodes,
+        [("x", FLOAT, ["N", 8]), ("d", DOUBLE, ["N", 8])],
+        [("y", FLOAT, ["N", 8]), ("z", DOUBLE, ["N", 8])],
     )
 
 

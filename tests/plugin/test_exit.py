@@ -33,16 +33,16 @@ ENDINGS = {
     "a device tensor of a session that is gone": "s = opened(); kept = value(); del s; gc.collect()",
     "a live binding": "s = opened(); b = s.io_binding(); b.bind_ortvalue_input('x', value()); b.bind_output('y', 'webgpu')\n"
     "s.run_with_iobinding(b)",
-    "unregistered": "webgpu_ep.register(); ort.unregister_execution_provider_library('webgpu_ep_registration')",
+    "unregistered": "webgpu_ep.register(); ort.unregister_execution_provider_library('onnxruntime_ep_wgpu')",
     "unregistered, then registered again": "s = opened(); del s; gc.collect()\n"
-    "ort.unregister_execution_provider_library('webgpu_ep_registration'); opened()",
-    "unregistered with a live session": "kept = opened(); ort.unregister_execution_provider_library('webgpu_ep_registration')",
+    "ort.unregister_execution_provider_library('onnxruntime_ep_wgpu'); opened()",
+    "unregistered with a live session": "kept = opened(); ort.unregister_execution_provider_library('onnxruntime_ep_wgpu')",
     "unregistered, then the session is dropped": "kept = opened()\n"
-    "ort.unregister_execution_provider_library('webgpu_ep_registration'); del kept; gc.collect()",
+    "ort.unregister_execution_provider_library('onnxruntime_ep_wgpu'); del kept; gc.collect()",
     "a tensor that outlives session and registration": "s = opened(); kept = value(); del s; gc.collect()\n"
-    "ort.unregister_execution_provider_library('webgpu_ep_registration'); del kept; gc.collect()",
+    "ort.unregister_execution_provider_library('onnxruntime_ep_wgpu'); del kept; gc.collect()",
     "a tensor that outlives session, registration and interpreter": "s = opened(); kept = value(); del s; gc.collect()\n"
-    "ort.unregister_execution_provider_library('webgpu_ep_registration')",
+    "ort.unregister_execution_provider_library('onnxruntime_ep_wgpu')",
     "a tensor in a cycle": "webgpu_ep.register(); kept = value(); kept.me = kept; del kept",
     "copies after the last session": "s = opened(); v = value(); del s; gc.collect(); assert (v.numpy() == x).all()\n"
     "v.update_inplace(x * 2); assert (v.numpy() == x * 2).all()",

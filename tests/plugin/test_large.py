@@ -45,6 +45,17 @@ def test_inputs_and_outputs(elements: int, dynamic: bool) -> None:
         np.testing.assert_array_equal(session.run(None, {"x": x[:9]})[0], np.maximum(x[:9], 0) + 1)
 
 
+def test_an_input_beyond_a_buffer_is_named() -> None:
+    limit = adapters()[0].target().max_buffer_bytes
+    if limit > 1 << 32:
+        pytest.skip(f"a buffer of this adapter has {limit} bytes")
+    count = limit // 4 + 1
+    session = wgpu_ep.session(model([node("Relu", ["x"], ["y"])], ["n"]))
+    with pytest.raises(wgpu_ep.LimitError, match=rf"input 'x': a tensor of {4 * count} bytes .* {limit} \(max-buffer"):
+        session.run(None, {"x": np.zeros(count, F)})  # pages that nobody touches take no memory
+    np.testing.assert_array_equal(session.run(None, {"x": np.ones(3, F)})[0], np.ones(3, F))
+
+
 def test_weights(elements: int) -> None:
     rows = 256
     w = np.ones((rows, elements // rows), F)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,11 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu import names
 
 from . import models
+
+ROOT = Path(__file__).resolve().parents[2]
 
 HEAD = """
 import sys, onnxruntime as ort, onnxruntime_ep_wgpu as webgpu_ep
@@ -19,29 +23,51 @@ register = lambda: ort.register_execution_provider_library("ep", webgpu_ep.get_l
 """
 
 
+# What ONNX Runtime documents: devices are passed and no name.
+DEVICES = """
+from tests.plugin import models
+{}
+found = [it for it in ort.get_ep_devices() if it.ep_name == webgpu_ep.get_ep_name()]
+so = ort.SessionOptions()
+so.add_provider_for_devices(found, {{}})
+assert webgpu_ep.get_ep_name() in ort.InferenceSession(models.square(), so).get_providers()
+"""
+
+
 def warned(tmp_path: Path, script: str, *flags: str) -> str:
     """Runs HEAD and a script in a process of its own; gives what it wrote to stderr."""
     path = tmp_path / "program.py"
     path.write_text(HEAD + script)
-    done = subprocess.run([sys.executable, *flags, str(path)], capture_output=True, text=True, timeout=120)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, *flags, str(path)], capture_output=True, text=True, timeout=120, env=environment
+    )
     assert done.returncode == 0, done.stderr
     return done.stderr
 
 
+WRONG_NAME = """
+from tests.plugin import models
+ort.InferenceSession(models.square(), providers=["WebGpuExecutionProvider"])
+"""
+
+
 @pytest.mark.parametrize("line", ["register()", "webgpu_ep.register()"])
-def test_who_registers_is_told_the_name_to_pass_once(tmp_path: Path, line: str) -> None:
-    text = warned(tmp_path, f"{line}\nort.unregister_execution_provider_library('{{}}')\n{line}\n".format(
-        "ep" if line == "register()" else "webgpu_ep_registration"
-    ))  # fmt: skip
+def test_who_registers_and_makes_no_session_here_is_told_the_name_to_pass_once(tmp_path: Path, line: str) -> None:
+    own = "ep" if line == "register()" else "onnxruntime_ep_wgpu"
+    text = warned(tmp_path, f"{line}\nort.unregister_execution_provider_library('{own}')\n{line}{WRONG_NAME}")
     assert text.count("ProviderNameWarning:") == 1
     assert "providers=['WgpuExecutionProvider']" in text
-    assert "program.py:" in text.split("ProviderNameWarning")[0], "the warning is about the program's line"
+    assert f"program.py:{3 if own == 'ep' else 4}:" in text, "the warning is about the program's line"
 
 
 @pytest.mark.parametrize(
     "script",
     [
         "webgpu_ep.devices()",
+        DEVICES.format("register()"),
+        DEVICES.format("webgpu_ep.register()"),
+        DEVICES.format("webgpu_ep.session(models.square()); register()"),
         "webgpu_ep.PROVIDER; register()",
         "from onnxruntime_ep_wgpu import PROVIDER\nwebgpu_ep.register()",
     ],
@@ -72,5 +98,67 @@ def test_check_gives_back_a_session_that_runs_here(devices: list[object]) -> Non
 
 def test_check_names_the_reasons_when_no_node_was_taken(devices: list[object]) -> None:
     session = webgpu_ep.session(models.square(), forceCpuNodeNames=["mul"])
-    with pytest.raises(webgpu_ep.WgpuEpError, match=r"all 1 nodes .* Mul \(mul\): .*forceCpuNodeNames"):
+    with pytest.raises(webgpu_ep.WgpuEpError, match=r"the only node .* Mul \(mul\): .*forceCpuNodeNames"):
         webgpu_ep.check(session)
+
+
+@pytest.fixture
+def on_the_cpu(devices: list[object]) -> ort.InferenceSession:
+    return ort.InferenceSession(models.square(), providers=["CPUExecutionProvider"])
+
+
+def test_check_tries_the_causes_in_turn(on_the_cpu: ort.InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def why() -> str:
+        with pytest.raises(webgpu_ep.WgpuEpError) as caught:
+            webgpu_ep.check(on_the_cpu)
+        return str(caught.value)
+
+    monkeypatch.setattr(names, "_knows_the_name", False)
+    assert "takes 'WebGpuExecutionProvider', passed as text, for a provider of its own" in why()
+    monkeypatch.setattr(names, "_knows_the_name", True)
+    assert "did not reach InferenceSession" in why() and "chooses providers itself" in why()
+    monkeypatch.setattr(ort, "__version__", "1.24.4")
+    assert "onnxruntime 1.24.4 takes names of providers in libraries for unknown ones; install 1.25" in why()
+    monkeypatch.setattr(ort, "get_ep_devices", list)
+    assert "not registered: call onnxruntime_ep_wgpu.register()" in why()
+    monkeypatch.setattr("onnxruntime_ep_wgpu.device.adapters_problem", lambda: "no WebGPU adapter: install a driver")
+    assert "no WebGPU adapter: install a driver" in why()
+    with pytest.raises(webgpu_ep.DeviceError):
+        webgpu_ep.check(on_the_cpu)
+
+
+def test_registering_without_an_adapter_is_loud(tmp_path: Path) -> None:
+    """Nobody passes a name afterwards and gets a session on the CPU."""
+    script = """
+import os
+os.environ["VK_DRIVER_FILES"] = os.environ["VK_ICD_FILENAMES"] = os.devnull
+try:
+    webgpu_ep.register()
+except webgpu_ep.DeviceError as error:
+    assert "no WebGPU adapter" in str(error), error
+    assert webgpu_ep.PROVIDER
+else:
+    raise SystemExit("registered without a device")
+"""
+    warned(tmp_path, script)
+
+
+def test_a_session_of_which_nothing_runs_here_is_an_error_unless_it_is_allowed(devices: list[object]) -> None:
+    model = models.doubles()
+    with pytest.raises(webgpu_ep.UnsupportedError, match=r"the only node .* Mul \(double\): .*allow_cpu_only"):
+        webgpu_ep.session(model)
+    session = webgpu_ep.session(model, allow_cpu_only=True)
+    assert len(webgpu_ep.report(session).on_cpu) == 1
+    with pytest.raises(webgpu_ep.UnsupportedError):
+        webgpu_ep.check(session)
+
+
+def test_nodes_on_the_cpu_are_one_warning_in_the_log(devices: list[object], capfd: pytest.CaptureFixture[str]) -> None:
+    def logged(model: bytes, **options: object) -> list[str]:
+        webgpu_ep.session(model, **options)  # type: ignore[arg-type]
+        return [line for line in capfd.readouterr().err.splitlines() if "nodes on the CPU" in line]
+
+    (line,) = logged(models.doubles_beside())
+    assert "1 of 2 nodes on the CPU: Mul (double): " in line
+    assert logged(models.square()) == []
+    assert logged(models.chain(), forceCpuNodeNames=["relu"]) == [], "who sends nodes there knows"

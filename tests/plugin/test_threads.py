@@ -159,7 +159,7 @@ def work(session):
 threads = [threading.Thread(target=work, args=(it,)) for it in sessions]
 for thread in threads: thread.start()
 running.wait(60)
-ort.unregister_execution_provider_library("webgpu_ep_registration")
+ort.unregister_execution_provider_library("onnxruntime_ep_wgpu")
 for thread in threads: thread.join()
 print(failures)
 del sessions, thread, threads

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import WgpuEpError
-from ..names import NAMES, PASS_THIS
+from ..errors import DeviceError, UnsupportedError, WgpuEpError
+from ..names import NAMES, PASS_THIS, PROVIDER, knows_the_name
 from ..tabular import rich_table, text_lines
 
 if TYPE_CHECKING:
@@ -26,7 +26,11 @@ COLUMNS = ("node", "operator", "runs on", "kernel, or reason")
 SHOWN = 40
 """Rows that a printed report has at most."""
 
+# ONNX Runtime before this version knows only the names of its own providers.
+NAMES_SINCE = (1, 25)
+
 _Session = TypeVar("_Session")
+_Error = TypeVar("_Error", bound=Exception)
 
 
 def node_rows(nodes: Sequence[Placement]) -> list[tuple[str, ...]]:
@@ -112,16 +116,15 @@ def report(session: Any) -> Report:
 def check(session: _Session) -> _Session:
     """The session itself, when it runs on this provider: `session = check(InferenceSession(path, providers=[PROVIDER]))`.
 
-    Raises WgpuEpError when all of its nodes run elsewhere, saying why: because the provider's name did not reach it, or
-    because no node was taken. Nodes that run elsewhere beside ours are no error; `report()` lists them.
+    Raises WgpuEpError when all of its nodes run elsewhere, saying why: there is no adapter (DeviceError), the library is not
+    registered, ONNX Runtime is too old for names of providers, the provider's name did not reach it, or no node was taken
+    (UnsupportedError). Nodes that run elsewhere beside ours are no error; `report()` lists them.
     """
     if not _ours(session):
-        raise WgpuEpError(_elsewhere(session))
-    nodes = report(session).nodes
-    if nodes and all(node.partition is None for node in nodes):
-        reasons = list(dict.fromkeys(f"{node.op_type} ({node.name}): {node.reason}" for node in nodes if node.reason))
-        shown = "; ".join(reasons[:3]) + (f"; and {len(reasons) - 3} more" if len(reasons) > 3 else "")
-        raise WgpuEpError(f"all {len(nodes)} nodes of the session run on the CPU: {shown}")
+        raise _elsewhere(session, WgpuEpError)
+    nothing = planner_of(session).assignment.nothing_ours()
+    if nothing:
+        raise UnsupportedError(nothing)
     return session
 
 
@@ -139,8 +142,33 @@ def _ours(session: Any) -> set[str]:
     return set(session.get_providers()) & set(NAMES)
 
 
-def _elsewhere(session: Any) -> str:
-    return f"the session runs on {', '.join(session.get_providers())} and not on this provider; {PASS_THIS}"
+def _elsewhere(session: Any, kind: type[_Error]) -> _Error | DeviceError:
+    """Why a session is not on this provider: the first of the possible causes that is there. `kind` of error, if the machine
+    has an adapter."""
+    import onnxruntime as ort
+
+    from ..device import adapters_problem
+    from .sessions import registered
+
+    runs = f"the session runs on {', '.join(session.get_providers())} and not on this provider"
+    problem = adapters_problem()
+    if problem:
+        return DeviceError(f"{runs}: {problem}")
+    if not registered():
+        return kind(f"{runs}, which is not registered: call onnxruntime_ep_wgpu.register() before the session is made")
+    if tuple(map(int, ort.__version__.split(".")[:2])) < NAMES_SINCE:
+        return kind(
+            f"{runs}: onnxruntime {ort.__version__} takes names of providers in libraries for unknown ones; install"
+            f" {'.'.join(map(str, NAMES_SINCE))} or later, pass devices (SessionOptions.add_provider_for_devices), or make"
+            " it with onnxruntime_ep_wgpu.session()"
+        )
+    if knows_the_name():
+        return kind(
+            f"{runs}: {PROVIDER!r} is registered and was read, but providers=[{PROVIDER!r}] did not reach InferenceSession:"
+            " another name was passed, or the library that made the session chooses providers itself (give it a session"
+            " made with onnxruntime_ep_wgpu.session(), if it takes one)"
+        )
+    return kind(f"{runs}; {PASS_THIS}")
 
 
 def _match(session: Any) -> Planner:
@@ -149,7 +177,7 @@ def _match(session: Any) -> Planner:
 
     ours = _ours(session)
     if not ours:
-        raise LookupError(_elsewhere(session))
+        raise _elsewhere(session, LookupError)
     inputs = {value.name for value in session.get_inputs()}
     outputs = [value.name for value in session.get_outputs()]
     planners = [

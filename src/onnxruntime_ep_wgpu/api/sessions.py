@@ -1,8 +1,8 @@
 """Sessions in one line.
 
 In: a model, a device, options as Python values. Out: an `onnxruntime.InferenceSession` that runs on that device.
-Invariant: `session()` and the session's runs raise what went wrong in the provider, of its own type; never does a session
-silently run on the CPU, as InferenceSession itself does after an error in a provider.
+Invariants: `session()` and the session's runs raise what went wrong in the provider, of its own type, where InferenceSession
+itself goes on with the CPU; a model of which nothing runs here is an error too, unless the caller allows it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 import onnxruntime as ort
 
 from .. import get_library_path, process
-from ..errors import DeviceError, OptionError, WgpuEpError, cut
+from ..errors import DeviceError, OptionError, UnsupportedError, WgpuEpError, cut
 from ..live import Known
-from ..names import EP_NAME, passing_no_name, warn_of_the_name
+from ..names import EP_NAME, REGISTRATION, passing_no_name, registering
 from ..options import as_text, parse
 from ..options.types import ProviderOptions
 from .free_dimensions import check, fix
@@ -25,8 +25,6 @@ from .reports import remember
 
 if TYPE_CHECKING:
     from ..plugin.watch import Watch
-
-REGISTRATION = "webgpu_ep_registration"
 
 _register_lock = threading.Lock()
 # The device and the sizes of free dimensions that sessions have added to SessionOptions.
@@ -36,18 +34,17 @@ _added: Known[Any, tuple[Any, dict[str, int]]] = Known()
 def register(name: str = REGISTRATION) -> None:
     """Registers the provider library with ONNX Runtime under `name`, unless it is registered.
 
-    Then InferenceSession takes `providers=[PROVIDER]`. Warns with ProviderNameWarning, once, when the program has not read
-    `PROVIDER` so far.
+    Then InferenceSession takes `providers=[PROVIDER]`. Raises DeviceError when there is no device, saying what to install.
     """
-    warn_of_the_name()
     with passing_no_name():
-        _register(name)
+        _require(name)
+    registering()
 
 
 def _register(name: str) -> None:
     process.check()
     with _register_lock:
-        if _registered():
+        if registered():
             return
         try:
             ort.register_execution_provider_library(name, get_library_path())
@@ -63,8 +60,12 @@ def devices() -> list[Any]:
     Raises DeviceError when there is none, saying what to install.
     """
     with passing_no_name():
-        _register(REGISTRATION)
-    found = _registered()
+        return _require(REGISTRATION)
+
+
+def _require(name: str) -> list[Any]:
+    _register(name)
+    found = registered()
     if not found:
         from ..device import adapters_problem
 
@@ -72,7 +73,8 @@ def devices() -> list[Any]:
     return found
 
 
-def _registered() -> list[Any]:
+def registered() -> list[Any]:
+    """The devices of this provider that ONNX Runtime knows, each once."""
     from ..plugin.factory import VENDOR
 
     unique: dict[str, Any] = {}
@@ -87,7 +89,8 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
     as ONNX Runtime's text about it."""
 
     def run(self, *arguments: Any, **named: Any) -> Any:
-        with _RaisingWhatHappened():
+        feeds = arguments[1] if len(arguments) > 1 else named.get("input_feed")
+        with _RaisingWhatHappened(feeds=feeds if isinstance(feeds, Mapping) else None):
             return super().run(*arguments, **named)
 
     def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
@@ -101,12 +104,14 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
 
 class _RaisingWhatHappened:
     """A `with` that raises the first error of the provider on this thread, before ONNX Runtime made text of it; `source` is
-    the model that a session is made of, `options` are its provider options."""
+    the model that a session is made of, `options` are its provider options, `feeds` the inputs of a run."""
 
-    def __init__(self, source: str | bytes = "", options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, source: str | bytes = "", options: Mapping[str, str] | None = None, feeds: Mapping[str, Any] | None = None
+    ) -> None:
         from ..plugin.watch import watching
 
-        self._watching = watching(source, options)
+        self._watching = watching(source, options, feeds)
 
     def __enter__(self) -> Watch:
         self._watch = self._watching.__enter__()
@@ -138,6 +143,7 @@ def session(
     wgpu_device: Any = None,
     sess_options: Any = None,
     free_dimensions: Mapping[str, int] | None = None,
+    allow_cpu_only: bool = False,
     **options: Unpack[ProviderOptions],
 ) -> ort.InferenceSession:
     """An InferenceSession on WebGPU: `session("model.onnx", device="llvmpipe", validationMode="full")`.
@@ -147,8 +153,13 @@ def session(
     limits and features are what kernels are compiled for. `sess_options` is used as it is, with the device and the free
     dimensions added; later sessions may use it again with the same ones, and any provider options.
     `free_dimensions` fixes dimensions of inputs by name or denotation, {"batch": 1}, which makes better kernels. The other
-    arguments are provider options, as text or as Python values. Raises OptionError for a wrong option, DeviceError when
-    there is no such device, and what the provider or ONNX Runtime raised when the session cannot be made.
+    arguments are provider options, as text or as Python values.
+
+    Nodes that cannot run here run on the CPU: ONNX Runtime's log has one warning, with how many and why, and `report()` has
+    them all. When no node can run here, UnsupportedError is raised with the reasons, unless `allow_cpu_only` is true or
+    forceCpuNodeNames names them all. (To refuse any node on the CPU, set ONNX Runtime's own session configuration
+    `session.disable_cpu_ep_fallback` in `sess_options`.) Raises OptionError for a wrong option, DeviceError when there is no
+    such device, and what the provider or ONNX Runtime raised when the session cannot be made.
     """
     given = {key: as_text(value) for key, value in options.items()}
     if wgpu_device is not None:
@@ -178,6 +189,9 @@ def session(
     # Onnxruntime before 1.26 knows nothing of captures, and may not have asked for anything to be compiled.
     provider.planner.check_captures()
     check(fixed, made)
+    assigned = provider.planner.assignment
+    if not allow_cpu_only and (nothing := assigned.nothing_ours()) and not assigned.asked_for():
+        raise UnsupportedError(f"{nothing} (session(..., allow_cpu_only=True) makes a session all the same)")
     remember(made, provider.planner)
     return made
 

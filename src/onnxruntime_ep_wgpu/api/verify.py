@@ -40,8 +40,8 @@ ROUNDING = 4
 @dataclass(frozen=True)
 class Compared:
     """One stored value. `error` is the largest difference as a part of `scale`, the largest finite value; NaN in one
-    only counts as infinite, and so does any difference of integers or bools. `elements`: how many are above the tolerance
-    of the type, as "3 of 1000"; a few in a quantised model were at the boundary of two integers.
+    only counts as infinite, and so does any difference of integers or bools. `elements`: how many are above the
+    tolerance, as "3 of 1000"; a few in a quantised model were at the boundary of two integers.
 
     Where `error` is above the tolerance, `to_f64` is the error against float64, less what the rounding of the operands
     explains, and `cpu_to_f64` that of the CPU provider; None without such a judge, and then `judge` says why.
@@ -190,7 +190,7 @@ class _Group:
                     why = _uncompared(name, truth.get(name), got)
                     found.uncompared.append(Uncompared(label, name, dispatch.origin, why))
                     continue
-                compared = _compare(label, name, got, want, dispatch.origin)
+                compared = _compare(label, name, got, want, dispatch.origin, tolerance)
                 if compared.disagrees(tolerance):
                     read = frozenset(program.values[it].name for it in dispatch.args if it not in written)
                     compared = self._judged(compared, got, truth, read)
@@ -241,10 +241,10 @@ def _calculated(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
     return {**feeds, **dict(zip(names, session.run(names, feeds), strict=True))}
 
 
-def _compare(kernel: str, name: str, got: Any, want: Any, nodes: tuple[str, ...]) -> Compared:
+def _compare(kernel: str, name: str, got: Any, want: Any, nodes: tuple[str, ...], tolerance: float | None) -> Compared:
     shape = "x".join(map(str, want.shape)) or "scalar"
     errors, scale = _errors(got.reshape(-1), want.reshape(-1)) if want.size else (np.zeros(1), 0.0)
-    above = int(np.count_nonzero(~(errors <= _tolerance(str(want.dtype), None))))
+    above = int(np.count_nonzero(~(errors <= _tolerance(str(want.dtype), tolerance))))
     elements = f"{above} of {want.size}"
     return Compared(kernel, name, str(want.dtype), shape, float(errors.max()), scale, elements, nodes)
 

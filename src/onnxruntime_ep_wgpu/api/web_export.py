@@ -156,9 +156,12 @@ def _read(source: Path) -> ir.Model:
 
     if source.suffix != ".ort":
         try:
-            return ir.load(source)
+            model = ir.load(source)
         except Exception as error:
             raise ProgramError(f"{source} cannot be read as an ONNX model: {error}") from error
+        if not model.opset_imports:  # an empty file is an empty protobuf
+            raise ProgramError(f"{source} is not an ONNX model: it names no version of the operators")
+        return model
     import onnxruntime as ort
 
     with tempfile.TemporaryDirectory() as folder:

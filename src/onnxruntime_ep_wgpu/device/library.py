@@ -61,9 +61,11 @@ def _open() -> Any:
     """The opened library. Raises DeviceError when it cannot be opened or is not the one that was declared."""
     try:
         opened = ffi.dlopen(path())
+        found, wanted = opened.wgpuGetVersion(), opened.BUILT_FOR_VERSION
     except OSError as error:
-        raise DeviceError(f"the wgpu-native library cannot be loaded: {error}") from error
-    found, wanted = opened.wgpuGetVersion(), opened.BUILT_FOR_VERSION
+        raise DeviceError(f"the wgpu-native library cannot be loaded: {error}{_named()}") from error
+    except (AttributeError, ffi.error) as error:  # a library without its functions
+        raise DeviceError(f"{path()} is not the wgpu-native library: {error}{_named()}") from error
     if found != wanted and (_chosen() or _header() != opened.BUILT_FOR_HEADER):
         way = "unset WGPU_LIB_PATH, or build that version" if _chosen() else "install wgpu==0.32.*"
         raise DeviceError(
@@ -71,6 +73,11 @@ def _open() -> Any:
             f" functions may differ: {way}"
         )
     return opened
+
+
+def _named() -> str:
+    """Who named the library, and what to do about it, behind an error."""
+    return f" (WGPU_LIB_PATH={_chosen()} names it: unset that)" if _chosen() else "; install wgpu==0.32.* again"
 
 
 def _header() -> int:

@@ -33,6 +33,10 @@ class Options:
         """The keys that were set to something that does not happen in this version."""
         return [key for key, text in self.given.items() if OPTIONS[key].changes_nothing(text)]
 
+    def warnings(self) -> list[str]:
+        """A line for each of these."""
+        return [f"option {key}={self.given[key]!r} has no effect in this version" for key in self.without_effect()]
+
 
 @dataclass(frozen=True)
 class Layer:

@@ -10,23 +10,23 @@ from typing import Any
 
 from .. import __version__
 from .._ort import ffi
-from ..names import NAMES, warn_of_the_name
-from .abi import Logger, Ort, OrtError, address
+from ..names import NAMES, registering
+from .abi import Logger, Ort, OrtError, address, text
 from .callbacks import export, failed, held
 from .factory import Factory
 
 
-def _create(_name: Any, base: Any, logger: Any, out: Any, capacity: int, out_count: Any) -> Any:
+def _create(registration: Any, base: Any, logger: Any, out: Any, capacity: int, out_count: Any) -> Any:
     ort: Ort | None = None
     try:
         out_count[0] = 0
         ort = Ort(base)
         if capacity < len(NAMES):
             raise OrtError(f"room for {capacity} factories, {len(NAMES)} are needed")
-        warn_of_the_name()
+        registering()
         log = Logger(ort, logger)
         for place, name in enumerate(NAMES):
-            Factory(ort, name, __version__, log).hand_out(out, place)
+            Factory(ort, name, __version__, log, text(registration)).hand_out(out, place)
         out_count[0] = len(NAMES)
         return ffi.NULL
     except BaseException as error:

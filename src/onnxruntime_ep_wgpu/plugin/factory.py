@@ -13,7 +13,7 @@ from .._ort import ffi
 from ..device import adapters, adapters_problem, context_of
 from ..errors import DeviceError
 from ..live import LiveSet
-from ..names import NAMES
+from ..names import NAMES, REGISTRATION, used
 from .abi import INFO, WARNING, Logger, Ort, address
 from .allocator import Allocator
 from .callbacks import Exported, callback, held
@@ -59,10 +59,11 @@ def metadata(adapter: Adapter) -> dict[str, str]:
 
 
 class Factory(Exported, struct="OrtEpFactory"):
-    """One provider name of one registration."""
+    """One provider name of one registration, which is called `registration`."""
 
-    def __init__(self, ort: Ort, name: str, version: str, logger: Logger) -> None:
+    def __init__(self, ort: Ort, name: str, version: str, logger: Logger, registration: str = "") -> None:
         super().__init__(ort)
+        self.registration = registration
         self.name, self.version, self.logger = name, version, logger
         self._memory: dict[int, Any] = {}
         self._hardware: list[Any] = []
@@ -93,6 +94,8 @@ class Factory(Exported, struct="OrtEpFactory"):
     @callback("GetSupportedDevices")
     def get_supported_devices(self, hardware: Any, count: int, out: Any, capacity: int, out_count: Any) -> None:
         out_count[0] = 0
+        if self._shown_already():
+            return
         found = adapters()
         if not found:
             self.logger.log(WARNING, adapters_problem() or "no WebGPU adapter")
@@ -100,6 +103,16 @@ class Factory(Exported, struct="OrtEpFactory"):
         for place, adapter in enumerate(found[:capacity]):
             out[place] = self._device(adapter, free)
             out_count[0] = place + 1
+
+    def _shown_already(self) -> bool:
+        """Whether this package's own registration, which `session()` makes, shows the devices to this ONNX Runtime.
+
+        A program may register the library after that. Devices shown twice could not be passed to one session.
+        """
+        others = [it for it in held.copy().values() if isinstance(it, Factory) and it is not self and not it._released]
+        return any(
+            it.registration == REGISTRATION and it.name == self.name and it.ort.api == self.ort.api for it in others
+        )
 
     def _device(self, adapter: Adapter, free: list[Any]) -> Any:
         """The device entry of an adapter, on ONNX Runtime's hardware device when there is one, else on one we make."""
@@ -152,6 +165,7 @@ class Factory(Exported, struct="OrtEpFactory"):
     def create_ep(self, _hardware: Any, described: Any, count: int, session: Any, logger: Any, out: Any) -> None:
         from .provider import Provider  # with the compiler and onnx_ir, which registering does without
 
+        used()
         log = Logger(self.ort, logger)
         provider = Provider(self, log, lambda: self._planner(described, count, session, log))
         self._users.add(provider)

@@ -53,6 +53,7 @@ class Planner:
         self.target = self.context.target
         self._path = ""  # of the model, when it is a file
         self._others = False  # whether other providers took nodes before
+        self._completed = False
         self.decided = False  # the main graph, which comes after the bodies of its control flow
         self.inputs: tuple[str, ...] = ()
         self.outputs: tuple[str, ...] = ()
@@ -62,8 +63,8 @@ class Planner:
         self._claims: dict[str, Claim] = {}
         self._lowerings = Lowerings()
         self.copy_guard = CopyGuard(name, logger.owner, copies)
-        for key in options.without_effect():
-            logger.log(WARNING, f"option {key}={options.given[key]!r} has no effect in this version")
+        for line in options.warnings():
+            logger.log(WARNING, line)
 
     def _check_debugger(self) -> None:
         if self.options["enablePIXCapture"] and not debugger.attached():
@@ -114,6 +115,9 @@ class Planner:
 
     def complete(self) -> None:
         """All graphs have been decided. Raises OptionError when an option names a node that the model does not have."""
+        if not self._completed and (line := self.assignment.left_to_the_cpu()):
+            self.logger.log(WARNING, line)
+        self._completed = True
         unmet = self._forced.unmet()
         if not unmet:
             return

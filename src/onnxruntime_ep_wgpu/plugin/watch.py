@@ -33,10 +33,11 @@ _live: LiveSet[Provider] = LiveSet()
 @dataclass
 class Watch:
     """Providers made and errors raised in callbacks, in order. `source` is the model, a file name or its bytes; `options`
-    are provider options of this session alone, as text."""
+    are provider options of this session alone, as text; `feeds` are the inputs of a run, by name."""
 
     source: str | bytes
     options: Mapping[str, str] = field(default_factory=dict)
+    feeds: Mapping[str, Any] = field(default_factory=dict)
     providers: list[Provider] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
 
@@ -54,14 +55,16 @@ class Watch:
 
 
 class watching:
-    """Collects what callbacks on this thread do during the `with`, which makes a session of the model `source`.
+    """Collects what callbacks on this thread do during the `with`, which makes a session of the model `source` or runs one.
 
     Not a generator, whose end an interrupt could prevent. The thread knows the Watch by a weak reference: one whose `with`
     did not end in order is gone all the same.
     """
 
-    def __init__(self, source: str | bytes, options: Mapping[str, str] | None = None) -> None:
-        self._watch = Watch(source, options or {})
+    def __init__(
+        self, source: str | bytes, options: Mapping[str, str] | None = None, feeds: Mapping[str, Any] | None = None
+    ) -> None:
+        self._watch = Watch(source, options or {}, feeds or {})
         self._outer = getattr(_thread, "watch", None)
 
     def __enter__(self) -> Watch:
@@ -108,6 +111,14 @@ def options() -> Mapping[str, str]:
     """The provider options that the session which this thread is making was given beside its SessionOptions."""
     watch = _current()
     return {} if watch is None else watch.options
+
+
+def inputs_of_bytes(nbytes: int) -> str:
+    """The inputs of the run on this thread that have so many bytes, in words; "" when that is not known."""
+    watch = _current()
+    feeds = {} if watch is None else watch.feeds
+    names = [repr(name) for name, value in feeds.items() if getattr(value, "nbytes", None) == nbytes]
+    return f"input {' or '.join(names)}" if names else ""
 
 
 @contextlib.contextmanager

@@ -73,9 +73,26 @@ def from_ort(path: Path) -> list[Event]:
     """The events of a profile that ONNX Runtime wrote. Raises InputError when it is something else."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return _from_zero(_event(it) for it in found if it.get("ph") == "X")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is not a profile of ONNX Runtime: {type(error).__name__} {error}") from error
+        if isinstance(found, dict) and "traceEvents" in found:
+            raise InputError(
+                f"{path} is a trace for Perfetto (ui.perfetto.dev opens it); give the profile that ONNX Runtime wrote"
+            )
+        if not isinstance(found, list) or not found:
+            raise InputError(f"{path} is not a profile of ONNX Runtime, which is a list of events")
+        events = _from_zero(_event(it) for it in found if it.get("ph") == "X")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a profile of ONNX Runtime: no text ({error})") from error
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path} is not a profile of ONNX Runtime: no JSON, or cut off ({error})") from error
+    except KeyError as error:
+        raise InputError(f"{path} is not a profile of ONNX Runtime: an event has no {error}") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not a profile of ONNX Runtime: {error}") from error
+    if not any(it.kind in (RUN, "node", *KINDS) for it in events):
+        raise InputError(f"{path} has no run in it: profile a session that runs, and end it with end_profiling()")
+    return events
 
 
 def _event(it: Mapping[str, Any]) -> Event:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,27 @@ NUMPY_TYPES = {
 }  # fmt: skip
 
 
+def whole(least: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number of at least `least`."""
+
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+        return int(text)
+
+    return parse
+
+
+def check_file(path: Path, kind: str = "an ONNX model") -> None:
+    """Raises FileNotFoundError, and InputError for what no `kind` can be: a folder, an empty file."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name the file of {kind}")
+    if path.is_file() and not path.stat().st_size:
+        raise InputError(f"{path} is empty (0 bytes) and not {kind}")
+
+
 def add_model_arguments(parser: argparse.ArgumentParser, model: str = "an ONNX file") -> None:
     """`model` is the help of the argument MODEL."""
     parser.add_argument("model", type=Path, metavar="MODEL", help=model)
@@ -32,24 +55,32 @@ def add_model_arguments(parser: argparse.ArgumentParser, model: str = "an ONNX f
     )
 
 
-def open_session(args: argparse.Namespace, **session_options: Any) -> Any:
-    """An InferenceSession on WebGPU; `session_options` are attributes of SessionOptions.
+def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **session_options: Any) -> Any:
+    """An InferenceSession on WebGPU; `session_options` are attributes of SessionOptions. Tells on stderr which provider
+    options change nothing.
 
-    Raises what onnxruntime raises for a model it cannot load, and OptionError.
+    Raises InputError for what is no model, what onnxruntime raises for one that it cannot load, and OptionError.
     """
     import onnxruntime as ort
+    from onnxruntime.capi.onnxruntime_pybind11_state import InvalidProtobuf
 
+    from ..api.reports import planner_of
     from ..api.sessions import session
 
-    if not args.model.exists():
-        raise FileNotFoundError(f"there is no file {args.model}")
+    check_file(args.model)
     options: dict[str, Any] = dict(_pair(text, "--option", "KEY=VALUE") for text in args.option)
     device = int(args.device) if args.device is not None and args.device.isdecimal() else args.device
     settings = ort.SessionOptions()
     settings.log_severity_level = 3
     for name, value in session_options.items():
         setattr(settings, name, value)
-    return session(args.model, device=device, sess_options=settings, **options)
+    try:
+        made = session(args.model, device=device, sess_options=settings, allow_cpu_only=allow_cpu_only, **options)
+    except InvalidProtobuf as error:
+        raise InputError(f"{args.model} is not an ONNX model: {error}") from error
+    for line in planner_of(made).options.warnings():
+        print(f"warning: {line}", file=sys.stderr)
+    return made
 
 
 def add_input_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,8 +91,14 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         "--dim", action="append", default=[], metavar="NAME=SIZE",
         help="the size of a free dimension, in all inputs that name it",
     )  # fmt: skip
-    parser.add_argument("--input", action="append", default=[], metavar="[NAME=]FILE.npy", help="an input from a file")
-    parser.add_argument("--seed", type=int, default=0, help="of the made-up inputs (0)")
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE.npy",
+        help="an input from a file (.npz: of one array)",
+    )
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of the made-up inputs (0)")
 
 
 def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
@@ -112,12 +149,19 @@ def _named_file(text: str, names: list[str]) -> tuple[str, Path]:
 
 
 def _read(path: Path) -> Any:
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}")
+    check_file(path, "an array (.npy)")
     try:
-        return np.load(path, allow_pickle=False)
-    except ValueError as error:
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
+            names = found.files
+            if len(names) == 1:
+                return found[names[0]]
+    except (ValueError, zipfile.BadZipFile, EOFError) as error:
         raise InputError(f"{path} is not a .npy file of numbers: {error}") from error
+    shown = ", ".join(names) or "none"
+    raise InputError(f"{path} has {len(names)} arrays ({shown}): an input is one; save it alone, with numpy.save")
 
 
 def _shape(name: str, text: str) -> tuple[int, ...]:

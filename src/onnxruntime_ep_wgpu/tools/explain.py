@@ -19,7 +19,7 @@ def main(args: argparse.Namespace) -> int:
     from ..api.reports import COLUMNS, node_rows, report
 
     with progress("session", 1):
-        placed = report(open_session(args))
+        placed = report(open_session(args, allow_cpu_only=True))
     nodes = [node for node in placed.nodes if node.partition is None or not args.cpu]
     data: dict[str, Any] = {
         "model": str(args.model),

@@ -12,7 +12,7 @@ from ..api.precision import Precision, Reduced
 from ..api.transformers_export import SUFFIXES, export_transformers
 from ..api.web_export import CHUNK_BYTES, export
 from ..errors import OptionError
-from ._model import add_input_arguments, dimension, make_feeds
+from ._model import add_input_arguments, check_file, dimension, make_feeds
 from ._output import show_json, show_pairs, show_table
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
@@ -58,6 +58,7 @@ def main(args: argparse.Namespace) -> int:
         if precision:
             raise OptionError("--fp16, --int4 and --int8 are for one model; a folder has its own models of each dtype")
         return _folder(args, overrides, chunk_bytes)
+    check_file(args.model)
     found = export(
         args.model, args.output, overrides=overrides, single_file=args.single_file, chunk_bytes=chunk_bytes,
         precision=precision, samples=_samples(args, overrides) if precision else None,
@@ -80,8 +81,6 @@ def _samples(args: argparse.Namespace, overrides: dict[str, int]) -> dict[str, A
     """From --input, or made up, on the CPU provider."""
     import onnxruntime as ort
 
-    if not args.model.exists():
-        raise FileNotFoundError(f"there is no file {args.model}")
     settings = ort.SessionOptions()
     settings.log_severity_level = 3
     args.dim = [*args.dim, *(f"{name}={size}" for name, size in overrides.items())]

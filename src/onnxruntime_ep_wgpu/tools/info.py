@@ -7,13 +7,14 @@ import importlib.metadata
 import platform
 from typing import Any
 
+from ._model import whole
 from ._output import show_json, show_pairs, show_table
 
 PACKAGES = ("onnxruntime-ep-wgpu", "onnxruntime", "wgpu", "onnx", "onnx-ir", "numpy")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--adapter", type=int, metavar="N", help="show the limits and features of adapter N")
+    parser.add_argument("--adapter", type=whole(0), metavar="N", help="show the limits and features of adapter N")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -41,7 +42,7 @@ def main(args: argparse.Namespace) -> int:
             for adapter in found
         ],
     }
-    if args.adapter is not None and not 0 <= args.adapter < len(found):
+    if args.adapter is not None and not args.adapter < len(found):
         indices = ", ".join(str(adapter.index) for adapter in found) or "none"
         raise OptionError(f"--adapter {args.adapter}: no such adapter; there are: {indices}")
     if args.json:

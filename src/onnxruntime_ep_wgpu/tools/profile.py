@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session
+from ._model import add_input_arguments, add_model_arguments, check_file, make_feeds, open_session, whole
 from ._output import progress, show_json, show_pairs, show_table
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ ORT_WITH_PROFILERS = 25
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser, "an ONNX file to run, or a profile (.json) that ONNX Runtime wrote")
     add_input_arguments(parser)
-    parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs after the first one (3)")
+    parser.add_argument("--runs", type=whole(0), default=3, metavar="N", help="runs after the first one (3)")
     parser.add_argument("--output", type=Path, metavar="PREFIX",
                         help="write PREFIX.html and PREFIX.trace.json (the model's name with .profile, here)")  # fmt: skip
-    parser.add_argument("--rows", type=int, default=15, metavar="N", help="how many operators to print (15)")
+    parser.add_argument("--rows", type=whole(0), default=15, metavar="N", help="how many operators to print (15)")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -102,8 +102,7 @@ def _read(args: argparse.Namespace) -> Profile:
     from ..device import adapters, open_device
     from ..profiles.events import Profile, from_ort
 
-    if not args.model.exists():
-        raise FileNotFoundError(f"there is no file {args.model}")
+    check_file(args.model, "a profile of ONNX Runtime")
     events = from_ort(args.model)
     name = next((event.args["device"] for event in events if "device" in event.args), None)
     here = next((adapter for adapter in adapters() if adapter.name == name), None)

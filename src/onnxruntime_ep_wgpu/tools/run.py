@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session
+from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session, whole
 from ._output import progress, show_json, show_pairs, show_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add_input_arguments(parser)
-    parser.add_argument("--runs", type=int, default=5, metavar="N", help="runs after the first one (5)")
+    parser.add_argument("--runs", type=whole(0), default=5, metavar="N", help="runs after the first one (5)")
     parser.add_argument("--output", type=Path, metavar="DIR", help="write every output to DIR/NAME.npy")
 
 

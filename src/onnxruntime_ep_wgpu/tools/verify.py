@@ -7,21 +7,34 @@ to be further off than the CPU provider, or cannot be done.
 from __future__ import annotations
 
 import argparse
+import math
 from typing import TYPE_CHECKING, Any
 
-from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session
+from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session, whole
 from ._output import progress, show_json, show_pairs, show_table
 
 if TYPE_CHECKING:
     from ..api.verify import Compared
 
 
+def _tolerance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+    return value
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add_input_arguments(parser)
-    parser.add_argument("--tolerance", type=float, metavar="T",
+    parser.add_argument("--tolerance", type=_tolerance, metavar="T",
                         help="largest error, as a part of the largest value (1e-3, f16 4e-3); integers must be equal")  # fmt: skip
-    parser.add_argument("--rows", type=int, default=20, metavar="N", help="how many of the largest errors to show (20)")
+    parser.add_argument(
+        "--rows", type=whole(0), default=20, metavar="N", help="how many of the largest errors to show (20)"
+    )
 
 
 def main(args: argparse.Namespace) -> int:

@@ -1,7 +1,8 @@
-"""Where a node of a session runs, as data for people and tools. Imports nothing."""
+"""Where a node of a session runs, as data for people and tools. Imports nothing of this package."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -23,3 +24,14 @@ class Placement:
     kernels: tuple[str, ...]
     reason: str | None
     declined: tuple[str, ...] = ()
+
+
+def reasons_of(nodes: Iterable[Placement], most: int = 3) -> str:
+    """The first different reasons against nodes, each with the first node that it holds for."""
+    first: dict[str, Placement] = {}
+    for node in nodes:
+        if node.reason:
+            first.setdefault(f"{node.op_type}: {node.reason}", node)
+    shown = [f"{node.op_type} ({node.name}): {node.reason}" for node in list(first.values())[:most]]
+    more = len(first) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more else "")

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..abi import INFO, Logger
-from .claim import Claim
-from .placement import Placement
+from .claim import FORCED, ISLAND, Claim
+from .placement import Placement, reasons_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -86,6 +86,26 @@ class AssignmentReport:
         """Where every node is; the bodies of control-flow nodes come after the main graph."""
         graphs = sorted(self._graphs.items(), key=lambda item: bool(item[0][0]))
         return [node for _, nodes in graphs for node in nodes.values()]
+
+    def left_to_the_cpu(self) -> str:
+        """How many nodes run on the CPU, and why; "" when there are none but those that the user sent there, or that are
+        cheaper there."""
+        nodes = self.placements()
+        on_cpu = [node for node in nodes if node.partition is None and node.provider == CPU]
+        unwanted = [node for node in on_cpu if node.reason not in (FORCED, ISLAND)]
+        return f"{len(on_cpu)} of {len(nodes)} nodes on the CPU: {reasons_of(unwanted)}" if unwanted else ""
+
+    def nothing_ours(self) -> str:
+        """Says that every node of the session runs elsewhere, and why; "" when one runs here, or there is no node."""
+        nodes = self.placements()
+        if not nodes or any(node.partition is not None for node in nodes):
+            return ""
+        count = "the only node" if len(nodes) == 1 else f"all {len(nodes)} nodes"
+        return f"{count} of the model on the CPU: {reasons_of(nodes)}"
+
+    def asked_for(self) -> bool:
+        """Whether the user sent every node that does not run here to the CPU."""
+        return all(node.reason in (None, FORCED) for node in self.placements())
 
 
 def kernels_of(program: Program) -> dict[str, tuple[str, ...]]:

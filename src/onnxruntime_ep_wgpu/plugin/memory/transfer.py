@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..._ort import ffi, lib
 from ...device import adapters
-from ...errors import DeviceError
+from ...errors import DeviceError, LimitError, OutOfMemoryError
+from .. import watch
 from ..abi import Ort, OrtError, address
 from ..callbacks import Exported, callback, export, failed
 from . import space as memory
@@ -105,7 +106,14 @@ class Batch:
         # Uploads happen before what is submitted after them, whatever was recorded first.
         if self._downloads or self._space.start_of(to_address) in self._read | self._written:
             self.flush()
-        device, buffer, offset = self._space.write(to_address, nbytes)
+        try:
+            device, buffer, offset = self._space.write(to_address, nbytes)
+        except (LimitError, OutOfMemoryError) as error:
+            # ONNX Runtime copies inputs before it calls a node, and tells no name.
+            name = watch.inputs_of_bytes(nbytes)
+            if not name:
+                raise
+            raise type(error)(f"{name}: {error}") from None
         if nbytes <= memory.MIRROR_BYTES:
             data = bytes(host_bytes(source, nbytes))
             device.upload(buffer, offset, data)

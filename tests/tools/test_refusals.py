@@ -1,0 +1,135 @@
+"""What the command line cannot use is refused in one line that names it and the cause; nothing is written then."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx.helper import make_node as node
+
+from onnxruntime_ep_wgpu import cli
+from tests.support import make_model
+
+F = np.float32
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a model and files that are none."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(make_model([node("Relu", ["x"], ["y"])], {"x": (F, ["n", 3])}), "model.onnx")
+    Path("empty.onnx").touch()
+    Path("code.py").write_text("print('no model')\n" * 9)
+    Path("bare.onnx").write_bytes(onnx.ModelProto(ir_version=10).SerializeToString())
+    Path("dir").mkdir()
+    np.savez("one.npz", a=np.ones((2, 3), F))
+    np.savez("two.npz", a=np.ones((2, 3), F), b=np.ones(1, F))
+    for name, data in {
+        "object.json": {},
+        "list.json": [],
+        "events.json": [{"ph": "X", "cat": "Session", "name": "session_initialization", "ts": 0, "dur": 1, "tid": 1}],
+        "no_time.json": [{"ph": "X", "cat": "Node", "name": "n"}],
+        "result.trace.json": {"traceEvents": []},
+    }.items():
+        Path(name).write_text(json.dumps(data))
+    Path("cut.json").write_text('[{"ph": "X"')
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("run dir", "dir is a folder"),
+        ("run code.py", "code.py is not an ONNX model"),
+        ("run empty.onnx", "empty.onnx is empty (0 bytes)"),
+        ("run none.onnx", "there is no file none.onnx"),
+        ("explain dir", "dir is a folder"),
+        ("verify code.py", "code.py is not an ONNX model"),
+        ("export empty.onnx", "empty.onnx is empty (0 bytes)"),
+        ("export code.py", "code.py cannot be read as an ONNX model"),
+        ("export dir", "dir is a folder"),
+        ("export bare.onnx", "bare.onnx is not an ONNX model: it names no version of the operators"),
+        ("run model.onnx --seed -3", "argument --seed: '-3' is not a whole number from 0 on"),
+        ("run model.onnx --runs -1", "argument --runs: '-1' is not a whole number from 0 on"),
+        ("profile model.onnx --runs -1", "argument --runs: '-1' is not a whole number from 0 on"),
+        ("verify model.onnx --tolerance -1", "argument --tolerance: '-1' is not a number from 0 on"),
+        ("verify model.onnx --tolerance nan", "argument --tolerance: 'nan' is not a number from 0 on"),
+        ("info --adapter -1", "argument --adapter: '-1' is not a whole number from 0 on"),
+        ("run model.onnx --input two.npz", "two.npz has 2 arrays (a, b)"),
+        ("run model.onnx --input model.onnx", "model.onnx is not a .npy file"),
+        ("run model.onnx --input dir", "dir is a folder"),
+        ("profile object.json", "object.json is not a profile of ONNX Runtime, which is a list of events"),
+        ("profile list.json", "list.json is not a profile of ONNX Runtime, which is a list of events"),
+        ("profile events.json", "events.json has no run in it"),
+        ("profile no_time.json", "no_time.json is not a profile of ONNX Runtime: an event has no 'tid'"),
+        ("profile cut.json", "cut.json is not a profile of ONNX Runtime: no JSON, or cut off"),
+        ("profile result.trace.json", "result.trace.json is a trace for Perfetto"),
+    ],
+)
+def test_nonsense_is_refused_by_its_cause(
+    line: str, cause: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(os.listdir(folder))
+    assert cli.main(shlex.split(line)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1 and captured.err.startswith("error: "), captured.err
+    assert cause in captured.err and "Error:" not in captured.err
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_an_archive_of_one_array_is_that_array(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "model.onnx", "--input", "x=one.npz", "--json", "--runs", "0"]) == 0
+    assert json.loads(capsys.readouterr().out)["inputs"][0]["shape"] == "2x3"
+
+
+def test_an_option_that_changes_nothing_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["explain", "model.onnx", "--option"]
+    assert cli.main([*command, "weightLoadAcceleration=preferred"]) == 0
+    assert (
+        capsys.readouterr().err == "warning: option weightLoadAcceleration='preferred' has no effect in this version\n"
+    )
+    assert cli.main([*command, "weightLoadAcceleration=off"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_model_that_cannot_run_here_is_explained_and_not_run(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(make_model([node("Mul", ["x", "x"], ["y"])], {"x": (np.float64, [3])}), "doubles.onnx")
+    assert cli.main(["run", "doubles.onnx"]) == 2
+    assert "the only node of the model on the CPU: Mul" in capsys.readouterr().err
+    assert cli.main(["explain", "doubles.onnx", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["nodes_on_cpu"] == 1
+
+
+@pytest.mark.parametrize("library", ["libc.so.6", "/nowhere/libwgpu_native.so", __file__])
+def test_another_library_than_wgpu_native_is_named(library: str) -> None:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path), "WGPU_LIB_PATH": library}
+    done = subprocess.run(
+        [sys.executable, "-m", "onnxruntime_ep_wgpu", "info"], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.count("error:") == 1 and f"WGPU_LIB_PATH={library}" in done.stderr
+
+
+def test_no_difference_at_all_is_within_a_tolerance_of_zero(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", "model.onnx", "--tolerance", "0", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["kernels_differing"] == 0 and found["kernels_by_running_order"][0]["elements"] == "0 of 3"
+
+
+def test_what_is_above_the_tolerance_is_counted_by_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Elements that differ by a little are above a tolerance of nothing."""
+    onnx.save(make_model([node("Exp", ["x"], ["y"])], {"x": (F, [1000])}), "exp.onnx")
+    for tolerance, above in (("0", True), ("1e-3", False)):
+        cli.main(["verify", "exp.onnx", "--tolerance", tolerance, "--json"])
+        (compared,) = json.loads(capsys.readouterr().out)["kernels_by_running_order"]
+        assert (compared["elements"] != "0 of 1000") == above == (compared["error"] > float(tolerance))
