@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -191,7 +192,9 @@ def test_a_report_survives_that_groups_become_nodes(fake: Fake) -> None:
     before, decision = decide(models.mixed())
     report.decided("", before, decision, [""] * len(decision.reasons))
     made = frozenset(value.name or "" for value in before.node("mul").outputs)
-    report.compiled(made, {"mul": ("map",)})
+    dispatch, kernel = SimpleNamespace(origin=("mul",), kernel=0), SimpleNamespace(label="map")
+    program = SimpleNamespace(dispatches=(dispatch,), kernels=(kernel,), declined=())
+    report.compiled(made, program)  # type: ignore[arg-type]
     nodes = [
         models.node("Group", ["x"], ["a"], "fused_1"),
         models.node("Mul", ["a", "a"], ["e"], "from_softmax"),
@@ -203,7 +206,7 @@ def test_a_report_survives_that_groups_become_nodes(fake: Fake) -> None:
     report.decided("", after, claim(after, WEB_BASELINE, assigned, frozenset())[0], assigned)
     placed = {node.name: node for node in report.placements()}
     assert "softmax" not in placed and "fused_1" not in placed
-    assert (placed["mul"].partition, placed["mul"].kernels) == (0, ("map",))
+    assert (placed["mul"].partition, placed["mul"].kernels) == (0, ("0 map",))
     assert (placed["double"].partition, placed["from_softmax"].partition) == (1, 2)
 
 
