@@ -1,4 +1,5 @@
 # make demo      recognise text in a page, on the GPU that is found
+# make web-demo  builds and serves the page of web/demo; CHAT=DIR has a model folder of transformers.js to chat with
 # make test      make check, then the tests, in an environment made on the first run (.venv)
 # make test-all  make check, then every test, the exhaustive ones too
 # make check     ruff and mypy
@@ -7,11 +8,17 @@
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest -n 2 --no-header -p no:cacheprovider
 
-.PHONY: demo test test-all check clean
+.PHONY: demo web-demo test test-all check clean
 
 demo:
 	@scripts/setup demo
 	@$(PYTHON) -m demo
+
+web-demo:
+	@scripts/setup web
+	@cd web && node build.mjs
+	@$(PYTHON) web/demo/models.py $(if $(CHAT),--chat $(CHAT))
+	@npm --prefix web run --silent demo
 
 test: check
 	@$(PYTEST) -m "not exhaustive"
@@ -25,6 +32,6 @@ check:
 	@$(PYTHON) -m mypy --strict src
 
 clean:
-	@rm -rf .venv .cache build dist web/node_modules web/dist web/build .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
+	@rm -rf .venv .cache build dist web/node_modules web/dist web/build web/demo/public/models web/demo/public/ort .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
 	@find src tests -name __pycache__ -prune -exec rm -rf {} +
 	@find src -name '*.so' -delete

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .api.benchmark import Times as Times
+    from .api.benchmark import benchmark as benchmark
     from .api.language.generate import Chat as Chat
     from .api.language.generate import LanguageModel as LanguageModel
     from .api.language.generate import generate as generate
@@ -70,6 +72,7 @@ _PLACES = {
         "names": "PROVIDER ProviderNameWarning",
         "options.types": "ProviderOptions",
         "options": "set_default_options",
+        "api.benchmark": "Times benchmark",
         "api.language.generate": "Chat LanguageModel generate",
         "api.language.sampler": "Sampling",
         "api.precision": "Precision",

@@ -110,6 +110,7 @@ test('wrong options and models are errors with the way out', async () => {
       await assert.rejects(collect(generate(session, prompt, given)), message);
     }
     await assert.rejects(collect(generate(session, [])), /the prompt has no tokens/);
+    await assert.rejects(collect(generate(session, [3, undefined])), /token 1 of the prompt is undefined/);
   });
   await withModel('state', async (session) => {
     await assert.rejects(collect(generate(session, prompt)), /does not know what to give the input 'state': pass it as feeds/);

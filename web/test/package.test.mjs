@@ -1,9 +1,10 @@
 // What is shipped: small, typed, without code that a strict content security policy forbids.
 
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { gzipSync } from 'node:zlib';
 
 const web = fileURLToPath(new URL('..', import.meta.url));
@@ -30,4 +31,11 @@ test('everything that package.json names is there', () => {
 
 test('the version is that of the Python package', () => {
   assert.equal(meta.version, read('../src/onnxruntime_ep_wgpu/__init__.py').match(/__version__ = "(.*)"/)[1]);
+});
+
+test('the package and its proxy may be imported together, in any order', () => {
+  const files = ['ort.wgpu.mjs', 'ort.wgpu.proxy.mjs'].map((it) => pathToFileURL(`${web}dist/${it}`));
+  for (const order of [files, files.toReversed()]) {
+    execFileSync(process.execPath, ['--input-type=module', '-e', order.map((it) => `await import('${it}');`).join('\n')]);
+  }
 });

@@ -50,6 +50,10 @@ export function readGenerateOptions(tokens: ArrayLike<number | bigint>, given: G
     }
   }
   if (!tokens.length) throw new OptionError('generate: the prompt has no tokens; begin with the one that begins a text');
+  const unknown = Array.from(tokens, Number).findIndex((it) => !WHOLE(it));
+  if (unknown >= 0) {
+    throw new OptionError(`generate: token ${unknown} of the prompt is ${String(tokens[unknown])}, it takes whole numbers: does the tokenizer know all words?`);
+  }
   const { maxLength = given.maxNewTokens === undefined ? tokens.length + 256 : Infinity, maxNewTokens = Infinity } = given;
   return {
     maxLength: Math.min(maxLength, tokens.length + maxNewTokens),

@@ -264,7 +264,8 @@ const backend: Backend = {
   },
   createInferenceSessionHandler: (source, options) => RemoteSession.create(source, options),
 };
-registerBackend('webgpu', backend, 20);
+// Above the package itself: a page that imports both runs in the worker.
+registerBackend('webgpu', backend, 30);
 
 /** Whether exported models run in the worker. */
 export async function checkWebGPUSupport(): Promise<WebGPUSupport> {

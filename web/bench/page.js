@@ -1,0 +1,72 @@
+// One library with one model in a fresh page: what `measure.mjs` asks for, as JSON in window.result.
+
+const { library, model, runs, inputs } = await (await fetch('/job.json')).json();
+const LIBRARIES = {
+  ours: ['/dist/ort.wgpu.bundle.min.mjs', 'webgpu'],
+  webgpu: ['/ort/ort.webgpu.bundle.min.mjs', 'webgpu'],
+  wasm: ['/ort/ort.wasm.bundle.min.mjs', 'wasm'],
+};
+
+/** Numbers that look random and are the same everywhere, from -1 to 1. */
+function numbers(count) {
+  let state = 12345;
+  return Float32Array.from({ length: count }, () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return state / 2 ** 31 - 1;
+  });
+}
+const median = (all) => all.toSorted((a, b) => a - b)[all.length >> 1];
+
+async function main() {
+  const [address, provider] = LIBRARIES[library];
+  const ort = await import(address);
+  if (library !== 'ours') {
+    ort.env.wasm.wasmPaths = '/ort/';
+    ort.env.logLevel = 'error';
+  }
+  const create = (more = {}) => ort.InferenceSession.create(`/models/${model}.onnx`, { executionProviders: [provider], ...more });
+  const feeds = Object.fromEntries(Object.entries(inputs).map(([name, { dims, data }]) => [
+    name, data ? new ort.Tensor('int64', BigInt64Array.from(data, BigInt), dims) : new ort.Tensor('float32', numbers(dims.reduce((a, b) => a * b, 1)), dims),
+  ]));
+  const session = await create();
+  const [output] = session.outputNames;
+  const { data } = (await session.run(feeds))[output];
+  const first = performance.now(); // since navigation began
+  const times = [];
+  for (let k = 0; k <= runs; k++) {
+    const start = performance.now();
+    await session.run(feeds);
+    if (k) times.push(performance.now() - start);
+  }
+  const found = { first, steady: median(times), fastest: Math.min(...times), sample: Array.from(data.slice(0, 1000), Number) };
+  await session.release();
+  if (library !== 'wasm') found.cpu = await cpu(ort, await create({ preferredOutputLocation: 'gpu-buffer' }), feeds, output);
+  const loaded = performance.getEntriesByType('resource');
+  found.bytes = loaded.filter((it) => /\.(m?js|wasm)$/.test(it.name) && !/page\.js/.test(it.name)).reduce((sum, it) => sum + it.decodedBodySize, 0);
+  const { description, vendor, architecture } = (await navigator.gpu.requestAdapter()).info;
+  return { ...found, adapter: description || `${vendor} ${architecture}` };
+}
+
+/** Milliseconds of this thread for a run between GPU buffers, without waiting for the GPU; for one input and one output. */
+async function cpu(ort, session, feeds, output) {
+  const [[name, tensor], ...more] = Object.entries(feeds);
+  if (more.length) return undefined;
+  const device = await ort.env.webgpu.device;
+  const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
+  const onGpu = (dims) => {
+    const size = Math.max(16, 4 * dims.reduce((a, b) => a * b, 1));
+    return ort.Tensor.fromGpuBuffer(device.createBuffer({ size, usage }), { dataType: 'float32', dims });
+  };
+  const given = { [name]: onGpu(tensor.dims) };
+  const wanted = { [output]: onGpu((await session.run(given))[output].dims) };
+  const times = [];
+  for (let k = 0; k < 50; k++) {
+    const start = performance.now();
+    await session.run(given, wanted);
+    times.push(performance.now() - start);
+    await device.queue.onSubmittedWorkDone();
+  }
+  return median(times);
+}
+
+window.result = await main().catch((error) => ({ error: String(error.message ?? error).slice(0, 500) }));
