@@ -1,9 +1,9 @@
 """Attention by size: this provider with and without its rule, others beside it: `python -m bench.attention`.
 
-Milliseconds. `gpu` is the sum of our dispatches by timestamps; the others are whole runs through ONNX Runtime, of models
-whose operands are weights and whose result is one number, so that nothing but the attention takes long. With `--tiles`
-instead: GPU time by tile, for `compiler/tune/`. A provider that is not installed or cannot run a size is a dash
-with the reason below the table.
+Milliseconds; GB/s are those of reading keys and values once. `gpu` is the sum of our dispatches by timestamps; the others are
+whole runs through ONNX Runtime, of models whose operands are weights and whose result is one number, so that nothing but the
+attention takes long. With `--tiles` instead: GPU time by tile, for `compiler/tune/`. A provider that is not installed or cannot
+run a size is a dash with the reason below the table.
 """
 
 from __future__ import annotations
@@ -59,15 +59,16 @@ THREADS = (
 """threads_x, threads_y and rows4 of the tiles that are tried."""
 
 
-def model(shape: tuple[int, ...], half: bool, whole: bool) -> onnx.ModelProto:
-    """y = softmax(q k^T / sqrt(d)) v of random weights times an input of one number; without `whole` one element of y."""
+def model(shape: tuple[int, ...], half: bool, whole: bool, shared: int = 0) -> onnx.ModelProto:
+    """y = softmax(q k^T / sqrt(d)) v of random weights times an input of one number; without `whole` one element of y. With
+    `shared` it is ONNX's Attention, so many heads of queries to one of keys."""
     batch, heads, queries, keys, size = shape
     rng = np.random.default_rng(0)
     dtype, kind = (np.float16, TensorProto.FLOAT16) if half else (np.float32, TensorProto.FLOAT)
     weights = {
         "q0": rng.standard_normal((batch, heads, queries, size)).astype(dtype),
-        "k": rng.standard_normal((batch, heads, keys, size)).astype(dtype),
-        "v": rng.standard_normal((batch, heads, keys, size)).astype(dtype),
+        "k": rng.standard_normal((batch, heads // max(1, shared), keys, size)).astype(dtype),
+        "v": rng.standard_normal((batch, heads // max(1, shared), keys, size)).astype(dtype),
         "zero": np.zeros(4, np.int64),
         "one": np.ones(4, np.int64),
     }
@@ -78,6 +79,8 @@ def model(shape: tuple[int, ...], half: bool, whole: bool) -> onnx.ModelProto:
         helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
         helper.make_node("MatMul", ["weights", "v"], ["all"]),
     ]
+    if shared:
+        nodes = [nodes[0], helper.make_node("Attention", ["q", "k", "v"], ["all"], scale=1.0)]
     nodes.append(
         helper.make_node("Identity", ["all"], ["y"])
         if whole
@@ -87,7 +90,7 @@ def model(shape: tuple[int, ...], half: bool, whole: bool) -> onnx.ModelProto:
         nodes, "attention", [helper.make_tensor_value_info("s", kind, [])], [helper.make_tensor_value_info("y", kind, None)],
         [numpy_helper.from_array(value, name) for name, value in weights.items()],
     )  # fmt: skip
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24 if shared else 20)], ir_version=10)
 
 
 def compiled(proto: onnx.ModelProto, on: Target, rule: bool = True) -> Program:
@@ -134,14 +137,14 @@ def run_seconds(proto: onnx.ModelProto, name: str, shape: tuple[int, ...], half:
     return statistics.median(times)
 
 
-def row(text: str, half: bool, device: Device, providers: list[str], notes: list[str]) -> list[str]:
+def row(text: str, half: bool, shared: int, device: Device, providers: list[str], notes: list[str]) -> list[str]:
     shape = tuple(map(int, text.split("x")))
     measures: dict[str, Any] = {
-        "gpu": lambda: gpu_seconds(compiled(model(shape, half, True), device.target), device, half, shape),
-        "gpu without": lambda: gpu_seconds(compiled(model(shape, half, True), device.target, False), device, half, shape),
+        "gpu": lambda: gpu_seconds(compiled(model(shape, half, True, shared), device.target), device, half, shape),
+        "gpu without": lambda: gpu_seconds(compiled(model(shape, half, True, shared), device.target, False), device, half, shape),
     }
     measures |= {
-        name: lambda name=name: run_seconds(model(shape, half, False), name, shape, half) for name in providers
+        name: lambda name=name: run_seconds(model(shape, half, False, shared), name, shape, half) for name in providers
     }
     found: dict[str, float] = {}
     for name, measure in measures.items():
@@ -152,10 +155,12 @@ def row(text: str, half: bool, device: Device, providers: list[str], notes: list
     operations = 4 * shape[0] * shape[1] * shape[2] * shape[3] * shape[4]
     cells = [f"{found[name] * 1e3:.3f}" if name in found else "-" for name in measures]
     rate = f"{operations / found['gpu'] / 1e12:.1f}" if "gpu" in found else "-"
+    loaded = 2 * shape[0] * shape[1] // max(1, shared) * shape[3] * shape[4] * (2 if half else 4)
+    bandwidth = f"{loaded / found['gpu'] / 1e9:.0f}" if "gpu" in found else "-"
     base = found.get("ours")
     ratios = [f"{found[name] / base:.2f}" if base and name in found else "-" for name in providers if name != "ours"]
     without = f"{found['gpu without'] / found['gpu']:.2f}" if {"gpu", "gpu without"} <= set(found) else "-"
-    return [text, SHAPES.get(text, ""), "f16" if half else "f32", *cells, rate, without, *ratios]
+    return [text, SHAPES.get(text, ""), "f16" if half else "f32", *cells, rate, bandwidth, without, *ratios]
 
 
 def tiles(text: str, half: bool, device: Device) -> None:
@@ -191,6 +196,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES))
     parser.add_argument("--half", action="store_true", help="f16, else f32")
+    parser.add_argument("--shared", type=int, default=0, metavar="N", help="ONNX's Attention, N heads to one of keys")
     parser.add_argument("--tiles", action="store_true")
     parser.add_argument("--providers", nargs="+", default=["ours", "official", "cpu"])
     args = parser.parse_args()
@@ -201,10 +207,10 @@ def main() -> None:
         return
     providers = [name for name in args.providers if provider.installed(name)]
     others = [f"{name}/ours" for name in providers if name != "ours"]
-    print(" | ".join(["shape", "", "type", "gpu", "gpu without", *providers, "TFLOP/s", "without/with", *others]))
+    print(" | ".join(["shape", "", "type", "gpu", "gpu without", *providers, "TFLOP/s", "GB/s", "without/with", *others]))
     notes: list[str] = []
     for text in args.shapes:
-        print(" | ".join(row(text, args.half, device, providers, notes)), flush=True)
+        print(" | ".join(row(text, args.half, args.shared, device, providers, notes)), flush=True)
     print("\n".join(notes))
 
 
