@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxruntime_ep_wgpu.compiler import compile as compiler
 from onnxruntime_ep_wgpu.compiler import tune
-from onnxruntime_ep_wgpu.device import Device, adapters, open_device
+from onnxruntime_ep_wgpu.device import Device, Place, adapters, open_device
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import Target
@@ -112,7 +112,7 @@ def gpu_seconds(program: Program, device: Device, half: bool, shape: tuple[int, 
     tensors = [DeviceTensor(DType.of_numpy(scale.dtype), (), buffer)]
     executable = Executable(program, device)
     result = device.buffer(max(16, shape[0] * shape[1] * shape[2] * shape[4] * 4))
-    executable.run(tensors, lambda *_: (result, 0))
+    executable.run(tensors, [Place(result, 0)])
     plan = executable.plan(tensors)
     where = {program.inputs[0]: (buffer, 0), program.outputs[0]: (result, 0)}
     best = float("inf")

@@ -37,9 +37,13 @@ class _Recorder:
     def executable(self) -> _Recorder:
         return self
 
-    def run(self, inputs: Sequence[Any], allocate: Any) -> None:
+    @property
+    def valued_inputs(self) -> frozenset[int]:
+        return self._executable.valued_inputs
+
+    def prepare(self, inputs: Sequence[Any]) -> Any:
         self._ran.append((self._executable, self._executable.plan(inputs)))
-        self._executable.run(inputs, allocate)
+        return self._executable.prepare(inputs)
 
 
 def ours(path: Path, feeds: Feeds, _runs: int = 0) -> float:
@@ -54,10 +58,12 @@ def ours(path: Path, feeds: Feeds, _runs: int = 0) -> float:
 
 
 def _group_seconds(executable: Any, plan: Any, feeds: Feeds) -> float:
+    from onnxruntime_ep_wgpu.device import Place
+
     program, device = executable.program, executable.device
     if "timestamp-query" not in device.target.features:
         raise NoTimestampsError(f"the adapter {device.adapter.name!r} has no timestamps")
-    callers = {v: (device.buffer(max(16, plan.nbytes[v])), 0) for v in (*program.inputs, *program.outputs)}
+    callers = {v: Place(device.buffer(max(16, plan.nbytes[v])), 0) for v in (*program.inputs, *program.outputs)}
     for value in program.inputs:
         array = feeds.get(program.values[value].name)
         if array is not None and array.nbytes == plan.nbytes[value] > 0:

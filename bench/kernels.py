@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
-from onnxruntime_ep_wgpu.device import Device, adapters, open_device
+from onnxruntime_ep_wgpu.device import Device, Place, adapters, open_device
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
@@ -56,7 +56,7 @@ def seconds(program: Any, device: Device, a: np.ndarray, b: np.ndarray, repeats:
     y = np.empty((a.shape[0], a.shape[1], b.shape[2]), np.float32)
     result = device.buffer(y.nbytes)
     executable = Executable(program, device)
-    executable.run(tensors, lambda *_: (result, 0))
+    executable.run(tensors, [Place(result, 0)])
     device.download(result, 0, y.reshape(-1).view(np.uint8).data)
     np.testing.assert_allclose(y[:, :64], a[:, :64] @ b, rtol=1e-3, atol=1e-3 * a.shape[2] ** 0.5)
     plan = executable.plan(tensors)

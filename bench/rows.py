@@ -19,7 +19,7 @@ from onnx import helper
 
 from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
-from onnxruntime_ep_wgpu.device import Device, adapters, open_device
+from onnxruntime_ep_wgpu.device import Device, Place, adapters, open_device
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.target import Target
 from onnxruntime_ep_wgpu.program.tuning import Bound
@@ -58,7 +58,7 @@ def seconds(program: Any, device: Device, a: np.ndarray, b: np.ndarray, wanted: 
     y = np.empty(wanted.shape, a.dtype)
     result = device.buffer(y.nbytes)
     executable = Executable(program, device)
-    executable.run(tensors, lambda *_: (result, 0))
+    executable.run(tensors, [Place(result, 0)])
     device.download(result, 0, y.reshape(-1).view(np.uint8).data)
     half = a.dtype == np.float16
     np.testing.assert_allclose(

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from onnx import helper
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
-from onnxruntime_ep_wgpu.device import Device, adapters, open_device
+from onnxruntime_ep_wgpu.device import Device, Place, adapters, open_device
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import Target
@@ -71,12 +71,10 @@ class Run:
             tensors.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer))
         outputs: list[tuple[Any, DType, tuple[int, ...]]] = []
 
-        def allocate(_: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Any, int]:
-            outputs.append((device.buffer(dtype.nbytes(int(np.prod(shape)))), dtype, shape))
-            return outputs[-1][0], 0
-
         executable = Executable(program, device)
-        executable.run(tensors, allocate)
+        with executable.prepare(tensors) as run:
+            outputs += [(device.buffer(d.nbytes(int(np.prod(shape)))), d, shape) for d, shape in run.outputs]
+            run.submit([Place(buffer, 0) for buffer, _, _ in outputs])
         plan = executable.plan(tensors)
         where = {v: (t.buffer, 0) for v, t in zip(program.inputs, tensors, strict=True)}
         where |= {v: (buffer, 0) for v, (buffer, _, _) in zip(program.outputs, outputs, strict=True)}

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
-from onnxruntime_ep_wgpu.device import Device
+from onnxruntime_ep_wgpu.device import Device, Place
 from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
 from onnxruntime_ep_wgpu.program.dtypes import DType, packed, unpacked
 from onnxruntime_ep_wgpu.program.program import Program
@@ -68,15 +68,14 @@ class Runner:
             buffer = self.device.buffer(max(16, data.nbytes)) if data.nbytes else None  # as the provider has it
             if buffer is not None:
                 self.device.upload(buffer, 0, data.data)
-            tensors.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer, 0, lambda array=array: array))
+            tensors.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer, 0, array))
 
-        def allocate(index: int, dtype: DType, shape: tuple[int, ...]) -> tuple | None:
-            data = np.empty(dtype.nbytes(math.prod(shape)), np.uint8)
-            buffer = self.device.buffer(max(16, data.nbytes)) if data.nbytes else None
-            results.append((data, dtype, shape, buffer))
-            return (buffer, 0) if buffer is not None else None
-
-        self.executable.run(tensors, allocate)
+        with self.executable.prepare(tensors) as run:
+            for dtype, shape in run.outputs:
+                data = np.empty(dtype.nbytes(math.prod(shape)), np.uint8)
+                buffer = self.device.buffer(max(16, data.nbytes)) if data.nbytes else None
+                results.append((data, dtype, shape, buffer))
+            run.submit([None if it[3] is None else Place(it[3], 0) for it in results])
         for data, *_, buffer in results:
             if data.nbytes:
                 self.device.download(buffer, 0, data.data)

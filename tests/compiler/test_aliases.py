@@ -10,19 +10,18 @@ import onnx
 import pytest
 from onnx import helper
 
-from onnxruntime_ep_wgpu.device import Buffer
+from onnxruntime_ep_wgpu.device import Place
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.file import load, save
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.runtime.executable import Executable
+from onnxruntime_ep_wgpu.runtime.executable import Run as Prepared
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests.support import compile_model, device
 
 F = np.float32
 SIZE, GROUPS, USED = 16, 2, 5
-Place = tuple[Buffer, int]
-
 
 def model(*more: onnx.NodeProto, outputs: tuple[str, ...] = ("y", "present_k", "present_v")) -> onnx.ModelProto:
     """One token of grouped attention; the caches have any number of rows. The total length is that of a mask."""
@@ -75,7 +74,7 @@ class Run:
             buffer = device().buffer(max(16, feeds[name].nbytes))
             if feeds[name].nbytes:
                 device().upload(buffer, 0, np.ascontiguousarray(feeds[name]).tobytes())
-            self.places[name] = (buffer, 0)
+            self.places[name] = Place(buffer, 0)
             self.tensors.append(DeviceTensor(DType.of_numpy(feeds[name].dtype), feeds[name].shape, buffer))
 
     def allocate(self, index: int, dtype: DType, shape: tuple[int, ...]) -> Place:
@@ -83,13 +82,17 @@ class Run:
         past = name.replace("present", "past")
         self.shapes[name] = shape
         if not (self.shared and past in self.places):
-            self.places[name] = (device().buffer(max(16, dtype.nbytes(int(np.prod(shape))))), 0)
+            self.places[name] = Place(device().buffer(max(16, dtype.nbytes(int(np.prod(shape))))), 0)
         else:
             self.places[name] = self.places[past]
         return self.places[name]
 
+    def outputs(self, run: Prepared) -> list[Place]:
+        return [self.allocate(index, *wanted) for index, wanted in enumerate(run.outputs)]
+
     def __call__(self) -> dict[str, np.ndarray]:
-        self.executable.run(self.tensors, self.allocate)
+        with self.executable.prepare(self.tensors) as run:
+            run.submit(self.outputs(run))
         return {name: self.get(name, shape) for name, shape in self.shapes.items()}
 
     def get(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -179,10 +182,11 @@ def test_places_in_one_buffer_are_kept_apart(program: Program) -> None:
     def allocate(index: int, dtype: DType, shape: tuple[int, ...]) -> Place:
         place = run.allocate(index, dtype, shape)
         name = executable.program.values[executable.program.outputs[index]].name
-        run.places[name] = (both, nbytes) if name == "present_k" else place
+        run.places[name] = Place(both, nbytes) if name == "present_k" else place
         return run.places[name]
 
-    executable.run(run.tensors, allocate)
+    with executable.prepare(run.tensors) as prepared:
+        prepared.submit([allocate(index, *wanted) for index, wanted in enumerate(prepared.outputs)])
     close({name: run.get(name, shape) for name, shape in run.shapes.items()}, wanted(feeds, 16))
 
 
@@ -221,7 +225,8 @@ def test_a_capture_updates_what_it_is_given(program: Program, kept: bool) -> Non
     runs = [first] if kept else [first, Run(executable, feeds, shared=True)]
     capture = None
     for run in runs:
-        places = [t.place for t in run.tensors] + executable.outputs(plan, run.allocate)
+        with executable.prepare(run.tensors) as prepared:
+            places = prepared.places(run.outputs(prepared))
         capture = capture or executable.capture(plan, places, [kept] * len(places))
         assert capture.difference(plan, places) is None
         capture.replay(places)

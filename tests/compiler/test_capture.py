@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.device import Buffer
+from onnxruntime_ep_wgpu.device import Place
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
@@ -14,7 +14,6 @@ from tests.support import compile_model, device, make_model
 
 F = np.float32
 X = np.random.default_rng(7).standard_normal((4, 8), F)
-Place = tuple[Buffer, int]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,7 @@ def reference(x: np.ndarray) -> np.ndarray:
 
 
 def place(nbytes: int = X.nbytes, offset: int = 0) -> Place:
-    return device().buffer(nbytes + offset), offset
+    return Place(device().buffer(nbytes + offset), offset)
 
 
 def put(where: Place, x: np.ndarray) -> None:
@@ -90,7 +89,7 @@ def test_kept_tensors_may_share_a_buffer_and_lie_where_the_adapter_cannot_bind(
     executable: Executable, start: int, end: int
 ) -> None:
     buffer = device().buffer(1024)
-    x, y = (buffer, start), (buffer, end)
+    x, y = Place(buffer, start), Place(buffer, end)
     made = executable.capture(plan(executable), [x, y], (True, True))
     for factor in (1, 2):
         put(x, X * factor)

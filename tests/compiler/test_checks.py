@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from onnxruntime_ep_wgpu.device import Settings, adapters, open_device
+from onnxruntime_ep_wgpu.device import Place, Settings, adapters, open_device
 from onnxruntime_ep_wgpu.errors import InputError, LimitError, NonFiniteError
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.runtime import checks
@@ -42,8 +42,8 @@ def test_a_buffer_that_is_too_small_is_named_unless_checks_are_off() -> None:
     on, off = Runner(program), Runner(program, RunSettings(plan_checks=False))
     short = DeviceTensor(DType.FLOAT32, (100,), device().buffer(64))
     with pytest.raises(InputError, match="the tensor 'x' takes 400 bytes, its buffer has 64 from offset 0 on"):
-        on.executable.run([short], lambda *_: (device().buffer(400), 0))
-    off.executable.run([short], lambda *_: (device().buffer(400), 0))
+        on.executable.run([short], [Place(device().buffer(400), 0)])
+    off.executable.run([short], [Place(device().buffer(400), 0)])
 
 
 def test_results_that_share_bytes_are_refused_unless_checks_are_off() -> None:
@@ -54,9 +54,7 @@ def test_results_that_share_bytes_are_refused_unless_checks_are_off() -> None:
     one = device().buffer(4096)
     x = DeviceTensor(DType.FLOAT32, (2, 4), device().buffer(64))
 
-    def same_place(index: int, dtype: DType, shape: tuple[int, ...]) -> tuple:
-        return one, 0
-
+    same_place = [Place(one, 0)] * 3
     with pytest.raises(InputError, match=r"writes .* and uses .*, which overlap"):
         Runner(program).executable.run([x], same_place)
     Runner(program, RunSettings(plan_checks=False)).executable.run([x], same_place)

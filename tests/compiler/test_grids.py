@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx.helper import make_node as node
 
+from onnxruntime_ep_wgpu.device import Place
 from onnxruntime_ep_wgpu.program import layout
 from onnxruntime_ep_wgpu.program.dtypes import DType, packed, unpacked
 from onnxruntime_ep_wgpu.program.program import Program
@@ -31,16 +32,17 @@ def run_guarded(program: Program, arrays: list[np.ndarray]) -> list[np.ndarray]:
     for array in arrays:
         buffer = device.buffer(max(16, array.nbytes))
         device.upload(buffer, 0, packed(array).data)
-        tensors.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer, 0, lambda array=array: array))
+        tensors.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer, 0, array))
 
-    def allocate(index: int, dtype: DType, shape: tuple[int, ...]) -> tuple:
+    def allocate(dtype: DType, shape: tuple[int, ...]) -> Place:
         nbytes = -(-dtype.nbytes(math.prod(shape)) // 4) * 4
         buffer = device.buffer(nbytes + BEHIND)
         device.upload(buffer, 0, bytes([GUARD]) * (nbytes + BEHIND))
         results.append((buffer, nbytes, dtype, shape))
-        return buffer, 0
+        return Place(buffer, 0)
 
-    run.executable.run(tensors, allocate)
+    with run.executable.prepare(tensors) as prepared:
+        prepared.submit([allocate(dtype, shape) for dtype, shape in prepared.outputs])
     out = []
     for buffer, nbytes, dtype, shape in results:
         data = np.empty(nbytes + BEHIND, np.uint8)

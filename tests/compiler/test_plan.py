@@ -11,7 +11,7 @@ import pytest
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.compiler.ir import Storage
-from onnxruntime_ep_wgpu.device import Device, Settings, adapters, let_go, open_device
+from onnxruntime_ep_wgpu.device import Device, Place, Settings, adapters, let_go, open_device
 from onnxruntime_ep_wgpu.device import device as device_module
 from onnxruntime_ep_wgpu.errors import InputError, LimitError
 from onnxruntime_ep_wgpu.program.dtypes import DType
@@ -132,7 +132,7 @@ def test_with_caches_off_nothing_of_the_callers_memory_is_kept_beyond_a_run(mode
     for n in range(1, 40):
         rows = 1 << 10
         x, y = alone.buffer(32 * rows * n), alone.buffer(32 * rows * n)
-        executable.run([DeviceTensor(DType.FLOAT32, (rows * n, 8), x)], lambda *a, y=y: (y, 0))
+        executable.run([DeviceTensor(DType.FLOAT32, (rows * n, 8), x)], [Place(y, 0)])
         del x, y
         alone.caches.end_of_run()
         # The numbers of the last plans stay, 256 bytes each; a tensor here has 32 KiB and more.
@@ -145,7 +145,7 @@ def test_what_is_bound_ends_with_the_first_of_its_buffers_and_not_before():
     x, ys = device().buffer(96), [device().buffer(96) for _ in range(3)]
 
     def run(x, y):
-        executable.run([DeviceTensor(DType.FLOAT32, (3, 8), x)], lambda *a: (y, 0))
+        executable.run([DeviceTensor(DType.FLOAT32, (3, 8), x)], [Place(y, 0)])
 
     for _ in range(3):
         for y in ys:
@@ -200,7 +200,7 @@ def test_a_thousand_shapes_in_turn_leave_nothing_behind():
     for k in range(1000):
         n = 1 + (k * 7919) % 997
         x, y = alone.caches.storage.take(32 * n, "x"), alone.caches.storage.take(32 * n, "y")
-        run.executable.run([DeviceTensor(DType.FLOAT32, (n, 8), x)], lambda *a, y=y: (y, 0))
+        run.executable.run([DeviceTensor(DType.FLOAT32, (n, 8), x)], [Place(y, 0)])
         alone.caches.storage.give(x)
         alone.caches.storage.give(y)
         del x, y
@@ -233,7 +233,7 @@ def test_a_run_is_one_submit():
     x = np.zeros((2, 8), F)
     run(x)
     before = device().counters["submits"]
-    run.executable.run([DeviceTensor(DType.FLOAT32, (2, 8), device().buffer(64))], lambda *a: (device().buffer(64), 0))
+    run.executable.run([DeviceTensor(DType.FLOAT32, (2, 8), device().buffer(64))], [Place(device().buffer(64), 0)])
     assert device().counters["submits"] == before + 1
 
 
@@ -241,7 +241,7 @@ def one_buffer(executable: Executable, x: np.ndarray, input_offset: int, output_
     """Runs with input and output in one buffer, as ONNX Runtime's memory pattern lays them out."""
     buffer = device().buffer(4096)
     device().upload(buffer, input_offset, x.tobytes())
-    executable.run([DeviceTensor(DType.FLOAT32, x.shape, buffer, input_offset)], lambda *a: (buffer, output_offset))
+    executable.run([DeviceTensor(DType.FLOAT32, x.shape, buffer, input_offset)], [Place(buffer, output_offset)])
     y = np.empty_like(x)
     device().download(buffer, output_offset, memoryview(y.reshape(-1).view(np.uint8)))
     return y
@@ -264,7 +264,7 @@ def test_one_tensor_may_be_several_inputs():
     source, result = device().buffer(20), device().buffer(20)
     device().upload(source, 0, x.tobytes())
     tensor = DeviceTensor(DType.FLOAT32, (5,), source)
-    executable.run([tensor, tensor], lambda *a: (result, 0))
+    executable.run([tensor, tensor], [Place(result, 0)])
     device().download(result, 0, memoryview(y.view(np.uint8)))
     np.testing.assert_array_equal(y, x * x)
 

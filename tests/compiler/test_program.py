@@ -42,7 +42,7 @@ def test_loading_and_running_import_neither_onnx_nor_the_compiler(model, tmp_pat
     script = f"""
 import sys
 import numpy as np
-from onnxruntime_ep_wgpu.device import adapters, open_device
+from onnxruntime_ep_wgpu.device import Place, adapters, open_device
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.file import load
 from onnxruntime_ep_wgpu.runtime.executable import Executable
@@ -51,7 +51,9 @@ device = open_device(adapters()[0])
 run = Executable(load({str(tmp_path / "p.wgpu")!r}), device)
 x, outputs = device.buffer(32), []
 device.upload(x, 0, np.ones((2, 4), np.float32).tobytes())
-run.run([DeviceTensor(DType.FLOAT32, (2, 4), x)], lambda *a: (outputs.append(device.buffer(256)), (outputs[-1], 0))[1])
+with run.prepare([DeviceTensor(DType.FLOAT32, (2, 4), x)]) as prepared:
+    outputs += [device.buffer(256) for _ in prepared.outputs]
+    prepared.submit([Place(buffer, 0) for buffer in outputs])
 y = np.empty((2, 3), np.float32)
 device.download(outputs[0], 0, memoryview(y.reshape(-1).view(np.uint8)))
 assert abs(y.sum() - 2) < 1e-5, y

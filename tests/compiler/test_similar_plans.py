@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.device import Device
+from onnxruntime_ep_wgpu.device import Device, Place
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
@@ -40,7 +40,7 @@ class Model:
         device().upload(self.mask, 0, np.ones(length, F).tobytes())
         kind = DType.FLOAT32
         inputs = [DeviceTensor(kind, (rows, 16), self.x), DeviceTensor(kind, (1, length), self.mask)]
-        self.executable.run(inputs, lambda *_: (self.y, 0))
+        self.executable.run(inputs, [Place(self.y, 0)])
         got = np.empty((rows, 16), F)
         device().download(self.y, 0, got.reshape(-1).view(np.uint8).data)
         for w in WEIGHT:

@@ -6,6 +6,8 @@ It lets the plugin be tested by itself: device memory, copies and the real devic
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +51,7 @@ class Program:
     def __init__(self, graph: ir.Graph, name: str) -> None:
         self.name = name
         self.inputs = [value.name for value in graph.inputs]
+        self.integers = [k for k, value in enumerate(graph.inputs) if value.dtype is ir.DataType.INT64]
         self.outputs = [value.name for value in graph.outputs]
         self.constants = {name: value.const_value.numpy().copy() for name, value in graph.initializers.items()}
         self.declined = ()
@@ -77,12 +80,16 @@ class Executable:
     def executable(self) -> Executable:
         return self
 
-    def run(self, inputs: list[DeviceTensor], allocate: Any) -> None:
-        for tensor in inputs:
-            if tensor.dtype is DType.INT64:
-                before = self.device.counters["downloads"]
-                value = tensor.host()
-                self.host_values.append((value, self.device.counters["downloads"] - before))
+    @property
+    def valued_inputs(self) -> frozenset[int]:
+        """Every integer input; the plugin reads them after this."""
+        self._before = self.device.counters["downloads"]
+        return frozenset(self.program.integers)
+
+    @contextmanager
+    def prepare(self, inputs: list[DeviceTensor]) -> Iterator[Run]:
+        downloads = self.device.counters["downloads"] - self._before
+        self.host_values += [(tensor.value, downloads) for tensor in inputs if tensor.dtype is DType.INT64]
         values = dict(self.program.constants)
         for name, tensor in zip(self.program.inputs, inputs, strict=True):
             count = tensor.dtype.nbytes(int(np.prod(tensor.shape)))
@@ -91,10 +98,21 @@ class Executable:
             values[name] = np.frombuffer(data, tensor.dtype.numpy).reshape(tensor.shape)
         for _, operator, given, made, attributes in self.program.steps:
             values[made] = np.asarray(OPERATORS[operator](*(values[name] for name in given), **attributes))
-        for index, name in enumerate(self.program.outputs):
-            value = np.ascontiguousarray(values[name])
-            buffer, offset = allocate(index, DType.of_numpy(value.dtype), value.shape)
-            self.device.upload(buffer, offset, value.tobytes())
+        yield Run(self.device, [np.ascontiguousarray(values[name]) for name in self.program.outputs])
+
+
+@dataclass
+class Run:
+    device: Any
+    results: list[np.ndarray]
+
+    @property
+    def outputs(self) -> list[tuple[DType, tuple[int, ...]]]:
+        return [(DType.of_numpy(it.dtype), it.shape) for it in self.results]
+
+    def submit(self, outputs: list[Any]) -> None:
+        for (buffer, offset), result in zip(outputs, self.results, strict=True):
+            self.device.upload(buffer, offset, result.tobytes())
 
 
 @dataclass

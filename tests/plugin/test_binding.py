@@ -12,7 +12,8 @@ import onnxruntime as ort
 import pytest
 
 from onnxruntime_ep_wgpu._ort import ffi
-from onnxruntime_ep_wgpu.device import Device, adapters
+from onnxruntime_ep_wgpu.device import adapters
+from onnxruntime_ep_wgpu.device.queue import Queue
 from onnxruntime_ep_wgpu.plugin.abi import NULL
 from onnxruntime_ep_wgpu.plugin.assign.ort_format import CopyGuard
 from onnxruntime_ep_wgpu.plugin.callbacks import held
@@ -130,14 +131,14 @@ def test_copy_tensors_copies_every_way(devices: list[Any]) -> None:
 def submits(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> int:
     """How often work is submitted, downloads included."""
     found = []
-    submit = Device._submit
+    submit = Queue.submit
 
-    def noted(self: Device, *arguments: Any) -> int:
+    def noted(self: Queue, *arguments: Any) -> int:
         found.append(arguments)
         return submit(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Device, "_submit", noted)
+        patch.setattr(Queue, "submit", noted)
         action()
     return len(found)
 
@@ -361,7 +362,7 @@ def test_several_groups_give_right_results_run_after_run(
     written: list[int] = []
     write = memory.AddressSpace.write
 
-    def noted(self: memory.AddressSpace, address: int, nbytes: int, *what: str) -> memory.Place:
+    def noted(self: memory.AddressSpace, address: int, nbytes: int, *what: str) -> memory.Located:
         if address not in self._allocations:
             written.append(address)
         return write(self, address, nbytes, *what)

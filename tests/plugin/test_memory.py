@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxruntime_ep_wgpu.device import adapters, open_device
+from onnxruntime_ep_wgpu.device import Place, adapters, open_device
 from onnxruntime_ep_wgpu.errors import DeviceError, LimitError
 from onnxruntime_ep_wgpu.plugin.abi import NULL
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
@@ -26,14 +26,14 @@ def space() -> memory.AddressSpace:
     return memory.AddressSpace(1 << 36)
 
 
-def put(space: memory.AddressSpace, address: int, data: bytes) -> memory.Place:
+def put(space: memory.AddressSpace, address: int, data: bytes) -> Place:
     place = space.write(address, len(data))
-    place.device.upload(place.buffer, place.offset, data)
-    return place
+    place.device.upload(*place.place, data)
+    return place.place
 
 
 def get(space: memory.AddressSpace, address: int, nbytes: int) -> bytes:
-    device, buffer, offset = space.read(address, nbytes)
+    device, (buffer, offset) = space.read(address, nbytes)
     data = bytearray(nbytes)
     device.download(buffer, offset, memoryview(data))
     return bytes(data)

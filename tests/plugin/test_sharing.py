@@ -304,7 +304,7 @@ def test_a_part_of_a_shared_tensor_is_written_in_place_or_refused(gpu: Any) -> N
     value = webgpu_ep.ort_value_from(buffer, np.uint8, data.shape)
     start = value.data_ptr()
     place = memory.space().write(start + 8, 8)
-    place.device.upload(place.buffer, place.offset, b"\xff" * 8)
+    place.device.upload(*place.place, b"\xff" * 8)
     data[8:16] = 255
     np.testing.assert_array_equal(read(gpu, buffer, 0, data), data)
     with pytest.raises(webgpu_ep.DeviceError, match="shared with wgpu cannot be written"):

@@ -72,9 +72,8 @@ def buffer_of(value: Any) -> DeviceBuffer:
             f"the tensor lies in memory of {value.device_name()!r}, not on a device of this provider;"
             " make it with device type 'webgpu'"
         )
-    place = memory.space().lend(address, nbytes)
-    device = _gpu_device(place.device)
-    return DeviceBuffer(wgpu_py.gpu_buffer(place.buffer, device), place.offset, nbytes)
+    owner, (buffer, offset) = memory.space().lend(address, nbytes)
+    return DeviceBuffer(wgpu_py.gpu_buffer(buffer, _gpu_device(owner)), offset, nbytes)
 
 
 def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 0) -> Any:
@@ -84,7 +83,7 @@ def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 
     `offset` is a multiple of 256; elsewhere it is copied. Do not `destroy()` the buffer while the value is in use. Raises
     DeviceError when the buffer is too small, mapped, or lacks a usage.
     """
-    from ..device import wgpu_py
+    from ..device import Place, wgpu_py
     from ..device.borrowed import context_around
     from ..plugin.memory import space as memory
     from .sessions import devices
@@ -107,7 +106,8 @@ def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 
             f"a tensor of {nbytes} bytes at offset {offset} needs a buffer of {needed} bytes or more and an offset that is a"
             f" multiple of 4; the wgpu buffer {buffer.label!r} has {buffer.size} bytes"
         )
-    memory.space().adopt(value.data_ptr(), nbytes, memory.Place(device, wgpu_py.adopt(buffer, device), offset))
+    place = Place(wgpu_py.adopt(buffer, device), offset)
+    memory.space().adopt(value.data_ptr(), nbytes, memory.Located(device, place))
     return value
 
 

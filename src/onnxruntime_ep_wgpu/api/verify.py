@@ -16,7 +16,6 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,10 +146,14 @@ class _Group:
         """This group: it runs on one device only."""
         return self
 
-    def run(self, inputs: Sequence[Any], allocate: Any) -> None:
+    @property
+    def valued_inputs(self) -> frozenset[int]:
+        return self.live.valued_inputs  # type: ignore[no-any-return]
+
+    def prepare(self, inputs: Sequence[Any]) -> Any:
         if self.given is None:
             self.given = [self._array(tensor) for tensor in inputs]
-        self.live.run(inputs, allocate)
+        return self.live.prepare(inputs)
 
     def _array(self, tensor: Any) -> Any:
         data = np.empty(tensor.dtype.nbytes(math.prod(tensor.shape)), np.uint8)
@@ -169,7 +172,7 @@ class _Group:
             if data.size:
                 device.upload(buffer, 0, data.data)
             dtype = program.values[value].dtype
-            tensors.append(DeviceTensor(dtype, array.shape, buffer, 0, partial(np.asarray, array)))
+            tensors.append(DeviceTensor(dtype, array.shape, buffer, 0, np.asarray(array)))
         names = [program.values[value].name for value in program.inputs]
         truth = _calculated(self.path, dict(zip(names, self.given or (), strict=True)))
 

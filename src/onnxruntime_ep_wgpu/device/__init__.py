@@ -12,7 +12,7 @@ the rest of the package), `contexts` (which sessions share a device).
 from __future__ import annotations
 
 from .adapters import Adapter, adapters, adapters_problem
-from .buffers import Buffer
+from .buffers import Buffer, BufferBinding, Place
 from .cache import BufferCache, CacheCounters
 from .contexts import Context, context_of, open_device
 from .device import Device
@@ -27,12 +27,14 @@ __all__ = [
     "BindGroup",
     "Bound",
     "Buffer",
+    "BufferBinding",
     "BufferCache",
     "CacheCounters",
     "Context",
     "Copy",
     "Device",
     "Pipeline",
+    "Place",
     "Recording",
     "Settings",
     "adapters",

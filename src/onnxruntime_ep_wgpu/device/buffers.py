@@ -7,7 +7,7 @@ until the submitted work that uses it is done.
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 _numbers = itertools.count(1)
 
@@ -32,3 +32,18 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"Buffer({self.label!r}, {self.size} bytes)"
+
+
+class Place(NamedTuple):
+    """Where a tensor lies: in `buffer`, from byte `offset` on."""
+
+    buffer: Buffer
+    offset: int
+
+
+class BufferBinding(NamedTuple):
+    """What a dispatch binds: `size` bytes of `buffer` from byte `offset` on."""
+
+    buffer: Buffer
+    offset: int
+    size: int

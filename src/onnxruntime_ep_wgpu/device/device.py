@@ -20,7 +20,7 @@ from ..program.target import Target
 from ..trace import carried, span
 from . import debugger
 from .adapters import Adapter
-from .buffers import Buffer
+from .buffers import Buffer, BufferBinding
 from .cache import Caches
 from .encoding import Copy, Dispatch, Encoder, Recording
 from .memory import Memory
@@ -67,14 +67,7 @@ class Device:
         # A pipeline belongs to those who use it, and to the device while it is one of the last that were asked for.
         self._pipelines: LiveMap[tuple[str, tuple[str, ...], bool], Pipeline] = LiveMap()
         self._recent: deque[Pipeline] = deque(maxlen=KEPT_PIPELINES)
-        self._timer = Timer(
-            self.handle,
-            self.queue.handle,
-            self.caches.query_resolve,
-            self.queue.submit,
-            self.queue.wait,
-            self.memory.reader,
-        )
+        self._timer = Timer(self.queue, self.caches.query_resolve, self.memory.reader)
 
     def __repr__(self) -> str:
         return f"Device({self.target.name!r}{', lost' if self.lost else ''})"
@@ -179,8 +172,8 @@ class Device:
         del kept
         return found
 
-    def bind_group(self, pipeline: Pipeline, entries: Sequence[tuple[Buffer, int, int]]) -> BindGroup:
-        """The buffers of a dispatch: (buffer, offset, size) per binding, in bytes.
+    def bind_group(self, pipeline: Pipeline, entries: Sequence[BufferBinding]) -> BindGroup:
+        """The buffers of a dispatch.
 
         Raises LimitError above the adapter's binding limit, DeviceError when the device refuses for another reason.
         """

@@ -41,7 +41,7 @@ class Memory:
         self._buffers: LiveSet[Buffer] = LiveSet()
         this = weakref.ref(self)  # the caches do not keep what makes their buffers
         self.caches = Caches(settings, lambda *what: _alive(this)._of_kind(*what), target.max_buffer_bytes)
-        self.reader = Reader(queue.device, self.caches.default, queue.submit, queue.look, queue.refused)
+        self.reader = Reader(queue, self.caches.default)
 
     @property
     def sizes(self) -> list[int]:

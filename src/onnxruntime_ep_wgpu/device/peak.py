@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..live import Known
+from .buffers import BufferBinding
 from .device import Device
 
 ARITHMETIC = """
@@ -82,7 +83,8 @@ def _arithmetic(device: Device) -> float:
 
     def dispatch(rounds: int) -> Any:
         uniform = device.memory.uniform(rounds.to_bytes(4, "little"))
-        return pipeline, device.bind_group(pipeline, [(results, 0, results.size), (uniform, 0, 16)]), (groups, 1, 1)
+        bindings = [BufferBinding(results, 0, results.size), BufferBinding(uniform, 0, 16)]
+        return pipeline, device.bind_group(pipeline, bindings), (groups, 1, 1)
 
     rounds = 64
     # Software adapters end long loops; see `Builder.bound_loop`.
@@ -95,7 +97,7 @@ def _copy(device: Device) -> float:
     nbytes = min(32 << 20 if device.adapter.software else 512 << 20, device.target.max_binding_bytes)
     pipeline = device.pipeline(COPY, ("read", "read_write"), "peak copy")
     source, target = device.buffer(nbytes, "peak"), device.buffer(nbytes, "peak")
-    group = device.bind_group(pipeline, [(source, 0, nbytes), (target, 0, nbytes)])
+    group = device.bind_group(pipeline, [BufferBinding(source, 0, nbytes), BufferBinding(target, 0, nbytes)])
     groups = -(-nbytes // (16 * 256))
     rows = -(-groups // 65535)
     return 2 * nbytes / _best(device, (pipeline, group, (-(-groups // rows), rows, 1)))

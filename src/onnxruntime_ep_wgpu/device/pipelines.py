@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DeviceError, LimitError, ShaderError
-from .buffers import Buffer
+from .buffers import BufferBinding
 from .native import STAGE_COMPUTE, Text, address, errors, ffi, lib, new
 from .owned import own
 
@@ -118,7 +118,7 @@ class Compiler:
             raise ShaderError(_explain(problem, wgsl, label))
         return Pipeline(label, bindings, pipeline, group, address(pipeline))
 
-    def bind_group(self, pipeline: Pipeline, entries: Sequence[tuple[Buffer, int, int]], limit: int) -> BindGroup:
+    def bind_group(self, pipeline: Pipeline, entries: Sequence[BufferBinding], limit: int) -> BindGroup:
         """A bind group of `pipeline` from (buffer, offset, size) per binding; sizes and `limit` in bytes."""
         count = len(entries)
         if count != len(pipeline.bindings):

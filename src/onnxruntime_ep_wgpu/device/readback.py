@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from .buffers import Buffer
 from .cache import BufferCache
 from .native import MAP_READ, address, errors, expect, ffi, lib, new, on_mapped
 from .owned import own
+from .queue import Queue
 
 PIECE_BYTES = 16 << 20
 # (buffer, offset, C pointer, bytes): the bytes of the buffer from the offset on belong at the pointer.
@@ -31,19 +32,9 @@ class Reader:
     the device is lost; `refused(problem)` when a message says so.
     """
 
-    def __init__(
-        self,
-        device: Any,
-        staging: BufferCache,
-        submit: Callable[[Sequence[Any], str], int],
-        look: Callable[[], None],
-        refused: Callable[[str], None],
-    ) -> None:
-        self._device = device
+    def __init__(self, queue: Queue, staging: BufferCache) -> None:
+        self._queue, self._device = queue, queue.device
         self._staging = staging
-        self._submit = submit
-        self._look = look
-        self._refused = refused
         # Held while memory is mapped and read: what destroys the device, and so unmaps it, has to take it as well.
         self.mapping = threading.Lock()
 
@@ -67,7 +58,7 @@ class Reader:
             )
         commands = own("CommandBuffer", lib.wgpuCommandEncoderFinish, encoder, ffi.NULL)
         piece = _Piece(staging, length, spans)
-        piece.index = self._submit([commands], "the download")
+        piece.index = self._queue.submit([commands], "the download")
         info = new("WGPUBufferMapCallbackInfo *")
         info.mode = lib.WGPUCallbackMode_AllowProcessEvents
         info.callback = on_mapped
@@ -79,15 +70,15 @@ class Reader:
         lib.wgpuDevicePoll(self._device, True, new("WGPUSubmissionIndex *", piece.index))
         # The callback may be running on another thread, one that polled at the same time.
         while (answer := piece.answer(0.01)) is None:
-            self._look()
+            self._queue.look()
             lib.wgpuDevicePoll(self._device, False, ffi.NULL)
         errors.raise_interrupt()
         status, message = answer
         if status != lib.WGPUMapAsyncStatus_Success:
-            self._refused(message)
+            self._queue.refused(message)
             raise DeviceError(f"{piece.spans[0].buffer!r} cannot be read: {message}")
         with self.mapping:
-            self._look()
+            self._queue.look()
             mapped = lib.wgpuBufferGetConstMappedRange(piece.staging.handle, 0, piece.length)
             source = int(ffi.cast("uintptr_t", mapped))
             # ctypes.memmove lets other Python threads run, unlike a copy between memoryviews.

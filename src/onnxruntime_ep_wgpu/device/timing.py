@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..live import LiveSet
@@ -19,6 +19,7 @@ from .clock import Clock, Sample
 from .encoding import Copy, Recording, encode_copies
 from .native import USAGE_COPY_SRC, USAGE_QUERY_RESOLVE, ffi, lib, new
 from .owned import own
+from .queue import Queue
 from .readback import Reader
 
 # WebGPU allows 4,096 queries in a set, two per dispatch, and wants resolved ones at multiples of 256 bytes.
@@ -69,18 +70,10 @@ class Timer:
     `cache` has buffers of RESOLVE_USAGE, `submit(commands, what)` and `wait()` are the device's.
     """
 
-    def __init__(
-        self,
-        device: Any,
-        queue: Any,
-        cache: BufferCache,
-        submit: Callable[[Sequence[Any], str], int],
-        wait: Callable[[], None],
-        reader: Reader,
-    ) -> None:
-        self._device = device
-        self._cache, self._submit, self._wait, self._reader = cache, submit, wait, reader
-        self.clock = Clock(float(lib.wgpuQueueGetTimestampPeriod(queue)))
+    def __init__(self, queue: Queue, cache: BufferCache, reader: Reader) -> None:
+        self._queue, self._device = queue, queue.device
+        self._cache, self._reader = cache, reader
+        self.clock = Clock(float(lib.wgpuQueueGetTimestampPeriod(queue.handle)))
         self._unfinished: LiveSet[Timed] = LiveSet()
 
     def submit(
@@ -150,7 +143,7 @@ class Timer:
     def _samples(self) -> list[Sample]:
         queries = self._query_set(2 * ROUNDS)
         resolved = self._cache.take(16 * ROUNDS, "timestamps")
-        self._wait()  # not for work of others in the first round
+        self._queue.wait()  # not for work of others in the first round
         around = []
         for number in range(ROUNDS):
             encoder = self._encoder()
@@ -160,7 +153,7 @@ class Timer:
                 lib.wgpuCommandEncoderResolveQuerySet(encoder, queries, 0, 2 * ROUNDS, resolved.handle, 0)
             before = time.perf_counter_ns()
             self._finish([encoder], "the calibration")
-            self._wait()
+            self._queue.wait()
             around.append((before, time.perf_counter_ns()))
         data = bytearray(16 * ROUNDS)
         self._reader.read([(resolved, 0, ffi.from_buffer(data), len(data))])
@@ -179,7 +172,7 @@ class Timer:
 
     def _finish(self, encoders: Sequence[Any], what: str) -> None:
         finish = lib.wgpuCommandEncoderFinish
-        self._submit([own("CommandBuffer", finish, encoder, ffi.NULL) for encoder in encoders], what)
+        self._queue.submit([own("CommandBuffer", finish, encoder, ffi.NULL) for encoder in encoders], what)
 
 
 class _Pass:

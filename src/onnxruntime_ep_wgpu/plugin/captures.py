@@ -28,9 +28,8 @@ from .callbacks import callback
 from .memory import space as memory
 
 if TYPE_CHECKING:
-    from ..runtime.executable import Allocate, Executable
-    from ..runtime.inputs import DeviceTensor
-    from ..runtime.plan import Plan, Slice
+    from ..device import Place
+    from ..runtime.executable import Run
     from ..runtime.replay import Capture
     from .assign.placement import Placement
     from .session import Planner
@@ -156,60 +155,50 @@ class CapturedNode:
 
     def __init__(self, captures: Captures, defaults: frozenset[int]) -> None:
         self._captures, self._defaults = captures, defaults
-        self._executable: Executable | None = None
+        self._executable: object = None
 
-    def run(
-        self,
-        executable: Executable,
-        inputs: Sequence[DeviceTensor],
-        allocate: Allocate,
-        addresses: Sequence[int],
-    ) -> None:
-        """Runs the node as `executable`: a replay when such a run has been captured, a capture when it is new.
+    def run(self, executable: object, run: Run, outputs: Sequence[Place | None], addresses: Sequence[int]) -> None:
+        """Runs the node: a replay when such a run has been captured, a capture when it is new.
 
-        What was captured of another executable, one whose device was lost, is forgotten. `addresses` are those of the
-        inputs, and of each output once it is allocated; 0 for a temporary place. Raises InputError when the caller's own
-        tensors are not those of the capture, LimitError for too many graphs.
+        What was captured of another `executable`, one whose device was lost, is forgotten. `addresses` are those of the
+        inputs and outputs; 0 for a temporary place. Raises InputError when the caller's own tensors are not those of the
+        capture, LimitError for too many graphs.
         """
-        run = self._captures.current()
+        current = self._captures.current()
         if executable is not self._executable:
             self._captures.forget(self)
             self._executable = executable
-        if run.graph == NO_CAPTURE:
-            executable.run(inputs, allocate)
+        if current.graph == NO_CAPTURE:
+            run.submit(outputs)
             return
-        executable = executable.fitting(inputs)
-        with executable.planned(inputs) as plan:
-            places = [tensor.place for tensor in inputs] + executable.outputs(plan, allocate)
-            space = memory.space()
-            kept = tuple(at != 0 and space.number(at) <= run.newest for at in addresses)
-            capture = self._capture(executable, run.graph, plan, places, kept)
-            if capture is None:
-                executable.submit(plan, places)
-                return
-            difference = capture.difference(plan, places)
-            if difference is not None:
-                raise InputError(
-                    f"graph {run.graph} does not fit this run: {difference}; change the captured tensors in place or use "
-                    f"another {RUN_KEY}; {self._captures.ways_out(run.graph)}"
-                )
-            capture.replay(places)
+        places = run.places(outputs)
+        space = memory.space()
+        kept = tuple(at != 0 and space.number(at) <= current.newest for at in addresses)
+        capture = self._capture(current.graph, run, places, kept)
+        if capture is None:
+            run.submit(outputs)
+            return
+        difference = capture.difference(run.plan, places)
+        if difference is not None:
+            raise InputError(
+                f"graph {current.graph} does not fit this run: {difference}; change the captured tensors in place or use "
+                f"another {RUN_KEY}; {self._captures.ways_out(current.graph)}"
+            )
+        capture.replay(places)
 
-    def _capture(
-        self, executable: Executable, number: int, plan: Plan, places: Sequence[Slice | None], kept: tuple[bool, ...]
-    ) -> Capture | None:
+    def _capture(self, number: int, run: Run, places: Sequence[Place | None], kept: tuple[bool, ...]) -> Capture | None:
         """The capture for such a run, made when it is the first of its kind; None when there are too many kinds."""
         graph = self._captures.graph(number)
         # With tensors that the caller keeps in place a run has to be the same every time; a plain run needs equal shapes.
         # Memory of the session's own, with the values that the model gives its inputs, stays in place in any case.
         bound = any(is_kept for at, is_kept in enumerate(kept) if at not in self._defaults)
-        key = (kept, None if bound else plan)
+        key = (kept, None if bound else run.plan)
         capture = graph.find(self, key)
         if capture is None:
             if graph.full(self):
                 self._captures.say_full(number)
                 return None
-            made = executable.capture(plan, places, kept)
+            made = run.executable.capture(run.plan, places, kept)
             capture = graph.keep(self, key, made)
             if capture is made:
                 self._captures.logger.log(INFO, f"captured graph {number}: {made.dispatches} dispatches")

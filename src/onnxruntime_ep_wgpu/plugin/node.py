@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from .._ort import ffi, lib
+from ..device import Place
 from ..errors import DeviceError, InputError
 from ..program.dtypes import DType
-from ..runtime.executable import Allocate, Executable
+from ..runtime.executable import Run
 from ..runtime.inputs import DeviceTensor
 from .abi import Ort, address
 from .callbacks import Exported, callback
@@ -34,8 +35,12 @@ class Runnable(Protocol):
     @property
     def device(self) -> Device: ...
 
-    def run(self, inputs: Sequence[DeviceTensor], allocate: Allocate) -> None:
-        """Queues the work; `allocate` is called once per output, in order. Thread safe."""
+    @property
+    def valued_inputs(self) -> frozenset[int]:
+        """The inputs whose values set shapes."""
+
+    def prepare(self, inputs: Sequence[DeviceTensor]) -> Run:
+        """A run with these inputs, which says what its outputs are before it is queued. Thread safe."""
 
 
 class Group(Protocol):
@@ -87,19 +92,21 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
             self._before()
             self._before = None
         executable = self.group.executable()
-        run = _Run(self, executable.device, context)
+        tensors = _Tensors(self, executable.device, context)
         try:
-            if self.captured is None:
-                executable.run(run.inputs(), run.allocate)
-            else:
-                self.captured.run(cast(Executable, executable), run.inputs(), run.allocate, run.addresses)
-            run.deliver()
+            with executable.prepare(tensors.inputs(executable.valued_inputs)) as run:
+                outputs = tensors.outputs(run.outputs)
+                if self.captured is None:
+                    run.submit(outputs)
+                else:
+                    self.captured.run(executable, run, outputs, tensors.addresses)
+            tensors.deliver()
         finally:
-            run.close()
+            tensors.close()
 
 
-class _Run:
-    """One call of Compute, on `device`: where its tensors lie, and the temporary buffers for those in host memory.
+class _Tensors:
+    """Those of one call of Compute, on `device`: where they lie, and the temporary buffers for those in host memory.
 
     `addresses`: the device address of every tensor so far, inputs first; 0 for one in a temporary buffer or empty.
     """
@@ -109,17 +116,18 @@ class _Run:
         self._node, self._device, self._context = node, device, context
         self._space = memory.space()
         self._temporary: list[Buffer] = []
-        self._deliveries: list[tuple[memory.Place, Any, int]] = []
+        self._deliveries: list[tuple[memory.Located, Any, int]] = []
 
-    def inputs(self) -> list[DeviceTensor]:
-        """The inputs of the group as the runtime takes them."""
+    def inputs(self, valued: frozenset[int]) -> list[DeviceTensor]:
+        """The inputs of the group as the runtime takes them, those in `valued` with their values."""
         ort, count = self._node.ort, len(self._node.input_names)
         tensors = ffi.new("WgpuTensor[]", max(1, count))
         status = lib.wgpu_inputs(ort.api, self._context, count, tensors)
         if status:
             self._require_tensors(count)
             ort.check(status)
-        return [self._input(tensors[i], self._node.input_labels[i]) for i in self._node.inputs]
+        labels = self._node.input_labels
+        return [self._input(tensors[i], labels[i], k in valued) for k, i in enumerate(self._node.inputs)]
 
     def _require_tensors(self, count: int) -> None:
         """Raises InputError for an input that holds nothing, as one does that was fed None."""
@@ -132,31 +140,34 @@ class _Run:
             if empty is not None:
                 raise InputError(f"input {self._node.input_names[empty]!r} is None; the model wants a tensor")
 
-    def _input(self, tensor: Any, what: str) -> DeviceTensor:
+    def _input(self, tensor: Any, what: str, valued: bool) -> DeviceTensor:
         dtype, shape = DType.of(tensor.type), transfer.shape_of(tensor)
         nbytes = dtype.nbytes(math.prod(shape))
         at = address(tensor.data)
         self.addresses.append(0)
-        host = _HostValue(tensor.data, nbytes, dtype, shape)
+        value = read_value(tensor.data, nbytes, dtype, shape) if valued else None
         if not nbytes:
-            return DeviceTensor(dtype, shape, None, 0, host)
+            return DeviceTensor(dtype, shape, None, 0, value)
         if not at:
             raise DeviceError(f"no memory for {what} of shape {shape}: ONNX Runtime passed a null pointer")
         if self._space.owns(at):
-            place = self._space.read(at, nbytes, what)
-            if place.device is not self._device:
+            found = self._space.read(at, nbytes, what)
+            if found.device is not self._device:
                 here = self._scratch(nbytes, what)
-                memory.copy(place, here, nbytes)
-                place = here
+                memory.copy(found, here, nbytes)
+                found = here
             else:
                 self.addresses[-1] = at
         else:
-            place = self._scratch(nbytes, what)
-            place.device.upload(place.buffer, place.offset, transfer.host_bytes(tensor.data, nbytes))
-        return DeviceTensor(dtype, shape, place.buffer, place.offset, host)
+            found = self._scratch(nbytes, what)
+            self._device.upload(*found.place, transfer.host_bytes(tensor.data, nbytes))
+        return DeviceTensor(dtype, shape, *found.place, value)
 
-    def allocate(self, index: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Buffer, int] | None:
-        """Where output `index` goes: (buffer, offset in bytes); None when it is empty."""
+    def outputs(self, wanted: Sequence[tuple[DType, tuple[int, ...]]]) -> list[Place | None]:
+        """Where the outputs of the group go, by type and shape; None for those that are empty."""
+        return [self._output(index, dtype, shape) for index, (dtype, shape) in enumerate(wanted)]
+
+    def _output(self, index: int, dtype: DType, shape: tuple[int, ...]) -> Place | None:
         ort, out = self._node.ort, ffi.new("void **")
         number = self._node.outputs[index]
         dims = ffi.new("int64_t[]", shape or (0,))
@@ -170,22 +181,22 @@ class _Run:
         if not at:
             raise DeviceError(f"no memory for {what} of shape {shape}, {nbytes} bytes")
         if self._space.owns(at):
-            place = self._space.write(at, nbytes, what)
-            if place.device is self._device:
+            found = self._space.write(at, nbytes, what)
+            if found.device is self._device:
                 self.addresses[-1] = at
-                return place.buffer, place.offset
+                return found.place
         # Host memory, or memory of another device: brought there when the run is queued.
         here = self._scratch(nbytes, what)
         self._deliveries.append((here, out[0], nbytes))
-        return here.buffer, here.offset
+        return here.place
 
     def deliver(self) -> None:
         """Brings outputs to the host memory, or the other device, that ONNX Runtime wants them in."""
-        for place, pointer, nbytes in self._deliveries:
+        for here, pointer, nbytes in self._deliveries:
             if self._space.owns(address(pointer)):
-                memory.copy(place, self._space.write(address(pointer), nbytes), nbytes)
+                memory.copy(here, self._space.write(address(pointer), nbytes), nbytes)
             else:
-                place.device.download(place.buffer, place.offset, transfer.host_bytes(pointer, nbytes))
+                here.device.download(*here.place, transfer.host_bytes(pointer, nbytes))
 
     def close(self) -> None:
         """Gives the temporary buffers back; work that uses them is queued already."""
@@ -193,24 +204,14 @@ class _Run:
             for buffer in self._temporary:
                 self._device.caches.storage.give(buffer)
 
-    def _scratch(self, nbytes: int, what: str) -> memory.Place:
+    def _scratch(self, nbytes: int, what: str) -> memory.Located:
         buffer = self._device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
         self._temporary.append(buffer)
-        return memory.Place(self._device, buffer, 0)
+        return memory.Located(self._device, Place(buffer, 0))
 
 
-class _HostValue:
-    """The value of an input: from its host copy when there is one, else read back from the device. Asked for once."""
-
-    __slots__ = ("_dtype", "_nbytes", "_pointer", "_shape", "_value")
-
-    def __init__(self, pointer: Any, nbytes: int, dtype: DType, shape: tuple[int, ...]) -> None:
-        self._pointer, self._nbytes, self._dtype, self._shape = pointer, nbytes, dtype, shape
-        self._value: np.ndarray[Any, Any] | None = None
-
-    def __call__(self) -> np.ndarray[Any, Any]:
-        if self._value is None:
-            data = ffi.new("char[]", max(1, self._nbytes))
-            transfer.copy(self._pointer, data, self._nbytes)
-            self._value = np.frombuffer(ffi.buffer(data, self._nbytes), self._dtype.numpy).reshape(self._shape)
-        return self._value
+def read_value(pointer: Any, nbytes: int, dtype: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """The value of a tensor: from its host copy when there is one, else read back from the device, which waits for it."""
+    data = ffi.new("char[]", max(1, nbytes))
+    transfer.copy(pointer, data, nbytes)
+    return np.frombuffer(ffi.buffer(data, nbytes), dtype.numpy).reshape(shape)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..device import Buffer, Device
+from ..device import BufferBinding, Device
 from ..errors import InputError, LimitError
 from ..program.program import Program
-
-Entry = tuple[Buffer, int, int]  # a buffer, a byte offset and a size in bytes
 
 
 def limits(device: Device, program: Program, shapes: Sequence[tuple[int, ...]], nbytes: Sequence[int]) -> None:
@@ -34,7 +32,7 @@ def limits(device: Device, program: Program, shapes: Sequence[tuple[int, ...]], 
             )
 
 
-def sizes(names: Sequence[str], entries: Sequence[Entry], nbytes: Sequence[int]) -> None:
+def sizes(names: Sequence[str], entries: Sequence[BufferBinding], nbytes: Sequence[int]) -> None:
     """Every buffer holds its tensor: `nbytes` per entry. Raises InputError."""
     for name, (buffer, offset, _), wanted in zip(names, entries, nbytes, strict=True):
         if wanted > buffer.size - offset:
@@ -44,7 +42,7 @@ def sizes(names: Sequence[str], entries: Sequence[Entry], nbytes: Sequence[int])
             )
 
 
-def aliasing(label: str, names: Sequence[str], entries: Sequence[Entry], written: Sequence[bool]) -> None:
+def aliasing(label: str, names: Sequence[str], entries: Sequence[BufferBinding], written: Sequence[bool]) -> None:
     """No tensor that a dispatch writes shares bytes with another of its tensors, nor a buffer with one that it reads.
 
     WebGPU forbids both; wgpu notices the second only when the work is encoded, and the first never. Raises InputError.

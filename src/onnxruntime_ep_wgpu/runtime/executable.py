@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..device import Buffer, Copy, Device, Recording
+from ..device import Buffer, Copy, Device, Place, Recording
 from ..errors import LimitError
 from ..program.dtypes import DType
 from ..program.layout import Layouts
@@ -26,7 +26,7 @@ from ..trace import Scope, listeners, span
 from . import checks, inspect
 from .describe import Descriptions
 from .inputs import DeviceTensor, InputChecks
-from .plan import Plan, Slice
+from .plan import Plan
 from .plans import Key, PlannedRun, Plans
 from .replay import Capture
 from .settings import RunSettings
@@ -43,7 +43,40 @@ class Specialise(Protocol):
     def __call__(self, values: Mapping[str, int]) -> Program: ...
 
 
-Allocate = Callable[[int, DType, tuple[int, ...]], Slice | None]
+class Run:
+    """A run whose sizes are known and whose work is not queued yet: `outputs` want memory, then `submit`.
+
+    Its plan keeps its buffers until the `with` ends, or nobody holds this.
+    """
+
+    def __init__(self, executable: Executable, inputs: Sequence[DeviceTensor]) -> None:
+        """`executable` fits the inputs."""
+        self.executable = executable
+        self._planned = executable.planned(inputs)
+        self.plan = self._planned.plan
+        self._inputs = [tensor.place for tensor in inputs]
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._planned.__exit__(*error)
+
+    @property
+    def outputs(self) -> list[tuple[DType, tuple[int, ...]]]:
+        """Type and shape of each output, in the order of the program."""
+        program = self.executable.program
+        return [
+            (program.values[v].dtype, shape) for v, shape in zip(program.outputs, self.plan.output_shapes, strict=True)
+        ]
+
+    def places(self, outputs: Sequence[Place | None]) -> list[Place | None]:
+        """Where all tensors lie, inputs before outputs; None for empty ones."""
+        return [*self._inputs, *outputs]
+
+    def submit(self, outputs: Sequence[Place | None]) -> None:
+        """Queues the work, which stores the outputs at these places, None for empty ones."""
+        self.executable.submit(self.plan, self.places(outputs))
 
 
 class Executable:
@@ -146,29 +179,29 @@ class Executable:
 
     # ---- runs
 
-    def run(self, inputs: Sequence[DeviceTensor], allocate: Allocate) -> None:
-        """Runs once. `allocate(i, dtype, shape)` gives output i's (buffer, byte offset), None for an empty one.
+    @property
+    def valued_inputs(self) -> frozenset[int]:
+        """The inputs whose values set shapes: to be given with their `value`."""
+        return self._checks.valued
+
+    def prepare(self, inputs: Sequence[DeviceTensor]) -> Run:
+        """A run with these inputs, of this program or of one compiled for their sizes. Raises InputError, LimitError."""
+        return Run(self.fitting(inputs), inputs)
+
+    def run(self, inputs: Sequence[DeviceTensor], outputs: Sequence[Place | None]) -> None:
+        """Runs once, for callers who know where the outputs fit.
 
         The work is submitted when this returns, not finished: the queue orders it before later copies and runs.
         """
-        fitting = self.fitting(inputs)
-        with fitting.planned(inputs) as plan:
-            fitting.submit(plan, [tensor.place for tensor in inputs] + fitting.outputs(plan, allocate))
+        with self.prepare(inputs) as run:
+            run.submit(outputs)
 
-    def outputs(self, plan: Plan, allocate: Allocate) -> list[Slice | None]:
-        """Where the caller wants the outputs of this plan: asked once for each, in order."""
-        values = self.program.values
-        return [
-            allocate(index, values[value].dtype, shape)
-            for index, (value, shape) in enumerate(zip(self.program.outputs, plan.output_shapes, strict=True))
-        ]
-
-    def submit(self, plan: Plan, places: Sequence[Slice | None]) -> None:
+    def submit(self, plan: Plan, places: Sequence[Place | None]) -> None:
         """Runs a plan once on these places: inputs, then outputs, None for empty ones."""
         callers, before, after = self._place(plan, places)
         self._submit(plan, callers, None, before, after)
 
-    def capture(self, plan: Plan, places: Sequence[Slice | None], kept: Sequence[bool]) -> Capture:
+    def capture(self, plan: Plan, places: Sequence[Place | None], kept: Sequence[bool]) -> Capture:
         """What `submit` would run, to be replayed. Runs nothing.
 
         `kept` says for each place whether the caller keeps the tensor there. The others get buffers of the capture's
@@ -180,7 +213,7 @@ class Executable:
         for number, value in enumerate(values):
             if places[number] is not None and not kept[number]:
                 staged[number] = self.device.buffer(max(16, plan.nbytes[value]), "staging")
-                bound[number] = (staged[number], 0)
+                bound[number] = Place(staged[number], 0)
         callers, before, after = self._place(plan, bound)
         recording = self.device.record(plan.bound(callers))
 
@@ -191,21 +224,21 @@ class Executable:
         plan.captures.add(made)
         return made
 
-    def _place(self, plan: Plan, places: Sequence[Slice | None]) -> tuple[dict[int, Slice], list[Copy], list[Copy]]:
+    def _place(self, plan: Plan, places: Sequence[Place | None]) -> tuple[dict[int, Place], list[Copy], list[Copy]]:
         """What the dispatches bind for the callers' tensors, with the copies before and after that this needs."""
         count = len(self.program.inputs)
         # An empty result beside others of a kernel needs a buffer that no other of its tensors has.
         bound = [
-            place or (self._empty if k < count else self.device.buffer(16, "empty tensor"), 0)
+            place or Place(self._empty if k < count else self.device.buffer(16, "empty tensor"), 0)
             for k, place in enumerate(places)
         ]
         callers = dict(zip(self.program.inputs, bound[:count], strict=True))
         results = dict(zip(self.program.outputs, bound[count:], strict=True))
-        in_place = {it for output, it in plan.layout.begins if _same_place(callers[it], results[output])}
+        in_place = {it for output, it in plan.layout.begins if callers[it] == results[output]}
         before = self._separate(plan, callers, {id(b) for b, _ in results.values()}, in_place)
         after = self._align(plan, results)
         for output, it in plan.layout.begins:
-            if not _same_place(callers[it], results[output]):
+            if callers[it] != results[output]:
                 before.append((*callers[it], *results[output], plan.nbytes[output]))
                 self.copied_inputs += 1
         return callers | results, before, after
@@ -213,7 +246,7 @@ class Executable:
     def _submit(
         self,
         plan: Plan,
-        callers: dict[int, Slice],
+        callers: dict[int, Place],
         recording: Recording | None,
         before: Sequence[Copy],
         after: Sequence[Copy],
@@ -263,7 +296,7 @@ class Executable:
         with self.planned(inputs) as plan:
             yield from inspect.trace(plan, inputs, replace)
 
-    def _separate(self, plan: Plan, callers: dict[int, Slice], written: set[int], in_place: set[int]) -> list[Copy]:
+    def _separate(self, plan: Plan, callers: dict[int, Place], written: set[int], in_place: set[int]) -> list[Copy]:
         """Copies for inputs that share a buffer with an output (WebGPU forbids reading and writing one buffer in a
         dispatch, even disjoint ranges) or whose offset the adapter cannot bind. No dispatch reads those `in_place`."""
         copies = []
@@ -273,23 +306,19 @@ class Executable:
                 nbytes = plan.nbytes[value]
                 copy = plan.scratch(value)
                 copies.append((buffer, offset, copy, 0, -(-nbytes // 4) * 4))
-                callers[value] = (copy, 0)
+                callers[value] = Place(copy, 0)
                 self.copied_inputs += 1
         return copies
 
-    def _align(self, plan: Plan, results: dict[int, Slice]) -> list[Copy]:
+    def _align(self, plan: Plan, results: dict[int, Place]) -> list[Copy]:
         """Outputs at an offset the adapter cannot bind are computed elsewhere and copied."""
         copies = []
         for value, (buffer, offset) in list(results.items()):
             if offset % self.device.target.offset_alignment:
                 temporary = plan.scratch(value)
                 copies.append((temporary, 0, buffer, offset, plan.nbytes[value]))
-                results[value] = (temporary, 0)
+                results[value] = Place(temporary, 0)
         return copies
-
-
-def _same_place(a: Slice, b: Slice) -> bool:
-    return a[0] is b[0] and a[1] == b[1]
 
 
 def _shapes(inputs: Sequence[DeviceTensor]) -> str:

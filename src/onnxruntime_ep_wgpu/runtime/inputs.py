@@ -1,37 +1,38 @@
 """The inputs of a run: tensors on the device, and whether a program was compiled for them.
 
 In: what the caller passes. Out: the values of the program's symbols, or InputError that names the input. Invariant: nothing
-here starts work on the device; reading an element that sets a shape may wait for it.
+here uses the device: what lies there and sets a shape has been read by whoever passes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..device import Buffer
+import numpy as np
+
+from ..device import Buffer, Place
 from ..errors import InputError
 from ..program.dtypes import DType
 from ..program.postfix import Postfix, compile_dims
 from ..program.program import Program
-from .plan import Slice
 
 
 @dataclass(frozen=True)
 class DeviceTensor:
-    """An input: elements at a byte offset of a buffer. `host` gives the value as numpy, for integers that set shapes."""
+    """An input: elements at a byte offset of a buffer. `value` has them as numpy, for integers that set shapes."""
 
     dtype: DType
     shape: tuple[int, ...]
     buffer: Buffer | None  # None for an empty tensor
     offset: int = 0
-    host: Callable[[], Any] | None = None
+    value: np.ndarray[Any, Any] | None = None
 
     @property
-    def place(self) -> Slice | None:
+    def place(self) -> Place | None:
         """Where it lies; None when it is empty."""
-        return None if self.buffer is None else (self.buffer, self.offset)
+        return None if self.buffer is None else Place(self.buffer, self.offset)
 
 
 class InputChecks:
@@ -40,6 +41,7 @@ class InputChecks:
     def __init__(self, program: Program) -> None:
         self._symbols = program.symbols
         self._elements = [s for s in program.symbols if s.is_element]
+        self.valued = frozenset(s.input for s in self._elements)  # the inputs whose values set shapes
         self._values = [program.values[v] for v in program.inputs]
         self._dims: list[tuple[int, int, Postfix]] = [
             (k, axis, d) for k, v in enumerate(self._values) for axis, d in enumerate(v.shape)
@@ -47,7 +49,7 @@ class InputChecks:
         self._evaluate = compile_dims([d for _, _, d in self._dims], [s.name for s in program.symbols])
 
     def elements(self, inputs: Sequence[DeviceTensor]) -> tuple[int, ...]:
-        """The elements of inputs that set a shape; they may have to be read back, which waits for the GPU."""
+        """The elements of inputs that set a shape."""
         return tuple([_element(inputs[s.input], s.index) for s in self._elements])
 
     def symbols(self, inputs: Sequence[DeviceTensor], elements: tuple[int, ...]) -> list[int]:
@@ -81,6 +83,6 @@ class InputChecks:
 
 
 def _element(tensor: DeviceTensor, index: int) -> int:
-    if tensor.host is None:
+    if tensor.value is None:
         raise InputError("an integer input that sets a shape has no value on the host")
-    return int(tensor.host().reshape(-1)[index])
+    return int(tensor.value.reshape(-1)[index])

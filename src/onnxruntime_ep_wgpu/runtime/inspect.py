@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ..device import Place
 from ..program.dtypes import packed, unpacked
 from ..program.layout import finished
 from .inputs import DeviceTensor
-from .plan import Plan, Slice
+from .plan import Plan
 
 
 def trace(
@@ -27,8 +28,8 @@ def trace(
     """
     program, device = plan.program, plan.device
     empty = device.buffer(256, "empty tensor")
-    callers: dict[int, Slice] = {v: (t.buffer or empty, t.offset) for v, t in zip(program.inputs, inputs, strict=True)}
-    callers |= {v: (device.buffer(max(16, plan.nbytes[v])), 0) for v in program.outputs}
+    callers = {v: t.place or Place(empty, 0) for v, t in zip(program.inputs, inputs, strict=True)}
+    callers |= {v: Place(device.buffer(max(16, plan.nbytes[v])), 0) for v in program.outputs}
     device.submit((), [(*callers[source], *callers[it], plan.nbytes[it]) for it, source in plan.layout.begins])
     done = finished(program, plan.layout.steps)
     for planned, bound, values in zip(plan.dispatches, plan.bound(callers), done, strict=True):

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..device import BindGroup, Bound, Buffer, Device, Pipeline, Recording
+from ..device import BindGroup, Bound, Buffer, BufferBinding, Device, Pipeline, Place, Recording
 from ..device.sizes import padded
 from ..live import LiveSet
 from ..program.dtypes import DType
 from ..program.layout import Layout, Range, Step
 from ..program.program import Dispatch, Program, Storage
 from . import checks
-from .checks import Entry
 from .groups import Groups
 from .temps import Temps
 from .uniforms import Uniforms
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
 
-Slice = tuple[Buffer, int]  # a buffer and a byte offset
 Variant = tuple[int, int]  # a kernel of the program, and a variant of it
 
 
@@ -44,7 +42,7 @@ class PlannedDispatch:
     label: str
     pipeline: Pipeline
     args: tuple[int, ...]
-    entries: list[Entry | None]
+    entries: list[BufferBinding | None]
     bound: BindGroup | None
     uniforms: Uniforms | None
     theirs: tuple[int, ...]
@@ -165,14 +163,14 @@ class Plan:
             planned.bound = self._bind(planned, entries)
         return planned
 
-    def _entry(self, arg: int, window: Range | None) -> Entry | None:
+    def _entry(self, arg: int, window: Range | None) -> BufferBinding | None:
         buffer = self.buffers.get(arg)
-        return None if buffer is None else self._bound_part(arg, window, (buffer, 0))
+        return None if buffer is None else self._bound_part(arg, window, Place(buffer, 0))
 
-    def _bound_part(self, arg: int, window: Range | None, where: Slice) -> Entry:
+    def _bound_part(self, arg: int, window: Range | None, where: Place) -> BufferBinding:
         """What is bound of a tensor that lies at `where`."""
         (buffer, offset), (first, nbytes) = where, window or (0, self.nbytes[arg])
-        return buffer, offset + first, min(padded(nbytes), buffer.size - offset - first)
+        return BufferBinding(buffer, offset + first, min(padded(nbytes), buffer.size - offset - first))
 
     def scratch(self, value: int) -> Buffer:
         """A buffer that stands in for a caller's, the same in every run: the queue runs one after another."""
@@ -183,8 +181,8 @@ class Plan:
                 )
             return self._scratch[value]
 
-    def bind(self, callers: dict[int, Slice]) -> Recording:
-        """The dispatches with the callers' buffers in place; `callers` maps value numbers to (buffer, byte offset)."""
+    def bind(self, callers: dict[int, Place]) -> Recording:
+        """The dispatches with the callers' buffers in place; `callers` has the place of each value by number."""
         key = tuple((buffer.number, offset) for buffer, offset in callers.values())
         with self._lock:
             found = self._bound.get(key)
@@ -201,7 +199,7 @@ class Plan:
                 self._bound.popitem(last=False)
         return recording
 
-    def bound(self, callers: dict[int, Slice]) -> list[tuple[Pipeline, BindGroup, tuple[int, int, int]]]:
+    def bound(self, callers: dict[int, Place]) -> list[tuple[Pipeline, BindGroup, tuple[int, int, int]]]:
         """Pipeline, bind group and grid of every dispatch, with the callers' buffers in place."""
         out = []
         for planned in self.dispatches:
@@ -215,7 +213,7 @@ class Plan:
             out.append((planned.pipeline, group, planned.step.grid))
         return out
 
-    def _bound_to(self, planned: PlannedDispatch, callers: Mapping[int, Slice]) -> BindGroup:
+    def _bound_to(self, planned: PlannedDispatch, callers: Mapping[int, Place]) -> BindGroup:
         args = planned.args
         windows = planned.step.windows or (None,) * len(args)
         entries = [
@@ -225,7 +223,7 @@ class Plan:
         entries += [e for e in planned.entries[len(args) :] if e is not None]
         return self._bind(planned, entries)
 
-    def _bind(self, planned: PlannedDispatch, entries: Sequence[Entry | None]) -> BindGroup:
+    def _bind(self, planned: PlannedDispatch, entries: Sequence[BufferBinding | None]) -> BindGroup:
         given = [entry for entry in entries if entry is not None]
         if self.check:
             args, windows = planned.args, planned.step.windows or (None,) * len(planned.args)

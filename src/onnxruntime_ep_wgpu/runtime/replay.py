@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..device import Buffer, Copy
+from ..device import Buffer, Copy, Place
 
 if TYPE_CHECKING:
-    from .plan import Plan, Slice
+    from .plan import Plan
 
 
 class Capture:
@@ -26,7 +26,7 @@ class Capture:
     def __init__(
         self,
         plan: Plan,
-        places: Sequence[Slice | None],
+        places: Sequence[Place | None],
         staged: Mapping[int, Buffer],
         dispatches: int,
         submit: Callable[[Sequence[Copy], Sequence[Copy]], None],
@@ -35,7 +35,7 @@ class Capture:
         self.plan, self.places, self.dispatches = plan, places, dispatches
         self._staged, self._submit = staged, submit
 
-    def difference(self, plan: Plan, places: Sequence[Slice | None]) -> str | None:
+    def difference(self, plan: Plan, places: Sequence[Place | None]) -> str | None:
         """What keeps a run of `plan` with its tensors at `places` from being a replay; None when it is one."""
         program = self.plan.program
         if plan is not self.plan:
@@ -45,13 +45,13 @@ class Capture:
                     return f"input {program.values[value].name!r} has shape {now}, it was captured with {was}"
             return "an integer input that sets a shape has another value than when it was captured"
         for number, (place, known) in enumerate(zip(places, self.places, strict=True)):
-            if number not in self._staged and not _same(place, known):
+            if number not in self._staged and place != known:
                 value = (*program.inputs, *program.outputs)[number]
                 kind = "input" if number < len(program.inputs) else "output"
                 return f"{kind} {program.values[value].name!r} lies in other memory than when it was captured"
         return None
 
-    def replay(self, places: Sequence[Slice | None]) -> None:
+    def replay(self, places: Sequence[Place | None]) -> None:
         """Runs again. `places` are where the tensors lie this time; there is no `difference`."""
         program = self.plan.program
         before: list[Copy] = []
@@ -64,9 +64,3 @@ class Capture:
             else:
                 after.append((own, 0, *place, self.plan.nbytes[program.outputs[number - len(program.inputs)]]))
         self._submit(before, after)
-
-
-def _same(place: Slice | None, known: Slice | None) -> bool:
-    if place is None or known is None:
-        return place is known
-    return place[0] is known[0] and place[1] == known[1]

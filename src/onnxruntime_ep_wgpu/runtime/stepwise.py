@@ -18,13 +18,13 @@ from importlib.resources import files
 
 import numpy as np
 
-from ..device import Buffer, Copy, Device
+from ..device import Buffer, BufferBinding, Copy, Device, Place
 from ..device.sizes import GRAIN, padded
 from ..errors import NonFiniteError, OutOfRangeError
 from ..program.dtypes import DType
 from ..program.layout import MAX_GROUPS, finished, written
 from ..program.program import Program, Storage
-from .plan import Plan, PlannedDispatch, Slice
+from .plan import Plan, PlannedDispatch
 
 _LOOK = files(__package__) / "nonfinite.wgsl"
 _BINDINGS = ("read", "read_write", "uniform")
@@ -53,7 +53,7 @@ class Stepwise:
         self._weight_buffers = weights
         self._window = program.target.max_binding_bytes // GRAIN * GRAIN
 
-    def run(self, plan: Plan, callers: Mapping[int, Slice], before: Sequence[Copy], after: Sequence[Copy]) -> None:
+    def run(self, plan: Plan, callers: Mapping[int, Place], before: Sequence[Copy], after: Sequence[Copy]) -> None:
         """Runs `before`, every dispatch and `after`. Raises DeviceError, NonFiniteError, OutOfRangeError."""
         with self._lock:
             self._device.submit((), before)
@@ -75,7 +75,7 @@ class Stepwise:
         for number, value in enumerate(self._program.values):
             if value.storage is Storage.WEIGHT and number not in self._weights:
                 buffer = self._weight_buffers[value.weight]
-                self._weights[number] = buffer is None or self._look(plan, number, (buffer, 0)) is None
+                self._weights[number] = buffer is None or self._look(plan, number, Place(buffer, 0)) is None
         return dict(self._weights)
 
     def _check(
@@ -83,7 +83,7 @@ class Stepwise:
         plan: Plan,
         value: int,
         makers: Sequence[PlannedDispatch],
-        callers: Mapping[int, Slice],
+        callers: Mapping[int, Place],
         finite: dict[int, bool],
     ) -> None:
         """Looks at a value that `makers` have written. Whether what they read is finite is known by now."""
@@ -91,15 +91,18 @@ class Stepwise:
         clean = all(finite.get(arg, True) for it in makers for arg in it.args)
         clean = clean and all(finite[source] for output, source in plan.layout.begins if output == value)
         masks = any(kernel.makes_infinity for kernel in kernels)
-        where = callers[value] if value in callers else (plan.buffers[value], 0)
-        assert where[0] is not None
-        found = self._look(plan, value, (where[0], where[1]))
-        self._check_numbers(plan, value, (where[0], where[1]))
+        where = callers.get(value)
+        if where is None:
+            own = plan.buffers[value]
+            assert own is not None
+            where = Place(own, 0)
+        found = self._look(plan, value, where)
+        self._check_numbers(plan, value, where)
         finite[value] = found is None
         if found is not None and clean and (found.nans or not masks):
-            raise NonFiniteError(self._message(plan, makers, value, (where[0], where[1]), found))
+            raise NonFiniteError(self._message(plan, makers, value, where, found))
 
-    def _check_numbers(self, plan: Plan, value: int, where: Slice) -> None:
+    def _check_numbers(self, plan: Plan, value: int, where: Place) -> None:
         """Raises OutOfRangeError for the first number of a tensor that a node does not allow."""
         asked = [(it, plan.layout.allowed[k]) for k, it in enumerate(self._program.assertions) if it.value == value]
         dtype, shape = self._program.values[value].dtype, plan.shapes[value]
@@ -117,7 +120,7 @@ class Stepwise:
                     f" {high}; {len(wrong)} of {numbers.size} indices are. Look at what makes the indices"
                 )
 
-    def _look(self, plan: Plan, value: int, where: Slice) -> _Found | None:
+    def _look(self, plan: Plan, value: int, where: Place) -> _Found | None:
         """What is not finite in a tensor; None when all is, or the type has no such values."""
         dtype, shape = self._program.values[value].dtype, plan.shapes[value]
         count = int(np.prod(shape, dtype=np.int64))
@@ -126,27 +129,28 @@ class Stepwise:
         nbytes, step = dtype.nbytes(count), self._window
         first, infinities, nans = count, 0, 0
         for start in range(0, nbytes, step):
-            index, *more = self._look_into(dtype, min(step, nbytes - start), (where[0], where[1] + start))
+            index, *more = self._look_into(dtype, min(step, nbytes - start), Place(where.buffer, where.offset + start))
             if any(more):
                 first = min(first, index + start * 8 // dtype.bits)
             infinities, nans = infinities + more[0], nans + more[1]
         return _Found(first, infinities, nans) if infinities or nans else None
 
-    def _look_into(self, dtype: DType, nbytes: int, where: Slice) -> tuple[int, int, int]:
+    def _look_into(self, dtype: DType, nbytes: int, where: Place) -> tuple[int, int, int]:
         """The first place of a window of a tensor, and the numbers of infinities and NaN."""
         device, (buffer, offset) = self._device, where
         count, words = nbytes * 8 // dtype.bits, -(-nbytes // 4)
         size = device.memory.uniform(np.array([count, words, dtype is DType.FLOAT16, 0], np.uint32).tobytes())
         device.upload(self._result, 0, np.array([0xFFFFFFFF, 0, 0, 0], np.uint32).tobytes())
         bound = min(padded(nbytes), buffer.size - offset)
-        group = device.bind_group(self._pipeline, [(buffer, offset, bound), (self._result, 0, 16), (size, 0, 16)])
+        bindings = [BufferBinding(buffer, offset, bound), BufferBinding(self._result, 0, 16), BufferBinding(size, 0, 16)]
+        group = device.bind_group(self._pipeline, bindings)
         device.submit([(self._pipeline, group, (min(-(-words // 64), MAX_GROUPS), 1, 1))])
         device.caches.uniform.give(size)
         result = np.empty(4, np.uint32)
         device.download(self._result, 0, result.view(np.uint8).data)
         return int(result[0]), int(result[1]), int(result[2])
 
-    def _message(self, plan: Plan, makers: Sequence[PlannedDispatch], value: int, where: Slice, found: _Found) -> str:
+    def _message(self, plan: Plan, makers: Sequence[PlannedDispatch], value: int, where: Place, found: _Found) -> str:
         it, shape = self._program.values[value], plan.shapes[value]
         first = np.empty(1, it.dtype.numpy)
         self._device.download(where[0], where[1] + it.dtype.nbytes(found.index), first.view(np.uint8).data)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from ..device import Buffer, Device
+from ..device import Buffer, BufferBinding, Device
 from ..errors import LimitError
 from ..live import LiveSet
 
@@ -50,10 +50,10 @@ class Uniforms:
     def _write(self, data: bytearray) -> None:
         self.buffers.append(self._device.memory.uniform(bytes(data)))
 
-    def entry(self, values: Sequence[int]) -> tuple[Buffer, int, int]:
-        """(buffer, byte offset, bytes) to bind for a dispatch that reads these numbers."""
+    def entry(self, values: Sequence[int]) -> BufferBinding:
+        """What to bind for a dispatch that reads these numbers."""
         number, offset = self._places[tuple(values)]
-        return self.buffers[number], offset, binding_bytes(len(values))
+        return BufferBinding(self.buffers[number], offset, binding_bytes(len(values)))
 
     def leave(self, user: object) -> None:
         """`user` will submit no more work with them; the last one gives the buffers back."""

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..._ort import lib
+from ...device import Place
 from ...device.sizes import GRAIN, size_class
 from ...errors import DeviceError, DeviceLostError
 from ..abi import address as address_of
@@ -37,12 +38,11 @@ RESERVED_BYTES = 1 << 40
 MIRROR_BYTES = 4096
 
 
-class Place(NamedTuple):
-    """Bytes on a device: `buffer` from `offset` on."""
+class Located(NamedTuple):
+    """Bytes on a device."""
 
     device: Device
-    buffer: Buffer
-    offset: int
+    place: Place
 
 
 class Piece(NamedTuple):
@@ -163,22 +163,22 @@ class AddressSpace:
         """Which allocation an address is in: they are numbered as they are made. Raises DeviceError when it is none."""
         return self._find(address, 0)[0].number
 
-    def read(self, address: int, nbytes: int, what: str = "a tensor") -> Place:
+    def read(self, address: int, nbytes: int, what: str = "a tensor") -> Located:
         """Where a range lies, to read it. Raises DeviceError when it is not ours, LimitError when it is too large, and
         DeviceLostError when its device was lost since it was written."""
         allocation, offset = self._find(address, nbytes)
-        place = self._within(allocation, offset, nbytes)
-        if place is not None and not place.device.lost:
-            return place
+        found = self._within(allocation, offset, nbytes)
+        if found is not None and not found.device.lost:
+            return found
         self._check_not_lost(allocation, offset, nbytes, what)
         device = self._device(allocation)
         with allocation.lock:
-            place = self._within(allocation, offset, nbytes)
-            if place is None:
-                place = self._gather(device, allocation, offset, offset + nbytes)
-        return place
+            found = self._within(allocation, offset, nbytes)
+            if found is None:
+                found = self._gather(device, allocation, offset, offset + nbytes)
+        return found
 
-    def write(self, address: int, nbytes: int, what: str = "a tensor") -> Place:
+    def write(self, address: int, nbytes: int, what: str = "a tensor") -> Located:
         """Where a range lies, to overwrite it; its host copy is dropped. Raises like `read`."""
         allocation, offset = self._find(address, nbytes)
         end = offset + nbytes
@@ -187,9 +187,9 @@ class AddressSpace:
                 allocation.mirrors = {
                     at: kept for at, kept in allocation.mirrors.items() if at >= end or at + len(kept) <= offset
                 }
-        place = self._within(allocation, offset, nbytes, whole_words=True)
-        if place is not None and not place.device.lost:
-            return place
+        found = self._within(allocation, offset, nbytes, whole_words=True)
+        if found is not None and not found.device.lost:
+            return found
         if allocation.lent:
             self._check_not_lost(allocation, offset, nbytes, what)
             raise DeviceError(
@@ -203,7 +203,7 @@ class AddressSpace:
             kept = [part for piece in old for part in _outside(piece, offset, end)]
             allocation.pieces = (*kept, Piece(offset, end, buffer, 0, device))
         self._recycle(old, allocation.pieces)
-        return Place(device, buffer, 0)
+        return Located(device, Place(buffer, 0))
 
     def set_mirror(self, address: int, data: bytes) -> None:
         """Keeps a host copy of bytes that were just uploaded."""
@@ -221,19 +221,19 @@ class AddressSpace:
         data = allocation.mirrors.get(offset)
         return data[:nbytes] if data is not None and len(data) >= nbytes else None
 
-    def lend(self, address: int, nbytes: int) -> Place:
+    def lend(self, address: int, nbytes: int) -> Located:
         """Where a range lies and stays until it is freed, for use outside this package. Raises like `read`."""
-        place = self.read(address, nbytes)
-        place.buffer.lent = True
+        found = self.read(address, nbytes)
+        found.place.buffer.lent = True
         self._mark_lent(self._find(address, nbytes)[0])
-        return place
+        return found
 
-    def adopt(self, address: int, nbytes: int, place: Place) -> None:
+    def adopt(self, address: int, nbytes: int, at: Located) -> None:
         """Makes a range that nobody has used yet lie in a buffer of somebody else."""
         allocation, offset = self._find(address, nbytes)
         with allocation.lock:
-            allocation.device = place.device
-            allocation.pieces = (Piece(offset, offset + nbytes, place.buffer, place.offset, place.device),)
+            allocation.device = at.device
+            allocation.pieces = (Piece(offset, offset + nbytes, *at.place, at.device),)
         self._mark_lent(allocation)
 
     def _mark_lent(self, allocation: Allocation) -> None:
@@ -269,7 +269,7 @@ class AddressSpace:
                     " its value is gone, make it again"
                 )
 
-    def _within(self, allocation: Allocation, offset: int, nbytes: int, whole_words: bool = False) -> Place | None:
+    def _within(self, allocation: Allocation, offset: int, nbytes: int, whole_words: bool = False) -> Located | None:
         """The place of a range that lies in one piece.
 
         With `whole_words` only when writing it cannot touch bytes beside it: GPU memory is written in words of 4 bytes.
@@ -282,10 +282,10 @@ class AddressSpace:
                     alone = sum(other.buffer is piece.buffer for other in allocation.pieces) == 1
                     if at & 3 or end != piece.end or not alone:
                         return None
-                return Place(piece.device, piece.buffer, at)
+                return Located(piece.device, Place(piece.buffer, at))
         return None
 
-    def _gather(self, device: Device, allocation: Allocation, start: int, end: int) -> Place:
+    def _gather(self, device: Device, allocation: Allocation, start: int, end: int) -> Located:
         """Makes one piece of the pieces that a read touches; a range never written is a new buffer. Rare."""
         # In order of their starts: the last word of a copy may reach into the next piece, which then overwrites it.
         touched = sorted(
@@ -297,14 +297,14 @@ class AddressSpace:
         buffer = _take(device, high - low)
         for piece in touched:
             copy(
-                Place(device, piece.buffer, piece.base),
-                Place(device, buffer, piece.start - low),
+                Located(device, Place(piece.buffer, piece.base)),
+                Located(device, Place(buffer, piece.start - low)),
                 piece.end - piece.start,
             )
         old = allocation.pieces
         allocation.pieces = (*(piece for piece in old if piece not in touched), Piece(low, high, buffer, 0, device))
         self._recycle(old, allocation.pieces)
-        return Place(device, buffer, start - low)
+        return Located(device, Place(buffer, start - low))
 
     def _recycle(self, old: tuple[Piece, ...], new: tuple[Piece, ...]) -> None:
         gone = {(piece.device, piece.buffer) for piece in old} - {(piece.device, piece.buffer) for piece in new}
@@ -325,20 +325,20 @@ def _outside(piece: Piece, start: int, end: int) -> list[Piece]:
     return [part for part in (left, right) if part.start < part.end]
 
 
-def copies_on_device(source: Place, destination: Place) -> bool:
+def copies_on_device(source: Located, destination: Located) -> bool:
     """Whether WebGPU can copy this: on one device, between two buffers, at whole words."""
-    whole_words = (source.offset | destination.offset) & 3 == 0
-    return source.device is destination.device and source.buffer is not destination.buffer and whole_words
+    (device, here), (other, there) = source, destination
+    return device is other and here.buffer is not there.buffer and (here.offset | there.offset) & 3 == 0
 
 
-def copy(source: Place, destination: Place, nbytes: int) -> None:
+def copy(source: Located, destination: Located, nbytes: int) -> None:
     """Copies on the device, or through the host between devices, within a buffer and at odd offsets."""
     if copies_on_device(source, destination):
-        source.device.copy(source.buffer, source.offset, destination.buffer, destination.offset, nbytes)
+        source.device.copy(*source.place, *destination.place, nbytes)
         return
     data = bytearray(nbytes)
-    source.device.download(source.buffer, source.offset, data)
-    destination.device.upload(destination.buffer, destination.offset, data)
+    source.device.download(*source.place, data)
+    destination.device.upload(*destination.place, data)
 
 
 _space: AddressSpace | None = None

@@ -107,7 +107,7 @@ class Batch:
         if self._downloads or self._space.start_of(to_address) in self._read | self._written:
             self.flush()
         try:
-            device, buffer, offset = self._space.write(to_address, nbytes)
+            device, (buffer, offset) = self._space.write(to_address, nbytes)
         except (LimitError, OutOfMemoryError) as error:
             # ONNX Runtime copies inputs before it calls a node, and tells no name.
             name = watch.inputs_of_bytes(nbytes)
@@ -129,7 +129,7 @@ class Batch:
         if known is not None:
             host_bytes(destination, nbytes)[:] = known
             return
-        device, buffer, offset = self._space.read(from_address, nbytes)
+        device, (buffer, offset) = self._space.read(from_address, nbytes)
         self._on(device)
         self._downloads.append((buffer, offset, host_bytes(destination, nbytes)))
         self._read.add(start)
@@ -144,7 +144,7 @@ class Batch:
         here, there = space.read(from_address, nbytes), space.write(to_address, nbytes)
         if memory.copies_on_device(here, there):
             self._on(here.device)
-            self._copies.append((here.buffer, here.offset, there.buffer, there.offset, nbytes))
+            self._copies.append((*here.place, *there.place, nbytes))
             self._read.add(source)
             self._written.add(target)
         else:
