@@ -1,13 +1,20 @@
-// Rows x of every head, stored in a cache from row `past` of its sequence on; those that it has no place for are left out.
-// Four elements in each invocation.
+// Rows of every head, stored in caches from row `past` of each sequence on; those that a cache has no place for are left out.
+// Several parts one after the other: keys, values, and queries, which are stored where they are. Four elements in each invocation.
 fn kernel(w: u32, lane: u32) {
-  let i = w * $WG + lane;
-  if (i >= $fours) { return; }
-  let d = i % $size4 * 4u;
-  let step = i / $size4 % $steps;
-  let row = i / ($size4 * $steps);
-  let batch = row / $heads;
-  let at = past_at(batch) + i32(step);
-  if (at < 0 || at >= i32($total)) { return; }
-  y_put4(batch, row % $heads, u32(at), d, x_at4(batch, row % $heads, step, d));
+  var i = w * $WG + lane;
+#for p PARTS
+  if (i < $fours#p) {
+    let d = i % $size4_#p * 4u;
+    let step = i / $size4_#p % $steps;
+    let row = i / ($size4_#p * $steps);
+    let batch = row / $heads#p;
+    var at = i32(step);
+    if ($CACHE#p) { at += past_at(batch); }
+    if (at >= 0 && at < i32($rows#p)) {
+      y#p_put4(batch, row % $heads#p, u32(at), d, new#p_at4(batch, row % $heads#p, step, d));
+    }
+    return;
+  }
+  i -= $fours#p;
+#end
 }

@@ -7,11 +7,14 @@ the rows that it stores, however long the cache is; a cache that grows is copied
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ....errors import UnsupportedError
+from ....program.dtypes import DType
 from ....program.target import elements_per_word
 from ...builder import Builder, Operand
 from ...dims import Dim, ceildiv, equal, product, quotient
-from ...ir import Read, Variant
+from ...ir import Read, Shape, Variant
 from ..window import body
 
 _WORKGROUP = 64
@@ -20,7 +23,8 @@ _WORKGROUP = 64
 def extended(b: Builder, past: Operand, new: Operand) -> Operand:
     """The rows of `past`, and behind them `new` (batch, heads, steps, size)."""
     batch, heads, steps, size = new.shape
-    _require_fit(b, past, new)
+    for axis in (0, 1, 3):
+        b.require(equal(past.shape[axis], new.shape[axis]), "a cache {} cannot take rows {}", past, new)
     return b.join([past, new], 2, (batch, heads, past.shape[2] + steps, size))
 
 
@@ -45,43 +49,67 @@ def appended(b: Builder, past: Operand, new: Operand, used: Operand, rows: Dim) 
 
     What comes after them is as it was, or zero. Steps that have no place are left out.
     """
-    batch, heads, steps, size = new.shape
-    if past.dtype is not new.dtype:
-        raise UnsupportedError(f"a cache of {past.dtype.label} for keys and values of {new.dtype.label}")
-    if elements_per_word(new.dtype, b.target) > 1 and quotient(size, 4) is None:
-        raise UnsupportedError(
-            f"rows of {size} elements of {new.dtype.label} share words, which are updated as a whole"
-        )
-    shape = (batch, heads, rows, size)
-    _require_fit(b, past, new)
-    fours = ceildiv(size, 4)
-    groups = (1, 1, 1, 1)
-    (present,) = b.call(
-        "cache_append",
-        {"x": Read(new.view, groups, vector=True), "past": Read(used.view, (1,))},
-        {"y": (new.dtype, shape, groups)},
-        _copies(product((batch, heads, steps)) * fours),
-        parameters={
-            "fours": product((batch, heads, steps)) * fours,
-            "size4": fours,
-            "steps": steps,
-            "heads": heads,
-            "total": rows,
-        },
-        vectors=True,
-        onto={"y": _begun(b, past, rows)},
-    )
+    (present,) = _stored(b, [(new, past)], used, rows)
     return present
 
 
-def _require_fit(b: Builder, past: Operand, new: Operand) -> None:
-    for axis in (0, 1, 3):
-        b.require(equal(past.shape[axis], new.shape[axis]), "a cache {} cannot take rows {}", past, new)
+def turned_and_appended(
+    b: Builder, query: Operand, keys: tuple[Operand, Operand], values: tuple[Operand, Operand], used: Operand, rows: Dim
+) -> list[Operand]:
+    """Queries (batch, heads, steps, size) in memory, and the caches of keys and values, as `appended` makes them, of pairs of
+    new and past. In one kernel, because for a token each of them is little."""
+    return _stored(b, [(query, None), keys, values], used, rows)
 
 
-def _begun(b: Builder, past: Operand, rows: Dim) -> Operand:
-    batch, heads, used, size = past.shape
-    fours = ceildiv(size, 4)
+def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: Operand, rows: Dim) -> list[Operand]:
+    """Each part in memory, behind its past when it has one."""
+    groups = (1, 1, 1, 1)
+    operands = {"past": Read(used.view, (1,))}
+    results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {}
+    parameters: dict[str, Dim] = {"steps": parts[0][0].shape[2]}
+    constants: dict[str, bool] = {}
+    onto: dict[str, Operand] = {}
+    total: Dim = 0
+    for k, (x, past) in enumerate(parts):
+        batch, heads, steps, size = x.shape
+        if elements_per_word(x.dtype, b.target) > 1 and quotient(size, 4) is None:
+            raise UnsupportedError(
+                f"rows of {size} elements of {x.dtype.label} share words, which are stored as a whole"
+            )
+        shape: Shape = (batch, heads, steps if past is None else rows, size)
+        if past is not None:
+            if past.dtype is not x.dtype:
+                raise UnsupportedError(f"a cache of {past.dtype.label} for keys and values of {x.dtype.label}")
+            for axis in (0, 1, 3):
+                b.require(equal(past.shape[axis], shape[axis]), "a cache {} cannot take rows {}", past, x)
+            onto[f"y{k}"] = _begun(b, past, shape)
+        fours = product((batch, heads, steps)) * ceildiv(size, 4)
+        total = total + fours
+        operands[f"new{k}"] = Read(x.view, groups, vector=True)
+        results[f"y{k}"] = (x.dtype, shape, groups)
+        constants[f"CACHE{k}"] = past is not None
+        parameters |= {f"fours{k}": fours, f"size4_{k}": ceildiv(size, 4), f"heads{k}": heads, f"rows{k}": shape[2]}
+    return b.call(
+        "cache_append",
+        operands,
+        results,
+        _copies(total),
+        parameters=parameters,
+        functions=None,
+        flops=0,
+        repeats=1,
+        carried=frozenset(),
+        vectors=True,
+        onto=onto,
+        PARTS=len(parts),
+        **constants,
+    )
+
+
+def _begun(b: Builder, past: Operand, shape: Shape) -> Operand:
+    """The past in the beginning of a cache of this shape."""
+    batch, heads, rows, size = shape
+    used, fours = past.shape[2], ceildiv(size, 4)
     (begun,) = b.call(
         "cache_begin",
         {"x": Read(past.view, (2, 1, 1), vector=True)},

@@ -17,7 +17,7 @@ from ..normalise import rms_normalization
 from ..optimised import MICROSOFT
 from ..registry import FLOATS, op
 from ..window import body
-from .cache import appended, started
+from .cache import appended, started, turned_and_appended
 from .core import Direct, attend, merged, scale_of
 from .masks import Past, biased, hidden, present
 from .rotary import STEPS_FIRST, Placed, turned
@@ -87,10 +87,21 @@ def group_query_attention(
     if do_rotary:
         if cosines is None or sines is None:
             raise UnsupportedError("do_rotary needs cos_cache and sin_cache")
-        q, k = (_turned(b, x, cosines, sines, positions, used, bool(rotary_interleaved), inline=x is k) for x in (q, k))
+        cached = (
+            past_key is not None
+        )  # then one kernel turns queries on the way to memory, and keys on that to the cache
+        q, k = (
+            _turned(b, x, cosines, sines, positions, used, bool(rotary_interleaved), inline=cached or x is k)
+            for x in (q, k)
+        )
     rows = _rows(total_length, past_key, steps)
-    keys = _cached(b, past_key, k, used, rows)
-    values = _cached(b, past_value, v, used, rows)
+    q, k, v = (b.permute(x, (0, 2, 1, 3)) for x in (q, k, v))
+    if past_key is None or past_value is None:
+        keys, values = started(b, k, rows), started(b, v, rows)
+    elif do_rotary:
+        q, keys, values = turned_and_appended(b, q, (k, past_key), (v, past_value), used, rows)
+    else:
+        keys, values = appended(b, past_key, k, used, rows), appended(b, past_value, v, used, rows)
     if smooth_softmax == 1 and sink is None:  # ONNX Runtime fills in -1 where a model says nothing
         sink = b.constant(np.zeros(1, np.float32))
     if bias is not None:
@@ -103,7 +114,7 @@ def group_query_attention(
     seen = past.seen(causal=bool(causal), window=local_window_size) if outputs <= 3 else None
     found = attend(
         b,
-        b.permute(q, (0, 2, 1, 3)),
+        q,
         keys,
         present(b, values, past),
         scale=scale_of(size, scale),
@@ -160,11 +171,6 @@ def _rows(total_length: Operand, past: Operand | None, steps: Dim) -> Dim:
         (total,) = total_length.dims("the total sequence length")
         return total if past is None else maximum(total, past.shape[2])
     return steps if past is None else past.shape[2]
-
-
-def _cached(b: Builder, past: Operand | None, x: Operand, used: Operand, rows: Dim) -> Operand:
-    new = b.permute(x, (0, 2, 1, 3))
-    return started(b, new, rows) if past is None else appended(b, past, new, used, rows)
 
 
 def _turned(
