@@ -87,9 +87,8 @@ def group_query_attention(
     if do_rotary:
         if cosines is None or sines is None:
             raise UnsupportedError("do_rotary needs cos_cache and sin_cache")
-        cached = (
-            past_key is not None
-        )  # then one kernel turns queries on the way to memory, and keys on that to the cache
+        # With a cache one kernel turns queries on their way to memory, and keys on theirs to the cache.
+        cached = past_key is not None
         q, k = (
             _turned(b, x, cosines, sines, positions, used, bool(rotary_interleaved), inline=cached or x is k)
             for x in (q, k)
