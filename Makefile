@@ -3,7 +3,7 @@
 # make test      make check, then the tests, in an environment made on the first run (.venv)
 # make test-all  make check, then every test, the exhaustive ones too
 # make check     ruff and mypy
-# make clean     removes what the others made
+# make clean     removes what the others made, pictures of the demo included
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest -n 2 --no-header -p no:cacheprovider
@@ -32,6 +32,6 @@ check:
 	@$(PYTHON) -m mypy --strict src
 
 clean:
-	@rm -rf .venv .cache build dist web/node_modules web/dist web/build web/demo/public/models web/demo/public/ort .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
+	@rm -rf .venv .cache build dist demo-output web/node_modules web/dist web/build web/demo/public/models web/demo/public/ort .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
 	@find src tests -name __pycache__ -prune -exec rm -rf {} +
 	@find src -name '*.so' -delete

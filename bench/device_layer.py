@@ -7,6 +7,7 @@ Medians of repeated runs; the first run of each is left out.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import threading
 import time
@@ -108,6 +109,9 @@ def waiting(device: Device) -> dict[str, str]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        prog="python -m bench.device_layer", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     device = open_device(adapters()[0])
     show_pairs({"adapter": device.target.name, **submits(device), **transfers(device), **waiting(device)})
 

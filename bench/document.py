@@ -6,6 +6,7 @@ README.md between its two marks. Invariant: no figure in either is typed by hand
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 from collections.abc import Sequence
@@ -213,6 +214,9 @@ def _spread(report: Row) -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        prog="python -m bench.document", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     found = reports()
     DOCUMENT.write_text(document(found))
     README.write_text(with_table(README.read_text(), readme(found)))

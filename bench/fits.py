@@ -11,8 +11,8 @@ error relative to the function in units of 2^-24.
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -123,15 +123,15 @@ def _minimax(powers: Array, target: Array, part: Array) -> Array:
     return best
 
 
-def main() -> int:
-    for name in sys.argv[1:] or FITS:
-        if name not in FITS:
-            print(f"no fit {name!r}; there are {', '.join(FITS)}", file=sys.stderr)
-            return 2
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.fits", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", choices=[*FITS, []], metavar="FIT", help=f"of {', '.join(FITS)} (all)")
+    for name in parser.parse_args().names or FITS:
         coefficients, error = fit(FITS[name])
         print(f"{name:8} {error:5.2f} of 2^-24:", ", ".join(f"{c:.9g}" for c in coefficients))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,8 +7,8 @@ the command buffer, for a long list of small dispatches and for the models' capt
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -128,7 +128,15 @@ def model(name: str) -> dict[str, str]:
     return shown | {f"{name}, run_with_iobinding": f"{taken[0]:.0f} us, captured {taken[1]:.0f} us"}
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.replay", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    choices = [*zoo.NAMES, *zoo.FULL]
+    parser.add_argument(
+        "models", nargs="*", choices=[*choices, []], metavar="MODEL", help=f"of {', '.join(choices)} (minilm)"
+    )
+    names = parser.parse_args().models
     device = open_device(adapters()[0])
     shown = {"adapter": device.target.name, **phases(device, long_list(device))}
     for name in names or ["minilm"]:
@@ -137,4 +145,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

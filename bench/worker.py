@@ -11,6 +11,7 @@ does the same with values in host memory.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
@@ -32,7 +33,11 @@ WARM_UP_SECONDS = 0.3  # a GPU that was idle raises its clocks meanwhile
 
 
 def main() -> None:
-    job = loads(sys.argv[1])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.worker", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("job", metavar="JSON", type=loads, help="what to measure; bench.compare writes it")
+    job = parser.parse_args().job
     which, model = job["provider"], Model(**job["model"])
     path, feeds = model.file(), model.feeds()
     ort.set_default_logger_severity(4)

@@ -18,7 +18,7 @@ from pathlib import Path
 from PIL import Image
 from rich.console import Console
 
-import onnxruntime_ep_wgpu
+from onnxruntime_ep_wgpu import devices, report
 
 from . import picture, reader, show
 from .measure import measure
@@ -62,14 +62,15 @@ def main() -> int:
             rows.append(measure(r, arguments.repeats, steps.done))
 
     picture.annotate(image, reading.boxes, reading.texts).save(arguments.out / "ocr.png")
-    adapter = onnxruntime_ep_wgpu.report(recorded[0].session).device
+    adapter = report(recorded[0].session).device
     if arguments.json:
         result = {"adapter": adapter, "reading": asdict(reading), "sessions": [asdict(r) for r in rows]}
         print(json.dumps(result, indent=1))
     else:
         console = Console() if sys.stdout.isatty() else Console(width=100)
         show.reading(console, reading)
-        show.sessions(console, rows, adapter)
+        software = any(it.ep_metadata["name"] == adapter and "software" in it.ep_metadata for it in devices())
+        show.sessions(console, rows, adapter, software)
         console.print(f"Picture: {arguments.out / 'ocr.png'}", highlight=False)
     return 0 if reading.texts else 1
 

@@ -20,8 +20,8 @@ def reading(console: Console, read: Reading) -> None:
     console.print(table)
 
 
-def sessions(console: Console, rows: Sequence[Row], adapter: str) -> None:
-    """Times in seconds; the difference is the largest to the CPU provider."""
+def sessions(console: Console, rows: Sequence[Row], adapter: str, software: bool = False) -> None:
+    """Times in seconds; the difference is the largest to the CPU provider. `software`: whether the adapter is no GPU."""
     console.print(f"Sessions on {adapter}; seconds; difference: the largest to the CPU provider", highlight=False)
     table = Table(box=box.SIMPLE)
     table.add_column("session", no_wrap=True)
@@ -36,6 +36,12 @@ def sessions(console: Console, rows: Sequence[Row], adapter: str) -> None:
             f"{row.difference:.1e}",
         )
     console.print(table)
+    if software:
+        console.print(
+            f"{adapter} is software rendering, which calculates on the CPU and is far slower than the CPU provider: on a GPU"
+            " these sessions are faster.",
+            highlight=False,
+        )
     for row in rows:
         if row.nodes_cpu:
             operators = ", ".join(f"{count} {op}" for op, count in sorted(row.nodes_cpu.items()))

@@ -6,8 +6,8 @@ reads. Drawn offscreen, so that it needs no window: with a canvas of rendercanva
 
 from __future__ import annotations
 
+import argparse
 import struct
-import sys
 import zlib
 from typing import Any
 
@@ -104,7 +104,18 @@ def png(pixels: np.ndarray) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def main() -> np.ndarray:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("picture", nargs="?", default="ripples.png", help="the PNG file to write (%(default)s)")
+    name = parser.parse_args().picture
+    pixels = calculated()
+    with open(name, "wb") as file:
+        file.write(png(pixels))
+    print(f"wrote {name}")
+
+
+def calculated() -> np.ndarray:
+    """The picture, (SIZE, SIZE, 4) bytes."""
     device = wgpu.gpu.request_adapter_sync(power_preference="high-performance").request_device_sync()
     session = webgpu_ep.session(ripples(), wgpu_device=device)
 
@@ -122,8 +133,4 @@ def main() -> np.ndarray:
 
 
 if __name__ == "__main__":
-    pixels = main()
-    name = sys.argv[1] if len(sys.argv) > 1 else "ripples.png"
-    with open(name, "wb") as file:
-        file.write(png(pixels))
-    print(f"wrote {name}")
+    main()

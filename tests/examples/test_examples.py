@@ -16,7 +16,7 @@ from onnxruntime_ep_wgpu.device import Device
 def test_the_output_of_a_model_is_drawn_without_bringing_it_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     downloads: list[Any] = []
     monkeypatch.setattr(Device, "download_all", lambda self, ranges: downloads.append(ranges))
-    pixels = draw_output.main()
+    pixels = draw_output.calculated()
     assert not downloads
     line = np.linspace(-30, 30, draw_output.SIZE, dtype=np.float32)
     height = np.sin(np.sqrt(line[None, :] ** 2 + line[:, None] ** 2)) * 0.5 + 0.5

@@ -8,6 +8,7 @@ compiled ones, which are compiled only to write them.
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -82,11 +83,14 @@ def compiled() -> Iterator[programs.Case]:
     model = make_model(layers, {"x": (floats, ["b", 3, "h", "w"])}, {"w": weights["w"]})
     yield replace(compile_model(model, WEB_BASELINE), name="convolution"), [(1, 8, 8), (2, 31, 17), (1, 224, 224)]
     weights = {"w": np.ones((1, 64, 8), floats), "r": np.ones((1, 64, 16), floats)}
-    model = make_model([node("LSTM", ["x", "w", "r"], ["y", "h"], hidden_size=16)], {"x": (floats, ["s", 2, 8])}, weights)
+    model = make_model(
+        [node("LSTM", ["x", "w", "r"], ["y", "h"], hidden_size=16)], {"x": (floats, ["s", 2, 8])}, weights
+    )
     yield replace(compile_model(model, WEB_BASELINE), name="recurrent"), [(1,), (7,), (0,), (5000,)]
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     FOLDER.mkdir(exist_ok=True)
     for program, cases in [*programs.every(), *compiled()]:
         write(program, cases)

@@ -46,8 +46,10 @@ FULL: Size | None = None
 
 def _real() -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     folder = weights_folder()
-    from safetensors.numpy import load_file
-
+    try:
+        from safetensors.numpy import load_file
+    except ImportError as error:
+        raise MissingWeightsError("pip install safetensors") from error
     return load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
 
 
