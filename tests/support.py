@@ -82,12 +82,12 @@ class Runner:
         return [unpacked(data, dtype, shape) for data, dtype, shape, _ in results]
 
 
-def specialising(model: onnx.ModelProto, on: Target | None = None) -> Runner:
+def specialising(model: onnx.ModelProto, on: Target | None = None, settings: RunSettings | None = None) -> Runner:
     """A runner that compiles the model again for sizes beyond a limit, as a session does."""
     module, on = ir.from_proto(model), on or device().target
     specialiser = Specialiser(module.graph, module.opset_imports, on, model.graph.name)
     program = compile_graph(module.graph, module.opset_imports, on, model.graph.name)
-    return Runner(program, specialise=specialiser)
+    return Runner(program, settings, specialise=specialiser)
 
 
 def run_model(model: onnx.ModelProto, *arrays: np.ndarray, int64: str | None = None) -> list[np.ndarray]:

@@ -14,6 +14,8 @@ from onnx.helper import make_node as node
 from onnxruntime_ep_wgpu.errors import LimitError, UnsupportedError
 from onnxruntime_ep_wgpu.program.file import load, save
 from onnxruntime_ep_wgpu.program.target import Target
+from onnxruntime_ep_wgpu.runtime.executable import MAX_SPECIALISED
+from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests.ops.compare import expected
 from tests.support import Runner, compile_model, make_model, specialising, target
 
@@ -143,3 +145,22 @@ def test_windows_survive_the_file(tmp_path) -> None:
     program = compile_model(make_model(CHAINS["rows"], {"x": (F, [70, 45])}, {"w": random(70, 45)}), small())
     save(program, tmp_path / "p.wgpu")
     np.testing.assert_array_equal(Runner(load(tmp_path / "p.wgpu"))(x)[0], Runner(program)(x)[0])
+
+
+def test_programs_of_several_sizes_share_their_intermediate_values() -> None:
+    """And give them back when only small sizes run any more."""
+    nodes = [node("MatMul", ["x", "w"], ["p"]), node("Softmax", ["p"], ["s"]), node("CumSum", ["s", "axis"], ["y"])]
+    model = make_model(nodes, {"x": (F, ["n", 40])}, {"w": random(40, 20), "axis": np.array(0)})
+    run = specialising(model, small(), RunSettings(temp_generations=4))
+    temps = run.executable._plans.family.temps
+    sizes = range(60, 200, 10)
+    for n in sizes:
+        run(random(n, 40))
+        assert sum(it.size for it in temps._buffers) <= 8 * n * 20 * 4 + 8192, "one set of buffers, whatever the size"
+    assert len(run.executable._plans.family.members) == 1 + MAX_SPECIALISED
+    for _ in range(6):
+        run(random(3, 40))
+    (plan,) = run.executable.plans.values()
+    assert set(temps._buffers) == plan.temps
+    x = random(70, 40)
+    np.testing.assert_allclose(run(x)[0], expected(model, {"x": x})[0], rtol=1e-5, atol=1e-5)

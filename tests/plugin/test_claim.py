@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,11 @@ import onnx_ir as ir
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.lower import Attempt
 from onnxruntime_ep_wgpu.plugin import abi
 from onnxruntime_ep_wgpu.plugin import session as planner
+from onnxruntime_ep_wgpu.plugin.assign import subgraph
 from onnxruntime_ep_wgpu.plugin.assign.claim import FORCED, ISLAND, Claim, claim, fingerprint
 from onnxruntime_ep_wgpu.plugin.assign.report import AssignmentReport
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
@@ -192,9 +193,8 @@ def test_a_report_survives_that_groups_become_nodes(fake: Fake) -> None:
     before, decision = decide(models.mixed())
     report.decided("", before, decision, [""] * len(decision.reasons))
     made = frozenset(value.name or "" for value in before.node("mul").outputs)
-    dispatch, kernel = SimpleNamespace(origin=("mul",), kernel=0), SimpleNamespace(label="map")
-    program = SimpleNamespace(dispatches=(dispatch,), kernels=(kernel,), declined=())
-    report.compiled(made, program)  # type: ignore[arg-type]
+    alone = subgraph.extract(before, [before.node("mul")])
+    report.compiled(made, compile_graph(alone, before.opset_imports, WEB_BASELINE))
     nodes = [
         models.node("Group", ["x"], ["a"], "fused_1"),
         models.node("Mul", ["a", "a"], ["e"], "from_softmax"),
@@ -254,3 +254,22 @@ def test_sessions_with_equal_device_numbers_share_a_device(fake: Fake, open_sess
         open_session(models.square(), {"deviceId": number})
     first, second, third, fourth = (it.device for it in fake.executables)
     assert first is second and third is fourth and first is not third
+
+
+@pytest.mark.parametrize("extent", ["n", 65])
+def test_lists_longer_than_those_of_dimensions_are_data(extent: int | str) -> None:
+    """Two parts of integers, and one of floats beside them."""
+    nodes = [
+        models.node("Add", ["a", "a"], ["b"], "first"),
+        models.node("Mul", ["c", "c"], ["d"], "second"),
+        models.node("Relu", ["x"], ["y"], "third"),
+    ]
+    long = [(name, models.INT64, [extent]) for name in "ac"]
+    floats = [("x", models.FLOAT, [extent])]
+    results = [("b", models.INT64, [extent]), ("d", models.INT64, [extent]), ("y", models.FLOAT, [extent])]
+    assert decide(models.model(nodes, long + floats, results))[1].reasons == (None, None, None)
+    short = [(name, models.INT64, [4]) for name in "ac"]
+    results = [("b", models.INT64, [4]), ("d", models.INT64, [4])]
+    assert decide(models.model(nodes[:2], short, results))[1].reasons == (None, None), "nothing else"
+    results.append(("y", models.FLOAT, [extent]))
+    assert decide(models.model(nodes, short + floats, results))[1].reasons == (ISLAND, ISLAND, None)

@@ -7,7 +7,7 @@ limits, and opens no device; equal graphs get equal answers; the device is opene
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.compile import compile_graph, compile_lowered
@@ -32,6 +32,8 @@ from .settings import asked, run_settings_of, settings_of
 from .specialise import Specialiser
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from ..device import Adapter, Device
 
 
@@ -154,14 +156,16 @@ class Planner:
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         with span("compile", name, nodes=len(graph)):
             checked = run_settings_of(self.options).stepwise
-            specialise = Specialiser(graph, graph.opset_imports, self.target, name, checked)
             lowered = self._lowerings.take(graph)
             if lowered is not None:
-                graph_inputs, graph_outputs = ([it.name for it in them] for them in (lowered.inputs, lowered.outputs))
+                # ONNX Runtime lists them in another order than the graph from which this was lowered.
+                _reorder(graph.inputs, [it.name for it in lowered.inputs])
+                _reorder(graph.outputs, [it.name for it in lowered.outputs])
                 program = compile_lowered(lowered, self.target, name)
             else:
-                graph_inputs, graph_outputs = ([it.name or "" for it in them] for them in (graph.inputs, graph.outputs))
                 program = compile_graph(graph, graph.opset_imports, self.target, name, checked)
+            graph_inputs, graph_outputs = ([it.name or "" for it in them] for them in (graph.inputs, graph.outputs))
+            specialise = Specialiser(graph, graph.opset_imports, self.target, name, checked)
         self.copy_guard.compiled()
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         group = RecoverableExecutable(program, self.device, run_settings_of(self.options), FromModel(path), specialise)
@@ -191,3 +195,8 @@ class Planner:
     def _names(self, count: Any, fill: Any, node: Any) -> list[str]:
         infos = self.ort.list(count, fill, node, "const OrtValueInfo *")
         return [text(self.ort.get(self.ort.api.GetValueInfoName, it, "const char *")) if it else "" for it in infos]
+
+
+def _reorder(values: MutableSequence[ir.Value], names: Sequence[str]) -> None:
+    by_name = {it.name: it for it in values}
+    values[:] = [by_name[name] for name in names]

@@ -27,7 +27,7 @@ from . import checks, inspect
 from .describe import Descriptions
 from .inputs import DeviceTensor, InputChecks
 from .plan import Plan
-from .plans import Key, PlannedRun, Plans
+from .plans import Family, Key, PlannedRun, Plans
 from .replay import Capture
 from .settings import RunSettings
 from .stepwise import Stepwise
@@ -89,8 +89,10 @@ class Executable:
         settings: RunSettings | None = None,
         specialise: Specialise | None = None,
         shared: Mapping[str, Buffer] | None = None,
+        family: Family | None = None,
     ) -> None:
-        """`specialise` compiles the program for certain sizes; `shared` are weights by name that the device has."""
+        """`specialise` compiles the program for certain sizes; `shared` are weights by name that the device has, and `family`
+        are the plans of other sizes, with which this one's share their memory."""
         check_target(program.target, device.target, f"the program {program.name!r}")
         shared = shared or {}
         self._weight_names = weight_names(program)
@@ -105,7 +107,7 @@ class Executable:
         program = replace(program, weights=())
         self.program, self.device, self.settings = program, device, settings or RunSettings()
         self.copied_inputs = 0  # inputs that had to be copied because they shared a buffer with an output
-        self._plans = Plans(program, device, self.settings, self._weights)
+        self._plans = Plans(program, device, self.settings, self._weights, family)
         self._layouts, self._checks = Layouts(program), InputChecks(program)
         self._stepwise = Stepwise(program, device, self._weights) if self.settings.stepwise else None
         self._descriptions = Descriptions(program)
@@ -164,7 +166,7 @@ class Executable:
                 except LimitError:
                     self._specialised[key] = self._specialised_for(symbols)
                 if len(self._specialised) > MAX_SPECIALISED:
-                    self._specialised.popitem(last=False)
+                    self._specialised.popitem(last=False)[1]._plans.leave()
             self._specialised.move_to_end(key)
             return self._specialised[key]
 
@@ -175,7 +177,7 @@ class Executable:
             program = self._specialise(values)
         names = zip(self._weight_names, self._weights, strict=True)
         shared = {name: buffer for name, buffer in names if buffer is not None and name in self._specialise.constants}
-        return Executable(program, self.device, self.settings, shared=shared)
+        return Executable(program, self.device, self.settings, shared=shared, family=self._plans.family)
 
     # ---- runs
 

@@ -1,16 +1,18 @@
 """The plans of a Program on a device, by the shapes of its inputs: made when they are new, let go when nobody uses them.
 
 In: the values of the program's symbols. Out: a plan that a run may use. Invariant: a plan that a run is using keeps its
-buffers; others lose them when nothing has used them for some runs.
+buffers; others lose them when nothing has used them for some runs, of this Program or of one compiled from the same graph
+for certain sizes: these are a `Family`, whose intermediate values lie in the same buffers.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ..device import Buffer, Device, Pipeline, let_go
+from ..live import LiveSet
 from ..program.layout import Layout
 from ..program.program import Program
 from .groups import Groups
@@ -39,24 +41,61 @@ class PlannedRun:
         self._plans.ran(self)
 
 
+class Family:
+    """What the plans of one graph share, whatever sizes it was compiled for: `temps`, under `lock`, counted by `runs`."""
+
+    def __init__(self, device: Device, settings: RunSettings) -> None:
+        self.temps = Temps(device.caches.storage, settings.temp_generations)
+        self.lock = threading.Lock()
+        self.runs = 0
+        self.members: LiveSet[Plans] = LiveSet()
+
+    def ran(self, plan: Plan) -> None:
+        """A run was submitted. Lets go of intermediate buffers that no run has used lately, and of the plans that were
+        made with them. The plans first: others may have a buffer as soon as it is given back. Under the lock."""
+        self.runs += 1
+        plan.last_run = self.runs
+        if len(plan.temps) == len(self.temps) and self.temps.generations:
+            return
+        oldest = self.runs - self.temps.generations
+        plans = [it for member in self.members for it in member.kept.values()]
+        kept = {buffer for it in plans if it.in_use or it.last_run > oldest for buffer in it.temps}
+        gone = self.temps.others(kept)
+        for member in list(self.members):
+            member.forget(gone)
+        self.temps.give_back(gone)
+
+
 class Plans:
     """Many threads may ask for plans at once; `kept` has them, the one that was asked for last at the end."""
 
     def __init__(
-        self, program: Program, device: Device, settings: RunSettings, weights: Sequence[Buffer | None]
+        self,
+        program: Program,
+        device: Device,
+        settings: RunSettings,
+        weights: Sequence[Buffer | None],
+        family: Family | None = None,
     ) -> None:
         self.kept: OrderedDict[Key, Plan] = OrderedDict()
         self.pipelines: dict[Variant, Pipeline] = {}  # what has been compiled, kept as long as the program
-        self.temps = Temps(device.caches.storage, settings.temp_generations)
+        self.family = family or Family(device, settings)
         self._program, self._device, self._settings, self._weights = program, device, settings, weights
         self._variants = sum(len(kernel.wgsl) for kernel in program.kernels)
         self._groups = Groups(max(64, 4 * len(program.dispatches)))
-        self._lock = threading.Lock()
-        self._runs = 0
+        self._left = False
+        with self.family.lock:
+            self.family.members.add(self)
+
+    def leave(self) -> None:
+        """Nobody asks for plans any more: they go when no run uses them."""
+        with self.family.lock:
+            self._left = True
+            self.forget(())
 
     def known(self, key: Key) -> PlannedRun | None:
         """The plan for these inputs, for a run that is about to be submitted; None when it is new."""
-        with self._lock:
+        with self.family.lock:
             found = self.kept.get(key)
             if found is None:
                 return None
@@ -67,17 +106,19 @@ class Plans:
         """The plan for these inputs, made of their layout unless another thread has. Raises LimitError, InputError."""
         # Compiling takes long: outside the lock, so that runs of other shapes go on.
         self._compile(layout)
-        with self._lock:
+        with self.family.lock:
             return PlannedRun(self, self.kept.get(key) or self._make(key, layout))
 
     def _make(self, key: Key, layout: Layout) -> Plan:
         checked = self._settings.plan_checks
         like = next(reversed(self.kept.values()), None)
         plan = Plan(
-            self._program, self._device, self.temps, self._weights, layout, self.pipelines, self._groups, checked, like
+            self._program, self._device, self.family.temps, self._weights, layout, self.pipelines, self._groups, checked, like
         )
-        plan.last_run = self._runs
+        plan.last_run = self.family.runs
         self.kept[key] = plan
+        if self._left and self not in self.family.members:
+            self.family.members.add(self)  # a run that began before
         for old in list(self.kept)[:-MAX_PLANS]:
             if not self.kept[old].in_use:
                 self.kept.pop(old).retire()
@@ -108,27 +149,18 @@ class Plans:
 
     def ran(self, run: PlannedRun) -> None:
         """The work of a run is submitted. An interrupt leaves it to the next run to give back what is not needed."""
-        with self._lock:
+        with self.family.lock:
             run.plan.runs.discard(run)
-            self._runs += 1
-            run.plan.last_run = self._runs
-            if len(run.plan.temps) < len(self.temps) or not self.temps.generations:
-                self._give_back()
+            self.family.ran(run.plan)
         self._device.caches.end_of_run()
         let_go()
 
-    def _give_back(self) -> None:
-        """Lets go of intermediate buffers that no run has used lately, and of the plans that were made with them.
-
-        The plans first: others may have a buffer as soon as it is given back.
-        """
-        oldest = self._runs - self.temps.generations
-        kept = {buffer for it in self.kept.values() if it.in_use or it.last_run > oldest for buffer in it.temps}
-        gone = self.temps.others(kept)
-        for key, it in list(self.kept.items()):
-            if not gone.isdisjoint(it.temps):
-                del self.kept[key]
-                it.retire()
-        if gone:
+    def forget(self, gone: Collection[Buffer]) -> None:
+        """Lets go of the plans that were made with buffers which are `gone`; of all that no run uses after `leave`."""
+        stale = [k for k, it in self.kept.items() if (self._left and not it.in_use) or not it.temps.isdisjoint(gone)]
+        for key in stale:
+            self.kept.pop(key).retire()
+        if stale:
             self._groups.clear()
-        self.temps.give_back(gone)
+        if self._left and not self.kept:
+            self.family.members.discard(self)

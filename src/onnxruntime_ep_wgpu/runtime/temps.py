@@ -1,4 +1,4 @@
-"""Buffers for intermediate values, shared by all plans of an Executable: the queue runs them one after another.
+"""Buffers for intermediate values, shared by all plans of a graph: the queue runs them one after another.
 
 In: the sizes that a plan needs, and which plans ran. Out: buffers, and which of them no plan may use any longer.
 Invariant: a buffer stays here until it has gone unused for `generations` runs; then it goes back to the device's cache,
@@ -11,6 +11,9 @@ from collections.abc import Collection, Sequence
 
 from ..device import Buffer, BufferCache
 from ..device.sizes import size_class
+
+LARGER = 8  # times as large as needed, a buffer that another plan has is used, too: more would keep what nobody needs
+SMALL = 1 << 20  # bytes for which that is worth no buffer of its own
 
 
 class Temps:
@@ -31,7 +34,8 @@ class Temps:
         out: dict[int, Buffer] = {}
         for k in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
             wanted = size_class(sizes[k])
-            found = next((buffer for buffer in free if buffer.size >= wanted), None)
+            most = max(wanted * LARGER, SMALL)
+            found = next((buffer for buffer in free if wanted <= buffer.size <= most), None)
             if found is None:
                 found = self._cache.take(wanted, labels[k])
                 self._buffers.append(found)

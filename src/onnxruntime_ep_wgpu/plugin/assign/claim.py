@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ...program.target import Target
 
 FORCED = "named in forceCpuNodeNames"
+SHORT = 64  # elements
 ISLAND = "only shape arithmetic: cheaper on the CPU"
 # Bytes of a constant that the answer may depend on: shapes, axes, flags. Larger ones are weights.
 _SMALL = 4096
@@ -95,12 +96,15 @@ def _drop_islands(nodes: list[ir.Node], before: list[list[int]], reasons: list[s
     A graph that is nothing else is kept: its owner asked for it to run here.
     """
     can_run = [reason is None for reason in reasons]
-    for part in partition.components(before, partition.levels(before, can_run)):
-        if len(part) < len(nodes) and all(
-            _is_shape_arithmetic(nodes[place], nodes, before[place], can_run) for place in part
-        ):
-            for place in part:
-                reasons[place] = ISLAND
+    islands = [
+        place
+        for part in partition.components(before, partition.levels(before, can_run))
+        if all(_is_shape_arithmetic(nodes[place], nodes, before[place], can_run) for place in part)
+        for place in part
+    ]
+    if len(islands) < len(nodes):
+        for place in islands:
+            reasons[place] = ISLAND
 
 
 def _is_shape_arithmetic(node: ir.Node, nodes: list[ir.Node], before: list[int], can_run: list[bool]) -> bool:
@@ -114,9 +118,12 @@ def _is_shape_arithmetic(node: ir.Node, nodes: list[ir.Node], before: list[int],
 
 
 def _is_small_integer(value: ir.Value) -> bool:
+    """Whether it is a scalar or a list as long as lists of dimensions are: data of unknown length are none."""
     if value.dtype is None or value.dtype in _FLOATS:
         return False
-    return value.shape is not None and len(value.shape) <= 1
+    if value.shape is None or len(value.shape) > 1:
+        return False
+    return all(isinstance(extent, int) and extent <= SHORT for extent in value.shape)
 
 
 def readers(graph: ir.Graph, ours: frozenset[int]) -> tuple[ir.Node, ...]:
