@@ -102,12 +102,14 @@ class LanguageModel:
         max_new_tokens: int | None = None,
         state: State | None = None,
         stopped: Sequence[Any] = (),
+        ends: Sequence[int] | None = None,
         **sampling: Any,
     ) -> Iterator[tuple[int, int]]:
         """(number of the prompt, id) as they are picked, without those that end a text.
 
-        `state` are caches that the prompts continue. `stopped` says per prompt, when called, that nobody wants more of it.
-        Raises InputError for an empty batch or prompt, LimitError for one that is too long, NonFiniteError for NaN logits.
+        `ends` are the ids that do, by default those of the folder. `state` are caches that the prompts continue. `stopped` says
+        per prompt, when called, that nobody wants more of it. Raises InputError for an empty batch or prompt, LimitError for
+        one that is too long, NonFiniteError for NaN logits.
         """
         if not prompts:
             raise InputError("no prompts: pass at least one")
@@ -126,7 +128,7 @@ class LanguageModel:
                     raise NonFiniteError(
                         f"the logits of prompt {row} have NaN after {step} new ids: look at the model, or at what it was given"
                     )
-                if token in self.folder.end:
+                if token in (self.folder.end if ends is None else ends):
                     done[row] = True
                     continue
                 yield row, token
