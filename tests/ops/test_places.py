@@ -10,6 +10,7 @@ import pytest
 from onnx import helper
 from onnx.helper import make_node as node
 
+from onnxruntime_ep_wgpu.compiler.passes import place
 from onnxruntime_ep_wgpu.errors import NonFiniteError
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor
@@ -276,3 +277,64 @@ def test_a_trace_shows_a_joined_value_once_when_it_is_whole() -> None:
     shown = [w for _, w in runner.executable.trace([DeviceTensor(DType.FLOAT32, x.shape, buffer)]) if w]
     (written,) = shown
     np.testing.assert_array_equal(*written.values(), runner(x)[0])
+
+
+def dense(layers: int, begins: bool) -> list[list[int]]:
+    """What each layer of a DenseNet joins: all before it, in order or the last one first. The last entry is the result."""
+    return [list(range(k + 1)) if begins else list(range(k, -1, -1)) for k in range(layers)]
+
+
+def subsets(layers: int, seed: int) -> list[list[int]]:
+    """Each layer joins some of those before it, in any order."""
+    rng = np.random.default_rng(seed)
+    return [[int(f) for f in rng.permutation(k + 1)[: rng.integers(min(2, k + 1), k + 2)]] for k in range(layers)]
+
+
+def layered(joins: list[list[int]], chained: bool = False) -> onnx.ModelProto:
+    """A network whose layer k is two products of a join of layers before it; 0 is the first product, of the input."""
+    nodes, weights = [node("MatMul", ["x", "w"], ["f0"])], {"w": floats(8, 4)}
+    whole = "f0"
+    for k, join in enumerate(joins):
+        parts = [whole, f"f{k}"] if chained and k > 0 else [f"f{f}" for f in join]
+        whole = f"c{k}" if k + 1 < len(joins) else "y"
+        nodes.append(node("Concat", parts, [whole], axis=-1))
+        if k + 1 == len(joins):
+            break
+        weights |= {f"a{k}": floats(4 * len(join), 4) / len(join), f"b{k}": floats(4, 4)}
+        nodes += [node("MatMul", [whole, f"a{k}"], [f"m{k}"]), node("Relu", [f"m{k}"], [f"r{k}"]),
+                  node("MatMul", [f"r{k}", f"b{k}"], [f"f{k + 1}"])]  # fmt: skip
+    return make_model(nodes, {"x": (F, ["n", 8])}, weights)
+
+
+def calculated(joins: list[list[int]], x: np.ndarray) -> np.ndarray:
+    made = [x @ floats(8, 4)]
+    for join in joins[:-1]:
+        made.append(
+            np.maximum(np.concatenate([made[f] for f in join], -1) @ floats(4 * len(join), 4) / len(join), 0)
+            @ floats(4, 4)
+        )
+    return np.concatenate([made[f] for f in joins[-1]], -1)
+
+
+@pytest.mark.parametrize("begins", [True, False], ids=["begins", "ends"])
+@pytest.mark.parametrize("layers", [2, 6, 7, 8, 9, 16, 33, 64])
+def test_a_join_of_all_layers_takes_as_many_dispatches_as_one_of_the_last_join_and_a_layer(
+    layers: int, begins: bool
+) -> None:
+    program = compile_model(layered(dense(layers, begins)))
+    chained = compile_model(layered(dense(layers, True), chained=True))
+    assert len(program.dispatches) <= len(chained.dispatches) <= 3 * layers
+    x = floats(3, 8)
+    np.testing.assert_allclose(Runner(program)(x)[0], calculated(dense(layers, begins), x), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_storing_parts_never_takes_more_dispatches_than_maps(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    joins = subsets(4 + 6 * seed, seed)
+    model = layered(joins)
+    program = compile_model(model)
+    x = floats(3, 8)
+    found = dict(zip((out.name for out in model.graph.output), Runner(program)(x), strict=True))
+    np.testing.assert_allclose(found["y"], calculated(joins, x), rtol=1e-3, atol=1e-4)
+    monkeypatch.setattr(place._Placer, "_is_stored", lambda *_: False)
+    assert len(program.dispatches) <= len(compile_model(layered(joins)).dispatches)

@@ -7,52 +7,64 @@ that picks its operand by the coordinate, or has operands that lie in its output
 A join is a map where that takes fewer dispatches, as when the kernel that reads it computes it on the way (the halves that
 a rotary embedding swaps), and where kernels cannot store parts: elements that share a word with those of another
 kernel (for tensors of more than a binding the builder made maps). A join that only another one reads lies in that one's output.
+
+A kernel stores its result in as many joins as it has bindings left for; in those beyond, a part would be a dispatch. So a value
+that many joins read, as in a DenseNet, lies in a few of them, and the others are maps, which read a join that is theirs to
+the last operand as one tensor.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...program.target import Target, elements_per_word
 from ..dims import Dim, quotient
 from ..ir import Call, Join, LoweredGraph, Map, Node, Read, Tensor, View
-from ..joins import picked
+from ..joins import Shared, count_of_maps, picked
 from .fuse import MAX_INLINED_COST
 
-LARGE = 1 << 20  # elements; moving as many takes a GPU as long as a few dispatches
+LARGE = 1 << 20  # elements; a GPU does not move as many in the time that a dispatch more takes
 _FAR = 8  # maps between a kernel and an operand that it may compute on the way
 
 
 @dataclass(frozen=True)
 class _Part:
-    """An operand and where it shall lie. `free`: a kernel that runs anyway can store it there."""
+    """An operand and where it shall lie. `kernel`: that of the call or map which runs anyway and can store it there."""
 
     view: View
     place: View
-    free: bool
+    kernel: Node | None
 
 
 class _Placer:
     def __init__(self, graph: LoweredGraph, target: Target) -> None:
         self.graph, self.target = graph, target
         self.instead: dict[Node, list[Node]] = {}
+        joins = [node for node in graph.nodes if isinstance(node, Join) and not node.is_placed]
+        self.undecided, self.shared = set(joins), Shared(joins)
+        self.stores: Counter[Node] = Counter()  # in joins, by the kernel of a call or map
 
     def run(self) -> LoweredGraph:
         for node in reversed(self.graph.nodes):  # the outer one of two joins says where the inner one's operands lie
             if isinstance(node, Join) and node not in self.instead and not node.is_placed:
+                self.undecided.discard(node)
                 parts, inner = self._parts(node)
                 if self._is_stored(node, parts):
+                    self.stores.update(part.kernel for part in parts if part.kernel is not None)
                     self.instead[node] = self._placed(node, parts)
                     self.instead.update((join, []) for join in inner)
+                    self.undecided.difference_update(inner)
                 else:
-                    self.instead[node] = list(picked(node, self.target))
+                    self.instead[node] = self._picked(node)
         return replace(self.graph, nodes=[it for n in self.graph.nodes for it in self.instead.get(n, [n])])
 
     def _parts(self, join: Join) -> tuple[list[_Part], list[Join]]:
         """Where the operands would lie, and the joins that would lie in this one with all that is theirs."""
         out: list[_Part] = []
         inner: list[Join] = []
+        stores = self.stores.copy()
         pending = [(read.view, place) for read, place in _sides(join, View.of(join.output))]
         while pending:
             view, place = pending.pop(0)
@@ -70,11 +82,44 @@ class _Placer:
                     continue
             stored = view.stored_as(place)
             if stored is not None and self._is_made_by_a_kernel(view.tensor):
-                narrow = elements_per_word(view.dtype, self.target) > 1
-                out.append(_Part(*stored, free=not (narrow and self._anchor(view.tensor))))
+                out.append(_Part(*stored, self._storing(view.tensor, stores)))
             else:
-                out.append(_Part(view, place, free=False))
+                out.append(_Part(view, place, None))
         return out, inner
+
+    def _storing(self, tensor: Tensor, stores: Counter[Node]) -> Node | None:
+        """What makes a tensor, where its kernel can store it in one more join than the `stores`, to which it adds that."""
+        anchor = self._anchor(tensor)
+        kernel = anchor or tensor.producer
+        if kernel is None or (anchor is not None and elements_per_word(tensor.dtype, self.target) > 1):
+            return None
+        # The first takes the place of a tensor of its own.
+        if stores[kernel] > 0 and stores[kernel] + self._bindings(tensor, kernel) >= self.target.max_storage_buffers:
+            return None
+        stores[kernel] += 1
+        return kernel
+
+    def _bindings(self, tensor: Tensor, kernel: Node) -> int:
+        """What the kernel of a tensor binds besides parts of joins, at most: also what is fused behind it."""
+        bound: set[Tensor] = set(kernel.outputs) | {tensor}
+        pending = [*kernel.outputs, tensor]
+        bound.update(view.tensor for view in kernel.reads)
+        seen = set[Node]()
+        while pending and len(bound) < self.target.max_storage_buffers:
+            for user in pending.pop().users:
+                if isinstance(user, Map) and user.is_pointwise and user not in seen:
+                    seen.add(user)
+                    bound.update((user.output, *(view.tensor for view in user.reads)))
+                    pending.append(user.output)
+        return len(bound)
+
+    def _picked(self, join: Join) -> list[Node]:
+        """Maps that make the join, out of another one where it can."""
+        short, other = self.shared.shortened(join, self.undecided, self.target)
+        maps = list(picked(short, self.target))
+        if other is not None:
+            other.output.users += [node for node in maps if other.output in {view.tensor for view in node.reads}]
+        return [*maps]
 
     def _is_private(self, tensor: Tensor) -> bool:
         return not tensor.is_stored and len(tensor.users) == 1
@@ -83,11 +128,12 @@ class _Placer:
         """Whether the kernels that make the operands, and one more for each of the others, store them in place."""
         if not all(self._owns_words(part.place) for part in parts):
             return False
-        copies = sum(not part.free for part in parts)
+        copies = sum(part.kernel is None for part in parts)
         if self._is_computed_by_a_reader(join.output):
             return copies == 0
-        size = join.output.size
-        return copies <= 1 or (isinstance(size, int) and size >= LARGE)
+        more = copies - count_of_maps(len(join.operands), self.target)
+        moved = sum((part.view.size for part in parts if part.kernel is not None), start=0)
+        return more <= 0 or (isinstance(moved, int) and moved >= more * LARGE)
 
     def _owns_words(self, place: View) -> bool:
         """True when no word has elements of a part and of another one."""
