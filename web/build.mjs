@@ -31,6 +31,8 @@ await Promise.all([
   module('ort.wgpu.mjs', { external: ['onnxruntime-common'] }),
   // For pages without a bundler: onnxruntime-common is in it.
   module('ort.wgpu.bundle.min.mjs'),
+  // The same with what comes later, for those who have no addresses: Pyodide.
+  module('ort.wgpu.whole.min.mjs', { plugins: [] }),
   module('ort.wgpu.min.js', { format: 'iife', globalName: 'ort' }),
   // The same in a worker: what the page imports, and the worker, which has everything in it.
   module('ort.wgpu.proxy.mjs', { entryPoints: ['src/worker/proxy.ts'], external: ['onnxruntime-common'] }),

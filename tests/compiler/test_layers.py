@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "plugin": {"compiler", "device", "program", "runtime", *VOCABULARY},
     "profiles": {"device", "program", *VOCABULARY},
     "api": {"compiler", "device", "plugin", "profiles", "program", "runtime", *VOCABULARY},
+    "web": {"errors"},
     "tools": {"api", "compiler", "device", "plugin", "profiles", "program", "runtime", *VOCABULARY},
 }
 FROM_OUTSIDE = {

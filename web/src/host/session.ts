@@ -31,7 +31,13 @@ export class HostSession implements InferenceSessionHandler {
 
   /** Undefined when the bytes are no model of one node. Raises ProgramError for a node that is not known here. */
   static async create(bytes: Uint8Array): Promise<HostSession | undefined> {
-    const { TYPES, open } = await import('./operators.js');
+    const { TYPES, open } = await import('./operators.js').catch((error) => {
+      throw new ProgramError(
+        'the model is not an exported model: make one of an ONNX model with `wgpu-ep export`; or it is of a single node, and ' +
+          `ort.wgpu.host.mjs, which runs such, cannot be loaded beside the library: ${messageOf(error).slice(0, 200)}`,
+        { cause: error },
+      );
+    });
     try {
       const found = open(bytes);
       return found && new HostSession(found.model, found.operator, TYPES);

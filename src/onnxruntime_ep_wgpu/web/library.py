@@ -1,0 +1,36 @@
+"""The JavaScript library, from the files of the wheel. In: nothing. Out: its module, imported once."""
+
+from __future__ import annotations
+
+import base64
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import DeviceError
+
+BUNDLE = Path(__file__).parent / "ort.wgpu.whole.min.mjs"
+
+
+@cache
+def _importing() -> Any:
+    """The promise of the module: a second caller waits for the same."""
+    try:
+        from pyodide.code import run_js
+    except ImportError:
+        raise DeviceError("onnxruntime_ep_wgpu.web runs in Pyodide; in Python itself, use onnxruntime_ep_wgpu.session") from None
+    if not BUNDLE.exists():
+        raise DeviceError(f"{BUNDLE.name} is not there: install the wheel py3-none-any, made by scripts/pyodide_wheel")
+    # As the wheel has no address, the module's text is its address.
+    text = base64.b64encode(BUNDLE.read_bytes()).decode()
+    return run_js(f"import('data:text/javascript;base64,{text}')")
+
+
+async def library() -> Any:
+    return await _importing()
+
+
+async def support() -> tuple[bool, str]:
+    """Whether exported models run here, and if not why."""
+    found = await (await library()).checkWebGPUSupport()
+    return bool(found.supported), str(getattr(found, "reason", None) or "")
