@@ -314,3 +314,33 @@ def test_integers_become_floats_by_their_bits(bits: int) -> None:
     np.testing.assert_array_equal(runner(np.eye(k, dtype=F32))[0], want)
     for place in (0, 7, 31, 63):
         np.testing.assert_array_equal(runner(np.eye(k, dtype=F32)[place : place + 1])[0], want[place : place + 1])
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_weights_larger_than_a_binding_and_real_numbers_larger_than_a_buffer(rows: int) -> None:
+    """Only the packed bytes count: windows of them are bound, and what they stand for is nowhere."""
+    weights = Weights(256, 1024, 4, 32, "packed", F16)
+    small = dataclasses.replace(support.target(), max_binding_bytes=1 << 16, max_buffer_bytes=1 << 19)
+    program = support.compile_model(weights.model([rows, 256]), small)
+    assert len(program.dispatches) == 1
+    a = activations(rows, 256, dtype=F16)
+    agree(support.Runner(program, on=support.device())(a)[0], weights, a)
+
+
+def test_what_follows_leaves_weights_their_bindings() -> None:
+    """A product with so many operands behind it that some have to go elsewhere, and not its weights."""
+    weights = Weights(256, 64, 4, 32, "packed", bias=True)
+    model = weights.model(["rows", 256])
+    model.graph.node[0].output[0] = "r0"
+    count = 7
+    for k in range(count):
+        result = "y" if k == count - 1 else f"r{k + 1}"
+        model.graph.node.append(helper.make_node("Add", [f"r{k}", f"e{k}"], [result]))
+        model.graph.input.append(helper.make_tensor_value_info(f"e{k}", onnx.TensorProto.FLOAT, ["rows", 64]))
+    program = support.compile_model(model)
+    known = [value.shape for value in program.values if all(isinstance(d, int) for d in value.shape)]
+    assert [64, 256] not in [list(shape) for shape in known]
+    a = activations(3, 256)
+    extra = [activations(3, 64, seed=k) for k in range(count)]
+    (y,) = support.Runner(program)(a, *extra)
+    np.testing.assert_allclose(y - np.sum(extra, 0), weights.wanted(a)[0], rtol=1e-3, atol=1e-3)

@@ -36,7 +36,7 @@ from .ir import (
 from .joins import picked
 from .operand import LARGEST_HOST_VALUE
 from .operand import Operand as Operand
-from .windows import MOST_ELEMENTS, is_large, nbytes
+from .windows import MOST_ELEMENTS, is_large, is_way_to_read, nbytes, of_weights
 
 
 class Builder:
@@ -90,15 +90,15 @@ class Builder:
                 less_equal(length, most), f"{what} is longer than software adapters can loop over", *parts, limit=True
             )
 
-    def _tensor(self, dtype: DType, shape: Shape) -> Tensor:
+    def _tensor(self, dtype: DType, shape: Shape, in_memory: bool = True) -> Tensor:
         tensor = Tensor(dtype, tuple(shape))
-        self._check_size(tensor, f"a result of shape {list(shape)}")
+        self._check_size(tensor, f"a result of shape {list(shape)}", in_memory)
         return tensor
 
-    def _check_size(self, tensor: Tensor, what: str) -> None:
+    def _check_size(self, tensor: Tensor, what: str, in_memory: bool = True) -> None:
         """Raises UnsupportedError for a tensor that is known to be beyond what a buffer holds or a kernel counts to."""
         size, limit = nbytes(tensor), self.target.max_buffer_bytes
-        if size is not None and size > limit:
+        if in_memory and size is not None and size > limit:
             raise UnsupportedError(f"{what} takes {size} bytes and a buffer of the adapter has at most {limit}")
         if isinstance(tensor.size, int) and tensor.size >= MOST_ELEMENTS:
             raise UnsupportedError(f"{what} has {tensor.size} elements and kernels count to {MOST_ELEMENTS - 1}")
@@ -232,8 +232,8 @@ class Builder:
         """
         shape = shape if shape is not None else broadcast_shapes(*(x.shape for x in operands.values()))
         self._check(expression, {n: x.dtype.compute or "" for n, x in operands.items()}, constants, dtype.compute or "")
-        output = self._tensor(dtype, shape)
         reads = {n: Read(self.expand(x, shape).view, (len(shape),)) for n, x in operands.items()}
+        output = self._tensor(dtype, shape, not inline or not of_weights(reads.values()))
         return self._append(
             Map(output, reads, expression=expression, constants=dict(constants), cost=cost, inline=inline)
         )
@@ -259,10 +259,10 @@ class Builder:
         `reuse` says that elements of the operands are read more than once over the whole output; for `inline` and
         `iterations` see `Map`.
         """
-        output = self._tensor(dtype, shape)
         # An invocation computes all the elements that share a word.
         self.bound_loop(iterations * elements_per_word(dtype, self.target), "a loop of {} steps", iterations)
         reads = {n: Read(x.view, tuple(g), reuse or inline) for n, (x, g) in operands.items()}
+        output = self._tensor(dtype, shape, not inline or not of_weights(reads.values()))
         return self._append(
             Map(
                 output,
@@ -366,5 +366,5 @@ class Builder:
     def _append(self, node: Map | Join) -> Operand:
         node.origin = self.origin
         node.output.producer = node
-        self.nodes += divided(node, self.target) if isinstance(node, Map) else [node]
+        self.nodes += divided(node, self.target) if isinstance(node, Map) and not is_way_to_read(node) else [node]
         return Operand(node.output.dtype, node.output.shape, View.of(node.output))

@@ -32,7 +32,7 @@ class BindingsError(UnsupportedError):
 def check(node: Node, target: Target) -> None:
     """Raises BindingsError when tensors are so large that a kernel of just this node has not enough bindings."""
     large = [t for t in [*(v.tensor for v in node.reads), *node.outputs] if is_large(t.memory, target)]
-    needed = of_node(node, target).bindings if large else 0
+    needed = min(of_node(node, target, it).bindings for it in (False, True)) if large else 0
     if needed > target.max_storage_buffers:
         shown = ", ".join(f"{list(t.shape)}" for t in dict.fromkeys(large))
         raise BindingsError(

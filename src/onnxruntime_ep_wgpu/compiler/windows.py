@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from ..program.target import Target
 from .dims import Dim, minimum
-from .ir import REPETITION, Map, Node, Tensor, View
+from .ir import REPETITION, Map, Node, Read, Storage, Tensor, View
 
 WINDOW_GRAIN = 256  # bytes
 PART_GRAIN = 512  # elements: whole workgroups, whatever share of a word an element has
@@ -84,13 +84,26 @@ def placed(
     return out
 
 
-def of_node(node: Node, target: Target) -> Placement:
-    """How a kernel of this node alone binds its operands and results."""
+def of_node(node: Node, target: Target, calculated: bool = False) -> Placement:
+    """How a kernel of this node alone binds its operands and results; `calculated`: with those operands calculated in it that
+    are no more than a way to read weights."""
     loads: dict[Tensor, list[View]] = {}
-    for view in node.reads:
-        if not view.tensor.is_literal:
-            loads.setdefault(view.tensor, []).append(view)
+    for read in node.reads:
+        maker = read.tensor.producer
+        own = calculated and isinstance(maker, Map) and is_way_to_read(maker)
+        for view in maker.reads if own and maker is not None else [read]:
+            if not view.tensor.is_literal:
+                loads.setdefault(view.tensor, []).append(view)
     return placed([node], loads, node.outputs, target)
+
+
+def is_way_to_read(node: Map) -> bool:
+    """Whether a map is of weights alone and inline: its readers calculate it, and its result is in no memory."""
+    return node.inline and of_weights(node.operands.values())
+
+
+def of_weights(reads: Iterable[Read]) -> bool:
+    return all(read.view.tensor.storage is Storage.WEIGHT for read in reads)
 
 
 def _in_step(nodes: Sequence[Node], loads: Iterable[Tensor], stores: Sequence[Tensor]) -> list[Tensor]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import LoweredGraph, Map, Node, Read, Storage, Tensor
+from ..ir import LoweredGraph, Map, Node, Read, Tensor
+from ..windows import is_way_to_read
 
 
 def take_apart(graph: LoweredGraph) -> LoweredGraph:
@@ -30,9 +31,7 @@ def take_apart(graph: LoweredGraph) -> LoweredGraph:
 
 def _is_of_weights(tensor: Tensor) -> bool:
     node = tensor.producer
-    if not isinstance(node, Map) or not node.inline or tensor.is_stored:
-        return False
-    return all(view.tensor.storage is Storage.WEIGHT for view in node.reads)
+    return isinstance(node, Map) and is_way_to_read(node) and not tensor.is_stored
 
 
 def _copy(tensor: Tensor) -> Map:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ...program.target import Target, elements_per_word
 from ..ir import Call, Join, LoweredGraph, Map, Node, Tensor, View
-from ..windows import Placement, is_large, placed
+from ..windows import Placement, is_large, is_way_to_read, placed
 
 MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe
 MAX_INLINED_COST = 24
@@ -132,11 +132,26 @@ class _Fusion:
 
     def _binds(self, group: Group, stored: list[Tensor]) -> bool:
         """True when a kernel of the group needs no more bindings than there are."""
+        loads = self._with_ways_to_read(group.loads)
         if self._has_large:
-            needed = group.placement(stored, self.target).bindings
+            needed = placed(group.nodes, loads, stored, self.target).bindings
         else:
-            needed = len(group.loads) + len({t.memory for t in stored})
+            needed = len(loads) + len({t.memory for t in stored})
         return needed <= self.target.max_storage_buffers
+
+    def _with_ways_to_read(self, loads: dict[Tensor, list[View]]) -> dict[Tensor, list[View]]:
+        """What is loaded once ways to read weights are calculated here: what joins first must leave them the bindings, because
+        else the weights would be written to memory as real numbers in every run."""
+        out: dict[Tensor, list[View]] = {}
+        for tensor, views in loads.items():
+            maker = tensor.producer
+            if not isinstance(maker, Map) or not is_way_to_read(maker):
+                out.setdefault(tensor, []).extend(views)
+                continue
+            for view in maker.reads:
+                if not view.tensor.is_literal:
+                    out.setdefault(view.tensor, []).append(view)
+        return out
 
     def _loops_fit(self, nodes: list[Node], stored: list[Tensor]) -> bool:
         """True when an invocation, which computes whole words of every result, ends before a software adapter ends it."""

@@ -119,8 +119,8 @@ GPU: Choices = (
 
 SOFTWARE: Choices = (
     # One invocation for four columns: the parameters of blocks are worth most there, and nothing has to be summed up.
-    use(PackedRows(1, 1, 8, 1, 4)),
-    use(PackedRows(4, 1, 8, 1, 4)),
+    use(PackedRows(1, 1, 16, 1, 4)),
+    use(PackedRows(4, 1, 16, 1, 4)),
     # On lavapipe loads cost more than arithmetic and workgroup memory is no faster than the cache, so operands are read
     # directly: 16 GFLOP/s on two cores where the best tile in workgroup memory gave 7 (45 x 384 x 1536, Mesa 22.3).
     use(DirectProduct(4), Bound("m", None, 4)),
