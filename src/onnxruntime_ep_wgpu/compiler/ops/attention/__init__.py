@@ -2,7 +2,7 @@
 
 `rotary` turns queries and keys by their positions.
 `core` is the attention that all operators are, `masks` what a query does not see, `cache` where the keys and values of tokens
-before lie.
+before lie, `quantised_cache` how in fewer bits.
 `standard` has Attention as ONNX defines it, `group_query` that of decoders, `multi_head` MultiHeadAttention and its form for
 one token, `projected` those that hold the projections or take sequences without padding.
 """

@@ -15,11 +15,13 @@ from ...dims import Dim, floordiv, less_equal, maximum
 from ..index import INDICES, Allowed, index32
 from ..normalise import rms_normalization
 from ..optimised import MICROSOFT
+from ..quantize import BYTES
 from ..registry import FLOATS, op
 from ..window import body
 from .cache import appended, started, turned_and_appended
 from .core import Direct, attend, merged, scale_of
 from .masks import Past, biased, hidden, present
+from .quantised_cache import quantised
 from .rotary import STEPS_FIRST, Placed, turned
 
 NONE = "NONE"
@@ -32,6 +34,8 @@ NONE = "NONE"
     seqlens=INDICES,
     total_length=INDICES,
     positions=INDICES,
+    past_key=FLOATS | BYTES,
+    past_value=FLOATS | BYTES,
 )
 def group_query_attention(
     b: Builder,
@@ -74,8 +78,10 @@ def group_query_attention(
     Of a sequence `seqlens` + 1 rows are used, the new ones included; they end with the new ones, unless it is shorter than
     these. Results: output, present keys and values, and scores or weights of the kind that `qk_output` names.
     """
-    if k_quant_type != NONE or v_quant_type != NONE:
-        raise UnsupportedError(f"a quantised cache (k_quant_type {k_quant_type}, v_quant_type {v_quant_type})")
+    in_cache = (
+        quantised(kv_cache_bit_width, k_quant_type, key_scale, past_key),
+        quantised(kv_cache_bit_width, v_quant_type, value_scale, past_value),
+    )
     if sliding_window_cache:
         raise UnsupportedError("sliding_window_cache: a cache as long as its window")
     q, k, v = _projections(b, query, key, value, num_heads, kv_num_heads)
@@ -95,12 +101,14 @@ def group_query_attention(
         )
     rows = _rows(total_length, past_key, steps)
     q, k, v = (b.permute(x, (0, 2, 1, 3)) for x in (q, k, v))
+    new_k, new_v = (it.stored(b, x) if it else x for it, x in zip(in_cache, (k, v), strict=True))
     if past_key is None or past_value is None:
         keys, values = started(b, k, rows), started(b, v, rows)
     elif do_rotary:
-        q, keys, values = turned_and_appended(b, q, (k, past_key), (v, past_value), used, rows)
+        q, keys, values = turned_and_appended(b, q, (new_k, past_key), (new_v, past_value), used, rows)
     else:
-        keys, values = appended(b, past_key, k, used, rows), appended(b, past_value, v, used, rows)
+        keys, values = appended(b, past_key, new_k, used, rows), appended(b, past_value, new_v, used, rows)
+    known_k, known_v = (it.read(b, x, query.dtype) if it else x for it, x in zip(in_cache, (keys, values), strict=True))
     if smooth_softmax == 1 and sink is None:  # ONNX Runtime fills in -1 where a model says nothing
         sink = b.constant(np.zeros(1, np.float32))
     if bias is not None:
@@ -114,13 +122,13 @@ def group_query_attention(
     found = attend(
         b,
         q,
-        keys,
-        present(b, values, past),
+        known_k,
+        present(b, known_v, past),
         scale=scale_of(size, scale),
         softcap=softcap,
         hide=hide,
         sink=sink,
-        direct=Direct(values, seen, (lambda scores: biased(b, scores, bias)) if bias is not None else None)
+        direct=Direct(known_v, seen, (lambda scores: biased(b, scores, bias)) if bias is not None else None)
         if seen
         else None,
     )
