@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from ...errors import UnsupportedError
 from ..builder import Builder, Operand
+from ..codegen.prelude import map_body
 from ..dims import Dim, broadcast, equal
 from ..ir import Factor, View, coalesce
 from .matmul import matrix_product
 from .reduction import reduce_axes
 from .registry import FLOATS, NUMBERS, op
-from .window import body
 
 
 @op("Einsum", types=NUMBERS)
@@ -121,22 +121,5 @@ def determinant(b: Builder, x: Operand) -> Operand:
         raise UnsupportedError(
             f"a determinant of {n} rows; at most {LARGEST_MATRIX}, known when the graph is compiled, have a kernel"
         )
-    lines = [
-        f"var a: array<f32, {max(n * n, 1)}>;",
-        f"for (var k = 0u; k < {n * n}u; k++) {{ a[k] = x_at(matrix, k); }}",
-        "var result = 1f;",
-        f"for (var k = 0u; k < {n}u; k++) {{",
-        "var pivot = k;",
-        f"for (var r = k + 1u; r < {n}u; r++) {{ if (abs(a[r * {n}u + k]) > abs(a[pivot * {n}u + k])) {{ pivot = r; }} }}",
-        f"if (pivot != k) {{ result = -result; for (var c = 0u; c < {n}u; c++) {{",
-        f"let other = a[k * {n}u + c]; a[k * {n}u + c] = a[pivot * {n}u + c]; a[pivot * {n}u + c] = other; }} }}",
-        f"let top = a[k * {n}u + k];",
-        "result *= top;",
-        "if (top == 0f) { return result; }",
-        f"for (var r = k + 1u; r < {n}u; r++) {{ let factor = a[r * {n}u + k] / top;",
-        f"for (var c = k; c < {n}u; c++) {{ a[r * {n}u + c] -= factor * a[k * {n}u + c]; }} }}",
-        "}",
-        "return result;",
-    ]
     batch = x.rank - 2
-    return b.map(body(lines), x.dtype, x.shape[:-2], ("matrix",), (batch,), {"x": (x, (batch, 2))}, cost=64)
+    return b.map(map_body("det"), x.dtype, x.shape[:-2], ("matrix",), (batch,), {"x": (x, (batch, 2))}, cost=64, N=n)

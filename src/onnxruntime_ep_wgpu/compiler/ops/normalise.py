@@ -36,7 +36,9 @@ def softmax_rows(
     return narrowed(b, found[0], x.dtype)
 
 
-def _softmax(b: Builder, x: Operand, kept: int, logarithm: bool, masked: bool, sink: Operand | None = None) -> list[Operand]:
+def _softmax(
+    b: Builder, x: Operand, kept: int, logarithm: bool, masked: bool, sink: Operand | None = None
+) -> list[Operand]:
     """Softmax in the type in which sums are kept."""
     rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
     groups = (kept, x.rank - kept)
@@ -141,7 +143,6 @@ def _normalised(
     results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {"y": (x.dtype.accumulated, x.shape, (kept, count))}
     shape = (*x.shape[:kept], *(1,) * count)
     results |= dict.fromkeys(statistics, (DType.FLOAT32, shape, (x.rank,)))
-    puts = " ".join(f"{name}_put(row, {name});" for name in statistics)
     return b.call(
         "layer_norm",
         operands,
@@ -150,7 +151,8 @@ def _normalised(
         parameters={"rows": rows, "columns": columns},
         EPSILON=float(epsilon),
         CENTRED=centred,
-        PUT_STATISTICS=puts,
+        MEAN=int("mean" in statistics),
+        INVERSE=int("inverse" in statistics),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
+from ..codegen.prelude import map_body
 from ..dims import floordiv
 from .reduction import reduce_axes
 from .registry import FLOATS, INTEGERS, op
@@ -185,28 +186,26 @@ def col2im(
     win = window(b, image_shape.dims("the image shape"), block, strides, dilations, pads, "NOTSET")
     axes = range(win.rank)
     columns = b.reshape(x, (x.shape[0], floordiv(x.shape[1], win.taps), *block, *win.outputs))
-    lines = ["var total = 0f;"]
-    for k in axes:
-        lines += [
-            f"for (var t{k} = 0u; t{k} < {block[k]}u; t{k}++) {{",
-            f"let p{k} = at{k} + $begin{k} - t{k} * {win.dilations[k]}u;",
-            f"let o{k} = p{k} / {win.strides[k]}u;",
-            f"if (p{k} % {win.strides[k]}u != 0u || o{k} >= $out{k}) {{ continue; }}",
-        ]
-    taps, outputs = (", ".join(f"{c}{k}" for k in axes) for c in "to")
-    lines += [f"total += x_at(image, channel, {taps}, {outputs});", *["}"] * win.rank, "return total;"]
+    taps, windows = (", ".join(f"{c}{k}" for k in axes) for c in "to")
     names = ("image", "channel", *(f"at{k}" for k in axes))
     return b.map(
-        body(lines),
+        map_body("col2im", RANK=win.rank),
         x.dtype,
         (*columns.shape[:2], *win.inputs),
         names,
         (1,) * len(names),
         {"x": (columns, (1,) * columns.rank)},
-        parameters=parameters(win),
+        parameters={
+            **parameters(win),
+            **{f"kernel{k}": size for k, size in enumerate(win.kernel)},
+            **{f"stride{k}": step for k, step in enumerate(win.strides)},
+            **{f"dilation{k}": step for k, step in enumerate(win.dilations)},
+        },
         cost=min(64, 4 * win.taps),
         reuse=True,
         iterations=loops_of(win.kernel),
+        TAPS=taps,
+        WINDOWS=windows,
     )
 
 

@@ -210,20 +210,15 @@ def _extremes(b: Builder, x: Operand) -> list[Operand]:
     """The least and the largest element of each row, the last axis."""
     kept = x.rank - 1
     results = dict.fromkeys(("low", "high"), (DType.FLOAT32, x.shape[:kept], (kept,)))
-    return _range(b, x, x, kept, results, "low_put(row, low); high_put(row, high);")
+    return _range(b, x, x, kept, results)
 
 
 def _parameters(b: Builder, low: Operand, high: Operand) -> list[Operand]:
     """Scale (float32) and zero point (int32), without axes, for elements between the least of `low` and the most of `high`."""
-    put = (
-        "low = min(low, 0f); high = max(high, 0f); "
-        "let scale = select(quotient_f32(high - low, 255f), 1f, high == low); scale_put(row, scale); "
-        "zero_put(row, i32(round(clamp_f32(-quotient_f32(low, scale), 0f, 255f))));"
-    )
-    return _range(b, low, high, 0, {"scale": (DType.FLOAT32, (), (0,)), "zero": (DType.INT32, (), (0,))}, put)
+    return _range(b, low, high, 0, {"scale": (DType.FLOAT32, (), (0,)), "zero": (DType.INT32, (), (0,))})
 
 
-def _range(b: Builder, low: Operand, high: Operand, kept: int, results: dict[str, Any], put: str) -> list[Operand]:
+def _range(b: Builder, low: Operand, high: Operand, kept: int, results: dict[str, Any]) -> list[Operand]:
     rows, columns = product(low.shape[:kept]), product(low.shape[kept:])
     groups = (kept, low.rank - kept)
     return b.call(
@@ -232,5 +227,6 @@ def _range(b: Builder, low: Operand, high: Operand, kept: int, results: dict[str
         results,
         row_variants(rows, columns, b.target),
         parameters={"rows": rows, "columns": columns},
-        PUT=put,
+        EXTREMES=int("low" in results),
+        QUANTISED=int("scale" in results),
     )

@@ -1,4 +1,4 @@
-// The smallest and largest element of each row. Rows are LANES invocations wide; ROWS of them share a workgroup.
+// The smallest and largest element of each row: EXTREMES, or the scale and zero point of what is QUANTISED to uint8. Rows are LANES invocations wide; ROWS of them share a workgroup.
 fn kernel(w: u32, lane: u32) {
   let row = min(w * $ROWS + lane / $LANES, $rows - 1u);
   let me = lane % $LANES;
@@ -10,5 +10,17 @@ fn kernel(w: u32, lane: u32) {
   }
   low = -lanes_max(lane, $LANES, -low);
   high = lanes_max(lane, $LANES, high);
-  if (me == 0u && w * $ROWS + lane / $LANES < $rows) { $PUT }
+  if (me == 0u && w * $ROWS + lane / $LANES < $rows) {
+#for i EXTREMES
+    low_put(row, low);
+    high_put(row, high);
+#end
+#for i QUANTISED
+    low = min(low, 0f);
+    high = max(high, 0f);
+    let scale = select(quotient_f32(high - low, 255f), 1f, high == low);
+    scale_put(row, scale);
+    zero_put(row, i32(round(clamp_f32(-quotient_f32(low, scale), 0f, 255f))));
+#end
+  }
 }

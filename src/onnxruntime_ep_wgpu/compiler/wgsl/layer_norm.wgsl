@@ -34,6 +34,13 @@ fn kernel(w: u32, lane: u32) {
     for (var k = me; k < $columns; k += $LANES) {
       y_put(row, k, (x_at(row, k) - mean) * inverse * gain_at(k) + bias_at(k));
     }
-    if (me == 0u) { $PUT_STATISTICS }
+    if (me == 0u) {
+#for i MEAN
+      mean_put(row, mean);
+#end
+#for i INVERSE
+      inverse_put(row, inverse);
+#end
+    }
   }
 }

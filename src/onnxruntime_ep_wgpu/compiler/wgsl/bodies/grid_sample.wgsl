@@ -1,0 +1,48 @@
+// An image interpolated around a place of the grid, whose last axis is x first: by the NEAREST element, LINEAR or CUBIC (Keys,
+// a = -0.75). Outside there are ZEROS, the BORDER's element, or reflections: at the middles of the corner elements (REFLECTED) or
+// at their edges (MIRRORED). ALIGNED: -1 and 1 are those middles.
+  var total = 0f;
+#for k RANK
+  let g#k = grid_at(image, $AT, $RANK - 1u - #ku);
+  let p#k = clamp(select(((g#k + 1f) * f32($in#k) - 1f) * 0.5f, (g#k + 1f) * 0.5f * (f32($in#k) - 1f), $ALIGNED), -1e9f, 1e9f);
+#end
+#for k RANK
+#for n NEAREST
+  {
+    let i#k = i32(round(p#k));
+    let w#k = 1f;
+#end
+#for n LINEAR
+  for (var t#k = 0; t#k < 2; t#k++) {
+    let i#k = i32(floor(p#k)) + t#k;
+    let w#k = 1f - abs(p#k - floor(p#k) - f32(t#k));
+#end
+#for n CUBIC
+  for (var t#k = -1; t#k < 3; t#k++) {
+    let i#k = i32(floor(p#k)) + t#k;
+    let d#k = abs(p#k - floor(p#k) - f32(t#k));
+    let near#k = (1.25f * d#k - 2.25f) * d#k * d#k + 1f;
+    let w#k = select(((-0.75f * d#k + 3.75f) * d#k - 6f) * d#k + 3f, near#k, d#k <= 1f);
+#end
+#end
+  var inside = true;
+#for k RANK
+#for n ZEROS
+  let s#k = i#k;
+  inside = inside && s#k >= 0 && s#k < i32($in#k);
+#end
+#for n BORDER
+  let s#k = clamp(i#k, 0, i32($in#k) - 1);
+#end
+#for n REFLECTED
+  let s#k = i32(reflected(i#k, i32($in#k)));
+#end
+#for n MIRRORED
+  let s#k = i32(mirrored(i#k, i32($in#k)));
+#end
+#end
+  if (inside) { total += $WEIGHT * x_at(image, channel, $PLACE); }
+#for k RANK
+  }
+#end
+  return total;

@@ -1,0 +1,43 @@
+// One bin of a region of interest (x1, y1, x2, y2): the mean of the places sampled in it, or the LARGEST of their weighted
+// neighbours. HALF: places count from half a pixel, and a region may be smaller than one. RATIO: samples per axis, 0 for one
+// per pixel.
+  if ($extent_image == 0u) { return $out_t(); }
+  let n = images_at(roi);
+  let image = u32(clamp(select(n, n + i32($extent_image), n < 0), 0, i32($extent_image) - 1));
+  let shift = select(0f, 0.5f, $HALF);
+  let x0 = rois_at(roi, 0u) * $SCALE - shift;
+  let y0 = rois_at(roi, 1u) * $SCALE - shift;
+  let x1 = rois_at(roi, 2u) * $SCALE - shift;
+  let y1 = rois_at(roi, 3u) * $SCALE - shift;
+  let xs = select(max(x1 - x0, 1f), x1 - x0, $HALF);
+  let ys = select(max(y1 - y0, 1f), y1 - y0, $HALF);
+  let xb = xs / f32($WIDTH);
+  let yb = ys / f32($HEIGHT);
+  let xn = select($RATIO, u32(clamp(ceil(xb), 0f, 4096f)), $RATIO == 0u);
+  let yn = select($RATIO, u32(clamp(ceil(yb), 0f, 4096f)), $RATIO == 0u);
+  var total = 0f;
+  var first = true;
+  for (var sy = 0u; sy < yn; sy++) {
+    for (var sx = 0u; sx < xn; sx++) {
+      var py = y0 + f32(row) * yb + (f32(sy) + 0.5f) * yb / f32(yn);
+      var px = x0 + f32(column) * xb + (f32(sx) + 0.5f) * xb / f32(xn);
+      let outside = py < -1f || py > f32($h) || px < -1f || px > f32($w);
+      py = clamp(py, 0f, f32($h) - 1f);
+      px = clamp(px, 0f, f32($w) - 1f);
+      let r0 = u32(py);
+      let c0 = u32(px);
+      let r1 = min(r0 + 1u, $h - 1u);
+      let c1 = min(c0 + 1u, $w - 1u);
+      let fy = py - f32(r0);
+      let fx = px - f32(c0);
+      var a = (1f - fy) * (1f - fx) * x_at(image, channel, r0, c0);
+      var b = (1f - fy) * fx * x_at(image, channel, r0, c1);
+      var c = fy * (1f - fx) * x_at(image, channel, r1, c0);
+      var d = fy * fx * x_at(image, channel, r1, c1);
+      if (outside) { a = 0f; b = 0f; c = 0f; d = 0f; }
+      let largest = max(max(a, b), max(c, d));
+      total = select(total + a + b + c + d, select(max(total, largest), largest, first), $LARGEST);
+      first = false;
+    }
+  }
+  return select(total / f32(max(xn * yn, 1u)), total, $LARGEST);
