@@ -2,24 +2,47 @@
 
 In: `uses_gpu()`, when the first native object is made. Out: `check()` for every way in. Only the thread that forked exists in
 the child; those of the driver and of wgpu-native are gone, and locks that they held stay locked. So the child takes no lock
-and calls nothing native: `check()` raises instead, and finalisers leave to the end of the process what they would release. A
-fork before the first use harms nobody.
+and calls nothing native: `check()` raises instead, and finalisers leave to the end of the process what they would release. That end
+calls no library either: what runs at exit in onnxruntime and in drivers waits for threads, or takes memory apart that they
+use. A fork before the first use harms nobody.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+from collections.abc import Callable
 
 from .errors import ForkError
 
 _in_use = False
+_end_at_exit: Callable[[], None] | None = None
 forked = False  # whether this process is such a child; read by those who may not raise
 
 
 def uses_gpu() -> None:
     """From here on a child that is forked cannot use the GPU."""
-    global _in_use
+    global _in_use, _end_at_exit
+    if not _in_use and hasattr(os, "fork"):
+        _end_at_exit = _ends_at_exit()
     _in_use = True
+
+
+def _ends_at_exit() -> Callable[[], None] | None:
+    """A function after which the end of the process runs none of the functions that are registered until then for its exit:
+    output is written and the process ends, with the status that it has. None where the C library has no such way (`on_exit`)."""
+    library = ctypes.CDLL(None)
+    try:
+        register, flush, end = library.on_exit, library.fcloseall, library._exit
+    except AttributeError:
+        return None
+    register.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+
+    def ends_at_exit() -> None:
+        for step in (end, flush):  # the last one that is registered runs first
+            register(ctypes.cast(step, ctypes.c_void_p), None)
+
+    return ends_at_exit
 
 
 def check() -> None:
@@ -34,6 +57,8 @@ def check() -> None:
 def _after_fork() -> None:
     global forked
     forked = _in_use
+    if forked and _end_at_exit is not None:
+        _end_at_exit()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork

@@ -123,6 +123,38 @@ right(session), right(theirs)
 """)
 
 
+ENDS = {
+    "sys.exit()": 0,
+    "sys.exit(3)": 3,
+    "raise SystemExit": 0,
+    "raise ValueError": 1,
+    "del session, theirs, kept; gc.collect(); sys.exit(5)": 5,
+    "print('written'); sys.exit()": 0,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("how", ["registered", "used"])
+def test_a_child_ends_as_any_program_does(how: str, end: str) -> None:
+    """Not by os._exit, as multiprocessing ends children: with all that onnxruntime and drivers have registered for the exit."""
+    begin = "session = theirs = kept = webgpu_ep.devices()" if how == "registered" else "session, theirs, kept = used()"
+    python(f"""
+{begin}
+read, write = os.pipe()
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    os.dup2(write, 1); os.dup2(write, 2)
+    {end}
+os.close(write)
+said = os.fdopen(read).read()
+status = os.waitpid(child, 0)[1]
+assert os.waitstatus_to_exitcode(status) == {ENDS[end]}, (status, said)
+assert ("written" in said) == {"written" in end}
+if {how == "used"}: right(session)
+""")
+
+
 def test_a_fork_while_other_threads_run_hangs_nothing() -> None:
     python("""
 session, *_ = used()

@@ -11,6 +11,7 @@ from typing import Any
 from .. import __version__
 from .._ort import ffi
 from ..names import NAMES, registering
+from . import forked as forked
 from .abi import Logger, Ort, OrtError, address, text
 from .callbacks import export, failed, held
 from .factory import Factory
