@@ -39,11 +39,6 @@ while sys.stdin.buffer.raw.read(1) == b"+":
     time.sleep(0.001 + chance.random() ** 3 * 0.008)
     os.kill(parent, signal.SIGINT)
     sent += 1
-    if chance.random() < 0.2:  # the next one comes while Python handles this one
-        again = time.perf_counter() + chance.random() * 2e-4
-        while time.perf_counter() < again: pass
-        os.kill(parent, signal.SIGINT)
-        sent += 1
 print(sent)
 """
 

@@ -121,12 +121,13 @@ def _entry(method: str, name: str, repeatable: bool, device: bool = False) -> tu
                 return interrupts.calmly(after, error, done, this, arguments)
 
         def late_status(_kind: Any, error: BaseException, trace: Any) -> Any:
-            known = trace.tb_frame.f_locals
-            found = known.get("done", []), known.get("this", NULL), known.get("arguments")
-            try:
-                return interrupts.calmly(after, error, *found)
-            except KeyboardInterrupt:  # before it began
-                return interrupts.calmly(after, error, *found)
+            while True:
+                try:
+                    known = trace.tb_frame.f_locals
+                    found = known.get("done", []), known.get("this", NULL), known.get("arguments")
+                    return interrupts.calmly(after, error, *found)
+                except KeyboardInterrupt:  # before it began
+                    continue
 
         def after(error: BaseException, done: list[Any], this: Any, arguments: tuple[Any, ...] | None) -> Any:
             if done and isinstance(error, KeyboardInterrupt):
@@ -174,12 +175,13 @@ def _entry(method: str, name: str, repeatable: bool, device: bool = False) -> tu
         return neutral if not done or done[0] is None else done[0]
 
     def late_value(_kind: Any, _error: BaseException, trace: Any) -> Any:
-        known = trace.tb_frame.f_locals
-        found = known.get("done", []), known.get("this", NULL), known.get("arguments", ())
-        try:
-            return interrupts.calmly(again, *found)
-        except KeyboardInterrupt:  # before it began
-            return interrupts.calmly(again, *found)
+        while True:
+            try:
+                known = trace.tb_frame.f_locals
+                found = known.get("done", []), known.get("this", NULL), known.get("arguments", ())
+                return interrupts.calmly(again, *found)
+            except KeyboardInterrupt:  # before it began
+                continue
 
     return with_value, late_value
 
