@@ -282,6 +282,21 @@ def test_a_program_serves_every_length():
         np.testing.assert_allclose(y, expected(this, arrays), rtol=4e-6, atol=1e-5, err_msg=str(this))
 
 
+def test_sizes_of_a_run_take_parts_where_keys_may_be_more_than_queries():
+    """A token behind a past, or to another sequence, and not a sequence to itself or to a short text."""
+
+    def dispatches(queries: object, keys: object) -> int:
+        b = Builder(hardware())
+        shapes = ((1, 4, queries, 64), (1, 2, keys, 64), (1, 2, keys, 64))
+        views = [View.of(Tensor(DType.FLOAT32, it, Storage.INPUT)) for it in shapes]
+        flash_attention(b, *(Operand(it.dtype, it.shape, it) for it in views), scale=1.0)
+        return len(b.nodes) - 1  # the last map is the type of the result
+
+    m, n = symbol("m"), symbol("n")
+    assert dispatches(m, m) == dispatches(m, 77) == dispatches(300, 300) == 1
+    assert dispatches(m, n) == dispatches(m, m + n) == dispatches(m, 1500) == dispatches(1, 1500) == 2
+
+
 def test_keys_that_no_query_sees_are_not_loaded():
     """NaN before a window and behind the last query would be found in the results, as 0 times NaN."""
     case = Case(1, 2, 1, 3, 400, 32, 32, starts=200, left=10, right=0)

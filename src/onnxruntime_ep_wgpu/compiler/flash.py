@@ -3,8 +3,8 @@
 In: an `Attention`, from the rule that finds it in a graph or from an operator that is one. Out: the nodes that write its
 result. A row is a query of a head; rows of heads that share keys and values are rows of one batch, which loads these once.
 
-With `splits` the keys of each row are cut into as many parts, each for a workgroup: it stores its results relative to the
-highest score that it met, which a map puts together ("Flash-Decoding", Dao et al., 2023).
+Where rows are few the keys of each are cut into parts for a workgroup each: it stores its results relative to the highest score
+that it met, which a map puts together ("Flash-Decoding", Dao et al., 2023).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from ..program.dtypes import DType
 from ..program.target import Target
 from .dims import Dim, maximum
 from .ir import Call, Inner, Map, Node, Read, Tensor, View, Write
-from .tune import flash_variants
+from .tune import flash_splits, flash_variants
 
 UNBOUNDED = 1 << 30  # keys on a side of a query that sees all of them
+_FEW_KEYS = 512
 _TOGETHER = (
     "var most = float_bits(0xff800000u);",
     "for (var s = 0u; s < $splits; s++) { most = max_f32(most, levels_at(batch, row, s, 0u)); }",
@@ -72,8 +73,18 @@ class Attention:
     values_first: bool = False
     origin: tuple[str, ...] = field(default=())
 
-    def nodes(self, target: Target, splits: Dim = 1) -> list[Node]:
-        """The call, and with `splits` other than 1 the map behind it that writes `y`."""
+    def splits(self, target: Target) -> Dim:
+        """Into how many parts the keys of each row are cut.
+
+        Where rows and keys of a run are not known, they are when these may be far more: behind a past, or of another sequence.
+        """
+        found = flash_splits(self.batch, self.rows, self.keys, target)
+        few = self.keys == self.steps or (isinstance(self.keys, int) and self.keys <= _FEW_KEYS)
+        return 1 if few and not isinstance(found, int) else found
+
+    def nodes(self, target: Target) -> list[Node]:
+        """The call, and where the keys are cut into parts the map behind it that writes `y`."""
+        splits = self.splits(target)
         if splits == 1:
             return [self._call({"y": self.y}, splits, target)]
         shape = (self.batch, self.rows, splits)

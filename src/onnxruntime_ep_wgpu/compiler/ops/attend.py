@@ -32,7 +32,7 @@ from ..dims import Dim, product, quotient
 from ..flash import Attention
 from ..ir import Inner, Map, Node, Read, Tensor, View, Write
 from ..passes.fuse import MAX_COST
-from ..tune import WIDEST_HEAD, flash_splits
+from ..tune import WIDEST_HEAD
 from ..windows import of_node
 
 Change = Callable[[Operand], Operand]
@@ -122,7 +122,7 @@ def flash_attention(
         masked=seen.hides or change is not None,
         origin=b.origin,
     )
-    nodes = found.nodes(b.target, flash_splits(found.batch, found.rows, keys, b.target))
+    nodes = found.nodes(b.target)
     needed = of_node(nodes[0], b.target).bindings
     if needed > b.target.max_storage_buffers:
         b.undo(mark)

@@ -15,7 +15,7 @@ from ..dims import Dim, product
 from ..flash import Attention
 from ..ir import Call, Inner, Map, Node, Read, Tensor, View, Write
 from ..passes.fuse import MAX_COST
-from ..tune import WIDEST_HEAD, flash_splits
+from ..tune import WIDEST_HEAD
 from ..windows import of_node
 from .between import Chain, Reader, chains_back, in_step, only_reader, same_everywhere, swapped
 from .products import PRODUCTS, exchanged, factor, matrix_sizes
@@ -131,7 +131,6 @@ class _Attention:
                 maps.insert(0, _scaled(source, scale))
                 source = maps[0].reads[0].tensor
         assert isinstance(self.size, int) and isinstance(self.value_size, int)
-        splits = flash_splits(self.batch, self.queries, self.keys, target)
         found = Attention(
             q,
             k,
@@ -151,7 +150,7 @@ class _Attention:
             values_first=self.values_first,
             origin=_origin(self.nodes),
         )
-        return found.nodes(target, splits if isinstance(splits, int) else 1)
+        return found.nodes(target)
 
 
 Scale = tuple[str, str, Map]
