@@ -11,7 +11,8 @@ TARGET = Path(__file__).parents[1] / "docs" / "options.md"
 HEAD = """# Provider options
 
 Written by `scripts/document_options.py` from the table in `options/table.py`; `wgpu-ep options`
-prints the same. Options are text (numbers in base 10, flags 0 or 1) and are set, the later ones winning:
+prints the same. Options are text (numbers in base 10, flags 0 or 1). They are set in three places; later settings override
+earlier ones:
 
 1. for all sessions of an ONNX Runtime environment, as its configuration `ep_factory.WebGpuExecutionProvider.key`. Programs
    that make the environment with `CreateEnvWithOptions` can do that; ONNX Runtime's Python module offers no way to;
@@ -20,8 +21,8 @@ prints the same. Options are text (numbers in base 10, flags 0 or 1) and are set
    configuration entry `ep.webgpuexecutionprovider.key` or `ep.wgpuexecutionprovider.key`.
 
 An unknown key, a value outside its domain, or one key with different values under both prefixes is an error that names the
-key, the value, the valid ones and the nearest; it reaches the program whatever the model, and no session is made. A value
-that asks for something that does not happen is logged as a warning: "has no effect in this version".
+key, the value, and the nearest key or the valid values; it reaches the program whatever the model, and no session is made. A
+value that asks for something that does not happen is logged as a warning: "has no effect in this version".
 
 | key | values | default | what it sets | effect in this version |
 | --- | --- | --- | --- | --- |

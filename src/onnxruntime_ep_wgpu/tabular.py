@@ -33,8 +33,11 @@ def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: 
     from rich.text import Text
 
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE, show_header=header, pad_edge=False)
-    for name, right in zip(columns, numeric(columns, rows), strict=True):
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in cells(rows):
+    texts = cells(rows)
+    for k, (name, right) in enumerate(zip(columns, numeric(columns, rows), strict=True)):
+        # Where there is too little room, columns of sentences become narrower and those of names keep their words whole.
+        whole = header and not any(" " in row[k] for row in texts)
+        table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=whole)
+    for row in texts:
         table.add_row(*(Text(text) for text in row))
     return table

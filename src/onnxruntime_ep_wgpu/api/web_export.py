@@ -84,7 +84,9 @@ def export(
     if not place.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {place.parent} to write {place.name} in")
     if precision and samples is None:
-        raise OptionError("smaller numbers need `samples`, an array for each input, to find what overflows and the error")
+        raise OptionError(
+            "smaller numbers need `samples`, an array for each input, to find what overflows and the error"
+        )
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as temporary:
         reduced = None
         if precision and samples is not None:
@@ -128,9 +130,12 @@ def _compile(source: Path, fixed: Mapping[tuple[str, int], int], target: Target)
     for value in graph.inputs:
         if value.shape is not None:
             value.shape = ir.Shape([fixed.get((value.name or "", k), d) for k, d in enumerate(value.shape)])
+    refused = attempt(graph, model.opset_imports, target).reasons
+    if any(refused):
+        refused = _with_types(model, target) or refused  # the model is of no other use
     reasons = [
         f"{node.op_type} {node.name or ', '.join(str(it.name) for it in node.outputs)!r}: {reason}"
-        for node, reason in zip(graph, attempt(graph, model.opset_imports, target).reasons, strict=True)
+        for node, reason in zip(graph, refused, strict=True)
         if reason
     ]
     if reasons:
@@ -138,6 +143,21 @@ def _compile(source: Path, fixed: Mapping[tuple[str, int], int], target: Target)
         count = "1 node" if len(reasons) == 1 else f"{len(reasons)} nodes"
         raise UnsupportedError(f"{source} has {count} that cannot run on WebGPU: {shown}")
     return compile_graph(graph, model.opset_imports, target, graph.name or source.stem)
+
+
+def _with_types(model: ir.Model, target: Target) -> list[str | None]:
+    """Why nodes are refused, once the model has the types that ONNX infers for what other refused nodes make; [] when that
+    tells no more."""
+    from onnx_ir.passes.common import ShapeInferencePass
+
+    from ..compiler.lower import attempt
+
+    try:
+        ShapeInferencePass()(model)
+    except Exception:  # what is wrong with the model is for the first reasons to say
+        return []
+    reasons = list(attempt(model.graph, model.opset_imports, target).reasons)
+    return reasons if any(reasons) else []
 
 
 def _beside(source: Path, fixed: Mapping[tuple[str, int], int], base: Program) -> Iterator[Program]:

@@ -200,6 +200,10 @@ def _fault(node: ir.Node, error: ModelError) -> ModelError:
     return type(error)(f"node {node.name!r} ({node.op_type}): {error}")
 
 
+def _dim_text(dim: int | ir.SymbolicDim) -> str:
+    return str(dim if isinstance(dim, int) else dim.value or "?")
+
+
 def _check_declared(value: ir.Value, result: Operand) -> None:
     """What the model, or ONNX Runtime's inference, says of a shape is what was lowered, as far as both are known."""
     if value.shape is None:
@@ -208,7 +212,8 @@ def _check_declared(value: ir.Value, result: Operand) -> None:
     known = [d if isinstance(d, int) else None for d in result.shape]
     if len(declared) != len(known) or any(None not in (a, b) and a != b for a, b in zip(declared, known, strict=True)):
         raise UnsupportedError(
-            f"{value.name!r} is declared as {list(value.shape)} and would be calculated as {result}: the CPU decides"
+            f"{value.name!r} is declared as [{', '.join(map(_dim_text, value.shape))}] and would be calculated as {result}:"
+            " the CPU decides"
         )
 
 

@@ -3,7 +3,8 @@ are checked.
 
 In: options as text, in layers: the defaults that a program sets, the environment's, a session's own. Out: `Options`,
 checked. Invariant: an unknown key or a value outside the domain raises OptionError, which names the key, the value and
-the valid ones; an option is never ignored silently (`effect` says so in the documentation, and the log when it is set).
+the nearest key or the valid values; an option is never ignored silently (`effect` says so in the documentation, and the log
+when it is set).
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def require(key: str, where: str = "") -> Option:
     option = OPTIONS.get(key)
     if option is None:
         raise OptionError(
-            f"unknown option {cut(key)}{where}{_nearest(key, list(OPTIONS))}; valid options: {', '.join(OPTIONS)}"
+            f"unknown option {cut(key)}{where}{_nearest(key, list(OPTIONS))}; `wgpu-ep options` and docs/options.md list"
+            f" all {len(OPTIONS)}"
         )
     return option
 

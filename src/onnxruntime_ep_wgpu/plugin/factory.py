@@ -35,7 +35,7 @@ SEVERAL_DEVICES = 27
 _DEFAULT_MEMORY, _DEVICE_ALLOCATOR = 0, 0
 # Metadata keys start with the adapter's place in `adapters()`, by which CreateEp finds it again.
 ADAPTER_KEY = "adapter"
-_SHOWN_LIMITS = (
+SHOWN_LIMITS = (
     "max-buffer-size",
     "max-storage-buffer-binding-size",
     "max-storage-buffers-per-shader-stage",
@@ -54,7 +54,7 @@ def metadata(adapter: Adapter) -> dict[str, str]:
         "driver": adapter.driver,
         "features": ",".join(sorted(adapter.target().features)),
     }
-    shown |= {limit: str(adapter.limits[limit]) for limit in _SHOWN_LIMITS if limit in adapter.limits}
+    shown |= {limit: str(adapter.limits[limit]) for limit in SHOWN_LIMITS if limit in adapter.limits}
     return shown | ({"software": "1"} if adapter.software else {})
 
 

@@ -71,7 +71,7 @@ def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **sessi
     options: dict[str, Any] = dict(_pair(text, "--option", "KEY=VALUE") for text in args.option)
     device = int(args.device) if args.device is not None and args.device.isdecimal() else args.device
     settings = ort.SessionOptions()
-    settings.log_severity_level = 3
+    settings.log_severity_level = 4  # what goes wrong is raised, and printed once
     for name, value in session_options.items():
         setattr(settings, name, value)
     try:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..tabular import rich_table, text_lines
+from ..tabular import cells, rich_table, text_lines
 
 
 def show_json(data: Any) -> None:
@@ -26,7 +26,7 @@ def show_json(data: Any) -> None:
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
     """Prints a table; numbers are right-aligned."""
     if sys.stdout.isatty():
-        _print_rich(rich_table(columns, rows, title))
+        _print_rich(rich_table(columns, rows, title), lambda: records(columns, rows, title))
         return
     if title:
         print(title)
@@ -34,7 +34,8 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: 
 
 
 def show_pairs(pairs: Mapping[str, object], title: str = "") -> None:
-    """Prints names and values, one pair per line."""
+    """Prints names and values, one pair per line. Names are words: keys of JSON lose their underscores."""
+    pairs = {_words(name): value for name, value in pairs.items()}
     if sys.stdout.isatty():
         rows = [[name, str(value)] for name, value in pairs.items()]
         _print_rich(rich_table(("", ""), rows, title, header=False))
@@ -46,10 +47,34 @@ def show_pairs(pairs: Mapping[str, object], title: str = "") -> None:
         print(f"{name.ljust(width)}  {value}".rstrip())
 
 
-def _print_rich(table: Any) -> None:
-    from rich.console import Console
+def records(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> str:
+    """The rows one below the other, each value with the name of its column: for terminals that are too narrow."""
+    blocks = ["\n".join(text_lines(line, [])[0] for line in _named(columns, row)) for row in cells(rows)]
+    return "\n\n".join([*([title.lstrip("\n")] if title else []), *blocks])
 
-    Console().print(table)
+
+def _named(columns: Sequence[str], row: Sequence[str]) -> Iterator[list[str]]:
+    width = max(map(len, columns))
+    return ([name.ljust(width), text] for name, text in zip(columns, row, strict=True) if text)
+
+
+def _words(key: str) -> str:
+    return key.replace("_on_cpu", " on the CPU").replace("_in_f64", " in f64").replace("_", " ")
+
+
+def _print_rich(table: Any, narrow: Callable[[], str] | None = None) -> None:
+    """`narrow` gives text for a terminal in which the table would be broken inside words."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console()
+    if (
+        narrow is not None
+        and Measurement.get(console, console.options.update(max_width=10_000), table).minimum > console.width
+    ):
+        console.print(narrow(), markup=False, highlight=False)
+        return
+    console.print(table)
 
 
 @contextlib.contextmanager

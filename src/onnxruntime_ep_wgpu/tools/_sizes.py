@@ -21,6 +21,8 @@ _MEANINGS = (
     (re.compile(r"channel"), CHANNELS),
     (re.compile(r"batch|beam|^[bn]$|^bs$"), BATCH),
 )
+# What exporters call the states of recurrent layers, (layers, batch, features).
+_STATE = re.compile(r"state|hidden|cell|^[hc](_?\d|n|_n|_in)?$")
 _FEW = 4  # a fixed axis of at most so many is the channels of an image rather than heads or features
 
 Shape = Sequence["int | str | None"]
@@ -73,7 +75,7 @@ def sizes(inputs: Mapping[str, Shape], dims: Mapping[str, int], given: Mapping[s
             if isinstance(dim, str):
                 full.append(known[dim])
             elif dim is None or dim < 0:
-                full.append(placed.setdefault((name, axis), _by_place(shape, axis)))
+                full.append(placed.setdefault((name, axis), _by_place(shape, axis, name)))
             else:
                 full.append(dim)
         shapes[name] = tuple(full)
@@ -116,10 +118,14 @@ def _by_name(name: str) -> int | None:
     return next((size for pattern, size in _MEANINGS if pattern.search(name.lower())), None)
 
 
-def _by_place(shape: Shape, axis: int) -> int:
-    """The size that an axis without a telling name has in the usual layouts: images, sequences, batches."""
+def _by_place(shape: Shape, axis: int, name: str = "") -> int:
+    """The size that an axis without a telling name has in the usual layouts: images, sequences, batches, states; `name` is
+    that of the input."""
     rank = len(shape)
     few = [isinstance(dim, int) and 0 < dim <= _FEW for dim in shape]
+    if rank == 3 and isinstance(shape[-1], int) and shape[-1] > _FEW:  # the last are features
+        state = _STATE.search(name.lower()) or (isinstance(shape[0], int) and 1 < shape[0] <= _FEW)
+        return BATCH if axis == 0 or state else SEQUENCE
     if rank == 3 and few[0]:  # an image without a batch
         return IMAGE
     if axis == 0:

@@ -33,5 +33,8 @@ def main(args: argparse.Namespace) -> int:
         show_json({**data, "placements": [asdict(node) for node in nodes]})
         return 0
     show_pairs(data)
-    show_table(COLUMNS, node_rows(nodes), "\nnodes")
+    if nodes:
+        show_table(COLUMNS, node_rows(nodes), "\nnodes on the CPU" if args.cpu else "\nnodes")
+    else:
+        print("\nno node on the CPU" if args.cpu else "\nno nodes")
     return 0

@@ -21,6 +21,7 @@ def main(args: argparse.Namespace) -> int:
     """Exit code 1 when there is no adapter."""
     from ..device import adapters, adapters_problem
     from ..errors import OptionError
+    from ..plugin.factory import SHOWN_LIMITS
 
     found = adapters()
     data: dict[str, Any] = {
@@ -59,6 +60,11 @@ def main(args: argparse.Namespace) -> int:
         columns = ("index", "name", "backend", "type", "driver")
         if found:
             show_table(columns, [[adapter[column] for column in columns] for adapter in data["adapters"]])
+            for adapter, shown in zip(found, data["adapters"], strict=True):
+                limits = {name: shown["limits"][name] for name in SHOWN_LIMITS if name in shown["limits"]}
+                used = ", ".join(sorted(adapter.target().features)) or "none"
+                show_pairs({**limits, "features that kernels use": used}, f"\n{adapter.index}: {adapter.name}")
+            print("\nwgpu-ep info --adapter N shows every limit and feature of an adapter")
         else:
             print(data["problem"])
     return 0 if found else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 from ..options import OPTIONS, require
 from ._output import show_json, show_pairs, show_table
@@ -10,6 +11,11 @@ from ._output import show_json, show_pairs, show_table
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("key", nargs="?", metavar="KEY", help="all about one option")
+
+
+def _plain(text: str) -> str:
+    """Without the links of Markdown, in which the table is written for docs/options.md."""
+    return re.sub(r"\[[^]]*\]\(([^)]*)\)", r"docs/\1", text)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -24,5 +30,5 @@ def main(args: argparse.Namespace) -> int:
     elif args.key is None:
         show_table(("key", "default", "sets"), [(it["key"], it["default"], it["sets"]) for it in facts])
     else:
-        show_pairs(facts[0])
+        show_pairs({name: _plain(text) for name, text in facts[0].items()})
     return 0

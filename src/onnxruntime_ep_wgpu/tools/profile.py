@@ -52,16 +52,27 @@ def main(args: argparse.Namespace) -> int:
         return 0
     shown = {name: _time(total[name]) for name in ("first_run", "run", "gpu") if total[name] is not None}
     show_pairs({**profile.facts, **shown, "dispatches": round(total["dispatches"], 1), **files})
-    columns = ("operator", "on", "calls", "time", "of GPU time", "GFLOP/s", "GB/s", "of peak")
-    show_table(columns, [_shown(row) for row in by_operator(profile)[: args.rows]], "\nper run, without the first")
+    columns = ("operator", "on", "calls", "time", "of GPU time", "FLOP/s", "B/s", "of peak")
+    show_table(columns, [_shown(row) for row in by_operator(profile)[: args.rows]], f"\n{_which(len(profile.runs))}")
     return 0
 
 
 def _shown(row: Row) -> list[object]:
     share = f"{row.share:.1%}" if row.where == "GPU" else ""
     peak = f"{row.of_peak:.0%} {row.bound}" if row.of_peak is not None else ""
-    rates = [f"{row.flops / 1e9:.1f}" if row.flops else "", f"{row.bytes / 1e9:.1f}" if row.bytes else ""]
-    return [row.name, row.where, round(row.calls, 1), _time(row.time), share, *rates, peak]
+    return [row.name, row.where, round(row.calls, 1), _time(row.time), share, _rate(row.flops), _rate(row.bytes), peak]
+
+
+def _which(runs: int) -> str:
+    return "per run, without the first" if runs > 1 else "of the only run" if runs else "no whole run is in the profile"
+
+
+def _rate(number: float) -> str:
+    """A rate with three digits and the prefix of its unit; "" for none."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= 0.9995 * factor:
+            return f"{number / factor:.3g} {prefix}"
+    return f"{number:.3g}" if number else ""
 
 
 def _time(microseconds: float) -> str:
@@ -72,6 +83,7 @@ def _run(args: argparse.Namespace) -> Profile:
     """Runs the model once and then `--runs` times."""
     import onnxruntime as ort
 
+    from ..api.reports import report
     from ..profiles.events import RUN, from_ort, from_spans
     from ..trace import Recorder, span
     from .info import versions
@@ -93,6 +105,8 @@ def _run(args: argparse.Namespace) -> Profile:
     found = versions()
     facts = {"model": str(args.model), "device": device.adapter.name, "backend": device.adapter.backend}
     facts |= {"driver": device.adapter.driver}
+    placed = report(session)
+    facts |= {"nodes": str(len(placed.nodes)), "nodes_on_cpu": str(len(placed.on_cpu))}
     facts |= {name: found[name] for name in ("onnxruntime", "onnxruntime-ep-wgpu", "wgpu-native")}
     return _beside_peak(events, facts, device)
 

@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> int:
         else None
     )
     show_pairs({
-        "model": data["model"], "device": data["device"], "nodes": f"{data['nodes']}, {data['nodes_on_cpu']} on the CPU",
+        **{key: data[key] for key in ("model", "device", "nodes", "nodes_on_cpu")},
         "session": f"{created:.3f} s", "first run": f"{first:.3f} s", **({"later runs": steady} if steady else {}),
     })  # fmt: skip
     columns = ("name", "type", "shape", "min", "mean", "max")
