@@ -109,14 +109,14 @@ OPTIONS: dict[str, Option] = {
             _UINT32,
             "0",
             "Where the second rotary cache starts.",
-            "none yet: the operator that it belongs to (com.microsoft RotaryEmbedding) does not run here yet",
+            "none yet: caches of cosines and sines are read as one",
         ),
         choice(
             "kvCacheQuantizationBits",
             ("0", "4", "8"),
             "0",
             "Bits per element of a quantised KV cache; 0 is none.",
-            "none yet: the operator that it belongs to (com.microsoft GroupQueryAttention) does not run here yet",
+            "none yet: a cache has the bits that the nodes of the model say (k_quant_type, v_quant_type)",
         ),
         number(
             "maxStorageBufferBindingSize",
