@@ -58,6 +58,8 @@ def test_the_options_have_the_types_that_the_table_accepts() -> None:
             assert kind == Flag, key
         elif key == "forceCpuNodeNames":
             assert option.parse(as_text(["a", "b"])) == ("a", "b")
+        elif kind is str:
+            assert option.parse("text") == "text", key
         elif kind == Number:
             assert isinstance(option.parse(option.default), int), key
         else:
