@@ -109,6 +109,17 @@ def test_the_largest_of_a_long_row(kind: type) -> None:
     check("TopK", x, np.array([50]), outputs=[kind, np.int64], constants=[1])
 
 
+def test_a_long_row_is_sorted_whether_its_length_is_known_or_not() -> None:
+    x, k = RNG.permutation(70_001).astype(F)[None], np.array([69_000])
+    order = np.argsort(-x[0])[None, :69_000]
+    want = [np.take_along_axis(x, order, 1), order]
+    check("TopK", x, k, outputs=[F, np.int64], constants=[1], want=want)
+    built = model("TopK", [x, k], symbolic=True, outputs=[F, np.int64])
+    built.graph.input[1].type.tensor_type.shape.dim[0].dim_value = 1
+    for found, wanted in zip(support.Runner(support.compile_model(built))(x, k), want, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.float32])
 @pytest.mark.parametrize("side", [100, 120, 240])
 def test_pools_with_large_windows(kind: type, side: int) -> None:

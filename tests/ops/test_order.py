@@ -117,3 +117,33 @@ def test_top_k_whose_extents_and_count_are_known_at_run_time() -> None:
         values, positions = runner(x, _count(k))
         np.testing.assert_array_equal(positions, order)
         np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
+
+
+@pytest.mark.parametrize(("dtype", "int64"), both_ways(NUMBERS))
+@pytest.mark.parametrize("known", [True, False])
+def test_rows_of_any_length_are_sorted_and_equal_elements_keep_their_order(
+    dtype: type, int64: str, known: bool
+) -> None:
+    """Lengths about those of the blocks that a workgroup sorts, and of two, four and eight of them."""
+    rng = np.random.default_rng(7)
+    built = model("TopK", [np.zeros((1, 1), dtype), _count(1)], symbolic=True, outputs=[dtype, np.int64])
+    built.graph.input[1].type.tensor_type.shape.dim[0].dim_value = 1
+    program = support.compile_model(built, support.device(int64).target)
+    for n in (1, 512, 513, 767, 1024, 1025, 2049, 4100, 4608, int(rng.integers(5000, 9000))):
+        x = rng.integers(0, 1 + n // 3, (2, n)).astype(dtype)
+        k = int(rng.integers(1 + n // 4, n + 1))
+        order = np.argsort(-x.astype(np.float64), axis=1, kind="stable")[:, :k]
+        want = [np.take_along_axis(x, order, 1), order]
+        if known and n in (513, 1025, 4100):
+            check("TopK", x, _count(k), constants=[1], outputs=[dtype, np.int64], int64=int64, want=want)
+        elif not known:
+            for found, wanted in zip(support.Runner(program)(x, _count(k)), want, strict=True):
+                np.testing.assert_array_equal(found, wanted, f"{n} elements, k = {k}")
+
+
+@pytest.mark.parametrize(("columns", "dispatches"), [(512, 1), (1025, 6), (2048, 6), (4096, 10), (1 << 20, 78)])
+def test_dispatches_that_sort_grow_with_the_square_of_the_logarithm(columns: int, dispatches: int) -> None:
+    built = model(
+        "TopK", [np.zeros((1, columns), np.float32), _count(columns)], constants=[1], outputs=[np.float32, np.int64]
+    )
+    assert max(it.repeats for it in support.compile_model(built).dispatches) == dispatches

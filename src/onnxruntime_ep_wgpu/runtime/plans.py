@@ -113,7 +113,15 @@ class Plans:
         checked = self._settings.plan_checks
         like = next(reversed(self.kept.values()), None)
         plan = Plan(
-            self._program, self._device, self.family.temps, self._weights, layout, self.pipelines, self._groups, checked, like
+            self._program,
+            self._device,
+            self.family.temps,
+            self._weights,
+            layout,
+            self.pipelines,
+            self._groups,
+            checked,
+            like,
         )
         plan.last_run = self.family.runs
         self.kept[key] = plan

@@ -142,7 +142,11 @@ class Stepwise:
         size = device.memory.uniform(np.array([count, words, dtype is DType.FLOAT16, 0], np.uint32).tobytes())
         device.upload(self._result, 0, np.array([0xFFFFFFFF, 0, 0, 0], np.uint32).tobytes())
         bound = min(padded(nbytes), buffer.size - offset)
-        bindings = [BufferBinding(buffer, offset, bound), BufferBinding(self._result, 0, 16), BufferBinding(size, 0, 16)]
+        bindings = [
+            BufferBinding(buffer, offset, bound),
+            BufferBinding(self._result, 0, 16),
+            BufferBinding(size, 0, 16),
+        ]
         group = device.bind_group(self._pipeline, bindings)
         device.submit([(self._pipeline, group, (min(-(-words // 64), MAX_GROUPS), 1, 1))])
         device.caches.uniform.give(size)

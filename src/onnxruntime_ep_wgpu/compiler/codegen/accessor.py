@@ -252,7 +252,9 @@ class Accessors:
         texts = []
         for text, beyond in zip(floats, excess, strict=True):
             if zero is not None:  # the two are subtracted at once, which is exact for whole numbers
-                bias = at.scope.let("z", f"vec4<f32>({', '.join(map(repr, beyond))}) + vec4<f32>({zero} + {float(flip)!r})")
+                bias = at.scope.let(
+                    "z", f"vec4<f32>({', '.join(map(repr, beyond))}) + vec4<f32>({zero} + {float(flip)!r})"
+                )
                 texts.append(f"({text} - {bias})")
                 continue
             q = f"({text} - vec4<f32>({', '.join(repr(x + flip) for x in beyond)}))"

@@ -186,9 +186,7 @@ class Position:
             if factor.stride != 0:
                 rest = factors[k + 1 :]
                 repeats = bool(rest) and all(f.stride == 0 for f in rest)
-                digit = self._digit(
-                    coordinate, product(f.extent for f in rest), factor.extent if k else None, repeats
-                )
+                digit = self._digit(coordinate, product(f.extent for f in rest), factor.extent if k else None, repeats)
                 out.append(digit if factor.stride == 1 else f"{digit} * {self.scope.dim(factor.stride)}")
         return out
 

@@ -65,7 +65,11 @@ def packed_run(read: Read) -> int:
         return 0
     rows, columns = view.tensor.shape[0], product(view.tensor.shape[1:])
     factors = [f for axis in view.axes for f in axis]
-    lies = [(f.extent, f.stride) for f in factors[:1]] == [(rows, columns)] and len(factors) == 2 and factors[1].stride == 1
+    lies = (
+        [(f.extent, f.stride) for f in factors[:1]] == [(rows, columns)]
+        and len(factors) == 2
+        and factors[1].stride == 1
+    )
     if view.offset != 0 or not lies:
         return 0
     operands = [r.view for r in node.operands.values() if not r.view.tensor.is_literal]
@@ -77,7 +81,9 @@ def packed_run(read: Read) -> int:
         return 0
     bits = whole[0].dtype.bits
     runs = [words * 32 // bits for words in (4, 2, 1)]
-    fits = [run for run in runs if all(quotient(size, run) is not None for size in (columns, *(it.extent for it in blocks)))]
+    fits = [
+        run for run in runs if all(quotient(size, run) is not None for size in (columns, *(it.extent for it in blocks)))
+    ]
     return fits[0] if fits else 0
 
 

@@ -57,7 +57,9 @@ def _bias(b: Builder, name: str, bias: Operand | None, experts: int, n: int) -> 
 def _sizes(name: str, weights: Operand) -> tuple[int, int, int]:
     sizes = [d for d in weights.shape if isinstance(d, int)]
     if len(sizes) != 3 or weights.rank != 3:
-        raise UnsupportedError(f"{name}_experts_weights {weights}: three extents are needed, (experts, columns, inputs)")
+        raise UnsupportedError(
+            f"{name}_experts_weights {weights}: three extents are needed, (experts, columns, inputs)"
+        )
     return sizes[0], sizes[1], sizes[2]
 
 
@@ -86,7 +88,9 @@ def _packed_layer(
     operands = {"x": q, "s": per_block(b, scales, rows, blocks, k // blocks)}
     kind = scales.dtype.accumulated
     if zeros is None:
-        real = b.pointwise("(f32(x) - zero) * s", operands, kind, q.shape, cost=3, inline=True, zero=float(1 << bits - 1))
+        real = b.pointwise(
+            "(f32(x) - zero) * s", operands, kind, q.shape, cost=3, inline=True, zero=float(1 << bits - 1)
+        )
     else:
         bytes_of_row = -(-(blocks if block else n) * bits // 8)
         count = rows * bytes_of_row if block else experts * bytes_of_row
@@ -141,7 +145,9 @@ class Mixture:
         if use_sparse_mixer:
             raise UnsupportedError(f"use_sparse_mixer {use_sparse_mixer}")
         if self.activation_type not in (*ACTIVATIONS, "swiglu"):
-            raise UnsupportedError(f"activation_type {self.activation_type!r}: known are {', '.join(ACTIVATIONS)} and swiglu")
+            raise UnsupportedError(
+                f"activation_type {self.activation_type!r}: known are {', '.join(ACTIVATIONS)} and swiglu"
+            )
         if self.swiglu_fusion not in (0, 1, 2):
             raise UnsupportedError(f"swiglu_fusion {self.swiglu_fusion}: 0, 1 and 2 are known")
         if not 0 < self.k <= experts:
@@ -161,7 +167,9 @@ def _mixed(
     tokens = product(x.shape[:-1])
     rows = b.reshape(x, (tokens, x.shape[-1]))
     b.require(equal(x.shape[-1], first.k), f"input {{}} has not the {first.k} columns of the first weights", x)
-    b.require(equal(router.size, tokens * first.experts), f"router_probs {{}} for {first.experts} experts of {{}}", router, x)
+    b.require(
+        equal(router.size, tokens * first.experts), f"router_probs {{}} for {first.experts} experts of {{}}", router, x
+    )
     router = b.reshape(router, (tokens, first.experts))
     _, places = top_k(b, router, axis=-1, k=how.k)
     chosen = b.reshape(index32(b, places), (tokens * how.k,))
@@ -173,7 +181,9 @@ def _mixed(
     if gate is not None:
         other = _product(b, rows, chosen, gate, how.k)
         hidden = b.pointwise("x * y", {"x": hidden, "y": other}, DType.FLOAT32)
-    b.require(equal(hidden.shape[1], second.k), f"{{}} columns for the {second.k} of the second weights", hidden.shape[1])
+    b.require(
+        equal(hidden.shape[1], second.k), f"{{}} columns for the {second.k} of the second weights", hidden.shape[1]
+    )
     y = b.reshape(_product(b, hidden, chosen, second, 1), (tokens, how.k, second.n))
     weighed = b.pointwise("x * w", {"x": y, "w": b.reshape(mixing, (tokens, how.k, 1))}, DType.FLOAT32)
     total = reduce_axes(b, "ReduceSum", weighed, [1], keepdims=False)

@@ -92,10 +92,20 @@ def causal_conv_with_state(
         "x": (rows(x, tokens), (1, 1, 1)),
         "past": (past, (1, 1, 1)),
     }
-    more = {"weight": (b.reshape(weight, (channels, taps)), (1, 1))} | ({"bias": (bias, (1,))} if bias is not None else {})
+    more = {"weight": (b.reshape(weight, (channels, taps)), (1, 1))} | (
+        {"bias": (bias, (1,))} if bias is not None else {}
+    )
     shape = (batch, tokens, channels) if channels_last else (batch, channels, tokens)
     y = b.map(
-        body(lines), DType.FLOAT32, shape, names, (1, 1, 1), {**operands, **more}, cost=4 * taps, reuse=True, iterations=taps
+        body(lines),
+        DType.FLOAT32,
+        shape,
+        names,
+        (1, 1, 1),
+        {**operands, **more},
+        cost=4 * taps,
+        reuse=True,
+        iterations=taps,
     )
     y = b.pointwise("x" if activation == "none" else "silu(x)", {"x": y}, x.dtype, cost=8)
     results = [b.reshape(y, x.shape)]
@@ -168,12 +178,21 @@ def linear_attention(
     batch, tokens = query.shape[:2]
     if max(q_num_heads, kv_num_heads) % min(q_num_heads, kv_num_heads):
         raise UnsupportedError(f"{q_num_heads} heads of queries and {kv_num_heads} of keys do not divide each other")
-    for name, operand, count in (("query", query, q_num_heads), ("key", key, kv_num_heads), ("value", value, kv_num_heads)):
+    for name, operand, count in (
+        ("query", query, q_num_heads),
+        ("key", key, kv_num_heads),
+        ("value", value, kv_num_heads),
+    ):
         b.require(equal(operand.shape[-1] % count, 0), f"{name} {{}} does not make {count} heads", operand)
     keys, values = (floordiv(o.shape[-1], kv_num_heads) for o in (key, value))
     if not isinstance(keys, int):
         raise UnsupportedError("the size of a key depends on an input")
-    b.require(equal(floordiv(query.shape[-1], q_num_heads), keys), "query {} and key {} differ in the size of a head", query, key)
+    b.require(
+        equal(floordiv(query.shape[-1], q_num_heads), keys),
+        "query {} and key {} differ in the size of a head",
+        query,
+        key,
+    )
 
     def heads(o: Operand, count: int, size: Dim) -> Operand:
         return b.reshape(o, (batch, tokens, count, size))

@@ -103,7 +103,9 @@ def _bits(tensor: Tensor) -> int:
     """Of an element in memory, where narrow integers become numbers as they are loaded."""
     node = tensor.producer
     if isinstance(node, Map) and node.inline and node.is_pointwise:
-        return max((v.dtype.bits for v in node.reads if v.is_whole and not v.tensor.is_literal), default=tensor.dtype.bits)
+        return max(
+            (v.dtype.bits for v in node.reads if v.is_whole and not v.tensor.is_literal), default=tensor.dtype.bits
+        )
     return tensor.dtype.bits
 
 

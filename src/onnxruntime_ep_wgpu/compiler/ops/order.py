@@ -9,21 +9,15 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, equal, less_equal, maximum, product
 from ..divide import BindingsError
-from ..ir import REPETITION, Function, Read, Variant
+from ..ir import Function, Read, Variant
 from ..tune import row_variants
 from .indexing import gather_along
 from .reduction import reduce_axes
 from .registry import FLOATS, INTEGERS, NUMBERS, op
 from .rows import FEWEST_PARTS, by_rows, cut, in_parts, parts_of
 from .shape import axis_of
+from .sorting import comparison, sorted_places
 from .window import body
-
-
-def _comparison(kind: str, name: str, expression: str) -> dict[str, Function]:
-    return {
-        name: Function((("x", kind), ("y", kind)), expression, "bool"),
-        "same": Function((("x", kind), ("y", kind)), "x == y", "bool"),
-    }
 
 
 def _best(b: Builder, x: Operand, axes: int, expression: str, last: bool) -> Operand:
@@ -41,7 +35,7 @@ def _best_of_rows(b: Builder, x: Operand, kept: int, expression: str, last: bool
         {"y": (DType.INT32, x.shape[:kept], (kept,))},
         row_variants(rows, columns, b.target),
         parameters={"rows": rows, "columns": columns},
-        functions=_comparison(x.dtype.compute or "", "better", expression),
+        functions=comparison(x.dtype.compute or "", "better", expression),
         LAST=last,
     )
 
@@ -164,7 +158,7 @@ def top_k(
     """Values and positions of the k largest (or smallest) elements along an axis, best first; NaN counts as the largest.
 
     Elements become unsigned keys of the same order. Long rows are selected from digit by digit, in time proportional to
-    their length; in short ones, or for many results, each element counts those before it.
+    their length, or sorted for many results; in short ones each element counts those before it.
     """
     axis = axis_of(axis, x.rank)
     order = [*(a for a in range(x.rank) if a != axis), axis]
@@ -203,44 +197,35 @@ def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
 
 def _places_of_rows(b: Builder, keys: Operand, count: Dim) -> Operand:
     """The same by one kernel. Raises BindingsError."""
-    kind = keys.dtype.compute or ""
-    groups = (keys.rank - 1, 1)
+    kind, groups = keys.dtype.compute or "", (keys.rank - 1, 1)
     rows, columns = product(keys.shape[:-1]), keys.shape[-1]
-    functions = _comparison(kind, "larger", "x > y")
-    parameters = {"rows": rows, "columns": columns, "k": count}
     size, longest = min(256, b.target.max_invocations), b.target.longest_loop
     if longest is not None and not (isinstance(columns, int) and columns <= SHORT_ROW):
         size = b.target.max_invocations  # fewer iterations of each
-    if isinstance(count, int) and 0 < count <= MOST_SELECTED and not (isinstance(columns, int) and columns <= size):
-        functions |= {
-            "nothing": Function((), "0", kind),
-            "begins_alike": Function(
-                (("x", kind), ("y", kind), ("s", "u32")), f"shr(x, {kind}(s)) == shr(y, {kind}(s))", "bool"
-            ),
-            "digit": Function((("x", kind), ("s", "u32")), f"u32(shr(x, {kind}(s))) & 255", "u32"),
-            "extended": Function((("x", kind), ("d", "u32"), ("s", "u32")), f"x | shl({kind}(d), {kind}(s))", kind),
-        }
-        # Sizes of workgroup memory are constants of the kernel.
-        constants = (("DIGITS", keys.dtype.bits // 8), ("K", count))
-        digits = keys.dtype.bits // 8
-        # Of a chunk of the row: one per digit to count, one to pick and the steps of its scan.
-        per_chunk, once = digits + 1 + size.bit_length(), -(-count // size) * count + 512 * digits
-        most = None if longest is None else max(0, longest - once) // per_chunk * size
-        if most is not None and isinstance(columns, int) and columns > most > count:
-            return _places_in_parts(b, keys, count, -(-columns // most))
-        b.bound_loop(ceildiv(columns, size) * per_chunk + once, "selecting from a row of {} elements", columns)
-        template, variant = "top_select", Variant(rows, size, 1, constants)
-    else:
-        if longest is not None and isinstance(columns, int) and columns > longest:
-            return _ranked(b, keys, count, columns, longest)
-        b.bound_loop(columns, "ranking a row of {} elements", columns)
-        template, variant = "top_rank", Variant(ceildiv(rows * columns, 64), 64)
+    if not (isinstance(count, int) and 0 < count <= MOST_SELECTED) or (isinstance(columns, int) and columns <= size):
+        return sorted_places(b, keys, "x > y", count)
+    functions = comparison(kind, "larger", "x > y") | {
+        "nothing": Function((), "0", kind),
+        "begins_alike": Function(
+            (("x", kind), ("y", kind), ("s", "u32")), f"shr(x, {kind}(s)) == shr(y, {kind}(s))", "bool"
+        ),
+        "digit": Function((("x", kind), ("s", "u32")), f"u32(shr(x, {kind}(s))) & 255", "u32"),
+        "extended": Function((("x", kind), ("d", "u32"), ("s", "u32")), f"x | shl({kind}(d), {kind}(s))", kind),
+    }
+    digits = keys.dtype.bits // 8
+    # Of a chunk of the row: one per digit to count, one to pick and the steps of its scan.
+    per_chunk, once = digits + 1 + size.bit_length(), -(-count // size) * count + 512 * digits
+    most = None if longest is None else max(0, longest - once) // per_chunk * size
+    if most is not None and isinstance(columns, int) and columns > most > count:
+        return _places_in_parts(b, keys, count, -(-columns // most))
+    b.bound_loop(ceildiv(columns, size) * per_chunk + once, "selecting from a row of {} elements", columns)
+    # Sizes of workgroup memory are constants of the kernel.
     (place,) = b.call(
-        template,
+        "top_select",
         {"x": Read(keys.view, groups, reuse=True)},
         {"y": (DType.INT32, (*keys.shape[:-1], count), groups)},
-        (variant,),
-        parameters=parameters,
+        (Variant(rows, size, 1, (("DIGITS", digits), ("K", count))),),
+        parameters={"columns": columns},
         functions=functions,
     )
     return place
@@ -263,21 +248,3 @@ def _places_in_parts(b: Builder, keys: Operand, count: int, parts: int) -> Opera
     rows = (*keys.shape[:-1], parts * count)
     which = _places(b, b.reshape(best, rows), count)
     return gather_along(b, b.reshape(place, rows), which, kept)
-
-
-def _ranked(b: Builder, keys: Operand, count: Dim, columns: int, longest: int) -> Operand:
-    """The i32 positions of the `count` largest keys: a dispatch counts those before an element in a part of the row, and adds
-    them to what the dispatches before it have counted."""
-    groups = (keys.rank - 1, 1)
-    rows = product(keys.shape[:-1])
-    place, _ = b.call(
-        "top_rank_in_parts",
-        {"x": Read(keys.view, groups, reuse=True)},
-        {"y": (DType.INT32, (*keys.shape[:-1], count), groups), "rank": (DType.INT32, keys.shape, groups)},
-        (Variant(ceildiv(rows * columns, 64), 64),),
-        parameters={"rows": rows, "columns": columns, "k": count, "part": longest, "repetition": REPETITION},
-        functions=_comparison(keys.dtype.compute or "", "larger", "x > y"),
-        repeats=ceildiv(columns, longest),
-        carried=frozenset({"rank"}),
-    )
-    return place

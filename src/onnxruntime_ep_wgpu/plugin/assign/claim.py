@@ -86,7 +86,9 @@ def claim(
                     refused = True
             passed[group] = alone, tried.lowered
         if not refused:
-            kept = [Lowered(alone, lowered) for alone, lowered in map(passed.__getitem__, groups) if lowered is not None]
+            kept = [
+                Lowered(alone, lowered) for alone, lowered in map(passed.__getitem__, groups) if lowered is not None
+            ]
             return Claim(tuple(groups), tuple(reasons)), kept
 
 

@@ -88,7 +88,9 @@ def _key(group: ir.Graph) -> str:
         inputs = [None if value is None else value.name for value in node.inputs]
         outputs = [value.name for value in node.outputs]
         attributes = sorted((name, repr(_value(it))) for name, it in node.attributes.items())
-        lines.append(f"{node.domain} {node.op_type} {node.version} {node.name} {inputs} {outputs} {attributes}".encode())
+        lines.append(
+            f"{node.domain} {node.op_type} {node.version} {node.name} {inputs} {outputs} {attributes}".encode()
+        )
     lines += [f"-> {value.name}".encode() for value in group.outputs if value.producer() is not None]
     digest = hashlib.sha256(repr(dict(group.opset_imports)).encode())
     for line in sorted(lines):

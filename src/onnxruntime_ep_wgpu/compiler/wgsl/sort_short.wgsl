@@ -1,4 +1,5 @@
-// Each element counts those that come before it, larger ones and equal ones further left; the first k put their position.
+// For short rows, like sort: each element counts those that come before it, also equal ones further left. The first k put their
+// position.
 fn kernel(w: u32, lane: u32) {
   let element = w * $WG + lane;
   if (element >= $rows * $columns) { return; }
@@ -8,7 +9,7 @@ fn kernel(w: u32, lane: u32) {
   var rank = 0u;
   for (var other = 0u; other < $columns; other++) {
     let u = x_at(row, other);
-    if (larger(u, v) || (other < at && same(u, v))) { rank++; }
+    if (before(u, v) || (other < at && same(u, v))) { rank++; }
   }
   if (rank < $k) { y_put(row, rank, i32(at)); }
 }

@@ -1,0 +1,69 @@
+// The positions of the elements of a row in their order, equal ones from left to right; the first k are the result. Bitonic: a
+// dispatch sorts blocks in workgroup memory, and each level of those that follow makes one run of two. It compares all of a
+// run with the other one read backwards, then the halves of what comes out, across blocks one distance after the other and within
+// them at once (K. E. Batcher, Sorting networks and their applications, 1968). What comes later is always further right,
+// so the elements that a row lacks for a power of two are the last ones everywhere, and need not exist.
+var<workgroup> keys: array<$x_t, $BLOCK>;
+var<workgroup> places: array<u32, $BLOCK>;
+
+fn comes_after(x: $x_t, at: u32, y: $x_t, other: u32) -> bool { return before(y, x) || (at > other && same(x, y)); }
+
+fn kernel(w: u32, lane: u32) {
+  let blocks = ($columns + $BLOCK - 1u) / $BLOCK;
+  let row = w / blocks;
+  let block = w % blocks;
+  var level = 0u;
+  var step = $repetition;
+  while (step > level) {
+    step -= level + 1u;
+    level++;
+  }
+  if (step < level) {
+    let half = ($BLOCK << (level - step)) / 2u;
+    let pair = block * $WG + lane;
+    let begin = pair / half * 2u * half;
+    let left = begin + select(pair % half, half - 1u - pair % half, step == 0u);
+    let right = begin + half + pair % half;
+    if (right < $columns) {
+      let a = u32(place_at(row, left));
+      let b = u32(place_at(row, right));
+      if (comes_after(x_at(row, a), a, x_at(row, b), b)) {
+        place_put(row, left, i32(b));
+        place_put(row, right, i32(a));
+      }
+    }
+    return;
+  }
+  let first = block * $BLOCK;
+  let count = min($BLOCK, $columns - first);
+  for (var k = lane; k < count; k += $WG) {
+    var at = first + k;
+    if (level > 0u) { at = u32(place_at(row, at)); }
+    places[k] = at;
+    keys[k] = x_at(row, at);
+  }
+  for (var size = select(2u, $BLOCK, level > 0u); size <= $BLOCK; size *= 2u) {
+    for (var half = size / 2u; half > 0u; half /= 2u) {
+      workgroupBarrier();
+      let begin = lane / half * 2u * half;
+      let is_first = level == 0u && half == size / 2u;
+      let left = begin + select(lane % half, half - 1u - lane % half, is_first);
+      let right = begin + half + lane % half;
+      if (right < count) {
+        let key = keys[left];
+        let place = places[left];
+        if (comes_after(key, place, keys[right], places[right])) {
+          keys[left] = keys[right];
+          places[left] = places[right];
+          keys[right] = key;
+          places[right] = place;
+        }
+      }
+    }
+  }
+  workgroupBarrier();
+  for (var k = lane; k < count; k += $WG) {
+    place_put(row, first + k, i32(places[k]));
+    if ($repetition == $last && first + k < $k) { y_put(row, first + k, i32(places[k])); }
+  }
+}
