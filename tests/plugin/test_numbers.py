@@ -17,7 +17,7 @@ from onnx import TensorProto
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
-from tests import halves
+from tests import feeding, halves
 
 from . import models
 
@@ -124,3 +124,21 @@ def test_weights_of_4_bits_are_dequantised_where_they_are_read(kind: Any, rows: 
     np.testing.assert_allclose(
         session.run(None, {"x": x})[0], x @ ((w.astype(np.float32) - 2) * scale), rtol=1e-4, atol=1e-4
     )
+
+
+@pytest.mark.parametrize("kind", [ml_dtypes.int2, ml_dtypes.uint2])
+def test_inputs_of_2_bits_are_of_the_type_that_the_model_names(kind: Any, open_session: OpenSession) -> None:
+    """ONNX Runtime has other numbers for them than ONNX."""
+    element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    model = models.model(
+        [models.node("Cast", ["x"], ["y"], "cast", to=TensorProto.FLOAT)],
+        [("x", element, [3, 7])],
+        [("y", TensorProto.FLOAT, [3, 7])],
+        [],
+        25,
+    )
+    limits = ml_dtypes.iinfo(kind)
+    x = (np.arange(21) % 4 + limits.min).reshape(3, 7).astype(kind)
+    session = open_session(model)
+    assert not webgpu_ep.report(session).on_cpu
+    np.testing.assert_array_equal(feeding.run(session, {"x": feeding.ort_value(x, element)})[0], x.astype(np.float32))

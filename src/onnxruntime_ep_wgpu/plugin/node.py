@@ -141,7 +141,7 @@ class _Tensors:
                 raise InputError(f"input {self._node.input_names[empty]!r} is None; the model wants a tensor")
 
     def _input(self, tensor: Any, what: str, valued: bool) -> DeviceTensor:
-        dtype, shape = DType.of(tensor.type), transfer.shape_of(tensor)
+        dtype, shape = transfer.element_type(tensor.type), transfer.shape_of(tensor)
         nbytes = dtype.nbytes(math.prod(shape))
         at = address(tensor.data)
         self.addresses.append(0)

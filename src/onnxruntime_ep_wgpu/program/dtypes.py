@@ -42,7 +42,7 @@ class DType(enum.Enum):
 
     @property
     def code(self) -> int:
-        """The number in `onnx.TensorProto.DataType` and in ORT's `ONNXTensorElementDataType`."""
+        """The number in `onnx.TensorProto.DataType`."""
         return int(self.value[0])
 
     @property

@@ -17,14 +17,13 @@ import onnx_ir as ir
 
 from ..._ort import ffi
 from ..abi import Ort, text
+from ..memory.transfer import ONNX_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # OrtOpAttrType, by number.
 _INT, _INTS, _FLOAT, _FLOATS, _STRING, _STRINGS, _GRAPH, _TENSOR = range(1, 9)
-# ONNX Runtime numbers element types like ONNX, except the newest three.
-_ONNX_CODE = {24: 25, 25: 26, 26: 24}
 _STRING_TENSOR = 8
 
 
@@ -35,7 +34,7 @@ def read(ort: Ort, graph: Any) -> ir.Graph:
 
 def tensor_type(code: int) -> ir.DataType:
     """onnx_ir's element type for ONNX Runtime's number."""
-    return ir.DataType(_ONNX_CODE.get(code, code))
+    return ir.DataType(ONNX_CODES.get(code, code))
 
 
 class _Reader:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..._ort import ffi, lib
 from ...device import adapters
 from ...errors import DeviceError, LimitError, OutOfMemoryError
+from ...program.dtypes import DType
 from .. import watch
 from ..abi import Ort, OrtError, address
 from ..callbacks import Exported, callback, export, failed
@@ -30,6 +31,16 @@ ANY_VERSION = (1, 2**31 - 1)
 # Bits per element by ONNX type code; strings have none and stay on the host.
 _BITS = {2: 8, 3: 8, 9: 8, 4: 16, 5: 16, 10: 16, 16: 16, 1: 32, 6: 32, 12: 32, 7: 64, 11: 64, 13: 64, 14: 64, 15: 128}
 _BITS |= dict.fromkeys((17, 18, 19, 20, 26), 8) | dict.fromkeys((21, 22, 23), 4) | dict.fromkeys((24, 25), 2)
+
+
+# ONNX Runtime numbers element types like ONNX, except the newest three.
+ONNX_CODES = {24: 25, 25: 26, 26: 24}
+_DTYPES = {next((ort for ort, onnx in ONNX_CODES.items() if onnx == it.code), it.code): it for it in DType}
+
+
+def element_type(type_code: int) -> DType:
+    """The type of ONNX Runtime's number; raises KeyError for types without a tensor layout here."""
+    return _DTYPES[type_code]
 
 
 def tensor_bytes(type_code: int, shape: tuple[int, ...]) -> int:
