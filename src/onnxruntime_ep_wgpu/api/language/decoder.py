@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
 from ...errors import InputError, LimitError, ModelError
 from ...options.types import ProviderOptions
 from ..sessions import session
+from .memory import DEVICE, memory_of
 
-DEVICE = "webgpu"
 _CACHE = re.compile(r"(\d+)\.(?:self\.|decoder\.)?(key|value)$")
 _IDS, _MASK, _POSITIONS, _LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
 
@@ -31,7 +30,7 @@ _IDS, _MASK, _POSITIONS, _LOGITS = "input_ids", "attention_mask", "position_ids"
 class Decoder:
     """One model. `rows` is the length of the longest sequence, prompt and answer together."""
 
-    def __init__(self, path: Path, rows: int, options: ProviderOptions | None = None) -> None:
+    def __init__(self, path: Path, rows: int, options: ProviderOptions) -> None:
         structure = onnx.load(str(path), load_external_data=False)
         self.rows = rows
         self.inputs = {it.name: it.type.tensor_type for it in structure.graph.input}
@@ -55,7 +54,8 @@ class Decoder:
         self.vocabulary: int = logits.shape.dim[2].dim_value
         if not self.vocabulary:
             raise ModelError(f"{path} does not say how many logits there are")
-        self.session = session(str(path), **(options or {}))
+        self.session = session(str(path), **options)
+        self.memory = memory_of(options)
 
     @property
     def has_positions(self) -> bool:
@@ -76,7 +76,7 @@ class State:
         kind = self.decoder.inputs[name]
         dims = [it.dim_value for it in kind.shape.dim]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        return ort.OrtValue.ortvalue_from_shape_and_type([self.batch, dims[1], rows, dims[3]], dtype, DEVICE, 0)
+        return self.decoder.memory.empty([self.batch, dims[1], rows, dims[3]], dtype)
 
     def rewind(self, used: int) -> None:
         """Forgets what comes after so many rows; only for caches in place."""
@@ -104,16 +104,16 @@ class State:
             for start in range(0, longest, chunk):
                 part = tokens[:, start : start + chunk]
                 logits = self._run(part, np.array([part.shape[1]]))
-            return logits, _on_device(np.array([part.shape[1] - 1]))
+            return logits, self.decoder.memory.put(np.array([part.shape[1] - 1]))
         tokens = np.zeros((self.batch, longest), np.int64)
         if self.decoder.in_place:
             for row, it in zip(tokens, ids, strict=True):
                 row[: len(it)] = it
-            return self._run(tokens, lengths), _on_device(lengths - 1)
+            return self._run(tokens, lengths), self.decoder.memory.put(lengths - 1)
         self._padding = longest - lengths
         for row, it in zip(tokens, ids, strict=True):
             row[longest - len(it) :] = it
-        return self._run(tokens, lengths), _on_device(np.full(self.batch, longest - 1))
+        return self._run(tokens, lengths), self.decoder.memory.put(np.full(self.batch, longest - 1))
 
     def _run(self, tokens: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> Any:
         steps = tokens.shape[1]
@@ -125,7 +125,9 @@ class State:
             total = int(self.used.max() + self._padding.max()) + steps if self.used.any() else steps
             mask = (np.arange(total)[None] >= self._padding[:, None]).astype(np.int64)
             positions = np.maximum(np.arange(total - steps, total)[None] - self._padding[:, None], 0)
-        logits = self.run(_on_device(tokens), _on_device(mask), _on_device(positions))
+        logits = self.run(
+            self.decoder.memory.put(tokens), self.decoder.memory.put(mask), self.decoder.memory.put(positions)
+        )
         self.used = after
         return logits
 
@@ -136,14 +138,14 @@ class State:
             raise LimitError(f"the caches have room for {self.decoder.rows} ids: pass a larger max_length")
         if not self.decoder.in_place:
             total = int(self.used.max() + self._padding.max()) + 1
-            mask = _on_device((np.arange(total)[None] >= self._padding[:, None]).astype(np.int64))
+            mask = self.decoder.memory.put((np.arange(total)[None] >= self._padding[:, None]).astype(np.int64))
             logits = self.run(ids, mask, positions)
         else:
             place, known = (ids, mask, positions), self._step
             if known is None or any(a is not b for a, b in zip(place, known[0], strict=True)):
                 shape = [self.batch, 1, self.decoder.vocabulary]
                 dtype = onnx.helper.tensor_dtype_to_np_dtype(self.decoder.kind)
-                result = ort.OrtValue.ortvalue_from_shape_and_type(shape, dtype, DEVICE, 0)
+                result = self.decoder.memory.empty(shape, dtype)
                 known = self._step = place, self._bound(ids, mask, positions, result), result
             _, binding, logits = known
             self.decoder.session.run_with_iobinding(binding)
@@ -167,7 +169,7 @@ class State:
         if decoder.has_positions:
             binding.bind_ortvalue_input(_POSITIONS, positions)
         if logits is None:
-            binding.bind_output(_LOGITS, DEVICE, 0)
+            binding.bind_output(_LOGITS, DEVICE, decoder.memory.number)
         else:
             binding.bind_ortvalue_output(_LOGITS, logits)
         for name, present in decoder.caches.items():
@@ -175,7 +177,7 @@ class State:
             if decoder.in_place:
                 binding.bind_ortvalue_output(present, self._caches[name])
             else:
-                binding.bind_output(present, DEVICE, 0)
+                binding.bind_output(present, DEVICE, decoder.memory.number)
         return binding
 
 
@@ -183,7 +185,3 @@ def _cache_key(name: str) -> tuple[int, str] | None:
     """Which cache an input or output is: the number of its layer, and key or value."""
     found = _CACHE.search(name)
     return (int(found[1]), found[2]) if found and name.startswith(("past", "present")) else None
-
-
-def _on_device(array: np.ndarray[Any, Any]) -> Any:
-    return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), DEVICE, 0)

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-import onnxruntime as ort
 
 from ...errors import InputError, NonFiniteError
 from ...options.types import ProviderOptions
 from ..sessions import session
-from .decoder import DEVICE, Decoder, State
+from .decoder import Decoder, State
 from .folder import LONGEST, open_folder
 from .sampler import Sampling, model_of
 from .text import Stream, Text
@@ -156,20 +155,20 @@ class _Picker:
         state: State,
         prompts: Sequence[Sequence[int]],
     ) -> None:
-        batch, rows = len(prompts), model.decoder.rows
+        batch, rows, memory = len(prompts), model.decoder.rows, model.decoder.memory
         self._sampler, self._settings = model.sampler(settings), settings
-        self.ids = _empty([batch, 1])
-        self.positions = _empty([batch, 1])
-        self.mask = _empty([batch, rows])
-        self.first = _on_device(np.zeros(batch, np.int64))
-        self._lengths = _on_device(state.used)
+        self.ids = memory.empty([batch, 1], np.int64)
+        self.positions = memory.empty([batch, 1], np.int64)
+        self.mask = memory.empty([batch, rows], np.int64)
+        self.first = memory.put(np.zeros(batch, np.int64))
+        self._lengths = memory.put(state.used)
         self._random = np.random.default_rng(secrets.randbits(64) if settings.seed is None else settings.seed)
         self._seen = None
         if settings.remembers:
             seen = np.zeros((batch, model.decoder.vocabulary), np.float32)
             for row, prompt in zip(seen, prompts, strict=True):
                 row[np.asarray(prompt)] = 1
-            self._seen = _on_device(seen)
+            self._seen = memory.put(seen)
         self._bindings: dict[int, Any] = {}
 
     def pick(self, logits: Any, last: Any) -> list[int]:
@@ -247,11 +246,3 @@ def generate(folder: str | Path, prompts: str | Sequence[str], **how: Any) -> li
     """The answers of the model in a folder to one prompt or several, see `LanguageModel.generate`. To ask a model more than
     once make a `LanguageModel` of it."""
     return LanguageModel(folder).generate(prompts, **how)
-
-
-def _empty(shape: Sequence[int]) -> Any:
-    return ort.OrtValue.ortvalue_from_shape_and_type(list(shape), np.int64, DEVICE, 0)
-
-
-def _on_device(array: np.ndarray[Any, Any]) -> Any:
-    return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), DEVICE, 0)
