@@ -9,6 +9,7 @@ Groups with few channels have no product worth the name: there each output eleme
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 from ...errors import UnsupportedError
 from ..builder import Builder, Operand
@@ -19,55 +20,44 @@ from . import depthwise
 from .conv_direct import direct_convolution, fits
 from .matmul import matrix_product
 from .registry import FLOATS, op
-from .window import Window, body, digits, loops_of, parameters, position, window
+from .window import ConvAttributes, Window, body, digits, loops_of, parameters, position, window
 
 FEWEST_ROWS = 8  # output channels per group below which a matrix product computes mostly padding of its tiles
 
 
 @op("Conv", types=FLOATS)
 def conv(
-    b: Builder,
-    x: Operand,
-    w: Operand,
-    bias: Operand | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    b: Builder, x: Operand, w: Operand, bias: Operand | None = None, **attributes: Unpack[ConvAttributes]
 ) -> Operand:
     """x (batch, channels, *inputs), w (features, channels / group, *kernel) -> (batch, features, *outputs)."""
-    result = convolution(b, x, w, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
+    result = convolution(b, x, w, **attributes)
     if bias is not None:
         spread = b.reshape(bias, (bias.shape[0], *(1,) * (result.rank - 2)))
         return b.pointwise("x + bias", {"x": result, "bias": spread}, x.dtype, result.shape)
     return result if result.dtype is x.dtype else b.pointwise("x", {"x": result}, x.dtype)
 
 
-def convolution(
-    b: Builder,
-    x: Operand,
-    w: Operand,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
-) -> Operand:
+def convolution(b: Builder, x: Operand, w: Operand, **attributes: Unpack[ConvAttributes]) -> Operand:
     """The sums of a convolution, in the type in which elements of x are accumulated; the padding counts as zeros."""
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
-    kernel = _kernel(w)
+    kernel, group = _kernel(w), attributes.get("group", 1)
     b.require(
         equal(x.shape[1], w.shape[1] * group),
         f"{{}} does not have {{}} channels in each of {group} groups",
         x,
         w.shape[1],
     )
-    return convolved(b, x, w, window(b, x.shape[2:], kernel, strides, dilations, pads, auto_pad), group)
+    win = window(
+        b,
+        x.shape[2:],
+        kernel,
+        attributes.get("strides"),
+        attributes.get("dilations"),
+        attributes.get("pads"),
+        attributes.get("auto_pad", "NOTSET"),
+    )
+    return convolved(b, x, w, win, group)
 
 
 def convolved(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:

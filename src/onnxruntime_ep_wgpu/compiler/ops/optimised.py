@@ -7,7 +7,7 @@ each is the operators it was made of: fusing them again is the compiler's work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from ...errors import UnsupportedError
 from ..builder import Builder, Operand
@@ -18,6 +18,7 @@ from .pointwise import gelu, swish
 from .pool import max_pool
 from .quantize import BYTES
 from .registry import FLOATS, op
+from .window import ConvAttributes
 
 MICROSOFT = "com.microsoft"
 
@@ -49,17 +50,12 @@ def fused_conv(
     bias: Operand | None = None,
     residual: Operand | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
     activation: str = "",
     activation_params: Sequence[float] = (),
+    **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """activation(conv(x, w) + bias + residual)."""
-    y = conv(b, x, w, bias, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
+    y = conv(b, x, w, bias, **attributes)
     if residual is not None:
         y = b.pointwise("x + y", {"x": y, "y": residual}, y.dtype)
     return _activated(b, y, activation, activation_params)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import numpy as np
 
 from ...program.dtypes import DType
@@ -10,6 +12,7 @@ from .conv import convolution
 from .matmul import matmul, matrix_product
 from .quantize import BYTES, centred, dynamic_quantize_linear, requantized
 from .registry import FLOATS, op
+from .window import ConvAttributes
 
 SUMS = frozenset({DType.INT32})
 
@@ -101,24 +104,14 @@ def conv_integer(
     w: Operand,
     x_zero: Operand | None = None,
     w_zero: Operand | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """The convolution of x - x_zero with w - w_zero as int32; the padding stands for x_zero."""
     return convolution(
         b,
         centred(b, x, _scalar(b, x_zero)),
         _weights(b, w, w_zero),
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        pads=pads,
-        strides=strides,
+        **attributes,
     )
 
 
@@ -136,20 +129,13 @@ def qlinear_conv(
     zero: Operand,
     bias: Operand | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
     channels_last: int = 0,
+    **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """A convolution of quantised numbers; bias is in units of x_scale * w_scale."""
     if channels_last:
         x = b.permute(x, (0, x.rank - 1, *range(1, x.rank - 1)))
-    sums = conv_integer(
-        b, x, w, x_zero, w_zero, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides
-    )
+    sums = conv_integer(b, x, w, x_zero, w_zero, **attributes)
     if bias is not None:
         spread = _per_feature(b, bias, x.rank - 1)
         sums = b.pointwise("x + bias", {"x": sums, "bias": spread}, DType.INT32, sums.shape)

@@ -9,6 +9,7 @@ when a graph is compiled. A dispatch takes a limited number of them and carries 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -84,34 +85,50 @@ def _transposed(b: Builder, w: Operand, order: Sequence[int]) -> Operand:
     return b.copy(b.permute(w, order))
 
 
+@dataclass(frozen=True)
+class _Kernel:
+    """The kernel of an operator: its `template`, the `gates` whose weights lie side by side, the floats of workgroup memory per
+    unit, and how many loops over the state a step has."""
+
+    template: str
+    gates: int
+    floats: int
+    products: int = 1
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What every recurrent operator reads: the sequence, the weights of the inputs and of the state, and the length of each
+    sequence; `direction` and `layout` are its attributes."""
+
+    x: Operand
+    w: Operand
+    r: Operand
+    lengths: Operand | None
+    direction: str
+    layout: int
+
+
 def _layer(
     b: Builder,
-    template: str,
-    gates: int,
-    x: Operand,
-    w: Operand,
-    r: Operand,
+    kernel: _Kernel,
+    given: _Inputs,
     bias: Operand | None,
-    lengths: Operand | None,
     states: dict[str, Operand | None],
     functions: dict[str, Function],
-    direction: str,
-    layout: int,
     more: dict[str, Operand],
-    floats: int,
-    products: int = 1,
     **constants: Constant,
 ) -> list[Operand]:
     """The results `y` (steps, directions, batch, hidden) and the last states.
 
     `bias` (directions, gates * hidden) is added to the inputs; `states` are those before the first step; `more` are other
-    operands of the kernel, (directions, n); `floats` counts elements of workgroup memory per unit, `products` the loops over
-    the state in a step.
+    operands of the kernel, (directions, n).
     """
+    x, w, r, lengths, gates, layout = given.x, given.w, given.r, given.lengths, kernel.gates, given.layout
     hidden, directions = r.shape[-1], w.shape[0]
     if not isinstance(hidden, int) or not isinstance(directions, int):
         raise UnsupportedError("the size of the state depends on an input")
-    if floats * hidden * 4 > b.target.max_workgroup_storage:
+    if kernel.floats * hidden * 4 > b.target.max_workgroup_storage:
         raise UnsupportedError(f"a state of {hidden} elements does not fit into {b.target.max_workgroup_storage} bytes")
     b.require(equal(w.shape[1], gates * hidden), f"weights {{}} for {gates} gates of {hidden}", w)
     x = b.permute(x, (1, 0, 2)) if layout else x
@@ -134,10 +151,10 @@ def _layer(
         start = zero if state is None else b.permute(state, (1, 0, 2)) if layout else state
         operands[name] = Read(b.expand(start, shape).view, (1, 1, 1))
     operands |= {name: Read(o.view, (1, 1), reuse=True) for name, o in more.items()}
-    size, chunk = _dispatch(b, hidden, products)
+    size, chunk = _dispatch(b, hidden, kernel.products)
     four = (1, 1, 1, 1)
     y, state = b.call(
-        template,
+        kernel.template,
         operands,
         {
             "y": (DType.FLOAT32, (steps, directions, batch, hidden), four),
@@ -152,7 +169,7 @@ def _layer(
         vectors=False,
         onto=None,
         HIDDEN=hidden,
-        REVERSE=int(direction == "reverse"),
+        REVERSE=int(given.direction == "reverse"),
         **constants,
     )
     last = [b.reshape(b.slice(state, 0, k, 1, 1), shape) for k in range(len(states))]
@@ -229,23 +246,9 @@ def lstm(
         hidden, cell = (b.reshape(b.slice(both, 0, k, 1, 1), hidden.shape) for k in (0, 1))
     more = {"peephole": b.expand(peephole if peephole is not None else b.constant(np.zeros((), np.float32)), width)}
     total = _bias(b, bias, 4, (1, 1, 1, 1))
-    return _layer(
-        b,
-        "lstm",
-        4,
-        x,
-        w,
-        r,
-        total,
-        lengths,
-        {"hidden": hidden, "cell": cell},
-        functions,
-        direction,
-        layout,
-        more,
-        3,
-        COUPLED=bool(input_forget),
-    )
+    given = _Inputs(x, w, r, lengths, direction, layout)
+    states = {"hidden": hidden, "cell": cell}
+    return _layer(b, _Kernel("lstm", 4, 3), given, total, states, functions, more, COUPLED=bool(input_forget))
 
 
 @op("GRU", types=FLOATS, lengths=INT32)
@@ -280,24 +283,9 @@ def gru(
     if bias is not None and linear_before_reset:
         inner = b.slice(bias, 1, r.shape[-1] * 5, 1, r.shape[-1])
     total = _bias(b, bias, 3, (1, 1, 0) if linear_before_reset else (1, 1, 1))
-    return _layer(
-        b,
-        "gru",
-        3,
-        x,
-        w,
-        r,
-        total,
-        lengths,
-        {"hidden": hidden},
-        functions,
-        direction,
-        layout,
-        {"bias": inner},
-        3,
-        products=2,
-        LINEAR_BEFORE_RESET=bool(linear_before_reset),
-    )
+    given, states = _Inputs(x, w, r, lengths, direction, layout), {"hidden": hidden}
+    constants = {"LINEAR_BEFORE_RESET": bool(linear_before_reset)}
+    return _layer(b, _Kernel("gru", 3, 3, products=2), given, total, states, functions, {"bias": inner}, **constants)
 
 
 @op("RNN", types=FLOATS, lengths=INT32)
@@ -322,4 +310,5 @@ def rnn(
         ("gate",), activations, ("Tanh",), _directions(direction), activation_alpha, activation_beta, clip
     )
     total = _bias(b, bias, 1, (1,))
-    return _layer(b, "rnn", 1, x, w, r, total, lengths, {"hidden": hidden}, functions, direction, layout, {}, 2)
+    given = _Inputs(x, w, r, lengths, direction, layout)
+    return _layer(b, _Kernel("rnn", 1, 2), given, total, {"hidden": hidden}, functions, {})

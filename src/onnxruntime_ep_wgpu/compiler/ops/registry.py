@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Unpack, get_args, get_origin
 
 import onnx
 from onnx import defs, helper
@@ -56,8 +56,10 @@ def op(
         positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
         variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         allowed = {n: by_operand.get(n, types) for n in (*positional, *((variadic,) if variadic else ()))}
-        anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
         attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        if shared := _shared_attributes(function) if anything else None:
+            anything, attributes = False, attributes | shared
         for name in names:
             entry = Operator(name, domain, since, allowed, function, positional, variadic, attributes, anything)
             versions = _OPERATORS.setdefault((domain, name), [])
@@ -66,6 +68,13 @@ def op(
         return function
 
     return add
+
+
+def _shared_attributes(function: Callable[..., Any]) -> frozenset[str] | None:
+    """The names in `**attributes: Unpack[...]`, attributes that operators have in common; None without it."""
+    keywords = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is p.VAR_KEYWORD]
+    found = [get_args(it.annotation)[0] for it in keywords if get_origin(it.annotation) is Unpack]
+    return frozenset(name for it in found for name in it.__annotations__) if found else None
 
 
 @cache

@@ -9,11 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from ...errors import UnsupportedError
 from ..builder import Builder
 from ..dims import Dim, ceildiv, floordiv, less, less_equal, maximum, product
 from ..ir import Axis, Factor, View, coalesce
+
+
+class ConvAttributes(TypedDict, total=False):
+    """What every operator that convolves has; ONNX says the rank of the kernel twice, and `kernel_shape` is the second time."""
+
+    auto_pad: str
+    dilations: list[int] | None
+    group: int
+    kernel_shape: list[int] | None
+    pads: list[int] | None
+    strides: list[int] | None
 
 
 def loops_of(extents: Sequence[int]) -> int:
