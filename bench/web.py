@@ -159,7 +159,7 @@ def table(report: Row) -> list[str]:
 
     def cell(model: str, library: str, measure: str) -> str:
         found = [row[measure] for row in rows if (row["model"], row["library"]) == (model, library) and measure in row]
-        return f"{statistics.median(found):.3g} ms" if found else ""
+        return _ms(statistics.median(found)) if found else ""
 
     for model in dict.fromkeys(row["model"] for row in rows):
         for measure, title in MEASURES.items():
@@ -169,6 +169,13 @@ def table(report: Row) -> list[str]:
     library_bytes = [max(row["bytes"] for row in rows if row["library"] == it) for it in libraries]
     out.append(f"| library, unpacked | | {' | '.join(f'{it / 1000:,.0f} KB' for it in library_bytes)} |")
     return out
+
+
+def _ms(value: float) -> str:
+    """Three digits."""
+    if value >= 1000:
+        return f"{value / 1000:.3g} s"
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.2g} ms"
 
 
 def document() -> None:
@@ -182,7 +189,7 @@ def document() -> None:
         parts += [
             f"{adapter}, Chromium {browser}, {report['host']}, onnxruntime-web {report['onnxruntime-web']}, {report['date']},"
             f" load average {report['load']} at the start;"
-            f" medians of {report['rounds']} pages of {report['runs']} runs. Results differ by at most {max(differences):.1g}."
+            f" medians of {report['rounds']} page(s) of {report['runs']} runs. Results differ by at most {max(differences):.1g}."
             + "".join(f" Failed: {it}." for it in failed),
             "",
             *table(report),
