@@ -165,13 +165,13 @@ def listeners() -> tuple[Scope, ...]:
     return scopes
 
 
-def carried(function: Callable[..., _Result]) -> Callable[..., _Result]:
+def with_listeners(function: Callable[..., _Result]) -> Callable[..., _Result]:
     """`function` for another thread: those who listen on this one hear what it does there."""
     scopes = listeners()
     if not scopes:
         return function
 
-    def heard(*args: Any) -> _Result:
+    def listened_to(*args: Any) -> _Result:
         before = list(_thread.scopes)
         _set([*before, *scopes])
         try:
@@ -179,7 +179,7 @@ def carried(function: Callable[..., _Result]) -> Callable[..., _Result]:
         finally:
             _set(before)
 
-    return heard
+    return listened_to
 
 
 class _Work:

@@ -9,7 +9,7 @@ import pytest
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.errors import DeviceLostError
-from onnxruntime_ep_wgpu.trace import GPU_THREAD, MOST_PENDING, Recorder, Span, carried, listeners, span
+from onnxruntime_ep_wgpu.trace import GPU_THREAD, MOST_PENDING, Recorder, Span, listeners, span, with_listeners
 from tests.support import Runner, compile_model, device, make_model
 
 F = np.float32
@@ -91,9 +91,9 @@ def test_two_recorders_on_one_thread_hear_the_same_once_each() -> None:
 
 
 def test_work_handed_to_another_thread_is_heard_there() -> None:
-    recorder, unheard = Recorder(), carried(note)
+    recorder, unheard = Recorder(), with_listeners(note)
     with recorder.listening():
-        work = carried(note)
+        work = with_listeners(note)
     for function, name in ((work, "handed over"), (unheard, "from before"), (note, "by itself")):
         thread = threading.Thread(target=function, args=(name,))
         thread.start()

@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import UnsupportedError
 from ..live import LiveMap
 from ..program.target import Target
-from ..trace import carried, span
+from ..trace import span, with_listeners
 from . import debugger
 from .adapters import Adapter
 from .buffers import Buffer, BufferBinding
@@ -167,7 +167,7 @@ class Device:
         jobs = [(*key, label, checked) for key, label in new.items() if self._pipelines.get((*key, checked)) is None]
         kept = []
         if len(jobs) > 1:
-            kept = in_threads(min(os.cpu_count() or 1, MOST_COMPILERS), carried(self.pipeline), jobs)
+            kept = in_threads(min(os.cpu_count() or 1, MOST_COMPILERS), with_listeners(self.pipeline), jobs)
         found = [self.pipeline(*kernel, checked) for kernel in kernels]
         del kept
         return found

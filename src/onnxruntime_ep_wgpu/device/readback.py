@@ -48,7 +48,7 @@ class Reader:
         while pieces:
             self._finish(pieces.popleft())
 
-    def _start(self, spans: list[_Span]) -> _Piece:
+    def _start(self, spans: list[_Packed]) -> _Piece:
         length = spans[-1].place + spans[-1].length
         staging = self._staging.take(length, "a readback")
         encoder = own("CommandEncoder", lib.wgpuDeviceCreateCommandEncoder, self._device, ffi.NULL)
@@ -88,7 +88,7 @@ class Reader:
         self._staging.give(piece.staging)
 
 
-class _Span(NamedTuple):
+class _Packed(NamedTuple):
     """`length` bytes of `buffer` from `start` on (whole words) go to `place` in a staging buffer; `nbytes` of them, after
     `skip`, belong at the address `destination`."""
 
@@ -101,9 +101,9 @@ class _Span(NamedTuple):
     destination: int
 
 
-def _packed(ranges: Iterable[Range]) -> Iterator[list[_Span]]:
+def _packed(ranges: Iterable[Range]) -> Iterator[list[_Packed]]:
     """The ranges cut and packed into pieces of at most PIECE_BYTES (or one word more)."""
-    spans: list[_Span] = []
+    spans: list[_Packed] = []
     place = 0
     for buffer, offset, target, nbytes in ranges:
         destination, done = address(target), 0
@@ -111,7 +111,7 @@ def _packed(ranges: Iterable[Range]) -> Iterator[list[_Span]]:
             count = min(nbytes - done, PIECE_BYTES - place)
             start = (offset + done) & ~3
             length = ((offset + done + count + 3) & ~3) - start
-            spans.append(_Span(buffer, start, length, place, offset + done - start, count, destination + done))
+            spans.append(_Packed(buffer, start, length, place, offset + done - start, count, destination + done))
             done, place = done + count, place + length
             if place >= PIECE_BYTES:
                 yield spans
@@ -123,7 +123,7 @@ def _packed(ranges: Iterable[Range]) -> Iterator[list[_Span]]:
 class _Piece:
     """A staging buffer on its way, with what is in it."""
 
-    def __init__(self, staging: Buffer, length: int, spans: list[_Span]) -> None:
+    def __init__(self, staging: Buffer, length: int, spans: list[_Packed]) -> None:
         self.staging = staging
         self.length = length
         self.spans = spans

@@ -45,7 +45,7 @@ _ALLOW_CPU_FOR_SHAPES = 1
 _SHOWN_NODES = 20
 
 
-class _Run(NamedTuple):
+class _CurrentRun(NamedTuple):
     """The run that a thread is in: its graph id, and the number of the newest allocation when it began."""
 
     graph: int
@@ -69,11 +69,11 @@ class Captures:
             number = int(graph_id) if graph_id else DEFAULT_ID
         except ValueError:
             raise InputError(f"run option {RUN_KEY}: {graph_id!r} is not an integer") from None
-        self._thread.run = _Run(number, memory.space().allocations_made)
+        self._thread.run = _CurrentRun(number, memory.space().allocations_made)
 
-    def current(self) -> _Run:
+    def current(self) -> _CurrentRun:
         """The run that this thread is in. Raises UnsupportedError when it is in none of this session."""
-        run: _Run | None = getattr(self._thread, "run", None)
+        run: _CurrentRun | None = getattr(self._thread, "run", None)
         if run is None:
             raise UnsupportedError(
                 "graph capture needs nodes to run on the thread of their run: set execution_mode to ORT_SEQUENTIAL"

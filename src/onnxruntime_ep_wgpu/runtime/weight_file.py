@@ -1,6 +1,6 @@
 """Where the initializers of an ONNX file lie: names to ranges of bytes.
 
-In: the path of a model. Out: `Span`s of it and of its external data. Only the bytes around the tensors are read, so a
+In: the path of a model. Out: `FileRange`s of it and of its external data. Only the bytes around the tensors are read, so a
 file of gigabytes costs milliseconds. Invariant: a file that is not what it should be has no spans; nothing here raises.
 
 Tensors that protobuf stores in another form than memory (integers in `int32_data` and `int64_data`) have no span, nor have
@@ -26,7 +26,7 @@ _COMPARED_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True)
-class Span:
+class FileRange:
     """`nbytes` bytes of a file from `offset` on."""
 
     path: Path
@@ -61,16 +61,16 @@ class ModelFile:
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path).absolute()
-        self._spans: dict[str, list[Span]] | None = None
+        self._spans: dict[str, list[FileRange]] | None = None
 
-    def spans(self, name: str) -> list[Span]:
+    def spans(self, name: str) -> list[FileRange]:
         """Where the initializer `name` may lie; empty when the file has none of that name."""
         if self._spans is None:
             self._spans = self._read()
         return self._spans.get(name, [])
 
-    def _read(self) -> dict[str, list[Span]]:
-        found: dict[str, list[Span]] = {}
+    def _read(self) -> dict[str, list[FileRange]]:
+        found: dict[str, list[FileRange]] = {}
         try:
             with open(self._path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 for number, start, end in _fields(data, 0, len(data)):
@@ -82,13 +82,13 @@ class ModelFile:
             return {}
         return found
 
-    def _initializer(self, data: mmap.mmap, start: int, end: int, found: dict[str, list[Span]]) -> None:
+    def _initializer(self, data: mmap.mmap, start: int, end: int, found: dict[str, list[FileRange]]) -> None:
         name, span, external = "", None, {}
         for number, at, until in _fields(data, start, end):
             if number == _NAME:
                 name = data[at:until].decode()
             elif number in (_RAW_DATA, _FLOAT_DATA, _DOUBLE_DATA):
-                span = Span(self._path, at, until - at)
+                span = FileRange(self._path, at, until - at)
             elif number == _EXTERNAL_DATA:
                 entry = {inner: data[a:b].decode() for inner, a, b in _fields(data, at, until)}
                 external[entry.get(_KEY, "")] = entry.get(_VALUE, "")
@@ -96,7 +96,7 @@ class ModelFile:
             path = self._path.parent / external["location"]
             offset = int(external.get("offset") or 0)
             length = int(external.get("length") or path.stat().st_size - offset)
-            span = Span(path, offset, length)
+            span = FileRange(path, offset, length)
         if name and span is not None and span.nbytes > 0:
             found.setdefault(name, []).append(span)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import ModelChangedError
 from ..program.weights import weight_bytes
-from .weight_file import ModelFile, Span
+from .weight_file import FileRange, ModelFile
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -48,7 +48,7 @@ class InFile:
     """A weight that lies in a file; `digest` is what its bytes had at upload."""
 
     name: str
-    span: Span
+    span: FileRange
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     digest: bytes

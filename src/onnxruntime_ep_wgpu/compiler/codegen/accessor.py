@@ -16,7 +16,7 @@ from ...program.dtypes import DType
 from ..dims import Dim, product
 from ..ir import Map, Read, Tensor, View, packed_run, split_groups
 from .expression import factored, names_in, to_wgsl
-from .position import Position, Scope
+from .position import FunctionScope, Position
 from .scalar import WIDE, Scalars
 from .storage import mantissas, unpack, unpack4
 from .value import Value
@@ -49,8 +49,8 @@ class Accessors:
         self.functions: dict[str, str] = {}
         self._of_maps: dict[Map, str] = {}
 
-    def scope(self) -> Scope:
-        return Scope(self.dim, self.fours)
+    def scope(self) -> FunctionScope:
+        return FunctionScope(self.dim, self.fours)
 
     # ---- reading
 

@@ -21,7 +21,7 @@ from .value import Value
 Extents = tuple[tuple[Dim, ...], ...]
 
 
-class Scope:
+class FunctionScope:
     """The straight-line statements of one function, and the elements that are known in it.
 
     `dim` gives the text of a dim. Every name is given once and its statement stands before all uses. `fours` are dims which
@@ -57,7 +57,7 @@ class Position:
 
     def __init__(
         self,
-        scope: Scope,
+        scope: FunctionScope,
         coordinates: Sequence[str],
         extents: Extents,
         width: int = 1,
