@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,19 +22,21 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
 README, DOCUMENT = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- written by bench.document -->", "<!-- end -->"
+WIDTH = 125  # of lines that are not in a table
 Row = dict[str, Any]
 
 HEAD = """# Benchmarks
 
-Written by `python -m bench.document` from the reports in `bench/results`, which `python -m bench.compare --save NAME` measured.
-All providers run the same models on the same inputs in processes that alternate: this one (ours), the official plugin
+Written by `python -m bench.document` from the reports in `bench/results`, measured by `python -m bench.compare --save NAME`.
+All providers run the same models on the same inputs in alternating processes: this one (ours), the official plugin
 (onnxruntime-ep-webgpu) and ONNX Runtime's CPU provider on the same machine (CPU).
 
 *With copies* is `session.run` on numpy arrays, *without copies* a run on values that stay on the device, at whose end the
 smallest output is read, so that the GPU is known to be done. *GPU* is the sum of the dispatches from timestamp queries,
-where a provider has them. *Start* is everything before the first result: loading the provider, creating the session, the first
-run; *cold* with empty shader caches of the driver. Times are medians in milliseconds, ratios are theirs / ours: above 1
-ours is faster. The error is the largest difference to the CPU provider as a part of the output's scale.
+where a provider has them. *Start* is everything before the first result: loading the provider, creating the session and the
+first run; *cold* with empty shader caches of the driver. Times are medians in milliseconds, ratios are theirs / ours: above
+1 ours is faster. The error is the largest difference to the CPU provider as a part of the output's scale. A column in which
+nothing was measured is left out.
 """
 
 
@@ -64,7 +67,7 @@ def readme(found: Sequence[Row]) -> str:
         lines.append(f"| {name} | {inputs} | {left} |" + "".join(_cells(report, name) for report in with_gpu))
     lines.append("")
     for report in found:
-        lines.append(f"* {_adapter(report)}: {_summary(report)} {_setting(report)}")
+        lines.append(_wrapped(f"* {_adapter(report)}: {_summary(report)} {_setting(report)}"))
     return "\n".join(lines)
 
 
@@ -76,7 +79,7 @@ def with_table(text: str, table: str) -> str:
 
 def _machine(report: Row) -> str:
     measures = [m for m in MEASURES if m in report["ratios"]["geometric_mean"]]
-    lines = [f"## {_adapter(report)}", "", f"{_setting(report)} {_summary(report)}", ""]
+    lines = [f"## {_adapter(report)}", "", _wrapped(f"{_setting(report)} {_summary(report)}"), ""]
     times = [(title, who) for title in ("with_copies", "without_copies") for who in WHO]
     times += [("gpu", who) for who in PLUGINS]
     lines += _table(
@@ -84,8 +87,9 @@ def _machine(report: Row) -> str:
         [[name, *(ms(_row(report, name, who).get(title)) for title, who in times),
           *(_error(_row(report, name, who)) for who in PLUGINS)] for name in report["ratios"]["models"]],
     )  # fmt: skip
-    lines += ["", "Inputs:", ""]
-    lines += [f"* {name}: {_inputs(_row(report, name, 'ours'))}" for name in report["ratios"]["models"]]
+    missing = dict.fromkeys(row["gpu_missing"] for row in report["rows"] if row.get("gpu_missing"))
+    lines += ["", *(_wrapped(f"No GPU times: {reason}.") + "\n" for reason in missing), "Inputs:", ""]
+    lines += [_wrapped(f"* {name}: {_inputs(_row(report, name, 'ours'))}") for name in report["ratios"]["models"]]
     lines += ["", "Ratios, official / ours and, in the last two columns, CPU / ours:", ""]
     ratios, cpu = report["ratios"], ratios_to(report["rows"], "cpu")
     steady = ("with_copies", "without_copies")
@@ -120,7 +124,16 @@ WHO = ("ours", "official", "CPU")
 TITLES = {"with_copies": "with copies", "without_copies": "without copies", "gpu": "GPU"}
 
 
+def _wrapped(text: str) -> str:
+    """Lines of WIDTH; those after the first of a list are indented."""
+    indent = "  " if text.startswith("* ") else ""
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Without the columns in which nothing was measured."""
+    kept = [k for k in range(len(columns)) if not rows or any(row[k] for row in rows)]
+    columns, rows = [columns[k] for k in kept], [[row[k] for k in kept] for row in rows]
     return [
         f"| {' | '.join(columns)} |",
         "| --- |" + " ---: |" * (len(columns) - 1),
@@ -166,7 +179,7 @@ def _summary(report: Row) -> str:
             texts.append(f"{title} is {min(factors):.1f} to {max(factors):.0f} times faster on all {len(of)} models")
             continue
         mean = found["geometric_mean"]["with_copies"]
-        text = f"{mean:.2f} times as fast as {title} in the geometric mean"
+        text = f"{mean:.2f} times as fast as {title} on geometric mean"
         texts.append(text + (f", slower on {len(slower)} of {len(of)} ({', '.join(slower)})" if slower else ""))
     last = " Software rendering is for tests." if _is_software(report) else ""
     return f"{'; '.join(texts)}.{last}"

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -276,13 +277,15 @@ def document() -> str:
         ]
         lines.append(f"| {operator.label} | {operator.bound:g} |" + "".join(f" {c} |" for c in cells))
     for r in found:
-        below = "taken for zero" if r["flushes"] else "kept"
+        below = "flushed to zero" if r["flushes"] else "kept"
         halves = (
             "" if r["f16"] else " It does not store all numbers of f16 (infinities become NaN), which are not measured."
         )
         lines += [
             "",
-            f"{r['adapter']}{r['driver'] and ', '}{r['driver']}: numbers below the normal ones are {below}.{halves}",
+            textwrap.fill(
+                f"{r['adapter']}{r['driver'] and ', '}{r['driver']}: subnormal numbers are {below}.{halves}", 125
+            ),
         ]
     return "\n".join(lines)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
-from onnxruntime_ep_wgpu.options import OPTIONS
+from onnxruntime_ep_wgpu.options import OPTIONS, Option
 
 TARGET = Path(__file__).parents[1] / "docs" / "options.md"
 HEAD = """# Provider options
@@ -29,9 +30,15 @@ value that asks for something that does not happen is logged as a warning: "has 
 """
 
 
+def _effect(option: Option) -> str:
+    """What it does; value by value on lines of their own, where the text goes through the values."""
+    by_value = all(re.search(rf"(^|; |, ){re.escape(value)}[:,]", option.effect) for value in option.domain.split(", "))
+    return option.effect.replace("; ", "<br>") if by_value else option.effect
+
+
 def document() -> str:
     """The whole file."""
-    rows = [f"| `{o.key}` | {o.domain} | {o.default or 'empty'} | {o.help} | {o.effect} |" for o in OPTIONS.values()]
+    rows = [f"| `{o.key}` | {o.domain} | {o.default or 'empty'} | {o.help} | {_effect(o)} |" for o in OPTIONS.values()]
     return HEAD + "\n".join(rows) + "\n"
 
 

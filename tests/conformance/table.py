@@ -12,6 +12,7 @@ import argparse
 import json
 import platform
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -154,15 +155,18 @@ def render(rows: dict[str, Row], which: str) -> str:
     head = [
         "# Conformance",
         "",
-        "The node cases of the ONNX backend suite through stock onnxruntime, written by "
-        "`python -m tests.conformance.table`. *On WebGPU*: onnxruntime gave every node of the case to this provider; "
-        "*mixed*: some. *Right* compares with the suite's expected outputs, and counts cases that other providers ran.",
+        "The node cases of the ONNX backend suite through stock onnxruntime, written by `python -m tests.conformance.table`.\n"
+        "*On WebGPU*: onnxruntime gave every node of the case to this provider; *mixed*: only some of them. *Right*: the results\n"
+        "are the suite's expected outputs, whichever providers ran the case.",
         "",
-        f"{summary(list(rows.values()))}.",
+        textwrap.fill(f"{summary(list(rows.values()))}.", 125),
         "",
-        f"onnx {metadata.version('onnx')}, onnxruntime {metadata.version('onnxruntime')}, {_device(which)}, "
-        f"{platform.system()} {platform.machine()}. Cases of opsets newer than {cases.NEWEST_OPSET} run as opset "
-        f"{cases.NEWEST_OPSET} where the operator is the same there.",
+        textwrap.fill(
+            f"onnx {metadata.version('onnx')}, onnxruntime {metadata.version('onnxruntime')}, {_device(which)}, "
+            f"{platform.system()} {platform.machine()}. Cases of opsets newer than {cases.NEWEST_OPSET} run as opset "
+            f"{cases.NEWEST_OPSET} where the operator is the same there.",
+            125,
+        ),
         "",
         "| operator | cases | on WebGPU | mixed | right on WebGPU | right | why not |",
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",

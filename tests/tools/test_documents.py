@@ -33,9 +33,9 @@ def test_every_document_that_the_readme_links_exists():
         assert target.startswith("http") or (ROOT / target).exists(), target
 
 
-def blocks(language: str) -> list[str]:
-    """The code blocks of README.md in a language."""
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def blocks(language: str, document: str = "README.md") -> list[str]:
+    """The code blocks of a document in a language."""
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
 
 
 @pytest.fixture
@@ -49,9 +49,25 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("block", blocks("python"))
 def test_what_the_readme_prints_runs(block: str, folder: Path) -> None:
+    run(block, folder)
+
+
+PROGRAMS = [
+    (document, k) for document in ("docs/hosts.md", "docs/memory.md") for k in range(len(blocks("python", document)))
+]
+
+
+@pytest.mark.parametrize(("document", "number"), PROGRAMS)
+def test_the_programs_in_documents_run_as_they_are_printed(document: str, number: int, folder: Path) -> None:
+    run(blocks("python", document)[number], folder)
+
+
+def run(block: str, folder: Path) -> None:
+    """Runs a program in a process of its own; it warns of nothing and its session is on this provider."""
     ending = "\nassert session.get_providers()[0] in ('WebGpuExecutionProvider', 'WgpuExecutionProvider')"
     done = subprocess.run([sys.executable, "-c", block + ending], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
 
 
 def test_the_commands_in_the_readme_run(
