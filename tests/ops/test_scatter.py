@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+from onnx import helper
 
+from onnxruntime_ep_wgpu.program.program import Storage
 from tests import support
 
 from .compare import both_ways, check, model, random
@@ -171,3 +175,85 @@ def test_tensor_scatter_writes_past_the_end_only_in_a_circle() -> None:
 def test_max_unpool() -> None:
     at = np.array([[[[5, 7], [13, 15]]]])
     check("MaxUnpool", random(1, 1, 2, 2), at, kernel_shape=[2, 2], strides=[2, 2])
+
+
+COMBINE = {"none": None, "add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
+
+
+def _scattered(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int, reduction: str) -> np.ndarray:
+    """One update after the other, each rounded; those outside are left out."""
+    want, extent = x.copy(), x.shape[axis]
+    for at in np.ndindex(indices.shape):
+        k = indices[at] + extent * (indices[at] < 0)
+        if 0 <= k < extent:
+            place = (*at[:axis], k, *at[axis + 1 :])
+            combine = COMBINE[reduction]
+            want[place] = updates[at] if combine is None else combine(want[place], updates[at])
+    return want
+
+
+@pytest.mark.parametrize("reduction", COMBINE)
+@pytest.mark.parametrize(("dtype", "int64"), both_ways([np.float32, np.int64, np.uint8]))
+def test_many_updates_of_one_element_are_taken_in_their_order(reduction: str, dtype: type, int64: str) -> None:
+    """Exactly, whatever the number of updates and the place of the axis; lines may be fewer than those of the data."""
+    rng = np.random.default_rng(12)
+    for axis in (0, 1, 2):
+        for count in (64, 65, 300):
+            x = random(3, 4, 5, dtype=dtype, seed=axis)
+            shape = [int(rng.integers(2, n + 1)) if k != axis else count for k, n in enumerate(x.shape)]
+            indices = rng.integers(-x.shape[axis] - 1, x.shape[axis] + 1, shape)
+            updates = random(*shape, dtype=dtype, seed=3)
+            want = _scattered(x, indices, updates, axis, reduction)
+            built = model("ScatterElements", [x, indices, updates], axis=axis, reduction=reduction, opset=18)
+            free = model(
+                "ScatterElements", [x, indices, updates], symbolic=True, axis=axis, reduction=reduction, opset=18
+            )
+            for it in (built, free):
+                runner = support.Runner(support.compile_model(it, support.device(int64).target))
+                first, again = (runner(x, indices, updates)[0] for _ in range(2))
+                np.testing.assert_array_equal(first, want, f"axis {axis}, {count} updates")
+                np.testing.assert_array_equal(first, again)
+
+
+@pytest.mark.parametrize("op", ["ScatterElements", "ScatterND"])
+@pytest.mark.parametrize("reduction", COMBINE)
+@pytest.mark.parametrize("counts", [(40, 3), (4000, 700), (700, 4000), (20_000, 9000)])
+def test_messages_between_the_nodes_of_a_graph(op: str, reduction: str, counts: tuple[int, int]) -> None:
+    """One index per update, which is a vector: expanded for ScatterElements, and sorted once."""
+    nodes, edges = counts
+    rng = np.random.default_rng(edges)
+    x, u, to = random(nodes, 6), random(edges, 6, seed=1), rng.integers(0, nodes, edges)
+    more = [helper.make_node("Shape", ["u"], ["s"]), helper.make_node("Expand", ["k", "s"], ["i"])]
+    how = {"reduction": reduction} | ({"axis": 0} if op == "ScatterElements" else {})
+    graph = [
+        helper.make_node("Unsqueeze", ["to", "one"], ["k"]),
+        *(more if op == "ScatterElements" else []),
+        helper.make_node(op, ["x", "i" if op == "ScatterElements" else "k", "u"], ["y"], **how),
+    ]
+    built = support.make_model(
+        graph,
+        {"x": (np.float32, ["n", 6]), "to": (np.int64, ["m"]), "u": (np.float32, ["m", 6])},
+        {"one": np.array([1])},
+    )
+    want = x.copy()
+    if reduction == "none":
+        last = {int(k): number for number, k in enumerate(to)}
+        want[list(last)] = u[list(last.values())]
+    else:
+        COMBINE[reduction].at(want, to, u)
+    np.testing.assert_array_equal(support.run_model(built, x, to, u)[0], want)
+
+
+def test_an_index_that_all_columns_share_is_sorted_once() -> None:
+    x, u, to = random(9, 600), random(100, 600, seed=1), np.arange(100).reshape(100, 1) % 9
+    graph = [
+        helper.make_node("Expand", ["to", "shape"], ["i"]),
+        helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], axis=0, reduction="add"),
+    ]
+    inputs = {"x": (np.float32, [9, 600]), "to": (np.int64, [100, 1]), "u": (np.float32, [100, 600])}
+    program = support.compile_model(support.make_model(graph, inputs, {"shape": np.array([100, 600])}))
+    want = x.copy()
+    np.add.at(want, to[:, 0], u)
+    np.testing.assert_array_equal(support.Runner(program)(x, to, u)[0], want)
+    between = [value.shape for value in program.values if value.storage is Storage.TEMP]
+    assert between and all(math.prod(map(int, shape)) <= 100 for shape in between)

@@ -18,7 +18,9 @@ def _importing() -> Any:
     try:
         from pyodide.code import run_js
     except ImportError:
-        raise DeviceError("onnxruntime_ep_wgpu.web runs in Pyodide; in Python itself, use onnxruntime_ep_wgpu.session") from None
+        raise DeviceError(
+            "onnxruntime_ep_wgpu.web runs in Pyodide; in Python itself, use onnxruntime_ep_wgpu.session"
+        ) from None
     if not BUNDLE.exists():
         raise DeviceError(f"{BUNDLE.name} is not there: install the wheel py3-none-any, made by scripts/pyodide_wheel")
     # As the wheel has no address, the module's text is its address.

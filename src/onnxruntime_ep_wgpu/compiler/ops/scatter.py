@@ -1,9 +1,9 @@
 """ScatterElements and ScatterND: elements of the data are replaced by, or combined with, updates.
 
-Each element of the result looks for the updates that are meant for it, in the order of the updates: results do not depend
-on timing (a sum of floats by atomic operations would), any element type works, and nothing has to be cleared or copied
-first. A search costs a comparison of integers per update of the same line or, in ScatterND, per update; ScatterND without
-a reduction finds the last update of every slice in one pass by atomic maxima in workgroup memory.
+Each element of the result takes the updates that are meant for it, in the order of the updates, as the CPU provider does: results
+do not depend on timing (a sum of floats by atomic operations would), any element type works, and nothing has to be
+cleared or copied first. `scatter_along.py` says how an element finds them; ScatterND without a reduction finds the last update
+of every slice in one pass by atomic maxima in workgroup memory.
 """
 
 from __future__ import annotations
@@ -16,44 +16,30 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ...program.target import elements_per_word
 from ..builder import Builder, Operand
-from ..codegen.scalar import Scalars
-from ..codegen.value import Value
 from ..dims import Dim, ceildiv, equal, product
 from ..divide import BindingsError
 from ..ir import Read, Variant
 from .index import INDICES, Allowed, along, index32
-from .indexing import beside
 from .registry import ANY, op
+from .scatter_along import along_lines, scattered_along, wrapped
 from .shape import axis_of
 from .window import body
 
 SPAN = 1024  # slices whose last update one workgroup finds, four bytes each in workgroup memory
 
 
-def _combined(b: Builder, dtype: DType, reduction: str) -> str:
-    """WGSL for `total` combined with the update `u`."""
-    scalars, kind = Scalars(b.target.int64), dtype.compute or ""
-    if kind == "bool":
-        raise UnsupportedError(f"scattering booleans with reduction {reduction!r}")
-    values = [Value("total", kind), Value("u", kind)]
-    if reduction in ("add", "mul"):
-        return scalars.binary("+" if reduction == "add" else "*", *values).text
-    if reduction not in ("min", "max"):
-        raise UnsupportedError(f"reduction={reduction!r}")
-    return scalars.function(reduction, values).text
-
-
 @op("ScatterElements", "Scatter", types=ANY, indices=INDICES)
 def scatter_elements(
     b: Builder, x: Operand, indices: Operand, updates: Operand, *, axis: int = 0, reduction: str = "none"
 ) -> Operand:
-    """y[..., indices[..., k, ...], ...] = updates[..., k, ...]; each element searches its line along the axis."""
+    """y[..., indices[..., k, ...], ...] = updates[..., k, ...]."""
     axis = axis_of(axis, x.rank)
     _require_shape(b, updates, indices.shape)
-    indices = index32(b, indices, along(x, axis))
+    lines = along_lines(b, indices, axis)
+    keys = wrapped(b, index32(b, lines, along(x, axis)), x.shape[axis])
     return _in_pieces(
-        b, x, (indices, updates), axis, _most_updates(b, x), reduction,
-        lambda y, here, these: _scattered(b, y, here, these, axis, reduction),
+        b, x, (keys, updates), axis, _most_updates(b, x), reduction,
+        lambda y, here, these: scattered_along(b, y, here, these, axis, reduction),
     )  # fmt: skip
 
 
@@ -103,50 +89,6 @@ def _pieces(count: int, most: int) -> list[tuple[int, Dim]]:
     return [(start, min(most, count - start)) for start in range(0, count, most)]
 
 
-def _scattered(b: Builder, x: Operand, indices: Operand, updates: Operand, axis: int, reduction: str) -> Operand:
-    """x after updates along an axis, of which a search looks at all; indices are i32."""
-    names, groups = beside(b, x, indices, axis)
-    parameters = {"extent": x.shape[axis], "count": indices.shape[axis]}
-    start = []
-    for name in names:
-        if name.startswith("at"):  # a side on which there may be fewer indices than elements
-            parameters[f"limit_{name}"] = indices.shape[int(name[2:])]
-            start.append(f"if ({name} >= $limit_{name}) {{ return x_at({', '.join(names)}); }}")
-    at = ", ".join("n" if n == "along" else n for n in names)
-    match = [f"let k = indices_at({at});", "if (select(k, k + i32($extent), k < 0) == i32(along)) {"]
-    if reduction == "none":
-        lines = [
-            "for (var n = $count - 1u; n < $count; n--) {",
-            *match,
-            f"return updates_at({at});",
-            "} }",
-            f"return x_at({', '.join(names)});",
-        ]
-    else:
-        lines = [
-            f"var total = x_at({', '.join(names)});",
-            "for (var n = 0u; n < $count; n++) {",
-            *match,
-            f"let u = updates_at({at});",
-            f"total = {_combined(b, x.dtype, reduction)};",
-            "} }",
-            "return total;",
-        ]
-    operands = {"x": (x, groups), "indices": (indices, groups), "updates": (updates, groups)}
-    return b.map(
-        body([*start, *lines]),
-        x.dtype,
-        x.shape,
-        names,
-        groups,
-        operands,
-        parameters=parameters,
-        cost=16,
-        reuse=True,
-        iterations=indices.shape[axis],
-    )
-
-
 def _require_shape(b: Builder, updates: Operand, shape: Sequence[Dim]) -> None:
     fits = updates.rank == len(shape)
     b.require(int(fits), "updates {}, where the shape {} is wanted", updates, shape)
@@ -166,42 +108,31 @@ def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, re
     _require_shape(b, updates, (*indices.shape[:-1], *x.shape[depth:]))
     target = _targets(b, x, index32(b, indices, *(along(x, k) for k in range(depth))), depth)
     updates = b.reshape(updates, (target.size, *updates.shape[queries:]))
-    most = _most_owners(b) if reduction == "none" else _most_updates(b, x)
-    return _in_pieces(
-        b, x, (target, updates), 0, most, reduction,
-        lambda y, here, these: _scattered_slices(b, y, here, these, depth, reduction),
+    if reduction == "none":
+        return _in_pieces(
+            b, x, (target, updates), 0, _most_owners(b), reduction,
+            lambda y, here, these: _replaced_slices(b, y, here, these, depth),
+        )  # fmt: skip
+    slices, elements = product(x.shape[:depth]), product(x.shape[depth:])
+    result = _in_pieces(
+        b,
+        b.reshape(x, (slices, elements)),
+        (b.reshape(target, (target.size, 1)), b.reshape(updates, (target.size, elements))),
+        0, _most_updates(b, x), reduction,
+        lambda y, here, these: scattered_along(b, y, here, these, 0, reduction),
     )  # fmt: skip
+    return b.reshape(result, x.shape)
 
 
-def _scattered_slices(b: Builder, x: Operand, target: Operand, updates: Operand, depth: int, reduction: str) -> Operand:
+def _replaced_slices(b: Builder, x: Operand, target: Operand, updates: Operand, depth: int) -> Operand:
     """x after updates of its slices over the axes from `depth` on; `target` has the number of the slice for each."""
     groups = (depth, x.rank - depth)
     sources = {"x": (x, groups), "updates": (updates, (1, x.rank - depth))}
-    if reduction == "none":
-        owner = _owners(b, x, target, depth)
-        lines = [
-            "let n = owner_at(slice);",
-            "if (n >= 0) { return updates_at(u32(n), inner); }",
-            "return x_at(slice, inner);",
-        ]
-        return b.map(
-            body(lines),
-            x.dtype,
-            x.shape,
-            ("slice", "inner"),
-            groups,
-            {**sources, "owner": (owner, (depth,))},
-            cost=4,
-            reuse=True,
-        )
+    owner = _owners(b, x, target, depth)
     lines = [
-        "var total = x_at(slice, inner);",
-        "for (var n = 0u; n < $count; n++) {",
-        "if (target_at(n) == i32(slice)) {",
-        "let u = updates_at(n, inner);",
-        f"total = {_combined(b, x.dtype, reduction)};",
-        "} }",
-        "return total;",
+        "let n = owner_at(slice);",
+        "if (n >= 0) { return updates_at(u32(n), inner); }",
+        "return x_at(slice, inner);",
     ]
     return b.map(
         body(lines),
@@ -209,11 +140,9 @@ def _scattered_slices(b: Builder, x: Operand, target: Operand, updates: Operand,
         x.shape,
         ("slice", "inner"),
         groups,
-        {**sources, "target": (target, (1,))},
-        parameters={"count": target.size},
-        cost=16,
+        {**sources, "owner": (owner, (depth,))},
+        cost=4,
         reuse=True,
-        iterations=target.size,
     )
 
 

@@ -1,0 +1,151 @@
+"""Updates along an axis: each element finds those that are meant for it, in the order in which they are given.
+
+Few updates of a line are all looked at by each of its elements. Many are sorted by their places first, equal ones in their order
+(`sorting.py`), and an element finds its first one by halving: elements and updates are each worth a logarithm, and not all of
+one each of the other. Beside the updates' order there is a number per element. What many updates have in common is one
+invocation's work, because a sum in another order would be another sum.
+"""
+
+from __future__ import annotations
+
+from ...errors import UnsupportedError
+from ...program.dtypes import DType
+from ..builder import Builder, Operand
+from ..codegen.scalar import Scalars
+from ..codegen.value import Value
+from ..dims import Dim
+from .indexing import beside
+from .sorting import sorted_places
+from .window import body
+
+FEW = 64  # updates of a line, of which to look at all takes no longer than to sort them
+
+
+def along_lines(b: Builder, indices: Operand, axis: int) -> Operand:
+    """Indices once for the lines that have the same ones, as when a vector was expanded: with an extent of 1 on other axes."""
+    if indices.has_host:
+        return indices  # what is known is checked, all of it
+    for k, factors in enumerate(indices.view.axes):
+        if k != axis and factors and all(factor.stride == 0 for factor in factors):
+            indices = b.slice(indices, k, 0, 1, 1)
+    return indices
+
+
+def wrapped(b: Builder, indices: Operand, extent: Dim) -> Operand:
+    """i32 indices of which negative ones count from the end; those outside are no element's."""
+    lines = ["let k = indices_at(n);", "return select(k, k + i32($extent), k < 0);"]
+    source = {"indices": (indices, (indices.rank,))}
+    return b.map(
+        body(lines), DType.INT32, indices.shape, ("n",), (indices.rank,), source, parameters={"extent": extent}
+    )
+
+
+def scattered_along(b: Builder, x: Operand, keys: Operand, updates: Operand, axis: int, reduction: str) -> Operand:
+    """x after updates along an axis, at the places `keys`, whose other axes may have an extent of 1 for all lines. Raises
+    BindingsError."""
+    count = updates.shape[axis]
+    names, groups = beside(b, x, updates, axis)
+    parameters = {"extent": x.shape[axis], "count": count}
+    start = []
+    for name in names:
+        if name.startswith("at"):  # a side on which there may be fewer updates than elements
+            parameters[f"limit_{name}"] = updates.shape[int(name[2:])]
+            start.append(f"if ({name} >= $limit_{name}) {{ return x_at({', '.join(names)}); }}")
+    here, at = ", ".join(names), ", ".join("n" if name == "along" else name for name in names)
+    operands = {"x": (x, groups), "updates": (updates, groups)}
+    shape_of_all = tuple(of if extent == 1 else extent for extent, of in zip(keys.shape, updates.shape, strict=True))
+    iterations: Dim = count
+    if isinstance(count, int) and count <= FEW:
+        operands["keys"] = (b.expand(keys, shape_of_all), groups)
+        match = f"if (keys_at({at}) == i32(along)) {{"
+        if reduction == "none":
+            lines = ["for (var n = $count - 1u; n < $count; n--) {", match, f"return updates_at({at});", "} }"]
+            lines.append(f"return x_at({here});")
+        else:
+            lines = _total(b, x, reduction, here, at, "for (var n = 0u; n < $count; n++) {", match, "} }")
+    else:
+        order = _order(b, keys, axis)
+        first = _first(b, keys, order, axis, x.shape[axis], last=reduction == "none")
+        shape = (*shape_of_all[:axis], x.shape[axis], *shape_of_all[axis + 1 :])
+        operands["first"] = (b.expand(first, shape), groups)
+        if reduction == "none":
+            lines = [f"let n = u32(first_at({here}));", f"if (n < $count) {{ return updates_at({at}); }}"]
+            lines.append(f"return x_at({here});")
+            iterations = 0
+        else:
+            operands["keys"] = (b.expand(keys, shape_of_all), groups)
+            operands["order"] = (b.expand(order, shape_of_all), groups)
+            next_one = ", ".join("p" if name == "along" else name for name in names)
+            loop = f"for (var p = u32(first_at({here})); p < $count; p++) {{\nlet n = u32(order_at({next_one}));"
+            lines = _total(b, x, reduction, here, at, loop, f"if (keys_at({at}) != i32(along)) {{ break; }}", "}")
+    return b.map(
+        body([*start, *lines]),
+        x.dtype,
+        x.shape,
+        names,
+        groups,
+        operands,
+        parameters=parameters,
+        cost=16,
+        reuse=True,
+        iterations=iterations,
+    )
+
+
+def _total(b: Builder, x: Operand, reduction: str, here: str, at: str, loop: str, match: str, end: str) -> list[str]:
+    """Statements of a map: an element combined with the updates `n` of a loop."""
+    combined = _combined(b, x.dtype, reduction)
+    update = [f"let u = updates_at({at});", f"total = {combined};"]
+    return [f"var total = x_at({here});", loop, match, *update, end, "return total;"]
+
+
+def _combined(b: Builder, dtype: DType, reduction: str) -> str:
+    """WGSL for `total` combined with the update `u`."""
+    scalars, kind = Scalars(b.target.int64), dtype.compute or ""
+    if kind == "bool":
+        raise UnsupportedError(f"scattering booleans with reduction {reduction!r}")
+    values = [Value("total", kind), Value("u", kind)]
+    if reduction in ("add", "mul"):
+        return scalars.binary("+" if reduction == "add" else "*", *values).text
+    if reduction not in ("min", "max"):
+        raise UnsupportedError(f"reduction={reduction!r}")
+    return scalars.function(reduction, values).text
+
+
+def _order(b: Builder, keys: Operand, axis: int) -> Operand:
+    """i32 of the shape of the keys: the numbers of the updates in the order of the elements they are meant for."""
+    axes = [*(k for k in range(keys.rank) if k != axis), axis]
+    order = sorted_places(b, b.permute(keys, axes), "x < y", keys.shape[axis])
+    return b.permute(order, [axes.index(k) for k in range(keys.rank)])
+
+
+def _first(b: Builder, keys: Operand, order: Operand, axis: int, extent: Dim, last: bool) -> Operand:
+    """i32 per element of the lines: where in the order its updates begin, or the number of the `last` of them; the number of all
+    updates where none is meant for it."""
+    test, found = ("<=", "low - 1u") if last else ("<", "low")
+    lines = [
+        "var low = 0u;",
+        "var high = $count;",
+        "while (low < high) {",
+        "let middle = (low + high) / 2u;",
+        f"if (keys_at(before, u32(order_at(before, middle, after)), after) {test} i32(along)) {{ low = middle + 1u; }}",
+        "else { high = middle; }",
+        "}",
+        f"let p = {found};",
+        "if (p >= $count) { return i32($count); }",
+        "let n = order_at(before, p, after);",
+        f"return select(i32($count), {'n' if last else 'i32(p)'}, keys_at(before, u32(n), after) == i32(along));",
+    ]
+    groups = (axis, 1, keys.rank - axis - 1)
+    return b.map(
+        body(lines),
+        DType.INT32,
+        (*keys.shape[:axis], extent, *keys.shape[axis + 1 :]),
+        ("before", "along", "after"),
+        groups,
+        {"keys": (keys, groups), "order": (order, groups)},
+        parameters={"count": keys.shape[axis]},
+        cost=16,
+        reuse=True,
+        iterations=32,
+    )
