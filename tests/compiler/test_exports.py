@@ -48,10 +48,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(owner, name, counting)
 
     count(nodes.Expr, "__init__")
-    count(nodes.Call, "__init__")
+    count(nodes.Operation, "__init__")
     count(bounds._Proof, "of")
     count(fuse._Fusion, "_before")
-    count(fuse.Group, "external_reads")
+    count(fuse._Fusion, "_binds")
     return calls
 
 

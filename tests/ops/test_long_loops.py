@@ -236,16 +236,14 @@ SPLIT: dict[str, tuple[str, list[Any], list[int], list[Any], dict[str, Any], int
     "one best": ("Hardmax", [last(2003)], [], [F], {}, 1),
     "range": ("DynamicQuantizeLinear", [whole(2, 5003)], [], [np.uint8, F, np.uint8], {}, 1),
     "selected": ("TopK", [last(40_000), np.array([7])], [1], [F, np.int64], {}, 2100),
-    "ranked": ("TopK", [last(2003), np.array([2003])], [1], [F, np.int64], {"largest": 0}, 500),
-    "ranked numbers": ("TopK", [places(2, 1303, of=9), np.array([1100])], [1], [np.int64, np.int64], {}, 400),
     "product": ("MatMul", [whole(3, 101), whole(101, 5)], [1], [F], {}, 20),
     "grouped": ("Conv", [whole(1, 8, 7, 7), whole(4, 4, 3, 3)], [1], [F], {"group": 2}, 30),
     "added": ("ScatterElements", [whole(5, 9), places(5, 201, of=9)[:, :201], whole(5, 201)], [], [F],
               {"axis": 1, "reduction": "add"}, 40),
-    "replaced": ("ScatterElements", [whole(9, 2), places(7, 2, of=9), whole(7, 2)], [], [F], {"axis": 0}, 3),
+    "replaced": ("ScatterElements", [whole(9, 2), places(57, 2, of=9), whole(57, 2)], [], [F], {"axis": 0}, 40),
     "bytes": ("ScatterElements", [whole(99).astype(np.uint8), places(501, of=99), whole(501).astype(np.uint8)], [],
               [np.uint8], {"reduction": "max"}, 101),
-    "slices": ("ScatterND", [whole(9, 4), places(57, 1, of=9), whole(57, 4)], [], [F], {"reduction": "add"}, 10),
+    "slices": ("ScatterND", [whole(9, 4), places(57, 1, of=9), whole(57, 4)], [], [F], {"reduction": "add"}, 40),
     "last slices": ("ScatterND", [whole(9, 4), places(999, 1, of=9), whole(999, 4)], [], [F], {}, 1025),
 }  # fmt: skip
 

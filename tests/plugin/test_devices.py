@@ -68,6 +68,7 @@ def test_a_machine_without_an_adapter_registers_and_says_what_is_missing(
     for module in ("plugin.factory", "device"):
         problem = f"onnxruntime_ep_wgpu.{module}.adapters_problem"
         monkeypatch.setattr(problem, lambda: "no WebGPU adapter: install a driver")
+    monkeypatch.setattr(factory.Factory, "_shown_already", lambda self: False)  # as the first registration of a process
     before = len(ort.get_ep_devices())
     ort.register_execution_provider_library("without-adapter", webgpu_ep.get_library_path())
     assert len(ort.get_ep_devices()) == before

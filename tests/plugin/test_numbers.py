@@ -130,9 +130,10 @@ def test_weights_of_4_bits_are_dequantised_where_they_are_read(kind: Any, rows: 
 def test_inputs_of_2_bits_are_of_the_type_that_the_model_names(kind: Any, open_session: OpenSession) -> None:
     """ONNX Runtime has other numbers for them than ONNX."""
     element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    name = f"x_{np.dtype(kind).name}"  # a report is found by the names of inputs
     model = models.model(
-        [models.node("Cast", ["x"], ["y"], "cast", to=TensorProto.FLOAT)],
-        [("x", element, [3, 7])],
+        [models.node("Cast", [name], ["y"], "cast", to=TensorProto.FLOAT)],
+        [(name, element, [3, 7])],
         [("y", TensorProto.FLOAT, [3, 7])],
         [],
         25,
@@ -141,4 +142,4 @@ def test_inputs_of_2_bits_are_of_the_type_that_the_model_names(kind: Any, open_s
     x = (np.arange(21) % 4 + limits.min).reshape(3, 7).astype(kind)
     session = open_session(model)
     assert not webgpu_ep.report(session).on_cpu
-    np.testing.assert_array_equal(feeding.run(session, {"x": feeding.ort_value(x, element)})[0], x.astype(np.float32))
+    np.testing.assert_array_equal(feeding.run(session, {name: feeding.ort_value(x, element)})[0], x.astype(np.float32))

@@ -22,6 +22,7 @@ from .value import Value
 
 KINDS = ("f32", "i32", "u32", "i64", "u64", "bool")
 WIDE = ("i64", "u64")
+_ZEROS = ("0u", "0lu", "0li", "i32(0)")
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem", "&": "and", "|": "or", "^": "xor"}
 _COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _ALLOWED = {"f32": "+-*/%", "bool": "&|"}  # of the operators; integers have all
@@ -103,6 +104,8 @@ class Scalars:
             return self.function("fmod" if kind == "f32" else "rem", [a, b])
         if operator == "/" and kind == "f32" and not _is_moderate(b.text):
             return self.function("div", [a, b])
+        if operator in "/%" and b.text in _ZEROS:  # as at run time: WGSL takes no division by a constant 0
+            return a if operator == "/" else self.literal(0, kind)
         a, b = self.level([a, b])
         return Value(f"({a.text} {operator} {b.text})", kind, a.width)
 

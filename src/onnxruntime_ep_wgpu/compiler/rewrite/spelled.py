@@ -175,7 +175,7 @@ def normalisation(call: Call, target: Target) -> Answer:
         },
         {"y": Write(result, groups)},
         row_variants(mean.rows, mean.columns, target),
-        {"EPSILON": end.epsilon, "CENTRED": centred is not None, "PUT_STATISTICS": ""},
+        {"EPSILON": end.epsilon, "CENTRED": centred is not None, "MEAN": 0, "INVERSE": 0},
         {"rows": mean.rows, "columns": mean.columns},
         origin=_origin(nodes),
     )
