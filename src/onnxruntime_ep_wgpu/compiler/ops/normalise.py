@@ -6,6 +6,7 @@ import numpy as np
 
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
+from .. import row_kernels
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, floordiv, product
 from ..ir import Read, Shape
@@ -51,9 +52,7 @@ def _softmax(
         {"y": (x.dtype.accumulated, x.shape, groups)},
         row_variants(rows, columns, b.target),
         parameters={"rows": rows, "columns": columns},
-        LOGARITHM=logarithm,
-        MASKED=masked,
-        SINK=sink is not None,
+        **row_kernels.softmax(logarithm, masked, sink is not None),
     )
 
 
@@ -149,10 +148,7 @@ def _normalised(
         results,
         row_variants(rows, columns, b.target),
         parameters={"rows": rows, "columns": columns},
-        EPSILON=float(epsilon),
-        CENTRED=centred,
-        MEAN=int("mean" in statistics),
-        INVERSE=int("inverse" in statistics),
+        **row_kernels.layer_norm(epsilon, centred, statistics),
     )
 
 

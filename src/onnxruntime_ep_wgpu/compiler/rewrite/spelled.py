@@ -15,6 +15,7 @@ import numpy as np
 
 from ...program.dtypes import DType
 from ...program.target import Target
+from .. import row_kernels
 from ..dims import Dim, product
 from ..ir import Call, Factor, Map, Node, Read, Storage, Tensor, View, Write
 from ..tune import row_variants
@@ -175,7 +176,7 @@ def normalisation(call: Call, target: Target) -> Answer:
         },
         {"y": Write(result, groups)},
         row_variants(mean.rows, mean.columns, target),
-        {"EPSILON": end.epsilon, "CENTRED": centred is not None, "MEAN": 0, "INVERSE": 0},
+        row_kernels.layer_norm(end.epsilon, centred is not None),
         {"rows": mean.rows, "columns": mean.columns},
         origin=_origin(nodes),
     )
@@ -307,7 +308,7 @@ def softmax(call: Call, target: Target) -> Answer:
         {"x": Read(view, call.operands["x"].groups, reuse=True)},
         {"y": Write(written, groups)},
         row_variants(total.rows, total.columns, target),
-        {"LOGARITHM": False, "MASKED": False, "SINK": False},
+        row_kernels.softmax(),
         {"rows": total.rows, "columns": total.columns},
         origin=_origin(nodes),
     )
