@@ -20,8 +20,8 @@ from onnxruntime_ep_wgpu.program.target import Target, lack
 
 TARGETS = ("own", "gpu", "software")
 INT64 = ("native", "pair")
-APART = 1000
-"""Contexts of one way have numbers below this; those of the next one follow."""
+APART = 10_000_000
+"""Contexts of one way have numbers below this, beyond all that tests give their own; those of the next one follow."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ class StandIn(Context):
 @cache
 def context(way: Way, number: int) -> Context:
     """The context of the first adapter with this number among those of `way`."""
+    assert number < APART, number
     adapter = adapters()[0]
     if way == OWN:
         return context_of(adapter, number)
