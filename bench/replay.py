@@ -118,9 +118,9 @@ def model(name: str) -> dict[str, str]:
     case, taken = zoo.load(name), []
     for capture in (0, 1):
         session = webgpu_ep.session(case.path, enableGraphCapture=capture)
-        planner = watch.live()[-1].planner
-        assert planner is not None
-        device, binding = planner.device(), bound(session, case.inputs(0))
+        state = watch.live()[-1].state
+        assert state is not None
+        device, binding = state.device(), bound(session, case.inputs(0))
         run = lambda s=session, b=binding: s.run_with_iobinding(b)  # noqa: E731
         run()
         taken.append(returns(run, device))

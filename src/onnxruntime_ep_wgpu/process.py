@@ -1,10 +1,10 @@
 """A process that was forked from one which uses the GPU: nothing of the GPU works there, and calling it hangs.
 
-In: `uses_gpu()`, when the first native object is made. Out: `check()` for every way in. Only the thread that forked exists in
-the child; those of the driver and of wgpu-native are gone, and locks that they held stay locked. So the child takes no lock
-and calls nothing native: `check()` raises instead, and finalisers leave to the end of the process what they would release. That end
-calls no library either: what runs at exit in onnxruntime and in drivers waits for threads, or takes memory apart that they
-use. A fork before the first use harms nobody.
+In: `uses_gpu()`, when the first native object is made. Out: `check_not_forked()` for every way in. Only the thread that
+forked exists in the child; those of the driver and of wgpu-native are gone, and locks that they held stay locked. So the
+child takes no lock and calls nothing native: `check_not_forked()` raises instead, and finalisers leave to the end of the
+process what they would release. That end calls no library either: what runs at exit in onnxruntime and in drivers waits for
+threads, or takes memory apart that they use. A fork before the first use harms nobody.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _ends_at_exit() -> Callable[[], None] | None:
     return ends_at_exit
 
 
-def check() -> None:
+def check_not_forked() -> None:
     """Raises ForkError in a process that was forked from one which uses the GPU."""
     if forked:
         raise ForkError(

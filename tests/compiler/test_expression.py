@@ -12,7 +12,7 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.compiler.builder import Builder, Operand
 from onnxruntime_ep_wgpu.compiler.codegen import prelude
-from onnxruntime_ep_wgpu.compiler.codegen.expression import check, to_wgsl
+from onnxruntime_ep_wgpu.compiler.codegen.expression import check_expression, to_wgsl
 from onnxruntime_ep_wgpu.compiler.codegen.scalar import Scalars
 from onnxruntime_ep_wgpu.compiler.codegen.value import Value
 from onnxruntime_ep_wgpu.compiler.lower import attempt
@@ -99,7 +99,7 @@ def test_chained_comparisons_of_64_bit_integers(int64: str, operator) -> None:
 def test_what_has_no_meaning_is_a_reason_and_not_a_shader_error(expression: str, message: str, operator) -> None:
     operator(expression)
     with pytest.raises(TypeError, match=re.escape(message)):
-        check(expression, (("x", "f32"),), (), target().int64, "f32")
+        check_expression(expression, (("x", "f32"),), (), target().int64, "f32")
     assert message in str(reason(model()))
 
 

@@ -126,7 +126,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     write_choices(TABLE, path, "a card (Vulkan)")
     assert read_choices(path) == ("a card (Vulkan)", TABLE)
-    tune.check(TABLE)
+    tune.check_choices(TABLE)
 
 
 def spoilt(change: Callable[[dict], object], tmp_path: Path) -> Path:
@@ -175,11 +175,11 @@ def test_what_no_json_is_is_said_too(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_table_of_what_cannot_be_chosen_is_refused(choice: Choice, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        tune.check((choice,))
+        tune.check_choices((choice,))
 
 
 def test_shipped_tables_hold_what_can_be_chosen() -> None:
-    tune.check(tune.GPU)
+    tune.check_choices(tune.GPU)
     for choice in tune.SOFTWARE:
         tune.parameters_of(choice)
 

@@ -83,7 +83,7 @@ def test_an_invalid_kernel_names_its_label_the_line_and_the_reason(
     device: Device, old: str, new: str, line: int, message: str, checked: bool
 ) -> None:
     with pytest.raises(ShaderError) as caught:
-        device.pipeline(ADD_ONE.replace(old, new), ADD_ONE_BINDINGS, "add wrong", checked=checked)
+        device.pipeline(ADD_ONE.replace(old, new), ADD_ONE_BINDINGS, "add wrong", bounds_checks=checked)
     text = str(caught.value)
     assert f"kernel 'add wrong' does not compile, line {line}: `if (id.x < count)" in text
     assert message in text
@@ -119,7 +119,7 @@ def test_a_kernel_is_compiled_once_per_device(device: Device) -> None:
     count = device.counters["pipelines"]
     assert device.pipeline(ADD_ONE, ADD_ONE_BINDINGS, "add one again") is first
     assert device.counters["pipelines"] == count
-    assert device.pipeline(ADD_ONE, ADD_ONE_BINDINGS, "add one", checked=True) is not first
+    assert device.pipeline(ADD_ONE, ADD_ONE_BINDINGS, "add one", bounds_checks=True) is not first
 
 
 def test_more_than_eight_storage_buffers_need_a_wish(device: Device) -> None:

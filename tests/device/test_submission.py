@@ -124,7 +124,7 @@ def renderdoc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have other debuggers")
 def test_without_a_debugger_a_capture_is_an_error_that_names_them(device: Device) -> None:
     assert debugger.attached() is None
-    with pytest.raises(DeviceError, match=r"RenderDoc.*PIX.*Xcode"), device.captured():
+    with pytest.raises(DeviceError, match=r"RenderDoc.*PIX.*Xcode"), device.debugger_capture():
         raise AssertionError("there is nothing to capture with")
 
 
@@ -136,12 +136,12 @@ calls = fake.fake_calls()
 from onnxruntime_ep_wgpu.device import adapters, debugger, open_device
 device = open_device(adapters()[0])
 assert debugger.attached() == "RenderDoc"
-with device.captured():
+with device.debugger_capture():
     assert calls[:3] == [1, 0, 1], calls[:3]
     device.submit(())
 assert calls[:3] == [1, 1, 0], calls[:3]
 try:
-    with device.captured():
+    with device.debugger_capture():
         raise ValueError
 except ValueError:
     print(calls[:3])

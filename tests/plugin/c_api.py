@@ -97,7 +97,7 @@ class Runtime:
     def text(self, value: str) -> Any:
         return self.ffi.new("char[]", value.encode())
 
-    def check(self, status: Any) -> None:
+    def check_status(self, status: Any) -> None:
         if status:
             message = self.ffi.string(self.api.GetErrorMessage(status)).decode()
             self.api.ReleaseStatus(status)
@@ -106,18 +106,18 @@ class Runtime:
     def out(self, function: Any, kind: str, *arguments: Any) -> Any:
         """The result of a function whose last parameter is a pointer to it."""
         result = self.ffi.new(kind + " *")
-        self.check(function(*arguments, result))
+        self.check_status(function(*arguments, result))
         return result[0]
 
     def register(self, name: str, path: str) -> None:
-        self.check(self.api.RegisterExecutionProviderLibrary(self.env, self.text(name), self.text(path)))
+        self.check_status(self.api.RegisterExecutionProviderLibrary(self.env, self.text(name), self.text(path)))
 
     def unregister(self, name: str) -> None:
-        self.check(self.api.UnregisterExecutionProviderLibrary(self.env, self.text(name)))
+        self.check_status(self.api.UnregisterExecutionProviderLibrary(self.env, self.text(name)))
 
     def devices(self, provider: str) -> list[Any]:
         found, count = self.ffi.new("const OrtEpDevice *const **"), self.ffi.new("size_t *")
-        self.check(self.api.GetEpDevices(self.env, found, count))
+        self.check_status(self.api.GetEpDevices(self.env, found, count))
         devices = [found[0][i] for i in range(count[0])]
         return [it for it in devices if self.ffi.string(self.api.EpDevice_EpName(it)).decode() == provider]
 
@@ -126,7 +126,7 @@ class Runtime:
         settings = self.out(self.api.CreateSessionOptions, "OrtSessionOptions *")
         keys = [self.text(key) for key in given]
         values = [self.text(value) for value in given.values()]
-        self.check(
+        self.check_status(
             self.api.SessionOptionsAppendExecutionProvider_V2(
                 settings,
                 self.env,
@@ -158,8 +158,8 @@ class Runtime:
         options = self.out(api.CreateRunOptions, "OrtRunOptions *")
         try:
             if profile is not None:
-                self.check(api.RunOptionsEnableProfiling(options, self.text(profile)))
-            self.check(
+                self.check_status(api.RunOptionsEnableProfiling(options, self.text(profile)))
+            self.check_status(
                 api.Run(
                     session,
                     options,

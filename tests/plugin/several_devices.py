@@ -154,9 +154,9 @@ def test_a_session_may_be_given_several_devices(devices: list[Any], index: int) 
             ort.InferenceSession(models.square(), so, enable_fallback=0)
         return
     session = ort.InferenceSession(models.square(), so, enable_fallback=0)
-    planner = watch.live()[-1].planner
-    assert planner is not None and planner.context.adapter.index == index
-    del planner
+    state = watch.live()[-1].state
+    assert state is not None and state.context.adapter.index == index
+    del state
     for number in (0, 1):
         binding = session.io_binding()
         binding.bind_ortvalue_input("x", on(number))

@@ -68,7 +68,7 @@ def test_statuses_carry_code_and_message(api: abi.Ort) -> None:
     status = api.status(errors.OptionError("wrong \0 \u00e9"))
     assert api.api.GetErrorCode(status) == abi.INVALID_ARGUMENT
     with pytest.raises(abi.OrtError, match="OptionError: wrong \\? \u00e9"):
-        api.check(status)
+        api.check_status(status)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_pairs_are_kept(api: abi.Ort) -> None:
 
 def test_memory_information_reads_back(api: abi.Ort) -> None:
     info = ffi.new("OrtMemoryInfo **")
-    api.check(api.api.CreateMemoryInfo_V2(api.string("WebGPU_Buf"), 1, 0, 0, 0, 0, 0, info))
+    api.check_status(api.api.CreateMemoryInfo_V2(api.string("WebGPU_Buf"), 1, 0, 0, 0, 0, 0, info))
     device = api.ep.MemoryInfo_GetMemoryDevice(info[0])
     assert api.ep.MemoryDevice_GetDeviceType(device) == 1
     assert (api.ep.MemoryDevice_GetVendorId(device), api.ep.MemoryDevice_GetDeviceId(device)) == (0, 0)
@@ -110,7 +110,7 @@ def test_memory_information_reads_back(api: abi.Ort) -> None:
 def test_hardware_devices_read_back(api: abi.Ort) -> None:
     made = ffi.new("OrtHardwareDevice **")
     with api.pairs({"is_virtual": "1"}) as pairs:
-        api.check(api.ep.CreateHardwareDevice(1, 0x10DE, 0x2330, api.string("vendor"), pairs, made))
+        api.check_status(api.ep.CreateHardwareDevice(1, 0x10DE, 0x2330, api.string("vendor"), pairs, made))
     assert api.api.HardwareDevice_Type(made[0]) == 1
     assert api.api.HardwareDevice_VendorId(made[0]) == 0x10DE
     assert api.api.HardwareDevice_DeviceId(made[0]) == 0x2330

@@ -96,7 +96,7 @@ def test_only_our_memory_and_the_hosts_is_said_to_be_copyable(devices: list[Any]
     api, info = transfers[0].ort, ffi.new("OrtMemoryInfo **")
 
     def device(kind: int, vendor: int, number: int, memory_type: int = 0) -> Any:
-        api.check(api.api.CreateMemoryInfo_V2(api.string("m"), kind, vendor, number, memory_type, 0, 0, info))
+        api.check_status(api.api.CreateMemoryInfo_V2(api.string("m"), kind, vendor, number, memory_type, 0, 0, info))
         made.append(info[0])
         return api.ep.MemoryInfo_GetMemoryDevice(info[0])
 
@@ -317,7 +317,7 @@ def test_host_pointers_are_accepted_by_a_compiled_group(
         out[0] = NULL
 
     monkeypatch.setattr(Provider, "get_kernel_registry", no_kernels)
-    monkeypatch.setattr(CopyGuard, "check", lambda self: None)
+    monkeypatch.setattr(CopyGuard, "check_copies", lambda self: None)
     session = open_session(models.mixed())
     for _ in range(3):
         np.testing.assert_allclose(session.run(None, {"x": X})[0], models.mixed_reference(X), rtol=1e-4, atol=1e-5)

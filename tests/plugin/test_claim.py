@@ -14,7 +14,7 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.lower import Attempt
 from onnxruntime_ep_wgpu.plugin import abi
-from onnxruntime_ep_wgpu.plugin import session as planner
+from onnxruntime_ep_wgpu.plugin import session as session_state
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
 from onnxruntime_ep_wgpu.plugin.assign.claim import FORCED, ISLAND, Claim, claim, fingerprint
 from onnxruntime_ep_wgpu.plugin.assign.report import AssignmentReport
@@ -160,14 +160,14 @@ def test_asking_twice_gives_the_same_answer_and_the_compiler_is_asked_once(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ONNX Runtime may ask any number of times before it compiles."""
-    decide_once = planner.Planner.decide
+    decide_once = session_state.SessionState.decide
     answers = []
 
-    def decide_often(self: planner.Planner, handle: Any) -> Any:
+    def decide_often(self: session_state.SessionState, handle: Any) -> Any:
         answers.extend(decide_once(self, handle) for _ in range(3))
         return answers[-1]
 
-    monkeypatch.setattr(planner.Planner, "decide", decide_often)
+    monkeypatch.setattr(session_state.SessionState, "decide", decide_often)
     session = webgpu_ep.session(models.mixed())
     assert len(answers) == 3
     assert answers[0] == answers[1] == answers[2]

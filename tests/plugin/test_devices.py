@@ -14,7 +14,7 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import adapters, context_of
 from onnxruntime_ep_wgpu.plugin import abi, callbacks, factory, watch
-from onnxruntime_ep_wgpu.plugin import session as planner
+from onnxruntime_ep_wgpu.plugin import session as session_state
 from onnxruntime_ep_wgpu.plugin.assign.forced import Forced
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.plugin.provider import Provider
@@ -40,7 +40,7 @@ def test_two_providers_in_one_session_share_the_nodes(
     fake: Fake, devices: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_out = iter(["relu", "matmul"])  # by the first provider, by the second
-    monkeypatch.setattr(planner, "Forced", lambda _names: Forced([next(left_out)]))
+    monkeypatch.setattr(session_state, "Forced", lambda _names: Forced([next(left_out)]))
     alias = [it for it in ort.get_ep_devices() if it.ep_name == "WgpuExecutionProvider"]
     so = ort.SessionOptions()
     so.log_severity_level = 3
@@ -105,7 +105,7 @@ def test_an_adapter_that_onnx_runtime_sees_is_matched_by_vendor_and_device(monke
 
     class Ort:
         api, ep = Api, Ep
-        check = staticmethod(lambda status: None)
+        check_status = staticmethod(lambda status: None)
         string = staticmethod(lambda text: text)
 
         class pairs:

@@ -177,7 +177,7 @@ def test_memory_of_one_session_is_used_in_others_and_outlives_it(second: Runtime
 
     def copy(source: object, destination: object) -> None:
         sources, destinations = ffi.new("const OrtValue *[]", [source]), ffi.new("OrtValue *[]", [destination])
-        second.check(api.CopyTensors(second.env, sources, destinations, ffi.NULL, 1))
+        second.check_status(api.CopyTensors(second.env, sources, destinations, ffi.NULL, 1))
 
     content, back = np.arange(112, dtype=np.uint8), np.zeros(112, np.uint8)
     on_device = bytes_at(info, block, 112)  # less than was allocated
@@ -189,7 +189,7 @@ def test_memory_of_one_session_is_used_in_others_and_outlives_it(second: Runtime
     back[:] = 0
     copy(on_device, bytes_at(host, ffi.cast("void *", back.ctypes.data), 112))
     np.testing.assert_array_equal(back, content)
-    second.check(api.AllocatorFree(allocator, block))
+    second.check_status(api.AllocatorFree(allocator, block))
     api.ReleaseAllocator(allocator)
     api.ReleaseSession(hidden)
     second.unregister("memory")

@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.api.reports import planner_of
+from onnxruntime_ep_wgpu.api.reports import state_of
 from onnxruntime_ep_wgpu.compiler import lower
 from onnxruntime_ep_wgpu.compiler.compile import compile_lowered
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
@@ -76,7 +76,7 @@ def test_models_are_compiled_as_they_were_decided_on(name: str, monkeypatch: pyt
 def test_nothing_is_kept_when_a_session_is_made() -> None:
     for model in (models.chain(), models.mixed()):
         session = webgpu_ep.session(model)
-        assert not planner_of(session)._lowerings._kept
+        assert not state_of(session)._lowerings._kept
 
 
 def chain(weights: dict[str, np.ndarray]) -> onnx.ModelProto:

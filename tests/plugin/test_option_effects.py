@@ -40,9 +40,9 @@ def own(**options: str) -> dict[str, str]:
 
 
 def device_of_last() -> Device:
-    planner = watch.live()[-1].planner
-    assert planner is not None
-    return planner.device()
+    state = watch.live()[-1].state
+    assert state is not None
+    return state.device()
 
 
 def sums(length: int = 12) -> bytes:

@@ -46,9 +46,9 @@ def stock(model: bytes, entries: dict[str, str] | None = None, options: dict[str
 
 
 def options_in_use() -> Any:
-    planner = watch.live()[-1].planner
-    assert planner is not None
-    return planner.options
+    state = watch.live()[-1].state
+    assert state is not None
+    return state.options
 
 
 # Where options come from
@@ -118,7 +118,7 @@ runtime = Runtime(entries)
 runtime.register("registration", webgpu_ep.get_library_path())
 try:
     session = runtime.session(models.square(), runtime.devices(webgpu_ep.get_ep_name())[0], options)
-    values = watch.live()[-1].planner.options
+    values = watch.live()[-1].state.options
     print(json.dumps([values["validationMode"], values["maxNumPendingDispatches"]]))
 except RuntimeError as error:
     print(json.dumps(str(error)))

@@ -181,7 +181,7 @@ def test_one_object_of_session_options_serves_several_sessions_with_options_of_t
         {},
     ):
         session = webgpu_ep.session(models.chain(), sess_options=settings, **options)
-        provider = watch.live()[-1].planner
+        provider = watch.live()[-1].state
         assert provider is not None
         assert provider.options.given == {key: str(value) for key, value in options.items()}
         np.testing.assert_allclose(session.run(None, {"x": X})[0], models.chain_reference(X), rtol=1e-4, atol=1e-5)
@@ -193,7 +193,7 @@ def test_options_that_a_caller_put_into_session_options_hold_for_all_and_argumen
     settings.add_session_config_entry("ep.webgpuexecutionprovider.validationMode", "disabled")
     for arguments, mode in (({}, "disabled"), ({"validationMode": "full"}, "full"), ({}, "disabled")):
         kept = webgpu_ep.session(models.square(), sess_options=settings, **arguments)
-        provider = watch.live()[-1].planner
+        provider = watch.live()[-1].state
         assert provider is not None and provider.options["validationMode"] == mode
         del kept, provider
 

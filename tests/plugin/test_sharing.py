@@ -12,7 +12,7 @@ import pytest
 import wgpu
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.api.reports import planner_of
+from onnxruntime_ep_wgpu.api.reports import state_of
 from onnxruntime_ep_wgpu.device import adapters, wgpu_py
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 
@@ -58,7 +58,7 @@ def test_a_session_runs_on_the_callers_device(gpu: Any) -> None:
 
 def test_sessions_on_one_callers_device_share_it(gpu: Any) -> None:
     first, second = (webgpu_ep.session(models.square(), wgpu_device=gpu) for _ in range(2))
-    contexts = [planner_of(it).context for it in (first, second)]
+    contexts = [state_of(it).context for it in (first, second)]
     assert contexts[0] is contexts[1]
     assert contexts[0].sessions == 2
 
@@ -68,7 +68,7 @@ def test_a_callers_buffers_are_inputs_and_outputs_without_a_copy(gpu: Any) -> No
     inputs, outputs = upload(gpu, X), gpu.create_buffer(size=X.nbytes, usage=STORAGE)
     x = webgpu_ep.ort_value_from(inputs, np.float32, X.shape)
     y = webgpu_ep.ort_value_from(outputs, np.float32, X.shape)
-    device = planner_of(session).context.device()
+    device = state_of(session).context.device()
     session.run(None, {"x": X})
     before = device.counters
     run(session, x, y)
@@ -191,7 +191,7 @@ def test_a_wgpu_device_of_ours_lets_go_of_everything() -> None:
 def test_an_error_is_raised_by_the_side_that_caused_it(gpu: Any) -> None:
     session = webgpu_ep.session(models.square(), wgpu_device=gpu)
     ours = webgpu_ep.wgpu_device_of(webgpu_ep.session(models.square(), deviceId=23))
-    device = planner_of(session).context.device()
+    device = state_of(session).context.device()
     for theirs in (gpu, ours):
         with pytest.raises(wgpu.GPUValidationError, match="usage"):
             theirs.create_buffer(size=16, usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.STORAGE)
@@ -217,10 +217,10 @@ def test_kernels_are_compiled_for_what_the_callers_device_offers() -> None:
     if "timestamp-query" not in adapter.features:
         pytest.skip("the adapter has no feature to leave out")
     plain = adapter.request_device_sync(required_limits={"max-storage-buffer-binding-size": 64 << 20})
-    target = planner_of(webgpu_ep.session(models.square(), wgpu_device=plain)).target
+    target = state_of(webgpu_ep.session(models.square(), wgpu_device=plain)).target
     assert (target.features, target.max_binding_bytes) == (frozenset(), 64 << 20)
     rich = adapter.request_device_sync(required_features=["timestamp-query"])
-    target = planner_of(webgpu_ep.session(models.square(), wgpu_device=rich)).target
+    target = state_of(webgpu_ep.session(models.square(), wgpu_device=rich)).target
     assert target.features == {"timestamp-query"}
 
 

@@ -80,7 +80,7 @@ def fix(model: str | os.PathLike[str] | bytes, sizes: Mapping[str, int], setting
     return fixed
 
 
-def check(fixed: Mapping[tuple[str, int], int], session: Any) -> None:
+def check_fixed(fixed: Mapping[tuple[str, int], int], session: Any) -> None:
     """Raises OptionError when a session's inputs do not have these sizes: its SessionOptions had overrides before."""
     shapes = {value.name: value.shape for value in session.get_inputs()}
     for (name, axis), size in fixed.items():

@@ -17,10 +17,10 @@ from ..tabular import rich_table, text_lines
 if TYPE_CHECKING:
     from ..device import CacheCounters
     from ..plugin.assign.placement import Placement
-    from ..plugin.session import Planner
+    from ..plugin.session import SessionState
 
 # Where a session has its plans; in the session itself, so that they end with it.
-_PLANNER = "_onnxruntime_ep_wgpu_planner"
+_STATE = "_onnxruntime_ep_wgpu_state"
 
 COLUMNS = ("node", "operator", "runs on", "kernel, or reason")
 SHOWN = 40
@@ -106,11 +106,11 @@ def report(session: Any) -> Report:
 
     Raises LookupError when the session is not on this provider, or cannot be told from another one.
     """
-    planner = planner_of(session)
-    nodes = tuple(planner.assignment.placements())
+    state = state_of(session)
+    nodes = tuple(state.assignment.placements())
     # A device is opened when something is first put on it.
     used = any(node.partition is not None for node in nodes)
-    return Report(planner.adapter.name, nodes, planner.device().caches.counters() if used else {})
+    return Report(state.adapter.name, nodes, state.device().caches.counters() if used else {})
 
 
 def check(session: _Session) -> _Session:
@@ -122,20 +122,20 @@ def check(session: _Session) -> _Session:
     """
     if not _ours(session):
         raise _elsewhere(session, WgpuEpError)
-    nothing = planner_of(session).assignment.nothing_ours()
+    nothing = state_of(session).assignment.nothing_ours()
     if nothing:
         raise UnsupportedError(nothing)
     return session
 
 
-def remember(session: Any, planner: Planner) -> None:
+def remember(session: Any, state: SessionState) -> None:
     """Notes the plans of a session that `session()` has made."""
-    setattr(session, _PLANNER, planner)
+    setattr(session, _STATE, state)
 
 
-def planner_of(session: Any) -> Planner:
+def state_of(session: Any) -> SessionState:
     """The plans of a session on this provider. Raises LookupError when it has none, or they cannot be told apart."""
-    return getattr(session, _PLANNER, None) or _match(session)
+    return getattr(session, _STATE, None) or _match(session)
 
 
 def _ours(session: Any) -> set[str]:
@@ -171,7 +171,7 @@ def _elsewhere(session: Any, kind: type[_Error]) -> _Error | DeviceError:
     return kind(f"{runs}; {PASS_THIS}")
 
 
-def _match(session: Any) -> Planner:
+def _match(session: Any) -> SessionState:
     """The plans of a session that we did not make: the only one whose graph has its inputs and outputs."""
     from ..plugin.watch import live
 
@@ -180,10 +180,8 @@ def _match(session: Any) -> Planner:
         raise _elsewhere(session, LookupError)
     inputs = {value.name for value in session.get_inputs()}
     outputs = [value.name for value in session.get_outputs()]
-    planners = [
-        provider.planner for provider in live() if provider.planner is not None and provider.planner.name in ours
-    ]
-    fitting = [it for it in planners if inputs <= set(it.inputs) and outputs == list(it.outputs)]
+    states = [provider.state for provider in live() if provider.state is not None and provider.state.name in ours]
+    fitting = [it for it in states if inputs <= set(it.inputs) and outputs == list(it.outputs)]
     if not fitting:
         raise LookupError("no live session of this package has these inputs and outputs")
     reports = [(it.adapter.name, it.assignment.placements()) for it in fitting]

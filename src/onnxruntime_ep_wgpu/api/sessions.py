@@ -20,7 +20,7 @@ from ..live import Known
 from ..names import EP_NAME, REGISTRATION, passing_no_name, registering
 from ..options import as_text, parse
 from ..options.types import ProviderOptions
-from .free_dimensions import check, fix
+from .free_dimensions import check_fixed, fix
 from .reports import remember
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def register(name: str = REGISTRATION) -> None:
 
 
 def _register(name: str) -> None:
-    process.check()
+    process.check_not_forked()
     with _register_lock:
         if registered():
             return
@@ -180,19 +180,19 @@ def session(
     with _RaisingWhatHappened(path_or_bytes, given) as watch:
         made = Session(path_or_bytes, settings, enable_fallback=0)
         provider = watch.providers[-1] if watch.providers else None
-        if provider is not None and provider.planner is not None:
+        if provider is not None and provider.state is not None:
             # ONNX Runtime below 1.27 does not say when all graphs have been decided.
-            provider.planner.complete()
-    if provider is None or provider.planner is None or provider.refusal is not None:
+            provider.state.complete()
+    if provider is None or provider.state is None or provider.refusal is not None:
         # ONNX Runtime below 1.27 asks nothing of us for a graph without nodes.
         raise watch.reason() or WgpuEpError("ONNX Runtime made a session without this provider")
     # Onnxruntime before 1.26 knows nothing of captures, and may not have asked for anything to be compiled.
-    provider.planner.check_captures()
-    check(fixed, made)
-    assigned = provider.planner.assignment
+    provider.state.check_captures()
+    check_fixed(fixed, made)
+    assigned = provider.state.assignment
     if not allow_cpu_only and (nothing := assigned.nothing_ours()) and not assigned.asked_for():
         raise UnsupportedError(f"{nothing} (session(..., allow_cpu_only=True) makes a session all the same)")
-    remember(made, provider.planner)
+    remember(made, provider.state)
     return made
 
 

@@ -31,7 +31,7 @@ def device_options(wgpu_device: Any) -> dict[str, str]:
     """
     from ..device import wgpu_py
 
-    process.check()
+    process.check_not_forked()
     if not wgpu_py.is_device(wgpu_device):
         raise DeviceError(f"{wgpu_device!r} is not a wgpu.GPUDevice of wgpu-native")
     device, instance = wgpu_py.pointers(wgpu_device)
@@ -45,10 +45,10 @@ def wgpu_device_of(session: Any) -> Any:
     """
     from ..device import wgpu_py
     from ..device.borrowed import BorrowedContext
-    from .reports import planner_of
+    from .reports import state_of
 
-    process.check()
-    context = planner_of(session).context
+    process.check_not_forked()
+    context = state_of(session).context
     if isinstance(context, BorrowedContext) and context.gpu_device is not None:
         return context.gpu_device
     return wgpu_py.gpu_device(context.device())
@@ -63,7 +63,7 @@ def buffer_of(value: Any) -> DeviceBuffer:
     from ..device import wgpu_py
     from ..plugin.memory import space as memory
 
-    process.check()
+    process.check_not_forked()
     address, nbytes = value.data_ptr(), _nbytes(value)
     if not nbytes:
         raise DeviceError(f"a tensor of shape {list(value.shape())} has no elements and no memory")
@@ -89,7 +89,7 @@ def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 
     from .sessions import devices
 
     devices()
-    process.check()
+    process.check_not_forked()
     theirs = getattr(buffer, "_device", None)
     if not wgpu_py.is_device(theirs):
         raise DeviceError(f"{buffer!r} is not a wgpu.GPUBuffer of wgpu-native")

@@ -11,10 +11,9 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..program.dtypes import DType
 from ..program.target import Target, elements_per_word
-from .codegen.expression import check as check_expression
+from .codegen.expression import check_expression
 from .dims import Dim, equal, floordiv, less_equal, maximum, product
-from .divide import check as check_bindings
-from .divide import divided, fits, joined, placed_copies
+from .divide import check_bindings, divided, fits, joined, placed_copies
 from .ir import (
     Assertion,
     Call,
@@ -42,12 +41,12 @@ from .windows import MOST_ELEMENTS, is_large, is_way_to_read, nbytes, of_weights
 class Builder:
     """Appends lowered nodes for one graph. `origin` is the name of the ONNX node being lowered."""
 
-    def __init__(self, target: Target, checked: bool = False) -> None:
+    def __init__(self, target: Target, with_assertions: bool = False) -> None:
         self.target = target
         self.nodes: list[Node] = []
         self.checks: dict[Dim, Message] = {}  # conditions, each once, with the message of whoever asked first
         self.assertions: list[Assertion] = []
-        self.checked = checked  # whether assertions about data are kept
+        self.with_assertions = with_assertions  # whether assertions about data are kept
         self.origin: tuple[str, ...] = ()
         self._bits: dict[tuple[Tensor, DType], Tensor] = {}
 
@@ -168,7 +167,7 @@ class Builder:
 
     def expect(self, values: Operand, low: Dim, high: Dim, what: str) -> None:
         """Data that is outside `what` when it is not from `low` to `high`: an error of runs that check everything."""
-        if not self.checked:
+        if not self.with_assertions:
             return
         tensor = values.view.tensor
         if not values.view.is_whole or tensor.storage not in (Storage.INPUT, Storage.TEMP):
@@ -178,7 +177,7 @@ class Builder:
 
     # ---- views
 
-    def seen(self, x: Operand, view: View | None) -> Operand:
+    def view(self, x: Operand, view: View | None) -> Operand:
         """`view` of x as an operand; when it is None the caller's operation needs a copy that was not made."""
         assert view is not None
         return Operand(x.dtype, view.shape, view)
@@ -189,14 +188,14 @@ class Builder:
 
     def reshape(self, x: Operand, shape: Sequence[Dim]) -> Operand:
         view = x.view.reshape(tuple(shape)) or self.copy(x).view.reshape(tuple(shape))
-        return self.seen(x, view)
+        return self.view(x, view)
 
     def permute(self, x: Operand, order: Sequence[int]) -> Operand:
-        return self.seen(x, x.view.permute(order))
+        return self.view(x, x.view.permute(order))
 
     def slice(self, x: Operand, axis: int, start: Dim, step: int, length: Dim) -> Operand:
         view = x.view.slice(axis, start, step, length) or self.copy(x).view.slice(axis, start, step, length)
-        return self.seen(x, view)
+        return self.view(x, view)
 
     def expand(self, x: Operand, shape: Sequence[Dim]) -> Operand:
         shape = tuple(shape)
@@ -211,7 +210,7 @@ class Builder:
             for have, want, axis in zip(x.shape, shape[missing:], view.axes, strict=True)
         ):
             view = self.copy(x).view
-        return self.seen(x, view.expand(shape))
+        return self.view(x, view.expand(shape))
 
     # ---- nodes
 
@@ -231,7 +230,9 @@ class Builder:
         For `inline` see `Map`.
         """
         shape = shape if shape is not None else broadcast_shapes(*(x.shape for x in operands.values()))
-        self._check(expression, {n: x.dtype.compute or "" for n, x in operands.items()}, constants, dtype.compute or "")
+        self._check_expression(
+            expression, {n: x.dtype.compute or "" for n, x in operands.items()}, constants, dtype.compute or ""
+        )
         reads = {n: Read(self.expand(x, shape).view, (len(shape),)) for n, x in operands.items()}
         output = self._tensor(dtype, shape, not inline or not of_weights(reads.values()))
         return self._append(
@@ -289,18 +290,18 @@ class Builder:
         functions: Mapping[str, Function] | None = None,
         flops: Dim = 0,
         repeats: Dim = 1,
-        carried: frozenset[str] = frozenset(),
+        loop_carried: frozenset[str] = frozenset(),
         vectors: bool = False,
         onto: Mapping[str, Operand] | None = None,
         **constants: Constant,
     ) -> list[Operand]:
         """A cooperative kernel; results are (dtype, shape, coordinate groups of the store accessor).
 
-        For `repeats`, `carried` and `onto`, of results of kernels that nothing else reads, see `Call`; `vectors` says that its
+        For `repeats`, `loop_carried` and `onto`, of results of kernels that nothing else reads, see `Call`; `vectors` says that its
         template stores by `<name>_put4`.
         """
         for function in (functions or {}).values():
-            self._check(function.expression, dict(function.parameters), {}, function.result)
+            self._check_expression(function.expression, dict(function.parameters), {}, function.result)
         writes = {n: Write(self._tensor(d, s), tuple(g), vectors) for n, (d, s, g) in results.items()}
         node = Call(
             template,
@@ -313,7 +314,7 @@ class Builder:
             self.origin,
             flops,
             repeats,
-            carried,
+            loop_carried,
             onto={name: x.view.tensor for name, x in (onto or {}).items()},
         )
         for name, begun in node.onto.items():
@@ -324,7 +325,9 @@ class Builder:
             write.tensor.producer = node
         return [Operand(w.tensor.dtype, w.tensor.shape, View.of(w.tensor)) for w in writes.values()]
 
-    def _check(self, expression: str, kinds: Mapping[str, str], constants: Mapping[str, Constant], result: str) -> None:
+    def _check_expression(
+        self, expression: str, kinds: Mapping[str, str], constants: Mapping[str, Constant], result: str
+    ) -> None:
         """What lowers can be written: an expression that has no meaning for its types is refused here."""
         values = tuple((name, type(value).__name__, value) for name, value in constants.items())
         check_expression(expression, tuple(kinds.items()), values, self.target.int64, result)

@@ -28,16 +28,16 @@ def compile_graph(
     opset_imports: Mapping[str, int],
     target: Target,
     name: str = "",
-    checked: bool = False,
+    with_assertions: bool = False,
     values: Mapping[str, int] | None = None,
 ) -> p.Program:
     """Compiles a graph whose nodes all can run; raises UnsupportedError or ModelError naming the node otherwise.
 
     Constants are folded, functions expanded and views composed while lowering; initializers stay references until they are
-    uploaded. A `checked` program has assertions about data, for runs that check everything. `values` fixes symbols of the
+    uploaded. With `with_assertions` it has assertions about data, for runs that check everything. `values` fixes symbols of the
     graph, as a Program for other values names them.
     """
-    return compile_lowered(lower(graph, opset_imports, target, checked, values), target, name)
+    return compile_lowered(lower(graph, opset_imports, target, with_assertions, values), target, name)
 
 
 def compile_lowered(lowered: LoweredGraph, target: Target, name: str = "") -> p.Program:

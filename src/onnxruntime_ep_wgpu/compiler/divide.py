@@ -29,7 +29,7 @@ class BindingsError(UnsupportedError):
     """A kernel needs more bindings than there are."""
 
 
-def check(node: Node, target: Target) -> None:
+def check_bindings(node: Node, target: Target) -> None:
     """Raises BindingsError when tensors are so large that a kernel of just this node has not enough bindings."""
     large = [t for t in [*(v.tensor for v in node.reads), *node.outputs] if is_large(t.memory, target)]
     needed = min(of_node(node, target, it).bindings for it in (False, True)) if large else 0
@@ -48,7 +48,7 @@ def fits(node: Node, target: Target) -> bool:
 def divided(node: Map, target: Target) -> list[Map | Join]:
     """Nodes that make the output of a map: itself where it fits. Raises BindingsError when nothing helps."""
     try:
-        check(node, target)
+        check_bindings(node, target)
         return [node]
     except BindingsError:
         for name, read in node.operands.items():
@@ -70,7 +70,7 @@ def placed_copies(view: View, place: View, origin: tuple[str, ...], target: Targ
     output.producer = node = Map(output, {"x": Read(view, (view.rank,))}, expression="x", origin=origin)
     parts = _parts(node, target)
     if parts is None:
-        check(node, target)
+        check_bindings(node, target)
     assert parts is not None
     return parts
 

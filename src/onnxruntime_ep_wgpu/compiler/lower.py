@@ -36,12 +36,12 @@ class Lowering:
         self,
         opsets: Mapping[str, int],
         target: Target,
-        checked: bool = False,
+        with_assertions: bool = False,
         fixed: Mapping[str, int] | None = None,
     ) -> None:
         """`fixed` gives values to symbols, by label: dims of inputs and elements of small integer inputs."""
         self.opsets, self.fixed = opsets, fixed or {}
-        self.builder = Builder(target, checked)
+        self.builder = Builder(target, with_assertions)
         self.constants: Mapping[ir.Value, ir.TensorProtocol] = {}  # of values that nodes make, folded
         self.values: dict[ir.Value, Operand] = {}
         self.inputs: list[Tensor] = []
@@ -221,16 +221,16 @@ def lower(
     graph: ir.Graph,
     opsets: Mapping[str, int],
     target: Target,
-    checked: bool = False,
+    with_assertions: bool = False,
     fixed: Mapping[str, int] | None = None,
 ) -> LoweredGraph:
     """Lowers a graph all of whose nodes can run; raises UnsupportedError or ModelError naming the node otherwise.
 
-    `checked`: what nodes rely on in data is kept in `assertions`, at the price of memory and fusion. `fixed` gives values
+    `with_assertions`: what nodes rely on in data is kept in `assertions`, at the price of memory and fusion. `fixed` gives values
     to symbols, by label.
     """
     folded = fold_constants(graph, opsets)
-    lowering = Lowering(opsets, target, checked, fixed)
+    lowering = Lowering(opsets, target, with_assertions, fixed)
     lowering.constants = folded.constants
     for value in graph.inputs:
         if value.const_value is None:
@@ -258,12 +258,12 @@ class Attempt:
     lowered: LoweredGraph | None = None
 
 
-def attempt(graph: ir.Graph, opsets: Mapping[str, int], target: Target, checked: bool = False) -> Attempt:
+def attempt(graph: ir.Graph, opsets: Mapping[str, int], target: Target, with_assertions: bool = False) -> Attempt:
     """Lowers what can be lowered of a graph, as it is when it is cut out of a larger one: with inputs that a node reads and
     outputs that a node makes. What a node makes that cannot run counts as an input.
     """
     folded = fold_constants(graph, opsets)
-    lowering = Lowering(opsets, target, checked)
+    lowering = Lowering(opsets, target, with_assertions)
     lowering.constants = folded.constants
     reasons: list[str | None] = []
     for value in graph.inputs:

@@ -92,7 +92,7 @@ class Context:
 
         Whoever holds on to it, as tensors do, keeps it alive after the last session.
         """
-        process.check()
+        process.check_not_forked()
         with self._lock:
             device = self.current()
             if device is None:
@@ -147,7 +147,7 @@ _contexts_lock = threading.Lock()
 
 def context_of(adapter: Adapter, number: int = 0) -> Context:
     """The context of an adapter with this number (0: the shared one)."""
-    process.check()
+    process.check_not_forked()
     with _contexts_lock:
         return _contexts.setdefault((adapter.index, number), Context(adapter, number))
 

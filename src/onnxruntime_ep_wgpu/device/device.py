@@ -135,40 +135,46 @@ class Device:
 
     # Kernels
 
-    def pipeline(self, wgsl: str, bindings: tuple[str, ...], label: str, checked: bool = False) -> Pipeline:
+    def pipeline(self, wgsl: str, bindings: tuple[str, ...], label: str, bounds_checks: bool = False) -> Pipeline:
         """The compiled kernel of `wgsl` (entry point `main`, group 0), compiled once per device.
 
-        `bindings` gives "read", "read_write" or "uniform" by binding number. `checked` adds bounds checks and loop
+        `bindings` gives "read", "read_write" or "uniform" by binding number. `bounds_checks` adds bounds checks and loop
         guards. Several threads may compile different kernels at once. Raises ShaderError that names the label, the
         message and the line.
         """
-        key = (wgsl, bindings, checked)
+        key = (wgsl, bindings, bounds_checks)
         known = self._pipelines.get(key)
         if known is None:
-            self.queue.check()
+            self.queue.check_not_lost()
             # One of many locks, by the kernel: nobody waits for another kernel, but for a chance in as many.
             with self._compile_locks[hash(key) % COMPILE_LOCKS]:
                 known = self._pipelines.get(key)
                 if known is None:
-                    self.queue.check()
+                    self.queue.check_not_lost()
                     with span("pipeline", label):
-                        known = self._compiler.compile(wgsl, bindings, label, checked)
+                        known = self._compiler.compile(wgsl, bindings, label, bounds_checks)
                     self._pipelines.set(key, known)
                     self._count(pipelines=1)
         self._recent.append(known)
         return known
 
-    def prepare(self, kernels: Sequence[tuple[str, tuple[str, ...], str]], checked: bool = False) -> list[Pipeline]:
+    def prepare(
+        self, kernels: Sequence[tuple[str, tuple[str, ...], str]], bounds_checks: bool = False
+    ) -> list[Pipeline]:
         """The compiled `kernels` (WGSL, bindings, label), in their order; those that are new are compiled several at once.
 
         Most of the time of a first run: drivers compile on one core per kernel. Raises ShaderError.
         """
         new = {(wgsl, bindings): label for wgsl, bindings, label in kernels}
-        jobs = [(*key, label, checked) for key, label in new.items() if self._pipelines.get((*key, checked)) is None]
+        jobs = [
+            (*key, label, bounds_checks)
+            for key, label in new.items()
+            if self._pipelines.get((*key, bounds_checks)) is None
+        ]
         kept = []
         if len(jobs) > 1:
             kept = in_threads(min(os.cpu_count() or 1, MOST_COMPILERS), with_listeners(self.pipeline), jobs)
-        found = [self.pipeline(*kernel, checked) for kernel in kernels]
+        found = [self.pipeline(*kernel, bounds_checks) for kernel in kernels]
         del kept
         return found
 
@@ -177,7 +183,7 @@ class Device:
 
         Raises LimitError above the adapter's binding limit, DeviceError when the device refuses for another reason.
         """
-        self.queue.check()
+        self.queue.check_not_lost()
         self._count(bind_groups=1)
         return self._compiler.bind_group(pipeline, entries, self.target.max_binding_bytes)
 
@@ -200,7 +206,7 @@ class Device:
         (nothing has run then) and DeviceLostError.
         """
         recording = dispatches if isinstance(dispatches, Recording) else Recording(dispatches)
-        self.queue.check()
+        self.queue.check_not_lost()
         total = len(recording)
         step = per_submission or total or 1
         commands = []
@@ -213,14 +219,14 @@ class Device:
 
     def submit_alone(self, dispatch: Dispatch, what: str) -> None:
         """Runs one dispatch within error scopes; `what` names it in the DeviceError. For debugging: it is slow."""
-        self.queue.check()
+        self.queue.check_not_lost()
         with error_scope(self.handle, what):
             commands = self._encoder.encode(Recording([dispatch]), ())
         with error_scope(self.handle, what):
             self.queue.submit([commands], what)
         self._count(submits=1, dispatches=1)
 
-    def captured(self) -> AbstractContextManager[None]:
+    def debugger_capture(self) -> AbstractContextManager[None]:
         """A capture by the attached graphics debugger of what is submitted in a `with`. Raises DeviceError without one."""
         return debugger.capture(self.handle)
 
@@ -253,7 +259,7 @@ class Device:
     ) -> Timed:
         if not self.has_timestamps:
             raise UnsupportedError(f"the adapter {self.adapter.name!r} has no timestamps (feature timestamp-query)")
-        self.queue.check()
+        self.queue.check_not_lost()
         timed, submits = self._timer.submit(recording, copies_before, copies_after, per_submission)
         timed.device = self
         self._count(submits=submits, dispatches=len(recording))

@@ -214,7 +214,7 @@ def forget(token: Any) -> None:
 @cache
 def instance(backends: int) -> Any:
     """The process-wide wgpu-native instance restricted to `backends` (a mask of BACKEND_*). Raises ForkError."""
-    process.check()
+    process.check_not_forked()
     process.uses_gpu()
     extras = new("WGPUInstanceExtras *")
     extras.chain.sType = lib.WGPUSType_InstanceExtras

@@ -87,7 +87,7 @@ class Compiler:
             raise DeviceError(f"the bindings {bindings} are refused by the device: {problem}")
         return group, layout
 
-    def compile(self, wgsl: str, bindings: tuple[str, ...], label: str, checked: bool) -> Pipeline:
+    def compile(self, wgsl: str, bindings: tuple[str, ...], label: str, bounds_checks: bool) -> Pipeline:
         """Compiles `wgsl`, entry point `main`. Raises ShaderError with the label, the message and the WGSL line."""
         group, layout = self.layout(bindings)
         code, name, entry = Text(wgsl), Text(label), Text("main")
@@ -97,7 +97,7 @@ class Compiler:
         module_descriptor = new("WGPUShaderModuleDescriptor *")
         module_descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", source)
         name.fill(module_descriptor.label)
-        if checked:
+        if bounds_checks:
             module = own("ShaderModule", lib.wgpuDeviceCreateShaderModule, self._device, module_descriptor)
         else:
             # Without bounds checks and loop guards: 5 to 15 % faster (matmul on an H200). Kernels clamp what a tensor

@@ -38,9 +38,9 @@ class Queue:
         descriptor = new("WGPUBufferDescriptor *", {"size": 16, "usage": USAGE_COPY_DST})
         self._nothing = own("Buffer", lib.wgpuDeviceCreateBuffer, self.device, descriptor)
 
-    def check(self) -> None:
+    def check_not_lost(self) -> None:
         """Raises DeviceLostError when the device is known to be lost."""
-        process.check()
+        process.check_not_forked()
         if self.lost is not None:
             raise DeviceLostError(
                 f"the device {self._name!r} was lost ({self.lost});"
@@ -49,7 +49,7 @@ class Queue:
 
     def write(self, buffer: Any, offset: int, source: Any, nbytes: int) -> None:
         """Writes words to a buffer, by its handle; they are copied before this returns."""
-        self.check()
+        self.check_not_lost()
         lib.wgpuQueueWriteBuffer(self.handle, buffer, offset, source, nbytes)
         self.complain("the upload")
         self._unflushed += nbytes
@@ -81,7 +81,7 @@ class Queue:
         For use before calls that end the process on a lost device. Writing nothing is the cheapest call (1.2 us) that only
         complains.
         """
-        self.check()
+        self.check_not_lost()
         lib.wgpuQueueWriteBuffer(self.handle, self._nothing, 0, _NO_BYTES, 0)
         if errors.messages:
             self.complain("the work")
@@ -97,7 +97,7 @@ class Queue:
         """Raises DeviceLostError when that is what a message of wgpu-native says, or why it said it."""
         if "device is lost" in problem:  # known here before wgpu-native calls back about it
             self.lost = self.lost or problem
-        self.check()
+        self.check_not_lost()
 
     def complain(self, what: str) -> None:
         """Raises DeviceError when wgpu-native refused `what`."""

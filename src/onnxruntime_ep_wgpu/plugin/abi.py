@@ -87,7 +87,7 @@ class Ort:
         self.ep = self.api.GetEpApi()
         self._strings: dict[str, Any] = {}
 
-    def check(self, status: Any) -> None:
+    def check_status(self, status: Any) -> None:
         """Raises OrtError when a call returned a status."""
         if status:
             line = text(self.api.GetErrorMessage(status))
@@ -135,13 +135,13 @@ class Ort:
     def get(self, function: Any, obj: Any, kind: str) -> Any:
         """The result of a call `function(obj, kind *out)`."""
         out = ffi.new(kind + " *")
-        self.check(function(obj, out))
+        self.check_status(function(obj, out))
         return out[0]
 
     def get_out(self, function: Any, kind: str) -> Any:
         """The result of a call `function(kind *out)`."""
         out = ffi.new(kind + " *")
-        self.check(function(out))
+        self.check_status(function(out))
         return out[0]
 
     def list(self, count: Any, fill: Any, obj: Any, kind: str) -> list[Any]:
@@ -150,7 +150,7 @@ class Ort:
         if not number:
             return []
         out = ffi.new(kind + "[]", number)
-        self.check(fill(obj, out, number))
+        self.check_status(fill(obj, out, number))
         return list(ffi.unpack(out, number))
 
 
@@ -175,7 +175,7 @@ class Logger:
     def log(self, severity: int, message: str) -> None:
         if self.wants(severity):
             line = ffi.new("char[]", message.encode("utf-8", "replace").replace(b"\0", b"?"))
-            self._ort.check(
+            self._ort.check_status(
                 self._ort.api.Logger_LogMessage(
                     self._pointer, severity, line, self._file, 0, self._ort.string("webgpu")
                 )

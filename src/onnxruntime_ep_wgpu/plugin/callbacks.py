@@ -114,7 +114,7 @@ def _entry(method: str, name: str, repeatable: bool, device: bool = False) -> tu
             done: list[Any] = []
             try:
                 if device:
-                    process.check()
+                    process.check_not_forked()
                 once(done, this, arguments)
                 return NULL
             except BaseException as error:  # KeyboardInterrupt included: nothing may unwind through C++

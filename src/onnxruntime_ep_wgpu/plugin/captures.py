@@ -30,9 +30,9 @@ from .memory import space as memory
 if TYPE_CHECKING:
     from ..device import Place
     from ..runtime.executable import Run
-    from ..runtime.replay import Capture
+    from ..runtime.replay import CapturedRun
     from .assign.placement import Placement
-    from .session import Planner
+    from .session import SessionState
 
 RUN_KEY = "gpu_graph_id"
 # Run options without an id mean this one; with the other, a run is not captured.
@@ -130,10 +130,10 @@ class _Graph:
     """What is captured under one id: by node, and what a run of the node must have in common with its capture."""
 
     def __init__(self) -> None:
-        self._captures: dict[CapturedNode, dict[Any, Capture]] = {}
+        self._captures: dict[CapturedNode, dict[Any, CapturedRun]] = {}
         self._lock = threading.Lock()
 
-    def find(self, node: CapturedNode, key: Any) -> Capture | None:
+    def find(self, node: CapturedNode, key: Any) -> CapturedRun | None:
         return self._captures.get(node, {}).get(key)
 
     def full(self, node: CapturedNode) -> bool:
@@ -144,7 +144,7 @@ class _Graph:
         with self._lock:
             self._captures.pop(node, None)
 
-    def keep(self, node: CapturedNode, key: Any, capture: Capture) -> Capture:
+    def keep(self, node: CapturedNode, key: Any, capture: CapturedRun) -> CapturedRun:
         """Keeps a capture; gives the one that another thread made first, if one did."""
         with self._lock:
             return self._captures.setdefault(node, {}).setdefault(key, capture)
@@ -186,7 +186,9 @@ class CapturedNode:
             )
         capture.replay(places)
 
-    def _capture(self, number: int, run: Run, places: Sequence[Place | None], kept: tuple[bool, ...]) -> Capture | None:
+    def _capture(
+        self, number: int, run: Run, places: Sequence[Place | None], kept: tuple[bool, ...]
+    ) -> CapturedRun | None:
         """The capture for such a run, made when it is the first of its kind; None when there are too many kinds."""
         graph = self._captures.graph(number)
         # With tensors that the caller keeps in place a run has to be the same every time; a plain run needs equal shapes.
@@ -213,13 +215,13 @@ class CaptureCallbacks:
 
     ort: Ort
     logger: Logger
-    planner: Planner | None
+    state: SessionState | None
     _nodes_checked = False
 
     @property
     def captures(self) -> Captures | None:
         """What the session captured; None when it does not capture."""
-        return self.planner.captures if self.planner is not None else None
+        return self.state.captures if self.state is not None else None
 
     @callback("OnRunStart")
     def on_run_start(self, options: Any) -> None:
@@ -237,8 +239,8 @@ class CaptureCallbacks:
         """Asked once, before ONNX Runtime checks the nodes: its error names none, so they are noted and logged here."""
         self._nodes_checked = True
         try:
-            if self.planner is not None:
-                self.planner.check_captures()
+            if self.state is not None:
+                self.state.check_captures()
         except UnsupportedError as error:
             watch.went_wrong(error)
             self.logger.log(ERROR, message_of(error))

@@ -23,7 +23,7 @@ from .sources import options_of
 
 if TYPE_CHECKING:
     from ..device import Adapter, Context
-    from .session import Planner
+    from .session import SessionState
 
 VENDOR = "onnxruntime-ep-wgpu"
 _HARDWARE_GPU, _DEVICE_GPU = 1, 1
@@ -128,7 +128,7 @@ class Factory(Exported, struct="OrtEpFactory"):
         else:
             made = ffi.new("OrtHardwareDevice **")
             with ort.pairs({"is_virtual": "1", "name": adapter.name}) as pairs:
-                ort.check(
+                ort.check_status(
                     ep.CreateHardwareDevice(
                         _HARDWARE_GPU, adapter.vendor_id, adapter.device_id, ort.string(adapter.vendor), pairs, made
                     )
@@ -137,8 +137,8 @@ class Factory(Exported, struct="OrtEpFactory"):
             self._hardware.append(device)
         entry = ffi.new("OrtEpDevice **")
         with ort.pairs(metadata(adapter)) as pairs:
-            ort.check(ep.CreateEpDevice(self.pointer, device, pairs, ffi.NULL, entry))
-        ort.check(ep.EpDevice_AddAllocatorInfo(entry[0], self.memory_info(adapter.index)))
+            ort.check_status(ep.CreateEpDevice(self.pointer, device, pairs, ffi.NULL, entry))
+        ort.check_status(ep.EpDevice_AddAllocatorInfo(entry[0], self.memory_info(adapter.index)))
         return entry[0]
 
     def memory_info(self, number: int) -> Any:
@@ -146,7 +146,7 @@ class Factory(Exported, struct="OrtEpFactory"):
         known = self._memory.get(number)
         if known is None:
             out = ffi.new("OrtMemoryInfo **")
-            self.ort.check(
+            self.ort.check_status(
                 self.ort.api.CreateMemoryInfo_V2(
                     self.ort.string(_MEMORY_NAME),
                     _DEVICE_GPU,
@@ -167,13 +167,13 @@ class Factory(Exported, struct="OrtEpFactory"):
 
         used()
         log = Logger(self.ort, logger)
-        provider = Provider(self, log, lambda: self._planner(described, count, session, log))
+        provider = Provider(self, log, lambda: self._session_state(described, count, session, log))
         self._users.add(provider)
         provider.hand_out(out)
 
-    def _planner(self, described: Any, count: int, session: Any, log: Logger) -> Planner:
+    def _session_state(self, described: Any, count: int, session: Any, log: Logger) -> SessionState:
         """The plans of a session with these devices and options. Raises OptionError, DeviceError."""
-        from .session import Planner
+        from .session import SessionState
 
         options = options_of(self.ort, session, NAMES)
         known = {str(adapter.index): adapter for adapter in adapters()}
@@ -189,7 +189,7 @@ class Factory(Exported, struct="OrtEpFactory"):
         if len(passed) > 1:
             names = ", ".join(repr(adapter.name) for adapter in passed)
             log.log(INFO, f"{len(passed)} devices were passed ({names}); the session runs on {chosen.name!r}: {why}")
-        return Planner(self.ort, self.name, chosen, options, log, lambda: self.memcpy_kernels().made)
+        return SessionState(self.ort, self.name, chosen, options, log, lambda: self.memcpy_kernels().made)
 
     @callback("ReleaseEp", device=True)
     def release_ep(self, provider: Any) -> None:

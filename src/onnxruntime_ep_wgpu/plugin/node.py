@@ -125,7 +125,7 @@ class _Tensors:
         status = lib.wgpu_inputs(ort.api, self._context, count, tensors)
         if status:
             self._require_tensors(count)
-            ort.check(status)
+            ort.check_status(status)
         labels = self._node.input_labels
         return [self._input(tensors[i], labels[i], k in valued) for k, i in enumerate(self._node.inputs)]
 
@@ -171,7 +171,7 @@ class _Tensors:
         ort, out = self._node.ort, ffi.new("void **")
         number = self._node.outputs[index]
         dims = ffi.new("int64_t[]", shape or (0,))
-        ort.check(lib.wgpu_output(ort.api, self._context, number, dims, len(shape), out))
+        ort.check_status(lib.wgpu_output(ort.api, self._context, number, dims, len(shape), out))
         nbytes = dtype.nbytes(math.prod(shape))
         what = self._node.output_labels[number]
         self.addresses.append(0)

@@ -52,7 +52,7 @@ class Profiler(Exported, struct="OrtEpProfilerImpl"):
                 self._logger.log(WARNING, f"the profile lacks times of the GPU: {message_of(self._recorder.problem)}")
             if made:
                 array = ffi.new("const OrtProfilingEvent *[]", made)
-                ort.check(ort.ep.ProfilingEventsContainer_AddEvents(container, array, len(made)))
+                ort.check_status(ort.ep.ProfilingEventsContainer_AddEvents(container, array, len(made)))
         finally:
             for event in made:
                 ort.ep.ReleaseProfilingEvent(event)
@@ -66,7 +66,7 @@ class Profiler(Exported, struct="OrtEpProfilerImpl"):
         texts = [ffi.new("char[]", text.encode()) for pair in args.items() for text in pair]
         begin, end = (span.begin - self._base) // 1000, (span.end - self._base) // 1000
         out = ffi.new("OrtProfilingEvent **")
-        self.ort.check(
+        self.ort.check_status(
             self.ort.ep.CreateProfilingEvent(
                 KERNEL if span.thread == GPU_THREAD else API,
                 os.getpid(),

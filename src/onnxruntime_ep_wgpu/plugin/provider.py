@@ -1,6 +1,6 @@
 """One session's execution provider, as ONNX Runtime calls it.
 
-In: the callbacks of OrtEp. Out: groups of nodes and compiled nodes, from the session's `Planner`.
+In: the callbacks of OrtEp. Out: groups of nodes and compiled nodes, from the session's `SessionState`.
 Invariant: a session is refused aloud or made as asked. An error in CreateEp or GetKernelRegistry makes Python's
 InferenceSession start over on the CPU, one in GetCapability makes ONNX Runtime go on without us. So an error in one of
 those is kept and raised where it reaches the user: in Compile, for which a node is claimed, and, in a graph that has no
@@ -21,7 +21,7 @@ from .abi import ERROR, WARNING, Logger, message_of, text
 from .callbacks import Exported, callback, held, let_go_of_frames
 from .captures import CaptureCallbacks, capture_slots
 from .profiler import Profiler
-from .session import Planner
+from .session import SessionState
 
 if TYPE_CHECKING:
     from .factory import Factory
@@ -32,17 +32,17 @@ _TELLS_OF_INITIALISATION = 27
 
 
 class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
-    """The provider of one session. `planner` is None when that cannot be; `refusal` is why the session must not be."""
+    """The provider of one session. `state` is None when that cannot be; `refusal` is why the session must not be."""
 
-    def __init__(self, factory: Factory, logger: Logger, make_planner: Callable[[], Planner]) -> None:
+    def __init__(self, factory: Factory, logger: Logger, make_state: Callable[[], SessionState]) -> None:
         super().__init__(factory.ort)
         self.factory, self.logger = factory, logger
         self.number = next(_numbers)
-        self.planner: Planner | None = None
+        self.state: SessionState | None = None
         self.refusal: BaseException | None = None
         self._warned = False
         try:
-            self.planner = make_planner()
+            self.state = make_state()
         except BaseException as error:
             self._refuse(error)
         if self.captures is None:
@@ -54,11 +54,11 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         let_go_of_frames(error)
         self.refusal = self.refusal or error
 
-    def _plans(self) -> Planner:
+    def _required_state(self) -> SessionState:
         if self.refusal is not None:
             raise self.refusal
-        assert self.planner is not None
-        return self.planner
+        assert self.state is not None
+        return self.state
 
     @callback("GetName")
     def get_name(self) -> Any:
@@ -81,18 +81,18 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
     def create_allocator(self, info: Any, out: Any) -> None:
         if self.refusal is not None and self.ort.version < _TELLS_OF_INITIALISATION:
             raise self.refusal
-        context = self.planner.context if self.planner is not None else None
+        context = self.state.context if self.state is not None else None
         self.factory.new_allocator(info, context).hand_out(out)
 
     @callback("GetDefaultMemoryDevice", since=27)
     def get_default_memory_device(self, out: Any) -> None:
         # Of the devices that the session was given, the one that it runs on.
-        number = self.planner.adapter.index if self.planner is not None else 0
+        number = self.state.adapter.index if self.state is not None else 0
         out[0] = self.ort.ep.MemoryInfo_GetMemoryDevice(self.factory.memory_info(number))
 
     @callback("Sync", since=25, device=True)
     def sync(self) -> None:
-        self._plans().device().wait()
+        self._required_state().device().wait()
 
     @callback("CreateProfiler", since=25)
     def create_profiler(self, out: Any) -> None:
@@ -100,9 +100,9 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
 
     def _warn_of_timestamps(self) -> None:
         """Says once what a profile of this session lacks."""
-        if self.planner is not None and not self._warned:
+        if self.state is not None and not self._warned:
             self._warned = True
-            target = self.planner.target
+            target = self.state.target
             if "timestamp-query" not in target.features:
                 line = (
                     f"the adapter {target.name} has no timestamps (feature timestamp-query): no GPU times in profiles"
@@ -114,7 +114,7 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         groups: list[list[Any]] = []
         if self.refusal is None:
             try:
-                groups = self._plans().decide(graph)
+                groups = self._required_state().decide(graph)
             except BaseException as error:
                 self._refuse(error)
         if self.refusal is not None:
@@ -125,7 +125,7 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         options.drop_constant_initializers = True
         for group in groups:
             array = ffi.new("const OrtNode *[]", group)
-            self.ort.check(self.ort.ep.EpGraphSupportInfo_AddNodesToFuse(info, array, len(group), options))
+            self.ort.check_status(self.ort.ep.EpGraphSupportInfo_AddNodesToFuse(info, array, len(group), options))
 
     def _any_node(self, graph: Any) -> list[list[Any]]:
         """A group of one node, so that Compile is called; none for a graph in which nothing is free to take."""
@@ -138,13 +138,13 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
 
     @callback("Compile", device=True)
     def compile(self, graphs: Any, fused: Any, count: int, out: Any, _context_nodes: Any) -> None:
-        planner = self._plans()
-        if planner.decided and self.ort.version < _TELLS_OF_INITIALISATION:
-            planner.complete()
-        planner.check_captures()
-        made = [planner.compile(graphs[i], fused[i]) for i in range(count)]
-        if planner.decided:
-            planner.compiled()
+        state = self._required_state()
+        if state.decided and self.ort.version < _TELLS_OF_INITIALISATION:
+            state.complete()
+        state.check_captures()
+        made = [state.compile(graphs[i], fused[i]) for i in range(count)]
+        if state.decided:
+            state.compiled()
         try:
             for i, info in enumerate(made):
                 info.hand_out(out, i)
@@ -155,7 +155,7 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
 
     @callback("OnSessionInitializationEnd", since=_TELLS_OF_INITIALISATION)
     def on_session_initialization_end(self) -> None:
-        self._plans().complete()
+        self._required_state().complete()
 
     @callback("ReleaseNodeComputeInfos", device=True)
     def release_node_compute_infos(self, infos: Any, count: int) -> None:
@@ -166,8 +166,8 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
 
     def release(self) -> None:
         # In an order that may be begun again after an interrupt.
-        if self.planner is not None:
-            self.planner.close()
+        if self.state is not None:
+            self.state.close()
         self.factory.let_go(self)
         super().release()
         let_go()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..device import Adapter, Device
 
 
-class Planner:
+class SessionState:
     """The plans of one session, on one adapter, for the provider that is called `name`.
 
     `copies` counts the kernels that ONNX Runtime made to copy tensors between providers.
@@ -155,7 +155,7 @@ class Planner:
         outputs = self._names(api.Node_GetNumOutputs, api.Node_GetOutputs, fused)
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         with span("compile", name, nodes=len(graph)):
-            checked = run_settings_of(self.options).stepwise
+            with_assertions = run_settings_of(self.options).stepwise
             lowered = self._lowerings.take(graph)
             if lowered is not None:
                 # ONNX Runtime lists them in another order than the graph from which this was lowered.
@@ -163,9 +163,9 @@ class Planner:
                 _reorder(graph.outputs, [it.name for it in lowered.outputs])
                 program = compile_lowered(lowered, self.target, name)
             else:
-                program = compile_graph(graph, graph.opset_imports, self.target, name, checked)
+                program = compile_graph(graph, graph.opset_imports, self.target, name, with_assertions)
             graph_inputs, graph_outputs = ([it.name or "" for it in them] for them in (graph.inputs, graph.outputs))
-            specialise = Specialiser(graph, graph.opset_imports, self.target, name, checked)
+            specialise = Specialiser(graph, graph.opset_imports, self.target, name, with_assertions)
         self.copy_guard.compiled()
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         group = RecoverableExecutable(program, self.device, run_settings_of(self.options), FromModel(path), specialise)
@@ -178,7 +178,7 @@ class Planner:
         input_places = [inputs.index(it) for it in graph_inputs]
         output_places = [outputs.index(it) for it in graph_outputs]
         return ComputeInfo(
-            self.ort, running, input_places, output_places, inputs, outputs, captured, self.copy_guard.check
+            self.ort, running, input_places, output_places, inputs, outputs, captured, self.copy_guard.check_copies
         )
 
     def compiled(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from ..compiler.tune import check
+from ..compiler.tune import check_choices
 from ..device.settings import Settings, option_of
 from ..errors import OptionError
 from ..options import Options
@@ -43,7 +43,7 @@ def _choices(path: str, target: Target) -> Choices:
     """Those of a file, for the adapter that has this target. Raises OptionError."""
     try:
         adapter, choices = read_choices(path)
-        check(choices)
+        check_choices(choices)
     except (ValueError, OSError) as error:
         raise OptionError(f"option 'tuningTable': {error}") from error
     if adapter not in ("", target.name):

@@ -28,9 +28,15 @@ class Specialiser:
     """Compiles `graph` again, thread safe. Call `keep` after the upload."""
 
     def __init__(
-        self, graph: ir.Graph, opset_imports: Mapping[str, int], target: Target, name: str = "", checked: bool = False
+        self,
+        graph: ir.Graph,
+        opset_imports: Mapping[str, int],
+        target: Target,
+        name: str = "",
+        with_assertions: bool = False,
     ) -> None:
-        self._graph, self._opsets, self._target, self._name, self._checked = graph, opset_imports, target, name, checked
+        self._graph, self._opsets, self._target, self._name = graph, opset_imports, target, name
+        self._with_assertions = with_assertions
         self._lock = threading.Lock()
         self.constants = frozenset(graph.initializers)
 
@@ -50,7 +56,7 @@ class Specialiser:
         """The Program for these values of the symbols. Raises LimitError when even that is beyond a limit."""
         try:
             with self._lock:
-                return compile_graph(self._graph, self._opsets, self._target, self._name, self._checked, values)
+                return compile_graph(self._graph, self._opsets, self._target, self._name, self._with_assertions, values)
         except UnsupportedError as error:
             raise LimitError(f"{error}, with {dict(values)}") from error
 

@@ -134,7 +134,7 @@ class Layouts:
         for number in values:
             shapes[number] = tuple([numbers[k] for k in self._shapes[number]])
             nbytes[number] = program.values[number].dtype.nbytes(math.prod(shapes[number]))
-        self._check([numbers[k] for k in self._conditions], shapes, symbols)
+        self._check_shapes([numbers[k] for k in self._conditions], shapes, symbols)
         slots_of = None
         if last is not None:
             before = last.layout.nbytes
@@ -184,7 +184,7 @@ class Layouts:
             steps.append(Step(number, variant, grid, _words(values[:own]), windows if any(windows) else (), k, repeats))
         return steps
 
-    def _check(self, holds: Sequence[int], shapes: Sequence[tuple[int, ...]], symbols: Sequence[int]) -> None:
+    def _check_shapes(self, holds: Sequence[int], shapes: Sequence[tuple[int, ...]], symbols: Sequence[int]) -> None:
         program = self.program
         failed = [check for check, it in zip(program.checks, holds, strict=True) if not it]
         for check in sorted(failed, key=lambda check: check.limit):  # first what would be wrong for any program

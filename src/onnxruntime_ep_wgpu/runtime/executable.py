@@ -28,7 +28,7 @@ from .describe import Descriptions
 from .inputs import DeviceTensor, InputChecks
 from .plan import Plan
 from .plans import Family, Key, PlannedRun, Plans
-from .replay import Capture
+from .replay import CapturedRun
 from .settings import RunSettings
 from .stepwise import Stepwise
 
@@ -203,7 +203,7 @@ class Executable:
         callers, before, after = self._place(plan, places)
         self._submit(plan, callers, None, before, after)
 
-    def capture(self, plan: Plan, places: Sequence[Place | None], kept: Sequence[bool]) -> Capture:
+    def capture(self, plan: Plan, places: Sequence[Place | None], kept: Sequence[bool]) -> CapturedRun:
         """What `submit` would run, to be replayed. Runs nothing.
 
         `kept` says for each place whether the caller keeps the tensor there. The others get buffers of the capture's
@@ -222,7 +222,7 @@ class Executable:
         def submit(in_front: Sequence[Copy], behind: Sequence[Copy]) -> None:
             self._submit(plan, callers, recording, [*in_front, *before], [*after, *behind])
 
-        made = Capture(plan, bound, staged, len(recording), submit)
+        made = CapturedRun(plan, bound, staged, len(recording), submit)
         plan.captures.add(made)
         return made
 
@@ -258,7 +258,7 @@ class Executable:
         # Stepwise runs make bind groups dispatch by dispatch.
         if recording is None and self._stepwise is None:
             recording = plan.bind(callers)
-        with self.device.captured() if self.settings.debugger_capture else nullcontext():
+        with self.device.debugger_capture() if self.settings.debugger_capture else nullcontext():
             if self._stepwise is not None:
                 with span("submit", self.program.name, dispatches=len(plan.dispatches)):
                     self._stepwise.run(plan, callers, before, after)

@@ -26,7 +26,7 @@ from .temps import Temps
 from .uniforms import Uniforms
 
 if TYPE_CHECKING:
-    from .replay import Capture
+    from .replay import CapturedRun
 
 MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
 
@@ -51,7 +51,7 @@ class PlannedDispatch:
 class Plan:
     """Ready to run for the sizes it was made for.
 
-    `pipelines` has those of all variants that the layout takes, by kernel and variant; `check` looks at limits, sizes and
+    `pipelines` has those of all variants that the layout takes, by kernel and variant; `plan_checks` looks at limits, sizes and
     aliasing (see `checks`). What a plan has in common with one that it is `like` it takes from there. `runs`, `last_run` and
     `captures` belong to the Executable: the runs that are using the plan, the number of the last one that did, and the
     captures that replay it.
@@ -66,17 +66,17 @@ class Plan:
         layout: Layout,
         pipelines: Mapping[Variant, Pipeline],
         groups: Groups,
-        check: bool = True,
+        plan_checks: bool = True,
         like: Plan | None = None,
     ) -> None:
-        self.program, self.device, self.check, self.layout = program, device, check, layout
+        self.program, self.device, self.plan_checks, self.layout = program, device, plan_checks, layout
         self.last_run = 0
         # Whoever uses the plan holds an object for as long; nothing has to be counted down, which an interrupt could prevent.
         self.runs: LiveSet[object] = LiveSet()
-        self.captures: LiveSet[Capture] = LiveSet()
+        self.captures: LiveSet[CapturedRun] = LiveSet()
         self.shapes, self.nbytes = layout.shapes, layout.nbytes
         self.output_shapes = tuple(layout.shapes[v] for v in program.outputs)
-        if check:
+        if plan_checks:
             checks.limits(device, program, self.shapes, self.nbytes)
         self._lock = threading.Lock()
         self._bound: OrderedDict[tuple[tuple[int, int], ...], Bound] = OrderedDict()
@@ -225,7 +225,7 @@ class Plan:
 
     def _bind(self, planned: PlannedDispatch, entries: Sequence[BufferBinding | None]) -> BindGroup:
         given = [entry for entry in entries if entry is not None]
-        if self.check:
+        if self.plan_checks:
             args, windows = planned.args, planned.step.windows or (None,) * len(planned.args)
             tensors = given[: len(args)]  # without the uniforms
             names = [self.program.values[arg].name or "an intermediate result" for arg in args]

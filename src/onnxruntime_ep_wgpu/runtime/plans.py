@@ -110,7 +110,6 @@ class Plans:
             return PlannedRun(self, self.kept.get(key) or self._make(key, layout))
 
     def _make(self, key: Key, layout: Layout) -> Plan:
-        checked = self._settings.plan_checks
         like = next(reversed(self.kept.values()), None)
         plan = Plan(
             self._program,
@@ -120,7 +119,7 @@ class Plans:
             layout,
             self.pipelines,
             self._groups,
-            checked,
+            self._settings.plan_checks,
             like,
         )
         plan.last_run = self.family.runs

@@ -1,6 +1,6 @@
 """A run that is repeated: its recorded dispatches, and where its inputs and outputs lay when it was recorded.
 
-In: a plan, the places of the callers' tensors, which of them the caller keeps in place. Out: `Capture`; `replay()` is one
+In: a plan, the places of the callers' tensors, which of them the caller keeps in place. Out: `CapturedRun`; `replay()` is one
 submit and makes nothing: no bind group, no buffer, no pipeline. Invariants: a tensor that is kept in place is read and
 written there, so a replay with that tensor elsewhere would be wrong and `difference()` says so; every other tensor is
 copied from and to a buffer of the capture's own within the same submit, so threads may replay one capture at once.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 
-class Capture:
+class CapturedRun:
     """Made by `Executable.capture`. Tensors are numbered, inputs before outputs.
 
     `places[n]` is where tensor n lay, None when it is empty; `staged` are the capture's own buffers, by number.

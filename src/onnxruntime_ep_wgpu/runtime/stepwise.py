@@ -68,7 +68,7 @@ class Stepwise:
                 for value in written(self._program, planned.step):
                     makers.setdefault(value, []).append(planned)
                 for value in values:
-                    self._check(plan, value, makers[value], callers, finite)
+                    self._check_value(plan, value, makers[value], callers, finite)
             self._device.submit((), (), after)
 
     def _weights_of(self, plan: Plan) -> dict[int, bool]:
@@ -78,7 +78,7 @@ class Stepwise:
                 self._weights[number] = buffer is None or self._look(plan, number, Place(buffer, 0)) is None
         return dict(self._weights)
 
-    def _check(
+    def _check_value(
         self,
         plan: Plan,
         value: int,

@@ -64,7 +64,7 @@ def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **sessi
     import onnxruntime as ort
     from onnxruntime.capi.onnxruntime_pybind11_state import InvalidProtobuf
 
-    from ..api.reports import planner_of
+    from ..api.reports import state_of
     from ..api.sessions import session
 
     check_file(args.model)
@@ -78,7 +78,7 @@ def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **sessi
         made = session(args.model, device=device, sess_options=settings, allow_cpu_only=allow_cpu_only, **options)
     except InvalidProtobuf as error:
         raise InputError(f"{args.model} is not an ONNX model: {error}") from error
-    for line in planner_of(made).options.warnings():
+    for line in state_of(made).options.warnings():
         print(f"warning: {line}", file=sys.stderr)
     return made
 

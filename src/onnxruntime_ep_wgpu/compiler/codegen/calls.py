@@ -35,7 +35,7 @@ def call_texts(w: Writer, call: Call) -> list[Text]:
             access.functions[f"{name}_put4"] = _put4(w, name, write)
         if not write.in_fours:
             access.functions[f"{name}_put"] = _put(w, name, write)
-        if name in call.carried:
+        if name in call.loop_carried:
             access.functions[f"{name}_at"] = _carried(w, name, write)
     for name, inner in call.inner.items():
         access.functions[name] = _inner(w, name, inner)

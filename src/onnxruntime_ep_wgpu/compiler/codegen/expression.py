@@ -74,7 +74,7 @@ def to_wgsl(
 
 
 @lru_cache(maxsize=4096)
-def check(
+def check_expression(
     expression: str,
     kinds: tuple[tuple[str, str], ...],
     constants: tuple[tuple[str, str, Constant], ...],

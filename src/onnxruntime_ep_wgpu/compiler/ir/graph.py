@@ -204,7 +204,7 @@ class Call:
 
     `flops` is the arithmetic that its definition asks for, 0 where memory is what it is about. It is dispatched `repeats`
     times, at least once; its parameters may count the dispatches by `REPETITION`, from 0. What one dispatch leaves to the
-    next are the `carried` results: always in memory, and read through `<name>_at(...)` too. What the maps of `inner` read is
+    next are the `loop_carried` results: always in memory, and read through `<name>_at(...)` too. What the maps of `inner` read is
     among the operands, so that whoever asks what a Call reads need not know of them. What a Call does not
     store of a result in `onto` is what that tensor has there, whose place is the result's memory.
     """
@@ -219,7 +219,7 @@ class Call:
     origin: tuple[str, ...] = ()
     flops: Dim = 0
     repeats: Dim = 1
-    carried: frozenset[str] = frozenset()
+    loop_carried: frozenset[str] = frozenset()
     inner: dict[str, Inner] = field(default_factory=dict)
     onto: dict[str, Tensor] = field(default_factory=dict)
 
@@ -230,7 +230,7 @@ class Call:
     @property
     def stays(self) -> list[Tensor]:
         """The results that must be in memory although nothing else may read them."""
-        return [self.results[name].tensor for name in self.carried]
+        return [self.results[name].tensor for name in self.loop_carried]
 
     @property
     def outputs(self) -> list[Tensor]:

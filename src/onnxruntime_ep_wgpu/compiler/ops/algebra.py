@@ -76,7 +76,7 @@ def _operand(b: Builder, x: Operand, labels: list[str], extents: dict[str, Dim])
         for name in names:
             strides = [f.stride for k, label in enumerate(labels) if label == name for f in coalesce(view.axes[k])]
             axes.append((Factor(extents[name], sum(strides, start=0)),))
-        x = b.seen(x, View(view.tensor, tuple(extents[n] for n in names), tuple(axes), view.offset))
+        x = b.view(x, View(view.tensor, tuple(extents[n] for n in names), tuple(axes), view.offset))
     kept = [k for k, n in enumerate(names) if x.shape[k] != 1 or extents[n] == 1]
     return b.reshape(x, [x.shape[k] for k in kept]), [names[k] for k in kept]
 

@@ -155,7 +155,7 @@ def _windows(b: Builder, x: Operand, win: Window) -> Operand:
     view = win.view(x.view)
     if view is not None:
         rearranged = not win.overlap and (win.taps > 1 or any(step != 1 for step in win.strides))
-        return b.copy(b.seen(x, view)) if rearranged else b.seen(x, view)
+        return b.copy(b.view(x, view)) if rearranged else b.view(x, view)
     axes = range(win.rank)
     lines = digits("c", "row", ["1u", *(f"{k}u" for k in win.kernel)]) if win.taps > 1 else ["let c0 = row;"]
     lines += digits("at", "column", [f"$out{k}" for k in axes])

@@ -141,7 +141,7 @@ class Mixture:
     swiglu_fusion: int
     normalize_routing_weights: int
 
-    def check(self, use_sparse_mixer: int, experts: int) -> None:
+    def check_attributes(self, use_sparse_mixer: int, experts: int) -> None:
         if use_sparse_mixer:
             raise UnsupportedError(f"use_sparse_mixer {use_sparse_mixer}")
         if self.activation_type not in (*ACTIVATIONS, "swiglu"):
@@ -244,7 +244,7 @@ def mixture(
         k, activation_type, activation_alpha, activation_beta, swiglu_limit, swiglu_fusion, normalize_routing_weights
     )
     first, second = _layer(b, "fc1", fc1, fc1_bias), _layer(b, "fc2", fc2, fc2_bias)
-    how.check(use_sparse_mixer, first.experts)
+    how.check_attributes(use_sparse_mixer, first.experts)
     gate = None if fc3 is None else _layer(b, "fc3", fc3, fc3_bias)
     return _mixed(b, x, router_probs, None, first, second, gate, how)
 
@@ -312,7 +312,7 @@ def quantised_mixture(
     gate = None
     if fc3 is not None:
         gate = _packed_layer(b, "fc3", fc3, fc3_scales, fc3_zeros, fc3_bias, bits[2], block_size)
-    how.check(use_sparse_mixer, first.experts)
+    how.check_attributes(use_sparse_mixer, first.experts)
     if router_weights is None:  # as the CPU provider has it, whatever the attribute says
         how = replace(how, normalize_routing_weights=1)
     return _mixed(b, x, router_probs, router_weights, first, second, gate, how)

@@ -39,9 +39,9 @@ def index32(b: Builder, indices: Operand, *allowed: Allowed) -> Operand:
     """Indices as i32. With one `allowed` it holds for all of them, with several each for its place along the last axis."""
     if len(allowed) > 1:
         for k, bounds in enumerate(allowed):
-            _check(b, _column(b, indices, k), bounds)
+            _check_indices(b, _column(b, indices, k), bounds)
     elif allowed:
-        _check(b, indices, allowed[0])
+        _check_indices(b, indices, allowed[0])
     return narrowed(b, indices)
 
 
@@ -61,7 +61,7 @@ def _column(b: Builder, indices: Operand, k: int) -> Operand:
     return Operand(indices.dtype, view.shape, view.view, host=host, known=indices.known)
 
 
-def _check(b: Builder, indices: Operand, allowed: Allowed) -> None:
+def _check_indices(b: Builder, indices: Operand, allowed: Allowed) -> None:
     low, high, what = allowed
     values = _known(indices)
     if values is None:

@@ -242,7 +242,7 @@ def linear_attention(
         },
         flops=2 * product((batch, tokens, kv_num_heads, keys, values)) * (2 + readers),
         repeats=ceildiv(tokens, chunk),
-        carried=frozenset({"state"}),
+        loop_carried=frozenset({"state"}),
         KEYS=keys,
         WINDOW=state_window,
         GATED=gated,

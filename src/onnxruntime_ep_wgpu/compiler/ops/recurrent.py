@@ -165,7 +165,7 @@ def _layer(
         functions=functions,
         flops=2 * product((steps, directions, batch, hidden)) * gates * hidden,
         repeats=ceildiv(steps, chunk),
-        carried=frozenset({"state"}),
+        loop_carried=frozenset({"state"}),
         vectors=False,
         onto=None,
         HIDDEN=hidden,

@@ -69,7 +69,7 @@ def cut(b: Builder, x: Operand, kept: int, fill: float, parts: int = 0) -> Opera
     exact = isinstance(columns, int) and columns % parts == 0
     view = x.view.reshape((*x.shape[:kept], parts, floordiv(columns, parts))) if exact else None
     if view is not None:
-        return b.seen(x, view)
+        return b.view(x, view)
     text = Scalars(b.target.int64).literal(fill, x.dtype.compute or "").text
     lines = ["let i = part * $length + k;", f"if (i >= $columns) {{ return {text}; }}", "return x_at(row, i);"]
     return b.map(

@@ -52,7 +52,7 @@ def sorted_places(b: Builder, keys: Operand, before: str, count: Dim) -> Operand
         parameters=parameters | {"repetition": REPETITION, "last": dispatches - 1},
         functions=functions,
         repeats=dispatches,
-        carried=frozenset({"place"}),
+        loop_carried=frozenset({"place"}),
         BLOCK=block,
     )
     return place

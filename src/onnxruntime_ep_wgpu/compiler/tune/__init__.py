@@ -34,11 +34,11 @@ from .parameters import (
     parameters_of,
     use,
 )
-from .shipped import GPU, SOFTWARE, check
+from .shipped import GPU, SOFTWARE, check_choices
 
 __all__ = [
     "GPU", "SOFTWARE", "WIDEST_HEAD", "Depthwise", "DirectConvolution", "DirectProduct", "FlashParts", "FlashRows", "FlashTile",
     "Grid", "MapShape", "PackedRows", "Parts", "RowProduct", "Rows", "RowsAcross", "Tile", "Vectors", "across_parts",
-    "across_variants", "check", "depthwise", "direct_convolution_pixels", "expert_rows", "flash_splits", "flash_variants",
+    "across_variants", "check_choices", "depthwise", "direct_convolution_pixels", "expert_rows", "flash_splits", "flash_variants",
     "map_shapes", "maps_in_fours", "matmul_variants", "parameters_of", "row_variants", "use",
 ]  # fmt: skip

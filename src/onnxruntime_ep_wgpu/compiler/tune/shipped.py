@@ -143,7 +143,7 @@ SOFTWARE: Choices = (
 )
 
 
-def check(choices: Choices) -> None:
+def check_choices(choices: Choices) -> None:
     """Raises ValueError for the first choice that cannot be one of a target's."""
     for choice in choices:
         parameters_of(choice)

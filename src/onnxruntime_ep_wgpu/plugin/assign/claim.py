@@ -51,16 +51,16 @@ class Lowered:
 
 
 def claim(
-    graph: ir.Graph, target: Target, assigned: Sequence[str], forced: frozenset[str], checked: bool = False
+    graph: ir.Graph, target: Target, assigned: Sequence[str], forced: frozenset[str], with_assertions: bool = False
 ) -> tuple[Claim, list[Lowered]]:
     """Decides on a graph, and gives its groups lowered. `assigned` names per node the provider that holds it, "" for none.
 
-    `checked`: lowered for runs that check everything. A graph that is one group is lowered once; each group of one that is
+    `with_assertions`: lowered for runs that check everything. A graph that is one group is lowered once; each group of one that is
     divided is lowered once more, cut out as it will be compiled.
     """
     nodes = list(graph)
     opsets: Mapping[str, int] = graph.opset_imports
-    whole = attempt(graph, opsets, target, checked)
+    whole = attempt(graph, opsets, target, with_assertions)
     reasons = list(whole.reasons)
     for place, node in enumerate(nodes):
         if assigned[place]:  # another provider's, or a group of ours
@@ -79,7 +79,7 @@ def claim(
             if group in passed:
                 continue
             alone = subgraph.extract(graph, [nodes[place] for place in group])
-            tried = attempt(alone, opsets, target, checked)
+            tried = attempt(alone, opsets, target, with_assertions)
             for place, answer in zip(group, tried.reasons, strict=True):
                 if answer is not None:
                     reasons[place] = answer

@@ -78,13 +78,13 @@ class _Reader:
         )
 
     def _string(self, function: Callable[..., Any], obj: Any) -> str:
-        self.ort.check(function(obj, self._text))
+        self.ort.check_status(function(obj, self._text))
         return text(self._text[0])
 
     def _opsets(self, graph: Any) -> dict[str, int]:
         count = self.ort.get(self.api.Graph_GetNumOperatorSets, graph, "size_t")
         domains, versions = ffi.new("const char *[]", max(1, count)), ffi.new("int64_t[]", max(1, count))
-        self.ort.check(self.api.Graph_GetOperatorSets(graph, domains, versions, count))
+        self.ort.check_status(self.api.Graph_GetOperatorSets(graph, domains, versions, count))
         return {text(domains[i]): int(versions[i]) for i in range(count)}
 
     def _optional(self, info: Any) -> ir.Value | None:
@@ -104,26 +104,26 @@ class _Reader:
 
     def _type(self, info: Any) -> tuple[ir.DataType | None, ir.Shape | None]:
         """Element type and shape; None for what is not a tensor, None for an unknown rank."""
-        api, check = self.api, self.ort.check
+        api, check_status = self.api, self.ort.check_status
         tensor = None
         kind = self.ort.get(api.GetValueInfoTypeInfo, info, "const OrtTypeInfo *")
         if kind:
             tensor = self.ort.get(api.CastTypeInfoToTensorInfo, kind, "const OrtTensorTypeAndShapeInfo *")
         if not tensor:
             return None, None
-        check(api.GetTensorElementType(tensor, self._int))
+        check_status(api.GetTensorElementType(tensor, self._int))
         dtype = tensor_type(self._int[0])
         if not api.TensorTypeAndShape_HasShape(tensor):
             return dtype, None
-        check(api.GetDimensionsCount(tensor, self._size))
+        check_status(api.GetDimensionsCount(tensor, self._size))
         rank = self._size[0]
         if not rank:
             return dtype, ir.Shape(())
         sizes, names = ffi.new("int64_t[]", rank), ffi.new("const char *[]", rank)
-        check(api.GetDimensions(tensor, sizes, rank))
+        check_status(api.GetDimensions(tensor, sizes, rank))
         dims: list[int | str | None] = list(ffi.unpack(sizes, rank))
         if any(isinstance(size, int) and size < 0 for size in dims):
-            check(api.GetSymbolicDimensions(tensor, names, rank))
+            check_status(api.GetSymbolicDimensions(tensor, names, rank))
             dims = [
                 size if isinstance(size, int) and size >= 0 else text(names[i]) or None for i, size in enumerate(dims)
             ]
@@ -131,7 +131,7 @@ class _Reader:
 
     def _node(self, handle: Any) -> ir.Node:
         api, every = self.api, self.ort.list
-        self.ort.check(api.Node_GetSinceVersion(handle, self._int))
+        self.ort.check_status(api.Node_GetSinceVersion(handle, self._int))
         since = self._int[0]
         inputs = every(api.Node_GetNumInputs, api.Node_GetInputs, handle, "const OrtValueInfo *")
         outputs = every(api.Node_GetNumOutputs, api.Node_GetOutputs, handle, "const OrtValueInfo *")
@@ -163,11 +163,11 @@ class _Reader:
         kind = self._int[0]
         if kind == _INT:
             number = ffi.new("int64_t *")
-            self.ort.check(api.ReadOpAttr(handle, kind, number, 8, self._size))
+            self.ort.check_status(api.ReadOpAttr(handle, kind, number, 8, self._size))
             return ir.AttrInt64(name, int(number[0]))
         if kind == _FLOAT:
             real = ffi.new("float *")
-            self.ort.check(api.ReadOpAttr(handle, kind, real, 4, self._size))
+            self.ort.check_status(api.ReadOpAttr(handle, kind, real, 4, self._size))
             return ir.AttrFloat32(name, float(real[0]))
         if kind == _TENSOR:
             return ir.AttrTensor(name, self._attribute_tensor(handle, name))
@@ -191,7 +191,7 @@ class _Reader:
         if not size:
             return b""
         data = ffi.new("char[]", size)
-        self.ort.check(self.api.ReadOpAttr(handle, kind, data, size, self._size))
+        self.ort.check_status(self.api.ReadOpAttr(handle, kind, data, size, self._size))
         return bytes(ffi.buffer(data, size))
 
     def _attribute_tensor(self, handle: Any, name: str) -> ir.TensorProtocol:
@@ -218,13 +218,13 @@ class _Reader:
 
     def _tensor(self, value: Any, name: str, copy: bool = False) -> ir.TensorProtocol:
         dims, data = ffi.new("const int64_t **"), ffi.new("const void **")
-        self.ort.check(self.api.GetTensorElementTypeAndShapeDataReference(value, self._int, dims, self._size))
+        self.ort.check_status(self.api.GetTensorElementTypeAndShapeDataReference(value, self._int, dims, self._size))
         shape = tuple(ffi.unpack(dims[0], self._size[0])) if self._size[0] else ()
         code = self._int[0]
         dtype = tensor_type(code)
         if code == _STRING_TENSOR:
             return ir.StringTensor([], shape=ir.Shape(shape), name=name)
-        self.ort.check(self.api.GetTensorData(value, data))
+        self.ort.check_status(self.api.GetTensorData(value, data))
         count = int(np.prod(shape, dtype=np.int64))
         nbytes = -(-count * int(dtype.bitwidth) // 8)
         raw = np.frombuffer(ffi.buffer(data[0], nbytes), np.uint8) if nbytes else np.empty(0, np.uint8)

@@ -40,13 +40,13 @@ class CopyGuard:
         """A group is compiled; ONNX Runtime makes its copying kernels after that."""
         self._before = self._copies()
 
-    def check(self) -> None:
+    def check_copies(self) -> None:
         """Raises UnsupportedError when other providers' nodes would read device memory as if it were their own."""
         if self._copies() != self._before:
             return
         # A session may have several providers of ours; a node of any other session is none of this one's.
-        ours = [it.planner for it in watch.live() if it.planner is not None and it.logger.owner == self._session]
-        share = {it.name for planner in ours for it in planner.assignment.placements() if it.partition is not None}
+        ours = [it.state for it in watch.live() if it.state is not None and it.logger.owner == self._session]
+        share = {it.name for state in ours for it in state.assignment.placements() if it.partition is not None}
         nodes = [label for them in self._readers.values() for name, label in them.items() if name not in share]
         if nodes:
             raise UnsupportedError(

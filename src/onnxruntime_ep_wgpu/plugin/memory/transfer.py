@@ -174,7 +174,7 @@ class Batch:
 def tensor_of(ort: Ort, value: Any) -> tuple[Any, int]:
     """(data pointer, bytes) of a tensor value."""
     tensor = ffi.new("WgpuTensor *")
-    ort.check(lib.wgpu_tensor(ort.api, value, tensor))
+    ort.check_status(lib.wgpu_tensor(ort.api, value, tensor))
     return tensor.data, tensor_bytes(tensor.type, shape_of(tensor))
 
 
@@ -226,9 +226,9 @@ class MemcpyKernel(Exported, struct="OrtKernelImpl"):
     @callback("Compute", repeatable=True, device=True)
     def compute(self, context: Any) -> None:
         ort, tensor, out = self.ort, ffi.new("WgpuTensor *"), ffi.new("void **")
-        ort.check(lib.wgpu_inputs(ort.api, context, 1, tensor))
+        ort.check_status(lib.wgpu_inputs(ort.api, context, 1, tensor))
         nbytes = tensor_bytes(tensor.type, shape_of(tensor))
-        ort.check(lib.wgpu_output(ort.api, context, 0, tensor.dims, tensor.rank, out))
+        ort.check_status(lib.wgpu_output(ort.api, context, 0, tensor.dims, tensor.rank, out))
         copy(tensor.data, out[0], nbytes)
 
     @callback("Release")
@@ -259,17 +259,17 @@ class MemcpyKernels:
         ):
             builder = ort.get_out(ort.ep.CreateKernelDefBuilder, "OrtKernelDefBuilder *")
             try:
-                ort.check(ort.ep.KernelDefBuilder_SetOperatorType(builder, ort.string(operator)))
-                ort.check(ort.ep.KernelDefBuilder_SetDomain(builder, ort.string("")))
-                ort.check(ort.ep.KernelDefBuilder_SetSinceVersion(builder, *ANY_VERSION))
-                ort.check(ort.ep.KernelDefBuilder_SetExecutionProvider(builder, ort.string(provider)))
-                ort.check(ort.ep.KernelDefBuilder_AddTypeConstraint(builder, ort.string("T"), array, len(types)))
-                ort.check(place(builder, 0, where))
+                ort.check_status(ort.ep.KernelDefBuilder_SetOperatorType(builder, ort.string(operator)))
+                ort.check_status(ort.ep.KernelDefBuilder_SetDomain(builder, ort.string("")))
+                ort.check_status(ort.ep.KernelDefBuilder_SetSinceVersion(builder, *ANY_VERSION))
+                ort.check_status(ort.ep.KernelDefBuilder_SetExecutionProvider(builder, ort.string(provider)))
+                ort.check_status(ort.ep.KernelDefBuilder_AddTypeConstraint(builder, ort.string("T"), array, len(types)))
+                ort.check_status(place(builder, 0, where))
                 definition = ort.get(ort.ep.KernelDefBuilder_Build, builder, "OrtKernelDef *")
             finally:
                 ort.ep.ReleaseKernelDefBuilder(builder)
             create = ffi.addressof(lib, "c_CreateKernel")
-            ort.check(ort.ep.KernelRegistry_AddKernel(self.registry, definition, create, self._state))
+            ort.check_status(ort.ep.KernelRegistry_AddKernel(self.registry, definition, create, self._state))
             ort.ep.ReleaseKernelDef(definition)
 
     def close(self) -> None:

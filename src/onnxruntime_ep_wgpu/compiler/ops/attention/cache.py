@@ -98,7 +98,7 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
         functions=None,
         flops=0,
         repeats=1,
-        carried=frozenset(),
+        loop_carried=frozenset(),
         vectors=True,
         onto=onto,
         PARTS=len(parts),
