@@ -19,6 +19,7 @@ from .expression import factored, names_in, to_wgsl
 from .position import FunctionScope, Position
 from .scalar import WIDE, Scalars
 from .storage import mantissas, unpack, unpack4
+from .uniforms import Uniforms
 from .value import Value
 
 LETTERS = tuple("abcdefgh")  # names of an accessor's coordinates
@@ -27,9 +28,9 @@ LETTERS = tuple("abcdefgh")  # names of an accessor's coordinates
 class Accessors:
     """Generates element accesses for one kernel, and the functions that they take: `functions`, text by name.
 
-    `bind` names the buffer of a tensor that the kernel loads, `dim` is the text of a dim, `lanes` says how many elements
+    `bind` names the buffer of a tensor that the kernel loads, `uniforms` give the text of a dim, `lanes` says how many elements
     of a type share a word, `word` is the text of a buffer's word at an index, `vectors` are bound as arrays of four elements,
-    `fours` are dims that are multiples of 4 here, and a `shared` kernel is that of layers with other numbers.
+    and `fours` are dims that are multiples of 4 here.
     """
 
     def __init__(
@@ -37,20 +38,19 @@ class Accessors:
         scalars: Scalars,
         maps: Mapping[Tensor, Map],
         bind: Callable[[Tensor], str],
-        dim: Callable[[Dim], str],
+        uniforms: Uniforms,
         lanes: Callable[[DType], int],
         word: Callable[[str, str], str],
         vectors: frozenset[Tensor] = frozenset(),
         fours: frozenset[Dim] = frozenset(),
-        shared: bool = False,
     ) -> None:
-        self.scalars, self.maps, self.bind, self.dim = scalars, maps, bind, dim
-        self.lanes, self.word, self.vectors, self.fours, self.shared = lanes, word, vectors, fours, shared
+        self.scalars, self.maps, self.bind, self.uniforms, self.dim = scalars, maps, bind, uniforms, uniforms.text
+        self.lanes, self.word, self.vectors, self.fours = lanes, word, vectors, fours
         self.functions: dict[str, str] = {}
         self._of_maps: dict[Map, str] = {}
 
     def scope(self) -> FunctionScope:
-        return FunctionScope(self.dim, self.fours)
+        return FunctionScope(self.uniforms, self.fours)
 
     # ---- reading
 
@@ -105,7 +105,7 @@ class Accessors:
         of their own, as a uniform."""
         value = np.asarray(tensor.data.numpy() if hasattr(tensor.data, "numpy") else tensor.data).reshape(-1)[0]
         kind = tensor.dtype.compute or ""
-        if self.shared and kind == "f32" and np.isfinite(number := np.float32(value)):
+        if self.uniforms.shared and kind == "f32" and np.isfinite(number := np.float32(value)):
             return Value(f"bitcast<f32>({self.dim(int(number.view(np.uint32)))})", kind)
         return self.scalars.literal(value.item(), kind)
 

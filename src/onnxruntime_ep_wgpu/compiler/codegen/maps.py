@@ -111,7 +111,7 @@ def _turned_text(w: Writer, guard: Dim, across: Turned) -> Text:
         f"let column = w % tiles * {TILE}u;",
         f"let row = w / tiles % rows * {TILE}u;",
         "var rest = w / (tiles * rows);",
-        f"var begin = {dim(view.offset)};",
+        f"var begin = {w.uniforms.begin(view.offset) if view.offset != 0 else '0u'};",
         "var into = 0u;",
     ]
     for k in reversed(across.outer):

@@ -12,10 +12,11 @@ A position of `width` 4 is that element, whose number is a multiple of 4, and th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..dims import Dim, product, quotient
 from ..ir import Factor, Tensor, View, coalesce, distribute
+from .uniforms import Uniforms
 from .value import Value
 
 Extents = tuple[tuple[Dim, ...], ...]
@@ -24,12 +25,12 @@ Extents = tuple[tuple[Dim, ...], ...]
 class FunctionScope:
     """The straight-line statements of one function, and the elements that are known in it.
 
-    `dim` gives the text of a dim. Every name is given once and its statement stands before all uses. `fours` are dims which
+    `uniforms` give the text of a dim. Every name is given once and its statement stands before all uses. `fours` are dims which
     are multiples of 4 wherever the function runs, besides those that are always.
     """
 
-    def __init__(self, dim: Callable[[Dim], str], fours: frozenset[Dim] = frozenset()) -> None:
-        self.dim, self.fours = dim, fours
+    def __init__(self, uniforms: Uniforms, fours: frozenset[Dim] = frozenset()) -> None:
+        self.dim, self.begin, self.fours = uniforms.text, uniforms.begin, fours
         self.lines: list[str] = []
         self.known: dict[tuple[Tensor, Position], Value] = {}
         self._names = 0
@@ -171,7 +172,7 @@ class Position:
 
     def _place(self, factors: Sequence[Factor], offset: Dim) -> str:
         """The offset and the sum of digits times strides, digits of the coordinates where the factors follow them."""
-        parts = [] if offset == 0 else [self.scope.dim(offset)]
+        parts = [] if offset == 0 else [self.scope.begin(offset)]
         axes = distribute(factors, tuple(product(e) for e in self._extents))
         if axes is None:
             parts += self._terms(self.number, factors)

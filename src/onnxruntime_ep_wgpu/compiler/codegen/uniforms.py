@@ -15,7 +15,9 @@ class Uniforms:
     final texts, so a dim that nobody uses is not in the block.
 
     A kernel that is `shared` between layers and sizes has a member for every place in which a dim stands, so that which
-    sizes happen to be equal does not change its text. Otherwise known dims are constants and equal ones are one.
+    sizes happen to be equal does not change its text. Otherwise known dims are constants and equal ones are one. Where a view
+    begins is a member of its own in every kernel: the parts that Split makes, or slices that differ in nothing else, are one
+    kernel, and an addition of a uniform costs what that of a constant does.
     """
 
     def __init__(self, shared: bool) -> None:
@@ -29,9 +31,13 @@ class Uniforms:
             return f"{value & 0xFFFFFFFF}u"
         if not self.shared and value in self._marks:
             return self._marks[value]
-        self._dims.append(value)
-        self._marks[value] = f"⟨{len(self._dims) - 1}⟩"
+        self._marks[value] = self.begin(value)
         return self._marks[value]
+
+    def begin(self, value: Dim) -> str:
+        """WGSL of type u32 for a dim that is in no text: where a view begins."""
+        self._dims.append(value)
+        return f"⟨{len(self._dims) - 1}⟩"
 
     def numbered(self, texts: Sequence[str]) -> tuple[list[str], list[Dim]]:
         """The texts with members `dims.d0`, `dims.d1`... in order of first appearance, and the dims that they are."""

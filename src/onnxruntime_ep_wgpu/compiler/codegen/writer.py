@@ -62,7 +62,7 @@ class Writer:
         """Begins the text of a variant, or of all that share their functions."""
         self.vectors = vectors
         self.access = Accessors(
-            self.scalars, self.fused, self.bind, self.dim, self.lanes, self.word, vectors, fours, self.uniforms.shared
+            self.scalars, self.fused, self.bind, self.uniforms, self.lanes, self.word, vectors, fours
         )
 
     def bind(self, tensor: Tensor) -> str:
@@ -150,7 +150,7 @@ class Writer:
         if tensor.place is not None and tensor.place.offset != 0:
             begin = quotient(tensor.place.offset, self.lanes(tensor.dtype))
             assert begin is not None  # a part has words of its own (`passes/place.py`)
-            word = f"{word} + {self.dim(begin)}"
+            word = f"{word} + {self.uniforms.begin(begin)}"
         return self.set_word(self.bindings[tensor.memory], word, value)
 
     def store4(self, tensor: Tensor, position: Position) -> list[str]:
