@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -251,11 +251,13 @@ def lower(
 class Attempt:
     """What came of lowering a graph: per node in its order None, or the reason why it cannot run; `lowered` when all can.
 
-    A reason is a ModelFault where the node is wrong in itself, so that no provider could run it.
+    A reason is a ModelFault where the node is wrong in itself, so that no provider could run it. `shapes` are those found of
+    values whose rank the graph does not tell, by name; None for an extent that the run decides.
     """
 
     reasons: list[str | None]
     lowered: LoweredGraph | None = None
+    shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
 
 
 def attempt(graph: ir.Graph, opsets: Mapping[str, int], target: Target, with_assertions: bool = False) -> Attempt:
@@ -282,12 +284,18 @@ def attempt(graph: ir.Graph, opsets: Mapping[str, int], target: Target, with_ass
         except ModelError as error:
             reason = ModelFault(_fault(node, error))
         reasons.append(reason)
+    shapes = {
+        value.name: tuple(dim if isinstance(dim, int) else None for dim in operand.shape)
+        for value, operand in lowering.values.items()
+        if value.shape is None and value.name
+    }
     if any(reason is not None for reason in reasons):
-        return Attempt(reasons)
+        return Attempt(reasons, shapes=shapes)
     try:
-        return Attempt(reasons, _lowered(lowering, [it for it in graph.outputs if it.producer() is not None]))
+        results = [it for it in graph.outputs if it.producer() is not None]
+        return Attempt(reasons, _lowered(lowering, results), shapes)
     except UnsupportedError:
-        return Attempt(reasons)  # compiling says why
+        return Attempt(reasons, shapes=shapes)  # compiling says why
 
 
 def _lowered(lowering: Lowering, results: Sequence[ir.Value]) -> LoweredGraph:

@@ -20,7 +20,7 @@ from ..trace import span
 from . import watch
 from .abi import INFO, WARNING, Logger, Ort, file_text, text
 from .assign import graph as ort_graph
-from .assign.claim import Claim, claim, fingerprint
+from .assign.claim import Claim, Shape, claim, fill_shapes, fingerprint
 from .assign.forced import Forced, names_in_model
 from .assign.lowerings import Lowerings
 from .assign.ort_format import CopyGuard
@@ -63,6 +63,9 @@ class SessionState:
         self._forced = Forced(options["forceCpuNodeNames"])
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
         self._claims: dict[str, Claim] = {}
+        # Of values whose rank ONNX Runtime does not know: by graph, and by what a group makes until it is compiled.
+        self._shapes_of_graphs: dict[tuple[str, ...], dict[str, Shape]] = {}
+        self._shapes_of_groups: dict[frozenset[str], dict[str, Shape]] = {}
         self._lowerings = Lowerings()
         self.copy_guard = CopyGuard(name, logger.owner, copies)
         for line in options.warnings():
@@ -96,13 +99,20 @@ class SessionState:
         forced = self._forced.among(graph)
         key = fingerprint(graph) + repr((assigned, sorted(forced)))
         decision = self._claims.get(key)
+        parent = self.ort.get(self.ort.api.Graph_GetParentNode, handle, "const OrtNode *")
+        within = text(self.ort.get(self.ort.api.Node_GetName, parent, "const char *")) if parent else ""
         if decision is None:
+            # ONNX Runtime asks again about what it has left of a graph, where a group of ours is one node without shapes.
+            found = self._shapes_of_graphs.setdefault((within, *(it.name or "" for it in graph.outputs)), {})
+            fill_shapes(graph, found)
             decision, groups = claim(graph, self.target, assigned, forced, run_settings_of(self.options).stepwise)
             self._claims[key] = decision
             for group in groups:
                 self._lowerings.keep(group.graph, group.lowered)
-        parent = self.ort.get(self.ort.api.Graph_GetParentNode, handle, "const OrtNode *")
-        within = text(self.ort.get(self.ort.api.Node_GetName, parent, "const char *")) if parent else ""
+            found |= decision.shapes
+            if found:
+                for group in groups:
+                    self._shapes_of_groups[_made(group.graph)] = found
         if not parent:
             self.decided = True
             for reason in decision.reasons:
@@ -146,7 +156,8 @@ class SessionState:
         """The compiled node of a group, given as an OrtGraph and the OrtNode that stands for it."""
         api = self.ort.api
         graph = ort_graph.read(self.ort, handle)
-        made = frozenset(value.name or "" for node in graph for value in node.outputs)
+        made = _made(graph)
+        fill_shapes(graph, self._shapes_of_groups.get(made, {}))
         names = self.assignment.names_of(made)
         for node in graph:
             # As when it was decided: nodes without a name are numbered per graph.
@@ -184,6 +195,7 @@ class SessionState:
     def compiled(self) -> None:
         """The groups of a graph are compiled: what was kept to compile them goes."""
         self._lowerings.clear()
+        self._shapes_of_groups.clear()
 
     def _with_default(self, handle: Any) -> set[str]:
         """The inputs of a graph for which the model has a value that a run may replace."""
@@ -195,6 +207,11 @@ class SessionState:
     def _names(self, count: Any, fill: Any, node: Any) -> list[str]:
         infos = self.ort.list(count, fill, node, "const OrtValueInfo *")
         return [text(self.ort.get(self.ort.api.GetValueInfoName, it, "const char *")) if it else "" for it in infos]
+
+
+def _made(graph: ir.Graph) -> frozenset[str]:
+    """The names of what the nodes of a graph make."""
+    return frozenset(value.name or "" for node in graph for value in node.outputs)
 
 
 def _reorder(values: MutableSequence[ir.Value], names: Sequence[str]) -> None:

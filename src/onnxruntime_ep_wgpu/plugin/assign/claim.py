@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -34,12 +34,21 @@ _FLOATS = (
 )
 
 
+Shape = tuple[int | None, ...]
+"""An extent is None where the run decides it."""
+
+
 @dataclass(frozen=True)
 class Claim:
-    """`groups` of node places in the graph, each in topological order; `reasons` per node, None for a claimed one."""
+    """`groups` of node places in the graph, each in topological order; `reasons` per node, None for a claimed one.
+
+    `shapes`, by name, are those of values whose rank ONNX Runtime does not know: it infers nothing for some operators, and
+    lowering does. A group that reads such a value relies on them.
+    """
 
     groups: tuple[tuple[int, ...], ...]
     reasons: tuple[str | None, ...]
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,7 @@ def claim(
             reasons[place] = f"held by {assigned[place]}"
         elif node.name in forced:
             reasons[place] = FORCED
+    fill_shapes(graph, whole.shapes)
     before = subgraph.predecessors(graph)
     passed: dict[tuple[int, ...], tuple[ir.Graph, LoweredGraph | None]] = {
         tuple(range(len(nodes))): (graph, whole.lowered)
@@ -89,7 +99,14 @@ def claim(
             kept = [
                 Lowered(alone, lowered) for alone, lowered in map(passed.__getitem__, groups) if lowered is not None
             ]
-            return Claim(tuple(groups), tuple(reasons)), kept
+            return Claim(tuple(groups), tuple(reasons), whole.shapes), kept
+
+
+def fill_shapes(graph: ir.Graph, shapes: Mapping[str, Shape]) -> None:
+    """Gives values of a graph whose rank it does not tell the shapes that are known otherwise."""
+    for value in {*graph.inputs, *(it for node in graph for it in (*node.inputs, *node.outputs) if it is not None)}:
+        if value.shape is None and value.name and value.name in shapes:
+            value.shape = ir.Shape(shapes[value.name])
 
 
 def _drop_islands(nodes: list[ir.Node], before: list[list[int]], reasons: list[str | None]) -> None:
