@@ -7,6 +7,7 @@ where ONNX Runtime sees no GPU included; what a live session uses outlives the f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
@@ -18,7 +19,7 @@ from .abi import INFO, WARNING, Logger, Ort, address
 from .allocator import Allocator
 from .callbacks import Exported, callback, held
 from .choose import choose
-from .memory.transfer import DataTransfer, MemcpyKernels
+from .memory.transfer import DataTransfer
 from .sources import options_of
 
 if TYPE_CHECKING:
@@ -67,7 +68,6 @@ class Factory(Exported, struct="OrtEpFactory"):
         self.name, self.version, self.logger = name, version, logger
         self._memory: dict[int, Any] = {}
         self._hardware: list[Any] = []
-        self._kernels: MemcpyKernels | None = None
         self._users: LiveSet[Exported] = LiveSet()
         self._released = False
 
@@ -167,12 +167,14 @@ class Factory(Exported, struct="OrtEpFactory"):
 
         used()
         log = Logger(self.ort, logger)
-        provider = Provider(self, log, lambda: self._session_state(described, count, session, log))
+        provider = Provider(self, log, lambda copies: self._session_state(described, count, session, log, copies))
         self._users.add(provider)
         provider.hand_out(out)
 
-    def _session_state(self, described: Any, count: int, session: Any, log: Logger) -> SessionState:
-        """The plans of a session with these devices and options. Raises OptionError, DeviceError."""
+    def _session_state(
+        self, described: Any, count: int, session: Any, log: Logger, copies: Callable[[], int]
+    ) -> SessionState:
+        """The state of a session with these devices and options. Raises OptionError, DeviceError."""
         from .session import SessionState
 
         options = options_of(self.ort, session, NAMES)
@@ -189,7 +191,7 @@ class Factory(Exported, struct="OrtEpFactory"):
         if len(passed) > 1:
             names = ", ".join(repr(adapter.name) for adapter in passed)
             log.log(INFO, f"{len(passed)} devices were passed ({names}); the session runs on {chosen.name!r}: {why}")
-        return SessionState(self.ort, self.name, chosen, options, log, lambda: self.memcpy_kernels().made)
+        return SessionState(self.ort, self.name, chosen, options, log, copies)
 
     @callback("ReleaseEp", device=True)
     def release_ep(self, provider: Any) -> None:
@@ -222,12 +224,6 @@ class Factory(Exported, struct="OrtEpFactory"):
     def create_data_transfer(self, out: Any) -> None:
         DataTransfer(self.ort).hand_out(out)
 
-    def memcpy_kernels(self) -> MemcpyKernels:
-        """The registry of the Memcpy kernels, made for the first session."""
-        if self._kernels is None:
-            self._kernels = MemcpyKernels(self.ort, self.name)
-        return self._kernels
-
     def let_go(self, user: Exported) -> None:
         """Notes that a session's object is gone; the last one closes a factory that was released before it."""
         self._users.discard(user)
@@ -242,8 +238,6 @@ class Factory(Exported, struct="OrtEpFactory"):
 
     def _close(self) -> None:
         super().release()
-        if self._kernels is not None:
-            self._kernels.close()
         for info in self._memory.values():
             self.ort.api.ReleaseMemoryInfo(info)
         for device in self._hardware:

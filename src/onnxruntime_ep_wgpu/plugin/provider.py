@@ -20,6 +20,7 @@ from . import watch
 from .abi import ERROR, WARNING, Logger, message_of, text
 from .callbacks import Exported, callback, held, let_go_of_frames
 from .captures import CaptureCallbacks, capture_slots
+from .memory.transfer import MemcpyKernels
 from .profiler import Profiler
 from .session import SessionState
 
@@ -32,22 +33,29 @@ _TELLS_OF_INITIALISATION = 27
 
 
 class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
-    """The provider of one session. `state` is None when that cannot be; `refusal` is why the session must not be."""
+    """The provider of one session. `state` is None when that cannot be; `refusal` is why the session must not be.
 
-    def __init__(self, factory: Factory, logger: Logger, make_state: Callable[[], SessionState]) -> None:
+    `make_state` takes a way to count the kernels that ONNX Runtime made to copy tensors of the session.
+    """
+
+    def __init__(self, factory: Factory, logger: Logger, make_state: Callable[[Callable[[], int]], SessionState]) -> None:
         super().__init__(factory.ort)
         self.factory, self.logger = factory, logger
         self.number = next(_numbers)
         self.state: SessionState | None = None
         self.refusal: BaseException | None = None
         self._warned = False
+        self._kernels: MemcpyKernels | None = None
         try:
-            self.state = make_state()
+            self.state = make_state(self._copies)
         except BaseException as error:
             self._refuse(error)
         if self.captures is None:
             self.leave_out(*capture_slots())
         watch.made(self)
+
+    def _copies(self) -> int:
+        return 0 if self._kernels is None else self._kernels.made
 
     def _refuse(self, error: BaseException) -> None:
         self.logger.log(ERROR, f"the session is refused: {message_of(error)}")
@@ -73,7 +81,10 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
     def get_kernel_registry(self, out: Any) -> None:
         out[0] = ffi.NULL
         try:
-            out[0] = self.factory.memcpy_kernels().registry
+            # One for each session: by the registry it is known which session a kernel is made for.
+            if self._kernels is None:
+                self._kernels = MemcpyKernels(self.ort, self.factory.name)
+            out[0] = self._kernels.registry
         except BaseException as error:
             self._refuse(error)
 
@@ -168,6 +179,8 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         # In an order that may be begun again after an interrupt.
         if self.state is not None:
             self.state.close()
+        if self._kernels is not None:
+            self._kernels.close()
         self.factory.let_go(self)
         super().release()
         let_go()

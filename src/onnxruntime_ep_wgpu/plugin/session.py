@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class SessionState:
     """The plans of one session, on one adapter, for the provider that is called `name`.
 
-    `copies` counts the kernels that ONNX Runtime made to copy tensors between providers.
+    `copies` counts the kernels that ONNX Runtime made to copy tensors of this session between providers.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SessionState:
         self._shapes_of_graphs: dict[tuple[str, ...], dict[str, Shape]] = {}
         self._shapes_of_groups: dict[frozenset[str], dict[str, Shape]] = {}
         self._lowerings = Lowerings()
-        self.copy_guard = CopyGuard(name, logger.owner, copies)
+        self.copy_guard = CopyGuard(name, copies)
         for line in options.warnings():
             logger.log(WARNING, line)
 
@@ -122,7 +122,7 @@ class SessionState:
             self.inputs = tuple(value.name or "" for value in graph.inputs)
             self.outputs = tuple(value.name or "" for value in graph.outputs)
         self.assignment.decided(within, graph, decision, assigned)
-        self.copy_guard.decided(within, graph, decision.groups, assigned)
+        self.copy_guard.decided(not parent, graph, decision.groups, assigned)
         return [[nodes[place] for place in group] for group in decision.groups]
 
     def complete(self) -> None:
@@ -177,7 +177,6 @@ class SessionState:
                 program = compile_graph(graph, graph.opset_imports, self.target, name, with_assertions)
             graph_inputs, graph_outputs = ([it.name or "" for it in them] for them in (graph.inputs, graph.outputs))
             specialise = Specialiser(graph, graph.opset_imports, self.target, name, with_assertions)
-        self.copy_guard.compiled()
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         group = RecoverableExecutable(program, self.device, run_settings_of(self.options), FromModel(path), specialise)
         self.assignment.compiled(made, program)

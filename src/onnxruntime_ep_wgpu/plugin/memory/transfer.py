@@ -237,9 +237,9 @@ class MemcpyKernel(Exported, struct="OrtKernelImpl"):
 
 
 class MemcpyKernels:
-    """The registry of the two Memcpy kernels under the name of one provider. `close()` gives it back.
+    """The registry of the two Memcpy kernels under the name of one provider, for one session. `close()` gives it back.
 
-    `made` counts the kernels that sessions have asked for.
+    `made` counts the kernels that the session has asked for.
     """
 
     def __init__(self, ort: Ort, provider: str) -> None:
@@ -273,7 +273,10 @@ class MemcpyKernels:
             ort.ep.ReleaseKernelDef(definition)
 
     def close(self) -> None:
-        self.ort.ep.ReleaseKernelRegistry(self.registry)
+        # An interrupt can be raised behind the call, and closing begun again: the pointer goes first.
+        registry, self.registry = self.registry, ffi.NULL
+        if registry:
+            self.ort.ep.ReleaseKernelRegistry(registry)
 
 
 def _create_kernel(state: Any, _info: Any, out: Any) -> Any:
