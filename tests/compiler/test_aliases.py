@@ -23,6 +23,7 @@ from tests.support import compile_model, device
 F = np.float32
 SIZE, GROUPS, USED = 16, 2, 5
 
+
 def model(*more: onnx.NodeProto, outputs: tuple[str, ...] = ("y", "present_k", "present_v")) -> onnx.ModelProto:
     """One token of grouped attention; the caches have any number of rows. The total length is that of a mask."""
     nodes = [

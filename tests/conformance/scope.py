@@ -73,6 +73,7 @@ def unaccepted(reasons: Iterable[str]) -> list[str]:
     bad = [r for r in given if FOLLOWS not in r and not any(text in r for text in CPU_REASONS)]
     return bad or (given if all(FOLLOWS in r for r in given) else [])
 
+
 DISPUTED = {
     "test_resize_downsample_scales_linear_align_corners": "onnxruntime aligns the corners of whole pixels, so do we",
     "test_resize_downsample_scales_cubic_align_corners": "onnxruntime aligns the corners of whole pixels, so do we",

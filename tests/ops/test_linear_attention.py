@@ -36,12 +36,16 @@ def check(
     given = [None if a is None else a.astype(dtype) for a in arrays]
     exact = [None if a is None else a.astype(F32) for a in given]
     want = expected(build(op, exact, (F32, F32), **how), {f"x{k}": a for k, a in enumerate(exact) if a is not None})
-    got = support.run_model(partly(build(op, given, (dtype, dtype), **how), symbolic), *(a for a in given if a is not None))
+    got = support.run_model(
+        partly(build(op, given, (dtype, dtype), **how), symbolic), *(a for a in given if a is not None)
+    )
     tolerance = 2e-5 if dtype is F32 else 2e-3
     for ours, theirs in zip(got, want, strict=True):
         assert ours.dtype == dtype
         assert ours.shape == theirs.shape
-        np.testing.assert_allclose(ours.astype(F32), theirs, rtol=tolerance, atol=tolerance * max(1, np.abs(theirs).max()))
+        np.testing.assert_allclose(
+            ours.astype(F32), theirs, rtol=tolerance, atol=tolerance * max(1, np.abs(theirs).max())
+        )
     return got
 
 
@@ -121,7 +125,9 @@ def check_window(op: str, arrays: list[np.ndarray | None], past: int, axis: int,
     window, tokens = 3, arrays[0].shape[axis]
     start = arrays[past]
     given = [np.stack([start + 1, start - 1, start]) if k == past else a for k, a in enumerate(arrays)]
-    got = support.run_model(build(op, given, (F32, F32), state_window=window, **how), *(a for a in given if a is not None))
+    got = support.run_model(
+        build(op, given, (F32, F32), state_window=window, **how), *(a for a in given if a is not None)
+    )
     for slot in range(window):
         count = tokens - window + slot + 1
         if count <= 0:

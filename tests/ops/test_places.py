@@ -1,4 +1,4 @@
-"""Concat where kernels store their results in place: parts of every making, axis, type and size, and how many dispatches."""
+"""Concat and Pad where kernels store results in place: parts of every making, axis, type and size, and how many dispatches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TYPES = (np.float32, np.float16, np.int32, np.int64, np.uint8, np.bool_)
 
 
 class Case:
-    """A random graph around Concat, whose values, small whole numbers that every type holds, numpy calculates beside it."""
+    """A random graph around Concat and Pad, whose values, small whole numbers that every type holds, numpy calculates beside it."""
 
     def __init__(self, seed: int, dtype: type) -> None:
         self.rng = np.random.default_rng(seed)
@@ -93,11 +93,13 @@ class Case:
         )
         same = list(range(self.rank))
         kind = rng.choice(
-            ["product", "turned", "map", "input", "slice", "weight", "concat"],
-            p=[0.3, 0.15, 0.15, 0.1, 0.1, 0.05, 0.15],
+            ["product", "turned", "map", "input", "slice", "weight", "concat", "pad"],
+            p=[0.25, 0.1, 0.1, 0.1, 0.1, 0.05, 0.15, 0.15],
         )
         if kind == "concat" and depth < 2:
             return self.concat(depth + 1)
+        if kind == "pad" and depth < 3:
+            return self.pad(depth + 1)
         if kind == "turned":
             order = [int(k) for k in rng.permutation(self.rank)]
             name, arrays = self.product(length, order)
@@ -119,6 +121,25 @@ class Case:
             return self.constant(array), [array] * 3
         return self.product(length, same)
 
+    def pad(self, depth: int = 0) -> tuple[str, list[np.ndarray]]:
+        """A part that is smaller, and around it what is missing."""
+        whole, pads = self.shape, self.rng.integers(0, 3, (2, self.rank))
+        for k in range(self.rank):
+            if k != self.axis and pads[:, k].sum() > whole[k]:
+                pads[:, k] = 0
+        self.shape = [n if k == self.axis else n - int(pads[:, k].sum()) for k, n in enumerate(whole)]
+        name, arrays = self.part(depth)
+        self.shape = whole
+        around = self.constant(pads.reshape(-1))
+        fill, value = "", np.zeros((), self.dtype)
+        if self.rng.random() < 0.6:
+            value = self.numbers([], self.dtype)
+            fill = self.constant(value)
+            if self.rng.random() < 0.5 and self.dtype is not np.bool_:
+                fill, (value, *_) = self.add("Max", [fill], [value] * 3)
+        wanted = [np.pad(a, pads.T, constant_values=value) for a in arrays]
+        return self.add("Pad", [name, around, fill], wanted)
+
     def concat(self, depth: int = 0) -> tuple[str, list[np.ndarray]]:
         parts = [self.part(depth) for _ in range(self.rng.integers(2, 5))]
         if self.rng.random() < 0.2:
@@ -128,7 +149,7 @@ class Case:
 
     def model(self) -> onnx.ModelProto:
         """The graph with a reader or two of what it has joined, and some of its values as outputs."""
-        name, arrays = self.concat()
+        name, arrays = self.concat() if self.rng.random() < 0.6 else self.pad()
         to = helper.np_dtype_to_tensor_dtype(np.dtype(F))
         if self.rng.random() < 0.5:
             name, arrays = self.add("Cast", [name], [a.astype(F) for a in arrays], to=to)
@@ -145,7 +166,7 @@ class Case:
 @pytest.mark.parametrize("int64", ["native", "pair"])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_parts_of_every_making(dtype: type, int64: str) -> None:
-    for seed in range(5):
+    for seed in range(8):
         case = Case(seed + 1000 * TYPES.index(dtype), dtype)
         model = case.model()
         runner = Runner(compile_model(model, device(int64).target))

@@ -53,7 +53,10 @@ class Case:
     def nodes(self) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
         """The node that makes `w` of them, and their initializers."""
         code, stored = KINDS[self.kind]
-        weights = {"q": (self.q.astype(stored), code), "s": (self.scale, helper.np_dtype_to_tensor_dtype(self.scale.dtype))}
+        weights = {
+            "q": (self.q.astype(stored), code),
+            "s": (self.scale, helper.np_dtype_to_tensor_dtype(self.scale.dtype)),
+        }
         if self.zero is not None:
             weights["z"] = (np.asarray(self.zero).astype(stored), code)
         how = {"axis": self.axis} | ({"block_size": self.block} if self.block else {})

@@ -90,7 +90,9 @@ def test_every_number_is_what_its_expression_says(path: Path) -> None:
             steps = [step for step in layout.steps if step.dispatch == number]
             variant = next(k for k, guard in enumerate(it.guards) if values(guard))
             groups = values(it.workgroups[variant])
-            results = [a for a, kind in zip(it.args, program.kernels[it.kernel].bindings, strict=True) if kind != "read"]
+            results = [
+                a for a, kind in zip(it.args, program.kernels[it.kernel].bindings, strict=True) if kind != "read"
+            ]
             if not groups or not any(layout.nbytes[a] for a in results):
                 assert not steps
                 continue

@@ -64,7 +64,9 @@ def build(size: Size = Size(), cache: bool = True) -> onnx.ModelProto:
             parts.append(g.op("Transpose", g.op("Reshape", projected, split, allowzero=0), perm=[0, 2, 1, 3]))
         if cache:
             for k, part in ((1, "key"), (2, "value")):
-                past = g.input(f"past_key_values.{i}.{part}", np.float32, ["batch_size", heads, "past_sequence_length", head])
+                past = g.input(
+                    f"past_key_values.{i}.{part}", np.float32, ["batch_size", heads, "past_sequence_length", head]
+                )
                 parts[k] = g.op("Concat", past, parts[k], axis=2, out=f"present.{i}.{part}")
         query, key, value = parts
         scores = g.op("MatMul", query, g.op("Transpose", key, perm=[0, 1, 3, 2]))

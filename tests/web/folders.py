@@ -98,13 +98,23 @@ def _text(folder: Path) -> Any:
     size = causal.Size()
     session = _save(folder, causal.build(size))
     words = {"</s>": 0, **{f"w{k}": k for k in range(1, size.words)}}
-    end = {"id": 0, "content": "</s>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    end = {
+        "id": 0,
+        "content": "</s>",
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
     _configure(
         folder, "tokenizer.json", version="1.0", truncation=None, padding=None, added_tokens=[end], normalizer=None,
         pre_tokenizer={"type": "WhitespaceSplit"}, post_processor=None, decoder=None,
         model={"type": "WordLevel", "vocab": words, "unk_token": "</s>"},
     )  # fmt: skip
-    _configure(folder, "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast", eos_token="</s>", pad_token="</s>")
+    _configure(
+        folder, "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast", eos_token="</s>", pad_token="</s>"
+    )
     _configure(
         folder, model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=size.width, vocab_size=size.words,
         num_attention_heads=size.heads, num_key_value_heads=size.heads, num_hidden_layers=size.layers, eos_token_id=0,
@@ -113,4 +123,3 @@ def _text(folder: Path) -> Any:
     _configure(folder, "generation_config.json", eos_token_id=0, pad_token_id=0)
     prompt = list(range(5, 5 + WORDS))
     return {"prompt": prompt, "tokens": causal.greedy(session, prompt, 12, size)}
-

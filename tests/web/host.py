@@ -22,7 +22,9 @@ def _model(node: onnx.NodeProto, opset: int, inputs: Arrays) -> onnx.ModelProto:
         for name in node.input
         if name
     ]
-    outputs = [make_value_info(name, make_tensor_type_proto(WHOLE if name == "i" else REAL, None)) for name in node.output]
+    outputs = [
+        make_value_info(name, make_tensor_type_proto(WHOLE if name == "i" else REAL, None)) for name in node.output
+    ]
     graph = make_graph([node], "host", ports, outputs)
     return make_model(graph, opset_imports=[make_opsetid("", opset)], ir_version=10)
 
@@ -34,7 +36,9 @@ def cases(rng: np.random.Generator) -> Iterator[tuple[onnx.ModelProto, Arrays, A
         outputs = session.run(None, inputs)
         if node.op_type == "DFT":  # the CPU provider's own error is larger than that of a transform in doubles
             x = inputs["x"].astype(np.float64)
-            spectrum = np.fft.fft(x[..., 0] + (1j * x[..., 1] if x.shape[-1] == 2 else 0), axis=1)[:, : outputs[0].shape[1]]
+            spectrum = np.fft.fft(x[..., 0] + (1j * x[..., 1] if x.shape[-1] == 2 else 0), axis=1)[
+                :, : outputs[0].shape[1]
+            ]
             outputs = [np.stack([spectrum.real, spectrum.imag], -1).astype(np.float32)]
         yield model, inputs, dict(zip(node.output, outputs, strict=True))
 
@@ -61,7 +65,11 @@ def _nodes(rng: np.random.Generator) -> Iterator[tuple[onnx.NodeProto, int, Arra
         n = int(rng.integers(1, 40))
         signal = real(2, n, 3, int(rng.integers(1, 3)))
         for onesided in (0, int(signal.shape[-1] == 1)):
-            yield make_node("DFT", ["x", "", "a"], ["y"], onesided=onesided), 20, {"x": signal, "a": np.array(1, np.int64)}
+            yield (
+                make_node("DFT", ["x", "", "a"], ["y"], onesided=onesided),
+                20,
+                {"x": signal, "a": np.array(1, np.int64)},
+            )
         window = rng.uniform(0, 1, int(rng.integers(2, 20))).astype(np.float32)
         given = {"s": real(2, 50, 1), "j": np.array(rng.integers(1, 9)), "w": window, "l": np.array(window.size)}
         yield make_node("STFT", ["s", "j", "w", "l"], ["o"], onesided=1), 17, given
@@ -69,6 +77,13 @@ def _nodes(rng: np.random.Generator) -> Iterator[tuple[onnx.NodeProto, int, Arra
             image = real(1, 2, *(int(it) for it in rng.integers(1, 9, 2)))
             sizes = whole(1, 2, *rng.integers(1, 12, 2))
             yield make_node("Resize", ["x", "", "", "s"], ["y"], mode=mode), 20, {"x": image, "s": sizes}
-    pairs = ((3, 4), (4, 5)), ((4,), (4,)), ((2, 3, 4), (4,)), ((4,), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 2)), ((1, 4), (3, 4, 1))
+    pairs = (
+        ((3, 4), (4, 5)),
+        ((4,), (4,)),
+        ((2, 3, 4), (4,)),
+        ((4,), (2, 4, 5)),
+        ((2, 1, 3, 4), (5, 4, 2)),
+        ((1, 4), (3, 4, 1)),
+    )
     for a, b in pairs:
         yield make_node("MatMul", ["a", "b"], ["c"]), 20, {"a": real(*a), "b": real(*b)}

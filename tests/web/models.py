@@ -136,7 +136,11 @@ def write_causal(folder: Path) -> None:
 def write_host(path: Path) -> None:
     """Cases of models of one node, as JSON."""
     rows = [
-        {"operator": model.graph.node[0].op_type, "model": model.SerializeToString().hex(), **_described(Sample(*arrays))}
+        {
+            "operator": model.graph.node[0].op_type,
+            "model": model.SerializeToString().hex(),
+            **_described(Sample(*arrays)),
+        }
         for model, *arrays in host.cases(_rng())
     ]
     path.write_text(json.dumps(rows))

@@ -11,5 +11,7 @@ from . import node
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (node.WEB / "test" / "browser").glob("*.test.mjs")))
 def test_file(name: str, built: None, with_folders: Path) -> None:
-    done = node.node("--test", f"test/browser/{name}", WGPU_WEB_FIXTURES=str(with_folders), CHROMIUM=node.chromium() or "")
+    done = node.node(
+        "--test", f"test/browser/{name}", WGPU_WEB_FIXTURES=str(with_folders), CHROMIUM=node.chromium() or ""
+    )
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]

@@ -72,7 +72,9 @@ def test_nodes_may_be_in_any_order(model: Path, tmp_path: Path) -> None:
     shuffled.graph.node.extend(nodes)
     onnx.save(shuffled, tmp_path / "shuffled.onnx")
     one, other = webgpu_ep.export(model), webgpu_ep.export(tmp_path / "shuffled.onnx")
-    assert [(other.path / name).read_bytes() for name, _ in one.files] == [(one.path / name).read_bytes() for name, _ in one.files]
+    assert [(other.path / name).read_bytes() for name, _ in one.files] == [
+        (one.path / name).read_bytes() for name, _ in one.files
+    ]
 
 
 def test_what_does_not_run_on_webgpu_is_named_and_nothing_is_written(tmp_path: Path) -> None:
@@ -117,7 +119,10 @@ def hub(model: Path, tmp_path: Path) -> Path:
     (folder / "onnx").mkdir(parents=True)
     for name in ("model.onnx", "model_fp16.onnx", "decoder_model_merged_q4f16.onnx"):
         (folder / "onnx" / name).write_bytes(model.read_bytes())
-    config = {"model_type": "bert", "transformers.js_config": {"use_external_data_format": {"model": 1}, "dtype": "fp16"}}
+    config = {
+        "model_type": "bert",
+        "transformers.js_config": {"use_external_data_format": {"model": 1}, "dtype": "fp16"},
+    }
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_text("{}")
     (folder / "model.safetensors").write_text("of another framework")
@@ -139,7 +144,10 @@ def test_models_of_a_folder_are_chosen_by_dtype(hub: Path, tmp_path: Path, capsy
     arguments = ["export", "--transformers", str(hub), "--output", str(tmp_path / "out"), "--json"]
     assert cli.main([*arguments, "--dtype", "fp32", "--dtype", "q4f16"]) == 0
     assert len(json.loads(capsys.readouterr().out)["models"]) == 2
-    assert {it.name for it in (tmp_path / "out" / "onnx").iterdir()} == {"model.onnx", "decoder_model_merged_q4f16.onnx"}
+    assert {it.name for it in (tmp_path / "out" / "onnx").iterdir()} == {
+        "model.onnx",
+        "decoder_model_merged_q4f16.onnx",
+    }
 
 
 def test_a_wrong_folder_is_an_error_and_nothing_is_written(hub: Path, tmp_path: Path) -> None:

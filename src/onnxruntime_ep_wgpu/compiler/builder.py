@@ -12,7 +12,7 @@ from ..errors import UnsupportedError
 from ..program.dtypes import DType
 from ..program.target import Target, elements_per_word
 from .codegen.expression import check_expression
-from .dims import Dim, equal, floordiv, less_equal, maximum, product
+from .dims import Dim, equal, floordiv, less_equal, limits, maximum, product
 from .divide import check_bindings, divided, fits, joined, placed_copies
 from .ir import (
     Assertion,
@@ -23,6 +23,7 @@ from .ir import (
     Map,
     Message,
     Node,
+    Pad,
     Read,
     Shape,
     Storage,
@@ -35,6 +36,7 @@ from .ir import (
 from .joins import picked
 from .operand import LARGEST_HOST_VALUE
 from .operand import Operand as Operand
+from .pads import padding
 from .windows import MOST_ELEMENTS, is_large, is_way_to_read, nbytes, of_weights
 
 
@@ -49,6 +51,7 @@ class Builder:
         self.with_assertions = with_assertions  # whether assertions about data are kept
         self.origin: tuple[str, ...] = ()
         self._bits: dict[tuple[Tensor, DType], Tensor] = {}
+        self._literals: dict[tuple[DType, Shape, bytes], Tensor] = {}  # made while lowering: equal ones are one
 
     # ---- what has been appended
 
@@ -109,6 +112,8 @@ class Builder:
             tuple(map(int, value.shape)),
         )
         tensor = Tensor(dtype, shape, Storage.WEIGHT, name, data=value)
+        if isinstance(value, np.ndarray) and value.size == 1 and not name:
+            tensor = self._literals.setdefault((dtype, shape, value.tobytes()), tensor)
         self._check_size(tensor, f"the weight {name!r} of shape {list(shape)}")
         view, size = View.of(tensor), math.prod(shape)
         if (dtype.is_integer or dtype is DType.BOOL) and size <= LARGEST_HOST_VALUE:
@@ -343,6 +348,21 @@ class Builder:
             return self.beside(xs, axis)
         return [self._append(step) for step in steps][-1]  # a kernel that moves along
 
+    def pad(self, x: Operand, fill: Operand, begins: Sequence[Dim], shape: Shape) -> Operand:
+        """x inside of `shape`, from `begins` on, and around it `fill`, one element of its type.
+
+        Where x may reach beyond the result, in some run or in any, a part of it is left out.
+        """
+        output = self._tensor(x.dtype, shape)
+        reads = {"x": Read(x.view, (x.rank,)), "fill": Read(self.reshape(fill, (1,)).view, (1,))}
+        pad = Pad(output, reads, tuple(begins))
+        lies_inside = all(
+            limits(it)[0] >= 0 for b, d, e in zip(begins, x.shape, shape, strict=True) for it in (b, e - b - d)
+        )
+        if not lies_inside or any(is_large(t, self.target) for t in (output, x.view.tensor)):
+            return self._append(padding(pad))
+        return self._append(pad)
+
     def beside(self, xs: Sequence[Operand], axis: int) -> Operand:
         """The results of kernels that make parts of a large tensor, side by side along an axis; each is stored in place."""
         extent = sum((x.shape[axis] for x in xs), start=0)
@@ -366,7 +386,7 @@ class Builder:
                 tensor.producer = node
             self.nodes.append(node)
 
-    def _append(self, node: Map | Join) -> Operand:
+    def _append(self, node: Map | Join | Pad) -> Operand:
         node.origin = self.origin
         node.output.producer = node
         self.nodes += divided(node, self.target) if isinstance(node, Map) and not is_way_to_read(node) else [node]

@@ -182,6 +182,69 @@ def pad(g: Graph) -> Value:
     return g.add("Pad", x, numbers(g, pads), fill, mode=mode)
 
 
+def padded(g: Graph, x: Value) -> Value:
+    """x with a border of 0 to 2 elements at each end."""
+    amounts = [(g.dice.between(0, 2),) * g.runs for _ in range(2 * x.rank)]
+    return g.add("Pad", x, numbers(g, amounts), g.constant(1, x.dtype) if g.dice.chance(0.3) else None)
+
+
+def kernel_made(g: Graph) -> Value:
+    """What a kernel of its own makes and may store anywhere: a product or a sum, and often a map behind it."""
+    x = some(g, ("float32", "float16"), 1, 4)
+    if g.dice.chance(0.5) and len(set(x.dim(x.rank - 1))) == 1:
+        y = g.add("MatMul", x, g.tensor(x.dtype, [(s[-1], 3) for s in x.shapes], constant=1.0))
+    else:
+        y = g.add("Softmax", x, axis=-1)
+    return g.add(g.dice.of(["Relu", "Neg", "Abs"]), y) if g.dice.chance(0.5) else y
+
+
+@recipe(1.5)
+def pad_to_a_multiple(g: Graph) -> Value:
+    """What a kernel made, padded behind to whole windows: the amounts are calculated from its shape."""
+    x = kernel_made(g)
+    of = g.dice.of([2, 3, 4])
+    axis = g.dice.between(0, x.rank - 1)
+    missing = tuple(-d % of for d in x.dim(axis))
+    amounts = [missing if k == x.rank + axis else (0,) * g.runs for k in range(2 * x.rank)]
+    return g.add("Pad", x, numbers(g, amounts))
+
+
+@recipe(1.5)
+def nested(g: Graph) -> Value:
+    """Pads of joins of pads, of what kernels make; also of the same one."""
+    x = kernel_made(g)
+    axis = axis_of(g, x)
+    k = axis % x.rank
+    for _ in range(g.dice.between(1, 3)):
+        if g.dice.chance(0.5):
+            x = padded(g, x)
+            continue
+        size = g.dice.between(0, 2)
+        others = [g.tensor(x.dtype, [(*s[:k], size, *s[k + 1 :]) for s in x.shapes])]
+        others += [x] if g.dice.chance(0.3) else []
+        x = g.add(
+            "Concat", *g.dice.shuffled([x, *(g.add("Neg", o) if g.dice.chance(0.5) else o for o in others)]), axis=axis
+        )
+    return padded(g, x)
+
+
+@recipe(1.5)
+def split_and_used(g: Graph) -> list[Value]:
+    """Parts of what a kernel made, read by kernels and maps, and sometimes together again."""
+    x = kernel_made(g)
+    axis = axis_of(g, x)
+    extent = x.dim(axis)
+    if len(set(extent)) != 1:
+        raise Reject("parts of one size")
+    cuts = sorted(g.dice.between(0, extent[0]) for _ in range(g.dice.between(1, 2)))
+    sizes = [b - a for a, b in zip([0, *cuts], [*cuts, extent[0]], strict=True)]
+    parts = list(g.add("Split", x, g.constant(sizes), outputs=len(sizes), types=[x.dtype] * len(sizes), axis=axis))
+    used = [g.add(g.dice.of(["Relu", "Softmax", "Neg"]), part) if g.dice.chance(0.6) else part for part in parts]
+    if g.dice.chance(0.5):
+        used.append(g.add("Concat", *g.dice.shuffled(used), axis=axis))
+    return used
+
+
 @recipe(0.5)
 def blocks(g: Graph) -> Value:
     x = of_rank(g, some(g, ("float32", "float16", "uint8")), 4)

@@ -12,6 +12,7 @@ from .graph import (
     Map,
     Message,
     Node,
+    Pad,
     Read,
     Variant,
     Write,
@@ -22,6 +23,6 @@ from .view import Axis, Factor, Shape, Storage, Tensor, View, broadcast_shapes, 
 
 __all__ = [
     "REPETITION", "Assertion", "Axis", "Call", "Constant", "Factor", "Function", "Inner", "Join", "LoweredGraph", "Map", "Message",
-    "Node", "Read", "Shape", "Storage", "Tensor", "Variant", "View", "Write", "broadcast_shapes", "coalesce", "distribute",
+    "Node", "Pad", "Read", "Shape", "Storage", "Tensor", "Variant", "View", "Write", "broadcast_shapes", "coalesce", "distribute",
     "packed_run", "split_groups",
 ]  # fmt: skip

@@ -1,9 +1,10 @@
-"""The lowered graph: three kinds of node, which together express every operator.
+"""The lowered graph: the kinds of node, which together express every operator.
 
 A `Map` computes one output element from its index: pointwise expressions, gathers, pads, pooling windows. It has no
 workgroup and can be inlined into the kernel that reads it or into the store of the kernel that feeds it. A `Call` is a
 cooperative kernel from `wgsl/` (matrix product, reduction, normalisation) that reads and writes through accessors. A
-`Join` computes nothing: it says which tensors lie side by side in a larger one, and who makes them stores them there.
+`Join` computes nothing: it says which tensors lie side by side in a larger one, and who makes them stores them there; a `Pad`
+says so of one tensor, and what is around it.
 Views are not nodes: they are how operands are looked at.
 """
 
@@ -261,7 +262,29 @@ class Join:
         return [self.output]
 
 
-Node = Map | Call | Join
+@dataclass(eq=False)
+class Pad:
+    """The operand `x` inside of `output`, from element `begins` of each axis on, and `fill`, one element, around it.
+
+    `passes/place.py` decides how: as a map, or stored in place by the kernel that makes x, and filled around that by another
+    one. Its result is a Join of these then.
+    """
+
+    output: Tensor
+    operands: dict[str, Read]
+    begins: tuple[Dim, ...]
+    origin: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> list[View]:
+        return [r.view for r in self.operands.values()]
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        return [self.output]
+
+
+Node = Map | Call | Join | Pad
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import LARGEST, Dim, equal, less_equal, maximum, product
+from ..pads import coordinates
 from .index import INDICES, Allowed, along, index32, narrowed, picked
 from .pointwise import type_of
 from .registry import ANY, BOOLS, INTEGERS, NUMBERS, op
@@ -241,51 +240,34 @@ def pad(
                 x = b.slice(x, a, before, 1, x.shape[a] - before - after)
                 begins[a], ends[a] = begins[a] + before, ends[a] + after
     shape = tuple(d + begins.get(a, 0) + ends.get(a, 0) for a, d in enumerate(x.shape))
+    if mode == "constant":
+        fill = fill if fill is not None else b.constant(np.array([value], x.dtype.numpy))
+        return b.pad(x, fill, [begins.get(a, 0) for a in range(x.rank)], shape)
     names, groups = coordinates(x.rank, padded)
     lines, parameters = [], {}  # type: list[str], dict[str, Dim]
     for a in padded:
         parameters |= {f"begin{a}": begins[a], f"extent{a}": x.shape[a]}
         lines += [f"let i{a} = {_SOURCES[mode]};".replace("#", str(a))]
-        if mode == "constant":
-            lines.append(f"if (i{a} >= $extent{a}) {{ return fill_at(0u); }}")
     lines.append(f"return x_at({', '.join(f'i{n[2:]}' if n.startswith('at') else n for n in names)});")
-    operands: dict[str, tuple[Operand, Sequence[int]]] = {"x": (x, groups)}
-    if mode == "constant":
-        fill = fill if fill is not None else b.constant(np.array([value], x.dtype.numpy))
-        operands["fill"] = (b.reshape(fill, (1,)), (1,))
     return b.map(
         body(lines),
         x.dtype,
         shape,
         names,
         groups,
-        operands,
+        {"x": (x, groups)},
         parameters=parameters,
         cost=4 * len(padded),
-        reuse=mode != "constant",
+        reuse=True,
     )
 
 
-# The u32 input index along axis #. A constant pad lets it wrap past every extent; the others bring it back.
+# The u32 input index along axis #, brought back inside.
 _SOURCES = {
-    "constant": "at# - $begin#",
     "edge": "u32(clamp(i32(at#) - i32($begin#), 0, i32($extent#) - 1))",
     "reflect": "reflected(i32(at#) - i32($begin#), i32($extent#))",
     "wrap": "u32(floormod_i32(i32(at#) - i32($begin#), i32($extent#)))",
 }
-
-
-def coordinates(rank: int, axes: list[int]) -> tuple[list[str], list[int]]:
-    """Names and groups of coordinates: `at<axis>` for each of `axes`, one for every run of other axes between them."""
-    names: list[str] = []
-    groups: list[int] = []
-    for axis in range(rank):
-        if axis not in axes and axis and axis - 1 not in axes:
-            groups[-1] += 1
-        else:
-            names.append(f"at{axis}" if axis in axes else f"kept{axis}")
-            groups.append(1)
-    return names, groups
 
 
 @op("Trilu", types=ANY, diagonal=INTEGERS)

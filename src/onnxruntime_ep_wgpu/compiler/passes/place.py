@@ -1,8 +1,9 @@
-"""Placing: how tensors come to lie side by side in one, as Concat wants them.
+"""Placing: how tensors come to lie side by side in one, as Concat wants them, or inside of one, as Pad does.
 
 In: a graph without dead nodes, whose tensors know their users. Out: the same graph in which every `Join` is either a map
 that picks its operand by the coordinate, or has operands that lie in its output: a copy of each original operand whose
 `Tensor.place` says where. Fusion computes such a copy where the operand is computed, so a kernel stores its result there.
+A `Pad` is a map too, or such a join of its operand and what fills the memory around it, which is one dispatch.
 
 A join is a map where that takes fewer dispatches, as when the kernel that reads it computes it on the way (the halves that
 a rotary embedding swaps), and where kernels cannot store parts: elements that share a word with those of another
@@ -17,12 +18,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...program.target import Target, elements_per_word
 from ..dims import Dim, quotient
-from ..ir import Call, Join, LoweredGraph, Map, Node, Read, Tensor, View
+from ..ir import Call, Join, LoweredGraph, Map, Node, Pad, Read, Tensor, View
 from ..joins import Shared, count_of_maps, picked
+from ..pads import Strip, filled, inside, padding, strips
 from .fuse import MAX_INLINED_COST
 
 LARGE = 1 << 20  # elements; a GPU does not move as many in the time that a dispatch more takes
@@ -38,6 +40,23 @@ class _Part:
     kernel: Node | None
 
 
+@dataclass
+class _Plan:
+    """What would lie in a tensor: operands, what fills the rest, and the joins and pads that would lie there with all that is
+    theirs."""
+
+    parts: list[_Part] = field(default_factory=list)
+    strips: list[Strip] = field(default_factory=list)
+    inner: list[Join | Pad] = field(default_factory=list)
+
+    def sides(self, node: Join | Pad, place: View) -> list[tuple[View, View]]:
+        """The operands of a node that lies at `place`, and where each is then; adds what fills the rest."""
+        if isinstance(node, Join):
+            return [(read.view, there) for read, there in _sides(node, place)]
+        self.strips += strips(node, place)
+        return [(node.operands["x"].view, inside(node, place))]
+
+
 class _Placer:
     def __init__(self, graph: LoweredGraph, target: Target) -> None:
         self.graph, self.target = graph, target
@@ -48,44 +67,56 @@ class _Placer:
 
     def run(self) -> LoweredGraph:
         for node in reversed(self.graph.nodes):  # the outer one of two joins says where the inner one's operands lie
-            if isinstance(node, Join) and node not in self.instead and not node.is_placed:
-                self.undecided.discard(node)
-                parts, inner = self._parts(node)
-                if self._is_stored(node, parts):
-                    self.stores.update(part.kernel for part in parts if part.kernel is not None)
-                    self.instead[node] = self._placed(node, parts)
-                    self.instead.update((join, []) for join in inner)
-                    self.undecided.difference_update(inner)
-                else:
-                    self.instead[node] = self._picked(node)
+            if node in self.instead or not self._is_undecided(node):
+                continue
+            assert isinstance(node, (Join, Pad))
+            self.undecided.discard(node)
+            plan = self._plan(node)
+            if self._is_stored(node, plan):
+                self.stores.update(part.kernel for part in plan.parts if part.kernel is not None)
+                self.instead[node] = self._placed(node, plan)
+                self.instead.update((it, []) for it in plan.inner)
+                self.undecided.difference_update(plan.inner)
+            else:
+                self.instead[node] = self._picked(node) if isinstance(node, Join) else [padding(node)]
         return replace(self.graph, nodes=[it for n in self.graph.nodes for it in self.instead.get(n, [n])])
 
-    def _parts(self, join: Join) -> tuple[list[_Part], list[Join]]:
-        """Where the operands would lie, and the joins that would lie in this one with all that is theirs."""
-        out: list[_Part] = []
-        inner: list[Join] = []
+    def _is_undecided(self, node: Node | None) -> bool:
+        return isinstance(node, Pad) or (isinstance(node, Join) and not node.is_placed)
+
+    def _plan(self, node: Join | Pad) -> _Plan:
+        plan = _Plan()
         stores = self.stores.copy()
-        pending = [(read.view, place) for read, place in _sides(join, View.of(join.output))]
+        pending = plan.sides(node, View.of(node.output))
         while pending:
             view, place = pending.pop(0)
             producer = view.tensor.producer
-            if (
-                isinstance(producer, Join)
-                and not producer.is_placed
-                and self._is_private(view.tensor)
-                and view.is_whole
-            ):
+            if self._lies_in_another(view):
+                assert isinstance(producer, (Join, Pad))
                 whole = place.reshape(view.tensor.shape)
                 if whole is not None:
-                    inner.append(producer)
-                    pending[:0] = [(read.view, there) for read, there in _sides(producer, whole)]
+                    plan.inner.append(producer)
+                    pending[:0] = plan.sides(producer, whole)
                     continue
             stored = view.stored_as(place)
             if stored is not None and self._is_made_by_a_kernel(view.tensor):
-                out.append(_Part(*stored, self._storing(view.tensor, stores)))
+                plan.parts.append(_Part(*stored, self._storing(view.tensor, stores)))
             else:
-                out.append(_Part(view, place, None))
-        return out, inner
+                plan.parts.append(_Part(view, place, None))
+        return plan
+
+    def _lies_in_another(self, view: View) -> bool:
+        """Whether a view shows a join that its reader alone needs, so that it lies in that one's place with all that is its own.
+
+        A pad of what no kernel makes is better a map, which stores it in one dispatch.
+        """
+        producer = view.tensor.producer
+        if not (self._is_undecided(producer) and self._is_private(view.tensor) and view.is_whole):
+            return False
+        if not isinstance(producer, Pad):
+            return True
+        x = producer.operands["x"].view
+        return self._lies_in_another(x) or self._is_made_by_a_kernel(x.tensor)
 
     def _storing(self, tensor: Tensor, stores: Counter[Node]) -> Node | None:
         """What makes a tensor, where its kernel can store it in one more join than the `stores`, to which it adds that."""
@@ -124,15 +155,18 @@ class _Placer:
     def _is_private(self, tensor: Tensor) -> bool:
         return not tensor.is_stored and len(tensor.users) == 1
 
-    def _is_stored(self, join: Join, parts: list[_Part]) -> bool:
-        """Whether the kernels that make the operands, and one more for each of the others, store them in place."""
-        if not all(self._owns_words(part.place) for part in parts):
+    def _is_stored(self, node: Join | Pad, plan: _Plan) -> bool:
+        """Whether the kernels that make the operands, one more for each of the others, and those that fill the rest, store
+        all in place."""
+        if not all(self._owns_words(part.place) for part in plan.parts):
             return False
-        copies = sum(part.kernel is None for part in parts)
-        if self._is_computed_by_a_reader(join.output):
-            return copies == 0
-        more = copies - count_of_maps(len(join.operands), self.target)
-        moved = sum((part.view.size for part in parts if part.kernel is not None), start=0)
+        if plan.strips and elements_per_word(node.output.dtype, self.target) > 1:
+            return False
+        more = sum(part.kernel is None for part in plan.parts) + len(filled(plan.strips, (), self.target))
+        if self._is_computed_by_a_reader(node.output):
+            return more == 0
+        more -= count_of_maps(len(node.operands), self.target) if isinstance(node, Join) else 1
+        moved = sum((part.view.size for part in plan.parts if part.kernel is not None), start=0)
         return more <= 0 or (isinstance(moved, int) and moved >= more * LARGE)
 
     def _owns_words(self, place: View) -> bool:
@@ -178,18 +212,19 @@ class _Placer:
         too_much = producer.cost > MAX_INLINED_COST or producer.iterations != 0
         return has_readers or too_much or self._anchor(tensor) is not None
 
-    def _placed(self, join: Join, parts: list[_Part]) -> list[Node]:
-        """A copy of every part, in its place, and the join of them."""
+    def _placed(self, node: Join | Pad, plan: _Plan) -> list[Node]:
+        """A copy of every part, in its place, what fills the rest, and the join of them."""
         nodes: list[Node] = []
-        operands: dict[str, Read] = {}
-        for k, part in enumerate(parts):
-            tensor = Tensor(join.output.dtype, part.place.shape, place=part.place)
-            copy = Map(tensor, {"x": Read(part.view, (part.view.rank,))}, expression="x", origin=join.origin)
+        for part in plan.parts:
+            tensor = Tensor(node.output.dtype, part.place.shape, place=part.place)
+            copy = Map(tensor, {"x": Read(part.view, (part.view.rank,))}, expression="x", origin=node.origin)
             tensor.producer = copy
             nodes.append(copy)
-            operands[f"x{k}"] = Read(View.of(tensor), (part.view.rank,))
-        made = Join(join.output, operands, join.axis, join.origin)
-        join.output.producer = made
+        nodes += filled(plan.strips, node.origin, self.target)
+        tensors = [tensor for made in nodes for tensor in made.outputs]
+        operands = {f"x{k}": Read(View.of(tensor), (len(tensor.shape),)) for k, tensor in enumerate(tensors)}
+        made = Join(node.output, operands, node.axis if isinstance(node, Join) else 0, node.origin)
+        node.output.producer = made
         return [*nodes, made]
 
 

@@ -1,19 +1,19 @@
-"""Sharing: maps and joins that make the same become one, as when every reader of a tensor dequantises it for itself."""
+"""Sharing: maps, joins and pads that make the same become one, as when every reader of a tensor dequantises it for itself."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
 
-from ..ir import Call, Join, LoweredGraph, Map, Node, Read, Storage, Tensor
+from ..ir import Call, Join, LoweredGraph, Map, Node, Pad, Read, Storage, Tensor
 
 
 def share(graph: LoweredGraph) -> LoweredGraph:
-    """The graph without maps and joins that an earlier one equals; run it before `remove_dead`, which learns who reads what.
+    """The graph without maps, joins and pads that an earlier one equals; run it before `remove_dead`, which learns who reads what.
 
     A result that the caller receives keeps a node of its own.
     """
-    first: dict[Hashable, Map | Join] = {}
+    first: dict[Hashable, Map | Join | Pad] = {}
     instead: dict[Tensor, Tensor] = {}
     kept: list[Node] = []
     for node in graph.nodes:
@@ -25,11 +25,11 @@ def share(graph: LoweredGraph) -> LoweredGraph:
                 if read.view.tensor in instead:
                     reader.operands[name] = replace(read, view=replace(read.view, tensor=instead[read.view.tensor]))
         if (
-            isinstance(node, (Map, Join))
+            isinstance(node, (Map, Join, Pad))
             and node.output.storage is Storage.TEMP
             and not node.output.kept
             and not (node.is_placed if isinstance(node, Join) else node.output.place)
-            and (isinstance(node, Join) or _is_worth_memory(node))
+            and (not isinstance(node, Map) or _is_worth_memory(node))
         ):
             known = first.setdefault(_meaning(node), node)
             if known is not node:
@@ -45,11 +45,13 @@ def _is_worth_memory(node: Map) -> bool:
     return not node.inline or (node.is_pointwise and any(view.tensor.producer for view in node.reads))
 
 
-def _meaning(node: Map | Join) -> Hashable:
-    """What decides a map's elements; constants by their text, because 0.0 equals -0.0 and 1."""
+def _meaning(node: Map | Join | Pad) -> Hashable:
+    """What decides the elements of a result; constants by their text, because 0.0 equals -0.0 and 1."""
     operands: tuple[tuple[str, Read], ...] = tuple(node.operands.items())
     if isinstance(node, Join):
         return operands, node.axis
+    if isinstance(node, Pad):
+        return operands, node.begins, node.output.shape
     constants = tuple((name, repr(value)) for name, value in node.constants.items())
     parameters = tuple(node.parameters.items())
     text = (node.expression, node.body, node.coordinates, node.groups)
