@@ -29,16 +29,29 @@ class BindingsError(UnsupportedError):
     """A kernel needs more bindings than there are."""
 
 
+def too_many_bindings(node: Node, target: Target) -> str | None:
+    """Why a kernel of just this node has not enough bindings; None when it has."""
+    bound = list(dict.fromkeys([*(v.tensor for v in node.reads), *node.outputs]))
+    large = [t for t in bound if is_large(t.memory, target)]
+    if not large and len(bound) <= target.max_storage_buffers:
+        return None
+    needed = min(of_node(node, target, it).bindings for it in (False, True))
+    if needed <= target.max_storage_buffers:
+        return None
+    if not large:
+        return f"one kernel would bind {needed} tensors, and the adapter has {target.max_storage_buffers} bindings"
+    shown = ", ".join(f"{list(t.shape)}" for t in large)
+    return (
+        f"tensors of shapes {shown} take {needed} bindings of {target.max_binding_bytes} bytes in one kernel, "
+        f"and the adapter has {target.max_storage_buffers}"
+    )
+
+
 def check_bindings(node: Node, target: Target) -> None:
-    """Raises BindingsError when tensors are so large that a kernel of just this node has not enough bindings."""
-    large = [t for t in [*(v.tensor for v in node.reads), *node.outputs] if is_large(t.memory, target)]
-    needed = min(of_node(node, target, it).bindings for it in (False, True)) if large else 0
-    if needed > target.max_storage_buffers:
-        shown = ", ".join(f"{list(t.shape)}" for t in dict.fromkeys(large))
-        raise BindingsError(
-            f"tensors of shapes {shown} take {needed} bindings of {target.max_binding_bytes} bytes in one kernel, "
-            f"and the adapter has {target.max_storage_buffers}"
-        )
+    """Raises BindingsError when a kernel of just this node has not enough bindings."""
+    reason = too_many_bindings(node, target)
+    if reason is not None:
+        raise BindingsError(reason)
 
 
 def fits(node: Node, target: Target) -> bool:

@@ -33,10 +33,16 @@ class Source:
 
 
 def generate(group: Group, target: Target) -> Source:
-    """WGSL for a fused group. Bindings and uniforms are the same for all its variants, and as many as fusion counted."""
+    """WGSL for a fused group. Bindings and uniforms are the same for all its variants, and as many as fusion counted: never more
+    than the target has."""
     w = Writer(group, target)
     anchor, pairs = w.group.anchor, w.scalars.pairs
     variants = call_texts(w, anchor) if anchor is not None else map_texts(w)
+    if w.placement.bindings > target.max_storage_buffers:
+        raise AssertionError(
+            f"the kernel of {', '.join(w.group.origin)} has {w.placement.bindings} bindings, "
+            f"and the adapter has {target.max_storage_buffers}"
+        )
     bodies, uniforms = w.uniforms.numbered(
         [f"{prelude.needed(v.code, pairs, v.functions)}\n{v.code}" for v in variants]
     )

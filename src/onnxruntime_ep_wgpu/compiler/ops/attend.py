@@ -29,11 +29,11 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, product, quotient
+from ..divide import too_many_bindings
 from ..flash import Attention
 from ..ir import Inner, Map, Node, Read, Tensor, View, Write
 from ..passes.fuse import MAX_COST
 from ..tune import WIDEST_HEAD
-from ..windows import of_node
 
 Change = Callable[[Operand], Operand]
 """Scores (batch, heads, queries, keys) to the same with masks and biases, element by element."""
@@ -123,10 +123,10 @@ def flash_attention(
         origin=b.origin,
     )
     nodes = found.nodes(b.target)
-    needed = of_node(nodes[0], b.target).bindings
-    if needed > b.target.max_storage_buffers:
-        b.undo(mark)
-        return f"it would read {needed} buffers, and a kernel has {b.target.max_storage_buffers}"
+    for node in nodes:
+        if (reason := too_many_bindings(node, b.target)) is not None:
+            b.undo(mark)
+            return reason
     b.append(nodes)
     y = b.pointwise("x", {"x": Operand(result.dtype, result.shape, View.of(result))}, query.dtype)
     return b.reshape(y, (batch, heads, queries, value_size))

@@ -16,7 +16,6 @@ from ..flash import Attention
 from ..ir import Call, Inner, Map, Node, Read, Tensor, View, Write
 from ..passes.fuse import MAX_COST
 from ..tune import WIDEST_HEAD
-from ..windows import of_node
 from .between import Chain, Reader, chains_back, in_step, only_reader, same_everywhere, swapped
 from .products import PRODUCTS, exchanged, factor, matrix_sizes
 from .rule import Answer, Replace, Rule
@@ -102,9 +101,6 @@ class _Attention:
         cost = sum(it.cost for it in self.chain.maps)
         if cost > MAX_COST:
             return f"{cost} operations on every score are more than a kernel has ({MAX_COST})"
-        needed = of_node(self.made(target)[0], target).bindings
-        if needed > target.max_storage_buffers:
-            return f"it would read {needed} buffers with its masks, and a kernel has {target.max_storage_buffers}"
         return None
 
     def _sink(self) -> Read | None:

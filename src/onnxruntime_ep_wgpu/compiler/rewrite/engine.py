@@ -2,7 +2,8 @@
 
 In: a graph without dead nodes, whose tensors know who reads them. Out: the graph with what the rules put in place, again
 without dead nodes, and with the reasons of rules that declined. Rules are asked in rounds, of which each sees what those before
-it made. Invariant: in a round a node is replaced once, and a rule looks at the graph as it was before.
+it made. Invariants: in a round a node is replaced once, and a rule looks at the graph as it was before; what is put in place
+fits into the bindings of the target, which no rule has to ask, and a rule that is too late for its nodes says so.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import replace
 
 from ...program.program import Declined
 from ...program.target import Target
+from ..divide import too_many_bindings
 from ..ir import Call, LoweredGraph, Node
 from ..passes.dead import remove_dead
 from .attention import ATTENTION
@@ -28,6 +30,13 @@ def rewrite(graph: LoweredGraph, target: Target, rounds: tuple[Round, ...] = ROU
     return graph
 
 
+def _reason(found: Replace, taken: set[Node], target: Target) -> str | None:
+    """Why a replacement cannot be put in place, whichever rule found it."""
+    if not taken.isdisjoint(found.nodes):
+        return "another kernel is made of some of its nodes"
+    return next((reason for node in found.instead if (reason := too_many_bindings(node, target))), None)
+
+
 def _rewritten(graph: LoweredGraph, target: Target, rules: Round) -> LoweredGraph:
     position = {node: place for place, node in enumerate(graph.nodes)}
     instead: dict[Node, tuple[Node, ...]] = {}  # by the last of the nodes that are replaced: what stands in its place
@@ -38,9 +47,11 @@ def _rewritten(graph: LoweredGraph, target: Target, rules: Round) -> LoweredGrap
             if not isinstance(call, Call) or call.template != rule.anchor:
                 continue
             answer = rule.match(call, target)
+            if isinstance(answer, Replace):
+                answer = _reason(answer, taken, target) or answer
             if isinstance(answer, str):
                 declined.append(Declined(rule.name, answer, call.origin))
-            elif isinstance(answer, Replace) and taken.isdisjoint(answer.nodes):
+            elif isinstance(answer, Replace):
                 taken.update(answer.nodes)
                 instead[max(answer.nodes, key=position.__getitem__)] = answer.instead
     for node in (it for them in instead.values() for it in them):
