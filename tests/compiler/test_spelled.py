@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler import compile as compiler
+from onnxruntime_ep_wgpu.compiler import kernels
 from tests.support import Runner, compile_model, make_model, target
 
 F = np.float32
@@ -86,7 +86,7 @@ def check(monkeypatch, made, x, want, label, on, tolerance=4e-6):
     (y,) = Runner(program)(x)
     np.testing.assert_allclose(y.astype(np.float64), want, rtol=tolerance, atol=tolerance)
     with monkeypatch.context() as patched:
-        patched.setattr(compiler, "rewrite", lambda graph, target: graph)
+        patched.setattr(kernels, "rewrite", lambda graph, target: graph)
         plain = compile_model(made, on)
     assert len(plain.dispatches) > 1
     (other,) = Runner(plain)(x)
@@ -213,6 +213,6 @@ def test_what_only_looks_like_one_keeps_its_values(name, monkeypatch):
     arrays = [np.random.default_rng(k).standard_normal((3, 7, 7)).astype(F) for k in range(len(names))]
     program = compile_model(made, hardware())
     (y,) = Runner(program)(*arrays)
-    monkeypatch.setattr(compiler, "rewrite", lambda graph, target: graph)
+    monkeypatch.setattr(kernels, "rewrite", lambda graph, target: graph)
     (other,) = Runner(compile_model(made, hardware()))(*arrays)
     np.testing.assert_allclose(y, other, rtol=4e-6, atol=4e-6)

@@ -13,8 +13,9 @@ from ..program.dtypes import DType
 from ..program.target import Target, elements_per_word
 from .codegen.expression import check_expression
 from .dims import Dim, equal, floordiv, less_equal, limits, maximum, product
-from .divide import check_bindings, divided, fits, joined, placed_copies
+from .divide import BindingsError, check_bindings, divided, fits, joined, placed_copies
 from .ir import (
+    MOST_ELEMENTS,
     Assertion,
     Call,
     Constant,
@@ -34,17 +35,18 @@ from .ir import (
     broadcast_shapes,
 )
 from .joins import picked
+from .limits import Limits
 from .operand import LARGEST_HOST_VALUE
 from .operand import Operand as Operand
 from .pads import padding
-from .windows import MOST_ELEMENTS, is_large, is_way_to_read, nbytes, of_weights
+from .windows import is_countable, is_large, is_storable, is_way_to_read, nbytes, of_weights
 
 
 class Builder:
     """Appends lowered nodes for one graph. `origin` is the name of the ONNX node being lowered."""
 
-    def __init__(self, target: Target, with_assertions: bool = False) -> None:
-        self.target = target
+    def __init__(self, target: Target, with_assertions: bool = False, limits: Limits | None = None) -> None:
+        self.target, self.limits = target, limits or Limits()
         self.nodes: list[Node] = []
         self.checks: dict[Dim, Message] = {}  # conditions, each once, with the message of whoever asked first
         self.assertions: list[Assertion] = []
@@ -94,16 +96,28 @@ class Builder:
 
     def _tensor(self, dtype: DType, shape: Shape, in_memory: bool = True) -> Tensor:
         tensor = Tensor(dtype, tuple(shape))
-        self._check_size(tensor, f"a result of shape {list(shape)}", in_memory)
+        self.check_size(tensor, f"a result of shape {list(shape)}", in_memory)
         return tensor
 
-    def _check_size(self, tensor: Tensor, what: str, in_memory: bool = True) -> None:
-        """Raises UnsupportedError for a tensor that is known to be beyond what a buffer holds or a kernel counts to."""
-        size, limit = nbytes(tensor), self.target.max_buffer_bytes
-        if in_memory and size is not None and size > limit:
-            raise UnsupportedError(f"{what} takes {size} bytes and a buffer of the adapter has at most {limit}")
-        if isinstance(tensor.size, int) and tensor.size >= MOST_ELEMENTS:
+    def check_size(self, tensor: Tensor, what: str, in_memory: bool = True) -> None:
+        """Raises UnsupportedError for a tensor that is known to be beyond what a buffer holds or a kernel counts to, if the node
+        that is lowered is held to that (`limits.py`), as inputs and weights are."""
+        if in_memory and not is_storable(tensor, self.target) and self._is_held(tensor):
+            limit = self.target.max_buffer_bytes
+            raise UnsupportedError(f"{what} takes {nbytes(tensor)} bytes and a buffer of the adapter has at most {limit}")
+        if not is_countable(tensor) and self._is_held(tensor):
             raise UnsupportedError(f"{what} has {tensor.size} elements and kernels count to {MOST_ELEMENTS - 1}")
+
+    def _is_held(self, tensor: Tensor) -> bool:
+        return tensor.storage is not Storage.TEMP or self.limits.hold(self.origin)
+
+    def _check_bindings(self, node: Node) -> None:
+        """Raises BindingsError for a node whose kernel has not enough bindings, if it is held to that."""
+        try:
+            check_bindings(node, self.target)
+        except BindingsError:
+            if self.limits.hold(self.origin):
+                raise
 
     def constant(self, value: Any, name: str = "") -> Operand:
         """A weight: a numpy array, or an onnx_ir tensor that is read when the program is loaded on a device."""
@@ -114,7 +128,7 @@ class Builder:
         tensor = Tensor(dtype, shape, Storage.WEIGHT, name, data=value)
         if isinstance(value, np.ndarray) and value.size == 1 and not name:
             tensor = self._literals.setdefault((dtype, shape, value.tobytes()), tensor)
-        self._check_size(tensor, f"the weight {name!r} of shape {list(shape)}")
+        self.check_size(tensor, f"the weight {name!r} of shape {list(shape)}")
         view, size = View.of(tensor), math.prod(shape)
         if (dtype.is_integer or dtype is DType.BOOL) and size <= LARGEST_HOST_VALUE:
             array = np.asarray(value if isinstance(value, np.ndarray) else value.numpy())
@@ -324,7 +338,7 @@ class Builder:
         )
         for name, begun in node.onto.items():
             begun.place = View.of(writes[name].tensor)
-        check_bindings(node, self.target)
+        self._check_bindings(node)
         self.nodes.append(node)
         for write in writes.values():
             write.tensor.producer = node
@@ -380,14 +394,21 @@ class Builder:
     def append(self, nodes: Sequence[Node]) -> None:
         """Appends nodes that were made elsewhere. Their results have them as producers from now on."""
         for node in nodes:
-            check_bindings(node, self.target)
+            self._check_bindings(node)
             for tensor in node.outputs:
-                self._check_size(tensor, f"a result of shape {list(tensor.shape)}")
+                self.check_size(tensor, f"a result of shape {list(tensor.shape)}")
                 tensor.producer = node
             self.nodes.append(node)
 
     def _append(self, node: Map | Join | Pad) -> Operand:
         node.origin = self.origin
         node.output.producer = node
-        self.nodes += divided(node, self.target) if isinstance(node, Map) and not is_way_to_read(node) else [node]
+        self.nodes += self._divided(node) if isinstance(node, Map) and not is_way_to_read(node) else [node]
         return Operand(node.output.dtype, node.output.shape, View.of(node.output))
+
+    def _divided(self, node: Map) -> Sequence[Node]:
+        try:
+            self._check_bindings(node)
+        except BindingsError:
+            return divided(node, self.target)
+        return [node]

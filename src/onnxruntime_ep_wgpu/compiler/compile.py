@@ -12,15 +12,10 @@ from ..program.target import Target
 from .codegen.kernel import Source, generate
 from .dims import Dim, Names, less, symbols_of
 from .ir import LoweredGraph, Message, Storage, Tensor
+from .kernels import kernels_of
 from .lower import lower
-from .passes.alias import alias_updates
-from .passes.apart import take_apart
-from .passes.dead import remove_dead
-from .passes.fuse import Group, fuse
-from .passes.place import place_joins
-from .passes.share import share
+from .passes.fuse import Group
 from .passes.work import operations, traffic
-from .rewrite import rewrite
 
 
 def compile_graph(
@@ -42,11 +37,7 @@ def compile_graph(
 
 def compile_lowered(lowered: LoweredGraph, target: Target, name: str = "") -> p.Program:
     """The Program of a lowered graph, which it changes: one can be compiled once. Raises UnsupportedError."""
-    lowered = remove_dead(take_apart(remove_dead(share(lowered))))
-    lowered = rewrite(lowered, target)
-    lowered = remove_dead(place_joins(lowered, target))
-    lowered = alias_updates(lowered)
-    groups = fuse(lowered, target)
+    lowered, groups = kernels_of(lowered, target)
     return _assemble(name, target, lowered, groups)
 
 

@@ -78,7 +78,7 @@ class Attention:
 
         Where rows and keys of a run are not known, they are when these may be far more: behind a past, or of another sequence.
         """
-        found = flash_splits(self.batch, self.rows, self.keys, target)
+        found = flash_splits(self.batch, self.rows, self.keys, self.size, self.value_size, target)
         few = self.keys == self.steps or (isinstance(self.keys, int) and self.keys <= _FEW_KEYS)
         return 1 if few and not isinstance(found, int) else found
 

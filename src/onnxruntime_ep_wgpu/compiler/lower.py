@@ -21,8 +21,9 @@ from ..program.target import Target
 from . import expand, ops
 from .builder import Builder
 from .dims import Dim, product, symbol
-from .fold import fold_constants
+from .fold import Folded, fold_constants
 from .ir import LoweredGraph, Storage, Tensor, View
+from .limits import Limits, within_limits
 from .operand import LARGEST_HOST_VALUE, Operand
 from .ops import host, registry
 
@@ -38,10 +39,11 @@ class Lowering:
         target: Target,
         with_assertions: bool = False,
         fixed: Mapping[str, int] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """`fixed` gives values to symbols, by label: dims of inputs and elements of small integer inputs."""
         self.opsets, self.fixed = opsets, fixed or {}
-        self.builder = Builder(target, with_assertions)
+        self.builder = Builder(target, with_assertions, limits)
         self.constants: Mapping[ir.Value, ir.TensorProtocol] = {}  # of values that nodes make, folded
         self.values: dict[ir.Value, Operand] = {}
         self.inputs: list[Tensor] = []
@@ -72,6 +74,7 @@ class Lowering:
         dtype, name, index = _dtype(value.dtype), value.name or "", len(self.inputs)
         shape = tuple(self._dim(name, index, axis, d) for axis, d in enumerate(value.shape))
         tensor = Tensor(dtype, shape, Storage.INPUT, name)
+        self.builder.check_size(tensor, f"the input {name!r} of shape {list(shape)}")
         self.inputs.append(tensor)
         size = product(shape)
         if dtype.is_integer and dtype.bits >= 8 and isinstance(size, int) and size <= LARGEST_HOST_VALUE // 2:
@@ -230,7 +233,15 @@ def lower(
     to symbols, by label.
     """
     folded = fold_constants(graph, opsets)
-    lowering = Lowering(opsets, target, with_assertions, fixed)
+
+    def lowered(limits: Limits) -> tuple[LoweredGraph, LoweredGraph]:
+        found = _lower(graph, folded, Lowering(opsets, target, with_assertions, fixed, limits))
+        return found, found
+
+    return within_limits(lowered, target)
+
+
+def _lower(graph: ir.Graph, folded: Folded, lowering: Lowering) -> LoweredGraph:
     lowering.constants = folded.constants
     for value in graph.inputs:
         if value.const_value is None:
@@ -265,7 +276,15 @@ def attempt(graph: ir.Graph, opsets: Mapping[str, int], target: Target, with_ass
     outputs that a node makes. What a node makes that cannot run counts as an input.
     """
     folded = fold_constants(graph, opsets)
-    lowering = Lowering(opsets, target, with_assertions)
+
+    def lowered(limits: Limits) -> tuple[Attempt, LoweredGraph | None]:
+        found = _attempt(graph, folded, Lowering(opsets, target, with_assertions, limits=limits))
+        return found, found.lowered
+
+    return within_limits(lowered, target)
+
+
+def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering) -> Attempt:
     lowering.constants = folded.constants
     reasons: list[str | None] = []
     for value in graph.inputs:

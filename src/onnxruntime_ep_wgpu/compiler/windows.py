@@ -16,11 +16,21 @@ from dataclasses import dataclass, field
 
 from ..program.target import Target
 from .dims import Dim, minimum
-from .ir import REPETITION, Map, Node, Read, Storage, Tensor, View
+from .ir import MOST_ELEMENTS, REPETITION, Map, Node, Read, Storage, Tensor, View
 
 WINDOW_GRAIN = 256  # bytes
 PART_GRAIN = 512  # elements: whole workgroups, whatever share of a word an element has
-MOST_ELEMENTS = 1 << 32  # of a tensor: kernels count in u32
+
+
+def is_storable(tensor: Tensor, target: Target) -> bool:
+    """Whether a buffer holds the tensor, or its size is not known."""
+    size = nbytes(tensor.memory)
+    return size is None or size <= target.max_buffer_bytes
+
+
+def is_countable(tensor: Tensor) -> bool:
+    """Whether kernels have a number for each element of the tensor, or its size is not known."""
+    return not isinstance(tensor.size, int) or tensor.size < MOST_ELEMENTS
 
 
 @dataclass(frozen=True)

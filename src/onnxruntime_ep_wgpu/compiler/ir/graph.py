@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 from ...program import program
 from ..dims import Dim, product, quotient, symbol
-from .view import Storage, Tensor, View, coalesce
+from .view import Storage, Tensor, View, coalesce, distribute
 
 Constant = int | float | str | bool
+MOST_ELEMENTS = 1 << 32  # of a tensor: kernels count in u32
 REPETITION = symbol(program.REPETITION)
 
 
@@ -197,6 +198,14 @@ class Inner:
         """What the maps read besides each other's results."""
         own = {self.source, *(it.output for it in self.maps)}
         return [view for it in self.maps for view in it.reads if view.tensor not in own]
+
+    @property
+    def is_countable(self) -> bool:
+        """Whether no number of an element is beyond what kernels count to: there are not so many, or all is read by coordinates."""
+        if not isinstance(self.source.size, int) or self.source.size < MOST_ELEMENTS:
+            return True
+        extents = tuple(map(product, split_groups(self.source.shape, self.groups)))
+        return all(distribute(view.factors, extents) is not None for view in self.operands)
 
 
 @dataclass(eq=False)

@@ -34,6 +34,7 @@ from ..flash import Attention
 from ..ir import Inner, Map, Node, Read, Tensor, View, Write
 from ..passes.fuse import MAX_COST
 from ..tune import WIDEST_HEAD
+from ..windows import is_storable
 
 Change = Callable[[Operand], Operand]
 """Scores (batch, heads, queries, keys) to the same with masks and biases, element by element."""
@@ -87,7 +88,7 @@ def flash_attention(
     shared = quotient(heads, groups)
     if shared is None:
         raise UnsupportedError(f"{heads} heads of queries for {groups} heads of keys")
-    if b.target.software:
+    if b.target.software and is_storable(Tensor(DType.FLOAT32, (batch, heads, queries, keys)), b.target):
         return "on software adapters scores in memory are as fast"
     for number in (size, value_size):
         if not isinstance(number, int) or not 0 < number <= WIDEST_HEAD:
@@ -95,6 +96,8 @@ def flash_attention(
     assert isinstance(size, int) and isinstance(value_size, int)
     mark = b.mark()
     inner = _inner(b, (batch, heads, queries, keys), (batch, groups, shared, queries, keys), scale, softcap, change)
+    if not isinstance(inner, str) and not inner.is_countable:
+        inner = f"{inner.source.size} scores are more than kernels count to, and a mask takes the number of each"
     if isinstance(inner, str):
         b.undo(mark)
         return inner

@@ -8,6 +8,7 @@ maps on the scores, and become the inner maps of `flash_attention`; all others a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ...program.dtypes import DType
 from ...program.target import Target
@@ -16,6 +17,7 @@ from ..flash import Attention
 from ..ir import Call, Inner, Map, Node, Read, Tensor, View, Write
 from ..passes.fuse import MAX_COST
 from ..tune import WIDEST_HEAD
+from ..windows import is_storable
 from .between import Chain, Reader, chains_back, in_step, only_reader, same_everywhere, swapped
 from .products import PRODUCTS, exchanged, factor, matrix_sizes
 from .rule import Answer, Replace, Rule
@@ -28,7 +30,7 @@ def attention(soft: Call, target: Target) -> Answer:
         return reader
     if soft.constants["LOGARITHM"]:
         return "it is the logarithm of a softmax"
-    if target.software:
+    if target.software and is_storable(soft.operands["x"].view.tensor, target):
         return "on software adapters scores in memory are as fast"
     answer: str | None = "the scores are no matrix product"
     for chain in chains_back(soft.operands["x"].view.tensor, PRODUCTS):
@@ -98,6 +100,8 @@ class _Attention:
         for size in (self.size, self.value_size):
             if not isinstance(size, int) or size > WIDEST_HEAD:
                 return f"a head has {size} elements, the kernel has a constant number up to {WIDEST_HEAD}"
+        if not self._inner().is_countable:
+            return f"{self.chain.source.size} scores are more than kernels count to, and a mask takes the number of each"
         cost = sum(it.cost for it in self.chain.maps)
         if cost > MAX_COST:
             return f"{cost} operations on every score are more than a kernel has ({MAX_COST})"
@@ -118,6 +122,9 @@ class _Attention:
         inside = set(self.chain.tensors)
         return any(v.tensor in inside and not in_step(it, v) for it in self.chain.maps for v in it.reads)
 
+    def _inner(self) -> Inner:
+        return Inner(self.chain.source, self.chain.result, self.chain.maps, self.first.results["y"].groups)
+
     def made(self, target: Target) -> list[Node]:
         """What stands in the place of `nodes`."""
         (q, q_scale), (k, k_scale) = (_vectors(self.first, side) for side in self.sides)
@@ -131,7 +138,7 @@ class _Attention:
             q,
             k,
             self.v,
-            Inner(source, self.chain.result, tuple(maps), self.first.results["y"].groups),
+            replace(self._inner(), source=source, maps=tuple(maps)),
             Write(self.result.tensor, self.result.groups),
             self.batch,
             self.queries,

@@ -240,8 +240,14 @@ def depthwise(target: Target) -> Depthwise:
     return it
 
 
-def flash_splits(batch: Dim, rows: Dim, keys: Dim, target: Target) -> Dim:
-    """Into how many parts the keys of `batch` heads are cut, so that there are workgroups enough. 1 where that needs none."""
+def flash_splits(batch: Dim, rows: Dim, keys: Dim, size: int, value_size: int, target: Target) -> Dim:
+    """Into how many parts the keys of `batch` heads are cut, so that there are workgroups enough, or on a software adapter so that
+    no loop is too long. 1 where that needs none."""
+    if target.longest_loop is not None:
+        ((_, tile),) = _chosen(target, {"batch": batch, "rows": rows, "splits": 1, "value_size": value_size}, FlashTile)
+        assert isinstance(tile, FlashTile)
+        turns = max(1, (target.longest_loop - tile.iterations_at_end) // tile.iterations(size))
+        return ceildiv(keys, turns * tile.tile_k)
     splits: Dim = 1
     for guard, it in reversed(_chosen(target, {"batch": batch, "rows": rows, "keys": keys}, FlashParts)):
         assert isinstance(it, FlashParts)

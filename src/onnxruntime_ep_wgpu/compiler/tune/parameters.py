@@ -286,6 +286,23 @@ class FlashTile(Parameters):
     def invocations(self) -> int:
         return self.threads_x * self.threads_y * self.slices
 
+    def iterations(self, size: int) -> int:
+        """Of the loops of an invocation for each `tile_k` keys of heads of `size` elements, at most."""
+        threads = self.threads_x * self.threads_y
+        row = 1 + self.rows4
+        staged = -(-self.queries * self.depth // (4 * threads)) + -(-self.tile_k * self.depth // (4 * threads))
+        scores = -(-size // self.depth) * (1 + staged + self.depth * (row + self.columns4 * row))
+        parts = threads // self.queries
+        weights = 4 * self.columns4 * row + 2 * -(-self.tile_k // parts) + parts + self.rows4 * (1 + 4 * self.values4)
+        values = -(-self.tile_k // self.keys) * (1 + -(-self.keys * self.threads_x * self.values4 // threads))
+        return 1 + scores + weights + values + self.tile_k * (row + self.values4 * row)
+
+    @property
+    def iterations_at_end(self) -> int:
+        """Of the loops that an invocation has besides, at most."""
+        stored = 1 + self.slices * (1 + 4 * self.values4 * (1 + self.rows4)) + self.queries * 4 * self.threads_x
+        return self.slices * self.invocations + self.values4 * stored
+
     @property
     def workgroup_bytes(self) -> int:
         operands = max((self.queries + self.tile_k) * self.depth, self.keys * self.widest)

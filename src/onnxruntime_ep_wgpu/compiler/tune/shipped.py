@@ -140,6 +140,11 @@ SOFTWARE: Choices = (
     use(DirectConvolution(8)),
     # What a whole workgroup agrees on, the weights of its plane, is loaded once.
     use(Depthwise(8, 1)),
+    # Attention whose scores no buffer holds.
+    use(FlashTile(8, 8, 1, 1, 1, 1, 8, 16)),
+    use(FlashTile(8, 8, 1, 1, 2, 1, 8, 16)),
+    use(FlashTile(8, 8, 1, 1, 4, 1, 8, 8)),
+    use(FlashTile(8, 8, 1, 1, 8, 1, 8, 4)),
 )
 
 

@@ -1,0 +1,44 @@
+"""A lowered graph to the groups of nodes that are its kernels, and what of them no adapter could have in memory.
+
+In: a lowered graph, which is changed: it becomes kernels once. Out: its groups in running order. Only here is it known which
+values are stored, so only here can a limit of memory be held against one.
+"""
+
+from __future__ import annotations
+
+from ..program.target import Target
+from .ir import LoweredGraph, Tensor
+from .passes.alias import alias_updates
+from .passes.apart import take_apart
+from .passes.dead import remove_dead
+from .passes.fuse import Group, fuse
+from .passes.place import place_joins
+from .passes.share import share
+from .rewrite import rewrite
+from .windows import is_countable, is_storable
+
+
+def kernels_of(lowered: LoweredGraph, target: Target) -> tuple[LoweredGraph, list[Group]]:
+    """The graph as its kernels have it, and these."""
+    lowered = remove_dead(take_apart(remove_dead(share(lowered))))
+    lowered = rewrite(lowered, target)
+    lowered = remove_dead(place_joins(lowered, target))
+    lowered = alias_updates(lowered)
+    return lowered, fuse(lowered, target)
+
+
+def beyond_limits(groups: list[Group], target: Target) -> frozenset[str]:
+    """The ONNX nodes, by name, whose results kernels store and no buffer holds, that have more elements than a kernel counts,
+    or whose kernel needs more bindings than there are."""
+    found: set[str] = set()
+    for group in groups:
+        if group.placement(group.stores, target).bindings > target.max_storage_buffers:
+            found.update(group.origin)
+        found.update(name for tensor in group.stores if not is_storable(tensor, target) for name in _origin(tensor))
+        inside = [tensor for node in group.nodes for tensor in node.outputs]
+        found.update(name for tensor in inside if not is_countable(tensor) for name in _origin(tensor))
+    return frozenset(found)
+
+
+def _origin(tensor: Tensor) -> tuple[str, ...]:
+    return tensor.producer.origin if tensor.producer is not None else ()
