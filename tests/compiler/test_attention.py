@@ -12,6 +12,7 @@ from onnx.helper import make_node as node
 from onnxruntime_ep_wgpu.compiler import kernels, tune
 from onnxruntime_ep_wgpu.program.layout import Layouts
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
+from onnxruntime_ep_wgpu.program.tuning import Bound
 from tests import targets, zoo
 from tests.compiler.attention_models import MASKS, SPELLINGS, Sizes, attention_model, expected, feeds
 from tests.support import Runner, compile_model, make_model, target
@@ -191,6 +192,52 @@ def test_heads_that_are_too_wide_and_results_that_are_weights():
     assert "300 elements" in wide.declined[0].reason
     classes = compile_model(make_model([node("Softmax", ["x"], ["y"])], {"x": (F, [2, 9])}), hardware())
     assert not classes.declined
+
+
+def long(size: int, rows: int = 1024, keys: int = 1024, dtype: type = F, dynamic: bool = False):
+    return attention_model("scores", "none", Sizes(1, 32, rows, keys, size, size), dtype, dynamic)
+
+
+def test_wide_heads_are_products_where_their_scores_fit():
+    (declined,) = compile_model(long(128), hardware(max_binding_bytes=1 << 30)).declined
+    assert "heads of 128 elements, 1024 queries and 1024 keys" in declined.reason
+    for fused in (
+        long(64),
+        long(128, 512),
+        long(128, dtype=np.float16),
+        long(128, dynamic=True),
+        long(128, 4096, 2048),
+    ):
+        assert flashes(compile_model(fused, hardware(max_binding_bytes=1 << 30))) == 1
+
+
+def test_scores_that_nearly_fill_a_binding_are_not_kept():
+    scores = 4 * 32 * 1024 * 1024
+    assert flashes(compile_model(long(128), hardware(max_binding_bytes=4 * scores))) == 0
+    assert flashes(compile_model(long(128), hardware(max_binding_bytes=4 * scores - 4))) == 1
+
+
+def test_a_target_says_which_form_attention_has():
+    products, fused = tune.use(tune.AttentionForm(0)), tune.use(tune.AttentionForm(1), Bound("rows", 1000))
+    small, dynamic = attention_model("scores", "added", Sizes(2, 3, 40, 50, 16, 16)), long(16, dynamic=True)
+    assert flashes(compile_model(small, hardware(tuning=(fused, products)))) == 0
+    assert flashes(compile_model(dynamic, hardware(tuning=(fused, products)))) == 0
+    assert flashes(compile_model(long(128), hardware(tuning=(fused, products)))) == 1
+    beyond = hardware(tuning=(products,), max_buffer_bytes=4 * 2 * 3 * 40 * 50 - 1)
+    assert flashes(compile_model(small, beyond)) == 1
+    arrays = feeds(small, "added", Sizes(2, 3, 40, 50, 16, 16), np.random.default_rng(1))
+    (want,) = Runner(compile_model(small, hardware()))(*arrays)
+    (found,) = Runner(compile_model(small, hardware(tuning=(products,))))(*arrays)
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_the_operator_is_products_too_unless_it_hides_keys(causal):
+    shape = [1, 32, 1024, 128]
+    attention = make_model(
+        [node("Attention", ["q", "k", "v"], ["y"], is_causal=causal)], dict.fromkeys("qkv", (F, shape)), opset=24
+    )
+    assert flashes(compile_model(attention, hardware(max_binding_bytes=1 << 30))) == causal
 
 
 def test_a_software_adapter_declines_with_the_reason():

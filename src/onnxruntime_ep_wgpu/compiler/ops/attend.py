@@ -33,7 +33,7 @@ from ..divide import too_many_bindings
 from ..flash import Attention
 from ..ir import Inner, Map, Node, Read, Tensor, View, Write
 from ..passes.fuse import MAX_COST
-from ..tune import WIDEST_HEAD
+from ..tune import WIDEST_HEAD, written_out
 from ..windows import is_storable
 
 Change = Callable[[Operand], Operand]
@@ -94,6 +94,9 @@ def flash_attention(
         if not isinstance(number, int) or not 0 < number <= WIDEST_HEAD:
             return f"a head has {number} elements, the kernel has a constant number up to {WIDEST_HEAD}"
     assert isinstance(size, int) and isinstance(value_size, int)
+    form = written_out(product((batch, heads)), queries, keys, size, value_size, b.target, query.dtype)
+    if form is not None and not seen.hides:  # keys that are hidden are not loaded
+        return form
     mark = b.mark()
     inner = _inner(b, (batch, heads, queries, keys), (batch, groups, shared, queries, keys), scale, softcap, change)
     if not isinstance(inner, str) and not inner.is_countable:

@@ -16,7 +16,7 @@ from ..dims import Dim, product
 from ..flash import Attention
 from ..ir import Call, Inner, Map, Node, Read, Tensor, View, Write
 from ..passes.fuse import MAX_COST
-from ..tune import WIDEST_HEAD
+from ..tune import WIDEST_HEAD, written_out
 from ..windows import is_storable
 from .between import Chain, Reader, chains_back, in_step, only_reader, same_everywhere, swapped
 from .products import PRODUCTS, exchanged, factor, matrix_sizes
@@ -102,6 +102,10 @@ class _Attention:
                 return f"a head has {size} elements, the kernel has a constant number up to {WIDEST_HEAD}"
         if not self._inner().is_countable:
             return f"{self.chain.source.size} scores are more than kernels count to, and a mask takes the number of each"
+        dtype = factor(self.first, self.sides[0]).view.dtype
+        form = written_out(self.batch, self.queries, self.keys, self.size, self.value_size, target, dtype)
+        if form is not None:
+            return form
         cost = sum(it.cost for it in self.chain.maps)
         if cost > MAX_COST:
             return f"{cost} operations on every score are more than a kernel has ({MAX_COST})"

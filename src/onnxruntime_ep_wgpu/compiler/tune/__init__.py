@@ -15,8 +15,10 @@ from .choose import (
     maps_in_fours,
     matmul_variants,
     row_variants,
+    written_out,
 )
 from .parameters import (
+    AttentionForm,
     Depthwise,
     DirectConvolution,
     DirectProduct,
@@ -37,8 +39,8 @@ from .parameters import (
 from .shipped import GPU, SOFTWARE, check_choices
 
 __all__ = [
-    "GPU", "SOFTWARE", "WIDEST_HEAD", "Depthwise", "DirectConvolution", "DirectProduct", "FlashParts", "FlashRows", "FlashTile",
-    "Grid", "MapShape", "PackedRows", "Parts", "RowProduct", "Rows", "RowsAcross", "Tile", "Vectors", "across_parts",
+    "GPU", "SOFTWARE", "WIDEST_HEAD", "AttentionForm", "Depthwise", "DirectConvolution", "DirectProduct", "FlashParts", "FlashRows",
+    "FlashTile", "Grid", "MapShape", "PackedRows", "Parts", "RowProduct", "Rows", "RowsAcross", "Tile", "Vectors", "across_parts",
     "across_variants", "check_choices", "depthwise", "direct_convolution_pixels", "expert_rows", "flash_splits", "flash_variants",
-    "map_shapes", "maps_in_fours", "matmul_variants", "parameters_of", "row_variants", "use",
+    "map_shapes", "maps_in_fours", "matmul_variants", "parameters_of", "row_variants", "use", "written_out",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from ...program.tuning import Bound
 from ..dims import Dim, ceildiv, floordiv, less_equal, maximum, minimum, quotient, select
 from ..ir import Constant, Variant
 from .parameters import (
+    AttentionForm,
     Depthwise,
     DirectConvolution,
     DirectProduct,
@@ -238,6 +239,26 @@ def depthwise(target: Target) -> Depthwise:
     ((_, it),) = _chosen(target, {}, Depthwise)
     assert isinstance(it, Depthwise)
     return it
+
+
+def written_out(
+    batch: Dim, rows: Dim, keys: Dim, size: Dim, value_size: Dim, target: Target, dtype: DType
+) -> str | None:
+    """Why attention of `rows` queries of each of `batch` heads, of elements of type `dtype`, is products and a softmax, or None
+    where it is one kernel, as it is wherever a buffer does not hold the scores."""
+    sizes: dict[str, Dim] = {"batch": batch, "rows": rows, "keys": keys, "size": size, "value_size": value_size}
+    scores = 4 * batch * rows * keys
+    if isinstance(scores, int) and scores > target.max_buffer_bytes:
+        return None
+    sizes["fits"] = floordiv(target.max_binding_bytes, maximum(1, scores))
+    # What only a run decides is no reason to have scores in memory.
+    form = next((it for guard, it in _chosen(target, sizes, AttentionForm, dtype=dtype) if guard == 1), None)
+    if isinstance(form, AttentionForm) and form.fused:
+        return None
+    return (
+        f"products and a softmax are faster for heads of {size} elements, {rows} queries and {keys} keys, and their scores fit"
+        " into memory (the choice 'attention')"
+    )
 
 
 def flash_splits(batch: Dim, rows: Dim, keys: Dim, size: int, value_size: int, target: Target) -> Dim:

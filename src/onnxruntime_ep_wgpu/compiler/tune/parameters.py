@@ -365,9 +365,22 @@ class FlashParts(Parameters):
         self._require(min(astuple(self)) > 0, "every number is at least 1")
 
 
+@dataclass(frozen=True)
+class AttentionForm(Parameters):
+    """Whether attention without hidden keys is one kernel, `fused`, or products and a softmax, 0, whose scores are in memory.
+    Quantities: batch (with heads), rows, keys, size, value_size, and `fits`: how many times the scores, as f32, fit into the
+    largest binding."""
+
+    kernel: ClassVar[str] = "attention"
+    fused: int
+
+    def __post_init__(self) -> None:
+        self._require(self.fused in (0, 1), "fused is 0 or 1")
+
+
 _CLASSES = (
     Tile, RowProduct, PackedRows, DirectProduct, Rows, RowsAcross, Parts, Grid, Vectors, DirectConvolution, Depthwise, FlashTile,
-    FlashRows, FlashParts,
+    FlashRows, FlashParts, AttentionForm,
 )  # fmt: skip
 KERNELS: dict[str, type[Parameters]] = {it.kernel: it for it in _CLASSES}
 
