@@ -1,8 +1,8 @@
 """Builds `onnxruntime_ep_wgpu._ort`, the cffi module through which Python and ONNX Runtime call each other.
 
 In: ort_abi.py (the tables), glue.h and platform.h. Out: `ffibuilder` for setuptools' `cffi_modules`; run as a script it
-prints the generated C. Every callback is a C function `c_NAME` that enters the Python function `py_NAME` while the
-interpreter lives and otherwise does nothing: at process exit ONNX Runtime still frees what it holds.
+prints the generated C. Every callback is a C function `c_NAME` that asks the Python function `py_NAME` while the
+interpreter lives (python_call.h) and otherwise does nothing: at process exit ONNX Runtime still frees what it holds.
 """
 
 from __future__ import annotations
@@ -31,21 +31,30 @@ OrtStatus *wgpu_inputs(const OrtApi *api, OrtKernelContext *context, size_t coun
 OrtStatus *wgpu_output(const OrtApi *api, OrtKernelContext *context, size_t index, const int64_t *dims, size_t rank, void **data);
 void *wgpu_reserve(size_t bytes);
 void wgpu_interrupt_later(void);
+void wgpu_answer(int64_t answer);
+void wgpu_answer_pointer(const void *answer);
+int wgpu_add_functions(const char *module);
+typedef struct { void *handle; const OrtApi *api; } WgpuKernels;
 """
 
-# A KeyboardInterrupt that was raised in a callback has become a status by the time the callback ends. It is raised again
-# when Python goes on, which may only be arranged when the callback's own Python code is over, and that of the callback
-# around it (allocating within a run is one): hence from C.
-INTERRUPT = """
-static PLATFORM_THREAD_LOCAL int wgpu_depth, wgpu_interrupted;
-static void wgpu_interrupt_later(void) { wgpu_interrupted = 1; }
-static void wgpu_enter(void) { wgpu_depth++; }
-static void wgpu_leave(void) {
-  if (--wgpu_depth > 0 || !wgpu_interrupted) return;
-  wgpu_interrupted = 0;
-  PyErr_SetInterrupt();
+# What a callback that Python could not answer returns: an error of the OrtApi that its object came from.
+UNANSWERED = """
+static OrtStatus *wgpu_failed(const OrtApi *api, const char *name) {
+  char text[256];
+  snprintf(text, sizeof text, "onnxruntime_ep_wgpu: Python did not answer %s; it may be out of memory or of stack", name);
+  return api->CreateStatus(WGPU_RUNTIME_EXCEPTION, text);
 }
 """
+API_OF = {
+    "CreateEpFactories": "base->GetApi(1)",
+    "ReleaseEpFactory": "((const WgpuOrtEpFactory *)factory)->api",
+    "CreateKernel": "((const WgpuKernels *)state)->api",
+}
+
+
+def tables() -> str:
+    """The tables that we fill, each with the OrtApi of its owner behind it: C text for cffi and the C source alike."""
+    return "".join(f"typedef struct {{ {name} table; const OrtApi *api; }} Wgpu{name};\n" for name in ort_abi.FILLED)
 
 
 def trampolines() -> tuple[str, str, str]:
@@ -54,15 +63,20 @@ def trampolines() -> tuple[str, str, str]:
     for name, slot in ort_abi.callbacks():
         assert slot.parameters is not None
         arguments = [part.replace("*", " ").split()[-1] for part in slot.parameters.split(",")]
-        signature = f"{slot.result} {{}}{name}({slot.parameters})"
-        c_side.append(signature.format("c_") + ";")
-        python_side.append(signature.format("py_") + ";")
-        call = f"py_{name}({', '.join(arguments)})"
-        body = f"if (!Py_IsInitialized()) return; wgpu_enter(); {call}; wgpu_leave();"
-        if slot.result != "void":
-            body = "if (!Py_IsInitialized()) return 0; wgpu_enter(); "
-            body += f"{slot.result} answer = {call}; wgpu_leave(); return answer;"
-        source.append(f"static {signature.format('py_')};\nstatic {signature.format('c_')} {{ {body} }}")
+        signature = f"{slot.result} c_{name}({slot.parameters})"
+        entry = f"void py_{name}(int again, {slot.parameters})"
+        c_side.append(signature + ";")
+        python_side.append(entry + ";")
+        value = slot.result != "void"
+        body = "WgpuCall call; "
+        body += f"if (!wgpu_enter(&call)) return{' 0' if value else ''}; "
+        body += f"do py_{name}(call.again, {', '.join(arguments)}); while (wgpu_unanswered(&call)); wgpu_leave(&call);"
+        if slot.result.startswith("OrtStatus"):
+            api = API_OF.get(name, f"((const Wgpu{name.split('_')[0]} *)self)->api")
+            body += f' if (!call.answered) return wgpu_failed({api}, "{name}");'
+        if value:
+            body += f" return ({slot.result})" + ("(intptr_t)" if "*" in slot.result else "") + "call.answer;"
+        source.append(f"static {entry};\nstatic {signature} {{ {body} }}")
     return "\n".join(c_side), "\n".join(python_side), "\n".join(source)
 
 
@@ -72,15 +86,15 @@ def make_builder() -> cffi.FFI:
     c_side, python_side, source = trampolines()
     declarations = ort_abi.declarations()
     character = "wchar_t" if sys.platform == "win32" else "char"
-    builder.cdef(f"typedef {character} ORTCHAR_T;\n" + declarations + GLUE + c_side)
+    builder.cdef(f"typedef {character} ORTCHAR_T;\n" + declarations + tables() + GLUE + c_side)
     builder.cdef('extern "Python" {\n' + python_side + "\n}")
-    preamble = '#include "platform.h"\n#include <stdbool.h>\n' + TYPES + declarations + '#include "glue.h"\n'
-    preamble += INTERRUPT + source
+    preamble = '#include "platform.h"\n#include <stdbool.h>\n' + TYPES + declarations + tables() + '#include "glue.h"\n'
+    preamble += '#include "python_call.h"\n' + UNANSWERED + source
     builder.set_source(
         "onnxruntime_ep_wgpu._ort",
         preamble,
         include_dirs=[str(HERE)],
-        depends=[str(HERE / name) for name in ("platform.h", "glue.h", "ort_abi.py")],
+        depends=[str(HERE / name) for name in ("platform.h", "glue.h", "python_call.h", "ort_abi.py")],
         libraries=["psapi"] if sys.platform == "win32" else [],
         py_limited_api=True,
     )

@@ -45,3 +45,8 @@ static OrtStatus *wgpu_output(const OrtApi *api, OrtKernelContext *context, size
 }
 
 static void *wgpu_reserve(size_t bytes) { return platform_reserve(bytes); }
+
+/* What ONNX Runtime hands to CreateKernel: Python's object, and the OrtApi that it is for. */
+typedef struct { void *handle; const OrtApi *api; } WgpuKernels;
+
+enum { WGPU_RUNTIME_EXCEPTION = 6 };

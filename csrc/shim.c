@@ -116,13 +116,37 @@ static int start_python(char *problem, size_t size) {
   return 1;
 }
 
-/* Imports the provider and keeps its two entry points; 0 with `problem` filled when that fails. */
-static int import_provider(char *problem, size_t size) {
+/* So often is the import begun again that Ctrl-C ended. */
+enum { IMPORTS = 8 };
+
+/* The module of the provider; NULL with `problem` filled when the import fails. A KeyboardInterrupt is counted: it must not end
+   as ONNX Runtime's text. */
+static void *import_module(int *interrupts, char *problem, size_t size) {
   FIND(void *, PyImport_ImportModule, const char *);
+  FIND(int, PyErr_ExceptionMatches, void *);
+  FIND(void, PyErr_Clear, void);
+  void **interrupt = (void **)platform_symbol("PyExc_KeyboardInterrupt");
+  while (*interrupts < IMPORTS) {
+    void *module = PyImport_ImportModule(MODULE);
+    if (module != NULL) return module;
+    if (interrupt == NULL || !PyErr_ExceptionMatches(*interrupt)) {
+      describe_exception(problem, size);
+      return NULL;
+    }
+    PyErr_Clear();
+    ++*interrupts;
+  }
+  snprintf(problem, size, "importing " MODULE " failed: KeyboardInterrupt");
+  return NULL;
+}
+
+/* Imports the provider and keeps its two entry points; 0 with `problem` filled when that fails. */
+static int import_provider(int *interrupts, char *problem, size_t size) {
   FIND(void *, PyObject_GetAttrString, void *, const char *);
   FIND(void *, PyLong_AsVoidPtr, void *);
-  void *module = PyImport_ImportModule(MODULE);
-  void *create = module != NULL ? PyObject_GetAttrString(module, "CREATE_EP_FACTORIES") : NULL;
+  void *module = import_module(interrupts, problem, size);
+  if (module == NULL) return 0;
+  void *create = PyObject_GetAttrString(module, "CREATE_EP_FACTORIES");
   void *release = create != NULL ? PyObject_GetAttrString(module, "RELEASE_EP_FACTORY") : NULL;
   if (release == NULL) {
     describe_exception(problem, size);
@@ -145,7 +169,10 @@ static int boot(char *problem, size_t size) {
   FIND(int, PyGILState_Ensure, void);
   FIND(void, PyGILState_Release, int);
   int state = PyGILState_Ensure();
-  int imported = import_provider(problem, size);
+  FIND(void, PyErr_SetInterrupt, void);
+  int interrupts = 0;
+  int imported = import_provider(&interrupts, problem, size);
+  if (interrupts > 0) PyErr_SetInterrupt(); /* raised when Python goes on */
   PyGILState_Release(state);
   return imported;
 }

@@ -25,6 +25,7 @@ from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from tests.plugin import models
 from tests.plugin.loss import device_of
+from tests.plugin.storms import uninterrupted
 
 ROWS = 40
 HANG_SECONDS = 120
@@ -33,21 +34,21 @@ LOST_BYTES = 1 << 20  # what thousands of interrupts may leave behind in all
 
 
 SENDER = """
-import os, random, signal, sys, time
+import random, sys, time
+from tests.plugin.storms import burst
 chance, parent, sent = random.Random(int(sys.argv[1])), int(sys.argv[2]), 0
 while sys.stdin.buffer.raw.read(1) == b"+":
     time.sleep(0.001 + chance.random() ** 3 * 0.008)
-    os.kill(parent, signal.SIGINT)
-    sent += 1
+    sent += burst(parent, chance)
 print(sent)
 """
 
 
 class Sender:
-    """A process that sends an interrupt whenever it is asked for `more`, until it is told to `stop`."""
+    """A process that sends one to three interrupts, microseconds apart, whenever it is asked for `more`, until `stop`."""
 
     def __init__(self, seed: int) -> None:
-        command = [sys.executable, "-I", "-S", "-c", SENDER, str(seed), str(os.getpid())]
+        command = [sys.executable, "-S", "-c", SENDER, str(seed), str(os.getpid())]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
         self._pipe = self._process.stdin.fileno()
@@ -139,19 +140,14 @@ def held() -> tuple[int, int]:
     return device_of(0).counters["buffer_bytes"], memory.space().bytes_in_use
 
 
-def until(end: float, sender: Sender, work: Work) -> int:
-    """Works and is interrupted until `end`; gives how often."""
-    interrupts = 0
+def interrupted_until(end: float, sender: Sender, work: Work) -> None:
+    """Works, and asks for more interrupts after every one of them, until `end`."""
+    if time.monotonic() < end:
+        sender.more()
+    asked = time.monotonic()
     while time.monotonic() < end:
-        try:
-            sender.more()
-            asked = time.monotonic()
-            while time.monotonic() < end:
-                work.step()
-                assert time.monotonic() < asked + LOST_SECONDS, "an interrupt was lost"
-        except KeyboardInterrupt:
-            interrupts += 1
-    return interrupts
+        work.step()
+        assert time.monotonic() < asked + LOST_SECONDS, "an interrupt was lost"
 
 
 def main(seconds: float, seed: int, whose: str) -> None:
@@ -161,16 +157,10 @@ def main(seconds: float, seed: int, whose: str) -> None:
     for _ in range(2):
         work.everything()
     before, live = held(), len(watch.live())
-    sender, end, interrupts = Sender(seed), time.monotonic() + seconds, 0
-    stopped = False
-    while not stopped:
-        try:  # an interrupt may come outside of the inner `try` too
-            interrupts += until(end, sender, work)
-            sender.stop()
-            work.everything()  # the last ones may come while it does
-            stopped = True
-        except KeyboardInterrupt:
-            interrupts += 1
+    sender, end = Sender(seed), time.monotonic() + seconds
+    uninterrupted(lambda: interrupted_until(end, sender, work))
+    uninterrupted(sender.stop)
+    uninterrupted(work.everything)  # the last ones may come while it does
     work.everything()
     after = held()
     assert len(watch.live()) == live, (len(watch.live()), live)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu import _ort
 from onnxruntime_ep_wgpu.plugin import abi, callbacks, watch
 from onnxruntime_ep_wgpu.plugin import node as compute
 
@@ -87,6 +89,31 @@ def test_interrupts_at_random_moments_of_anything_lose_nothing_and_hang_nothing(
     assert interrupted(5, [1]) > 100
 
 
+def registering(count: int, seeds: Sequence[int]) -> int:
+    """Runs tests/plugin/registering.py for each seed and way to register; how many interrupts its processes took."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    taken = 0
+    for seed in seeds:
+        for whose in ("ours", "theirs"):
+            command = [sys.executable, "-m", "tests.plugin.registering", str(count), str(seed), whose]
+            done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300 + 10 * count)
+            # Python itself prints interrupts that it loses while it imports a module.
+            assert done.returncode == 0, (command, done.stdout, done.stderr)
+            taken += int(done.stdout)
+    return taken
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_interrupts_at_random_moments_of_the_first_registration_lose_no_device() -> None:
+    assert registering(4, [1]) > 100
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_thousands_of_interrupts_of_the_first_registration_lose_no_device() -> None:
+    assert registering(40, [2, 3]) > 4000
+
+
 @pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends the process on Windows")
 def test_many_thousands_of_interrupts_lose_nothing_and_hang_nothing() -> None:
@@ -149,25 +176,71 @@ def test_an_interrupt_in_a_call_that_cannot_fail_waits_for_its_end(monkeypatch: 
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
 
 
-def test_an_exception_before_the_first_line_of_a_callback_is_an_error_and_no_success() -> None:
-    """A status of NULL would tell ONNX Runtime that outputs were computed."""
-    session = webgpu_ep.session(models.square())
-    node = next(it for it in reversed(list(callbacks.held.values())) if isinstance(it, compute.ComputeInfo))
-    _, late = callbacks._entry("compute", "OrtNodeComputeInfo_Compute", True)
-
-    def interrupted(this: object) -> None:
-        raise KeyboardInterrupt
-
+@contextlib.contextmanager
+def answered_by(function: Callable[..., None]) -> Iterator[None]:
+    """Compute is answered by another Python function for a while."""
+    find = callbacks._method("compute")
+    name = "OrtNodeComputeInfo_Compute"
     try:
-        interrupted(node.pointer)
-    except KeyboardInterrupt as error:
-        assert error.__traceback__ is not None
-        with watch.watching(""):  # as the sessions of this package do; otherwise the work would be done again
-            status = late(KeyboardInterrupt, error, error.__traceback__.tb_next)
-    assert status
-    assert "KeyboardInterrupt" in abi.text(node.ort.api.GetErrorMessage(status))
-    node.ort.api.ReleaseStatus(status)
-    del session
+        _ort.ffi.def_extern(name=f"py_{name}", onerror=_ort.left)(function)
+        yield
+    finally:
+        callbacks.export(name, find, repeatable=True, device=True)
+
+
+def test_a_callback_without_an_answer_is_asked_again_and_cannot_be_interrupted_then() -> None:
+    session, x, asked = webgpu_ep.session(models.square()), np.ones((2, 8), np.float32), []
+
+    def interrupted(again: int, this: Any, *_: object) -> None:
+        asked.append(again)
+        if again:
+            signal.raise_signal(signal.SIGINT)  # noted, as this is the second time
+        if again < 3:
+            raise KeyboardInterrupt
+        with watch.watching("") as seen, seen.lasts:
+            ort = callbacks.held[abi.address(this)].ort
+            _ort.lib.wgpu_answer_pointer(ort.status(_ort.error(), "all the same"))
+
+    with answered_by(interrupted), pytest.raises(KeyboardInterrupt):
+        try:
+            session.run(None, {"x": x})
+        except Exception as error:
+            assert "all the same" in str(error)
+            [0].sort()  # where the interrupt that was noted may come
+    assert asked == [0, 1, 2, 3]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
+
+
+def test_a_callback_that_is_never_answered_is_an_error_and_no_success() -> None:
+    """A status of NULL would tell ONNX Runtime that outputs were computed."""
+    session, x = webgpu_ep.session(models.square()), np.ones((2, 8), np.float32)
+
+    def broken(*_: object) -> None:
+        raise MemoryError
+
+    with answered_by(broken), pytest.raises(Exception, match="Python did not answer OrtNodeComputeInfo_Compute"):
+        session.run(None, {"x": x})
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
+
+
+def test_a_run_without_stack_is_an_error_and_the_session_goes_on() -> None:
+    session, x = webgpu_ep.session(models.square()), np.ones((2, 8), np.float32)
+    failures = []
+
+    def deeper() -> None:
+        with contextlib.suppress(RecursionError):
+            deeper()
+        try:
+            session.run(None, {"x": x})
+        except Exception as error:
+            failures.append(str(error))
+            raise
+
+    with contextlib.suppress(Exception):
+        deeper()
+    assert failures
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
 
 
 # Python code of theirs runs when objects die, where an interrupt is printed and lost, or holds a lock between two lines.

@@ -40,7 +40,7 @@ def test_the_native_half_of_a_run_compiles(compiler: str) -> None:
 
 
 def test_the_system_is_called_in_one_file_of_c_and_one_of_python() -> None:
-    for name in ("shim.c", "glue.h", "encode.c"):
+    for name in ("shim.c", "glue.h", "python_call.h", "encode.c"):
         text = (CSRC / name).read_text()
         for word in ("dlsym", "dlopen", "mmap", "VirtualAlloc", "LoadLibrary", "<dlfcn.h>", "<windows.h>"):
             assert word not in text, f"{name} has {word}: it belongs into platform.h"
@@ -55,4 +55,4 @@ def test_the_generated_module_is_declared_for_this_system() -> None:
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for name, slot in ort_abi.callbacks():
         assert f"c_{name}(" in text and slot.parameters is not None
-    assert "if (!Py_IsInitialized()) return 0;" in text
+        assert f"do py_{name}(call.again, " in text

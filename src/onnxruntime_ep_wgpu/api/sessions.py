@@ -90,15 +90,15 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
 
     def run(self, *arguments: Any, **named: Any) -> Any:
         feeds = arguments[1] if len(arguments) > 1 else named.get("input_feed")
-        with _RaisingWhatHappened(feeds=feeds if isinstance(feeds, Mapping) else None):
+        with _RaisingWhatHappened(feeds=feeds if isinstance(feeds, Mapping) else None) as watch, watch.lasts:
             return super().run(*arguments, **named)
 
     def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
-        with _RaisingWhatHappened():
+        with _RaisingWhatHappened() as watch, watch.lasts:
             return super().run_with_ort_values(*arguments, **named)
 
     def run_with_iobinding(self, *arguments: Any, **named: Any) -> None:
-        with _RaisingWhatHappened():
+        with _RaisingWhatHappened() as watch, watch.lasts:
             super().run_with_iobinding(*arguments, **named)
 
 
@@ -177,7 +177,7 @@ def session(
     settings = ort.SessionOptions() if sess_options is None else sess_options
     fixed = _add_to(settings, model, chosen, free_dimensions or {})
     path_or_bytes = model if isinstance(model, bytes) else os.fspath(model)
-    with _RaisingWhatHappened(path_or_bytes, given) as watch:
+    with _RaisingWhatHappened(path_or_bytes, given) as watch, watch.lasts:
         made = Session(path_or_bytes, settings, enable_fallback=0)
         provider = watch.providers[-1] if watch.providers else None
         if provider is not None and provider.state is not None:

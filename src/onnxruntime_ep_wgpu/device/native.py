@@ -19,11 +19,13 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar
 
+from .. import _encode as _extension  # type: ignore[attr-defined,unused-ignore]
 from .. import process
 from . import library
 
 lib, ffi = library.lib, library.ffi
 new: Callable[..., Any] = ffi.new
+_encode: Any = _extension
 
 # WGPUInstanceBackend, WGPUBufferUsage, WGPUMapMode and WGPUShaderStage are C constants that a dlopen()ed library lacks.
 BACKEND_VULKAN, BACKEND_OPENGL, BACKEND_METAL, BACKEND_D3D12 = 1, 2, 4, 8
@@ -90,17 +92,9 @@ class Errors(threading.local):
 
     def __init__(self) -> None:
         self.messages: list[str] = []
-        self.interrupted = False
-
-    def raise_interrupt(self) -> None:
-        """Raises the KeyboardInterrupt that arrived during a callback of wgpu-native, which must not end half done."""
-        if self.interrupted:
-            self.interrupted = False
-            raise KeyboardInterrupt
 
     def take(self) -> str:
         """What the messages since the last call say, without wgpu-native's headings; empty when there was no error."""
-        self.raise_interrupt()
         if not self.messages:
             return ""
         text = "\n".join(self.messages)
@@ -140,23 +134,28 @@ class Text:
         view.length = self.length
 
 
-def _again(_kind: Any, error: BaseException, trace: Any) -> None:
-    """Calls a callback once more that an exception left; an interrupt may arrive before its first line."""
-    if isinstance(error, KeyboardInterrupt):
-        errors.interrupted = True
-    else:
-        traceback.print_exception(error)
-    code, known = trace.tb_frame.f_code, trace.tb_frame.f_locals
-    _receivers[code.co_name](*(known[name] for name in code.co_varnames[: code.co_argcount]))
-
-
-_receivers: dict[str, Callable[..., None]] = {}
+_encode.lib.wgpu_add_functions(_encode.__name__.encode())  # `left` and `error`
 
 
 def _callback(function: Callable[..., None]) -> Any:
-    """Makes a function a callback of wgpu-native, of the type that has its name; it must be right to call it twice."""
-    _receivers[function.__name__] = function
-    return ffi.callback(_CALLBACKS[function.__name__], function, onerror=_again)
+    """Makes a function a callback of wgpu-native, of the type that has its name; it must be right to call it twice.
+
+    It is called again when an interrupt left it, which is raised when Python goes on (csrc/python_call.h).
+    """
+    name = function.__name__
+
+    def ask(again: int, *arguments: Any) -> None:
+        if again and isinstance(_encode.error(), KeyboardInterrupt):
+            _encode.lib.wgpu_interrupt_later()
+        try:
+            function(*arguments)
+        except Exception:
+            traceback.print_exc()
+        _encode.lib.wgpu_answer(0)
+
+    _encode.ffi.def_extern(name=f"py_{name}", onerror=_encode.left)(ask)
+    entry = _encode.ffi.addressof(_encode.lib, f"c_{name}")
+    return ffi.cast(_CALLBACKS[name], int(_encode.ffi.cast("uintptr_t", entry)))
 
 
 @_callback
@@ -182,7 +181,7 @@ def on_lost(_device: Any, reason: int, message: Any, token: Any, _userdata2: Any
 @_callback
 def on_device(status: int, device: Any, message: Any, result: Any, _userdata2: Any) -> None:
     """Files the answer to wgpuAdapterRequestDevice in the list that `result` is a handle of."""
-    ffi.from_handle(result).append((int(status), device, text_of(message)))
+    ffi.from_handle(result).append((int(status), ffi.cast("WGPUDevice", device), text_of(message)))
 
 
 @_callback

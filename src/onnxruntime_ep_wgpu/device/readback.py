@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ..errors import DeviceError
 from .buffers import Buffer
 from .cache import BufferCache
-from .native import MAP_READ, address, errors, expect, ffi, lib, new, on_mapped
+from .native import MAP_READ, address, expect, ffi, lib, new, on_mapped
 from .owned import own
 from .queue import Queue
 
@@ -72,7 +72,6 @@ class Reader:
         while (answer := piece.answer(0.01)) is None:
             self._queue.look()
             lib.wgpuDevicePoll(self._device, False, ffi.NULL)
-        errors.raise_interrupt()
         status, message = answer
         if status != lib.WGPUMapAsyncStatus_Success:
             self._queue.refused(message)

@@ -2,30 +2,28 @@
 
 In: classes whose methods are marked with `@callback`. Out: `Exported`, their base, which fills a table of C functions. Invariants:
 an exception never crosses into C, it becomes an OrtStatus or a neutral value, and a KeyboardInterrupt is raised again once
-ONNX Runtime has returned; what ONNX Runtime holds stays alive until it lets go.
+ONNX Runtime has returned; a callback that an exception left without an answer is asked again, by C; what ONNX Runtime holds
+stays alive until it lets go.
 """
 
 from __future__ import annotations
 
-import itertools
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import starmap
 from typing import Any, ClassVar, TypeVar
 
-from .. import process
+from .. import _ort, process
 from .._ort import ffi, lib
-from . import interrupts, watch
+from . import watch
 from .abi import NULL, PLACE, VERSION_NEEDED, Ort, address, message_of, place_of
 
-# How often work is done again that was interrupted.
-AGAIN = 3
-
-# What cffi calls with an exception that leaves a callback: (type, exception, traceback); gives the callback's answer.
-OnError = Callable[[Any, BaseException, Any], Any]
-
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+
+lib.wgpu_add_functions(_ort.__name__.encode())  # `left` and `error`
 
 # Everything that ONNX Runtime holds, by the address it knows it by.
 held: dict[int, Exported] = {}
@@ -48,6 +46,16 @@ def callback(
     return mark
 
 
+def _method(name: str) -> Callable[[Any], Callable[..., Any]]:
+    """What finds the method of this name of the object that ONNX Runtime calls by its address."""
+
+    def find(this: Any) -> Callable[..., Any]:
+        found: Callable[..., Any] = getattr(held[int(ffi.cast("uintptr_t", this))], name)
+        return found
+
+    return find
+
+
 class Exported:
     """A table of callbacks (`struct`) that ONNX Runtime calls, and the object behind it.
 
@@ -66,11 +74,13 @@ class Exported:
             name, since = getattr(method, "callback", ("", 0))
             if name:
                 cls._slots.append((name, since))
-                export(f"{struct}_{name}", *_entry(attribute, f"{struct}_{name}", *method.__dict__["how"]))
+                repeatable, device = method.__dict__["how"]
+                export(f"{struct}_{name}", _method(attribute), repeatable=repeatable, device=device)
 
     def __init__(self, ort: Ort) -> None:
         self.ort = ort
-        self.pointer = ffi.new(self.struct + " *")
+        self._table = ffi.new(f"Wgpu{self.struct} *", {"api": ort.api})
+        self.pointer = ffi.addressof(self._table, "table")
         version = "version" if self.struct == "OrtAllocator" else "ort_version_supported"
         setattr(self.pointer, version, ort.version)
         for name, since in self._slots:
@@ -87,6 +97,14 @@ class Exported:
         held[key] = self
         out[place] = pointer
 
+    @staticmethod
+    def hand_out_all(them: Sequence[Exported], out: Any) -> None:
+        """The same for several objects: all of them or none."""
+        known, pointers = {address(it.pointer): it for it in them}, [it.pointer for it in them]
+        holding, everything = held, slice(0, len(them))
+        holding |= known
+        out[everything] = pointers
+
     def leave_out(self, *names: str) -> None:
         """Empties slots: callbacks that are not needed here cost ONNX Runtime nothing."""
         for name in names:
@@ -96,94 +114,10 @@ class Exported:
         held.pop(address(self.pointer), None)
 
 
-def _entry(method: str, name: str, repeatable: bool, device: bool = False) -> tuple[Callable[..., Any], OnError]:
-    """The Python end of callback `name`, answered by the method called `method`, and what answers when an exception
-    leaves it: an interrupt can arrive before its first and after its last line."""
-    result = ffi.typeof(ffi.addressof(lib, f"c_{name}")).result
-
-    def once(done: list[Any], this: Any, arguments: tuple[Any, ...]) -> None:
-        """Calls the method, unless that has been `done`, and notes its answer there."""
-        if not done:
-            answer = getattr(held[int(ffi.cast("uintptr_t", this))], method)
-            # Noted by C code, so that no interrupt comes between the end of the call and knowing of it.
-            next(map(done.append, itertools.starmap(answer, (arguments,))))
-
-    if result is ffi.typeof("OrtStatus *"):
-
-        def with_status(this: Any, *arguments: Any) -> Any:
-            done: list[Any] = []
-            try:
-                if device:
-                    process.check_not_forked()
-                once(done, this, arguments)
-                return NULL
-            except BaseException as error:  # KeyboardInterrupt included: nothing may unwind through C++
-                return interrupts.calmly(after, error, done, this, arguments)
-
-        def late_status(_kind: Any, error: BaseException, trace: Any) -> Any:
-            while True:
-                try:
-                    known = trace.tb_frame.f_locals
-                    found = known.get("done", []), known.get("this", NULL), known.get("arguments")
-                    return interrupts.calmly(after, error, *found)
-                except KeyboardInterrupt:  # before it began
-                    continue
-
-        def after(error: BaseException, done: list[Any], this: Any, arguments: tuple[Any, ...] | None) -> Any:
-            if done and isinstance(error, KeyboardInterrupt):
-                lib.wgpu_interrupt_later()
-                return NULL
-            owner = held.get(int(ffi.cast("uintptr_t", this)))
-            if repeatable and owner is not None and arguments is not None and _raised_later(error):
-                let_go_of_frames(error)
-                for _ in range(AGAIN):  # an interrupt may wait in a callback of wgpu-native
-                    try:
-                        getattr(owner, method)(*arguments)
-                        return NULL
-                    except BaseException as another:
-                        error = another
-                        if not _raised_later(another):
-                            break
-            owner = owner or next(iter(held.values()), None)
-            return failed(owner.ort if owner is not None else None, error)
-
-        return with_status, late_status
-
-    neutral = {"void": None, "primitive": 0, "pointer": NULL}[result.kind]
-
-    def with_value(this: Any, *arguments: Any) -> Any:
-        if device and process.forked:
-            return neutral
-        done: list[Any] = []
-        try:
-            once(done, this, arguments)
-            return neutral if done[0] is None else done[0]
-        except KeyboardInterrupt:
-            # These calls cannot fail: the interrupt waits until ONNX Runtime has returned, and one that was not answered
-            # is answered once more.
-            return interrupts.calmly(again, done, this, arguments)
-        except BaseException:
-            print(f"onnxruntime_ep_wgpu: error in {name}", file=sys.stderr)
-            traceback.print_exc()
-            return neutral
-
-    def again(done: list[Any], this: Any, arguments: tuple[Any, ...]) -> Any:
-        lib.wgpu_interrupt_later()
-        # What is not held any more was released by the call that was interrupted.
-        if int(ffi.cast("uintptr_t", this)) in held:
-            once(done, this, arguments)
-        return neutral if not done or done[0] is None else done[0]
-
-    def late_value(_kind: Any, _error: BaseException, trace: Any) -> Any:
-        while True:
-            try:
-                known = trace.tb_frame.f_locals
-                found = known.get("done", []), known.get("this", NULL), known.get("arguments", ())
-                return interrupts.calmly(again, *found)
-            except KeyboardInterrupt:  # before it began
-                continue
-
-    return with_value, late_value
+def _refused(error: BaseException, this: Any, _arguments: tuple[Any, ...]) -> Any:
+    """The status that a callback of the object at `this` answers with instead of raising."""
+    owner = held.get(int(ffi.cast("uintptr_t", this))) or next(iter(held.values()), None)
+    return failed(owner.ort if owner is not None else None, error)
 
 
 def failed(ort: Ort | None, error: BaseException) -> Any:
@@ -225,7 +159,62 @@ def let_go_of_frames(error: BaseException) -> None:
         seen = seen.__cause__ or seen.__context__
 
 
-def export(name: str, function: Callable[..., Any], on_error: OnError | None = None) -> int:
-    """Makes `function` answer the C callback `name`, and `on_error` when it raises; returns the address of the C function."""
-    ffi.def_extern(name=f"py_{name}", onerror=on_error)(function)
+def export(
+    name: str,
+    find: Callable[[Any], Callable[..., Any]],
+    refused: Callable[[BaseException, Any, tuple[Any, ...]], Any] = _refused,
+    repeatable: bool = False,
+    device: bool = False,
+) -> int:
+    """Makes `find(this)(*arguments)` answer the C callback `name`; returns the address of the C function.
+
+    Python answers by a call of `lib.wgpu_answer`, which C code makes with what the method returns: no interrupt comes between
+    the end of the method and knowing of it. An interrupt before that leaves the callback, which C then asks `again`, and nothing
+    interrupts it any more (csrc/python_call.h). `refused(error, this, arguments)` makes a status of an error.
+    """
+    result = ffi.typeof(ffi.addressof(lib, f"c_{name}")).result
+    answer: Callable[[Any], None] = lib.wgpu_answer
+    plain: Callable[[Any], Any] = bool  # methods that give nothing, or a status that all went well, return None
+
+    def ask_status(again: int, this: Any, *arguments: Any) -> None:
+        later = False
+        try:
+            if again:
+                later = repeatable and _raised_later(_ort.error())
+                if not later:
+                    raise _ort.error()
+            if device:
+                process.check_not_forked()
+            next(map(answer, map(plain, starmap(find(this), (arguments,)))))
+        except BaseException as error:  # nothing may unwind through C++
+            if isinstance(error, KeyboardInterrupt) and (later or not again):
+                raise
+            lib.wgpu_answer_pointer(refused(error, this, arguments))
+
+    if result is ffi.typeof("OrtStatus *"):
+        ffi.def_extern(name=f"py_{name}", onerror=_ort.left)(ask_status)
+        return address(ffi.addressof(lib, f"c_{name}"))
+    if result.kind == "primitive":
+        plain = int
+    elif result.kind == "pointer":
+        answer, plain = lib.wgpu_answer_pointer, partial(ffi.cast, ffi.typeof("void *"))
+
+    def ask_value(again: int, this: Any, *arguments: Any) -> None:
+        """These calls cannot fail: what was interrupted is done again, and the interrupt waits until ONNX Runtime has returned."""
+        try:
+            if again and isinstance(_ort.error(), KeyboardInterrupt):
+                lib.wgpu_interrupt_later()
+            # What is not held any more was released by the call that was interrupted.
+            if (again and int(ffi.cast("uintptr_t", this)) not in held) or (device and process.forked):
+                lib.wgpu_answer(0)
+            else:
+                next(map(answer, map(plain, starmap(find(this), (arguments,)))))
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            print(f"onnxruntime_ep_wgpu: error in {name}", file=sys.stderr)
+            traceback.print_exc()
+            lib.wgpu_answer(0)
+
+    ffi.def_extern(name=f"py_{name}", onerror=_ort.left)(ask_value)
     return address(ffi.addressof(lib, f"c_{name}"))

@@ -6,46 +6,47 @@ registrations or between copies of ONNX Runtime in one process but the devices a
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from .. import __version__
 from .._ort import ffi
 from ..names import NAMES, registering
 from . import forked as forked
-from .abi import Logger, Ort, OrtError, address, text
+from .abi import RUNTIME_EXCEPTION, Logger, Ort, OrtError, address, text
 from .callbacks import export, failed, held
 from .factory import Factory
 
 
-def _create(registration: Any, base: Any, logger: Any, out: Any, capacity: int, out_count: Any) -> Any:
-    ort: Ort | None = None
+def _create(registration: Any, base: Any, logger: Any, out: Any, capacity: int, out_count: Any) -> None:
+    out_count[0] = 0
+    ort = Ort(base)
+    if capacity < len(NAMES):
+        raise OrtError(f"room for {capacity} factories, {len(NAMES)} are needed")
+    registering()
+    log = Logger(ort, logger)
+    made = [Factory(ort, name, __version__, log, text(registration)) for name in NAMES]
+    out_count[0] = len(made)
+    Factory.hand_out_all(made, out)
+
+
+def _not_created(error: BaseException, _registration: Any, arguments: tuple[Any, ...]) -> Any:
+    """A status from any ONNX Runtime, one that is too old for `Ort` too: every version has the first table's CreateStatus."""
+    base = arguments[0]
     try:
-        out_count[0] = 0
-        ort = Ort(base)
-        if capacity < len(NAMES):
-            raise OrtError(f"room for {capacity} factories, {len(NAMES)} are needed")
-        registering()
-        log = Logger(ort, logger)
-        for place, name in enumerate(NAMES):
-            Factory(ort, name, __version__, log, text(registration)).hand_out(out, place)
-        out_count[0] = len(NAMES)
-        return ffi.NULL
-    except BaseException as error:
-        return failed(ort, error) if ort is not None else _status_of(base, error)
+        return failed(Ort(base), error)
+    except OrtError:
+        return base.GetApi(1).CreateStatus(RUNTIME_EXCEPTION, ffi.new("char[]", str(error).encode()))
 
 
-def _status_of(base: Any, error: BaseException) -> Any:
-    """A status from an ONNX Runtime that is too old for `Ort`; every version has the first table's CreateStatus."""
-    return base.GetApi(1).CreateStatus(6, ffi.new("char[]", str(error).encode()))
-
-
-def _release(factory: Any) -> Any:
+def _release(factory: Any) -> None:
     released = held.get(address(factory))
     if released is not None:
         released.release()
-    return ffi.NULL
 
 
 # The shim reads these addresses.
-CREATE_EP_FACTORIES = export("CreateEpFactories", _create)
-RELEASE_EP_FACTORY = export("ReleaseEpFactory", _release)
+CREATE_EP_FACTORIES = export(
+    "CreateEpFactories", lambda registration: partial(_create, registration), _not_created, repeatable=True
+)
+RELEASE_EP_FACTORY = export("ReleaseEpFactory", lambda factory: partial(_release, factory), repeatable=True)

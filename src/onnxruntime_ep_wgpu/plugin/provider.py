@@ -21,6 +21,7 @@ from .abi import ERROR, WARNING, Logger, message_of, text
 from .callbacks import Exported, callback, held, let_go_of_frames
 from .captures import CaptureCallbacks, capture_slots
 from .memory.transfer import MemcpyKernels
+from .node import ComputeInfo
 from .profiler import Profiler
 from .session import SessionState
 
@@ -33,7 +34,7 @@ _TELLS_OF_INITIALISATION = 27
 
 
 class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
-    """The provider of one session. `state` is None when that cannot be; `refusal` is why the session must not be.
+    """The provider of one session. `state` is None when that cannot be.
 
     `make_state` takes a way to count the kernels that ONNX Runtime made to copy tensors of the session.
     """
@@ -43,7 +44,7 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         self.factory, self.logger = factory, logger
         self.number = next(_numbers)
         self.state: SessionState | None = None
-        self.refusal: BaseException | None = None
+        self._refusal: Callable[[], BaseException | None] = lambda: None
         self._warned = False
         self._kernels: MemcpyKernels | None = None
         try:
@@ -60,7 +61,13 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
     def _refuse(self, error: BaseException) -> None:
         self.logger.log(ERROR, f"the session is refused: {message_of(error)}")
         let_go_of_frames(error)
-        self.refusal = self.refusal or error
+        if self.refusal is None:
+            self._refusal = watch.keep(error)
+
+    @property
+    def refusal(self) -> BaseException | None:
+        """Why the session must not be; None when it may, or when that was raised to who makes the session."""
+        return self._refusal()
 
     def _required_state(self) -> SessionState:
         if self.refusal is not None:
@@ -156,13 +163,7 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         made = [state.compile(graphs[i], fused[i]) for i in range(count)]
         if state.decided:
             state.compiled()
-        try:
-            for i, info in enumerate(made):
-                info.hand_out(out, i)
-        except BaseException:
-            for info in made:
-                info.release()
-            raise
+        ComputeInfo.hand_out_all(made, out)
 
     @callback("OnSessionInitializationEnd", since=_TELLS_OF_INITIALISATION)
     def on_session_initialization_end(self) -> None:

@@ -30,32 +30,40 @@ _thread = threading.local()
 _live: LiveSet[Provider] = LiveSet()
 
 
+class _Kept:
+    """An error that lives as long as this object."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
 @dataclass
 class Watch:
     """Providers made and errors raised in callbacks, in order. `source` is the model, a file name or its bytes; `options`
-    are provider options of this session alone, as text; `feeds` are the inputs of a run, by name."""
+    are provider options of this session alone, as text; `feeds` are the inputs of a run, by name.
+
+    It is in effect while `lasts` is held: `with watching(...) as watch, watch.lasts:`. A lock lets go in C code, whatever
+    interrupts the block, and a traceback may keep this object for long after it.
+    """
 
     source: str | bytes
     options: Mapping[str, str] = field(default_factory=dict)
     feeds: Mapping[str, Any] = field(default_factory=dict)
     providers: list[Provider] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
+    kept: list[_Kept] = field(default_factory=list)
+    lasts: threading.Lock = field(default_factory=threading.Lock)
 
     def reason(self) -> BaseException | None:
-        """The first error, which this object and its providers then let go of.
-
-        Raised to the user, the error's traceback holds this object and a half-made session, which holds the providers, out
-        of reach of the garbage collector: a provider that held the error would never end.
-        """
-        kept = [provider.refusal for provider in self.providers if provider.refusal is not None]
-        for provider in self.providers:
-            provider.refusal = None
-        errors, self.errors = self.errors, []
-        return next(iter([*errors, *kept]), None)
+        """The interrupt if there was one, else the first error; this object then lets go of all of them."""
+        found = [*self.errors, *(it.error for it in self.kept)]
+        self.errors, self.kept = [], []
+        interrupts = [it for it in found if not isinstance(it, Exception)]
+        return next(iter([*interrupts, *found]), None)
 
 
 class watching:
-    """Collects what callbacks on this thread do during the `with`, which makes a session of the model `source` or runs one.
+    """A Watch for what callbacks on this thread do during the `with`, which makes a session of the model `source` or runs one.
 
     Not a generator, whose end an interrupt could prevent. The thread knows the Watch by a weak reference: one whose `with`
     did not end in order is gone all the same.
@@ -78,7 +86,8 @@ class watching:
 
 def _current() -> Watch | None:
     ref = getattr(_thread, "watch", None)
-    return None if ref is None else ref()
+    watch: Watch | None = None if ref is None else ref()
+    return watch if watch is not None and watch.lasts.locked() else None
 
 
 def made(provider: Provider) -> None:
@@ -99,6 +108,27 @@ def went_wrong(error: BaseException) -> None:
     watch = _current()
     if watch is not None:
         watch.errors.append(error)
+
+
+def keep(error: BaseException) -> Callable[[], BaseException | None]:
+    """Why a session must not be, for its provider to remember: a function that gives it.
+
+    When somebody collects what happens on this thread, the error lives as long as the Watch and not as long as the provider.
+    Its traceback has the frames of those who make the session, these have ONNX Runtime's session, and that has the provider:
+    a circle that the garbage collector does not see.
+    """
+    watch = _current()
+    if watch is None:
+        return lambda: error
+    kept = _Kept(error)
+    watch.kept.append(kept)
+    ref = weakref.ref(kept)
+
+    def recall() -> BaseException | None:
+        found = ref()
+        return None if found is None else found.error
+
+    return recall
 
 
 def source() -> str | bytes | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..._ort import ffi, lib
@@ -247,7 +248,8 @@ class MemcpyKernels:
         self.made = 0
         self.registry = ort.get_out(ort.ep.CreateKernelRegistry, "OrtKernelRegistry *")
         # ONNX Runtime hands this to CreateKernel.
-        self._state = ffi.new_handle(self)
+        self._handle = ffi.new_handle(self)
+        self._state = ffi.new("WgpuKernels *", {"handle": self._handle, "api": ort.api})
         types = []
         for code in _BITS:
             with contextlib.suppress(OrtError):  # the newest element types are unknown to an older ONNX Runtime
@@ -279,16 +281,19 @@ class MemcpyKernels:
             self.ort.ep.ReleaseKernelRegistry(registry)
 
 
-def _create_kernel(state: Any, _info: Any, out: Any) -> Any:
-    ort: Ort | None = None
-    try:
-        kernels: MemcpyKernels = ffi.from_handle(state)
-        ort = kernels.ort
-        kernels.made += 1
-        MemcpyKernel(ort).hand_out(out)
-        return ffi.NULL
-    except BaseException as error:
-        return failed(ort, error)
+def _kernels(state: Any) -> MemcpyKernels:
+    made: MemcpyKernels = ffi.from_handle(ffi.cast("WgpuKernels *", state).handle)
+    return made
 
 
-export("CreateKernel", _create_kernel)
+def _create_kernel(state: Any, _info: Any, out: Any) -> None:
+    kernels = _kernels(state)
+    kernels.made += 1
+    MemcpyKernel(kernels.ort).hand_out(out)
+
+
+export(
+    "CreateKernel",
+    lambda state: partial(_create_kernel, state),
+    lambda error, state, _: failed(_kernels(state).ort, error),
+)
