@@ -66,6 +66,7 @@ def test_imports_point_down(part: str) -> None:
             if module.split(".")[0] == NAME and _part(module) not in MAY_IMPORT[part] | {
                 part,
                 "_ort",
+                "_calls",
                 "_encode",
                 "_wgpu",
             }:

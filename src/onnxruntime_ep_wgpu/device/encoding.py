@@ -1,7 +1,7 @@
 """Dispatch lists as command buffers. In: dispatches and copies. Out: a finished WebGPU command buffer.
 
 Invariant: a list becomes rows of 64-bit words once; encoding the rows is one call without the interpreter lock
-(csrc/encode.c). A Python loop that does the same, about five times slower, is what tests and benchmarks compare it with.
+(csrc/encode.c). Where that extension has not been built, a Python loop does the same, about five times slower.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from .. import _encode as _extension  # type: ignore[attr-defined,unused-ignore]
 from .buffers import Buffer
 from .native import address, ffi, lib
 from .owned import depend, own, own_address
 from .pipelines import BindGroup, Pipeline
 
+try:
+    from .. import _encode as _extension  # type: ignore[attr-defined,unused-ignore]
+except ImportError:
+    _extension = None
 _encode: Any = _extension
 
 Dispatch = tuple[Pipeline, BindGroup, tuple[int, int, int]]

@@ -19,13 +19,13 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar
 
-from .. import _encode as _extension  # type: ignore[attr-defined,unused-ignore]
+from .. import _calls as _extension  # type: ignore[attr-defined,unused-ignore]
 from .. import process
 from . import library
 
 lib, ffi = library.lib, library.ffi
 new: Callable[..., Any] = ffi.new
-_encode: Any = _extension
+_calls: Any = _extension
 
 # WGPUInstanceBackend, WGPUBufferUsage, WGPUMapMode and WGPUShaderStage are C constants that a dlopen()ed library lacks.
 BACKEND_VULKAN, BACKEND_OPENGL, BACKEND_METAL, BACKEND_D3D12 = 1, 2, 4, 8
@@ -134,7 +134,7 @@ class Text:
         view.length = self.length
 
 
-_encode.lib.wgpu_add_functions(_encode.__name__.encode())  # `left` and `error`
+_calls.lib.wgpu_add_functions(_calls.__name__.encode())  # `left` and `error`
 
 
 def _callback(function: Callable[..., None]) -> Any:
@@ -145,17 +145,17 @@ def _callback(function: Callable[..., None]) -> Any:
     name = function.__name__
 
     def ask(again: int, *arguments: Any) -> None:
-        if again and isinstance(_encode.error(), KeyboardInterrupt):
-            _encode.lib.wgpu_interrupt_later()
+        if again and isinstance(_calls.error(), KeyboardInterrupt):
+            _calls.lib.wgpu_interrupt_later()
         try:
             function(*arguments)
         except Exception:
             traceback.print_exc()
-        _encode.lib.wgpu_answer(0)
+        _calls.lib.wgpu_answer(0)
 
-    _encode.ffi.def_extern(name=f"py_{name}", onerror=_encode.left)(ask)
-    entry = _encode.ffi.addressof(_encode.lib, f"c_{name}")
-    return ffi.cast(_CALLBACKS[name], int(_encode.ffi.cast("uintptr_t", entry)))
+    _calls.ffi.def_extern(name=f"py_{name}", onerror=_calls.left)(ask)
+    entry = _calls.ffi.addressof(_calls.lib, f"c_{name}")
+    return ffi.cast(_CALLBACKS[name], int(_calls.ffi.cast("uintptr_t", entry)))
 
 
 @_callback
