@@ -26,6 +26,7 @@ from .ir import LoweredGraph, Storage, Tensor, View
 from .limits import Limits, within_limits
 from .operand import LARGEST_HOST_VALUE, Operand
 from .ops import host, registry
+from .tied import ties_of
 
 ops.load()
 
@@ -45,6 +46,7 @@ class Lowering:
         self.opsets, self.fixed = opsets, fixed or {}
         self.builder = Builder(target, with_assertions, limits)
         self.constants: Mapping[ir.Value, ir.TensorProtocol] = {}  # of values that nodes make, folded
+        self.tied: Mapping[ir.Value, tuple[ir.Value, tuple[int, ...]]] = {}  # constants, seen through another one
         self.values: dict[ir.Value, Operand] = {}
         self.inputs: list[Tensor] = []
         self.symbols: dict[str, tuple[str, int, int, bool]] = {}
@@ -58,6 +60,12 @@ class Lowering:
         known = self.values.get(value)
         if known is None:
             constant = self.constants.get(value, value.const_value)
+            if value in self.tied:
+                other, order = self.tied[value]
+                whole = self.operand(other)
+                assert whole is not None
+                known = self.values[value] = self.builder.permute(whole, order)
+                return known
             known = self.values[value] = (
                 self.builder.constant(constant, value.name or "") if constant is not None else self.input(value)
             )
@@ -242,7 +250,7 @@ def lower(
 
 
 def _lower(graph: ir.Graph, folded: Folded, lowering: Lowering) -> LoweredGraph:
-    lowering.constants = folded.constants
+    lowering.constants, lowering.tied = folded.constants, _tied(graph)
     for value in graph.inputs:
         if value.const_value is None:
             lowering.values[value] = lowering.input(value)
@@ -256,6 +264,11 @@ def _lower(graph: ir.Graph, folded: Folded, lowering: Lowering) -> LoweredGraph:
         except ModelError as error:
             raise _fault(node, error) from error
     return _lowered(lowering, graph.outputs)
+
+
+def _tied(graph: ir.Graph) -> dict[ir.Value, tuple[ir.Value, tuple[int, ...]]]:
+    constants = graph.initializers
+    return {constants[name]: (constants[tie.name], tie.order) for name, tie in ties_of(graph).items()}
 
 
 @dataclass(frozen=True)
@@ -285,7 +298,7 @@ def attempt(graph: ir.Graph, opsets: Mapping[str, int], target: Target, with_ass
 
 
 def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering) -> Attempt:
-    lowering.constants = folded.constants
+    lowering.constants, lowering.tied = folded.constants, _tied(graph)
     reasons: list[str | None] = []
     for value in graph.inputs:
         if value.const_value is None and value.dtype is not None and value.shape is not None and value.uses():

@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..compiler.compile import compile_graph
+from ..compiler.tied import ties_of
 from ..errors import LimitError, UnsupportedError
 from ..program.program import Program
 from ..program.target import Target
@@ -42,11 +43,13 @@ class Specialiser:
 
     def keep(self, sources: Mapping[str, WeightSource], source_of: SourceOf) -> None:
         """Lets go of the arrays behind the constants. `sources` by name are those of the Program's weights."""
+        ties = ties_of(self._graph)
         for name, value in self._graph.initializers.items():
             tensor = value.const_value
             if tensor is None or tensor.dtype == ir.DataType.STRING:
                 continue
-            source = sources.get(name)
+            tie = ties.get(name)
+            source = sources.get(name) or (_Turned(sources[tie.name], tie.order) if tie and tie.name in sources else None)
             if source is None:
                 array = weight_array(tensor)
                 source = _Copy(array.copy()) if array.nbytes <= COPIED_BYTES else source_of(name, array)
@@ -69,6 +72,16 @@ class _Copy:
 
     def read(self) -> np.ndarray[Any, Any]:
         return self._array
+
+
+class _Turned:
+    """A constant that is another one with its axes in another order."""
+
+    def __init__(self, source: WeightSource, order: tuple[int, ...]) -> None:
+        self._source, self._order = source, order
+
+    def read(self) -> np.ndarray[Any, Any]:
+        return self._source.read().transpose(self._order)
 
 
 def _fixed(tensor: ir.TensorProtocol) -> ir.Shape:

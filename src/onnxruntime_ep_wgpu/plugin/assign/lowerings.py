@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...compiler.ir import LoweredGraph
+from ...compiler.tied import Ties, hand_on, ties_of
 from .claim import content
 
 
@@ -29,7 +30,7 @@ class Lowerings:
     """The lowerings of one session. What is kept belongs to groups that will be compiled next."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, LoweredGraph] = {}
+        self._kept: dict[str, tuple[LoweredGraph, Ties]] = {}
 
     def keep(self, group: ir.Graph, lowered: LoweredGraph) -> None:
         """Keeps the lowering of a group, unless it has data that nobody could find again."""
@@ -43,11 +44,13 @@ class Lowerings:
             instead.append((tensor, data))
         for tensor, data in instead:
             tensor.data = data
-        self._kept[_key(group)] = lowered
+        self._kept[_key(group)] = lowered, ties_of(group)
 
     def take(self, group: ir.Graph) -> LoweredGraph | None:
         """The lowering of a group of equal content, with the weights of this one; None when there is none."""
-        lowered = self._kept.pop(_key(group), None)
+        lowered, ties = self._kept.pop(_key(group), (None, None))
+        if ties is not None:
+            hand_on(ties, group)
         for tensor in lowered.weights() if lowered is not None else ():
             if isinstance(tensor.data, _Named):
                 tensor.data = group.initializers[tensor.data.name].const_value

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
+from ...compiler.tied import hand_on, ties_of
+
 
 def extract(graph: ir.Graph, nodes: Sequence[ir.Node]) -> ir.Graph:
     """The graph of `nodes`, which are in topological order. Node names and types are kept."""
@@ -48,7 +50,7 @@ def extract(graph: ir.Graph, nodes: Sequence[ir.Node]) -> ir.Graph:
         )
     outside = used_outside(graph, inside)
     outputs = [copy_of(value) for node in nodes for value in node.outputs if id(value) in outside]
-    return ir.Graph(
+    found = ir.Graph(
         inputs,
         outputs,
         nodes=copies,
@@ -56,6 +58,8 @@ def extract(graph: ir.Graph, nodes: Sequence[ir.Node]) -> ir.Graph:
         opset_imports=dict(graph.opset_imports),
         name=graph.name,
     )
+    hand_on(ties_of(graph), found)
+    return found
 
 
 def used_outside(graph: ir.Graph, inside: Iterable[int]) -> set[int]:

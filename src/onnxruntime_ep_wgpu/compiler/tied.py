@@ -1,0 +1,115 @@
+"""Constants that are one in memory: one that equals another, or is another one transposed.
+
+In: an ONNX graph. Out: which of its constants are looked at through another one, and how. A table of embeddings that is the last
+product too comes as two constants, because who exported or optimised the model has transposed one of them; the product
+reads the other as well, along k. Invariant: constants are tied only when all their bytes are compared, once for a
+graph and the groups that are cut out of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+SMALLEST = 1 << 16  # bytes; of less it is not worth looking
+_SAMPLES = 16
+_COMPARED_AT_ONCE = 128  # rows and columns
+_KEY = "tied constants"
+_PRODUCTS = ("MatMul", "Gemm")
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Tie:
+    """The constant `name` with its axes in another order."""
+
+    name: str
+    order: tuple[int, ...]
+
+
+Ties = Mapping[str, Tie]
+"""By the name of a constant, which then needs no memory."""
+
+
+def ties_of(graph: ir.Graph) -> Ties:
+    """What is tied in a graph; looked for once."""
+    if _KEY not in graph.meta:
+        graph.meta[_KEY] = _found(graph)
+    return graph.meta[_KEY]  # type: ignore[no-any-return]
+
+
+def hand_on(ties: Ties, graph: ir.Graph) -> None:
+    """Says of a graph with the same constants, or some of them, what is tied in it."""
+    constants = graph.initializers
+    graph.meta[_KEY] = {name: tie for name, tie in ties.items() if name in constants and tie.name in constants}
+
+
+def _found(graph: ir.Graph) -> dict[str, Tie]:
+    alike: dict[tuple[Any, ...], list[ir.Value]] = defaultdict(list)
+    for value in graph.initializers.values():
+        tensor = value.const_value
+        if tensor is None or tensor.nbytes < SMALLEST or tensor.dtype == ir.DataType.STRING or tensor.dtype.bitwidth < 8:
+            continue
+        shape = tuple(map(int, tensor.shape.numpy()))
+        alike[tensor.dtype, tuple(sorted(shape)) if len(shape) == 2 else shape].append(value)
+    out: dict[str, Tie] = {}
+    for values in alike.values():
+        if len(values) > 1:
+            out |= _among(sorted(values, key=_is_multiplied))
+    return out
+
+
+def _is_multiplied(value: ir.Value) -> bool:
+    """Whether only products read it, for which it lies as well transposed."""
+    return all(node.op_type in _PRODUCTS for node, _ in value.uses())
+
+
+def _among(values: Iterable[ir.Value]) -> dict[str, Tie]:
+    """The ties among constants of a type and a size; the first of equal ones is the one that stays."""
+    kept: dict[bytes, list[tuple[str, Array]]] = defaultdict(list)
+    out: dict[str, Tie] = {}
+    for value in values:
+        assert value.const_value is not None and value.name
+        array = _bytes_of(value.const_value)
+        tie = next((Tie(n, tuple(range(array.ndim))) for n, it in kept[_sample(array)] if _equal(it, array)), None)
+        if tie is None and array.ndim == 2 and _is_multiplied(value):
+            turned = array.T
+            candidates = [(n, it) for n, it in kept[_sample(turned)] if it.shape[1] % 4 == 0]  # loaded in fours along k
+            tie = next((Tie(n, (1, 0)) for n, it in candidates if _equal(it, turned)), None)
+        if tie is None:
+            kept[_sample(array)].append((value.name, array))
+        else:
+            out[value.name] = tie
+    return out
+
+
+def _bytes_of(tensor: ir.TensorProtocol) -> Array:
+    """The elements as unsigned integers: NaN equals itself, and 0 is not -0."""
+    array = tensor.numpy()
+    return array.view(f"u{array.dtype.itemsize}")
+
+
+def _sample(array: Array) -> bytes:
+    """The shape and some elements, by places that are as far along each axis in every array."""
+    places = np.random.default_rng(0).random((array.ndim, _SAMPLES))
+    at = tuple((place * extent).astype(np.int64) for place, extent in zip(places, array.shape, strict=True))
+    found: bytes = array[at].tobytes()
+    return repr(array.shape).encode() + found
+
+
+def _equal(a: Array, b: Array) -> bool:
+    """Equality of arrays of one shape, by tiles, in which the one that is transposed stays in the cache."""
+    if a.ndim != 2:
+        return bool(np.array_equal(a, b))
+    step = _COMPARED_AT_ONCE
+    return all(
+        np.array_equal(a[i : i + step, j : j + step], b[i : i + step, j : j + step])
+        for i in range(0, a.shape[0], step)
+        for j in range(0, a.shape[1], step)
+    )
