@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from onnxruntime_ep_wgpu.compiler.ops import conv, depthwise
-from tests import support, targets
+from tests import support
 
 from .compare import check, model, random
-
-pytestmark = targets.EVERY_KERNEL
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 GEOMETRIES: list[dict[str, Any]] = [
