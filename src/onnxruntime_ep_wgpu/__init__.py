@@ -23,6 +23,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .api.benchmark import Times as Times
     from .api.benchmark import benchmark as benchmark
+    from .api.devices import devices as devices
+    from .api.devices import register as register
     from .api.language.generate import Chat as Chat
     from .api.language.generate import LanguageModel as LanguageModel
     from .api.language.generate import generate as generate
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from .api.reports import Report as Report
     from .api.reports import check as check
     from .api.reports import report as report
-    from .api.sessions import devices as devices
-    from .api.sessions import register as register
     from .api.sessions import session as session
     from .api.sharing import DeviceBuffer as DeviceBuffer
     from .api.sharing import buffer_of as buffer_of
@@ -73,11 +73,12 @@ _PLACES = {
         "options.types": "ProviderOptions",
         "options": "set_default_options",
         "api.benchmark": "Times benchmark",
+        "api.devices": "devices register",
         "api.language.generate": "Chat LanguageModel generate",
         "api.language.sampler": "Sampling",
         "api.precision": "Precision",
         "api.reports": "Report check report",
-        "api.sessions": "devices register session",
+        "api.sessions": "session",
         "api.sharing": "DeviceBuffer buffer_of device_options ort_value_from wgpu_device_of",
         "api.transformers_export": "ExportedFolder export_transformers",
         "api.web_export": "Exported export",
@@ -91,7 +92,7 @@ def get_library_path() -> str:
     """The provider library, for `onnxruntime.register_execution_provider_library`. An absolute path."""
     from .platform import library_path
 
-    return str(library_path())
+    return library_path()
 
 
 def get_ep_name() -> str:

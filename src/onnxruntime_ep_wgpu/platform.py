@@ -5,17 +5,19 @@ In: nothing. Out: the path of the library that ONNX Runtime loads; text in the f
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
 
 # The file names that setup.py gives the library.
 _LIBRARY = {"win32": "onnxruntime_ep_wgpu.dll", "darwin": "libonnxruntime_ep_wgpu.dylib"}
 
 
-def library_path() -> Path:
+def library_path() -> str:
     """Where the provider library lies, beside this file. Raises FileNotFoundError when it was not built."""
-    path = Path(__file__).resolve().parent / _LIBRARY.get(sys.platform, "libonnxruntime_ep_wgpu.so")
-    if not path.is_file():
+    # Without pathlib, which loads thirty modules of the standard library.
+    folder = os.path.dirname(os.path.realpath(__file__))
+    path = os.path.join(folder, _LIBRARY.get(sys.platform, "libonnxruntime_ep_wgpu.so"))
+    if not os.path.isfile(path):
         raise FileNotFoundError(f"{path} is missing: install the package with `pip install .`, which builds it")
     return path
 

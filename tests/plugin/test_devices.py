@@ -74,7 +74,7 @@ def test_a_machine_without_an_adapter_registers_and_says_what_is_missing(
     assert len(ort.get_ep_devices()) == before
     assert "install a driver" in capfd.readouterr().err
     ort.unregister_execution_provider_library("without-adapter")
-    monkeypatch.setattr("onnxruntime_ep_wgpu.api.sessions.registered", list)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.api.devices.registered", list)
     with pytest.raises(webgpu_ep.DeviceError, match="install a driver"):
         webgpu_ep.devices()
 

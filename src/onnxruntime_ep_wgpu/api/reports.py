@@ -148,7 +148,7 @@ def _elsewhere(session: Any, kind: type[_Error]) -> _Error | DeviceError:
     import onnxruntime as ort
 
     from ..device import adapters_problem
-    from .sessions import registered
+    from .devices import registered
 
     runs = f"the session runs on {', '.join(session.get_providers())} and not on this provider"
     problem = adapters_problem()

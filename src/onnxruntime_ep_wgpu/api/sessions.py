@@ -8,80 +8,24 @@ itself goes on with the CPU; a model of which nothing runs here is an error too,
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 import onnxruntime as ort
 
-from .. import get_library_path, process
 from ..errors import DeviceError, OptionError, UnsupportedError, WgpuEpError, cut
 from ..live import Known
-from ..names import EP_NAME, REGISTRATION, passing_no_name, registering
 from ..options import as_text, parse
 from ..options.types import ProviderOptions
+from .devices import devices
 from .free_dimensions import check_fixed, fix
 from .reports import remember
 
 if TYPE_CHECKING:
     from ..plugin.watch import Watch
 
-_register_lock = threading.Lock()
 # The device and the sizes of free dimensions that sessions have added to SessionOptions.
 _added: Known[Any, tuple[Any, dict[str, int]]] = Known()
-
-
-def register(name: str = REGISTRATION) -> None:
-    """Registers the provider library with ONNX Runtime under `name`, unless it is registered.
-
-    Then InferenceSession takes `providers=[PROVIDER]`. Raises DeviceError when there is no device, saying what to install.
-    """
-    with passing_no_name():
-        _require(name)
-    registering()
-
-
-def _register(name: str) -> None:
-    process.check_not_forked()
-    with _register_lock:
-        if registered():
-            return
-        try:
-            ort.register_execution_provider_library(name, get_library_path())
-        except Exception as error:
-            # Registered, but without a device to show for it.
-            if "already registered" not in str(error):
-                raise
-
-
-def devices() -> list[Any]:
-    """The devices that sessions can run on, hardware first: ONNX Runtime's `OrtEpDevice`. Registers the library.
-
-    Raises DeviceError when there is none, saying what to install.
-    """
-    with passing_no_name():
-        return _require(REGISTRATION)
-
-
-def _require(name: str) -> list[Any]:
-    _register(name)
-    found = registered()
-    if not found:
-        from ..device import adapters_problem
-
-        raise DeviceError(adapters_problem() or "ONNX Runtime shows no device of this provider")
-    return found
-
-
-def registered() -> list[Any]:
-    """The devices of this provider that ONNX Runtime knows, each once."""
-    from ..plugin.factory import VENDOR
-
-    unique: dict[str, Any] = {}
-    for device in ort.get_ep_devices():
-        if device.ep_name == EP_NAME and device.ep_vendor == VENDOR:
-            unique.setdefault(device.ep_metadata["adapter"], device)
-    return list(unique.values())
 
 
 class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]

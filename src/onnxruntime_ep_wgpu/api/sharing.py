@@ -86,7 +86,7 @@ def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 
     from ..device import Place, wgpu_py
     from ..device.borrowed import context_around
     from ..plugin.memory import space as memory
-    from .sessions import devices
+    from .devices import devices
 
     devices()
     process.check_not_forked()

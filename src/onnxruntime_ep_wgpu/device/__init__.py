@@ -11,16 +11,42 @@ the rest of the package), `contexts` (which sessions share a device).
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .adapters import Adapter, adapters, adapters_problem
 from .buffers import Buffer, BufferBinding, Place
-from .cache import BufferCache, CacheCounters
 from .contexts import Context, context_of, open_device
-from .device import Device
-from .encoding import Bound, Copy, Recording
 from .library import version as native_version
 from .owned import depend, let_go
-from .pipelines import BindGroup, Pipeline
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from .cache import BufferCache, CacheCounters
+    from .device import Device
+    from .encoding import Bound, Copy, Recording
+    from .pipelines import BindGroup, Pipeline
+
+# What only an open device needs; programs that list devices do without it.
+_LATER = {
+    "BufferCache": "cache",
+    "CacheCounters": "cache",
+    "Device": "device",
+    "Bound": "encoding",
+    "Copy": "encoding",
+    "Recording": "encoding",
+    "BindGroup": "pipelines",
+    "Pipeline": "pipelines",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)
+        return value
+
 
 __all__ = [
     "Adapter",

@@ -34,6 +34,7 @@ from .settings import DEFAULT, Settings
 # The features that kernels may use, by the name of the WebGPU specification or of wgpu. Requested wherever they exist.
 USED_FEATURES = ("shader-f16", "shader-int64", "subgroup", "subgroup-barrier", "timestamp-query")
 BACKEND_ORDER = ("Vulkan", "Metal", "D3D12", "OpenGL")
+_AT_MOST = 1024  # adapters, under all graphics APIs together, of the largest machine
 TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
 
 
@@ -173,10 +174,9 @@ def _limits(handle: Any) -> dict[str, int]:
 def _enumerate(backends: int) -> list[Adapter]:
     with quiet_display_probe():
         here = instance(backends)
-        count = lib.wgpuInstanceEnumerateAdapters(here, ffi.NULL, ffi.NULL)
-        handles = new("WGPUAdapter[]", max(1, count))
-        if count:
-            lib.wgpuInstanceEnumerateAdapters(here, ffi.NULL, handles)
+        # To be told the count first would be to enumerate twice.
+        handles = new("WGPUAdapter[]", _AT_MOST)
+        count = lib.wgpuInstanceEnumerateAdapters(here, ffi.NULL, handles)
     return [_describe(handles[i]) for i in range(count)]
 
 

@@ -14,15 +14,17 @@ import dataclasses
 import threading
 import weakref
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import process
 from ..errors import OptionError
 from ..live import LiveSet
 from ..program.target import Target
 from .adapters import Adapter
-from .device import Device
 from .settings import DEFAULT, Settings, option_of
+
+if TYPE_CHECKING:
+    from .device import Device
 
 ALL = frozenset(field.name for field in dataclasses.fields(Settings))
 
@@ -105,6 +107,8 @@ class Context:
             return device
 
     def _open(self) -> Device:
+        from .device import Device  # with all that works on a device, which listing does without
+
         return Device(self.adapter.through(self.settings.backend), self.target, settings=self.settings)
 
     def agree(self, settings: Settings, asked: Collection[str] = ALL) -> None:

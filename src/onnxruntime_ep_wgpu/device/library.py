@@ -1,6 +1,7 @@
 """The wgpu-native library: where it is, and that it is the one whose functions were declared when this package was built.
 
-In: the installed `wgpu` package, which is not imported, or WGPU_LIB_PATH. Out: `ffi`, `lib`, `path()`, `version()`.
+In: the installed `wgpu` package, which is not imported, or WGPU_LIB_PATH. Out: `ffi`, `lib`, `calls` (what it calls in us),
+`path()`, `version()`.
 Invariant: it is the file that wgpu opens too, so that there is one copy of it in a process.
 """
 
@@ -10,20 +11,20 @@ import importlib.util
 import os
 import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from ..errors import DeviceError
 
 try:
+    from .. import _calls as _callbacks  # type: ignore[attr-defined,unused-ignore]
     from .._wgpu import ffi as _declared
 except ImportError as error:
     raise DeviceError(
-        "onnxruntime_ep_wgpu._wgpu is missing: the native parts of this checkout are not built;"
-        " run `python setup.py build_ext --inplace`"
+        f"{error}: the native parts of this checkout are not built; run `python setup.py build_ext --inplace`"
     ) from error
 
 ffi: Any = _declared
+calls: Any = _callbacks
 
 _PREFIX, _SUFFIX = {"win32": ("", ".dll"), "darwin": ("lib", ".dylib")}.get(sys.platform, ("lib", ".so"))
 
@@ -32,10 +33,13 @@ def _chosen() -> str:
     return os.environ.get("WGPU_LIB_PATH", "").strip()
 
 
-def _resources() -> Path | None:
-    """The folder of wgpu with the library and its header."""
+def _resource(name: str) -> str:
+    """A file of this name in the folder of wgpu with the library and its header; "" when there is none."""
     found = importlib.util.find_spec("wgpu")
-    return Path(found.origin).parent / "resources" if found is not None and found.origin is not None else None
+    if found is None or found.origin is None:
+        return ""
+    file = os.path.join(os.path.dirname(found.origin), "resources", name)
+    return file if os.path.exists(file) else ""
 
 
 @cache
@@ -47,10 +51,9 @@ def path() -> str:
     if _chosen():
         return _chosen()
     builds = ("-debug",) if os.environ.get("WGPU_DEBUG", "").strip() == "1" else ("-release", "")
-    resources = _resources()
     for build in builds:
-        if resources is not None and (file := resources / f"{_PREFIX}wgpu_native{build}{_SUFFIX}").exists():
-            return str(file)
+        if file := _resource(f"{_PREFIX}wgpu_native{build}{_SUFFIX}"):
+            return file
     # Distributions of the package that keep it elsewhere: wgpu knows, or says what to do.
     from wgpu.backends.wgpu_native import _ffi  # type: ignore[import-untyped,unused-ignore]
 
@@ -84,11 +87,11 @@ def _header() -> int:
     """The number of the installed header; 0 when there is none."""
     import hashlib
 
-    resources = _resources()
-    file = resources / "combined_header.h" if resources is not None else None
-    if file is None or not file.exists():
+    file = _resource("combined_header.h")
+    if not file:
         return 0
-    return int.from_bytes(hashlib.sha256(file.read_bytes()).digest()[:7])
+    with open(file, "rb") as header:
+        return int.from_bytes(hashlib.sha256(header.read()).digest()[:7])
 
 
 def _text(number: int) -> str:

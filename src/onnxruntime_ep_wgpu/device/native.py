@@ -19,13 +19,11 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar
 
-from .. import _calls as _extension  # type: ignore[attr-defined,unused-ignore]
 from .. import process
 from . import library
 
-lib, ffi = library.lib, library.ffi
+lib, ffi, _calls = library.lib, library.ffi, library.calls
 new: Callable[..., Any] = ffi.new
-_calls: Any = _extension
 
 # WGPUInstanceBackend, WGPUBufferUsage, WGPUMapMode and WGPUShaderStage are C constants that a dlopen()ed library lacks.
 BACKEND_VULKAN, BACKEND_OPENGL, BACKEND_METAL, BACKEND_D3D12 = 1, 2, 4, 8
@@ -227,15 +225,13 @@ def instance(backends: int) -> Any:
 def quiet_display_probe() -> Iterator[None]:
     """Keeps graphics drivers from printing that XDG_RUNTIME_DIR is missing while they look for a Wayland display.
 
-    Mesa's device-select layer (Vulkan) and EGL both probe for one; with an existing folder they find none silently.
+    Mesa's device-select layer (Vulkan) and EGL both probe for one; with an existing folder, any, they find none silently.
     """
     if os.name != "posix" or "XDG_RUNTIME_DIR" in os.environ:
         yield
         return
-    import tempfile
-
     try:
-        os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
+        os.environ["XDG_RUNTIME_DIR"] = os.sep
         yield
     finally:
         os.environ.pop("XDG_RUNTIME_DIR", None)

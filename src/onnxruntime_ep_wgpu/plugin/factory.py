@@ -18,9 +18,7 @@ from ..names import NAMES, REGISTRATION, used
 from .abi import INFO, WARNING, Logger, Ort, address
 from .allocator import Allocator
 from .callbacks import Exported, callback, held
-from .choose import choose
 from .memory.transfer import DataTransfer
-from .sources import options_of
 
 if TYPE_CHECKING:
     from ..device import Adapter, Context
@@ -175,7 +173,9 @@ class Factory(Exported, struct="OrtEpFactory"):
         self, described: Any, count: int, session: Any, log: Logger, copies: Callable[[], int]
     ) -> SessionState:
         """The state of a session with these devices and options. Raises OptionError, DeviceError."""
+        from .choose import choose
         from .session import SessionState
+        from .sources import options_of
 
         options = options_of(self.ort, session, NAMES)
         known = {str(adapter.index): adapter for adapter in adapters()}

@@ -16,10 +16,9 @@ says that the choice is only there for sizes that are known when a graph is comp
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from .dtypes import DType
@@ -53,8 +52,10 @@ class Choice:
 Choices = tuple[Choice, ...]
 
 
-def write_choices(choices: Iterable[Choice], path: str | Path, adapter: str) -> None:
+def write_choices(choices: Iterable[Choice], path: str | os.PathLike[str], adapter: str) -> None:
     """Writes a file of choices that were measured on `adapter`, the name of a Target."""
+    import json  # not for those that only list devices
+
     rows = [
         {
             "kernel": it.kernel,
@@ -64,14 +65,18 @@ def write_choices(choices: Iterable[Choice], path: str | Path, adapter: str) -> 
         }
         for it in choices
     ]
-    Path(path).write_text(json.dumps({"format": FORMAT, "adapter": adapter, "choices": rows}, indent=1) + "\n")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(json.dumps({"format": FORMAT, "adapter": adapter, "choices": rows}, indent=1) + "\n")
 
 
-def read_choices(path: str | Path) -> tuple[str, Choices]:
+def read_choices(path: str | os.PathLike[str]) -> tuple[str, Choices]:
     """The adapter that a file was measured on, and its choices. Raises ValueError for what is no such file, OSError when it
     cannot be read."""
+    import json
+
     try:
-        found = json.loads(Path(path).read_bytes())
+        with open(path, "rb") as file:
+            found = json.loads(file.read())
         if found["format"] != FORMAT:
             raise ValueError(f"its format is {found['format']!r}, this package reads {FORMAT}")
         return str(found["adapter"]), tuple(_choice(row) for row in found["choices"])

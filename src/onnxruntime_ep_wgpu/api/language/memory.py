@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime as ort
 
 from ...options.types import ProviderOptions
-from ..sessions import devices
+from ..devices import devices
 
 DEVICE = "webgpu"
 
