@@ -11,12 +11,15 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import InputError, OptionError
 from ._sizes import sizes
+
+if TYPE_CHECKING:
+    from ..device import Adapter
 
 NUMPY_TYPES = {
     "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64, "tensor(bool)": np.bool_,
@@ -34,6 +37,17 @@ def whole(least: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+def adapter_of(number: int) -> Adapter:
+    """The adapter with a number, as `--adapter` names it. Raises OptionError."""
+    from ..device import adapters
+
+    found = adapters()
+    if number >= len(found):
+        indices = ", ".join(str(adapter.index) for adapter in found) or "none"
+        raise OptionError(f"--adapter {number}: no such adapter; there are: {indices}")
+    return found[number]
 
 
 def check_file(path: Path, kind: str = "an ONNX model") -> None:

@@ -7,7 +7,7 @@ import importlib.metadata
 import platform
 from typing import Any
 
-from ._model import whole
+from ._model import adapter_of, whole
 from ._output import show_json, show_pairs, show_table
 
 PACKAGES = ("onnxruntime-ep-wgpu", "onnxruntime", "wgpu", "onnx", "onnx-ir", "numpy")
@@ -20,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Exit code 1 when there is no adapter."""
     from ..device import adapters, adapters_problem
-    from ..errors import OptionError
     from ..plugin.factory import SHOWN_LIMITS
 
     found = adapters()
@@ -43,9 +42,8 @@ def main(args: argparse.Namespace) -> int:
             for adapter in found
         ],
     }
-    if args.adapter is not None and not args.adapter < len(found):
-        indices = ", ".join(str(adapter.index) for adapter in found) or "none"
-        raise OptionError(f"--adapter {args.adapter}: no such adapter; there are: {indices}")
+    if args.adapter is not None:
+        adapter_of(args.adapter)
     if args.json:
         show_json(data)
     elif args.adapter is not None:

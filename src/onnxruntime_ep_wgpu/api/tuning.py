@@ -1,0 +1,222 @@
+"""Measures which of a kernel's forms is fastest on an adapter, and makes a table of choices of it.
+
+In: a device, and names of kernels. Out: an `Outcome` per kernel and class of shapes; `choices_of` makes the table. Candidates are
+measured in turns, so that what else the GPU does is shared by all, and compared by medians of the time on the GPU. Invariants: a
+candidate that gives other results than what is shipped is never chosen, and neither is one that is not clearly faster.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..compiler import tune
+from ..compiler.compile import compile_graph
+from ..compiler.tune.parameters import Parameters
+from ..device import Adapter, Device, Place, open_device
+from ..errors import OptionError, UnsupportedError, WgpuEpError
+from ..program.dtypes import DType
+from ..program.program import Program
+from ..program.target import Target
+from ..program.tuning import Bound, Choice, Choices
+from ..runtime.executable import Executable
+from ..runtime.inputs import DeviceTensor
+from .tuning_classes import CLASSES, KERNELS, Graph, ShapeClass, candidates
+
+CLEARLY = (
+    1.03  # times as fast as what is shipped, over the graphs of a class; less is within what measurements differ by
+)
+AT_LEAST = 0.98  # and on none of them slower than this
+HOPELESS = 1.5  # times the best, after the first rounds: not measured again
+FIRST_ROUNDS = 3
+MOST_ROUNDS = 200
+WARM_SECONDS = 0.3  # an idle GPU runs slowly at first
+TOLERANCE = {DType.FLOAT32: 1e-4, DType.FLOAT16: 5e-3}  # of the largest element
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one class of shapes: what was `chosen`, None for what is shipped, and how many times as fast that is as it.
+
+    `milliseconds` are those of the shipped choice by graph, `tried` how many candidates ran, `refused` what went wrong with others.
+    """
+
+    shapes: ShapeClass
+    chosen: Parameters | None
+    ratio: float
+    milliseconds: dict[str, float]
+    tried: int
+    refused: tuple[str, ...]
+
+    def choice(self) -> Choice | None:
+        """The row of a table."""
+        return None if self.chosen is None else tune.use(self.chosen, *self.shapes.bounds, dtype=self.shapes.dtype)
+
+
+def choices_of(outcomes: Sequence[Outcome]) -> Choices:
+    """The table: what is chosen otherwise than shipped."""
+    return tuple(choice for it in outcomes if (choice := it.choice()) is not None)
+
+
+def wanted(kernels: Sequence[str]) -> tuple[ShapeClass, ...]:
+    """The classes of these kernels, of all without names. Raises OptionError for a name that is none."""
+    for name in kernels:
+        if name not in KERNELS:
+            near = difflib.get_close_matches(name, KERNELS, 1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise OptionError(f"no kernel {name!r} can be tuned{hint}; there are: {', '.join(KERNELS)}")
+    return tuple(it for it in CLASSES if not kernels or it.kernel in kernels)
+
+
+def opened(adapter: Adapter) -> Device:
+    """A device to measure on: of a software adapter one that runs the kernels of GPUs, so that this can be tried out; its sessions
+    have choices of their own."""
+    if not adapter.software:
+        return open_device(adapter)
+    return Device(adapter, replace(adapter.target(), software=False))
+
+
+def tuned(device: Device, kernels: Sequence[str] = (), seconds: float = 120.0) -> Iterator[Outcome]:
+    """Measures one class after the other, `seconds` in all or a little more, since each candidate runs `FIRST_ROUNDS` times.
+
+    Raises OptionError for an unknown kernel, and UnsupportedError for an adapter without timestamps.
+    """
+    classes = wanted(kernels)
+    if "timestamp-query" not in device.target.features:
+        raise UnsupportedError(f"the adapter {device.adapter.name!r} has no timestamps, by which kernels are measured")
+    end = time.monotonic() + seconds
+    for number, shapes in enumerate(classes):
+        yield _outcome(device, shapes, max(0.0, end - time.monotonic()) / (len(classes) - number))
+
+
+def _outcome(device: Device, shapes: ShapeClass, seconds: float) -> Outcome:
+    target = replace(device.target, tuning=())
+    graphs = shapes.graphs(device.adapter.software)
+    times: dict[Parameters | None, list[float]] = {}
+    refused: list[str] = []
+    shipped: dict[str, float] = {}
+    for graph in graphs:
+        found, problems = _measured(device, target, shapes, graph, seconds / len(graphs))
+        refused += problems
+        shipped[graph.name] = 1e3 * found[None]
+        for parameters, taken in found.items():
+            times.setdefault(parameters, []).append(found[None] / taken)
+    ratios = {it: math.prod(faster) ** (1 / len(faster)) for it, faster in times.items() if len(faster) == len(graphs)}
+    best = max((it for it in ratios if it is None or min(times[it]) >= AT_LEAST), key=ratios.__getitem__)
+    if ratios[best] < CLEARLY:
+        best = None
+    return Outcome(shapes, best, ratios[best], shipped, len(times) - 1, tuple(dict.fromkeys(refused)))
+
+
+def _measured(
+    device: Device, target: Target, shapes: ShapeClass, graph: Graph, seconds: float
+) -> tuple[dict[Parameters | None, float], list[str]]:
+    """Seconds on the GPU by parameters, None for what is shipped, of all that are right and promising; and what went wrong."""
+    module = ir.from_proto(graph.model)
+
+    def compiled(*choices: Choice) -> Program:
+        return compile_graph(module.graph, module.opset_imports, replace(target, tuning=(*choices, *shapes.beside)))
+
+    inputs = []
+    for array in graph.arrays():
+        buffer = device.buffer(array.nbytes)
+        device.upload(buffer, 0, array.reshape(-1).view(np.uint8).data)
+        inputs.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer))
+    default = _Run(compiled(), device, inputs)
+    runs: dict[Parameters | None, _Run] = {None: default}
+    texts = {_texts(default.program)}
+    refused: list[str] = []
+    for parameters in candidates(shapes.kernel):
+        try:
+            program = compiled(tune.use(parameters))
+            if _texts(program) in texts:
+                continue  # it does not fit into the target or is not for these sizes, or is there already
+            texts.add(_texts(program))
+            run = _Run(program, device, inputs)
+        except WgpuEpError as error:
+            refused.append(f"{shown(parameters)}: {error}")
+            continue
+        problem = _difference(run.results, default.results)
+        if problem:
+            refused.append(f"{shown(parameters)} gives other results for {graph.name}: {problem}")
+        else:
+            runs[parameters] = run
+    return _in_turns(runs, seconds, 0 if device.adapter.software else WARM_SECONDS), refused
+
+
+def _in_turns(runs: dict[Parameters | None, _Run], seconds: float, warm: float) -> dict[Parameters | None, float]:
+    begin = time.monotonic()
+    while time.monotonic() < begin + warm:
+        runs[None].seconds()
+    taken: dict[Parameters | None, list[float]] = {it: [] for it in runs}
+    pending = list(runs)
+    for number in range(MOST_ROUNDS):
+        if number >= FIRST_ROUNDS and time.monotonic() > begin + seconds:
+            break
+        for it in pending:
+            taken[it].append(runs[it].seconds())
+        if number == FIRST_ROUNDS - 1:
+            best = min(statistics.median(it) for it in taken.values())
+            pending = [it for it in runs if it is None or statistics.median(taken[it]) <= HOPELESS * best]
+    return {it: max(statistics.median(them), 1e-9) for it, them in taken.items()}
+
+
+def shown(parameters: Parameters | None) -> str:
+    """Parameters in a line, as a table has them."""
+    return (
+        "shipped" if parameters is None else ", ".join(f"{name} {value}" for name, value in asdict(parameters).items())
+    )
+
+
+def shown_bounds(bounds: Sequence[Bound]) -> str:
+    """Bounds in a line."""
+    return ", ".join(
+        f"{'' if b.least is None else b.least}..{'' if b.most is None else b.most} {b.quantity}" for b in bounds
+    )
+
+
+def _texts(program: Program) -> tuple[Any, ...]:
+    return program.kernels, tuple((it.kernel, it.workgroups, it.guards) for it in program.dispatches)
+
+
+def _difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
+    """What is wrong with results, beside those of the shipped choice."""
+    for got, want in zip(found, expected, strict=True):
+        largest = float(np.abs(want.astype(np.float64)).max(initial=0.0))
+        error = float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max(initial=0.0))
+        if not error <= TOLERANCE[DType.of_numpy(want.dtype)] * max(largest, 1e-30):
+            return f"they differ by {error:.3g}, the largest is {largest:.3g}"
+    return ""
+
+
+class _Run:
+    """A program on tensors of the device; `results` are those of a run that is over."""
+
+    def __init__(self, program: Program, device: Device, tensors: Sequence[DeviceTensor]) -> None:
+        self.program, self._device = program, device
+        executable = Executable(program, device)
+        with executable.prepare(tensors) as run:
+            outputs = [(device.buffer(max(16, d.nbytes(math.prod(shape)))), d, shape) for d, shape in run.outputs]
+            run.submit([Place(buffer, 0) for buffer, _, _ in outputs])
+        self.results = []
+        for buffer, dtype, shape in outputs:
+            array = np.empty(shape, dtype.numpy)
+            device.download(buffer, 0, array.reshape(-1).view(np.uint8).data)
+            self.results.append(array)
+        plan = executable.plan(tensors)
+        where = {v: Place(t.buffer, 0) for v, t in zip(program.inputs, tensors, strict=True) if t.buffer is not None}
+        where |= {v: Place(buffer, 0) for v, (buffer, _, _) in zip(program.outputs, outputs, strict=True)}
+        self._kept = executable, plan
+        self._dispatches = plan.bound(where)
+
+    def seconds(self) -> float:
+        """The time of all dispatches on the GPU."""
+        return sum(self._device.measure(self._dispatches))

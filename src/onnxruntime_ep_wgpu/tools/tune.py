@@ -1,0 +1,80 @@
+"""Measure which forms of kernels are fastest on an adapter, and write a table for the option tuningTable."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ._model import adapter_of, whole
+from ._output import progress, show_json, show_table
+
+OUT = Path("tuning.json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="what to measure: names of docs/tuning.md (all)")
+    parser.add_argument(
+        "--adapter", type=whole(0), default=0, metavar="N", help="number of the adapter (0; see wgpu-ep info)"
+    )
+    parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help=f"where the table goes ({OUT})")
+    parser.add_argument("--seconds", type=whole(0), default=120, metavar="S", help="of measurements, about (120)")
+
+
+def main(args: argparse.Namespace) -> int:
+    from ..api.tuning import Outcome, choices_of, opened, shown, shown_bounds, tuned, wanted
+    from ..errors import OptionError
+    from ..program.tuning import write_choices
+
+    classes = wanted(args.kernels)
+    if args.out.is_dir() or not args.out.parent.is_dir():
+        raise OptionError(f"--out {args.out}: name a file in a folder that is there")
+    device = opened(adapter_of(args.adapter))
+    if device.adapter.software:
+        print(
+            f"note: {device.adapter.name} is a software adapter, whose choices are fixed: small sizes are measured, for trying"
+            " this out, and sessions will read the table and keep to their own choices",
+            file=sys.stderr,
+        )
+    outcomes: list[Outcome] = []
+    with progress(classes[0].kernel, len(classes)) as step:
+        for outcome in tuned(device, args.kernels, args.seconds):
+            outcomes.append(outcome)
+            step(outcome.shapes.kernel)
+    name = device.target.name
+    choices = choices_of(outcomes)
+    write_choices(choices, args.out, name)
+    for problem in dict.fromkeys(it for outcome in outcomes for it in outcome.refused):
+        print(f"note: not chosen: {problem}", file=sys.stderr)
+    if args.json:
+        show_json({"adapter": name, "file": str(args.out), "kernels": [_data(it) for it in outcomes]})
+        return 0
+    rows = [
+        [
+            it.shapes.kernel,
+            it.shapes.dtype.label if it.shapes.dtype else "any",
+            shown_bounds(it.shapes.bounds) or "all",
+            it.tried,
+            shown(it.chosen),
+            f"{it.ratio:.2f}",
+        ]
+        for it in outcomes
+    ]
+    show_table(["kernel", "type", "shapes", "tried", "chosen", "times as fast"], rows, f"{name}\n")
+    print(f"\n{args.out}: {len(choices)} choices; use it with the option tuningTable={args.out}")
+    return 0
+
+
+def _data(outcome: Any) -> dict[str, Any]:
+    shapes = outcome.shapes
+    return {
+        "kernel": shapes.kernel,
+        "dtype": shapes.dtype.label if shapes.dtype else "",
+        "where": {b.quantity: {"least": b.least, "most": b.most} for b in shapes.bounds},
+        "tried": outcome.tried,
+        "chosen": asdict(outcome.chosen) if outcome.chosen else None,
+        "ratio": outcome.ratio,
+        "shipped_ms": outcome.milliseconds,
+    }
