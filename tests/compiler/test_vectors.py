@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler.codegen.unroll import unroll
 from tests.support import Runner, compile_model, make_model, target
 
 F = np.float32
@@ -186,15 +185,3 @@ def test_products_store_narrow_results_where_they_store_fours(last, columns):
     else:
         sure = abs(a - np.rint(a)) > 1e-3
         np.testing.assert_array_equal(got[sure], a.astype(np.bool_ if last == "bool" else np.int64)[sure])
-
-
-def test_loops_of_a_template_are_written_out():
-    text = "#for i ROWS\n#for j 2\nlet sum#i_#j = #iu;\n#end\n#end\nend"
-    assert unroll(text, {"ROWS": 2}).split("\n") == [
-        "let sum0_0 = 0u;", "let sum0_1 = 0u;", "let sum1_0 = 1u;", "let sum1_1 = 1u;", "end"]  # fmt: skip
-    with pytest.raises(ValueError, match="#for i without #end"):
-        unroll("#for i 2\n", {})
-    with pytest.raises(ValueError, match="#end without #for"):
-        unroll("#for i 2\n#end\n#end", {})
-    with pytest.raises(KeyError):
-        unroll("#for i ROWS\n#end", {})

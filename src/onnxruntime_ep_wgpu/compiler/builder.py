@@ -12,6 +12,7 @@ from ..errors import UnsupportedError
 from ..program.dtypes import DType
 from ..program.target import Target, elements_per_word
 from .codegen.expression import check_expression
+from .codegen.preprocess import preprocess
 from .dims import Dim, equal, floordiv, less_equal, limits, maximum, product
 from .divide import BindingsError, check_bindings, divided, fits, joined, placed_copies
 from .ir import (
@@ -104,7 +105,9 @@ class Builder:
         that is lowered is held to that (`limits.py`), as inputs and weights are."""
         if in_memory and not is_storable(tensor, self.target) and self._is_held(tensor):
             limit = self.target.max_buffer_bytes
-            raise UnsupportedError(f"{what} takes {nbytes(tensor)} bytes and a buffer of the adapter has at most {limit}")
+            raise UnsupportedError(
+                f"{what} takes {nbytes(tensor)} bytes and a buffer of the adapter has at most {limit}"
+            )
         if not is_countable(tensor) and self._is_held(tensor):
             raise UnsupportedError(f"{what} has {tensor.size} elements and kernels count to {MOST_ELEMENTS - 1}")
 
@@ -276,6 +279,8 @@ class Builder:
     ) -> Operand:
         """output[coordinates] = the value that `body` returns; operands are read by `<name>_at(coordinates)`.
 
+        `body` is text from `map_body`, or of up to three statements; `constants` and `parameters` are what its directives (see
+        `codegen/preprocess.py`) and its `$NAME` are about.
         `reuse` says that elements of the operands are read more than once over the whole output; for `inline` and
         `iterations` see `Map`.
         """
@@ -287,7 +292,7 @@ class Builder:
             Map(
                 output,
                 reads,
-                body=body,
+                body=preprocess(body, constants),
                 coordinates=tuple(coordinates),
                 groups=tuple(groups),
                 inline=inline,

@@ -13,27 +13,13 @@ from dataclasses import dataclass, field
 
 from ..program.dtypes import DType
 from ..program.target import Target
+from .codegen.prelude import map_body
 from .dims import Dim, maximum
 from .ir import Call, Inner, Map, Node, Read, Tensor, View, Write
 from .tune import flash_splits, flash_variants
 
 UNBOUNDED = 1 << 30  # keys on a side of a query that sees all of them
 _FEW_KEYS = 512
-_TOGETHER = (
-    "var most = float_bits(0xff800000u);",
-    "for (var s = 0u; s < $splits; s++) { most = max_f32(most, levels_at(batch, row, s, 0u)); }",
-    "let level = select(most, 0f, bitcast<u32>(most) == 0xff800000u);",
-    "var total = 0f;",
-    "var sum = 0f;",
-    "for (var s = 0u; s < $splits; s++) {",
-    "  let share = exp(levels_at(batch, row, s, 0u) - level);",
-    "  total += share * levels_at(batch, row, s, 1u);",
-    "  sum += share * parts_at(batch, row, s, d);",
-    "}",
-    "if (total == 0f) { return select(float_bits(0x7fc00000u), 0f, $MASKED || $keys == 0u); }",
-    "if ($NAN_IS_ZERO && isnan_f32(total)) { return 0f; }",
-    "return sum / total;",
-)
 
 
 @dataclass(frozen=True)
@@ -97,7 +83,7 @@ class Attention:
         together = Map(
             self.y.tensor,
             {"parts": Read(View.of(parts), groups), "levels": Read(View.of(levels), groups, reuse=True)},
-            body="\n".join(f"  {line}" for line in _TOGETHER),
+            body=map_body("flash_parts"),
             coordinates=("batch", "d", "row") if self.values_first else ("batch", "row", "d"),
             groups=self.y.groups,
             parameters={"splits": splits, "keys": self.keys},

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..program.target import Target
+from .codegen.prelude import map_body
+from .codegen.preprocess import preprocess
 from .dims import Dim
 from .ir import Join, Map, Read, Tensor, View
 
@@ -87,19 +89,17 @@ class Shared:
 
 
 def _picking(views: list[View], axis: int, output: Tensor, origin: tuple[str, ...]) -> Map:
-    lines, start = [], 0  # type: list[str], Dim
+    start: Dim = 0
     parameters: dict[str, Dim] = {}
     for k, view in enumerate(views):
         parameters[f"start{k}"] = start
         start = start + view.shape[axis]
         parameters[f"end{k}"] = start
-        read = f"return x{k}_at(outer, axis - $start{k}, inner);"
-        lines.append(f"  if (axis < $end{k}) {{ {read} }}" if k + 1 < len(views) else f"  {read}")
     groups = (axis, 1, len(output.shape) - axis - 1)
     return Map(
         output,
         {f"x{k}": Read(view, groups) for k, view in enumerate(views)},
-        body="\n".join(lines),
+        body=preprocess(map_body("join"), {"PARTS": len(views)}),
         coordinates=("outer", "axis", "inner"),
         groups=groups,
         parameters=parameters,

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..program.target import Target
+from .codegen.prelude import map_body
+from .codegen.preprocess import preprocess
+from .coordinates import apart, named
 from .dims import Dim, ceildiv
-from .ir import Call, Map, Pad, Read, Tensor, Variant, View, Write
+from .ir import Call, Constant, Map, Pad, Read, Tensor, Variant, View, Write
 
 _WORKGROUP = 64
 _MOST_STRIPS = 32  # of a kernel, whose text has a function for each
@@ -22,38 +25,21 @@ def padding(pad: Pad) -> Map:
     """The map that makes the result."""
     x, shape = pad.operands["x"].view, pad.output.shape
     axes = [a for a in range(x.rank) if x.shape[a] != shape[a] or pad.begins[a] != 0]
-    names, groups = coordinates(x.rank, axes)
-    parameters: dict[str, Dim] = {}
-    lines = []
-    for a in axes:
-        parameters |= {f"begin{a}": pad.begins[a], f"extent{a}": x.shape[a]}
-        lines.append(f"  let i{a} = at{a} - $begin{a};")  # before the beginning it wraps past every extent
-        lines.append(f"  if (i{a} >= $extent{a}) {{ return fill_at(0u); }}")
-    lines.append(f"  return x_at({', '.join(f'i{n[2:]}' if n.startswith('at') else n for n in names)});")
+    groups, numbers = apart(x.rank, axes)
+    parameters = {f"begin{numbers[a]}": pad.begins[a] for a in axes} | {f"extent{numbers[a]}": x.shape[a] for a in axes}
+    constants: dict[str, Constant] = {"RANK": len(groups), "MODE": "constant"}
+    constants |= {f"PADDED{k}": k in numbers.values() for k in range(len(groups))}
     pad.output.producer = made = Map(
         pad.output,
         {"x": Read(x, tuple(groups)), "fill": pad.operands["fill"]},
-        body="\n".join(lines),
-        coordinates=tuple(names),
+        body=preprocess(map_body("pad"), constants),
+        coordinates=named("at", groups),
         groups=tuple(groups),
         parameters=parameters,
         cost=4 * len(axes),
         origin=pad.origin,
     )
     return made
-
-
-def coordinates(rank: int, axes: Sequence[int]) -> tuple[list[str], list[int]]:
-    """Names and groups of coordinates: `at<axis>` for each of `axes`, one for every run of other axes between them."""
-    names: list[str] = []
-    groups: list[int] = []
-    for axis in range(rank):
-        if axis not in axes and axis and axis - 1 not in axes:
-            groups[-1] += 1
-        else:
-            names.append(f"at{axis}" if axis in axes else f"kept{axis}")
-            groups.append(1)
-    return names, groups
 
 
 def inside(pad: Pad, place: View) -> View:

@@ -39,7 +39,9 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
     `make_state` takes a way to count the kernels that ONNX Runtime made to copy tensors of the session.
     """
 
-    def __init__(self, factory: Factory, logger: Logger, make_state: Callable[[Callable[[], int]], SessionState]) -> None:
+    def __init__(
+        self, factory: Factory, logger: Logger, make_state: Callable[[Callable[[], int]], SessionState]
+    ) -> None:
         super().__init__(factory.ort)
         self.factory, self.logger = factory, logger
         self.number = next(_numbers)

@@ -11,7 +11,7 @@ from . import prelude
 from .accessor import LETTERS, constant, substitute
 from .expression import to_wgsl
 from .position import Extents, Position
-from .unroll import unroll
+from .preprocess import preprocess
 from .value import Value
 from .writer import Text, Writer, placed_in_fours
 
@@ -48,7 +48,7 @@ def call_texts(w: Writer, call: Call) -> list[Text]:
         own |= {n: constant(c) for n, c in variant.constants}
         own["WG"] = f"{variant.workgroup_size}u"
         main = w.main(variant.workgroup_size, variant.workgroups)
-        text = substitute(unroll(template, call.constants | dict(variant.constants)), own)
+        text = substitute(preprocess(template, call.constants | dict(variant.constants)), own)
         texts.append(w.text(variant.guard, variant.workgroups, f"{text}\n{main}"))
     return texts
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 
-from .unroll import unroll
-
 _SCALARS = ("f32", "i32", "u32", "bool")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 
@@ -18,15 +16,14 @@ _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 def template(name: str) -> str:
     """The text of `wgsl/<name>.wgsl`, with that of others in place of lines `#include <other>`."""
     text = (files(__package__.rpartition(".")[0]) / "wgsl" / f"{name}.wgsl").read_text()
-    return re.sub(r"^#include (\w+)$", lambda line: template(line[1]), text, flags=re.MULTILINE)
+    return re.sub(r"^#include (\S+)\n", lambda line: template(line[1]), text, flags=re.MULTILINE)
 
 
 @cache
-def map_body(name: str, **counts: int) -> str:
-    """The text of `wgsl/bodies/<name>.wgsl`, the body of a map; lines between `#for k NAME` and `#end` are there as often as
-    `counts` says, and not at all for 0."""
-    lines = [line for line in template(f"bodies/{name}").rstrip().split("\n") if not line.startswith("//")]
-    return unroll("\n".join(lines), counts)
+def map_body(name: str) -> str:
+    """The text of `wgsl/bodies/<name>.wgsl`, the body of a map, without comments; its directives are still there."""
+    lines = template(f"bodies/{name}").rstrip().split("\n")
+    return "\n".join(line for line in lines if not line.lstrip().startswith("//"))
 
 
 @cache

@@ -7,18 +7,16 @@ spells as DequantizeLinear before a product is the same graph.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
+from ..codegen.prelude import map_body
 from ..dims import equal
 from .matmul import matmul
 from .optimised import MICROSOFT
 from .registry import FLOATS, op
-from .window import body
 
 PACKED = frozenset({DType.UINT8})
 UNSIGNED = {2: DType.UINT2, 4: DType.UINT4, 8: DType.UINT8}
@@ -135,44 +133,31 @@ def _by_elements(
 ) -> Operand:
     """The same for elements that cross bytes, and for columns whose group is looked up."""
     columns = blocks * block
-    bytes_of_row = columns * bits // 8
+    bytes_of_row, zero_bytes = columns * bits // 8, -(-blocks * bits // 8)
+    packed = zeros is not None and zeros.dtype is DType.UINT8
     operands: dict[str, tuple[Operand, tuple[int, ...]]] = {
         "x": (b.reshape(weights, (rows, bytes_of_row)), (1, 1)),
         "s": (b.reshape(scales, (rows, blocks)), (1, 1)),
     }
-    lines = [
-        f"let bit = k * {bits}u;",
-        f"let next = min(bit / 8u + 1u, {bytes_of_row - 1}u);",
-        f"let q = ((x_at(n, bit / 8u) | (x_at(n, next) << 8u)) >> (bit % 8u)) & {(1 << bits) - 1}u;",
-        f"var group = k / {block}u;",
-    ]
     if groups is not None:
-        count = groups.size
-        operands["g"] = (b.reshape(groups, (count,)), (1,))
-        lines.append(f"group = u32(clamp(g_at(min(k, $groups - 1u)), 0, {blocks - 1}));")
-    zero = f"{float(1 << bits - 1)}f"
-    if zeros is not None and zeros.dtype is DType.UINT8:
-        width = -(-blocks * bits // 8)
-        operands["z"] = (b.reshape(zeros, (rows, width)), (1, 1))
-        lines += [
-            f"let place = group * {bits}u;",
-            f"let after = min(place / 8u + 1u, {width - 1}u);",
-            f"let zero = f32(((z_at(n, place / 8u) | (z_at(n, after) << 8u)) >> (place % 8u)) & {(1 << bits) - 1}u);",
-        ]
-        zero = "zero"
-    elif zeros is not None:
-        operands["z"] = (b.reshape(zeros, (rows, blocks)), (1, 1))
-        zero = "z_at(n, group)"
-    lines.append(f"return (f32(q) - {zero}) * s_at(n, group);")
-    parameters: dict[str, Any] = {} if groups is None else {"groups": groups.size}
+        operands["g"] = (b.reshape(groups, (groups.size,)), (1,))
+    if zeros is not None:
+        operands["z"] = (b.reshape(zeros, (rows, zero_bytes if packed else blocks)), (1, 1))
     return b.map(
-        body(lines),
+        map_body("packed_elements"),
         DType.FLOAT32,
         (rows, columns),
         ("n", "k"),
         (1, 1),
         operands,
-        parameters=parameters,
+        parameters={} if groups is None else {"groups": groups.size},
         cost=8,
         inline=True,
+        BITS=bits,
+        BLOCK=block,
+        BLOCKS=blocks,
+        BYTES=bytes_of_row,
+        LOOKED_UP=groups is not None,
+        ZEROS="none" if zeros is None else "packed" if packed else "whole",
+        ZERO_BYTES=zero_bytes,
     )

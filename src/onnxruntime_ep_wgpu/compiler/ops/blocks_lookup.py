@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
+from ..codegen.prelude import map_body
 from ..dims import ceildiv, equal
 from .blocks import PACKED, UNSIGNED, check_block
 from .index import INDICES, index32
@@ -18,7 +19,6 @@ from .optimised import MICROSOFT
 from .quantize import dequantized, spread
 from .registry import FLOATS, MINIFLOATS, op
 from .shape import axis_of
-from .window import body
 
 FOURS = frozenset({DType.INT4, DType.UINT4})
 
@@ -69,13 +69,8 @@ def matmul_bnb4(
     b.require(equal(weights.size, count), f"B {{}} has not the {count} bytes of [{N}, {K}] numbers of 4 bits", weights)
     b.require(equal(absmax.size, blocks), f"absmax {{}} has not one number for each of {blocks} blocks", absmax)
     table = b.constant(np.array(_NF4 if quant_type else _FP4, np.float32))
-    lines = [
-        f"let i = n * {K}u + k;",
-        "let q = (x_at(i / 2u) >> ((1u - i % 2u) * 4u)) & 15u;",
-        f"return table_at(q) * s_at(i / {block_size}u);",
-    ]
     real = b.map(
-        body(lines),
+        "let i = n * $K + k; let q = (x_at(i / 2u) >> ((1u - i % 2u) * 4u)) & 15u; return table_at(q) * s_at(i / $BLOCK);",
         DType.FLOAT32,
         (N, K),
         ("n", "k"),
@@ -87,6 +82,8 @@ def matmul_bnb4(
         },
         cost=8,
         inline=True,
+        K=K,
+        BLOCK=block_size,
     )
     y: Operand = matmul(b, a, b.permute(real, (1, 0)) if transB else real)
     return y
@@ -151,14 +148,8 @@ def gather_block_quantized(
     else:
         real = dequantized(b, data, scale, None)
     after = data.rank - gather_axis - 1
-    lines = [
-        "let n = indices_at(picked);",
-        "let i = select(n, n + i32($extent), n < 0);",
-        "if (i < 0 || i >= i32($extent)) { return 0f; }",
-        "return x_at(outer, u32(i), inner);",
-    ]
     return b.map(
-        body(lines),
+        map_body("gather_or_zero"),
         scales.dtype,
         (*data.shape[:gather_axis], *indices.shape, *data.shape[gather_axis + 1 :]),
         ("outer", "picked", "inner"),

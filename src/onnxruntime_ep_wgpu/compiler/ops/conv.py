@@ -13,6 +13,7 @@ from typing import Unpack
 
 from ...errors import UnsupportedError
 from ..builder import Builder, Operand
+from ..codegen.prelude import map_body
 from ..dims import Dim, equal, floordiv, maximum
 from ..divide import BindingsError, least_reach
 from ..ir import Tensor, View
@@ -20,7 +21,16 @@ from . import depthwise
 from .conv_direct import direct_convolution, fits
 from .matmul import matrix_product
 from .registry import FLOATS, op
-from .window import ConvAttributes, Window, body, digits, loops_of, parameters, position, window
+from .window import (
+    ConvAttributes,
+    ConvTransposeAttributes,
+    Window,
+    constants,
+    loops_of,
+    parameters,
+    steps,
+    window,
+)
 
 FEWEST_ROWS = 8  # output channels per group below which a matrix product computes mostly padding of its tiles
 
@@ -48,16 +58,7 @@ def convolution(b: Builder, x: Operand, w: Operand, **attributes: Unpack[ConvAtt
         x,
         w.shape[1],
     )
-    win = window(
-        b,
-        x.shape[2:],
-        kernel,
-        attributes.get("strides"),
-        attributes.get("dilations"),
-        attributes.get("pads"),
-        attributes.get("auto_pad", "NOTSET"),
-    )
-    return convolved(b, x, w, win, group)
+    return convolved(b, x, w, window(b, x.shape[2:], kernel, attributes), group)
 
 
 def convolved(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
@@ -156,32 +157,18 @@ def _windows(b: Builder, x: Operand, win: Window) -> Operand:
     if view is not None:
         rearranged = not win.overlap and (win.taps > 1 or any(step != 1 for step in win.strides))
         return b.copy(b.view(x, view)) if rearranged else b.view(x, view)
-    axes = range(win.rank)
-    lines = digits("c", "row", ["1u", *(f"{k}u" for k in win.kernel)]) if win.taps > 1 else ["let c0 = row;"]
-    lines += digits("at", "column", [f"$out{k}" for k in axes])
-    tap = [f"c{k + 1}" if win.taps > 1 and win.kernel[k] > 1 else "" for k in axes]
-    for k in axes:
-        lines.append(f"let i{k} = {position(f'at{k}', win.strides[k], tap[k], win.dilations[k], _begin(win, k))};")
-    checks = [f"i{k} >= $in{k}" for k in axes if win.may_leave(k)]
-    if checks:
-        lines.append(f"if ({' || '.join(checks)}) {{ return $out_t(); }}")
-    lines.append(f"return x_at(image, c0, {', '.join(f'i{k}' for k in axes)});")
-    shape = (*x.shape[:2], *win.kernel, *win.outputs)
     return b.map(
-        body(lines),
+        map_body("windows"),
         x.dtype,
-        shape,
+        (*x.shape[:2], *win.kernel, *win.outputs),
         ("image", "row", "column"),
         (1, 1 + win.rank, win.rank),
         {"x": (x, (1,) * x.rank)},
         parameters=parameters(win),
         cost=4 + 2 * win.rank,
         inline=True,
+        **constants(win),
     )
-
-
-def _begin(win: Window, k: int) -> str:
-    return f"$begin{k}" if win.begins[k] != 0 else ""
 
 
 def _loops(w: Operand, win: Window) -> Dim:
@@ -190,56 +177,26 @@ def _loops(w: Operand, win: Window) -> Dim:
 
 
 def _direct(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
-    """One invocation sums the taps of one output element: depthwise convolution and small groups."""
-    axes = range(win.rank)
+    """One invocation sums the taps of one output element: groups of few channels."""
     channels, features = w.shape[1], w.shape[0]
-    operands = {"x": (x, (1,) * x.rank), "w": (w, (1, 1, win.rank))}
-    lines = ["var total = $out_t();"]
-    lines.append(
-        f"for (var c = 0u; c < $channels; c++) {{ let channel = feature / {floordiv(features, group)}u * $channels + c;"
-    )
-    for k in axes:
-        lines.append(f"for (var t{k} = 0u; t{k} < {win.kernel[k]}u; t{k}++) {{")
-        lines.append(f"let i{k} = {position(f'at{k}', win.strides[k], f't{k}', win.dilations[k], _begin(win, k))};")
-        if win.may_leave(k):
-            lines.append(f"if (i{k} >= $in{k}) {{ continue; }}")
-    tap = "t0"
-    for k in axes[1:]:
-        tap = f"({tap} * {win.kernel[k]}u + t{k})"
-    lines.append(f"total += x_at(image, channel, {', '.join(f'i{k}' for k in axes)}) * w_at(feature, c, {tap});")
-    lines += ["}"] * (win.rank + 1) + ["return total;"]
-    shape = (x.shape[0], features, *win.outputs)
-    coordinates = ("image", "feature", *(f"at{k}" for k in axes))
-    cost = min(64, 3 * win.taps * (channels if isinstance(channels, int) else 4))
     return b.map(
-        body(lines),
+        map_body("conv_taps"),
         x.dtype.accumulated,
-        shape,
-        coordinates,
+        (x.shape[0], features, *win.outputs),
+        ("image", "feature", *(f"at{k}" for k in range(win.rank))),
         (1,) * x.rank,
-        operands,
-        parameters={**parameters(win), "channels": channels},
-        cost=cost,
+        {"x": (x, (1,) * x.rank), "w": (w, (1,) * w.rank)},
+        parameters={**parameters(win), "channels": channels, "per_group": floordiv(features, group)},
+        cost=min(64, 3 * win.taps * (channels if isinstance(channels, int) else 4)),
         iterations=_loops(w, win),
         reuse=True,
+        **constants(win),
     )
 
 
 @op("ConvTranspose", types=FLOATS)
 def conv_transpose(
-    b: Builder,
-    x: Operand,
-    w: Operand,
-    bias: Operand | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    output_padding: list[int] | None = None,
-    output_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    b: Builder, x: Operand, w: Operand, bias: Operand | None = None, **attributes: Unpack[ConvTransposeAttributes]
 ) -> Operand:
     """x (batch, channels, *inputs), w (channels, features / group, *kernel) -> (batch, features, *outputs).
 
@@ -248,9 +205,9 @@ def conv_transpose(
     """
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
-    kernel, rank = _kernel(w), x.rank - 2
+    kernel, rank, group = _kernel(w), x.rank - 2, attributes.get("group", 1)
     b.require(equal(x.shape[1], w.shape[0]), "{} does not have the {} channels of the weights", x, w.shape[0])
-    win = _transposed(x.shape[2:], kernel, strides, dilations, pads, auto_pad, output_padding, output_shape)
+    win = _transposed(x.shape[2:], kernel, attributes)
     batch, per_group, channels = x.shape[0], w.shape[1], floordiv(w.shape[0], group)
     features = per_group * group
     source = b.reshape(x, (batch, group, channels, *x.shape[2:]))
@@ -260,7 +217,7 @@ def conv_transpose(
     shape = (batch, group, per_group, *kernel, *x.shape[2:])
     product_ = matrix_product(b, weights, (2, 1 + rank, 1), source, (2, 1, rank), shape, (2, 1 + rank, rank), x.dtype)
     columns = b.reshape(product_, (batch, features, *kernel, *x.shape[2:]))
-    result = _gathered(b, columns, win)
+    result = summed(b, columns, win)
     if bias is None:
         return result
     return b.pointwise(
@@ -268,19 +225,11 @@ def conv_transpose(
     )
 
 
-def _transposed(
-    inputs: Sequence[Dim],
-    kernel: tuple[int, ...],
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    auto_pad: str,
-    extra: Sequence[int] | None,
-    wanted: Sequence[int] | None,
-) -> Window:
+def _transposed(inputs: Sequence[Dim], kernel: tuple[int, ...], attributes: ConvTransposeAttributes) -> Window:
     """The windows of the convolution that is transposed: `inputs` are what it reads, which is what we write."""
-    rank = len(inputs)
-    strides, dilations = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
+    rank, (strides, dilations) = len(inputs), steps(attributes, len(inputs))
+    pads, auto_pad = attributes.get("pads"), attributes.get("auto_pad", "NOTSET")
+    extra, wanted = attributes.get("output_padding"), attributes.get("output_shape")
     begins, ends, outputs = [], [], []  # type: list[Dim], list[Dim], list[Dim]
     for k, extent in enumerate(inputs):
         more = extra[k] if extra else 0
@@ -300,41 +249,25 @@ def _transposed(
     return Window(kernel, strides, dilations, tuple(outputs), tuple(begins), tuple(ends), tuple(inputs))
 
 
-def _gathered(b: Builder, columns: Operand, win: Window) -> Operand:
-    """columns (batch, features, *kernel, *positions) summed where the taps of different positions meet."""
-    axes = range(win.rank)
+def summed(b: Builder, columns: Operand, win: Window) -> Operand:
+    """columns (batch, channels, *kernel, *positions) summed where the taps of different positions meet."""
     exact = all(i == o * s for i, o, s in zip(win.inputs, win.outputs, win.strides, strict=True))
     if win.kernel == win.strides and not win.is_padded and exact and all(d == 1 for d in win.dilations):
         order = [0, 1]
-        for k in axes:
+        for k in range(win.rank):
             order += [2 + win.rank + k, 2 + k]
         return b.reshape(b.permute(columns, order), (*columns.shape[:2], *win.inputs))
-    lines = ["var total = 0f;"]
-    for k in axes:
-        # Taps that reach this element lie a stride apart when there is no dilation.
-        shifted = f"at{k}" + (f" + $begin{k}" if win.begins[k] != 0 else "")
-        step = win.strides[k] if win.dilations[k] == 1 else 1
-        first = f"({shifted}) % {step}u" if step > 1 else "0u"
-        lines.append(f"for (var t{k} = {first}; t{k} < {win.kernel[k]}u; t{k} += {step}u) {{")
-        lines.append(f"let far{k} = {shifted} - t{k}{f' * {win.dilations[k]}u' if win.dilations[k] != 1 else ''};")
-        if step != win.strides[k]:
-            lines.append(f"if (far{k} % {win.strides[k]}u != 0u) {{ continue; }}")
-        lines.append(f"let i{k} = far{k} / {win.strides[k]}u;")
-        # A tap before the first position wraps to a large number; the division would bring it back into range.
-        lines.append(f"if (far{k} > 0x7fffffffu || i{k} >= $out{k}) {{ continue; }}")
-    coordinates = ", ".join([*(f"t{k}" for k in axes), *(f"i{k}" for k in axes)])
-    lines += [f"total += columns_at(image, feature, {coordinates});", *["}"] * win.rank, "return total;"]
     shape = (*columns.shape[:2], *win.inputs)
-    names = ("image", "feature", *(f"at{k}" for k in axes))
     return b.map(
-        body(lines),
+        map_body("col2im"),
         columns.dtype,
         shape,
-        names,
+        ("image", "channel", *(f"at{k}" for k in range(win.rank))),
         (1,) * len(shape),
         {"columns": (columns, (1,) * columns.rank)},
         parameters=parameters(win),
         cost=24,
         reuse=True,
         iterations=loops_of(win.kernel),
+        **constants(win),
     )

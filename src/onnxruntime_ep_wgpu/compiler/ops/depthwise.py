@@ -1,11 +1,11 @@
 """Depthwise convolution: every output channel sees one input channel, so elements are used by neighbours, not channels.
 
-An invocation computes a small block of neighbouring outputs and loads each input element of its block once. The loads and
-the products are written out, because positions within the block are known here and a loop over them is not unrolled by
-every shader compiler.
+An invocation computes a small block of neighbouring outputs and loads each input element of its block once.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from .. import tune
 from ..builder import Builder, Operand
@@ -58,13 +58,8 @@ def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Op
             "pad_x": plane.begins[1],
         },
         flops=2 * product(shape) * win.taps,
-        ROWS=rows,
-        COLUMNS=columns,
-        STRIDE_Y=plane.strides[0],
-        STRIDE_X=plane.strides[1],
         SHARED=bool(chosen.shared),
-        SUMS="\n".join(f"  {line}" for line in _sums(plane, rows, columns, stored.compute or "")),
-        STORES="\n".join(f"  {line}" for line in _stores(rows, columns)),
+        **_constants(plane, rows, columns),
     )
     return y
 
@@ -87,32 +82,12 @@ def _block(win: Window) -> tuple[int, int]:
     return (1, 4) if win.rank == 1 else (2, 4)
 
 
-def _sums(plane: _Plane, rows: int, columns: int, kind: str) -> list[str]:
-    """Statements that leave the outputs of the block in `s<row>_<column>`."""
-    (kh, kw), (sy, sx), (dy, dx) = plane.kernel, plane.strides, plane.dilations
-    lines = [f"let w{t} = w_at(feature, {t}u);" for t in range(kh * kw)]
-    lines += [f"var s{r}_{c} = {kind}();" for r in range(rows) for c in range(columns)]
-    across = sorted({c * sx + k * dx for c in range(columns) for k in range(kw)})
-    for x in across:
-        lines.append(f"let x{x} = left + {x}u;")
-    for y in sorted({r * sy + k * dy for r in range(rows) for k in range(kh)}):
-        lines.append(f"let y{y} = top + {y}u;")
-        lines.append(f"let inside{y} = y{y} < height;")
-        for x in across:
-            lines.append(f"let v{y}_{x} = pixel(image, channel, y{y}, x{x}, inside{y} && x{x} < width);")
-        for r in range(rows):
-            k = (y - r * sy) // dy
-            if (y - r * sy) % dy or not 0 <= k < kh:
-                continue
-            for c in range(columns):
-                terms = " + ".join(f"v{y}_{c * sx + t * dx} * w{k * kw + t}" for t in range(kw))
-                lines.append(f"s{r}_{c} += {terms};")
-    return lines
-
-
-def _stores(rows: int, columns: int) -> list[str]:
-    lines = []
-    for r in range(rows):
-        for c in range(columns):
-            lines.append(f"store(image, feature, row + {r}u, column + {c}u, s{r}_{c});")
-    return lines
+def _constants(plane: _Plane, rows: int, columns: int) -> dict[str, Any]:
+    """The block of an invocation, and which elements of its span of inputs any output of the block reads."""
+    out: dict[str, Any] = {}
+    for axis, block, count in (("Y", "ROWS", rows), ("X", "COLUMNS", columns)):
+        kernel, stride, dilation = (of[axis == "X"] for of in (plane.kernel, plane.strides, plane.dilations))
+        used = {n * stride + k * dilation for n in range(count) for k in range(kernel)}
+        out |= {block: count, f"KERNEL_{axis}": kernel, f"STRIDE_{axis}": stride, f"DILATION_{axis}": dilation}
+        out |= {f"SPAN_{axis}": max(used) + 1} | {f"USED_{axis}{n}": int(n in used) for n in range(max(used) + 1)}
+    return out

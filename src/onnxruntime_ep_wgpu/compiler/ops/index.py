@@ -17,7 +17,7 @@ import numpy as np
 from ...errors import OutOfRangeError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
-from ..dims import Dim, less_equal, may_be
+from ..dims import Dim, less_equal
 
 INDICES = frozenset({DType.INT32, DType.INT64})
 
@@ -93,16 +93,3 @@ def _extremes(values: np.ndarray) -> list[tuple[tuple[int, ...], Dim]]:
         places = [int(flat.argmin()), int(flat.argmax())] if flat.size else []
     found = [(tuple(map(int, np.unravel_index(k, values.shape))), flat[k]) for k in dict.fromkeys(places)]
     return [(place, int(v) if isinstance(v, np.integer) else v) for place, v in found]
-
-
-def picked(index: str, axis: str, extent: Dim) -> str:
-    """WGSL statements of a map that make `axis` from an i32 expression: a place on an axis of `$extent_<axis>` elements.
-
-    From an axis without elements the map returns zero.
-    """
-    size = f"$extent_{axis}"
-    guard = f"if ({size} == 0u) {{ return $out_t(); }}\n" if may_be(extent, 0) else ""
-    return (
-        f"let n_{axis} = {index};\n{guard}"
-        f"let {axis} = u32(clamp(select(n_{axis}, n_{axis} + i32({size}), n_{axis} < 0), 0, i32({size}) - 1));"
-    )

@@ -7,13 +7,13 @@ import numpy as np
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
-from ..dims import LARGEST, Dim, equal, less_equal, maximum, product
-from ..pads import coordinates
-from .index import INDICES, Allowed, along, index32, narrowed, picked
+from ..codegen.prelude import map_body
+from ..coordinates import apart, named
+from ..dims import LARGEST, Dim, equal, less_equal, maximum, may_be, product
+from .index import INDICES, Allowed, along, index32, narrowed
 from .pointwise import type_of
 from .registry import ANY, BOOLS, INTEGERS, NUMBERS, op
 from .shape import axis_of
-from .window import body
 
 
 @op("Gather", types=ANY, indices=INDICES)
@@ -22,9 +22,8 @@ def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operan
     axis = axis_of(axis, x.rank)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     groups = (axis, indices.rank, x.rank - axis - 1)
-    lines = [picked("indices_at(picked)", "i", x.shape[axis]), "return x_at(outer, i, inner);"]
     return b.map(
-        body(lines),
+        map_body("gather"),
         x.dtype,
         shape,
         ("outer", "picked", "inner"),
@@ -33,8 +32,9 @@ def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operan
             "x": (x, (axis, 1, x.rank - axis - 1)),
             "indices": (index32(b, indices, along(x, axis)), (indices.rank,)),
         },
-        parameters={"extent_i": x.shape[axis]},
+        parameters={"extent": x.shape[axis]},
         cost=4,
+        MAY_BE_EMPTY=may_be(x.shape[axis], 0),
     )
 
 
@@ -43,24 +43,26 @@ def gather_along(b: Builder, x: Operand, indices: Operand, axis: int, *allowed: 
 
     Without `allowed` the indices are known to be right.
     """
-    names, groups = beside(b, x, indices, axis)
-    at = ", ".join(names)
-    lines = [picked(f"indices_at({at})", "i", x.shape[axis]), f"return x_at({at.replace('along', 'i')});"]
+    groups, at, _ = beside(b, x, indices, axis)
     return b.map(
-        body(lines),
+        map_body("gather_along"),
         x.dtype,
         indices.shape,
-        names,
+        named("at", groups),
         groups,
         {"x": (x, groups), "indices": (index32(b, indices, *allowed), groups)},
-        parameters={"extent_i": x.shape[axis]},
+        parameters={"extent": x.shape[axis]},
         cost=4,
+        RANK=len(groups),
+        AXIS=at,
+        MAY_BE_EMPTY=may_be(x.shape[axis], 0),
     )
 
 
-def beside(b: Builder, x: Operand, y: Operand, axis: int) -> tuple[list[str], list[int]]:
-    """Coordinates that x and indices y share, `along` the one of `axis`: names and groups. The other axes, on which y is at
-    most as long as x, count together on each side where x and y agree on their extents, else each by itself."""
+def beside(b: Builder, x: Operand, y: Operand, axis: int) -> tuple[list[int], int, tuple[int, ...]]:
+    """Over how many axes each coordinate counts that x and indices y share, the number of the one of `axis`, and the numbers of
+    those along which y may be shorter than x. On the other axes, where y is at most as long, both sides of `axis` are one
+    coordinate each when x and y have the same extents there."""
     if x.rank != y.rank:
         raise UnsupportedError(f"indices of rank {y.rank} for data of rank {x.rank}")
     for k in range(x.rank):
@@ -70,8 +72,8 @@ def beside(b: Builder, x: Operand, y: Operand, axis: int) -> tuple[list[str], li
             )
     after = x.rank - axis - 1
     if x.shape[:axis] == y.shape[:axis] and x.shape[axis + 1 :] == y.shape[axis + 1 :]:
-        return ["before", "along", "after"], [axis, 1, after]
-    return ["along" if k == axis else f"at{k}" for k in range(x.rank)], [1] * x.rank
+        return [axis, 1, after], 1, ()
+    return [1] * x.rank, axis, tuple(k for k in range(x.rank) if k != axis)
 
 
 @op("GatherElements", types=ANY, indices=INDICES)
@@ -95,12 +97,12 @@ def gather_nd(b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0) 
             equal(indices.shape[k], x.shape[k]), f"indices {{}} and data {{}} differ on batch axis {k}", indices, x
         )
     shape = (*indices.shape[:-1], *x.shape[batch_dims + count :])
-    lines = [picked(f"indices_at(batch, picked, {k}u)", f"p{k}", x.shape[axis]) for k, axis in enumerate(axes)]
-    picks = ", ".join(f"p{k}" for k in range(count))
-    lines.append(f"return x_at({', '.join(n for n in ('batch', picks, 'inner') if n)});")
-    queries = indices.rank - batch_dims - 1
+    queries, picks = indices.rank - batch_dims - 1, [x.shape[axis] for axis in axes]
+    if not count:
+        shown = (*x.shape[:batch_dims], *(1,) * queries, *x.shape[batch_dims:])
+        return b.expand(b.reshape(x, shown), shape)
     return b.map(
-        body(lines),
+        map_body("gather_nd"),
         x.dtype,
         shape,
         ("batch", "picked", "inner"),
@@ -109,32 +111,31 @@ def gather_nd(b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0) 
             "x": (x, (batch_dims, *(1,) * count, inner)),
             "indices": (index32(b, indices, *(along(x, axis) for axis in axes)), (batch_dims, queries, 1)),
         },
-        parameters={f"extent_p{k}": x.shape[axis] for k, axis in enumerate(axes)},
-        cost=4 * max(count, 1),
+        parameters={f"extent{k}": extent for k, extent in enumerate(picks)},
+        cost=4 * count,
+        COUNT=count,
+        **{f"MAY_BE_EMPTY{k}": may_be(extent, 0) for k, extent in enumerate(picks)},
     )
 
 
 @op("ReverseSequence", types=ANY, lengths=INDICES)
 def reverse_sequence(b: Builder, x: Operand, lengths: Operand, *, batch_axis: int = 1, time_axis: int = 0) -> Operand:
     """Reverses the first lengths[batch] elements along the time axis of each batch."""
-    names, groups = coordinates(x.rank, sorted((batch_axis, time_axis)))
+    groups, numbers = apart(x.rank, {batch_axis, time_axis})
     b.require(equal(lengths.size, x.shape[batch_axis]), f"{{}} lengths for axis {batch_axis} of {{}}", lengths, x)
     allowed = Allowed(0, x.shape[time_axis], f"the lengths of axis {time_axis} of {x}")
-    time = f"at{time_axis}"
-    lines = [
-        f"let length = u32(clamp(lengths_at(at{batch_axis}), 0, i32($extent)));",
-        f"let i = select({time}, length - 1u - {time}, {time} < length);",
-        f"return x_at({', '.join('i' if n == time else n for n in names)});",
-    ]
     return b.map(
-        body(lines),
+        map_body("reverse_sequence"),
         x.dtype,
         x.shape,
-        names,
+        named("at", groups),
         groups,
         {"x": (x, groups), "lengths": (index32(b, lengths, allowed), (1,))},
         parameters={"extent": x.shape[time_axis]},
         cost=4,
+        RANK=len(groups),
+        BATCH=numbers[batch_axis],
+        TIME=numbers[time_axis],
     )
 
 
@@ -145,13 +146,9 @@ def one_hot(b: Builder, indices: Operand, depth: Operand, values: Operand, *, ax
     axis = axis_of(axis, indices.rank + 1)
     shape = (*indices.shape[:axis], extent, *indices.shape[axis:])
     index = narrowed(b, indices)
-    lines = [
-        "let k = index_at(outer, inner);",
-        "let i = select(k, k + i32($depth), k < 0);",
-        "return values_at(select(0u, 1u, i == i32(at)));",
-    ]
     return b.map(
-        body(lines),
+        "let k = index_at(outer, inner); let i = select(k, k + i32($depth), k < 0);"
+        " return values_at(select(0u, 1u, i == i32(at)));",
         values.dtype,
         shape,
         ("outer", "at", "inner"),
@@ -168,13 +165,14 @@ def eye_like(b: Builder, x: Operand, *, dtype: int | None = None, k: int = 0) ->
     to = x.dtype if dtype is None else type_of(dtype)
     k = min(max(k, -LARGEST), LARGEST)  # as empty as any diagonal outside
     counter = b.map(
-        f"  return select(0i, 1i, i32(column) - i32(row) == {k}i);",
+        "return select(0i, 1i, i32(column) - i32(row) == #(K)i);",
         DType.INT32,
         x.shape,
         ("row", "column"),
         (1, 1),
         {},
         cost=2,
+        K=k,
     )
     return b.pointwise(f"{to.compute}(x)", {"x": counter}, to)
 
@@ -225,6 +223,8 @@ def pad(
         raise UnsupportedError(f"{len(amounts)} pads for {len(where)} axes")
     begins = dict(zip(where, amounts[: len(where)], strict=True))
     ends = dict(zip(where, amounts[len(where) :], strict=True))
+    if mode not in ("constant", "edge", "reflect", "wrap"):
+        raise UnsupportedError(f"mode={mode!r}")
     padded = [a for a in sorted(where) if begins[a] != 0 or ends[a] != 0]
     if not padded:
         return x
@@ -243,40 +243,36 @@ def pad(
     if mode == "constant":
         fill = fill if fill is not None else b.constant(np.array([value], x.dtype.numpy))
         return b.pad(x, fill, [begins.get(a, 0) for a in range(x.rank)], shape)
-    names, groups = coordinates(x.rank, padded)
-    lines, parameters = [], {}  # type: list[str], dict[str, Dim]
-    for a in padded:
-        parameters |= {f"begin{a}": begins[a], f"extent{a}": x.shape[a]}
-        lines += [f"let i{a} = {_SOURCES[mode]};".replace("#", str(a))]
-    lines.append(f"return x_at({', '.join(f'i{n[2:]}' if n.startswith('at') else n for n in names)});")
+    groups, numbers = apart(x.rank, padded)
+    parameters = {f"begin{numbers[a]}": begins[a] for a in padded} | {f"extent{numbers[a]}": x.shape[a] for a in padded}
     return b.map(
-        body(lines),
+        map_body("pad"),
         x.dtype,
         shape,
-        names,
+        named("at", groups),
         groups,
         {"x": (x, groups)},
         parameters=parameters,
         cost=4 * len(padded),
         reuse=True,
+        RANK=len(groups),
+        MODE=mode,
+        **{f"PADDED{k}": k in numbers.values() for k in range(len(groups))},
     )
-
-
-# The u32 input index along axis #, brought back inside.
-_SOURCES = {
-    "edge": "u32(clamp(i32(at#) - i32($begin#), 0, i32($extent#) - 1))",
-    "reflect": "reflected(i32(at#) - i32($begin#), i32($extent#))",
-    "wrap": "u32(floormod_i32(i32(at#) - i32($begin#), i32($extent#)))",
-}
 
 
 @op("Trilu", types=ANY, diagonal=INTEGERS)
 def trilu(b: Builder, x: Operand, diagonal: Operand | None = None, *, upper: int = 1) -> Operand:
     """Keeps the upper or lower triangle of the last two axes and zeroes the rest."""
     k = index32(b, b.reshape(diagonal, (1,))) if diagonal is not None else b.constant(np.zeros(1, np.int32))
-    keep = "i32(column) - i32(row) >= k_at(0u)" if upper else "i32(column) - i32(row) <= k_at(0u)"
     groups = (x.rank - 2, 1, 1)
-    lines = [f"if ({keep}) {{ return x_at(outer, row, column); }}", "return $out_t();"]
     return b.map(
-        body(lines), x.dtype, x.shape, ("outer", "row", "column"), groups, {"x": (x, groups), "k": (k, (1,))}, cost=4
+        'if (i32(column) - i32(row) #(">=" if UPPER else "<=") k_at(0u)) { return x_at(outer, row, column); } return $out_t();',
+        x.dtype,
+        x.shape,
+        ("outer", "row", "column"),
+        groups,
+        {"x": (x, groups), "k": (k, (1,))},
+        cost=4,
+        UPPER=bool(upper),
     )

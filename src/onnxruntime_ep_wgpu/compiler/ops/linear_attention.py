@@ -13,12 +13,12 @@ import numpy as np
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
+from ..codegen.prelude import map_body
 from ..dims import Dim, ceildiv, equal, floordiv, product
 from ..ir import REPETITION, Read, Variant
 from .optimised import MICROSOFT
 from .recurrent import MOST_GPU_ITERATIONS
 from .registry import FLOATS, op
-from .window import body
 
 RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
 MOST_SLOTS = 8
@@ -78,16 +78,6 @@ def causal_conv_with_state(
     else:
         past = b.expand(b.constant(np.zeros((1, 1, 1), np.float32)), (batch, length, channels))
     names = ("n", "t", "c") if channels_last else ("n", "c", "t")
-    fetch = f"var v = 0f; if (p < {length}u) {{ v = past_at(n, p, c); }} else {{ v = x_at(n, p - {length}u, c); }}"
-    lines = [
-        "var sum = bias_at(c);" if bias is not None else "var sum = 0f;",
-        f"for (var j = 0u; j < {taps}u; j++) {{",
-        f"  let p = t + j * {dilation}u;",
-        f"  {fetch}",
-        "  sum += weight_at(c, j) * v;",
-        "}",
-        "return sum;",
-    ]
     operands: dict[str, tuple[Operand, tuple[int, ...]]] = {
         "x": (rows(x, tokens), (1, 1, 1)),
         "past": (past, (1, 1, 1)),
@@ -97,7 +87,7 @@ def causal_conv_with_state(
     )
     shape = (batch, tokens, channels) if channels_last else (batch, channels, tokens)
     y = b.map(
-        body(lines),
+        map_body("causal_conv"),
         DType.FLOAT32,
         shape,
         names,
@@ -106,6 +96,10 @@ def causal_conv_with_state(
         cost=4 * taps,
         reuse=True,
         iterations=taps,
+        TAPS=taps,
+        DILATION=dilation,
+        LENGTH=length,
+        BIAS=bias is not None,
     )
     y = b.pointwise("x" if activation == "none" else "silu(x)", {"x": y}, x.dtype, cost=8)
     results = [b.reshape(y, x.shape)]
@@ -129,16 +123,8 @@ def _ends(
 ) -> Operand:
     """The last `length` positions of the sequence as it was after each of the last tokens, zeros before the first."""
     extents = {"n": batch, "c": channels, "t": length}
-    lines = [
-        f"if (slot + $tokens + 1u <= {slots}u) {{ return 0f; }}",
-        f"let p = slot + $tokens + 1u - {slots}u + t;",
-        f"if (p < {length}u) {{ return past_at(n, p, c); }}",
-        f"return x_at(n, p - {length}u, c);",
-    ]
-    if slots == 1:  # the past itself is the state before the first token
-        lines = lines[1:]
     return b.map(
-        body(lines),
+        map_body("causal_state"),
         x.dtype,
         (slots, *(extents[n] for n in names)),
         ("slot", *names),
@@ -146,6 +132,8 @@ def _ends(
         operands,
         parameters={"tokens": tokens},
         cost=4,
+        SLOTS=slots,
+        LENGTH=length,
     )
 
 

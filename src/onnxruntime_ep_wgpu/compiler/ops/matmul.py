@@ -16,8 +16,6 @@ from .reduction import reduce_axes
 from .registry import FLOATS, op
 
 Groups = tuple[int, int, int]
-PUT_FOUR = "y_put4(batch, m, n, total);"
-PUT_SINGLE = "for (var e = 0u; e < left; e++) { y_put(batch, m, n + e, total[e]); }"
 
 
 def longest_sum(target: Target) -> int | None:
@@ -94,7 +92,7 @@ def _product(
         flops=2 * product(shape) * k,
         vectors=in_fours,
         TRANSPOSED=turned is not None,
-        PUT=PUT_FOUR if in_fours else PUT_SINGLE,
+        FOURS=in_fours,
     )
     return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
 

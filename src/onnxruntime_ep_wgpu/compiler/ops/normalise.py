@@ -8,6 +8,7 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from .. import row_kernels
 from ..builder import Builder, Operand
+from ..codegen.prelude import map_body
 from ..dims import Dim, equal, floordiv, product
 from ..ir import Read, Shape
 from ..tune import row_variants
@@ -15,7 +16,6 @@ from .reduction import reduce_axes
 from .registry import FLOATS, op
 from .rows import by_rows
 from .shape import axis_of
-from .window import body
 
 
 def narrowed(b: Builder, x: Operand, dtype: DType) -> Operand:
@@ -265,16 +265,9 @@ def local_response_normalization(
     b: Builder, x: Operand, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 ) -> Operand:
     """x divided by a power of the sum of squares over `size` neighbouring channels."""
-    lines = [
-        f"let first = channel - min(channel, {(size - 1) // 2}u);",
-        f"let end = min(channel + {size // 2 + 1}u, $channels);",
-        "var total = 0f;",
-        "for (var c = first; c < end; c++) { let v = x_at(image, c, inner); total += v * v; }",
-        f"return x_at(image, channel, inner) / pow_f32({float(bias)!r}f + {float(alpha) / size!r}f * total, {float(beta)!r}f);",
-    ]
     groups = (1, 1, x.rank - 2)
     return b.map(
-        body(lines),
+        map_body("local_response"),
         x.dtype,
         x.shape,
         ("image", "channel", "inner"),
@@ -284,6 +277,10 @@ def local_response_normalization(
         cost=24,
         reuse=True,
         iterations=size,
+        SIZE=size,
+        ALPHA=float(alpha),
+        BETA=float(beta),
+        BIAS=float(bias),
     )
 
 

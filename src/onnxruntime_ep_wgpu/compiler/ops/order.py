@@ -17,7 +17,6 @@ from .registry import FLOATS, INTEGERS, NUMBERS, op
 from .rows import FEWEST_PARTS, by_rows, cut, in_parts, parts_of
 from .shape import axis_of
 from .sorting import comparison, sorted_places
-from .window import body
 
 
 def _best(b: Builder, x: Operand, axes: int, expression: str, last: bool) -> Operand:
@@ -49,15 +48,11 @@ def _best_of_parts(b: Builder, x: Operand, kept: int, expression: str, last: boo
     assert isinstance(columns, int)
     parts = parts_of(b, columns, 1)
     dims = {"length": -(-columns // parts), "columns": columns}
-    lines = [
-        "let i = part * $length + k - 1u;",
-        "return x_at(row, select(min(i, $columns - 1u), 0u, k == 0u));",
-    ]
     shape, rows = (*x.shape[:kept], parts), (kept, 1)
     source = (x, (kept, x.rank - kept))
     names = ("row", "part", "k")
     begun = b.map(
-        body(lines),
+        "let i = part * $length + k - 1u; return x_at(row, select(min(i, $columns - 1u), 0u, k == 0u));",
         x.dtype,
         (*shape, dims["length"] + 1),
         names,
@@ -67,19 +62,26 @@ def _best_of_parts(b: Builder, x: Operand, kept: int, expression: str, last: boo
         inline=True,
     )
     found = _best(b, begun, 1, expression, last)
-    lines = ["let k = place_at(row, part);", "return min(i32(part * $length) + max(k - 1i, 0i), i32($columns) - 1i);"]
-    lines.insert(1, "if (k == 0i) { return 0i; }")
-    place = b.map(body(lines), DType.INT32, shape, names[:2], rows, {"place": (found, rows)}, parameters=dims)
-    picked = "  return x_at(row, u32(place_at(row, part)));"
+    place = b.map(
+        "let k = place_at(row, part); if (k == 0i) { return 0i; }"
+        " return min(i32(part * $length) + max(k - 1i, 0i), i32($columns) - 1i);",
+        DType.INT32,
+        shape,
+        names[:2],
+        rows,
+        {"place": (found, rows)},
+        parameters=dims,
+    )
+    picked = "return x_at(row, u32(place_at(row, part)));"
     values = b.map(picked, x.dtype, shape, names[:2], rows, {"x": source, "place": (place, rows)})
     which = _best(b, values, 1, expression, False)
     if not last:
-        picked = "  return place_at(row, u32(which_at(row)));"
+        picked = "return place_at(row, u32(which_at(row)));"
         return b.map(
             picked, DType.INT32, shape[:-1], ("row",), (kept,), {"place": (place, rows), "which": (which, (kept,))}
         )
     # A part without an equal of the best element may have found the first of the row.
-    picked = "  return values_at(row, u32(which_at(row)));"
+    picked = "return values_at(row, u32(which_at(row)));"
     best = b.map(picked, x.dtype, shape[:-1], ("row",), (kept,), {"values": (values, rows), "which": (which, (kept,))})
     operands = {"x": values, "best": b.reshape(best, (*shape[:-1], 1)), "place": place}
     equals = b.pointwise("where(x == best, place, 0)", operands, DType.INT32, shape, cost=2)
@@ -109,7 +111,7 @@ def _hardmax(b: Builder, x: Operand, axes: int) -> Operand:
     kept = x.rank - axes
     place = _best(b, x, axes, "x > y or (isnan(x) and not isnan(y))", False)
     return b.map(
-        "  return select(0f, 1f, at == u32(place_at(row)) && !isnan_f32(x_at(row, at)));",
+        "return select(0f, 1f, at == u32(place_at(row)) && !isnan_f32(x_at(row, at)));",
         x.dtype,
         x.shape,
         ("row", "at"),
@@ -240,10 +242,8 @@ def _places_in_parts(b: Builder, keys: Operand, count: int, parts: int) -> Opera
     inside = _places(b, cut_keys, count)
     shape, names, groups = inside.shape, ("row", "part", "k"), (kept, 1, 1)
     operands = {"keys": (cut_keys, groups), "place": (inside, groups)}
-    best = b.map(
-        "  return keys_at(row, part, u32(place_at(row, part, k)));", keys.dtype, shape, names, groups, operands
-    )
-    lines = "  return i32(part * $length) + place_at(row, part, k);"
+    best = b.map("return keys_at(row, part, u32(place_at(row, part, k)));", keys.dtype, shape, names, groups, operands)
+    lines = "return i32(part * $length) + place_at(row, part, k);"
     place = b.map(lines, DType.INT32, shape, names, groups, {"place": (inside, groups)}, parameters={"length": length})
     rows = (*keys.shape[:-1], parts * count)
     which = _places(b, b.reshape(best, rows), count)

@@ -2,211 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any, Unpack
 
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
-from ..dims import floordiv
+from ..dims import Dim, floordiv
+from .conv import summed
 from .reduction import reduce_axes
 from .registry import FLOATS, INTEGERS, op
-from .window import Window, body, loops_of, parameters, position, window
+from .window import PoolAttributes, Window, WindowAttributes, constants, loops_of, parameters, window
 
 BYTES = frozenset({DType.INT8, DType.UINT8})
 
 
-def _fold(
-    b: Builder,
-    x: Operand,
-    win: Window,
-    dtype: DType,
-    start: Sequence[str],
-    tap: Sequence[str],
-    finish: str,
-    extents: str = "in",
+def _pooled(
+    b: Builder, x: Operand, win: Window, body: str, dtype: DType, *, more: dict[str, Dim] | None = None, **own: Any
 ) -> Operand:
-    """Statements `start`, then `tap` for each element of the window at (image, channel, i0, i1...), then `finish`.
-
-    `extents` is "in" to visit only elements of x, "padded" to visit the padding too.
-    """
-    axes = range(win.rank)
-    lines = list(start)
-    for k in axes:
-        lines.append(f"for (var t{k} = 0u; t{k} < {win.kernel[k]}u; t{k}++) {{")
-        begin = f"$begin{k}" if win.begins[k] != 0 and extents == "in" else ""
-        lines.append(f"let i{k} = {position(f'at{k}', win.strides[k], f't{k}', win.dilations[k], begin)};")
-        if win.may_leave(k):
-            lines.append(f"if (i{k} >= ${extents}{k}) {{ continue; }}")
-    lines += [*tap, *["}"] * win.rank, finish]
-    shape = (*x.shape[:2], *win.outputs)
-    names = ("image", "channel", *(f"at{k}" for k in axes))
-    dims = {**parameters(win), "channels": x.shape[1]}
+    """What a body makes of each window at (image, channel, at0, at1...); `own` are its constants beside the windows'."""
     return b.map(
-        body(lines),
+        map_body(body),
         dtype,
-        shape,
-        names,
+        (*x.shape[:2], *win.outputs),
+        ("image", "channel", *(f"at{k}" for k in range(win.rank))),
         (1,) * x.rank,
         {"x": (x, (1,) * x.rank)},
-        parameters=dims,
+        parameters=parameters(win) | (more or {}),
         cost=min(64, 4 * win.taps),
         reuse=True,
         iterations=loops_of(win.kernel),
+        **constants(win),
+        **own,
     )
 
 
-def _element(win: Window) -> str:
-    return f"x_at(image, channel, {', '.join(f'i{k}' for k in range(win.rank))})"
-
-
-def _window(
-    b: Builder,
-    x: Operand,
-    kernel_shape: list[int],
-    strides: list[int] | None,
-    dilations: list[int] | None,
-    pads: list[int] | None,
-    auto_pad: str,
-    ceil_mode: int,
-) -> Window:
+def _window(b: Builder, x: Operand, attributes: PoolAttributes) -> Window:
     if x.rank < 3:
         raise UnsupportedError("pooling without spatial axes")
-    return window(b, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, bool(ceil_mode))
+    kernel = attributes.get("kernel_shape") or ()
+    return window(b, x.shape[2:], kernel, attributes, bool(attributes.get("ceil_mode")))
 
 
 @op("MaxPool", types=FLOATS | BYTES)
 def max_pool(
-    b: Builder,
-    x: Operand,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
-    storage_order: int = 0,
-    strides: list[int] | None = None,
-    outputs: int = 1,
+    b: Builder, x: Operand, *, storage_order: int = 0, outputs: int = 1, **attributes: Unpack[PoolAttributes]
 ) -> list[Operand]:
-    """The largest element of each window and, when asked for, its flat position in x; NaN counts as the largest."""
-    win = _window(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    v = _element(win)
+    """The largest element of each window and, when asked for, its flat position in x; NaN counts as the largest.
+
+    With `storage_order` 1 the first spatial axis is the one that counts fastest in that position.
+    """
+    win = _window(b, x, attributes)
     lowest = {DType.INT8: "-128i", DType.UINT8: "0u"}.get(x.dtype, "float_bits(0xff800000u)")
     larger = "max_f32" if x.dtype.is_float else "max"
-    y = _fold(b, x, win, x.dtype, [f"var best = {lowest};"], [f"best = {larger}(best, {v});"], "return best;")
+    y = _pooled(b, x, win, "max_pool", x.dtype, LOWEST=lowest, LARGER=larger)
     if outputs < 2:
         return [y]
-    start = [f"var best = {lowest};", "var at = -1i;"]
-    above = "v > best || (isnan_f32(v) && !isnan_f32(best))" if x.dtype.is_float else "v > best"
-    tap = [f"let v = {v};", f"if (at < 0 || {above}) {{ best = v; at = i32({_flat(win, storage_order)}); }}"]
-    return [y, b.pointwise("i64(x)", {"x": _fold(b, x, win, DType.INT32, start, tap, "return at;")}, DType.INT64)]
-
-
-def _flat(win: Window, storage_order: int) -> str:
-    """The flat index in x; with `storage_order` 1 the first spatial axis is the one that varies fastest."""
-    axes = list(range(win.rank))
-    text, size = "(image * $channels + channel)", " * ".join(f"$in{k}" for k in axes)
-    inner = "0u"
-    for k in axes[::-1] if storage_order else axes:
-        inner = f"({inner} * $in{k} + i{k})"
-    return f"{text} * {size} + {inner}"
+    axes = range(win.rank)
+    order = {f"AXIS{k}": axis for k, axis in enumerate(axes[::-1] if storage_order else axes)}
+    floats, more = x.dtype.is_float, {"channels": x.shape[1]}
+    at = _pooled(b, x, win, "max_pool_at", DType.INT32, more=more, LOWEST=lowest, FLOATS=floats, **order)
+    return [y, b.pointwise("i64(x)", {"x": at}, DType.INT64)]
 
 
 @op("AveragePool", types=FLOATS)
 def average_pool(
-    b: Builder,
-    x: Operand,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    b: Builder, x: Operand, *, count_include_pad: int = 0, **attributes: Unpack[PoolAttributes]
 ) -> Operand:
     """The mean of each window; the padding counts as zeros with `count_include_pad`, else not at all."""
-    win = _window(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    if not any(win.may_leave(k) for k in range(win.rank)):
-        return _fold(
-            b, x, win, x.dtype, ["var total = 0f;"], [f"total += {_element(win)};"], f"return total / {win.taps}f;"
-        )
-    start = ["var total = 0f;", "var count = 0f;"]
-    if not count_include_pad:
-        return _fold(b, x, win, x.dtype, start, [f"total += {_element(win)};", "count += 1f;"], "return total / count;")
-    inside = [f"let s{k} = i{k} - $begin{k};" for k in range(win.rank)]
-    element = f"x_at(image, channel, {', '.join(f's{k}' for k in range(win.rank))})"
-    checks = " && ".join(f"s{k} < $in{k}" for k in range(win.rank))
-    tap = ["count += 1f;", *inside, f"if ({checks}) {{ total += {element}; }}"]
-    return _fold(b, x, win, x.dtype, start, tap, "return total / count;", "padded")
+    win = _window(b, x, attributes)
+    padding = win.is_padded and bool(count_include_pad)
+    return _pooled(b, x, win, "average_pool", x.dtype, PADDED=win.is_padded, COUNT_PADDING=padding, TAPS=win.taps)
 
 
 @op("LpPool", types=FLOATS)
-def lp_pool(
-    b: Builder,
-    x: Operand,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: list[int] | None = None,
-    p: int = 2,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
-) -> Operand:
+def lp_pool(b: Builder, x: Operand, *, p: int = 2, **attributes: Unpack[PoolAttributes]) -> Operand:
     """The p-norm of each window."""
-    win = _window(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    power = {1: "v", 2: "v * v"}.get(p, f"pow_f32(v, {float(p)}f)")
-    finish = {1: "total", 2: "sqrt(total)"}.get(p, f"pow_f32(total, {1 / p!r}f)")
-    return _fold(
-        b,
-        x,
-        win,
-        x.dtype,
-        ["var total = 0f;"],
-        [f"let v = abs({_element(win)});", f"total += {power};"],
-        f"return {finish};",
-    )
+    return _pooled(b, x, _window(b, x, attributes), "lp_pool", x.dtype, P=float(p))
 
 
 @op("Col2Im", types=FLOATS, image_shape=INTEGERS, block_shape=INTEGERS)
 def col2im(
-    b: Builder,
-    x: Operand,
-    image_shape: Operand,
-    block_shape: Operand,
-    *,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    b: Builder, x: Operand, image_shape: Operand, block_shape: Operand, **attributes: Unpack[WindowAttributes]
 ) -> Operand:
     """Columns (batch, channels * taps, windows) summed back to the image that they were cut from."""
     block = block_shape.ints("the block shape")
-    win = window(b, image_shape.dims("the image shape"), block, strides, dilations, pads, "NOTSET")
-    axes = range(win.rank)
-    columns = b.reshape(x, (x.shape[0], floordiv(x.shape[1], win.taps), *block, *win.outputs))
-    taps, windows = (", ".join(f"{c}{k}" for k in axes) for c in "to")
-    names = ("image", "channel", *(f"at{k}" for k in axes))
-    return b.map(
-        map_body("col2im", RANK=win.rank),
-        x.dtype,
-        (*columns.shape[:2], *win.inputs),
-        names,
-        (1,) * len(names),
-        {"x": (columns, (1,) * columns.rank)},
-        parameters={
-            **parameters(win),
-            **{f"kernel{k}": size for k, size in enumerate(win.kernel)},
-            **{f"stride{k}": step for k, step in enumerate(win.strides)},
-            **{f"dilation{k}": step for k, step in enumerate(win.dilations)},
-        },
-        cost=min(64, 4 * win.taps),
-        reuse=True,
-        iterations=loops_of(win.kernel),
-        TAPS=taps,
-        WINDOWS=windows,
-    )
+    win = window(b, image_shape.dims("the image shape"), block, attributes)
+    return summed(b, b.reshape(x, (x.shape[0], floordiv(x.shape[1], win.taps), *block, *win.outputs)), win)
 
 
 @op("GlobalAveragePool", types=FLOATS)

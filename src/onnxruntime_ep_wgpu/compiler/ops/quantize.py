@@ -43,10 +43,9 @@ def spread(b: Builder, p: Operand, x: Operand, axis: int, block: int = 0) -> Ope
         raise UnsupportedError(f"scales of shape {list(p.shape)} for {x}")
     before, count, after = p.shape[:axis], p.shape[axis], p.shape[axis + 1 :]
     if count * block != x.shape[axis]:  # the last block is shorter, of which no view knows
-        line = f"  return p_at(outer, min(k / {block}u, $count - 1u), inner);"
         groups = (axis, 1, x.rank - axis - 1)
         return b.map(
-            line,
+            "return p_at(outer, min(k / $BLOCK, $count - 1u), inner);",
             p.dtype,
             x.shape,
             ("outer", "k", "inner"),
@@ -54,6 +53,7 @@ def spread(b: Builder, p: Operand, x: Operand, axis: int, block: int = 0) -> Ope
             {"p": (p, groups)},
             parameters={"count": count},
             inline=True,
+            BLOCK=block,
         )
     repeated = b.expand(b.reshape(p, (*before, count, 1, *after)), (*before, count, block, *after))
     return b.reshape(repeated, x.shape)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
+from ..codegen.prelude import map_body
+from ..coordinates import apart, named
 from ..dims import Dim, floordiv
 from .registry import ANY, FLOATS, op
 from .shape import axis_of
-from .window import body
 
 INTERPOLATED = FLOATS | {DType.UINT8, DType.INT8, DType.INT32}
 
@@ -132,60 +134,36 @@ def _by_size(x: Operand, where: list[int], extents: list[Dim], policy: str) -> l
     return [_Scaled(a, x.shape[a], int(x.shape[a] * scale + 0.5), scale) for a in where]  # type: ignore[operator]
 
 
+MODES = (
+    "half_pixel",
+    "pytorch_half_pixel",
+    "half_pixel_symmetric",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "align_corners",
+    "tf_crop_and_resize",
+)
+"""Coordinate transformations, which `wgsl/bodies/resize_places.wgsl` has."""
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
+
+
 @dataclass(frozen=True)
 class _Transform:
+    """Where an element comes from: the transformation of coordinates, how `nearest` rounds, what is outside the region."""
+
     mode: str
     nearest: str
     extrapolation: float
 
-    def lines(self, s: _Scaled, k: int) -> list[str]:
-        """WGSL statements for `place<k>`, the f32 input position of output position `o<k>`."""
-        scale = f"quotient_f32(f32($out{k}), f32($in{k}))" if s.scale is None else f"{float(np.float32(s.scale))!r}f"
-        o = f"f32(o{k})"
-        half = f"quotient_f32({o} + 0.5f, scale{k}) - 0.5f"
-        last = f"(f32($in{k}) - 1f)"
-        texts = {
-            "half_pixel": half,
-            "pytorch_half_pixel": f"select(0f, {half}, $out{k} > 1u)",
-            "asymmetric": f"quotient_f32({o}, scale{k})",
-            "align_corners": f"select(quotient_f32({o} * {last}, f32($out{k}) - 1f), 0f, $out{k} == 1u)",
-            "tf_half_pixel_for_nn": f"quotient_f32({o} + 0.5f, scale{k})",
-            "half_pixel_symmetric": f"0.5f * f32($in{k}) * (1f - quotient_f32(f32($out{k}), scale{k} * f32($in{k}))) + {half}",
-            "tf_crop_and_resize": f"select({(s.start + s.end) / 2!r}f * {last}, {s.start!r}f * {last} + {o} * {s.end - s.start!r}f"
-            f" * {last} / (f32($out{k}) - 1f), $out{k} > 1u)",
-        }
-        if self.mode not in texts:
-            raise UnsupportedError(f"coordinate_transformation_mode={self.mode!r}")
-        text = texts[self.mode]
-        return [*([f"let scale{k} = {scale};"] if "scale" in text else []), f"let place{k} = {text};"]
+    def factor(self, s: _Scaled) -> int:
+        """How often each element of an axis is there, where that is all that nearest does; 0 elsewhere."""
+        whole = s.scale is not None and s.scale >= 1 and s.scale == int(s.scale)
+        return int(s.scale or 0) if self.mode == "asymmetric" and self.nearest in ("floor", "simple") and whole else 0
 
-    def nearest_index(self, s: _Scaled, k: int) -> list[str]:
-        """WGSL statements for `i<k>`, the u32 index of the nearest element."""
-        if (
-            self.mode == "asymmetric"
-            and self.nearest in ("floor", "simple")
-            and s.scale is not None
-            and s.scale >= 1
-            and s.scale == int(s.scale)
-        ):
-            return [f"let i{k} = o{k} / {int(s.scale)}u;"]
-        # A place may be off by a few rounding errors (5e-7 seen on an H200); halves and wholes are where the choice depends on it.
-        lines = [*self.lines(s, k), f"let twice{k} = round(2f * place{k});"]
-        lines.append(
-            f"let near{k} = select(place{k}, 0.5f * twice{k}, abs(2f * place{k} - twice{k}) <= 1e-6f * max(1f, abs(twice{k})));"
-        )
-        p = f"near{k}"
-        simple = f"ceil({p})" if s.scale is not None and s.scale < 1 else f"floor({p})"
-        rounded = {
-            "round_prefer_floor": f"ceil({p} - 0.5f)",
-            "round_prefer_ceil": f"floor({p} + 0.5f)",
-            "floor": f"floor({p})",
-            "ceil": f"ceil({p})",
-            "simple": simple,
-        }
-        if self.nearest not in rounded:
-            raise UnsupportedError(f"nearest_mode={self.nearest!r}")
-        return [*lines, f"let i{k} = u32(clamp({rounded[self.nearest]}, 0f, f32($in{k}) - 1f));"]
+    def rounding(self, s: _Scaled) -> str:
+        if self.nearest != "simple":
+            return self.nearest
+        return "ceil" if s.scale is not None and s.scale < 1 else "floor"
 
 
 def _resized(
@@ -199,98 +177,48 @@ def _resized(
 ) -> Operand:
     if not scaled:
         return x
+    if mode not in ("nearest", "linear", "cubic"):
+        raise UnsupportedError(f"mode={mode!r}")
     if mode != "nearest" and x.dtype not in INTERPOLATED:
         raise UnsupportedError(f"{mode} interpolation of {x.dtype.label}")
+    if transform.mode not in MODES:
+        raise UnsupportedError(f"coordinate_transformation_mode={transform.mode!r}")
+    if mode == "nearest" and transform.nearest not in ROUNDINGS:
+        raise UnsupportedError(f"nearest_mode={transform.nearest!r}")
     shape = list(x.shape)
     for s in scaled:
         shape[s.axis] = s.outputs
-    names, groups, indices = _coordinates(x.rank, [s.axis for s in scaled])
-    lines: list[str] = []
-    if mode == "nearest":
-        for k, s in enumerate(scaled):
-            lines += transform.nearest_index(s, k)
-        element = f"x_at({', '.join(indices)})"
-    else:
-        for k, s in enumerate(scaled):
-            lines += transform.lines(s, k)
-        lines += _linear(scaled, indices) if mode == "linear" else _cubic(scaled, indices, coefficient, exclude_outside)
-        element = "total" if x.dtype.is_float else "$out_t(total)"
-    if transform.mode == "tf_crop_and_resize":
-        outside = " || ".join(f"place{k} < 0f || place{k} > f32($in{k}) - 1f" for k in range(len(scaled)))
-        lines.append(f"if ({outside}) {{ return $out_t({float(transform.extrapolation)!r}f); }}")
-    elif mode not in ("nearest", "linear", "cubic"):
-        raise UnsupportedError(f"mode={mode!r}")
-    lines.append(f"return {element};")
-    parameters: dict[str, Dim] = {f"in{k}": s.inputs for k, s in enumerate(scaled)} | {
-        f"out{k}": s.outputs for k, s in enumerate(scaled)
-    }
+    groups, numbers = apart(x.rank, {s.axis for s in scaled})
+    by_number = {numbers[s.axis]: s for s in scaled}
+    constants: dict[str, Any] = {"RANK": len(groups), "MODE": transform.mode}
+    constants |= {"A": coefficient, "EXCLUDE_OUTSIDE": exclude_outside, "EXTRAPOLATION": float(transform.extrapolation)}
+    parameters: dict[str, Dim] = {}
+    corners = 1
+    for k in range(len(groups)):
+        constants |= {f"RESIZED{k}": k in by_number, f"FACTOR{k}": 0, f"CORNERS{k}": corners}
+        if k in by_number:
+            s = by_number[k]
+            parameters |= {f"in{k}": s.inputs, f"out{k}": s.outputs}
+            constants |= {f"SCALE{k}": 0 if s.scale is None else float(np.float32(s.scale))}
+            constants |= {f"START{k}": s.start, f"END{k}": s.end}
+            if mode == "nearest":
+                constants |= {f"FACTOR{k}": transform.factor(s), f"ROUNDING{k}": transform.rounding(s)}
+            corners *= 2
+    constants[f"CORNERS{len(groups)}"] = corners
+    left = corners
+    for k in range(len(groups)):
+        left //= 2 if k in by_number else 1
+        constants[f"BIT{k}"] = left if k in by_number else corners
     taps = {"nearest": 1, "linear": 2, "cubic": 4}[mode] ** len(scaled)
     return b.map(
-        body(lines),
+        map_body(f"resize_{mode}"),
         x.dtype,
         tuple(shape),
-        names,
+        named("o", groups),
         groups,
         {"x": (x, groups)},
         parameters=parameters,
         cost=min(64, 4 + 4 * taps),
         reuse=taps > 1 or mode == "nearest",
+        **constants,
     )
-
-
-def _coordinates(rank: int, axes: list[int]) -> tuple[list[str], list[int], list[str]]:
-    """Output coordinates (`o0`... for resized axes, whole runs of others), their groups, and the input's coordinates."""
-    names: list[str] = []
-    groups: list[int] = []
-    indices: list[str] = []
-    for axis in range(rank):
-        if axis in axes:
-            k = axes.index(axis)
-            names.append(f"o{k}")
-            indices.append(f"i{k}")
-        elif axis and axis - 1 not in axes:
-            groups[-1] += 1
-            continue
-        else:
-            names.append(f"kept{axis}")
-            indices.append(f"kept{axis}")
-        groups.append(1)
-    return names, groups, indices
-
-
-def _linear(scaled: list[_Scaled], indices: list[str]) -> list[str]:
-    """Two taps per axis; the first axis is outermost."""
-    lines = []
-    for k in range(len(scaled)):
-        lines.append(f"let inside{k} = clamp(place{k}, 0f, f32($in{k}) - 1f);")
-        lines.append(f"let low{k} = u32(inside{k});")
-        lines.append(f"let high{k} = min(low{k} + 1u, $in{k} - 1u);")
-        lines.append(f"let part{k} = inside{k} - f32(low{k});")
-
-    def blend(k: int, chosen: dict[str, str]) -> str:
-        if k == len(scaled):
-            return f"f32(x_at({', '.join(chosen.get(i, i) for i in indices)}))"
-        low, high = (blend(k + 1, {**chosen, f"i{k}": f"{side}{k}"}) for side in ("low", "high"))
-        return f"({low} * (1f - part{k}) + {high} * part{k})"
-
-    return [*lines, f"let total = {blend(0, {})};"]
-
-
-def _cubic(scaled: list[_Scaled], indices: list[str], a: float, exclude_outside: bool) -> list[str]:
-    """Four taps per axis by Keys' kernel; outside elements repeat the border or, excluded, have no weight."""
-    lines = ["var total = 0f;", "var weight = 0f;"]
-    for k in range(len(scaled)):
-        lines.append(f"for (var t{k} = -1; t{k} < 3; t{k}++) {{")
-        lines.append(f"let base{k} = floor(place{k});")
-        lines.append(f"let d{k} = abs(place{k} - base{k} - f32(t{k}));")
-        near = f"(({a + 2!r}f * d{k} - {a + 3!r}f) * d{k} * d{k} + 1f)"
-        far = f"((({a!r}f * d{k} - {5 * a!r}f) * d{k} + {8 * a!r}f) * d{k} - {4 * a!r}f)"
-        lines.append(f"let w{k} = select({far}, {near}, d{k} <= 1f){f' * w{k - 1}' if k else ''};")
-        lines.append(f"let at{k} = i32(base{k}) + t{k};")
-        if exclude_outside:
-            lines.append(f"if (at{k} < 0 || at{k} >= i32($in{k})) {{ continue; }}")
-        lines.append(f"let i{k} = u32(clamp(at{k}, 0, i32($in{k}) - 1));")
-    lines.append(f"weight += w{len(scaled) - 1};")
-    lines.append(f"total += w{len(scaled) - 1} * f32(x_at({', '.join(indices)}));")
-    lines += ["}"] * len(scaled)
-    return [*lines, "total /= weight;"] if exclude_outside else lines

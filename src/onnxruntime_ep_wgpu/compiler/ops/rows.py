@@ -13,7 +13,6 @@ from ..builder import Builder, Operand
 from ..codegen.scalar import Scalars
 from ..dims import Dim, ceildiv, floordiv, product
 from ..divide import BindingsError
-from .window import body
 
 MOST_PARTS = 4096  # in which some rows are treated at a time
 FEWEST_PARTS = 16  # of a row that is cut for its bindings, of which kernels take some at a time
@@ -71,9 +70,8 @@ def cut(b: Builder, x: Operand, kept: int, fill: float, parts: int = 0) -> Opera
     if view is not None:
         return b.view(x, view)
     text = Scalars(b.target.int64).literal(fill, x.dtype.compute or "").text
-    lines = ["let i = part * $length + k;", f"if (i >= $columns) {{ return {text}; }}", "return x_at(row, i);"]
     return b.map(
-        body(lines),
+        "let i = part * $length + k; if (i >= $columns) { return $FILL; } return x_at(row, i);",
         x.dtype,
         (*x.shape[:kept], parts, length),
         ("row", "part", "k"),
@@ -82,6 +80,7 @@ def cut(b: Builder, x: Operand, kept: int, fill: float, parts: int = 0) -> Opera
         parameters={"columns": columns, "length": length},
         inline=True,
         cost=2,
+        FILL=text,
     )
 
 

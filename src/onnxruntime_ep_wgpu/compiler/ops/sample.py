@@ -20,20 +20,11 @@ def grid_sample(
     if mode not in ("linear", "nearest", "cubic") or padding_mode not in ("zeros", "border", "reflection"):
         raise UnsupportedError(f"mode={mode!r} with padding_mode={padding_mode!r}")
     axes = range(rank)
-    reflects = padding_mode == "reflection"
-    text = map_body(
-        "grid_sample",
-        RANK=rank,
-        **{name.upper(): int(mode == name) for name in ("nearest", "linear", "cubic")},
-        **{name.upper(): int(padding_mode == name) for name in ("zeros", "border")},
-        REFLECTED=int(reflects and bool(align_corners)),
-        MIRRORED=int(reflects and not align_corners),
-    )
     shape = (*x.shape[:2], *grid.shape[1:-1])
     b.require(equal(x.shape[0], grid.shape[0]), "{} images and {} grids", x.shape[0], grid.shape[0])
     names = ("image", "channel", *(f"at{k}" for k in axes))
     return b.map(
-        text,
+        map_body("grid_sample"),
         x.dtype,
         shape,
         names,
@@ -43,9 +34,8 @@ def grid_sample(
         cost=48,
         reuse=True,
         RANK=rank,
-        AT=", ".join(f"at{k}" for k in axes),
-        WEIGHT=" * ".join(f"w{k}" for k in axes),
-        PLACE=", ".join(f"u32(s{k})" for k in axes),
+        MODE=mode,
+        PADDING=padding_mode,
         ALIGNED=bool(align_corners),
     )
 
@@ -57,7 +47,7 @@ def affine_grid(b: Builder, theta: Operand, size: Operand, *, align_corners: int
     rank = len(extents) - 2
     shape = (extents[0], *extents[2:], rank)
     return b.map(
-        map_body("affine_grid", RANK=rank),
+        map_body("affine_grid"),
         theta.dtype,
         shape,
         ("image", *(f"at{k}" for k in range(rank)), "c"),

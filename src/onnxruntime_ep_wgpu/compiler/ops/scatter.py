@@ -16,6 +16,8 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ...program.target import elements_per_word
 from ..builder import Builder, Operand
+from ..codegen.prelude import map_body
+from ..coordinates import named
 from ..dims import Dim, ceildiv, equal, product
 from ..divide import BindingsError
 from ..ir import Read, Variant
@@ -23,7 +25,6 @@ from .index import INDICES, Allowed, along, index32
 from .registry import ANY, op
 from .scatter_along import along_lines, scattered_along, wrapped
 from .shape import axis_of
-from .window import body
 
 SPAN = 1024  # slices whose last update one workgroup finds, four bytes each in workgroup memory
 
@@ -129,13 +130,8 @@ def _replaced_slices(b: Builder, x: Operand, target: Operand, updates: Operand, 
     groups = (depth, x.rank - depth)
     sources = {"x": (x, groups), "updates": (updates, (1, x.rank - depth))}
     owner = _owners(b, x, target, depth)
-    lines = [
-        "let n = owner_at(slice);",
-        "if (n >= 0) { return updates_at(u32(n), inner); }",
-        "return x_at(slice, inner);",
-    ]
     return b.map(
-        body(lines),
+        "let n = owner_at(slice); if (n >= 0) { return updates_at(u32(n), inner); } return x_at(slice, inner);",
         x.dtype,
         x.shape,
         ("slice", "inner"),
@@ -148,16 +144,8 @@ def _replaced_slices(b: Builder, x: Operand, target: Operand, updates: Operand, 
 
 def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
     """i32 per update: the number of the slice it is meant for, -1 when an index is out of range."""
-    lines = ["var slice = 0i;"]
-    for k in range(depth):
-        lines += [
-            f"let k{k} = indices_at(n, {k}u);",
-            f"let i{k} = select(k{k}, k{k} + i32($extent{k}), k{k} < 0);",
-            f"if (i{k} < 0 || i{k} >= i32($extent{k})) {{ return -1i; }}",
-            f"slice = slice * i32($extent{k}) + i{k};",
-        ]
     return b.map(
-        body([*lines, "return slice;"]),
+        map_body("scatter_target"),
         DType.INT32,
         (product(indices.shape[:-1]),),
         ("n",),
@@ -165,6 +153,7 @@ def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
         {"indices": (indices, (indices.rank - 1, 1))},
         parameters={f"extent{k}": x.shape[k] for k in range(depth)},
         cost=4 * depth,
+        DEPTH=depth,
     )
 
 
@@ -198,20 +187,13 @@ def tensor_scatter(
     axis = axis_of(axis, past.rank)
     groups = (1, axis - 1, 1, past.rank - axis - 1)
     extent = past.shape[axis]
-    lines = [f"let start = {'0i' if starts is None else 'starts_at(batch)'};", "var k = i32(at) - start;"]
-    if mode == "circular":
-        lines.append("k = floormod_i32(k, i32($extent));")
-    lines += [
-        "if (start >= 0 && k >= 0 && k < i32($count)) { return update_at(batch, outer, u32(k), inner); }",
-        "return past_at(batch, outer, at, inner);",
-    ]
     operands: dict[str, tuple[Operand, tuple[int, ...]]] = {"past": (past, groups), "update": (update, groups)}
     if starts is not None:
         last = extent if mode == "circular" else extent - update.shape[axis]
         allowed = Allowed(0, last, f"where {update} fits into axis {axis} of {past}")
         operands["starts"] = (index32(b, starts, allowed), (1,))
     return b.map(
-        body(lines),
+        map_body("tensor_scatter"),
         past.dtype,
         past.shape,
         ("batch", "outer", "at", "inner"),
@@ -219,6 +201,8 @@ def tensor_scatter(
         operands,
         parameters={"extent": extent, "count": update.shape[axis]},
         cost=4,
+        STARTS=starts is not None,
+        CIRCULAR=mode == "circular",
     )
 
 
@@ -243,16 +227,14 @@ def max_unpool(
     if output_shape is None:
         return y
     wanted = output_shape.dims("the shape of the result")
-    at = [f"at{k}" for k in range(x.rank)]
-    inside = " && ".join(f"{a} < $in{k}" for k, a in enumerate(at))
-    lines = [f"if ({inside}) {{ return y_at({', '.join(at)}); }}", "return $out_t();"]
     return b.map(
-        body(lines),
+        "if (#[at#k < $in#k for k RANK by &&]) { return y_at(#[at#k for k RANK]); } return $out_t();",
         x.dtype,
         tuple(wanted),
-        at,
+        named("at", wanted),
         (1,) * x.rank,
         {"y": (y, (1,) * x.rank)},
         parameters={f"in{k}": d for k, d in enumerate(shape)},
         cost=4,
+        RANK=x.rank,
     )

@@ -11,12 +11,13 @@ from __future__ import annotations
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
+from ..codegen.prelude import map_body
 from ..codegen.scalar import Scalars
 from ..codegen.value import Value
+from ..coordinates import named
 from ..dims import Dim
 from .indexing import beside
 from .sorting import sorted_places
-from .window import body
 
 FEW = 64  # updates of a line, of which to look at all takes no longer than to sort them
 
@@ -33,70 +34,46 @@ def along_lines(b: Builder, indices: Operand, axis: int) -> Operand:
 
 def wrapped(b: Builder, indices: Operand, extent: Dim) -> Operand:
     """i32 indices of which negative ones count from the end; those outside are no element's."""
-    lines = ["let k = indices_at(n);", "return select(k, k + i32($extent), k < 0);"]
     source = {"indices": (indices, (indices.rank,))}
-    return b.map(
-        body(lines), DType.INT32, indices.shape, ("n",), (indices.rank,), source, parameters={"extent": extent}
-    )
+    body = "let k = indices_at(n); return select(k, k + i32($extent), k < 0);"
+    return b.map(body, DType.INT32, indices.shape, ("n",), (indices.rank,), source, parameters={"extent": extent})
 
 
 def scattered_along(b: Builder, x: Operand, keys: Operand, updates: Operand, axis: int, reduction: str) -> Operand:
     """x after updates along an axis, at the places `keys`, whose other axes may have an extent of 1 for all lines. Raises
     BindingsError."""
     count = updates.shape[axis]
-    names, groups = beside(b, x, updates, axis)
-    parameters = {"extent": x.shape[axis], "count": count}
-    start = []
-    for name in names:
-        if name.startswith("at"):  # a side on which there may be fewer updates than elements
-            parameters[f"limit_{name}"] = updates.shape[int(name[2:])]
-            start.append(f"if ({name} >= $limit_{name}) {{ return x_at({', '.join(names)}); }}")
-    here, at = ", ".join(names), ", ".join("n" if name == "along" else name for name in names)
+    groups, at, limited = beside(b, x, updates, axis)
+    parameters = {"extent": x.shape[axis], "count": count} | {f"limit{k}": updates.shape[k] for k in limited}
     operands = {"x": (x, groups), "updates": (updates, groups)}
     shape_of_all = tuple(of if extent == 1 else extent for extent, of in zip(keys.shape, updates.shape, strict=True))
-    iterations: Dim = count
-    if isinstance(count, int) and count <= FEW:
-        operands["keys"] = (b.expand(keys, shape_of_all), groups)
-        match = f"if (keys_at({at}) == i32(along)) {{"
-        if reduction == "none":
-            lines = ["for (var n = $count - 1u; n < $count; n--) {", match, f"return updates_at({at});", "} }"]
-            lines.append(f"return x_at({here});")
-        else:
-            lines = _total(b, x, reduction, here, at, "for (var n = 0u; n < $count; n++) {", match, "} }")
-    else:
+    few, last = isinstance(count, int) and count <= FEW, reduction == "none"
+    if not few:
         order = _order(b, keys, axis)
-        first = _first(b, keys, order, axis, x.shape[axis], last=reduction == "none")
+        first = _first(b, keys, order, axis, x.shape[axis], last)
         shape = (*shape_of_all[:axis], x.shape[axis], *shape_of_all[axis + 1 :])
         operands["first"] = (b.expand(first, shape), groups)
-        if reduction == "none":
-            lines = [f"let n = u32(first_at({here}));", f"if (n < $count) {{ return updates_at({at}); }}"]
-            lines.append(f"return x_at({here});")
-            iterations = 0
-        else:
-            operands["keys"] = (b.expand(keys, shape_of_all), groups)
+        if not last:
             operands["order"] = (b.expand(order, shape_of_all), groups)
-            next_one = ", ".join("p" if name == "along" else name for name in names)
-            loop = f"for (var p = u32(first_at({here})); p < $count; p++) {{\nlet n = u32(order_at({next_one}));"
-            lines = _total(b, x, reduction, here, at, loop, f"if (keys_at({at}) != i32(along)) {{ break; }}", "}")
+    if few or not last:
+        operands["keys"] = (b.expand(keys, shape_of_all), groups)
     return b.map(
-        body([*start, *lines]),
+        map_body("scatter_along"),
         x.dtype,
         x.shape,
-        names,
+        named("at", groups),
         groups,
         operands,
         parameters=parameters,
         cost=16,
         reuse=True,
-        iterations=iterations,
+        iterations=count if few or not last else 0,
+        RANK=len(groups),
+        AXIS=at,
+        FEW=few,
+        COMBINED="" if last else _combined(b, x.dtype, reduction),
+        **{f"LIMITED{k}": k in limited for k in range(len(groups))},
     )
-
-
-def _total(b: Builder, x: Operand, reduction: str, here: str, at: str, loop: str, match: str, end: str) -> list[str]:
-    """Statements of a map: an element combined with the updates `n` of a loop."""
-    combined = _combined(b, x.dtype, reduction)
-    update = [f"let u = updates_at({at});", f"total = {combined};"]
-    return [f"var total = x_at({here});", loop, match, *update, end, "return total;"]
 
 
 def _combined(b: Builder, dtype: DType, reduction: str) -> str:
@@ -122,23 +99,9 @@ def _order(b: Builder, keys: Operand, axis: int) -> Operand:
 def _first(b: Builder, keys: Operand, order: Operand, axis: int, extent: Dim, last: bool) -> Operand:
     """i32 per element of the lines: where in the order its updates begin, or the number of the `last` of them; the number of all
     updates where none is meant for it."""
-    test, found = ("<=", "low - 1u") if last else ("<", "low")
-    lines = [
-        "var low = 0u;",
-        "var high = $count;",
-        "while (low < high) {",
-        "let middle = (low + high) / 2u;",
-        f"if (keys_at(before, u32(order_at(before, middle, after)), after) {test} i32(along)) {{ low = middle + 1u; }}",
-        "else { high = middle; }",
-        "}",
-        f"let p = {found};",
-        "if (p >= $count) { return i32($count); }",
-        "let n = order_at(before, p, after);",
-        f"return select(i32($count), {'n' if last else 'i32(p)'}, keys_at(before, u32(n), after) == i32(along));",
-    ]
     groups = (axis, 1, keys.rank - axis - 1)
     return b.map(
-        body(lines),
+        map_body("first_update"),
         DType.INT32,
         (*keys.shape[:axis], extent, *keys.shape[axis + 1 :]),
         ("before", "along", "after"),
@@ -148,4 +111,5 @@ def _first(b: Builder, keys: Operand, order: Operand, axis: int, extent: Dim, la
         cost=16,
         reuse=True,
         iterations=32,
+        LAST=last,
     )

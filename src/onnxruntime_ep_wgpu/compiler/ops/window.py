@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from ...errors import UnsupportedError
 from ..builder import Builder
@@ -17,15 +17,28 @@ from ..dims import Dim, ceildiv, floordiv, less, less_equal, maximum, product
 from ..ir import Axis, Factor, View, coalesce
 
 
-class ConvAttributes(TypedDict, total=False):
-    """What every operator that convolves has; ONNX says the rank of the kernel twice, and `kernel_shape` is the second time."""
+class WindowAttributes(TypedDict, total=False):
+    """What every operator with windows has; for those with weights ONNX says the extents of a window twice, and `kernel_shape`
+    is the second time."""
 
     auto_pad: str
     dilations: list[int] | None
-    group: int
     kernel_shape: list[int] | None
     pads: list[int] | None
     strides: list[int] | None
+
+
+class PoolAttributes(WindowAttributes, total=False):
+    ceil_mode: int
+
+
+class ConvAttributes(WindowAttributes, total=False):
+    group: int
+
+
+class ConvTransposeAttributes(ConvAttributes, total=False):
+    output_padding: list[int] | None
+    output_shape: list[int] | None
 
 
 def loops_of(extents: Sequence[int]) -> int:
@@ -93,19 +106,17 @@ def _axis(extent: Dim, stride: Dim) -> Axis:
     return (Factor(extent, stride),) if extent != 1 else ()
 
 
+def steps(attributes: WindowAttributes, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Strides and dilations, which are 1 where a node does not say them."""
+    return tuple(attributes.get("strides") or (1,) * rank), tuple(attributes.get("dilations") or (1,) * rank)
+
+
 def window(
-    b: Builder,
-    inputs: Sequence[Dim],
-    kernel: Sequence[int],
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    auto_pad: str,
-    ceil_mode: bool = False,
+    b: Builder, inputs: Sequence[Dim], kernel: Sequence[int], attributes: WindowAttributes, ceil_mode: bool = False
 ) -> Window:
     """The windows of a convolution or pooling; raises UnsupportedError on attributes that do not fit together."""
-    rank = len(inputs)
-    strides, dilations = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
+    rank, pads, auto_pad = len(inputs), attributes.get("pads"), attributes.get("auto_pad", "NOTSET")
+    strides, dilations = steps(attributes, rank)
     if not len(kernel) == len(strides) == len(dilations) == rank:
         raise UnsupportedError(
             f"kernel {list(kernel)}, strides {list(strides)} and dilations {list(dilations)} must have {rank} elements"
@@ -141,26 +152,14 @@ def window(
     )
 
 
-def position(at: str, size: int, tap: str, step: int, begin: str) -> str:
-    """WGSL for the input coordinate of a tap. Before the beginning it wraps to a number above every extent, so that one
-    comparison with the extent finds both sides of the padding."""
-    text = at if size == 1 else f"{at} * {size}u"
-    if tap:
-        text += f" + {tap}" if step == 1 else f" + {tap} * {step}u"
-    return f"{text} - {begin}" if begin else text
-
-
-def digits(name: str, value: str, extents: Sequence[str]) -> list[str]:
-    """WGSL statements that split `value` into `<name>0`, `<name>1`..., its digits in the mixed radix of `extents`."""
-    lines = []
-    rest = value
-    for k in range(len(extents) - 1, 0, -1):
-        quotient = f"{name}_{k}"
-        lines.append(f"let {quotient} = {rest} / {extents[k]};")
-        lines.append(f"let {name}{k} = {rest} - {quotient} * {extents[k]};")
-        rest = quotient
-    lines.append(f"let {name}0 = {rest};")
-    return lines
+def constants(win: Window) -> dict[str, Any]:
+    """What directives of bodies know of windows: `RANK`, and per spatial axis `KERNEL0`, `STRIDE0`, `DILATION0` and `LEAVES0`,
+    whether a tap may lie outside the image."""
+    out: dict[str, Any] = {"RANK": win.rank}
+    for k in range(win.rank):
+        out |= {f"KERNEL{k}": win.kernel[k], f"STRIDE{k}": win.strides[k], f"DILATION{k}": win.dilations[k]}
+        out[f"LEAVES{k}"] = int(win.may_leave(k))
+    return out
 
 
 def parameters(win: Window) -> dict[str, Dim]:
@@ -170,8 +169,3 @@ def parameters(win: Window) -> dict[str, Dim]:
         padded = win.inputs[k] + win.begins[k] + win.ends[k]
         out |= {f"in{k}": win.inputs[k], f"out{k}": win.outputs[k], f"begin{k}": win.begins[k], f"padded{k}": padded}
     return out
-
-
-def body(lines: Sequence[str]) -> str:
-    """Statements as the body of a map."""
-    return "\n".join(f"  {line}" for line in lines)

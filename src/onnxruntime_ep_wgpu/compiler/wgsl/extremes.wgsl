@@ -11,11 +11,11 @@ fn kernel(w: u32, lane: u32) {
   low = -lanes_max(lane, $LANES, -low);
   high = lanes_max(lane, $LANES, high);
   if (me == 0u && w * $ROWS + lane / $LANES < $rows) {
-#for i EXTREMES
+#if EXTREMES
     low_put(row, low);
     high_put(row, high);
 #end
-#for i QUANTISED
+#if QUANTISED
     low = min(low, 0f);
     high = max(high, 0f);
     let scale = select(quotient_f32(high - low, 255f), 1f, high == low);

@@ -11,23 +11,23 @@ fn is_lowest(v: f32) -> bool { return bitcast<u32>(v) == 0xff800000u; }
 
 fn end_of(batch: u32) -> i32 {
   var end = i32($keys);
-#for o ENDS
+#if ENDS
   end = clamp(ends_at(batch), 0, end);
 #end
-#for o BEHIND
+#if BEHIND
   end = clamp(starts_at(batch) + i32($behind), 0, end);
 #end
   return end;
 }
 
 fn start_of(batch: u32, end: i32) -> i32 {
-#for o STARTS
+#if STARTS
   return starts_at(batch);
 #end
-#for o STARTED
+#if STARTED
   return i32($start);
 #end
-#for o LAST
+#if LAST
   return end - i32($steps);
 #end
 }
@@ -43,7 +43,7 @@ fn span_of(batch: u32, first: u32, last: u32, split: u32, step: u32) -> Span {
     span.begin = u32(begin);
     span.end = u32(clamp(start + select(i32($steps) - 1, i32(last % $steps), together) + i32($right) + 1, begin, end));
   }
-#for o SPLIT
+#if SPLIT
   let share = ((span.end - span.begin + $splits - 1u) / $splits + step - 1u) / step * step;
   span.begin = min(span.begin + split * share, span.end);
   span.end = min(span.begin + share, span.end);
@@ -66,7 +66,7 @@ fn score_of(batch: u32, row: u32, key: u32, v: f32) -> f32 {
 // One score more in each row, of a key without a value; the first part of the keys has it.
 fn sink_of(batch: u32, row: u32, split: u32) -> f32 {
   var sink = float_bits(0xff800000u);
-#for o SINK
+#if SINK
   if (split == 0u) { sink = sink_at(batch, row); }
 #end
   return sink;
@@ -75,10 +75,10 @@ fn sink_of(batch: u32, row: u32, split: u32) -> f32 {
 // What a sum relative to the score `highest` is multiplied by when the row has `total` relative to `level`; below zero for a row
 // of zeros.
 fn factor_of(highest: f32, level: f32, total: f32) -> f32 {
-#for o SPLIT
+#if SPLIT
   return exp(highest - level);
 #end
-#for o WHOLE
+#if WHOLE
   var factor = exp(highest - level) / total;
   if (total == 0f) { factor = select(float_bits(0x7fc00000u), -1f, $MASKED || $keys == 0u); }
   if ($NAN_IS_ZERO && isnan_f32(factor)) { factor = -1f; }
@@ -88,15 +88,15 @@ fn factor_of(highest: f32, level: f32, total: f32) -> f32 {
 
 // SPLIT, a part's results are relative to its level, and `level` and `total` are stored for whoever puts parts together.
 fn store(batch: u32, row: u32, split: u32, d: u32, v: f32) {
-#for o SPLIT
+#if SPLIT
   y_put(batch, row, split, d, v);
 #end
-#for o WHOLE
+#if WHOLE
   if ($VALUES_FIRST) { y_put(batch, d, row, v); } else { y_put(batch, row, d, v); }
 #end
 }
 fn store_level(batch: u32, row: u32, split: u32, level: f32, total: f32) {
-#for o SPLIT
+#if SPLIT
   levels_put(batch, row, split, 0u, level);
   levels_put(batch, row, split, 1u, total);
 #end

@@ -35,10 +35,10 @@ fn kernel(w: u32, lane: u32) {
       y_put(row, k, (x_at(row, k) - mean) * inverse * gain_at(k) + bias_at(k));
     }
     if (me == 0u) {
-#for i MEAN
+#if MEAN
       mean_put(row, mean);
 #end
-#for i INVERSE
+#if INVERSE
       inverse_put(row, inverse);
 #end
     }

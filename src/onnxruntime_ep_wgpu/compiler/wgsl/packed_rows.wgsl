@@ -66,8 +66,11 @@ fn kernel(w: u32, lane: u32) {
   if (n < $n) {
     for (var m = part; m < min($m, $ROWS); m += $PARTS) {
       let total = parts[m * $WG + lane - part];
-      let left = min(4u, $n - n);
-      $PUT
+#if FOURS
+      y_put4(batch, m, n, total);
+#else
+      for (var e = 0u; e < min(4u, $n - n); e++) { y_put(batch, m, n + e, total[e]); }
+#end
     }
   }
 }

@@ -6,7 +6,7 @@ fn kernel(w: u32, lane: u32) {
   var highest = x_at(row, 0u);
   for (var k = me; k < $columns; k += $LANES) { highest = max_f32(highest, x_at(row, k)); }
   highest = lanes_max(lane, $LANES, highest);
-#for s SINK
+#if SINK
   let sink = sink_at(row);
   highest = max_f32(highest, sink);
 #end
@@ -20,7 +20,7 @@ fn kernel(w: u32, lane: u32) {
     total += block;
   }
   total = lanes_sum(lane, $LANES, total);
-#for s SINK
+#if SINK
   total += exp(sink - highest);
 #end
   if ($MASKED && total == 0f) { total = 1f; }

@@ -17,7 +17,6 @@ from ..normalise import rms_normalization
 from ..optimised import MICROSOFT
 from ..quantize import BYTES
 from ..registry import FLOATS, op
-from ..window import body
 from .cache import appended, started, turned_and_appended
 from .core import Direct, attend, merged, scale_of
 from .masks import Past, biased, hidden, present
@@ -162,7 +161,7 @@ def _used(b: Builder, seqlens: Operand, steps: Dim) -> Operand:
     """Rows of each sequence's cache before this run, (batch), i32."""
     seqlens = b.reshape(seqlens, (seqlens.size,))
     return b.map(
-        body(["return max(n_at(batch) + 1 - i32($steps), 0);"]),
+        "return max(n_at(batch) + 1 - i32($steps), 0);",
         DType.INT32,
         seqlens.shape,
         ("batch",),

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
+from ...codegen.prelude import map_body
 from ...dims import Dim, equal
 from ..attend import Seen
 from ..index import index32
-from ..window import body
 
 PLACE = ("batch", "head", "i", "j")
 ONES = (1, 1, 1, 1)
@@ -44,29 +44,19 @@ def hidden(b: Builder, scores: Operand, past: Past, *, causal: bool, window: int
     batch, _, queries, total = scores.shape
     if not causal and past.used is None:
         return scores
-    parameters: dict[str, Dim] = {}
-    if past.used is None:
-        first = "i32($past)"
-        parameters["past"] = past.count
-    else:
-        first = "used_at(batch)"
-    last = f"{first} + i32(i)"
-    if not causal:
-        last = f"{first} + i32($steps) - 1"
-        parameters["steps"] = past.steps
-    lines = [
-        f"let last = {last};",
-        "return i32(j) <= last" + (f" && i32(j) > last - {window}" if window > 0 else "") + ";",
-    ]
+    dims = {} if past.used is not None else {"past": past.count}
     seen = b.map(
-        body(lines),
+        map_body("visible_key"),
         DType.BOOL,
         (batch if past.used is not None else 1, 1, queries, total),
         PLACE,
         ONES,
         {} if past.used is None else {"used": (past.used, (1,))},
-        parameters=parameters,
+        parameters=dims | ({} if causal else {"steps": past.steps}),
         inline=True,
+        USED=past.used is not None,
+        CAUSAL=causal,
+        WINDOW=max(window, 0),
     )
     return b.pointwise("where(m, x, -infinity)", {"x": scores, "m": seen}, DType.FLOAT32, scores.shape)
 
@@ -78,7 +68,7 @@ def biased(b: Builder, scores: Operand, bias: Operand | None) -> Operand:
     total = scores.shape[3]
     if bias.shape[3] != total:
         bias = b.map(
-            body(["if (j >= $known) { return 0f; }", "return x_at(batch, head, i, j);"]),
+            "if (j >= $known) { return 0f; } return x_at(batch, head, i, j);",
             DType.FLOAT32,
             (*bias.shape[:3], total),
             PLACE,
@@ -97,36 +87,27 @@ def padded(b: Builder, scores: Operand, mask: Operand | None, filter_value: floa
     if mask is None:
         return scores
     batch, _, queries, total = scores.shape
-    ends = mask.rank == 1
-    parameters: dict[str, Dim] = {}
-    if ends:
-        both = mask.shape[0] == 2 * batch
-        b.require(equal(mask.shape[0], 2 * batch if both else batch), "a mask {} for a batch of {}", mask, batch)
-        outside = "i32(j) >= mask_at(batch)" + (" || i32(j) < mask_at(batch + $batches)" if both else "")
-        parameters |= {"batches": batch} if both else {}
-    elif mask.rank == 2:
-        outside = "mask_at(batch, j) <= 0"
-    elif mask.rank == 3:
-        outside = "mask_at(batch, i, j) <= 0"
-    elif mask.rank == 4:
-        outside = "mask_at(batch, 0u, i + $past, j) <= 0"
-        parameters["past"] = past
-    else:
+    if not 1 <= mask.rank <= 4:
         raise UnsupportedError(f"a mask of {mask.rank} axes")
-    lines = [f"return select(0f, f32($filter), {outside});"]
-    if not ends and mask.shape[-1] != total:
-        parameters["known"] = mask.shape[-1]
-        lines.insert(0, "if (j >= $known) { return 0f; }")
+    ends = mask.rank == 1
+    both, short = ends and mask.shape[0] == 2 * batch, not ends and mask.shape[-1] != total
+    if ends:
+        b.require(equal(mask.shape[0], 2 * batch if both else batch), "a mask {} for a batch of {}", mask, batch)
+    dims = {"batches": batch} if both else {"past": past} if mask.rank == 4 else dict[str, Dim]()
+    dims |= {"known": mask.shape[-1]} if short else {}
     added = b.map(
-        body(lines),
+        map_body("padding_mask"),
         DType.FLOAT32,
         (batch, 1, queries if mask.rank > 2 else 1, total),
         PLACE,
         ONES,
         {"mask": (index32(b, mask), (1,) * mask.rank)},
-        parameters=parameters,
+        parameters=dims,
         inline=True,
-        filter=float(filter_value),
+        FILTER=float(filter_value),
+        RANK=mask.rank,
+        BEGINS=both,
+        SHORT=short,
     )
     return b.pointwise("x + y", {"x": scores, "y": added}, DType.FLOAT32, scores.shape)
 
@@ -136,9 +117,7 @@ def present(b: Builder, values: Operand, past: Past) -> Operand:
     if past.used is None:
         return values
     return b.map(
-        body(
-            ["if (i32(row) >= used_at(batch) + i32($steps)) { return $out_t(); }", "return x_at(batch, head, row, d);"]
-        ),
+        "if (i32(row) >= used_at(batch) + i32($steps)) { return $out_t(); } return x_at(batch, head, row, d);",
         values.dtype,
         values.shape,
         ("batch", "head", "row", "d"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ....errors import UnsupportedError
 from ...builder import Builder, Operand
+from ...codegen.prelude import map_body
 from ...dims import Dim, floordiv
 from ..index import INDICES, index32
 from ..optimised import MICROSOFT
@@ -195,19 +196,11 @@ def _of_beams(b: Builder, x: Operand, beams: Operand, past: Past, steps: Dim) ->
     operands = {"x": (x, (1, 1, 1, 1)), "beams": (index32(b, beams), (1, 1, 1))}
     parameters: dict[str, Dim] = {"width": width, "known": beams.shape[2]}
     if past.used is None:
-        before = "$past"
         parameters["past"] = x.shape[2] - steps
     else:
-        before = "u32(max(used_at(batch), 0))"
         operands["used"] = (past.used, (1,))
-    lines = [
-        f"if (row >= {before} || row >= $known) {{ return x_at(batch, head, row, d); }}",
-        "let own = batch / $width;",
-        "let beam = u32(clamp(beams_at(own, batch % $width, row), 0, i32($width) - 1));",
-        "return x_at(own * $width + beam, head, row, d);",
-    ]
     return b.map(
-        "\n".join(f"  {line}" for line in lines),
+        map_body("beams"),
         x.dtype,
         x.shape,
         ("batch", "head", "row", "d"),
@@ -216,4 +209,5 @@ def _of_beams(b: Builder, x: Operand, beams: Operand, past: Past, steps: Dim) ->
         parameters=parameters,
         cost=8,
         reuse=True,
+        USED=past.used is not None,
     )

@@ -14,7 +14,6 @@ from ..index import INDICES, index32
 from ..matmul import matmul
 from ..optimised import MICROSOFT
 from ..registry import FLOATS, op
-from ..window import body
 from .core import Direct, attend, heads_of, merged, scale_of
 from .masks import Past, biased, hidden
 from .multi_head import FILTER, attended
@@ -161,12 +160,7 @@ def _unpadded(
 
     def spread(x: Operand) -> Operand:
         rows = b.map(
-            body(
-                [
-                    "if (i32(step) >= lengths_at(batch)) { return $out_t(); }",
-                    "return x_at(u32(begins_at(batch)) + step, d);",
-                ]
-            ),
+            "if (i32(step) >= lengths_at(batch)) { return $out_t(); } return x_at(u32(begins_at(batch)) + step, d);",
             x.dtype,
             (batch, steps, x.shape[1]),
             ("batch", "step", "d"),
@@ -185,7 +179,7 @@ def _unpadded(
     y = merged(b, found.y)
     flat = b.reshape(index32(b, offsets), (batch * steps,))
     return b.map(
-        body(["let place = u32(max(places_at(token), 0));", "return y_at(place / $steps, place % $steps, d);"]),
+        "let place = u32(max(places_at(token), 0)); return y_at(place / $steps, place % $steps, d);",
         y.dtype,
         (parts[0].shape[0], y.shape[2]),
         ("token", "d"),

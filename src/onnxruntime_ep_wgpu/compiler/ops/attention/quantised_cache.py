@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
+from ...codegen.prelude import map_body
 from ...dims import equal, floordiv
-from ..window import body
 
 MODES = ("PER_TENSOR", "PER_CHANNEL")
 _PLACE = ("batch", "head", "row", "d")
@@ -40,13 +40,8 @@ class Quantised:
                 high=127.0,
             )
         b.require(equal(size, 2 * floordiv(size, 2)), "heads of {} elements, and two of 4 bits share a byte", size)
-        lines = [
-            "let low = round(quotient_f32(x_at(batch, head, row, 2u * d), s_at(batch, head, row, 2u * d)));",
-            "let high = round(quotient_f32(x_at(batch, head, row, 2u * d + 1u), s_at(batch, head, row, 2u * d + 1u)));",
-            "return u32(clamp(low, -8f, 7f) + 8f) | (u32(clamp(high, -8f, 7f) + 8f) << 4u);",
-        ]
         return b.map(
-            body(lines),
+            map_body("int4_pair"),
             DType.UINT8,
             (batch, heads, rows, floordiv(size, 2)),
             _PLACE,
@@ -63,12 +58,12 @@ class Quantised:
             scale = b.expand(_of_four(b, self.scale), cache.shape)
             return b.pointwise("f32(x) * s", {"x": cache, "s": scale}, dtype, cost=2, inline=True)
         shape = (batch, heads, rows, 2 * width)
-        lines = [
-            "let pair = x_at(batch, head, row, d / 2u);",
-            "return (f32(extractBits(pair, (d & 1u) * 4u, 4u)) - 8f) * s_at(batch, head, row, d);",
-        ]
         operands = {"x": (cache, _ONES), "s": (b.expand(_of_four(b, self.scale), shape), _ONES)}
-        return b.map(body(lines), dtype, shape, _PLACE, _ONES, operands, cost=4, inline=True)
+        body = (
+            "let pair = x_at(batch, head, row, d / 2u);"
+            " return (f32(extractBits(pair, (d & 1u) * 4u, 4u)) - 8f) * s_at(batch, head, row, d);"
+        )
+        return b.map(body, dtype, shape, _PLACE, _ONES, operands, cost=4, inline=True)
 
 
 def quantised(bits: int, mode: str, scale: Operand | None, cache: Operand | None) -> Quantised | None:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from ....errors import UnsupportedError
 from ...builder import Builder, Operand
-from ...dims import Dim, floordiv
-from ..index import INDICES, Allowed, index32, picked
+from ...codegen.prelude import map_body
+from ...dims import Dim, floordiv, may_be
+from ..index import INDICES, Allowed, index32
 from ..optimised import MICROSOFT
 from ..registry import FLOATS, op
-from ..window import body
 
 HEADS_FIRST = ("batch", "head", "step", "d")
 STEPS_FIRST = ("batch", "step", "head", "d")
@@ -118,37 +118,23 @@ def turned(
     `row` is the row of the caches for (batch, step), an i32 expression that reads `operands`; without one the caches are
     (batch, step, half).
     """
-    at = ", ".join(names[:3])
-    if interleaved:
-        pair = ["let k = d / 2u;", "let second = (d & 1u) == 1u;", "let other = d ^ 1u;"]
-    else:
-        pair = [
-            "let second = d >= $half;",
-            "let k = select(d, d - $half, second);",
-            "let other = select(d + $half, k, second);",
-        ]
     rows = cosines.shape[0]
-    cached = "row" if row else "batch, step"
-    lines = [
-        *([picked(row, "row", rows)] if row else []),
-        f"let v = x_at({at}, d);",
-        "if (d >= 2u * $half) { return v; }",
-        *pair,
-        f"let c = cosines_at({cached}, k);",
-        f"let s = sines_at({cached}, k);",
-        f"let u = x_at({at}, other);",
-        "return select(c * v - s * u, s * u + c * v, second);",
-    ]
     groups = (1,) * cosines.rank
     return b.map(
-        body(lines),
+        map_body("rotary"),
         x.dtype,
         x.shape,
         names,
         (1, 1, 1, 1),
         {"x": (x, (1, 1, 1, 1)), "cosines": (cosines, groups), "sines": (sines, groups), **operands},
-        parameters={"half": floordiv(size, 2), "extent_row": rows},
+        parameters={"half": floordiv(size, 2), "rows": rows},
         cost=12,
         reuse=True,
         inline=inline,
+        INTERLEAVED=interleaved,
+        ROW=row,
+        MAY_BE_EMPTY=may_be(rows, 0),
+        AXIS0=names[0],
+        AXIS1=names[1],
+        AXIS2=names[2],
     )

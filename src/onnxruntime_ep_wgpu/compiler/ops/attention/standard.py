@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
+from ...codegen.prelude import map_body
 from ...dims import Dim
 from ..attend import Seen
 from ..index import INDICES, index32
 from ..registry import BOOLS, FLOATS, op
-from ..window import body
 from .cache import extended
 from .core import Direct, attend, heads_of, merged, scale_of
 
@@ -102,34 +102,20 @@ def _masked(
         return b.pointwise(expression, {"x": scores, "m": mask}, DType.FLOAT32, scores.shape)
     shape: list[Dim] = [1, 1, *scores.shape[2:]]
     operands: dict[str, tuple[Operand, Sequence[int]]] = {}
-    lines = ["let minus_infinity = float_bits(0xff800000u);", "var at = i32(i) + i32($past);"]
     parameters = {"past": past}
     if lengths is not None:
         operands["lengths"] = (index32(b, lengths), (1,))
         parameters |= {"queries": scores.shape[2], "total": total}
-        lines += ["let valid = clamp(lengths_at(batch), 0, i32($total));", "at += valid - i32($queries);"]
-        lines.append("if (i32(j) >= valid) { return minus_infinity; }")
         shape[0] = scores.shape[0]
-    if right >= 0:
-        lines.append(f"if (i32(j) > at + {right}) {{ return minus_infinity; }}")
-    if left >= 0:
-        lines.append(f"if (i32(j) < at - {left}) {{ return minus_infinity; }}")
-    if mask is None:
-        lines.append("return 0f;")
-    else:
+    if mask is not None:
         mask = b.reshape(mask, (*(1,) * (4 - mask.rank), *mask.shape))
         for axis in (0, 1):
             shape[axis] = scores.shape[axis] if mask.shape[axis] != 1 else shape[axis]
         known = mask.shape[3] if mask.shape[3] != 1 else total  # one that is shorter hides the keys past its end
         operands["mask"] = (b.expand(mask, (*shape[:3], known)), (1, 1, 1, 1))
         parameters["known"] = known
-        lines.append("if (j >= $known) { return minus_infinity; }")
-        element = "mask_at(batch, head, i, j)"
-        lines.append(
-            f"return select(minus_infinity, 0f, {element});" if mask.dtype is DType.BOOL else f"return {element};"
-        )
     bias = b.map(
-        body(lines),
+        map_body("attention_bias"),
         DType.FLOAT32,
         tuple(shape),
         ("batch", "head", "i", "j"),
@@ -137,5 +123,9 @@ def _masked(
         operands,
         parameters=parameters,
         cost=8,
+        LENGTHS=lengths is not None,
+        LEFT=max(left, -1),
+        RIGHT=max(right, -1),
+        MASK="none" if mask is None else "bool" if mask.dtype is DType.BOOL else "number",
     )
     return b.pointwise("x + m", {"x": scores, "m": bias}, DType.FLOAT32, scores.shape)

@@ -1,12 +1,20 @@
-// What columns of windows add to an element of the image that they were cut from.
+// What columns of windows add to an element of the image that they are cut from. The taps that reach it lie a stride apart where
+// there is no dilation. One before the first window wraps to a large number, which the division would bring back into range.
   var total = 0f;
 #for k RANK
-  for (var t#k = 0u; t#k < $kernel#k; t#k++) {
-    let p#k = at#k + $begin#k - t#k * $dilation#k;
-    let o#k = p#k / $stride#k;
-    if (p#k % $stride#k != 0u || o#k >= $out#k) { continue; }
+  let from#k = at#k + $begin#k;
+#if DILATION#k == 1
+  for (var t#k = from#k % $STRIDE#k; t#k < $KERNEL#k; t#k += $STRIDE#k) {
+    let far#k = from#k - t#k;
+#else
+  for (var t#k = 0u; t#k < $KERNEL#k; t#k++) {
+    let far#k = from#k - t#k * $DILATION#k;
+    if (far#k % $STRIDE#k != 0u) { continue; }
 #end
-  total += x_at(image, channel, $TAPS, $WINDOWS);
+    let i#k = far#k / $STRIDE#k;
+    if (far#k > 0x7fffffffu || i#k >= $out#k) { continue; }
+#end
+  total += columns_at(image, channel, #[t#k for k RANK], #[i#k for k RANK]);
 #for k RANK
   }
 #end

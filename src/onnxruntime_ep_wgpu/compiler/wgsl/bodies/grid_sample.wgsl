@@ -1,23 +1,23 @@
-// An image interpolated around a place of the grid, whose last axis is x first: by the NEAREST element, LINEAR or CUBIC (Keys,
-// a = -0.75). Outside there are ZEROS, the BORDER's element, or reflections: at the middles of the corner elements (REFLECTED) or
-// at their edges (MIRRORED). ALIGNED: -1 and 1 are those middles.
+// An image interpolated around a place of the grid, whose last axis is x first; MODE cubic is Keys' kernel with a = -0.75. Outside
+// there are zeros, the border's element, or reflections: at the middles of the corner elements when ALIGNED, else at their edges.
+// ALIGNED: -1 and 1 are those middles.
   var total = 0f;
 #for k RANK
-  let g#k = grid_at(image, $AT, $RANK - 1u - #ku);
+  let g#k = grid_at(image, #[at#d for d RANK], $RANK - 1u - #ku);
   let p#k = clamp(select(((g#k + 1f) * f32($in#k) - 1f) * 0.5f, (g#k + 1f) * 0.5f * (f32($in#k) - 1f), $ALIGNED), -1e9f, 1e9f);
 #end
 #for k RANK
-#for n NEAREST
+#if MODE == "nearest"
   {
     let i#k = i32(round(p#k));
     let w#k = 1f;
 #end
-#for n LINEAR
+#if MODE == "linear"
   for (var t#k = 0; t#k < 2; t#k++) {
     let i#k = i32(floor(p#k)) + t#k;
     let w#k = 1f - abs(p#k - floor(p#k) - f32(t#k));
 #end
-#for n CUBIC
+#if MODE == "cubic"
   for (var t#k = -1; t#k < 3; t#k++) {
     let i#k = i32(floor(p#k)) + t#k;
     let d#k = abs(p#k - floor(p#k) - f32(t#k));
@@ -27,21 +27,21 @@
 #end
   var inside = true;
 #for k RANK
-#for n ZEROS
+#if PADDING == "zeros"
   let s#k = i#k;
   inside = inside && s#k >= 0 && s#k < i32($in#k);
 #end
-#for n BORDER
+#if PADDING == "border"
   let s#k = clamp(i#k, 0, i32($in#k) - 1);
 #end
-#for n REFLECTED
+#if PADDING == "reflection" and ALIGNED
   let s#k = i32(reflected(i#k, i32($in#k)));
 #end
-#for n MIRRORED
+#if PADDING == "reflection" and not ALIGNED
   let s#k = i32(mirrored(i#k, i32($in#k)));
 #end
 #end
-  if (inside) { total += $WEIGHT * x_at(image, channel, $PLACE); }
+  if (inside) { total += #[w#k for k RANK by *] * x_at(image, channel, #[u32(s#k) for k RANK]); }
 #for k RANK
   }
 #end

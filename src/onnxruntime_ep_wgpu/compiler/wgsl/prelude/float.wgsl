@@ -161,6 +161,11 @@ fn mirrored(i: i32, n: i32) -> u32 {
   let r = floormod_i32(i, max(2 * n, 1));
   return u32(min(r, 2 * n - 1 - r));
 }
+// The element of an axis of `extent` elements, at least one, that an index means: negative ones count from the end, and what is
+// outside is the one that is nearest.
+fn element_of(index: i32, extent: u32) -> u32 {
+  return u32(clamp(select(index, index + i32(extent), index < 0), 0, i32(extent) - 1));
+}
 // The index that mirrors `i` at both ends of an axis of `n` elements without repeating them.
 fn reflected(i: i32, n: i32) -> u32 {
   let period = max(2 * (n - 1), 1);

@@ -1,0 +1,134 @@
+"""What the text of a kernel says to the compiler, before WGSL sees it: lines that are repeated or chosen.
+
+In: text and the constants of a kernel. Lines of the text may be directives, and parts of a line too:
+
+    #for k COUNT ... #end            the lines COUNT times, `#k` the number of the repetition: `sum#k` names a variable
+    #for k COUNT down ... #end       the same from COUNT - 1 to 0
+    #if TEST ... #else ... #end      the lines before `#else` where TEST holds, else those behind it, if there are any
+    #[at#k for k COUNT]              at0, at1 and so on; with `by &&` that stands between them instead of a comma
+    #(EXPRESSION)                    a number, or a text
+
+COUNT, TEST and EXPRESSION are Python over constants and numbers: `#if MODE == "linear"`, `v#(#c * STRIDE + 1)`,
+`x_at(#[#("i#k" if #k == AXIS else "at#k") for k RANK])`. Out: the text without directives; `$NAME` of a constant or a dim is still
+there, because its type in WGSL is not decided here.
+
+Arrays that a loop indexes stay in registers only when the shader's compiler unrolls that loop, and it stops to when the body is
+large; so such loops are written out. A body for any number of axes repeats lines for each of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from types import CodeType
+
+from ..ir import Constant
+
+_DIRECTIVE = re.compile(r"\s*#(?P<word>for|if|else|end)\b\s*(?P<rest>.*?)\s*")
+_LOOP = re.compile(r"(?P<name>[a-z]) (?P<count>.+?)(?P<down> down)?")
+_LIST = re.compile(r"#\[(?P<item>.*?) for (?P<name>[a-z]) (?P<count>\w+)(?: by (?P<by>\S+))?\]")
+_EXPRESSION = re.compile(r"#\((?P<text>[^()]*(?:\([^()]*\)[^()]*)*)\)")
+
+
+def preprocess(text: str, constants: Mapping[str, Constant]) -> str:
+    """The text without directives. Raises ValueError for blocks that do not match and KeyError for an unknown constant."""
+    return _preprocessed(text, frozenset(constants.items())) if "#" in text else text
+
+
+@lru_cache(maxsize=1024)
+def _preprocessed(text: str, constants: frozenset[tuple[str, Constant]]) -> str:
+    return "\n".join(_expanded(text.split("\n"), dict(constants)))
+
+
+def _expanded(lines: list[str], constants: Mapping[str, Constant]) -> list[str]:
+    """Blocks from the outside in, so that what is inside sees the numbers of the loops around it."""
+    out: list[str] = []
+    at = 0
+    while at < len(lines):
+        found = _DIRECTIVE.fullmatch(lines[at])
+        if found is None:
+            out.append(_filled(lines[at], constants))
+            at += 1
+            continue
+        if found["word"] in ("else", "end"):
+            raise ValueError(f"#{found['word']} without a block that it belongs to")
+        otherwise, end = _block(lines, at)
+        if found["word"] == "for":
+            if otherwise is not None:
+                raise ValueError(f"{lines[at].strip()!r} has an #else")
+            out += _repeated(found["rest"], lines[at + 1 : end], constants)
+        elif _evaluated(found["rest"], constants):
+            out += _expanded(lines[at + 1 : end if otherwise is None else otherwise], constants)
+        elif otherwise is not None:
+            out += _expanded(lines[otherwise + 1 : end], constants)
+        at = end + 1
+    return out
+
+
+def _block(lines: list[str], begin: int) -> tuple[int | None, int]:
+    """Where the block that begins at a line has its `#else`, if it has one, and its `#end`."""
+    depth, otherwise = 0, None
+    for at in range(begin, len(lines)):
+        found = _DIRECTIVE.fullmatch(lines[at])
+        word = found["word"] if found is not None else ""
+        depth += (word in ("for", "if")) - (word == "end")
+        if depth == 0:
+            return otherwise, at
+        if word == "else" and depth == 1:
+            otherwise = at
+    raise ValueError(f"{lines[begin].strip()!r} without #end")
+
+
+def _repeated(loop: str, lines: list[str], constants: Mapping[str, Constant]) -> list[str]:
+    found = _LOOP.fullmatch(loop)
+    if found is None:
+        raise ValueError(f"'#for {loop}' is not '#for k COUNT' or '#for k COUNT down'")
+    numbers = range(_count(found["count"], constants))
+    out: list[str] = []
+    for number in reversed(numbers) if found["down"] else numbers:
+        out += _expanded([_numbered(line, found["name"], number) for line in lines], constants)
+    return out
+
+
+def _numbered(line: str, name: str, number: int) -> str:
+    """A line with the number of a repetition; the word of a directive, as `#end` in a loop over e, is not it."""
+    found = _DIRECTIVE.fullmatch(line)
+    begin = found.start("rest") if found is not None else 0
+    return line[:begin] + line[begin:].replace(f"#{name}", str(number))
+
+
+def _filled(line: str, constants: Mapping[str, Constant]) -> str:
+    """A line with its lists and numbers written out."""
+    if "#" not in line:
+        return line
+
+    def listed(found: re.Match[str]) -> str:
+        by = f" {found['by']} " if found["by"] else ", "
+        return by.join(
+            found["item"].replace(f"#{found['name']}", str(k)) for k in range(_count(found["count"], constants))
+        )
+
+    return _EXPRESSION.sub(lambda it: str(_evaluated(it["text"], constants)), _LIST.sub(listed, line))
+
+
+def _count(text: str, constants: Mapping[str, Constant]) -> int:
+    count = _evaluated(text, constants)
+    if not isinstance(count, int):
+        raise ValueError(f"{text} is {count!r}, no number of repetitions")
+    return count
+
+
+def _evaluated(text: str, constants: Mapping[str, Constant]) -> Constant:
+    """A constant, or what is calculated of constants. The text is part of this package, never a user's."""
+    text = _EXPRESSION.sub(lambda it: str(_evaluated(it["text"], constants)), text)
+    try:
+        value: Constant = eval(_code(text), {"__builtins__": {}}, constants)
+    except NameError as error:
+        raise KeyError(f"{text!r}: {error}") from error
+    return value
+
+
+@lru_cache(maxsize=1024)
+def _code(text: str) -> CodeType:
+    return compile(text, "<template>", "eval")

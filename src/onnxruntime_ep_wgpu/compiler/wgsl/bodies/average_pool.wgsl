@@ -1,0 +1,31 @@
+// The mean of a window: of what it has of the image, or with COUNT_PADDING of the padding too, which is zeros.
+  var total = 0f;
+#if PADDED
+  var count = 0f;
+#end
+#if COUNT_PADDING
+#for k RANK
+  for (var t#k = 0u; t#k < $KERNEL#k; t#k++) {
+    let p#k = at#k * $STRIDE#k + t#k * $DILATION#k;
+    let i#k = p#k - $begin#k;
+#if LEAVES#k
+    if (p#k >= $padded#k) { continue; }
+#end
+#end
+  count += 1f;
+  if (#[i#k < $in#k for k RANK by &&]) { total += x_at(image, channel, #[i#k for k RANK]); }
+#else
+#include bodies/taps
+  total += x_at(image, channel, #[i#k for k RANK]);
+#if PADDED
+  count += 1f;
+#end
+#end
+#for k RANK
+  }
+#end
+#if PADDED
+  return total / count;
+#else
+  return total / #(TAPS)f;
+#end

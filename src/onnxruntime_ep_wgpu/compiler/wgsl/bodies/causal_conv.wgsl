@@ -1,0 +1,13 @@
+// The sum of TAPS elements up to one of a sequence, weighted; what is LENGTH before its beginning is in the past.
+#if BIAS
+  var sum = bias_at(c);
+#else
+  var sum = 0f;
+#end
+  for (var j = 0u; j < $TAPS; j++) {
+    let p = t + j * $DILATION;
+    var v = 0f;
+    if (p < $LENGTH) { v = past_at(n, p, c); } else { v = x_at(n, p - $LENGTH, c); }
+    sum += weight_at(c, j) * v;
+  }
+  return sum;

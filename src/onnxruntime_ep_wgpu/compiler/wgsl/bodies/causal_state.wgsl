@@ -1,0 +1,7 @@
+// An element of the last LENGTH positions of a sequence as it was after each of its last SLOTS tokens; zeros before the first.
+#if SLOTS > 1
+  if (slot + $tokens + 1u <= $SLOTS) { return 0f; }
+#end
+  let p = slot + $tokens + 1u - $SLOTS + t;
+  if (p < $LENGTH) { return past_at(n, p, c); }
+  return x_at(n, p - $LENGTH, c);

@@ -1,0 +1,8 @@
+// The largest element of a window; NaN counts as the largest.
+  var best = $LOWEST;
+#include bodies/taps
+  best = $LARGER(best, x_at(image, channel, #[i#k for k RANK]));
+#for k RANK
+  }
+#end
+  return best;

@@ -1,0 +1,23 @@
+// Where in x the largest element of a window is, as a flat index; -1 for a window without any. AXIS0 is the spatial axis that
+// counts slowest in that index, AXIS1 the next.
+  var best = $LOWEST;
+  var at = -1i;
+#include bodies/taps
+  let v = x_at(image, channel, #[i#k for k RANK]);
+#if FLOATS
+  let above = v > best || (isnan_f32(v) && !isnan_f32(best));
+#else
+  let above = v > best;
+#end
+  if (at < 0 || above) {
+    best = v;
+    var place = image * $channels + channel;
+#for k RANK
+    place = place * $in#(AXIS#k) + i#(AXIS#k);
+#end
+    at = i32(place);
+  }
+#for k RANK
+  }
+#end
+  return at;

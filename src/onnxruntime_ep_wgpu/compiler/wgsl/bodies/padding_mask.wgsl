@@ -1,0 +1,20 @@
+// What is added to a score: FILTER for padding, as the mask says it. A mask of RANK 1 has the ends of the sequences and, with
+// BEGINS, then their beginnings; others are 0 for padding. SHORT: it says nothing of keys from `known` on.
+#if SHORT
+  if (j >= $known) { return 0f; }
+#end
+#if RANK == 1 and not BEGINS
+  return select(0f, f32($FILTER), i32(j) >= mask_at(batch));
+#end
+#if RANK == 1 and BEGINS
+  return select(0f, f32($FILTER), i32(j) >= mask_at(batch) || i32(j) < mask_at(batch + $batches));
+#end
+#if RANK == 2
+  return select(0f, f32($FILTER), mask_at(batch, j) <= 0);
+#end
+#if RANK == 3
+  return select(0f, f32($FILTER), mask_at(batch, i, j) <= 0);
+#end
+#if RANK == 4
+  return select(0f, f32($FILTER), mask_at(batch, 0u, i + $past, j) <= 0);
+#end

@@ -1,0 +1,25 @@
+// The elements around where an element of the output comes from, two along each axis that is RESIZED, weighted by how near they
+// are. They are numbered by a bit for each such axis, BIT0 for the first of all axes, and become half as many with each: CORNERS1
+// are left when only the first axis is to be done.
+#include bodies/resize_places
+#for k RANK
+#if RESIZED#k
+  let inside#k = clamp(place#k, 0f, f32($in#k) - 1f);
+  let i#k_0 = u32(inside#k);
+  let i#k_1 = min(i#k_0 + 1u, $in#k - 1u);
+  let part#k = inside#k - f32(i#k_0);
+#end
+#end
+#for c CORNERS#(RANK)
+  let v#(RANK)_#c = f32(x_at(#[#("o#k" if not RESIZED#k else "i#k_1" if #c // BIT#k % 2 else "i#k_0") for k RANK]));
+#end
+#for k RANK down
+#for c CORNERS#k
+#if RESIZED#k
+  let v#k_#c = v#(#k + 1)_#(2 * #c) * (1f - part#k) + v#(#k + 1)_#(2 * #c + 1) * part#k;
+#else
+  let v#k_#c = v#(#k + 1)_#c;
+#end
+#end
+#end
+  return $out_t(v0_0);

@@ -1,0 +1,17 @@
+// Whether a query may see a key: with CAUSAL those up to the query, else up to the last; with WINDOW the last so many of these.
+// USED: how many keys there are before the first query is known on the device.
+#if USED
+  let first = used_at(batch);
+#else
+  let first = i32($past);
+#end
+#if CAUSAL
+  let last = first + i32(i);
+#else
+  let last = first + i32($steps) - 1;
+#end
+#if WINDOW
+  return i32(j) <= last && i32(j) > last - #(WINDOW);
+#else
+  return i32(j) <= last;
+#end
