@@ -126,8 +126,8 @@ class Accessors:
         if node not in self._of_maps:
             name = self._of_maps[node] = f"map{len(self._of_maps)}"
             parameters = ", ".join(f"{c}: u32" for c in node.coordinates)
-            body = self._body(node, name)
-            self.functions[name] = f"fn {name}({parameters}) -> {self._type(node.output)} {{\n{body}\n}}"
+            lines = self._body(node, name).split("\n")
+            self.functions[name] = fn(name, parameters, lines, self._type(node.output))
         return self._of_maps[node]
 
     def _body(self, node: Map, prefix: str) -> str:
@@ -179,8 +179,8 @@ class Accessors:
         """Declares `fn <name>(a, b, ...)`, the element of an operand at coordinates over the groups of the read."""
         position = self._position(read)
         value = self.element(read.view, position)
-        lines = "\n".join(f"  {line}" for line in [*position.scope.lines, f"return {value.text};"])
-        self.functions[name] = f"fn {name}({_parameters(read)}) -> {self._type(read.view.tensor)} {{\n{lines}\n}}"
+        lines = [*position.scope.lines, f"return {value.text};"]
+        self.functions[name] = fn(name, _parameters(read), lines, self._type(read.view.tensor))
 
     def vector_accessor(self, name: str, read: Read) -> None:
         """Declares `fn <name>4(a, b, ...)`, four neighbours along the last coordinate, which is a multiple of 4.
@@ -200,8 +200,8 @@ class Accessors:
             top = self.dim(product(read.extents[-1]) - 1)
             calls = [f"{name}({', '.join([*outer, f'min({last} + {k}u, {top})'])})" for k in range(4)]
             result = f"{vector}({', '.join(calls)})"
-        body = "\n".join(f"  {line}" for line in [*position.scope.lines, f"return {result};"])
-        self.functions[f"{name}4"] = f"fn {name}4({_parameters(read)}) -> {vector} {{\n{body}\n}}"
+        lines = [*position.scope.lines, f"return {result};"]
+        self.functions[f"{name}4"] = fn(f"{name}4", _parameters(read), lines, vector)
 
     def _calculates_vectors(self, read: Read) -> bool:
         """True when an operand is a map of narrow integers, several of which are a word: weights that become real numbers, or
@@ -230,9 +230,9 @@ class Accessors:
             places = [f"min({last} + {4 * k}u, {top})" for k in range(count)]
             texts, factor = [f"{name.removesuffix('_run')}_at4({', '.join([*outer, p])})" for p in places], f"{kind}(1)"
         values = ", ".join(texts)
-        lines = "\n".join(f"  {x}" for x in [*scope.lines, f"return {name}_t({factor}, array({values}));"])
+        lines = [*scope.lines, f"return {name}_t({factor}, array({values}));"]
         struct = f"struct {name}_t {{ scale: {kind}, v: array<vec4<{kind}>, {count}> }}"
-        self.functions[name] = f"{struct}\nfn {name}({_parameters(read)}) -> {name}_t {{\n{lines}\n}}"
+        self.functions[name] = f"{struct}\n{fn(name, _parameters(read), lines, f'{name}_t')}"
 
     def _run_of(self, node: Map, at: Position, run: int) -> tuple[list[str], str]:
         """Four elements each of a map of packed weights, and the factor of all of them."""
@@ -287,6 +287,12 @@ class Accessors:
 
 def _parameters(read: Read) -> str:
     return ", ".join(f"{c}: u32" for c in LETTERS[: len(read.groups)])
+
+
+def fn(name: str, parameters: str, lines: Sequence[str], result: str = "") -> str:
+    """A function in WGSL, of lines of statements."""
+    body = "\n".join(f"  {line}" for line in lines)
+    return f"fn {name}({parameters}){f' -> {result}' if result else ''} {{\n{body}\n}}"
 
 
 def constant(value: float | int | str | bool) -> str:

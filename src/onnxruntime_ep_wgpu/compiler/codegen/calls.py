@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..dims import product, quotient
 from ..ir import Call, Function, Inner, Tensor, View, Write, split_groups
 from . import prelude
-from .accessor import LETTERS, constant, substitute
+from .accessor import LETTERS, constant, fn, substitute
 from .expression import to_wgsl
 from .position import Extents, Position
 from .preprocess import preprocess
@@ -126,7 +126,7 @@ def _put4(w: Writer, name: str, write: Write) -> str:
 def _storing(w: Writer, name: str, extents: Extents, write: Write, width: int, lines: list[str]) -> str:
     kind = w.scalars.type(write.tensor.dtype.compute or "", width)
     parameters = ", ".join([*(f"{c}: u32" for c in LETTERS[: len(extents)]), f"value: {kind}"])
-    return f"fn {name}({parameters}) {{\n" + "\n".join(f"  {x}" for x in lines) + "\n}"
+    return fn(name, parameters, lines)
 
 
 def _inner(w: Writer, name: str, inner: Inner) -> str:
@@ -136,9 +136,8 @@ def _inner(w: Writer, name: str, inner: Inner) -> str:
     kind = inner.source.dtype.compute or ""
     position.scope.known[inner.source, position] = Value("value", kind)
     result = w.access.element(View.of(inner.result), position)
-    lines = "\n".join(f"  {x}" for x in [*position.scope.lines, f"return {result.text};"])
     parameters = ", ".join([*(f"{c}: u32" for c in LETTERS[: len(extents)]), f"value: {w.scalars.type(kind)}"])
-    return f"fn {name}({parameters}) -> {w.scalars.type(result.kind)} {{\n{lines}\n}}"
+    return fn(name, parameters, [*position.scope.lines, f"return {result.text};"], w.scalars.type(result.kind))
 
 
 def _carried(w: Writer, name: str, write: Write) -> str:
@@ -148,12 +147,11 @@ def _carried(w: Writer, name: str, write: Write) -> str:
     value = w.access.loaded(w.bindings[write.tensor], write.tensor, position.number)
     kind = w.scalars.type(write.tensor.dtype.compute or "")
     parameters = ", ".join(f"{c}: u32" for c in LETTERS[: len(extents)])
-    lines = "\n".join(f"  {x}" for x in [*position.scope.lines, f"return {value};"])
-    return f"fn {name}_at({parameters}) -> {kind} {{\n{lines}\n}}"
+    return fn(f"{name}_at", parameters, [*position.scope.lines, f"return {value};"], kind)
 
 
 def _function(w: Writer, name: str, function: Function) -> str:
     names = {n: Value(n, kind) for n, kind in function.parameters}
     text = to_wgsl(function.expression, names, {}, w.scalars, function.result).text
     parameters = ", ".join(f"{n}: {w.scalars.type(kind)}" for n, kind in function.parameters)
-    return f"fn {name}({parameters}) -> {w.scalars.type(function.result)} {{ return {text}; }}"
+    return fn(name, parameters, [f"return {text};"], w.scalars.type(function.result))

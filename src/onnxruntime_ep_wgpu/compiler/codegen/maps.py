@@ -10,7 +10,10 @@ from ..dims import Dim, ceildiv, equal, less_equal, mod, product, quotient
 from ..ir import REPETITION, Tensor, View
 from ..tune import MapShape, map_shapes, maps_in_fours
 from . import storage
+from .accessor import constant, fn, substitute
 from .position import Position
+from .prelude import template
+from .preprocess import preprocess
 from .turned import ROWS, TILE, WORKGROUP, Turned, turned
 from .value import Value
 from .writer import Text, Writer, placed_in_fours
@@ -85,7 +88,7 @@ def _fours_text(w: Writer, guard: Dim, shape: MapShape) -> Text:
     position = Position(w.access.scope(), ("i",), (stored[0].shape,), 4)
     stores = [line for tensor in stored for line in w.store4(tensor, position)]
     body = [f"if (i >= {w.dim(size)}) {{ return; }}", *position.scope.lines, *stores]
-    w.access.functions["four"] = "fn four(i: u32) {\n" + "\n".join(f"  {x}" for x in body) + "\n}"
+    w.access.functions["four"] = fn("four", "i: u32", body)
     step = shape.workgroup * 4
     begin = f"{w.dim(REPETITION * w.placement.part)} + " if w.placement.part else ""
     lines = [f"let i = {begin}w * {step * shape.steps}u + lane * 4u;"]
@@ -96,50 +99,30 @@ def _fours_text(w: Writer, guard: Dim, shape: MapShape) -> Text:
 def _turned_text(w: Writer, guard: Dim, across: Turned) -> Text:
     """Each workgroup loads a tile along its rows, and makes and stores the elements of it along its columns."""
     view, factors, access, dim = across.view, across.factors, w.access, w.dim
+    kind, element = view.dtype.compute or "", w.scalars.type(view.dtype.compute or "")
     position = Position(access.scope(), ("i",), (w.group.stores[0].shape,))
-    kind = view.dtype.compute or ""
     position.scope.known[view.tensor, position.show(view, "place")] = Value("staged", kind)
-    stores = []
-    for tensor in w.group.stores:
-        value = access.element(View.of(tensor), position).text
-        stores.append(w.store(tensor, position, value))
-    loaded = access.loaded(w.bind(view.tensor), view.tensor, "place")
-    along, last = dim(across.long), dim(across.last.extent)
-    lines = [
-        f"let tiles = {dim(ceildiv(across.last.extent, TILE))};",
-        f"let rows = {dim(ceildiv(across.long, TILE))};",
-        f"let column = w % tiles * {TILE}u;",
-        f"let row = w / tiles % rows * {TILE}u;",
-        "var rest = w / (tiles * rows);",
-        f"var begin = {w.uniforms.begin(view.offset) if view.offset != 0 else '0u'};",
-        "var into = 0u;",
-    ]
-    for k in reversed(across.outer):
-        extent, stride, below = dim(factors[k].extent), dim(factors[k].stride), dim(across.below(k))
-        lines += [f"begin += rest % {extent} * {stride};", f"into += rest % {extent} * {below};"]
-        lines.append(f"rest /= {extent};")
-    rows = f"for (var r = lane / {TILE}u; r < {TILE}u; r += {ROWS}u) {{"
-    lines += [
-        f"let c = lane % {TILE}u;",
-        rows,
-        f"  if (row + c < {along} && column + r < {last}) {{",
-        f"    let place = begin + row + c + (column + r) * {dim(across.last.stride)};",
-        f"    tile[r * {TILE + 1}u + c] = {loaded};",
-        "  }",
-        "}",
-        "workgroupBarrier();",
-        rows,
-        f"  if (row + r < {along} && column + c < {last}) {{",
-        f"    let i = into + (row + r) * {dim(across.below(across.along))} + column + c;",
-        f"    let staged = tile[c * {TILE + 1}u + r];",
-        *(f"    {x}" for x in [*position.scope.lines, *stores]),
-        "  }",
-        "}",
-    ]
-    memory = f"var<workgroup> tile: array<{w.scalars.type(kind)}, {TILE * (TILE + 1)}>;"
-    kernel = "fn kernel(w: u32, lane: u32) {\n" + "\n".join(f"  {x}" for x in lines) + "\n}"
-    main = w.main(WORKGROUP, across.workgroups)
-    return w.text(guard, across.workgroups, f"{memory}\n{kernel}\n{main}")
+    stores = [w.store(tensor, position, access.element(View.of(tensor), position).text) for tensor in w.group.stores]
+    value = access.loaded(w.bind(view.tensor), view.tensor, "place")
+    access.functions["loaded"] = fn("loaded", "place: u32", [f"return {value};"], element)
+    access.functions["made"] = fn("made", f"i: u32, staged: {element}", [*position.scope.lines, *stores])
+    marks = {
+        "element": element,
+        "TILE": constant(TILE),
+        "ROWS": constant(ROWS),
+        "tiles": dim(ceildiv(across.last.extent, TILE)),
+        "rows": dim(ceildiv(across.long, TILE)),
+        "begin": w.uniforms.begin(view.offset) if view.offset != 0 else "0u",
+        "along": dim(across.long),
+        "along_below": dim(across.below(across.along)),
+        "last": dim(across.last.extent),
+        "last_stride": dim(across.last.stride),
+    }
+    for n, k in enumerate(across.outer):
+        marks[f"extent{n}"], marks[f"stride{n}"] = dim(factors[k].extent), dim(factors[k].stride)
+        marks[f"below{n}"] = dim(across.below(k))
+    kernel = substitute(preprocess(template("turned"), {"OUTER": len(across.outer)}), marks)
+    return w.text(guard, across.workgroups, f"{kernel}\n{w.main(WORKGROUP, across.workgroups)}")
 
 
 def _single_text(w: Writer, pack: int, shape: MapShape) -> Text:
@@ -187,6 +170,6 @@ def _single_text(w: Writer, pack: int, shape: MapShape) -> Text:
 
 
 def _map_text(w: Writer, guard: Dim, shape: MapShape, step: int, lines: list[str]) -> Text:
-    kernel = "fn kernel(w: u32, lane: u32) {\n" + "\n".join(f"  {x}" for x in lines) + "\n}"
+    kernel = fn("kernel", "w: u32, lane: u32", lines)
     groups = ceildiv(w.placement.part or w.group.stores[0].size, step * shape.steps)
     return w.text(guard, groups, f"{kernel}\n{w.main(shape.workgroup, groups)}")

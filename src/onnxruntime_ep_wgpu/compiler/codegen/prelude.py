@@ -23,7 +23,7 @@ def template(name: str) -> str:
 def map_body(name: str) -> str:
     """The text of `wgsl/bodies/<name>.wgsl`, the body of a map, without comments; its directives are still there."""
     lines = template(f"bodies/{name}").rstrip().split("\n")
-    return "\n".join(line for line in lines if not line.lstrip().startswith("//"))
+    return "\n".join(line.removeprefix("  ") for line in lines if not line.lstrip().startswith("//"))
 
 
 @cache

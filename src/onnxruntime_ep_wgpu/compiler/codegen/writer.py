@@ -15,7 +15,7 @@ from ..dims import Dim, quotient
 from ..ir import REPETITION, Map, Tensor, View
 from ..passes.fuse import Group
 from . import storage
-from .accessor import Accessors
+from .accessor import Accessors, fn
 from .position import Position
 from .scalar import WIDE, Scalars
 from .uniforms import Uniforms
@@ -82,8 +82,8 @@ class Writer:
         if tensor in self.placement.moving:
             return f"{buffer}_0[({index}) - {self._begin(tensor)}]"
         kind = self._array_element(tensor, self.vectors)
-        self.access.functions[f"{buffer}_word"] = (
-            f"fn {buffer}_word(i: u32) -> {kind} {{\n{self._choice(buffer, 'return {place};')}\n}}"
+        self.access.functions[f"{buffer}_word"] = fn(
+            f"{buffer}_word", "i: u32", self._choice(buffer, "return {place};"), kind
         )
         return f"{buffer}_word({index})"
 
@@ -95,8 +95,8 @@ class Writer:
         if tensor in self.placement.moving:
             return f"{buffer}_0[({index}) - {self._begin(tensor)}] = {value};"
         kind = self._array_element(tensor, self.vectors)
-        self.access.functions[f"{buffer}_set"] = (
-            f"fn {buffer}_set(i: u32, value: {kind}) {{\n{self._choice(buffer, '{place} = value;')}\n}}"
+        self.access.functions[f"{buffer}_set"] = fn(
+            f"{buffer}_set", f"i: u32, value: {kind}", self._choice(buffer, "{place} = value;")
         )
         return f"{buffer}_set({index}, {value});"
 
@@ -104,7 +104,7 @@ class Writer:
         """The word of a tensor with which this dispatch begins."""
         return self.dim(REPETITION * (self.placement.part * tensor.dtype.bits // 8 // self._word_bytes(tensor)))
 
-    def _choice(self, buffer: str, statement: str) -> str:
+    def _choice(self, buffer: str, statement: str) -> list[str]:
         """`statement` about the place of word `i`, in the window that has it."""
         tensor = self._tensors[buffer]
         size, lines = self._word_bytes(tensor), []
@@ -115,9 +115,9 @@ class Writer:
             end = (window.offset + window.nbytes) // size
             test = f"if (i < {self.dim(end)}) " if k < len(windows) - 1 else ""
             lines.append(
-                f"  {test}{{ {statement.format(place=place)}{' return;' if 'return' not in statement else ''} }}"
+                f"{test}{{ {statement.format(place=place)}{' return;' if 'return' not in statement else ''} }}"
             )
-        return "\n".join(lines)
+        return lines
 
     def _word_bytes(self, tensor: Tensor) -> int:
         """Bytes of an element of the tensor's bindings."""

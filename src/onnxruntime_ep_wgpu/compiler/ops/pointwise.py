@@ -249,8 +249,8 @@ def bit_cast(b: Builder, x: Operand, *, to: int) -> Operand:
     else:
         same = bits == 64 and b.target.int64 == "pair"
         steps = "v" if bits == 64 else "bitcast<u32>(v)", "bits" if same else "bitcast<$out_t>(bits)"
-    lines = f"  let v = x_at(at);\n  let bits = {steps[0]};\n  return {steps[1]};"
-    return b.map(lines, dtype, x.shape, ("at",), (x.rank,), {"x": (x, (x.rank,))}, cost=2)
+    body, operands = "let v = x_at(at); let bits = #(BITS); return #(RESULT);", {"x": (x, (x.rank,))}
+    return b.map(body, dtype, x.shape, ("at",), (x.rank,), operands, cost=2, BITS=steps[0], RESULT=steps[1])
 
 
 @op("Identity", types=ANY)

@@ -1,0 +1,30 @@
+// Maps that read a tensor across its rows. A workgroup takes a tile of TILE x TILE elements: `loaded` gives one at a place in memory,
+// neighbours of which are neighbouring invocations, and `made` makes and stores what comes of it as element `i` of the results,
+// whose neighbours are neighbouring invocations too. A row of the tile has one element more, so that a column lies in as many banks.
+// A tile has one value of each of OUTER factors of the element's number.
+var<workgroup> tile: array<$element, $TILE * ($TILE + 1u)>;
+
+fn kernel(w: u32, lane: u32) {
+  let column = w % $tiles * $TILE;
+  let row = w / $tiles % $rows * $TILE;
+  var rest = w / ($tiles * $rows);
+  var begin = $begin;
+  var into = 0u;
+#for k OUTER down
+  begin += rest % $extent#k * $stride#k;
+  into += rest % $extent#k * $below#k;
+  rest /= $extent#k;
+#end
+  let c = lane % $TILE;
+  for (var r = lane / $TILE; r < $TILE; r += $ROWS) {
+    if (row + c < $along && column + r < $last) {
+      tile[r * ($TILE + 1u) + c] = loaded(begin + row + c + (column + r) * $last_stride);
+    }
+  }
+  workgroupBarrier();
+  for (var r = lane / $TILE; r < $TILE; r += $ROWS) {
+    if (row + r < $along && column + c < $last) {
+      made(into + (row + r) * $along_below + column + c, tile[c * ($TILE + 1u) + r]);
+    }
+  }
+}
