@@ -101,7 +101,9 @@ class _Attention:
             if not isinstance(size, int) or size > WIDEST_HEAD:
                 return f"a head has {size} elements, the kernel has a constant number up to {WIDEST_HEAD}"
         if not self._inner().is_countable:
-            return f"{self.chain.source.size} scores are more than kernels count to, and a mask takes the number of each"
+            return (
+                f"{self.chain.source.size} scores are more than kernels count to, and a mask takes the number of each"
+            )
         dtype = factor(self.first, self.sides[0]).view.dtype
         form = written_out(self.batch, self.queries, self.keys, self.size, self.value_size, target, dtype)
         if form is not None:
