@@ -1,5 +1,5 @@
-"""The Targets that tests run with, on whatever adapter is here: its own, that of a GPU, or that of a software adapter; 64-bit
-integers native or as pairs.
+"""The Targets that tests run with, on whatever adapter is here: its own, that of a GPU, of a software adapter, or of a browser
+without a GPU; 64-bit integers native or as pairs.
 
 The templates that GPUs run differ from those of a software adapter, which run anywhere. A `Way` other than the adapter's own
 is a context of its own (the option deviceId), whose device is opened with a changed Target; all kinds live in one process side
@@ -14,11 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
+import pytest
+
+from onnxruntime_ep_wgpu.compiler.tune import SWIFTSHADER
 from onnxruntime_ep_wgpu.device import Adapter, Context, Device, adapters, context_of, open_device
 from onnxruntime_ep_wgpu.device.contexts import claim
 from onnxruntime_ep_wgpu.program.target import Target, lack
 
-TARGETS = ("own", "gpu", "software")
+TARGETS = ("own", "gpu", "software", "browser")
 INT64 = ("native", "pair")
 APART = 10_000_000
 """Contexts of one way have numbers below this, beyond all that tests give their own; those of the next one follow."""
@@ -26,8 +29,8 @@ APART = 10_000_000
 
 @dataclass(frozen=True)
 class Way:
-    """`target`: the adapter's `own`, what a `gpu` offers, or `software`, which long loops are split for; `int64`: `native`, or
-    `pair` as on adapters that lack them."""
+    """`target`: the adapter's `own`, what a `gpu` offers, `software`, which long loops are split for, or `browser`, which has
+    kernels for SwiftShader as well; `int64`: `native`, or `pair` as on adapters that lack them."""
 
     target: str = "own"
     int64: str = "native"
@@ -43,7 +46,9 @@ class Way:
         """What is left of, or claimed beyond, the Target of an adapter."""
         features = full.features - ({"shader-int64"} if self.int64 == "pair" else set())
         if self.target != "gpu":
-            return dataclasses.replace(full, features=features, software=full.software or self.target == "software")
+            software = full.software or self.target in ("software", "browser")
+            tuning = SWIFTSHADER if self.target == "browser" else full.tuning
+            return dataclasses.replace(full, features=features, software=software, tuning=tuning)
         return dataclasses.replace(
             full,
             features=features,
@@ -57,6 +62,10 @@ class Way:
 OWN = Way()
 EVERY_PAIR = (OWN, Way("own", "pair"), Way("gpu", "native"), Way("gpu", "pair"))
 WAYS = tuple(Way(target, int64) for target in TARGETS for int64 in INT64)
+EVERY_KERNEL = pytest.mark.parametrize(
+    "way", (OWN, Way("gpu", "pair"), Way("browser", "pair")), ids=lambda way: way.target, indirect=True
+)
+"""For tests of operators that have kernels of their own in browsers without a GPU."""
 _chosen = OWN
 
 

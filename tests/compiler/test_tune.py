@@ -80,6 +80,17 @@ def test_every_product_has_a_kernel_within_the_smallest_limits(m: object) -> Non
             assert memory <= WEB_BASELINE.max_workgroup_storage
 
 
+def test_browsers_without_a_gpu_have_kernels_without_barriers() -> None:
+    product = make_model([node("MatMul", ["x", "w"], ["y"])], {"x": (np.float32, ["m", 64])}, {"w": np.ones((64, 9), np.float32)})
+    image = {"x": (np.float32, ["n", 3, 9, "w"])}
+    weights = {"k": np.ones((4, 3, 3, 3), np.float32)}
+    convolution = make_model([node("Conv", ["x", "k"], ["y"], pads=[1, 1, 1, 1])], image, weights)
+    browser = Target(software=True, tuning=tune.SWIFTSHADER)
+    for model in (product, convolution):
+        texts = [text for kernel in compile_model(model, browser).kernels for text in kernel.wgsl]
+        assert texts and not any("workgroupBarrier" in text for text in texts)
+
+
 def test_every_kernel_that_can_be_tuned_has_a_choice_for_every_shape() -> None:
     for software in (False, True):
         on = Target(software=software)
@@ -180,7 +191,7 @@ def test_a_table_of_what_cannot_be_chosen_is_refused(choice: Choice, said: str) 
 
 def test_shipped_tables_hold_what_can_be_chosen() -> None:
     tune.check_choices(tune.GPU)
-    for choice in tune.SOFTWARE:
+    for choice in (*tune.SOFTWARE, *tune.SWIFTSHADER):
         tune.parameters_of(choice)
 
 

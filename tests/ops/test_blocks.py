@@ -16,8 +16,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 from onnxruntime_ep_wgpu.errors import UnsupportedError
-from tests import support
+from tests import support, targets
 from tests.ops.compare import expected
+
+pytestmark = targets.EVERY_KERNEL
 
 MICROSOFT = "com.microsoft"
 F32, F16 = np.float32, np.float16
@@ -274,13 +276,13 @@ def test_weights_that_are_no_constants_are_refused() -> None:
 
 def templates(model: onnx.ModelProto) -> set[str]:
     """Which algorithms the variants of the product are."""
-    marks = {"packed": "fn b_run(", "tiles": "var<workgroup> tiles", "direct": "var<workgroup> results"}
+    marks = {"packed": "fn b_run(", "tiles": "var<workgroup> tiles", "direct": "var<workgroup> results", "registers": "var sums"}
     texts = [text for kernel in support.compile_model(model).kernels for text in kernel.wgsl]
     return {name for text in texts for name, mark in marks.items() if mark in text}
 
 
 def test_who_takes_the_kernel_for_few_rows() -> None:
-    many = "direct" if support.target().software else "tiles"
+    many = "registers" if support.target().tuning else "direct" if support.target().software else "tiles"
     weights = Weights(256, 64, 4, 32)
     assert templates(weights.model([1, 256])) == templates(weights.model([4, 256])) == {"packed"}
     assert templates(weights.model([64, 256])) == {many}

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from onnxruntime_ep_wgpu.compiler.ops import conv, depthwise
-from tests import support
+from tests import support, targets
 
 from .compare import check, model, random
+
+pytestmark = targets.EVERY_KERNEL
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 GEOMETRIES: list[dict[str, Any]] = [

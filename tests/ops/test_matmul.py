@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests import support
+from tests import support, targets
 
 from .compare import both_ways, check, model, random
+
+pytestmark = targets.EVERY_KERNEL
 
 SHAPES = [
     ((3, 5), (5, 7)),

@@ -9,8 +9,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests import targets
+
 from . import compare
 from .compare import random
+
+pytestmark = targets.EVERY_KERNEL
 
 BYTES = [np.uint8, np.int8]
 NARROW = [*BYTES, np.uint16, np.int16]

@@ -262,11 +262,12 @@ def test_a_binding_size_lowers_the_target() -> None:
 
 
 def test_a_table_of_choices_is_the_targets(tmp_path: Path) -> None:
-    adapter, path = adapters()[0], tmp_path / "table.json"
+    adapter, path = replace(adapters()[0], type="DiscreteGPU"), tmp_path / "table.json"
     table = (tune.use(tune.Grid(128)), tune.use(tune.Tile(64, 64, 16, 4, 4, 1)))
     write_choices(table, path, adapter.target().name)
     settings = settings_of(parse({"tuningTable": str(path)}), adapter)
     assert adapter.target(settings).tuning == table
+    assert replace(adapter, type="CPU").target(settings).tuning == (), "its loops have to stay short"
     assert settings_of(parse({}), adapter) == Settings()
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from ..compiler.tune import SWIFTSHADER
 from ..errors import OptionError, ProgramError, UnsupportedError
 from ..program.dtypes import DType
 from ..program.file import header
@@ -36,7 +37,7 @@ GRAIN = 16  # bytes; weights and chunks begin at multiples of it
 PACK = b"wgpupack"  # one file: this, the manifest's version, length and SHA-256, the manifest, then the files that it lists
 HALVES = replace(WEB_BASELINE, name="web-f16", features=frozenset({"shader-f16"}))
 # For browsers without a GPU: kernels for GPUs take them seconds to compile.
-SOFTWARE = replace(WEB_BASELINE, name="web-software", software=True)
+SOFTWARE = replace(WEB_BASELINE, name="web-software", software=True, tuning=SWIFTSHADER)
 
 
 @dataclass(frozen=True)

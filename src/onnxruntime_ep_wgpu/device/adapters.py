@@ -85,7 +85,8 @@ class Adapter:
             max_buffer_bytes=limits["max-buffer-size"],
             offset_alignment=max(256, limits["min-storage-buffer-offset-alignment"]),
             software=self.software,
-            tuning=settings.tuning,
+            # Shipped choices alone keep loops within what software adapters run.
+            tuning=() if self.software else settings.tuning,
         )
 
 

@@ -7,14 +7,14 @@ import numpy as np
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, product
 from ..ir import Read, Variant
-from ..tune import direct_convolution_pixels
+from ..tune import DirectConvolution, RegisterConvolution, direct_convolutions
 from .window import Window
 
 
 def fits(b: Builder, w: Operand, win: Window) -> bool:
     """Whether the target reads such convolutions so, and an invocation comes to the end of its loops over taps and channels."""
     size = w.shape[1]
-    if win.rank > 2 or not direct_convolution_pixels(product(win.outputs), b.target):
+    if win.rank > 2 or not direct_convolutions(product(win.outputs), b.target):
         return False
     longest = b.target.longest_loop
     if not isinstance(w.shape[0], int) or not isinstance(size, int):
@@ -34,24 +34,30 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
     taps_x = win.kernel[-1]
     assert isinstance(w.shape[0], int)
     outputs, channels = w.shape[0] // groups, w.shape[1]
-    weights = _by_tap(b, w, groups, outputs, win.taps)
     image = b.reshape(x, (x.shape[0], x.shape[1], height, width))
     pixels = rows * columns
-    channel_tiles = -(-outputs // 8)
+    forms = direct_convolutions(pixels, b.target)
+    in_fours = isinstance(forms[0][1], DirectConvolution)
+    if in_fours:
+        weights = Read(_by_tap(b, w, groups, outputs, win.taps).view, (1, 1, 1, 1), reuse=True, vector=True)
+    else:
+        weights = Read(b.reshape(w, (*w.shape[:2], win.taps)).view, (1, 1, 1), reuse=True)
 
-    def variant(guard: Dim, per_invocation: int) -> Variant:
-        tiles = ceildiv(pixels, 8 * per_invocation)
+    def variant(guard: Dim, form: DirectConvolution | RegisterConvolution) -> Variant:
+        tiles = ceildiv(pixels, form.invocations * form.pixels)
+        channel_tiles = -(-outputs // form.channels)
         count = x.shape[0] * groups * channel_tiles * tiles
-        return Variant(count, 8, guard, (("PIXELS", per_invocation),), (("tiles", tiles),))
+        constants = (("PIXELS", form.pixels), ("CHANNELS", form.channels), ("channel_tiles", channel_tiles))
+        return Variant(count, form.invocations, guard, constants, (("tiles", tiles),))
 
     stride_y, stride_x = (1,) * (2 - win.rank) + win.strides
     dilation_y, dilation_x = (1,) * (2 - win.rank) + win.dilations
     pad_y, pad_x = none + win.begins
     (y,) = b.call(
-        "conv_direct",
-        {"x": Read(image.view, (1, 1, 2), reuse=True), "w": Read(weights.view, (1, 1, 1, 1), reuse=True, vector=True)},
+        forms[0][1].kernel,
+        {"x": Read(image.view, (1, 1, 2), reuse=True), "w": weights},
         {"y": (x.dtype.accumulated, (x.shape[0], w.shape[0], *win.outputs), (1, 1, win.rank))},
-        tuple(variant(*it) for it in direct_convolution_pixels(pixels, b.target)),
+        tuple(variant(*it) for it in forms),
         parameters={
             "pixels": pixels,
             "out_width": columns,
@@ -62,7 +68,6 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
             "pad_x": pad_x,
         },
         flops=2 * product((x.shape[0], w.shape[0], *win.outputs)) * channels * win.taps,
-        channel_tiles=channel_tiles,
         groups=groups,
         outputs=outputs,
         TAPS=win.taps,

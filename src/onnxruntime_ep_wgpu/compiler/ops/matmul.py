@@ -80,19 +80,23 @@ def _product(
         bits=_bits(y.view.tensor),
         longest=packed_run(turned) if turned is not None else 0,
     )
+    # A kernel that loads one element at a time binds tensors as such.
+    in_fours = template != "matmul_registers"
+    if not in_fours:
+        turned, right = None, replace(right, vector=False)
     run = 4 * max((int(value) for it in variants for name, value in it.constants if name == "RUN4"), default=0)
     right = replace(turned, run=run) if turned is not None else right
-    in_fours = not b.target.software
+    puts_fours = not b.target.software
     (result,) = b.call(
         template,
-        {"a": Read(x.view, x_groups, reuse=True, vector=True), "b": right},
+        {"a": Read(x.view, x_groups, reuse=True, vector=in_fours), "b": right},
         {"y": (dtype.accumulated, shape, groups)},
         variants,
         parameters={"m": m, "n": n, "k": k, **parameters},
         flops=2 * product(shape) * k,
-        vectors=in_fours,
+        vectors=puts_fours,
         TRANSPOSED=turned is not None,
-        FOURS=in_fours,
+        FOURS=puts_fours,
     )
     return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..dims import Dim, product
 from ..ir import Call, Read, View
 
-PRODUCTS = ("matmul", "matmul_direct", "matvec", "packed_rows")
+PRODUCTS = ("matmul", "matmul_direct", "matmul_registers", "matvec", "packed_rows")
 
 
 def factor(call: Call, side: str) -> Read:

@@ -7,7 +7,7 @@ from .choose import (
     across_parts,
     across_variants,
     depthwise,
-    direct_convolution_pixels,
+    direct_convolutions,
     expert_rows,
     flash_splits,
     flash_variants,
@@ -28,6 +28,8 @@ from .parameters import (
     Grid,
     PackedRows,
     Parts,
+    RegisterConvolution,
+    RegisterProduct,
     RowProduct,
     Rows,
     RowsAcross,
@@ -36,11 +38,12 @@ from .parameters import (
     parameters_of,
     use,
 )
-from .shipped import GPU, SOFTWARE, check_choices
+from .shipped import GPU, SOFTWARE, SWIFTSHADER, check_choices
 
 __all__ = [
-    "GPU", "SOFTWARE", "WIDEST_HEAD", "AttentionForm", "Depthwise", "DirectConvolution", "DirectProduct", "FlashParts", "FlashRows",
-    "FlashTile", "Grid", "MapShape", "PackedRows", "Parts", "RowProduct", "Rows", "RowsAcross", "Tile", "Vectors", "across_parts",
-    "across_variants", "check_choices", "depthwise", "direct_convolution_pixels", "expert_rows", "flash_splits", "flash_variants",
-    "map_shapes", "maps_in_fours", "matmul_variants", "parameters_of", "row_variants", "use", "written_out",
+    "GPU", "SOFTWARE", "SWIFTSHADER", "WIDEST_HEAD", "AttentionForm", "Depthwise", "DirectConvolution", "DirectProduct",
+    "FlashParts", "FlashRows", "FlashTile", "Grid", "MapShape", "PackedRows", "Parts", "RegisterConvolution", "RegisterProduct",
+    "RowProduct", "Rows", "RowsAcross", "Tile", "Vectors", "across_parts", "across_variants", "check_choices", "depthwise",
+    "direct_convolutions", "expert_rows", "flash_splits", "flash_variants", "map_shapes", "maps_in_fours", "matmul_variants",
+    "parameters_of", "row_variants", "use", "written_out",
 ]  # fmt: skip

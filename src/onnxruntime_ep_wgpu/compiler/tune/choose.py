@@ -26,6 +26,8 @@ from .parameters import (
     PackedRows,
     Parameters,
     Parts,
+    RegisterConvolution,
+    RegisterProduct,
     RowProduct,
     Rows,
     RowsAcross,
@@ -44,7 +46,7 @@ def _chosen(
     """The guards and parameters of what can be taken for kernels of these classes, up to the first that always is."""
     kernels = {it.kernel for it in classes}
     found: list[tuple[Dim, Parameters]] = []
-    for choice in SOFTWARE if target.software else (*target.tuning, *GPU):
+    for choice in (*target.tuning, *(SOFTWARE if target.software else GPU)):
         if choice.kernel not in kernels or (choice.dtype and (dtype is None or choice.dtype != dtype.label)):
             continue
         parameters = parameters_of(choice)
@@ -162,10 +164,16 @@ def matmul_variants(
     run = 0
     whole = quotient(k, 4) is not None
     template, variants, parameters = "", [], {}  # type: str, list[Variant], dict[str, Dim]
-    for guard, it in _chosen(target, sizes, Tile, RowProduct, PackedRows, DirectProduct, dtype=dtype):
+    for guard, it in _chosen(target, sizes, Tile, RowProduct, PackedRows, DirectProduct, RegisterProduct, dtype=dtype):
         if isinstance(it, DirectProduct):
             template, parameters = "matmul_direct", {"tiles_n": ceildiv(n, 64)}
             variants.append(Variant(batch * ceildiv(m, it.rows) * ceildiv(n, 64), 8, guard, _constants(ROWS=it.rows)))
+        elif isinstance(it, RegisterProduct):
+            tiles_n = ceildiv(n, it.lanes * it.columns)
+            constants = _constants(ROWS=it.rows, COLUMNS=it.columns)
+            count = batch * ceildiv(m, it.rows) * tiles_n
+            variants.append(Variant(count, it.lanes, guard, constants, (("tiles_n", tiles_n),), "matmul_registers"))
+            template = template or "matmul_registers"
         elif isinstance(it, RowProduct):
             tiles_n = ceildiv(n, 4 * it.columns4)
             constants = _constants(ROWS=it.rows, COLUMNS4=it.columns4, STEPS=it.steps, K_WHOLE=whole)
@@ -228,10 +236,11 @@ def _tiled(tile: Tile, guard: Dim, sizes: Mapping[str, Dim], whole: bool) -> Var
     return Variant(_workgroups(tile, sizes), tile.invocations, guard, constants, tiles)
 
 
-def direct_convolution_pixels(pixels: Dim, target: Target) -> tuple[tuple[Dim, int], ...]:
-    """Guards and how many pixels an invocation computes of a convolution that is read from the image; () where it is not."""
-    found = _chosen(target, {"pixels": pixels}, DirectConvolution)
-    return tuple((guard, it.pixels) for guard, it in found if isinstance(it, DirectConvolution))
+def direct_convolutions(pixels: Dim, target: Target) -> tuple[tuple[Dim, DirectConvolution | RegisterConvolution], ...]:
+    """Guards and forms of a convolution that is read from the image, all of one kernel; () where it is not."""
+    found = _chosen(target, {"pixels": pixels}, DirectConvolution, RegisterConvolution)
+    forms = [(guard, it) for guard, it in found if isinstance(it, DirectConvolution | RegisterConvolution)]
+    return tuple((guard, it) for guard, it in forms if it.kernel == forms[0][1].kernel)
 
 
 def depthwise(target: Target) -> Depthwise:

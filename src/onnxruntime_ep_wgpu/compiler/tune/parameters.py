@@ -147,6 +147,24 @@ class DirectProduct(Parameters):
 
 
 @dataclass(frozen=True)
+class RegisterProduct(Parameters):
+    """A product whose operands are read directly, one element at a time: each of `lanes` invocations sums `rows` x
+    `columns` results in variables. Quantities: batch, m, n, k."""
+
+    kernel: ClassVar[str] = "matmul_registers"
+    rows: int
+    columns: int
+    lanes: int
+
+    def __post_init__(self) -> None:
+        self._require(min(astuple(self)) > 0, "every number is at least 1")
+
+    @property
+    def invocations(self) -> int:
+        return self.lanes
+
+
+@dataclass(frozen=True)
 class Rows(Parameters):
     """Kernels that treat rows: `lanes` invocations share one, and `rows` of them a workgroup. Quantities: rows, columns."""
 
@@ -219,10 +237,29 @@ class DirectConvolution(Parameters):
 
     kernel: ClassVar[str] = "conv_direct"
     pixels: int
+    channels: ClassVar[int] = 8
 
     @property
     def invocations(self) -> int:
         return 8
+
+
+@dataclass(frozen=True)
+class RegisterConvolution(Parameters):
+    """A convolution read from the image, one element at a time: each of `lanes` invocations sums `pixels` results of `channels`
+    channels in variables. Quantities: pixels."""
+
+    kernel: ClassVar[str] = "conv_registers"
+    pixels: int
+    channels: int
+    lanes: int
+
+    def __post_init__(self) -> None:
+        self._require(min(astuple(self)) > 0, "every number is at least 1")
+
+    @property
+    def invocations(self) -> int:
+        return self.lanes
 
 
 @dataclass(frozen=True)
@@ -379,8 +416,8 @@ class AttentionForm(Parameters):
 
 
 _CLASSES = (
-    Tile, RowProduct, PackedRows, DirectProduct, Rows, RowsAcross, Parts, Grid, Vectors, DirectConvolution, Depthwise, FlashTile,
-    FlashRows, FlashParts, AttentionForm,
+    Tile, RowProduct, PackedRows, DirectProduct, RegisterProduct, Rows, RowsAcross, Parts, Grid, Vectors, DirectConvolution,
+    RegisterConvolution, Depthwise, FlashTile, FlashRows, FlashParts, AttentionForm,
 )  # fmt: skip
 KERNELS: dict[str, type[Parameters]] = {it.kernel: it for it in _CLASSES}
 

@@ -1,7 +1,7 @@
 """The choices that the package has, tried after a Target's own; each table ends with what serves every shape.
 
 For any GPU, and measured on an H200 where a comment says so. A software adapter has its own, which also keep loops within what
-its drivers run, so a Target's are not asked there.
+its drivers run; so no user's choices are asked there.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from .parameters import (
     Grid,
     PackedRows,
     Parts,
+    RegisterConvolution,
+    RegisterProduct,
     RowProduct,
     Rows,
     RowsAcross,
@@ -162,6 +164,17 @@ SOFTWARE: Choices = (
     use(FlashTile(8, 8, 1, 1, 2, 1, 8, 16)),
     use(FlashTile(8, 8, 1, 1, 4, 1, 8, 8)),
     use(FlashTile(8, 8, 1, 1, 8, 1, 8, 4)),
+)
+
+# What a Target for browsers without a GPU has before those: SwiftShader, whose loads take one element at a time and whose
+# barriers take a second to compile. Four invocations are its vector. 64 x 384 x 1536 takes 48 ms of a CPU with 8 x 8 sums, 39
+# with 16 x 8, which compile twice as long, 67 with 8 x 4, and 185 in `matmul_direct`.
+SWIFTSHADER: Choices = (
+    use(PackedRows(1, 1, 16, 1, 4)),
+    use(PackedRows(4, 1, 16, 1, 4)),
+    use(RegisterProduct(2, 8, 4), Bound("m", None, 2)),
+    use(RegisterProduct(8, 8, 4)),
+    use(RegisterConvolution(8, 8, 4)),
 )
 
 
