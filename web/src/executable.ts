@@ -72,8 +72,13 @@ export class Executable {
     this.#elements = program.symbols.filter((it) => it.isElement);
   }
 
-  /** Uploads the weights. `progress` is told how many bytes of them are there. */
-  static async create(from: Package, gpu: Gpu, progress: (loaded: number) => void = () => undefined): Promise<Executable> {
+  /**
+   * Uploads the weights. `progress` is told how many bytes of them are there; `known` are the values of all symbols, where runs
+   * will have no others.
+   */
+  static async create(
+    from: Package, gpu: Gpu, progress: (loaded: number) => void = () => undefined, known?: readonly Int[],
+  ): Promise<Executable> {
     const { program } = from;
     for (const { name, bytes } of program.weights) {
       if (bytes <= gpu.limits.maxBufferSize) continue;
@@ -81,8 +86,7 @@ export class Executable {
         `the weight '${name}' takes ${bytes} bytes, this device allows ${gpu.limits.maxBufferSize} (maxBufferSize)`,
       );
     }
-    // Kernels of one variant are needed for any shape: they compile while the weights arrive.
-    for (const kernel of program.kernels) if (kernel.wgsl.length === 1) void gpu.pipeline(kernel, 0).catch(() => undefined);
+    compileAhead(program, gpu, known);
     const weights: GPUBuffer[] = [];
     try {
       await gpu.guarded('the weights do not fit on the device', () => {
@@ -336,6 +340,23 @@ export class Executable {
     this.#temps.keepOnly(new Set());
     for (const buffer of this.weights) this.gpu.free(buffer);
     this.#results.release();
+  }
+}
+
+/** Begins to compile what runs will need, while the weights arrive. Nobody waits: who needs a pipeline hears of its error. */
+function compileAhead(program: Program, gpu: Gpu, known: readonly Int[] | undefined): void {
+  if (known) {
+    try {
+      void pipelinesOf(program, gpu, new Layouts(program).layout(known)).catch(() => undefined);
+    } catch {
+      // Sizes that the model does not take: its plan says so.
+    }
+    return;
+  }
+  for (const kernel of program.kernels) {
+    const last = kernel.wgsl.length - 1;
+    // Kernels of one variant are needed for any shape; on a software adapter the last of several serves nearly all shapes.
+    if (last === 0 || program.target.software) void gpu.pipeline(kernel, last).catch(() => undefined);
   }
 }
 

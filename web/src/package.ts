@@ -1,6 +1,6 @@
 // An exported model, wherever it is: a folder with a manifest, one file, or bytes. In: an address or bytes. Out: its Program
 // and a stream of its weights. Invariants: no weight is used whose hash differs from the manifest's; of a folder's weights
-// at most one chunk is in memory at once, while the next ones are on their way.
+// at most one chunk is in memory at once, besides the one before it on its way into the browser's cache.
 
 import { ProgramError, messageOf } from './errors.js';
 import { FORMAT_VERSION, type Program, type Target, lack, readProgram, wrongVersion } from './program.js';
@@ -115,7 +115,7 @@ async function ofPack(bytes: Uint8Array, version: number, length: number, what: 
     if ((await sha256(found)) !== entry.sha256) throw tampered(what);
     return found;
   };
-  return ofManifest(manifest, what, has, read, async function* () {
+  return ofManifest(manifest, what, has, read, () => async function* () {
     let offset = 0;
     for (const chunk of manifest.weights.chunks) {
       yield { offset, bytes: await read(chunk) };
@@ -154,13 +154,14 @@ async function ofManifest(
   what: string,
   has: Capabilities,
   read: (entry: FileEntry) => Promise<Uint8Array>,
-  weights: () => AsyncIterable<Piece>,
+  open: () => Package['weights'],
 ): Promise<Package> {
   if (manifest?.format !== 'onnxruntime-ep-wgpu') throw new ProgramError(`${what} is not that of an exported model`);
   if (manifest.version !== MANIFEST_VERSION) throw wrongVersion(what, manifest.version);
   const chosen = choose(manifest.programs, has);
   if (!chosen) throw new ProgramError(`${what} is damaged: it names no program`);
   fits(chosen.target, has, what);
+  const weights = open(); // on their way while the program is fetched, read and compiled
   const program = readProgram(text(await read(chosen)), `${what}, ${chosen.file}`);
   const { bytes: total, chunks } = manifest.weights;
   const stored = chunks.reduce((sum, it) => sum + it.bytes, 0);
@@ -176,27 +177,34 @@ function choose<T extends { readonly target: Target }>(programs: readonly T[], h
   return suited.find((it) => it.target.software === has.software) ?? programs.at(-1);
 }
 
-async function* pieces(folder: string, chunks: readonly FileEntry[]): AsyncGenerator<Piece> {
-  const cache = await openCache();
+/** The chunks of a folder, one after another; the first ones are asked for at once. */
+function pieces(folder: string, chunks: readonly FileEntry[]): () => AsyncGenerator<Piece> {
+  const opened = kept.then(openCache);
   // A response whose body is not read yet holds no more than the network's buffers.
   const asked = new Map<number, Promise<Response>>();
-  const ask = async (k: number): Promise<Response> => {
-    const uri = folder + chunks[k]!.file;
-    return (await cache?.match(cacheKey(uri, chunks[k]!))) ?? get(uri);
+  const ask = async (entry: FileEntry): Promise<Response> => {
+    const uri = folder + entry.file;
+    return (await (await opened)?.match(cacheKey(uri, entry))) ?? get(uri);
   };
-  let offset = 0;
-  for (const [k, chunk] of chunks.entries()) {
-    for (let ahead = k; ahead < Math.min(k + AHEAD, chunks.length); ahead++) {
-      if (asked.has(ahead)) continue;
-      const response = ask(ahead);
+  const askFrom = (first: number): void => {
+    for (let k = first; k < Math.min(first + AHEAD, chunks.length); k++) {
+      if (asked.has(k)) continue;
+      const response = ask(chunks[k]!);
       response.catch(() => undefined); // told when its turn comes
-      asked.set(ahead, response);
+      asked.set(k, response);
     }
-    const bytes = await verified(folder, chunk, await asked.get(k)!, cache);
-    asked.delete(k);
-    yield { offset, bytes };
-    offset += chunk.bytes;
-  }
+  };
+  askFrom(0);
+  return async function* () {
+    let offset = 0;
+    for (const [k, chunk] of chunks.entries()) {
+      askFrom(k);
+      const bytes = await verified(folder, chunk, await asked.get(k)!, await opened);
+      asked.delete(k);
+      yield { offset, bytes };
+      offset += chunk.bytes;
+    }
+  };
 }
 
 /** The bytes of a file, from the cache or the network. Raises ProgramError when they are not those of the manifest. */
@@ -208,7 +216,8 @@ async function verified(folder: string, entry: FileEntry, response?: Response, c
   const bytes = new Uint8Array(await response.arrayBuffer());
   const right = bytes.byteLength === entry.bytes && (await sha256(bytes)) === entry.sha256;
   if (right) {
-    if (cache && !cached) await keep(cache, uri, entry, bytes);
+    await kept;
+    if (cache && !cached) kept = keep(cache, uri, entry, bytes);
     return bytes;
   }
   if (cached && cache) {
@@ -220,6 +229,9 @@ async function verified(folder: string, entry: FileEntry, response?: Response, c
 }
 
 // ---- the cache of the browser
+
+/** The last chunk that goes there; nobody waits for it but who has the next one, or looks what is there. */
+let kept: Promise<void> = Promise.resolve();
 
 async function openCache(): Promise<Cache | undefined> {
   try {
@@ -246,6 +258,7 @@ async function keep(cache: Cache, uri: string, entry: FileEntry, bytes: Uint8Arr
 
 /** Removes all weights that were cached. */
 export async function clearCache(): Promise<void> {
+  await kept;
   await globalThis.caches?.delete(CACHE);
 }
 

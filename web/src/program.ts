@@ -110,6 +110,7 @@ const BIGINT = '\u0000';
 
 /** JSON with exact whole numbers: those beyond 53 bits are bigints. */
 export function parseExact(text: string): unknown {
+  if (!/\d{16}/.test(text)) return JSON.parse(text);
   const marked = text.replace(WIDE, (found) => (found.startsWith('"') ? found : `"\\u0000${found}"`));
   return JSON.parse(marked, (_key, value: unknown) =>
     typeof value === 'string' && value.startsWith(BIGINT) ? exact(BigInt(value.slice(1))) : value,

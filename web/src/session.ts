@@ -48,19 +48,14 @@ export class Session implements InferenceSessionHandler {
     const executable = await load(source, options);
     try {
       const session = new Session(source, options, executable);
-      const shapes = session.#knownShapes(executable.program);
-      if (shapes) await executable.plan(shapes.map((dims) => ({ dims })));
+      if (knownSymbols(executable.program, options)) {
+        await executable.plan(session.inputMetadata.map((it) => ({ dims: it.isTensor ? (it.shape as number[]) : [] })));
+      }
       return session;
     } catch (error) {
       await executable.release();
       throw error;
     }
-  }
-
-  /** The shapes of all inputs, when nothing about them is left open. */
-  #knownShapes(program: Program): number[][] | undefined {
-    if (program.symbols.some((it) => it.isElement || !this.options.overrides.has(it.name))) return undefined;
-    return this.inputMetadata.map((it) => (it.isTensor ? (it.shape as number[]) : []));
   }
 
   async #executable(): Promise<Executable> {
@@ -261,7 +256,14 @@ async function load(source: string | Uint8Array, options: Options): Promise<Exec
   const gpu = options.device ? Gpu.of(options.device) : await sharedGpu();
   const found = await openPackage(source, gpu);
   const { onProgress } = options;
-  return Executable.create(found, gpu, onProgress && ((loaded) => onProgress({ loaded, total: found.total })));
+  const progress = onProgress && ((loaded: number) => onProgress({ loaded, total: found.total }));
+  return Executable.create(found, gpu, progress, knownSymbols(found.program, options));
+}
+
+/** The values of all symbols, when nothing about the inputs' shapes is left open. */
+function knownSymbols({ symbols }: Program, { overrides }: Options): number[] | undefined {
+  if (symbols.some((it) => it.isElement || !overrides.has(it.name))) return undefined;
+  return symbols.map((it) => overrides.get(it.name)!);
 }
 
 /** What onnxruntime-common calls the type. Raises OptionError for one that it has no tensors of. */

@@ -42,9 +42,10 @@ async function collect(iterable) {
 }
 
 for (const name of ['causal', 'stateless']) {
-  test(`${name}: tokens are those of the CPU provider, nothing else is read, nothing is compiled after the third step`, () =>
-    withModel(name, async (session) => {
-      const [before, steps, found] = [compiled, [], []];
+  test(`${name}: tokens are those of the CPU provider, nothing else is read, nothing is compiled after the third step`, () => {
+    const before = compiled; // kernels are compiled from the session's creation on
+    return withModel(name, async (session) => {
+      const [steps, found] = [[], []];
       read.length = 0;
       for await (const token of generate(session, prompt, { maxNewTokens: 40 })) {
         found.push(token);
@@ -55,7 +56,8 @@ for (const name of ['causal', 'stateless']) {
       assert.equal(steps.at(-1), steps[2]);
       assert.deepEqual(read, [16]);
       assert.deepEqual(await collect(generate(session, prompt.map(BigInt), { maxLength: prompt.length + 3 })), expected.slice(0, 3));
-    }));
+    });
+  });
 }
 
 test('two texts at once', () =>

@@ -291,6 +291,26 @@ test('a device of the caller', async () => {
   mine.destroy();
 });
 
+for (const [rows, overrides] of [[40, {}], [1, { rows: 1 }]]) {
+  test(`kernels for ${rows} rows compile while weights arrive${rows === 1 ? ', where the rows are known' : ''}`, async () => {
+    const adapter = await navigator.gpu.requestAdapter();
+    const mine = await adapter.requestDevice();
+    const plain = mine.createComputePipelineAsync.bind(mine);
+    let begun = 0;
+    const early = [];
+    mine.createComputePipelineAsync = (...given) => ((begun += 1), plain(...given));
+    const session = await create('chunks', {
+      executionProviders: [{ name: 'webgpu', device: mine, onProgress: () => early.push(begun) }], freeDimensionOverrides: overrides,
+    });
+    const x = new Tensor('float32', new Float32Array(rows * 40), [rows, 40]);
+    assert.deepEqual((await session.run({ x })).y.dims, [40, 40]);
+    assert(early[0] > 0);
+    assert.equal(begun, early[0]);
+    await session.release();
+    mine.destroy();
+  });
+}
+
 test('profiling tells the nanoseconds of every dispatch', () =>
   withSession('tiny', {}, async (session) => {
     const [{ feeds, wanted }] = samples(ort, 'tiny');

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 MANIFEST_VERSION = 1
-CHUNK_BYTES = 64 << 20
+CHUNK_BYTES = 16 << 20  # so that one is read while another is checked, and little is in memory at once
 GRAIN = 16  # bytes; weights and chunks begin at multiples of it
 PACK = b"wgpupack"  # one file: this, the manifest's version, length and SHA-256, the manifest, then the files that it lists
 HALVES = replace(WEB_BASELINE, name="web-f16", features=frozenset({"shader-f16"}))

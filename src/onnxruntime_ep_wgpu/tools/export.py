@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--single-file", action="store_true", help="write one file, whose bytes a session takes")
     parser.add_argument(
-        "--chunk", metavar="SIZE", default=str(CHUNK_BYTES), help="largest file of weights, such as 16MB (64MiB)"
+        "--chunk", metavar="SIZE", default=str(CHUNK_BYTES), help="largest file of weights, such as 64MB (16MiB)"
     )
     parser.add_argument("--fp16", action="store_true", help="halves, but for inputs, outputs and what would overflow")
     weights = parser.add_mutually_exclusive_group()

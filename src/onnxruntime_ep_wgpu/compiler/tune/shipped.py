@@ -168,13 +168,16 @@ SOFTWARE: Choices = (
 
 # What a Target for browsers without a GPU has before those: SwiftShader, whose loads take one element at a time and whose
 # barriers take a second to compile. Four invocations are its vector. 64 x 384 x 1536 takes 48 ms of a CPU with 8 x 8 sums, 39
-# with 16 x 8, which compile twice as long, 67 with 8 x 4, and 185 in `matmul_direct`.
+# with 16 x 8, which compile twice as long, 67 with 8 x 4, and 185 in `matmul_direct`. What is last serves nearly every run: it is
+# compiled while weights are on their way (`web/src/executable.ts`).
 SWIFTSHADER: Choices = (
     use(PackedRows(1, 1, 16, 1, 4)),
     use(PackedRows(4, 1, 16, 1, 4)),
     use(RegisterProduct(2, 8, 4), Bound("m", None, 2)),
     use(RegisterProduct(8, 8, 4)),
     use(RegisterConvolution(8, 8, 4)),
+    use(Rows(256, 1), Bound("columns", 8193)),
+    use(Rows(1, 4)),
 )
 
 
