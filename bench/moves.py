@@ -1,14 +1,16 @@
-"""What graphs move besides calculating: `python -m bench.moves [NAME ...] [--target gpu|own]`.
+"""What graphs move besides calculating: `python -m bench.moves [NAME ...] [--target gpu|own] [--time]`.
 
 In: names of the zoo or of the graphs below, all of these by default. Out: a line each with the dispatches of a run, those that do
 nothing but move data (no arithmetic, no kernel of a matrix product and the like), and the bytes that all and these read and
-write, counted as profiles count them. Nothing runs: graphs are compiled and laid out for one set of sizes.
+write, counted as profiles count them. Graphs are compiled and laid out for one set of sizes, and nothing runs but with `--time`:
+then those below are measured on the GPU as they are, and with every join and pad as a map, which copies.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +19,8 @@ import onnx_ir as ir
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.compiler.passes import place
+from onnxruntime_ep_wgpu.device import Device
 from onnxruntime_ep_wgpu.program.layout import Layouts
 from onnxruntime_ep_wgpu.program.postfix import compile_dims
 from onnxruntime_ep_wgpu.program.program import REPETITION, Program
@@ -26,6 +30,8 @@ from tests import targets
 from tests.support import make_model
 from tests.zoo import NAMES, load
 from tests.zoo.exports import EXPORTS, inputs
+
+from .single import Run
 
 F = np.float32
 MOVERS = {"Concat", "Pad", "Slice", "Split", "Transpose", "Reshape", "Expand", "Tile", "Identity", "DepthToSpace", "SpaceToDepth",
@@ -126,12 +132,22 @@ def uneven(side: int = 112, channels: int = 32, blocks: int = 3) -> onnx.ModelPr
     return make_model([*nodes, node("Relu", [x], ["y"])], {"x": (F, [1, 3, side, side])}, weights)
 
 
+def around(rows: int, columns: int, *pads: int) -> onnx.ModelProto:
+    """A product that is mostly its result, padded."""
+    nodes = [node("MatMul", ["x", "w"], ["m"]), node("Pad", ["m", "pads"], ["y"])]
+    weights = {**_weights(np.random.default_rng(0), w=(4, columns)), "pads": np.array(pads)}
+    return make_model(nodes, {"x": (F, [rows, 4])}, weights)
+
+
 GRAPHS: dict[str, Callable[[], onnx.ModelProto]] = {
     "GPT-2's split": qkv,
     "DenseNet": densenet,
     "ShuffleNet": shufflenet,
     "UNet's skip": skips,
     "uneven pads": uneven,
+    "all around": lambda: around(4096, 4096, 1, 1, 1, 1),
+    "behind": lambda: around(4096, 4096, 0, 0, 128, 0),
+    "short rows": lambda: around(1 << 20, 14, 0, 1, 0, 1),
 }
 
 
@@ -166,6 +182,31 @@ def moved(program: Program, shapes: dict[str, tuple[int, ...]], values: dict[str
     return Moved(len(layout.steps), len(movers), sum(traffic[k] for k in running), sum(traffic[k] for k in movers))
 
 
+@contextmanager
+def as_maps() -> Iterator[None]:
+    """Joins and pads are maps inside."""
+    kept = place._Placer._is_stored
+    place._Placer._is_stored = lambda *_: False  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        place._Placer._is_stored = kept  # type: ignore[method-assign]
+
+
+def milliseconds(name: str, device: Device) -> tuple[float, float]:
+    """GPU time of a run of a graph, in place and as maps, measured in turns."""
+    model, feeds = case(name)
+    arrays = [np.random.default_rng(0).standard_normal(a.shape).astype(F) for a in feeds.values()]
+    stored = Run(compiled(model, device.target), device, arrays)
+    with as_maps():
+        maps = Run(compiled(case(name)[0], device.target), device, arrays)
+    for a, b in zip(stored.results, maps.results, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
+    stored.warm()
+    times = [(stored.seconds(3), maps.seconds(3)) for _ in range(7)]
+    return 1e3 * min(a for a, _ in times), 1e3 * min(b for _, b in times)
+
+
 def compiled(model: onnx.ModelProto, on: Target) -> Program:
     module = ir.from_proto(model)
     return compile_graph(module.graph, module.opset_imports, on)
@@ -189,9 +230,14 @@ def main() -> None:
     parser.add_argument(
         "--target", choices=("gpu", "own"), default="gpu", help="the Target that graphs are compiled for"
     )
+    parser.add_argument("--time", action="store_true", help="measure on the GPU, in place and as maps")
     args = parser.parse_args()
-    on = targets.device(targets.Way(args.target)).target
-    rows = []
+    device = targets.device(targets.Way(args.target))
+    on, rows = device.target, []
+    if args.time:
+        timed = [[name, *(f"{it:.3f}" for it in milliseconds(name, device))] for name in args.names if name in GRAPHS]
+        show_table(["graph", "ms", "ms as maps"], timed, device.adapter.name)
+        return
     for name in args.names:
         try:
             model, feeds = case(name)
