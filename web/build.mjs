@@ -19,10 +19,10 @@ const shared = {
   logLevel: 'warning',
 };
 // What few pages need is a file of its own, fetched when it is asked for.
-const LATER = { operators: 'ort.wgpu.host.mjs', loop: 'ort.wgpu.generate.mjs' };
+const LATER = { operators: 'ort.wgpu.host.mjs', loop: 'ort.wgpu.generate.mjs', wasm: 'ort.wgpu.wasm.mjs', disk: 'ort.wgpu.disk.mjs' };
 const later = {
   name: 'later',
-  setup: ({ onResolve }) => onResolve({ filter: /\/(operators|loop)\.js$/ }, ({ kind, path }) =>
+  setup: ({ onResolve }) => onResolve({ filter: /\/(operators|loop|wasm|disk)\.js$/ }, ({ kind, path }) =>
     kind === 'dynamic-import' ? { path: `./${LATER[path.match(/(\w+)\.js$/)[1]]}`, external: true } : undefined),
 };
 const module = (outfile, more = {}) => build({ ...shared, format: 'esm', plugins: [later], outfile: `dist/${outfile}`, ...more });
@@ -40,5 +40,7 @@ await Promise.all([
   module('ort.wgpu.worker.mjs', { entryPoints: ['src/worker/worker.ts'] }),
   module(LATER.operators, { entryPoints: ['src/host/operators.ts'] }),
   module(LATER.loop, { entryPoints: ['src/generate/loop.ts'] }),
+  module(LATER.wasm, { entryPoints: ['src/fallback/wasm.ts'] }),
+  module(LATER.disk, { entryPoints: ['src/disk.ts'] }),
 ]);
 execFileSync(process.execPath, [`${here}node_modules/typescript/bin/tsc`, '-p', here], { stdio: 'inherit' });

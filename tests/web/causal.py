@@ -44,8 +44,10 @@ def build(size: Size = Size(), cache: bool = True) -> onnx.ModelProto:
     else:
         total = g.op("Squeeze", length, g.const([0]))
         positions = g.op("Unsqueeze", g.op("Range", zero, total, one), g.const([0]))
+    # By place and not by position, so that a text may begin with padding that the mask hides.
     columns = g.op("Range", zero, total, one)
-    seen = g.op("LessOrEqual", columns, g.op("Unsqueeze", positions, g.const([2])))
+    rows = g.op("Range", g.op("Sub", total, g.op("Squeeze", length, g.const([0]))), total, one)
+    seen = g.op("LessOrEqual", columns, g.op("Unsqueeze", rows, g.const([0, 2])))
     if cache:
         here = g.op("Equal", g.op("Unsqueeze", mask, g.const([1])), one)
         seen = g.op("And", seen, here)
@@ -84,11 +86,14 @@ def build(size: Size = Size(), cache: bool = True) -> onnx.ModelProto:
     return g.build()
 
 
-def greedy(session: ort.InferenceSession, prompt: list[int], count: int, size: Size = Size()) -> list[int]:
+def continued(session: ort.InferenceSession, prompt: list[int], count: int) -> list[int]:
     """The `count` tokens that follow `prompt`, each the likeliest, by the CPU provider."""
-    past = np.zeros((1, size.heads, 0, size.head), np.float32)
-    names = [it.name for it in session.get_inputs() if it.name.startswith("past")]
-    state: dict[str, Any] = dict.fromkeys(names, past)
+    inputs = {it.name: it for it in session.get_inputs()}
+    caches = [it for it in inputs.values() if it.name.startswith("past")]
+    state: dict[str, Any] = {}
+    for it in caches:
+        _, heads, _, width = it.shape
+        state[it.name] = np.zeros((1, heads, 0, width), np.float32)
     out: list[int] = []
     tokens, total = prompt, 0
     for _ in range(count):
@@ -98,8 +103,9 @@ def greedy(session: ort.InferenceSession, prompt: list[int], count: int, size: S
             "position_ids": np.arange(total - len(tokens), total, dtype=np.int64)[None],
             "attention_mask": np.ones((1, total), np.int64),
         }
-        logits, *present = session.run(None, feeds | state)
-        state = dict(zip(names, present, strict=True))
-        out.append(int(logits[0, -1].argmax()))
+        found = session.run(None, {name: it for name, it in feeds.items() if name in inputs} | state)
+        results = dict(zip((it.name for it in session.get_outputs()), found, strict=True))
+        state = {it.name: results[it.name.replace("past_key_values", "present")] for it in caches}
+        out.append(int(results["logits"][0, -1].argmax()))
         tokens = out[-1:]
     return out

@@ -122,4 +122,4 @@ def _text(folder: Path) -> Any:
     )  # fmt: skip
     _configure(folder, "generation_config.json", eos_token_id=0, pad_token_id=0)
     prompt = list(range(5, 5 + WORDS))
-    return {"prompt": prompt, "tokens": causal.greedy(session, prompt, 12, size)}
+    return {"prompt": prompt, "tokens": causal.continued(session, prompt, 12)}

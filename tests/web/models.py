@@ -16,6 +16,7 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.api.web_export import export
 from onnxruntime_ep_wgpu.program.dtypes import DType
+from tests.language import models as decoders
 from tests.support import make_model
 from tests.zoo import tiny
 
@@ -75,6 +76,14 @@ def _chunks() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     return make_model(nodes, {"x": (F, ["rows", 40])}, weights), [{"x": rng.normal(size=(40, 40)).astype(F)}]
 
 
+def _conv() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """Weights across several chunks, which software adapters read in another order, padded."""
+    rng = _rng()
+    nodes = [node("Conv", ["x", "w"], ["h"], pads=[1, 1, 1, 1]), node("Conv", ["h", "v"], ["y"], group=2)]
+    weights = {"w": rng.normal(size=(12, 30, 3, 3)).astype(F) / 16, "v": rng.normal(size=(18, 6, 2, 2)).astype(F) / 5}
+    return make_model(nodes, {"x": (F, ["n", 30, 9, 7])}, weights), [{"x": rng.normal(size=(2, 30, 9, 7)).astype(F)}]
+
+
 def _growing() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     """A sequence that grows by one per run, with kernels that have variants."""
     w = _rng().normal(size=(32, 32)).astype(F) / 6
@@ -97,13 +106,13 @@ def _pass_on() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
 
 
 MODELS: dict[str, Callable[[], tuple[onnx.ModelProto, list[dict[str, Any]]]]] = {
-    "tiny": _tiny, "types": _types, "half": _half, "elements": _elements, "chunks": _chunks, "growing": _growing,
+    "tiny": _tiny, "types": _types, "half": _half, "elements": _elements, "chunks": _chunks, "conv": _conv, "growing": _growing,
     "state": _pass_on,
 }  # fmt: skip
 
 
 def write(folder: Path) -> None:
-    """For each model NAME: NAME.onnx, NAME.onnx.wgpu/, NAME.wgpu, and NAME.json with its samples; and host.json."""
+    """For each model NAME: NAME.onnx, NAME.onnx.wgpu/, NAME.wgpu, and NAME.json with its samples; and what the others write."""
     for name, make in MODELS.items():
         model, feeds = make()
         if name == "state":
@@ -118,9 +127,12 @@ def write(folder: Path) -> None:
         export(path, single_file=True)
     write_host(folder / "host.json")
     write_causal(folder)
+    write_decoders(folder)
+    write_large(folder)
 
 
 PROMPT = tuple(range(3, 12))
+CACHE = 64  # tokens
 
 
 def write_causal(folder: Path) -> None:
@@ -129,8 +141,34 @@ def write_causal(folder: Path) -> None:
         onnx.save(causal.build(cache=cache), folder / f"{name}.onnx")
         export(folder / f"{name}.onnx", single_file=True)
     session = ort.InferenceSession(folder / "causal.onnx", providers=["CPUExecutionProvider"])
-    tokens = causal.greedy(session, list(PROMPT), 100)
-    (folder / "causal.json").write_text(json.dumps({"prompt": PROMPT, "tokens": tokens}))
+    tokens = causal.continued(session, list(PROMPT), 100)
+    others = [list(PROMPT[:4]), [40, 3], list(PROMPT)]
+    batch = [{"prompt": it, "tokens": causal.continued(session, it, 20)} for it in others]
+    (folder / "causal.json").write_text(json.dumps({"prompt": PROMPT, "tokens": tokens, "batch": batch}))
+
+
+def write_decoders(folder: Path) -> None:
+    """decoder.wgpu, whose caches may have any length, static.wgpu, in which everything but the prompt has a fixed size, and in
+    decoder.json the tokens that follow prompts."""
+    for name, captured in (("decoder", False), ("static", True)):
+        onnx.save(decoders.graph_of(decoders.Decoder(captured=captured)), folder / f"{name}.onnx")
+    fixed = {"batch_size": 1, "past_sequence_length": CACHE, "total_sequence_length": CACHE}
+    export(folder / "decoder.onnx", single_file=True)
+    export(folder / "static.onnx", overrides=fixed, single_file=True)
+    session = ort.InferenceSession(folder / "decoder.onnx", providers=["CPUExecutionProvider"])
+    prompts = [list(PROMPT), [200 - k for k in PROMPT]]
+    tokens = [causal.continued(session, prompt, CACHE - len(prompt)) for prompt in prompts]
+    (folder / "decoder.json").write_text(json.dumps({"prompts": prompts, "tokens": tokens, "cache": CACHE}))
+
+
+def write_large(folder: Path) -> None:
+    """large.onnx.wgpu/, whose weights are many chunks of a megabyte."""
+    rng = _rng()
+    names = [f"w{k}" for k in range(8)]
+    nodes = [node("MatMul", [f"x{k}" if k else "x", name], [f"x{k + 1}"]) for k, name in enumerate(names)]
+    weights = {name: rng.normal(size=(512, 512)).astype(F) / 24 for name in names}
+    onnx.save(make_model(nodes, {"x": (F, ["n", 512])}, weights), folder / "large.onnx")
+    export(folder / "large.onnx", chunk_bytes=1 << 20)
 
 
 def write_host(path: Path) -> None:

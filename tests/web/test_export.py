@@ -5,17 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 from onnx.helper import make_node as node
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import cli
+from onnxruntime_ep_wgpu.api.web_export import SOFTWARE, _compile
+from onnxruntime_ep_wgpu.api.web_files import GRAIN, _code, read_programs
 from onnxruntime_ep_wgpu.errors import OptionError, ProgramError, UnsupportedError
 from onnxruntime_ep_wgpu.program.file import from_header
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, lack
+from tests import zoo
 from tests.support import make_model
 
 F = np.float32
@@ -30,26 +35,66 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model.onnx"
 
 
+def files_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    return [manifest["programs"], *manifest["weights"]["chunks"]]
+
+
+def pool_of(folder: Path) -> bytes:
+    """The bytes of all chunks."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    return b"".join((folder / it["file"]).read_bytes() for it in manifest["weights"]["chunks"])
+
+
 def test_a_folder_has_programs_weights_and_their_hashes(model: Path) -> None:
     found = webgpu_ep.export(model, chunk_bytes=1000)
     assert found.path == model.with_name("model.onnx.wgpu")
     manifest = json.loads((found.path / "manifest.json").read_text())
-    chunks = manifest["weights"]["chunks"]
-    for entry in (*manifest["programs"], *chunks):
+    for entry in files_of(manifest):
         data = (found.path / entry["file"]).read_bytes()
         assert (len(data), hashlib.sha256(data).hexdigest()) == (entry["bytes"], entry["sha256"])
+    assert {it.name for it in found.path.iterdir()} == {"manifest.json", *(it["file"] for it in files_of(manifest))}
+    chunks = manifest["weights"]["chunks"]
     assert all(it["bytes"] == 992 for it in chunks[:-1])  # whole grains
-    pool = b"".join((found.path / it["file"]).read_bytes() for it in chunks)
+    pool = pool_of(found.path)
     assert len(pool) == manifest["weights"]["bytes"] == found.weights == 2 * WEIGHT.nbytes
-    for entry in manifest["programs"]:
-        header = json.loads((found.path / entry["file"]).read_text())
+    programs = read_programs(found.path)
+    assert [it["target"] for it in programs] == manifest["targets"]
+    for header in programs:
         program = from_header(header)
         assert lack(program.target, WEB_BASELINE) is None or program.target.features
         names = {value.weight: value.name for value in program.values}
-        offsets = {names[k]: offset for k, (*_, offset) in enumerate(header["weights"])}
+        offsets = {names[k]: offset for k, (_, _, _, offset) in enumerate(header["weights"])}
         assert pool[offsets["w"] : offsets["w"] + WEIGHT.nbytes] == WEIGHT.tobytes()
-    assert manifest["programs"][-1]["target"]["name"] == "web-baseline"
+    assert manifest["targets"][-1]["name"] == "web-baseline"
     assert manifest["inputs"] == [{"name": "x", "type": "float32", "shape": ["batch", 16]}]
+
+
+def test_kernels_are_those_of_the_compiler_without_comments(model: Path) -> None:
+    written = read_programs(webgpu_ep.export(model).path)
+    for header, target in zip(written, (SOFTWARE, WEB_BASELINE), strict=True):
+        compiled = _compile(model, {}, target)
+        texts = [[list(_code(text)) for text in kernel.wgsl] for kernel in compiled.kernels]
+        assert [[text.split("\n") for text in wgsl] for _, wgsl, *_ in header["kernels"]] == texts
+
+
+@pytest.mark.parametrize("name", zoo.NAMES)
+def test_an_export_is_no_larger_than_the_model_but_for_its_code(name: str, tmp_path: Path) -> None:
+    """Weights never grow; kernels, of which nodes have none, take some kilobytes."""
+    case = zoo.load(name)
+    model = onnx.load(case.path)
+    stored = sum(numpy_helper.to_array(it).nbytes for it in model.graph.initializer)
+    try:
+        found = webgpu_ep.export(case.path, tmp_path / "m.wgpu")
+    except UnsupportedError:
+        assert name == "detector_nms"  # as many boxes as the data says
+        return
+    total = sum(size for _, size in found.files)
+    constants = sum(it.ByteSize() for it in model.graph.node if it.op_type == "Constant")
+    grains = GRAIN * (len(model.graph.initializer) + sum(it.op_type == "Constant" for it in model.graph.node))
+    assert found.weights <= stored + constants + grains
+    assert found.programs <= 80 << 10
+    if name in ("minilm", "resnet_f32", "cnn_int8_qdq", "unet", "ocr_det", "ocr_cls", "ocr_rec"):
+        assert total <= case.path.stat().st_size
 
 
 def test_equal_weights_are_there_once(tmp_path: Path) -> None:
@@ -61,8 +106,7 @@ def test_equal_weights_are_there_once(tmp_path: Path) -> None:
 
 def test_a_fixed_dimension_is_no_symbol(model: Path) -> None:
     webgpu_ep.export(model, overrides={"batch": 3})
-    header = json.loads((model.with_name("model.onnx.wgpu") / "program-web-baseline.json").read_text())
-    assert header["symbols"] == []
+    assert [it["symbols"] for it in read_programs(model.with_name("model.onnx.wgpu"))] == [[], []]
 
 
 def test_nodes_may_be_in_any_order(model: Path, tmp_path: Path) -> None:

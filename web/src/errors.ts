@@ -16,12 +16,12 @@ export class InputError extends WgpuError {
   override name = 'InputError';
 }
 
-/** A tensor is larger than the device allows; names tensor, bytes and limit. */
+/** A tensor is larger than the device allows, or a program needs what it lacks; names them and the limit. */
 export class LimitError extends WgpuError {
   override name = 'LimitError';
 }
 
-/** An exported program is missing, damaged, of another format version, or needs more than the device has. */
+/** An exported program is missing, damaged, or of another format version. */
 export class ProgramError extends WgpuError {
   override name = 'ProgramError';
 }

@@ -1,10 +1,12 @@
 // onnxruntime-ep-wgpu-web: importing it registers the backend `webgpu` of onnxruntime-common, all of which it exports too.
 
 import * as common from 'onnxruntime-common';
-import { type Backend, InferenceSession, type Tensor, env, registerBackend } from 'onnxruntime-common';
+import { InferenceSession, type Tensor, env } from 'onnxruntime-common';
 import { DeviceError } from './errors.js';
 import { hasDevice, sharedAdapter, sharedGpu } from './device.js';
-import { type GenerateOptions, readGenerateOptions } from './generate/options.js';
+import { register } from './fallback/backend.js';
+import { type GenerateOptions, type Prompt, type Prompts, isBatch, readGenerateOptions } from './generate/options.js';
+import type { Step } from './generate/texts.js';
 import { HostSession } from './host/session.js';
 import { type Target, lack } from './program.js';
 import { Session } from './session.js';
@@ -14,11 +16,13 @@ export * from 'onnxruntime-common';
 export default common;
 export { type Times, benchmark } from './benchmark.js';
 export { type MemoryUse, memory } from './device.js';
-export type { GenerateOptions } from './generate/options.js';
+export { type OnnxRuntimeWeb, useWasm } from './fallback/backend.js';
+export type { GenerateOptions, Prompt } from './generate/options.js';
+export type { Step } from './generate/texts.js';
 export { type Decoder, streamText } from './generate/text.js';
 export { DeviceError, InputError, LimitError, OptionError, ProgramError, WgpuError } from './errors.js';
 export type { Progress } from './options.js';
-export { clearCache } from './package.js';
+export { clearCache } from './files.js';
 
 declare const VERSION: string;
 
@@ -58,52 +62,53 @@ export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
 const HOST_BYTES = 4096;
 const EXPORT = 'w'.charCodeAt(0);
 
-const backend: Backend = {
+register({
   async init() {
     const { reason } = await checkWebGPUSupport();
     if (reason !== undefined) throw new DeviceError(reason);
   },
-  async createInferenceSessionHandler(source, options) {
+  async create(source, options) {
     // Models of a few bytes that are no export: of libraries that use one operator.
     const small = typeof source === 'object' && source.byteLength < HOST_BYTES && source[0] !== EXPORT;
     const host = small && (await HostSession.create(source));
     return host || Session.create(source, options);
   },
-};
-
-// Above onnxruntime-web's own backends.
-registerBackend('webgpu', backend, 20);
+}, 20);
 // Not as `web`: transformers.js takes that for a version of onnxruntime-web, whose WebAssembly it fetches.
 Object.assign(env.versions, { wgpu: VERSION });
 
-function sessionOf(session: InferenceSession): Session {
+function sessionOf(session: InferenceSession): Session | undefined {
   const { handler } = session as unknown as { handler: unknown };
-  if (handler instanceof Session) return handler;
-  throw new TypeError('this session runs on another backend');
+  return handler instanceof Session ? handler : undefined;
 }
 
 /**
  * Makes everything that runs of these shapes need: kernels, buffers, bind groups. Inputs are shapes by name, or tensors
- * where their values set shapes; inputs of fixed shape may be left out.
+ * where their values set shapes; inputs of fixed shape may be left out. Sessions that run in WebAssembly need nothing.
  */
-export function warmup(
+export async function warmup(
   session: InferenceSession,
   inputs: Readonly<Record<string, readonly number[] | Tensor>> = {},
 ): Promise<void> {
-  return sessionOf(session).warmup(inputs);
+  await sessionOf(session)?.warmup(inputs);
 }
 
 /**
  * The tokens that a causal language model gives after `tokens`, one by one, until the length is reached, a stop is met or the
- * signal aborts, which throws its reason. Its inputs are `input_ids` and, where it has them, `attention_mask`, `position_ids`
- * and caches `past...`, which stay on the GPU as `present...` and are freed at the end. Raises OptionError, InputError.
+ * signal aborts, which throws its reason. Of several texts, the tokens of each step: undefined for texts that have ended. Its
+ * inputs are `input_ids` and, where it has them, `attention_mask`, `position_ids`, `cache_position` and caches `past...`, which
+ * stay on the GPU as `present...` and are freed at the end. Raises OptionError, InputError; DeviceError without WebGPU.
  */
+export function generate(session: InferenceSession, tokens: Prompt, options?: GenerateOptions): AsyncGenerator<number, void, void>;
+export function generate(session: InferenceSession, texts: readonly Prompt[], options?: GenerateOptions): AsyncGenerator<Step, void, void>;
 export async function* generate(
-  session: InferenceSession, tokens: ArrayLike<number | bigint>, options: GenerateOptions = {},
-): AsyncGenerator<number, void, void> {
+  session: InferenceSession, tokens: Prompts, options: GenerateOptions = {},
+): AsyncGenerator<number | Step, void, void> {
   const on = sessionOf(session);
-  const settings = readGenerateOptions(tokens, options);
+  if (!on) throw new DeviceError('generate needs WebGPU, and this session runs on another backend');
+  const { prompts, settings } = readGenerateOptions(tokens, options);
   const feeds = Object.fromEntries(Object.entries(settings.feeds).map(([name, it]) => [name, on.fed(name, it)]));
   const { generated } = await import('./generate/loop.js');
-  yield* generated(on.model(), Array.from(tokens, Number), settings, feeds);
+  const batch = isBatch(tokens);
+  for await (const step of generated(on.model(), prompts, settings, feeds)) yield batch ? step : step[0]!;
 }

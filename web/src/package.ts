@@ -1,29 +1,26 @@
 // An exported model, wherever it is: a folder with a manifest, one file, or bytes. In: an address or bytes. Out: its Program
 // and a stream of its weights. Invariants: no weight is used whose hash differs from the manifest's; of a folder's weights
-// at most one chunk is in memory at once, besides the one before it on its way into the browser's cache.
+// at most one chunk is in memory at once, while the next ones are on their way.
 
-import { ProgramError, messageOf } from './errors.js';
-import { FORMAT_VERSION, type Program, type Target, lack, readProgram, wrongVersion } from './program.js';
+import { LimitError, ProgramError, messageOf } from './errors.js';
+import { type FileEntry, type Found, asking, find, hex, localPath, notFound, sha256, tampered, verified, wrongSize } from './files.js';
+import { FORMAT_VERSION, type Program, type Target, lack, readExport, readProgram, wrongVersion } from './program.js';
 
 const PROGRAM = 'wgpuprog';
 const PACK = 'wgpupack';
-const MANIFEST_VERSION = 1;
+const MANIFEST_VERSION = 2;
 /** Chunks that are asked for ahead of the one that is read. */
 const AHEAD = 4;
-const CACHE = 'onnxruntime-ep-wgpu';
 
-/** Bytes from `offset` on of the weights. */
-export interface Piece {
-  readonly offset: number;
-  readonly bytes: Uint8Array;
-}
+/** Is given bytes of the weights, which begin at `offset`, and keeps no reference to them. */
+export type Take = (offset: number, bytes: Uint8Array) => void;
 
 export interface Package {
   readonly program: Program;
   /** Bytes of all weights. */
   readonly total: number;
-  /** The weights in order, as often as they are needed. */
-  weights(): AsyncIterable<Piece>;
+  /** Hands over the weights in order, as often as they are needed. */
+  weights(take: Take): Promise<void>;
 }
 
 export interface Capabilities {
@@ -33,31 +30,29 @@ export interface Capabilities {
   readonly software: boolean;
 }
 
-interface FileEntry {
-  readonly file: string;
-  readonly bytes: number;
-  readonly sha256: string;
-}
-
 interface Manifest {
   readonly format: string;
   readonly version: number;
-  readonly programs: readonly (FileEntry & { readonly target: Target })[];
+  /** What each of the Programs needs. */
+  readonly targets: readonly Target[];
+  readonly programs: FileEntry;
   readonly weights: { readonly bytes: number; readonly chunks: readonly FileEntry[] };
 }
 
-/** Opens an exported model for a device with these capabilities. Raises ProgramError. */
+/** Opens an exported model for a device with these capabilities. Raises ProgramError, and LimitError when these do not suffice. */
 export async function openPackage(source: string | Uint8Array, has: Capabilities): Promise<Package> {
   if (typeof source !== 'string') return ofBytes(source, 'the model', has);
   const folder = folderOf(source);
   if (folder !== undefined) {
-    const response = await get(`${folder}manifest.json`);
-    if (response.ok) return ofFolder(folder, await response.json(), has);
-    if (/\.wgpu\/$/.test(folder) && source.startsWith(folder)) throw notFound(`${folder}manifest.json`, response);
+    const uri = `${folder}manifest.json`;
+    const found = await find(uri);
+    if (found.ok) return ofFolder(folder, parsed(text(await found.bytes()), uri), has);
+    found.cancel();
+    if (source.startsWith(folder)) throw notFound(uri, found);
   }
-  const response = await get(source);
-  if (!response.ok) throw notFound(source, response);
-  return ofBytes(new Uint8Array(await response.arrayBuffer()), source, has);
+  const found = await find(source);
+  if (!found.ok) throw notFound(source, found);
+  return ofBytes(await found.bytes(), source, has);
 }
 
 /** The folder of an export, with a slash; that of `model.onnx` is `model.onnx.wgpu/`. Undefined for one file. */
@@ -66,19 +61,9 @@ function folderOf(uri: string): string | undefined {
   if (path.endsWith('/')) return path;
   if (path.endsWith('/manifest.json')) return path.slice(0, -'manifest.json'.length);
   if (query || path.startsWith('blob:') || path.startsWith('data:')) return undefined;
-  return path.endsWith('.wgpu') ? undefined : `${path}.wgpu/`;
-}
-
-async function get(uri: string): Promise<Response> {
-  try {
-    return await fetch(uri);
-  } catch (error) {
-    throw new ProgramError(`${uri} cannot be fetched: ${messageOf(error)}`, { cause: error });
-  }
-}
-
-function notFound(uri: string, response: Response): ProgramError {
-  return new ProgramError(`${uri} cannot be fetched: ${response.status} ${response.statusText}`);
+  if (!path.endsWith('.wgpu')) return `${path}.wgpu/`;
+  // An export is called so with its folder, and a single file without `.onnx`.
+  return /\.(onnx|ort)\.wgpu$/.test(path) || localPath(uri) !== undefined ? `${path}/` : undefined;
 }
 
 // ---- bytes
@@ -88,7 +73,7 @@ async function ofBytes(bytes: Uint8Array, what: string, has: Capabilities): Prom
   if (magic !== PACK && magic !== PROGRAM) {
     throw new ProgramError(`${what} is not an exported model: make one of an ONNX model with \`wgpu-ep export\``);
   }
-  if (bytes.byteLength < 16) throw truncated(what, bytes.byteLength, 16);
+  if (bytes.byteLength < 16) throw wrongSize(what, bytes.byteLength, 16);
   const words = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const [version, length] = [words.getUint32(8, true), words.getUint32(12, true)];
   return magic === PACK ? ofPack(bytes, version, length, what, has) : ofProgram(bytes, version, length, what, has);
@@ -98,16 +83,16 @@ async function ofBytes(bytes: Uint8Array, what: string, has: Capabilities): Prom
 async function ofPack(bytes: Uint8Array, version: number, length: number, what: string, has: Capabilities): Promise<Package> {
   if (version !== MANIFEST_VERSION) throw wrongVersion(what, version);
   const start = 48 + length;
-  if (bytes.byteLength < start) throw truncated(what, bytes.byteLength, start);
+  if (bytes.byteLength < start) throw wrongSize(what, bytes.byteLength, start);
   const json = bytes.subarray(48, start);
   if ((await sha256(json)) !== hex(bytes.subarray(16, 48))) throw tampered(what);
-  const manifest = JSON.parse(text(json)) as Manifest;
+  const manifest = parsed(text(json), what);
   const places = new Map<string, Uint8Array>();
   let end = start;
-  for (const { file, bytes: size } of [...manifest.programs, ...manifest.weights.chunks]) {
+  for (const { file, bytes: size } of [manifest.programs, ...manifest.weights.chunks]) {
     const from = Math.ceil(end / 16) * 16;
     end = from + size;
-    if (bytes.byteLength < end) throw truncated(what, bytes.byteLength, end);
+    if (bytes.byteLength < end) throw wrongSize(what, bytes.byteLength, end);
     places.set(file, bytes.subarray(from, end));
   }
   const read = async (entry: FileEntry): Promise<Uint8Array> => {
@@ -115,10 +100,10 @@ async function ofPack(bytes: Uint8Array, version: number, length: number, what: 
     if ((await sha256(found)) !== entry.sha256) throw tampered(what);
     return found;
   };
-  return ofManifest(manifest, what, has, read, () => async function* () {
+  return ofManifest(manifest, what, has, read, () => async (take) => {
     let offset = 0;
     for (const chunk of manifest.weights.chunks) {
-      yield { offset, bytes: await read(chunk) };
+      take(offset, await read(chunk));
       offset += chunk.bytes;
     }
   });
@@ -128,25 +113,24 @@ async function ofPack(bytes: Uint8Array, version: number, length: number, what: 
 function ofProgram(bytes: Uint8Array, version: number, length: number, what: string, has: Capabilities): Package {
   if (version !== FORMAT_VERSION) throw wrongVersion(what, version);
   const start = 16 + length;
-  if (bytes.byteLength < start) throw truncated(what, bytes.byteLength, start);
+  if (bytes.byteLength < start) throw wrongSize(what, bytes.byteLength, start);
   const program = readProgram(text(bytes.subarray(16, start)), what, start);
   const end = program.weights.reduce((most, it) => Math.max(most, it.offset + it.bytes), start);
-  if (bytes.byteLength < end) throw truncated(what, bytes.byteLength, end);
+  if (bytes.byteLength < end) throw wrongSize(what, bytes.byteLength, end);
   fits(program.target, has, what);
   return {
     program,
     total: end - start,
-    async *weights() {
-      yield { offset: start, bytes: bytes.subarray(start, end) };
-    },
+    weights: async (take) => take(start, bytes.subarray(start, end)),
   };
 }
 
 // ---- a folder, or the same in one file
 
 function ofFolder(folder: string, manifest: Manifest, has: Capabilities): Promise<Package> {
-  const read = (entry: FileEntry): Promise<Uint8Array> => verified(folder, entry);
-  return ofManifest(manifest, `${folder}manifest.json`, has, read, () => pieces(folder, manifest.weights.chunks));
+  const ask = asking(folder);
+  const read = async (entry: FileEntry): Promise<Uint8Array> => verified(folder, entry, await ask(entry));
+  return ofManifest(manifest, `${folder}manifest.json`, has, read, () => chunksOf(folder, manifest.weights.chunks, ask));
 }
 
 async function ofManifest(
@@ -158,11 +142,13 @@ async function ofManifest(
 ): Promise<Package> {
   if (manifest?.format !== 'onnxruntime-ep-wgpu') throw new ProgramError(`${what} is not that of an exported model`);
   if (manifest.version !== MANIFEST_VERSION) throw wrongVersion(what, manifest.version);
-  const chosen = choose(manifest.programs, has);
-  if (!chosen) throw new ProgramError(`${what} is damaged: it names no program`);
-  fits(chosen.target, has, what);
+  const number = choose(manifest.targets, has);
+  const target = manifest.targets[number];
+  if (!target) throw new ProgramError(`${what} is damaged: it names no program`);
+  fits(target, has, what);
   const weights = open(); // on their way while the program is fetched, read and compiled
-  const program = readProgram(text(await read(chosen)), `${what}, ${chosen.file}`);
+  const { file } = manifest.programs;
+  const program = readExport(await inflated(await read(manifest.programs), `${what}, ${file}`), number, `${what}, ${file}`);
   const { bytes: total, chunks } = manifest.weights;
   const stored = chunks.reduce((sum, it) => sum + it.bytes, 0);
   if (stored !== total || program.weights.some((it) => it.offset + it.bytes > total)) {
@@ -172,119 +158,68 @@ async function ofManifest(
 }
 
 /** The first that the adapter has everything for and that is made for its kind; the last one is for every adapter. */
-function choose<T extends { readonly target: Target }>(programs: readonly T[], has: Capabilities): T | undefined {
-  const suited = programs.filter((it) => !lack(it.target, has.features, has.limits));
-  return suited.find((it) => it.target.software === has.software) ?? programs.at(-1);
+function choose(targets: readonly Target[], has: Capabilities): number {
+  const first = targets.findIndex((it) => it.software === has.software && !lack(it, has.features, has.limits));
+  return first < 0 ? targets.length - 1 : first;
 }
 
-/** The chunks of a folder, one after another; the first ones are asked for at once. */
-function pieces(folder: string, chunks: readonly FileEntry[]): () => AsyncGenerator<Piece> {
-  const opened = kept.then(openCache);
-  // A response whose body is not read yet holds no more than the network's buffers.
-  const asked = new Map<number, Promise<Response>>();
-  const ask = async (entry: FileEntry): Promise<Response> => {
-    const uri = folder + entry.file;
-    return (await (await opened)?.match(cacheKey(uri, entry))) ?? get(uri);
-  };
+/** Hands over the chunks of a folder one after another; the first ones are asked for at once. */
+function chunksOf(folder: string, chunks: readonly FileEntry[], ask: ReturnType<typeof asking>): Package['weights'] {
+  const asked = new Map<number, Promise<Found>>();
   const askFrom = (first: number): void => {
     for (let k = first; k < Math.min(first + AHEAD, chunks.length); k++) {
       if (asked.has(k)) continue;
-      const response = ask(chunks[k]!);
-      response.catch(() => undefined); // told when its turn comes
-      asked.set(k, response);
+      const found = ask(chunks[k]!);
+      found.catch(() => undefined); // told when its turn comes
+      asked.set(k, found);
     }
+  };
+  // A call for each chunk, because an async function keeps all that it ever named until it ends.
+  const one = async (k: number, offset: number, take: Take): Promise<void> => {
+    const found = await asked.get(k)!;
+    asked.delete(k);
+    take(offset, await verified(folder, chunks[k]!, found));
   };
   askFrom(0);
-  return async function* () {
+  return async (take) => {
     let offset = 0;
-    for (const [k, chunk] of chunks.entries()) {
-      askFrom(k);
-      const bytes = await verified(folder, chunk, await asked.get(k)!, await opened);
-      asked.delete(k);
-      yield { offset, bytes };
-      offset += chunk.bytes;
+    try {
+      for (const [k, { bytes }] of chunks.entries()) {
+        askFrom(k);
+        await one(k, offset, take);
+        offset += bytes;
+      }
+    } finally {
+      for (const it of asked.values()) void it.then((found) => found.cancel(), () => undefined);
+      asked.clear();
     }
   };
 }
 
-/** The bytes of a file, from the cache or the network. Raises ProgramError when they are not those of the manifest. */
-async function verified(folder: string, entry: FileEntry, response?: Response, cache?: Cache): Promise<Uint8Array> {
-  const uri = folder + entry.file;
-  response ??= await get(uri);
-  if (!response.ok) throw notFound(uri, response);
-  const cached = response.headers.has('x-sha256');
-  const bytes = new Uint8Array(await response.arrayBuffer());
-  const right = bytes.byteLength === entry.bytes && (await sha256(bytes)) === entry.sha256;
-  if (right) {
-    await kept;
-    if (cache && !cached) kept = keep(cache, uri, entry, bytes);
-    return bytes;
-  }
-  if (cached && cache) {
-    await cache.delete(cacheKey(uri, entry));
-    return verified(folder, entry, await get(uri), cache);
-  }
-  if (bytes.byteLength !== entry.bytes) throw truncated(uri, bytes.byteLength, entry.bytes);
-  throw tampered(uri);
-}
+// ---- texts
 
-// ---- the cache of the browser
-
-/** The last chunk that goes there; nobody waits for it but who has the next one, or looks what is there. */
-let kept: Promise<void> = Promise.resolve();
-
-async function openCache(): Promise<Cache | undefined> {
+function parsed(json: string, what: string): Manifest {
   try {
-    return await globalThis.caches?.open(CACHE);
-  } catch {
-    return undefined; // not allowed here, as in some private windows: weights are fetched each time
+    return JSON.parse(json) as Manifest;
+  } catch (error) {
+    throw new ProgramError(`${what} is damaged: ${messageOf(error)}`, { cause: error });
   }
 }
 
-function cacheKey(uri: string, entry: FileEntry): string {
-  return `${new URL(uri, globalThis.location?.href)}?sha256=${entry.sha256}`;
-}
-
-async function keep(cache: Cache, uri: string, entry: FileEntry, bytes: Uint8Array): Promise<void> {
-  const key = cacheKey(uri, entry);
+async function inflated(bytes: Uint8Array, what: string): Promise<string> {
+  const stream = new Blob([bytes as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream('deflate'));
   try {
-    // What this address had before is of no use any more.
-    for (const old of await cache.keys(key, { ignoreSearch: true })) await cache.delete(old);
-    await cache.put(key, new Response(bytes as Uint8Array<ArrayBuffer>, { headers: { 'x-sha256': entry.sha256 } }));
-  } catch {
-    // The quota is used up: the weights are fetched again next time.
+    return await new Response(stream).text();
+  } catch (error) {
+    throw new ProgramError(`${what} is damaged: ${messageOf(error)}`, { cause: error });
   }
 }
-
-/** Removes all weights that were cached. */
-export async function clearCache(): Promise<void> {
-  await kept;
-  await globalThis.caches?.delete(CACHE);
-}
-
-// ---- checks
 
 function fits(target: Target, has: Capabilities, what: string): void {
   const problem = lack(target, has.features, has.limits);
-  if (problem) throw new ProgramError(`${what} ${problem}: export it for this target`);
-}
-
-function truncated(what: string, found: number, wanted: number): ProgramError {
-  return new ProgramError(`${what} is truncated: it has ${found} bytes of ${wanted}`);
-}
-
-function tampered(what: string): ProgramError {
-  return new ProgramError(`${what} is damaged: its SHA-256 is not the one that the export wrote; fetch or export it again`);
+  if (problem) throw new LimitError(`${what} ${problem}: export it for this target`);
 }
 
 function text(bytes: Uint8Array): string {
   return new TextDecoder().decode(bytes);
-}
-
-function hex(bytes: Uint8Array): string {
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
-}
-
-async function sha256(bytes: Uint8Array): Promise<string> {
-  return hex(new Uint8Array(await crypto.subtle.digest('SHA-256', bytes as Uint8Array<ArrayBuffer>)));
 }

@@ -119,15 +119,32 @@ export function parseExact(text: string): unknown {
 
 const aligned = (offset: number): number => Math.ceil(offset / 16) * 16;
 
-/**
- * The Program in the JSON of a file, or of an export. Weights whose offset it does not say follow each other from byte
- * `start` on, at multiples of 16. `what` names it in errors.
- */
+/** The Program in the JSON of a file, whose weights follow each other from byte `start` on, at multiples of 16. */
 export function readProgram(text: string, what: string, start = 0): Program {
+  return read(what, () => fromHeader(parseExact(text) as Header, what, start));
+}
+
+/** Program `number` of an export, in which the text of a kernel is ranges `[first, count, ...]` of lines of all Programs. */
+export function readExport(text: string, number: number, what: string): Program {
+  return read(what, () => {
+    const { lines, programs } = parseExact(text) as { lines: string; programs: Header[] };
+    const all = lines.split('\n');
+    const header = programs[number]!;
+    header['kernels'] = (header['kernels'] as [string, number[][], ...unknown[]][]).map(([label, texts, ...rest]) => {
+      const wgsl = texts.map((ranges) => {
+        const found: string[] = [];
+        for (let k = 0; k < ranges.length; k += 2) found.push(...all.slice(ranges[k]!, ranges[k]! + ranges[k + 1]!));
+        return found.join('\n');
+      });
+      return [label, wgsl, ...rest];
+    });
+    return fromHeader(header, what, 0);
+  });
+}
+
+function read(what: string, make: () => Program): Program {
   try {
-    const header = parseExact(text) as Record<string, any>; // eslint-disable-line @typescript-eslint/no-explicit-any
-    if (header['format_version'] !== FORMAT_VERSION) throw wrongVersion(what, header['format_version']);
-    return checked(fromHeader(header, start), what);
+    return make();
   } catch (error) {
     if (error instanceof ProgramError) throw error;
     throw new ProgramError(`${what} is damaged: ${messageOf(error)}`, { cause: error });
@@ -140,15 +157,17 @@ export function wrongVersion(what: string, found: unknown): ProgramError {
   );
 }
 
-// eslint-disable-next-line @typescript-eslint/no-explicit-any
-function fromHeader(header: Record<string, any>, start: number): Program {
+type Header = Record<string, any>; // eslint-disable-line @typescript-eslint/no-explicit-any
+
+function fromHeader(header: Header, what: string, start: number): Program {
+  if (header['format_version'] !== FORMAT_VERSION) throw wrongVersion(what, header['format_version']);
   const rows = <T>(name: string, make: (row: any[], k: number) => T): T[] => (header[name] as any[][]).map(make); // eslint-disable-line @typescript-eslint/no-explicit-any
   const values = rows('values', ([name, type, shape, storage, weight, elements]): Value => ({
     name, dtype: dtype(type), shape, storage, weight, elements,
   })); // prettier-ignore
   const names = new Map(values.filter((it) => it.weight >= 0).map((it) => [it.weight, it.name]));
   let end = start;
-  return {
+  const program: Program = {
     name: header['name'],
     target: header['target'],
     symbols: rows('symbols', ([name, input, index, isElement]) => ({ name, input, index, isElement })),
@@ -172,6 +191,7 @@ function fromHeader(header: Record<string, any>, start: number): Program {
       return { name: names.get(k) ?? '', offset: from, bytes };
     }),
   };
+  return checked(program, what);
 }
 
 function checked(program: Program, what: string): Program {

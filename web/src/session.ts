@@ -21,6 +21,7 @@ export class Session implements InferenceSessionHandler {
   readonly #inputs: readonly Value[];
   readonly #outputs: readonly Value[];
   readonly #onGpu: readonly boolean[];
+  readonly #operators: ReadonlySet<string>;
   #live: Promise<Executable>;
   #released = false;
   #profiling: boolean;
@@ -40,6 +41,7 @@ export class Session implements InferenceSessionHandler {
     this.#onGpu = this.outputNames.map((it) => staysOnGpu(options, it));
     this.inputMetadata = this.#inputs.map((it) => metadata(it, options));
     this.outputMetadata = this.#outputs.map((it) => metadata(it, options));
+    this.#operators = new Set(program.dispatches.flatMap((it) => it.operators));
     this.#profiling = options.profiling;
   }
 
@@ -184,14 +186,15 @@ export class Session implements InferenceSessionHandler {
     return {
       inputs: ports(this.inputMetadata),
       outputs: ports(this.outputMetadata),
+      operators: this.#operators,
       gpu: async () => (await this.#executable()).gpu,
       wrong: (message) => new InputError(message),
       recycle: (buffer) => void this.#live.then((it) => it.recycle(buffer)),
       run: async (feeds, wanted) => {
         const executable = await this.#executable();
-        const places = this.outputNames.map((it) => (wanted.includes(it) ? 'gpu' : undefined));
+        const places = this.outputNames.map((it): Wanted => (wanted[it] === 'new' ? 'gpu' : wanted[it]));
         const results = await executable.run(this.inputNames.map((it) => feeds[it]!), places, {});
-        return Object.fromEntries(wanted.map((it) => [it, results[this.outputNames.indexOf(it)] as Made]));
+        return Object.fromEntries(Object.keys(wanted).map((it) => [it, results[this.outputNames.indexOf(it)] as Made]));
       },
     };
   }

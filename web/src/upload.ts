@@ -12,12 +12,12 @@ export async function upload(
 ): Promise<void> {
   const order = from.program.weights.map((weight, k) => ({ weight, buffer: buffers[k]! }));
   let loaded = 0;
-  for await (const { offset, bytes } of from.weights()) {
+  await from.weights((offset, bytes) => {
     if (gpu.lost) throw new DeviceError(`the WebGPU device was lost while weights were uploaded (${gpu.lost})`);
     for (const { weight, buffer } of order) write(gpu, weight, buffer, offset, bytes);
     loaded += bytes.length;
     progress(loaded);
-  }
+  });
 }
 
 function write(gpu: Gpu, weight: Weight, buffer: GPUBuffer, offset: number, bytes: Uint8Array): void {

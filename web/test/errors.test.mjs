@@ -79,7 +79,7 @@ describe('exports', () => {
     server.intercept = (path) => {
       if (!path.endsWith('manifest.json')) return undefined;
       const manifest = JSON.parse(Buffer.from(bytesOf('tiny.onnx.wgpu/manifest.json')).toString());
-      for (const it of manifest.programs) it.target.features = ['shader-unheard-of'];
+      for (const it of manifest.targets) it.features = ['shader-unheard-of'];
       return { body: JSON.stringify(manifest) };
     };
     await refuses(`${server.url}tiny.onnx`, /needs the features shader-unheard-of, which this adapter lacks/);
@@ -185,11 +185,16 @@ describe('browsers without WebGPU', () => {
       assert(!supported && /no WebGPU here/.test(reason));
       await assert.rejects(fresh.InferenceSession.create(bytesOf('tiny.wgpu'), options()), /no available backend.*no WebGPU here/);
       const taken = [];
-      const handler = { inputNames: [], outputNames: [], dispose: async () => {} };
-      const other = { init: async () => {}, createInferenceSessionHandler: async (uri) => (taken.push(uri), handler) };
-      fresh.registerBackend('wasm', other, 10);
-      await fresh.InferenceSession.create('model.onnx', { executionProviders: ['webgpu', 'wasm'] });
-      assert.deepEqual(taken, ['model.onnx']);
+      const session = { inputNames: ['x'], outputNames: ['y'], release: async () => {} };
+      const library = { InferenceSession: { create: async (uri, given) => (taken.push([uri, given]), session) }, Tensor: fresh.Tensor, env: { wasm: {} } };
+      fresh.env.wasm.numThreads = 1;
+      fresh.useWasm(async () => ({ default: library }));
+      const created = await fresh.InferenceSession.create('model.onnx', {
+        executionProviders: ['webgpu', 'wasm'], enableGraphCapture: true, preferredOutputLocation: 'gpu-buffer', graphOptimizationLevel: 'all',
+      });
+      assert.deepEqual(taken, [['model.onnx', { executionProviders: [{ name: 'wasm' }], graphOptimizationLevel: 'all' }]]);
+      assert.equal(library.env.wasm.numThreads, 1);
+      assert.deepEqual(created.inputNames, ['x']);
     }));
   test('no adapter', () =>
     without({ gpu: { requestAdapter: async () => null } }, async (fresh) => {

@@ -50,11 +50,11 @@ export async function assertSame(found, wanted) {
   }
 }
 
-const TYPES = { '.js': 'text/javascript', '.mjs': 'text/javascript', '.json': 'application/json', '.html': 'text/html' };
+const TYPES = { '.js': 'text/javascript', '.mjs': 'text/javascript', '.json': 'application/json', '.html': 'text/html', '.wasm': 'application/wasm' };
 
 /**
  * Serves the fixtures at / and each of `mounts`, {'/path/': folder}. `log` lists what was asked for; `intercept(path)` may
- * give {status} or {body} instead; `headers` go with every answer.
+ * give {status}, {body} or {change} instead, a function of the text; `headers` go with every answer.
  */
 export async function serve({ mounts = {}, headers = {} } = {}) {
   const state = { log: [], intercept: () => undefined };
@@ -65,7 +65,8 @@ export async function serve({ mounts = {}, headers = {} } = {}) {
     const file = mount ? mounts[mount] + path.slice(mount.length) : folder + path;
     const instead = state.intercept(path);
     try {
-      const body = instead?.body ?? (await readFile(file));
+      let body = instead?.body ?? (await readFile(file));
+      if (instead?.change) body = instead.change(body.toString());
       response.writeHead(instead?.status ?? 200, { 'content-type': TYPES[extname(path)] ?? 'application/octet-stream', ...headers });
       response.end(body);
     } catch {

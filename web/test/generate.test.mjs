@@ -60,6 +60,104 @@ for (const name of ['causal', 'stateless']) {
   });
 }
 
+describe('several texts in one run', () => {
+  const { batch } = JSON.parse(readFileSync(`${folder}/causal.json`, 'utf8'));
+  const prompts = batch.map((it) => it.prompt);
+  const columns = (steps) => prompts.map((_, text) => steps.map((it) => it[text]));
+
+  test('each gets the tokens that it gets alone, whatever their lengths', () =>
+    withModel('causal', async (session) => {
+      const steps = await collect(generate(session, prompts, { maxNewTokens: 20 }));
+      assert.deepEqual(columns(steps), batch.map((it) => it.tokens));
+    }));
+
+  test('each ends for itself', () =>
+    withModel('causal', async (session) => {
+      const stopTokens = [batch[1].tokens[5]];
+      const told = [];
+      const stop = (made, text) => (told.push([made.length, text]), text === 2 && made.length === 3);
+      const steps = await collect(generate(session, prompts, { maxNewTokens: 12, stopTokens, stop }));
+      const wanted = batch.map(({ tokens }, text) => {
+        const end = tokens.slice(0, 12).indexOf(stopTokens[0]);
+        return tokens.slice(0, Math.min(end < 0 ? 12 : end, text === 2 ? 3 : 12));
+      });
+      assert.deepEqual(columns(steps).map((it) => it.filter((token) => token !== undefined)), wanted);
+      assert.equal(steps.length, Math.max(...wanted.map((it) => it.length)));
+      assert(wanted[1].length < wanted[0].length && told.some(([, text]) => text === 0));
+    }));
+
+  test('the same seed draws the same tokens, and other ones for each text', () =>
+    withModel('causal', async (session) => {
+      const twice = [prompt, prompt];
+      const run = () => collect(generate(session, twice, { maxNewTokens: 12, temperature: 5, seed: 3 }));
+      const [first, again] = [await run(), await run()];
+      assert.deepEqual(first, again);
+      assert.notDeepEqual(first.map((it) => it[0]), first.map((it) => it[1]));
+    }));
+
+  test('what cannot be padded is an error', async () => {
+    await withModel('stateless', async (session) => {
+      await assert.rejects(collect(generate(session, prompts)), /different lengths, and the model has no input 'attention_mask'/);
+      assert.equal((await collect(generate(session, [prompt, prompt], { maxNewTokens: 2 }))).length, 2);
+    });
+    await withModel('decoder', (session) => assert.rejects(collect(generate(session, [[1, 2], [1]])), /GroupQueryAttention has no mask for padding/));
+    await withModel('static', (session) => assert.rejects(collect(generate(session, [[1], [1]])), /there are 2 texts, the model takes 1 in each run/));
+  });
+});
+
+describe('caches of a fixed size', () => {
+  const { prompts, tokens, cache } = JSON.parse(readFileSync(`${folder}/decoder.json`, 'utf8'));
+
+  test('buffers stay: after the third step none is made, no pipeline and, but for the sampler, no bind group', () =>
+    withModel('static', async (session) => {
+      const found = [];
+      const made = [];
+      const groups = [];
+      const makeGroup = device.createBindGroup;
+      const seen = device.createBuffer;
+      device.createBuffer = (it) => (made.push(found.length), seen(it));
+      device.createBindGroup = (it) => (groups.push(found.length), makeGroup.call(device, it));
+      const before = compiled;
+      let steady;
+      try {
+        for await (const token of generate(session, prompts[0])) {
+          found.push(token);
+          if (found.length === 3) steady = [compiled, memory()];
+        }
+      } finally {
+        device.createBuffer = seen;
+        delete device.createBindGroup;
+      }
+      assert.deepEqual(found, tokens[0]); // up to the last place of the caches
+      assert.equal(found.length, cache - prompts[0].length);
+      assert(compiled > before);
+      assert.deepEqual(made.filter((step) => step >= 3), []);
+      assert.equal(groups.filter((step) => step >= 3).length, found.length - 3);
+      assert.equal(compiled, steady[0]);
+    }));
+
+  test('a cache of the length that is asked for is updated in place', () =>
+    withModel('decoder', async (session) => {
+      const bytes = [];
+      const steps = await collect(generate(session, prompts, { cacheLength: cache, stop: () => (bytes.push(memory().bytes), false) }));
+      assert.deepEqual(prompts.map((_, text) => steps.map((it) => it[text])), tokens);
+      assert(Math.max(...bytes.slice(-40)) <= Math.max(...bytes.slice(0, -40)), bytes.join());
+      // Without, caches grow; the tokens are the same.
+      assert.deepEqual(await collect(generate(session, prompts[1], { maxNewTokens: 20 })), tokens[1].slice(0, 20));
+    }));
+
+  test('texts that do not fit are errors, and so is a cache that the model does not update', async () => {
+    await withModel('static', async (session) => {
+      await assert.rejects(collect(generate(session, prompts[0], { maxLength: cache + 1 })), /the caches have room for 64 tokens, and the text may have 65/);
+      await assert.rejects(collect(generate(session, Array(cache + 1).fill(5))), /the caches have room for 64 tokens, the prompt has 65/);
+    });
+    await withModel('causal', async (session) => {
+      await assert.rejects(collect(generate(session, prompt, { cacheLength: 64 })), /cannot update caches of 64 tokens in place, leave cacheLength out/);
+      await assert.rejects(collect(generate(session, prompt, { cacheLength: 0 })), /cacheLength is 0, it takes a whole number/);
+    });
+  });
+});
+
 test('two texts at once', () =>
   withModel('causal', async (session) => {
     const both = await Promise.all([8, 11].map((count) => collect(generate(session, prompt, { maxNewTokens: count }))));
@@ -133,11 +231,11 @@ describe('sampling', () => {
 
   async function draw(sampling, words, first, count, chances, half) {
     const gpu = Gpu.of(await env.webgpu.device);
-    const sampler = new Sampler(gpu, half, sampling);
+    const sampler = new Sampler(gpu, half, sampling, 1);
     const buffer = gpu.storage(words.byteLength, 'logits');
     gpu.write(buffer, 0, new Uint8Array(words.buffer, words.byteOffset, words.byteLength));
     const found = [];
-    for (const chance of chances) found.push(await sampler.next(buffer, first, count, chance));
+    for (const chance of chances) found.push(...(await sampler.next(buffer, { first, step: 0, count }, [chance])));
     gpu.free(buffer);
     sampler.release();
     return found;

@@ -52,7 +52,7 @@ async function read(buffer, bytes) {
 }
 
 describe('results are those of the CPU provider', () => {
-  for (const name of ['tiny', 'types', 'half', 'elements', 'chunks', 'growing', 'state']) {
+  for (const name of ['tiny', 'types', 'half', 'elements', 'chunks', 'conv', 'growing', 'state']) {
     test(`${name}, of bytes`, () =>
       withSession(name, {}, async (session) => {
         for (let time = 0; time < 2; time++) {

@@ -7,34 +7,27 @@ takes the first whose features the adapter has; a folder appears whole or not at
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
-import struct
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from ..compiler.tune import SWIFTSHADER
 from ..errors import OptionError, ProgramError, UnsupportedError
 from ..program.dtypes import DType
-from ..program.file import header
 from ..program.program import Program
 from ..program.target import WEB_BASELINE, Target
-from ..program.weights import weight_array, weight_bytes
 from .precision import Precision, Reduced, reduce
+from .web_files import GRAIN, pack, write_folder
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-MANIFEST_VERSION = 1
 CHUNK_BYTES = 16 << 20  # so that one is read while another is checked, and little is in memory at once
-GRAIN = 16  # bytes; weights and chunks begin at multiples of it
-PACK = b"wgpupack"  # one file: this, the manifest's version, length and SHA-256, the manifest, then the files that it lists
 HALVES = replace(WEB_BASELINE, name="web-f16", features=frozenset({"shader-f16"}))
 # For browsers without a GPU: kernels for GPUs take them seconds to compile.
 SOFTWARE = replace(WEB_BASELINE, name="web-software", software=True, tuning=SWIFTSHADER)
@@ -99,11 +92,11 @@ def export(
         programs = [*_beside(source, fixed, base), base]
         partial = Path(temporary) / place.name
         partial.mkdir()
-        manifest = _write_folder(partial, programs, chunk_bytes // GRAIN * GRAIN)
+        manifest = write_folder(partial, programs, chunk_bytes // GRAIN * GRAIN)
         files = tuple((it.name, it.stat().st_size) for it in sorted(partial.iterdir()))
         if single_file:
             packed = Path(temporary) / "packed"
-            _pack(packed, partial, manifest)
+            pack(packed, partial, manifest)
             partial = packed
         shutil.move(partial, place)
     weights = int(manifest["weights"]["bytes"])
@@ -209,102 +202,3 @@ def _fixed(source: Path, overrides: Mapping[str, int]) -> dict[tuple[str, int], 
 
 def _texts(program: Program) -> list[tuple[str, ...]]:
     return [kernel.wgsl for kernel in program.kernels]
-
-
-# ---- files
-
-
-def _pack(path: Path, folder: Path, manifest: dict[str, Any]) -> None:
-    """The files of a folder in one, at multiples of GRAIN, in the order of the manifest."""
-    text = (folder / "manifest.json").read_bytes()
-    with open(path, "wb") as file:
-        file.write(PACK + struct.pack("<II", MANIFEST_VERSION, len(text)) + hashlib.sha256(text).digest() + text)
-        for entry in (*manifest["programs"], *manifest["weights"]["chunks"]):
-            file.write(bytes(-file.tell() % GRAIN))
-            with open(folder / entry["file"], "rb") as part:
-                shutil.copyfileobj(part, file, 1 << 20)
-
-
-def _write_folder(folder: Path, programs: list[Program], chunk_bytes: int) -> dict[str, Any]:
-    with _Chunks(folder, chunk_bytes) as chunks:
-        offsets = [[chunks.add(weight_bytes(weight_array(weight))) for weight in it.weights] for it in programs]
-    entries = []
-    for program, places in zip(programs, offsets, strict=True):
-        name = f"program-{program.target.name}.json"
-        (folder / name).write_bytes(_header(program, places))
-        entries.append({**_entry(folder / name), "target": program.target.as_json()})
-    base = programs[-1]
-    manifest: dict[str, Any] = {
-        "format": "onnxruntime-ep-wgpu",
-        "version": MANIFEST_VERSION,
-        "name": base.name,
-        "inputs": [_described(base, it) for it in base.inputs],
-        "outputs": [_described(base, it) for it in base.outputs],
-        "programs": entries,
-        "weights": {"bytes": chunks.written, "chunks": [_entry(path) for path in chunks.paths]},
-    }
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
-    return manifest
-
-
-def _header(program: Program, offsets: list[int]) -> bytes:
-    """The JSON of a Program's file, with the place of each weight in the chunks."""
-    arrays = [weight_array(it) for it in program.weights]
-    found = header(program, arrays)
-    found["weights"] = [[*row, offset] for row, offset in zip(found["weights"], offsets, strict=True)]
-    return json.dumps(found, separators=(",", ":")).encode()
-
-
-def _described(program: Program, value: int) -> dict[str, Any]:
-    it = program.values[value]
-    shape = [d if isinstance(d, int) else " ".join(map(str, d)).replace("$", "") for d in it.shape]
-    return {"name": it.name, "type": it.dtype.label, "shape": shape}
-
-
-def _entry(path: Path) -> dict[str, Any]:
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest}
-
-
-class _Chunks:
-    """Writes bytes one after another into files of at most `size` bytes; equal bytes are there once."""
-
-    def __init__(self, folder: Path, size: int) -> None:
-        self.paths: list[Path] = []
-        self.written = 0
-        self._folder, self._size = folder, size
-        self._places: dict[bytes, int] = {}
-        self._file: BinaryIO | None = None
-
-    def __enter__(self) -> _Chunks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def add(self, data: memoryview) -> int:
-        """The offset of these bytes in all chunks together."""
-        digest = hashlib.sha256(data).digest()
-        if digest not in self._places:
-            self._places[digest] = self.written
-            self._write(data)
-            self._write(memoryview(bytes(-self.written % GRAIN)))
-        return self._places[digest]
-
-    def _write(self, data: memoryview) -> None:
-        while data:
-            if self._file is None or self.written % self._size == 0:
-                self._next()
-            assert self._file is not None
-            part = data[: self._size - self.written % self._size]
-            self._file.write(part)
-            self.written += len(part)
-            data = data[len(part) :]
-
-    def _next(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        self.paths.append(self._folder / f"weights-{len(self.paths):03}.bin")
-        self._file = open(self.paths[-1], "wb")  # noqa: SIM115  closed by the next one, or at the end

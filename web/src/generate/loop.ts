@@ -1,10 +1,11 @@
-// Text token by token from a causal language model. In: a session whose inputs are named as exporters name them, and a prompt.
-// Out: the tokens that follow. Logits and KV cache never leave the GPU; four bytes do, in each step. Without a cache the whole
-// text goes through the model in each step.
+// Texts token by token from a causal language model. In: a session whose inputs are named as exporters name them, and prompts.
+// Out: the tokens that follow. Logits and KV caches never leave the GPU; four bytes of each text do, in each step. Caches grow
+// from run to run, or have a fixed size and are updated in place. Without caches the whole texts go through the model in each step.
 
 import type { Gpu } from '../device.js';
 import type { Settings } from './options.js';
 import { Sampler } from './sample.js';
+import { type Step, Texts } from './texts.js';
 
 /** A value of the model, as the session knows it; a dim that is free is a name. */
 export interface Port {
@@ -28,8 +29,10 @@ export interface Made {
 export interface Model {
   readonly inputs: readonly Port[];
   readonly outputs: readonly Port[];
-  /** Runs with results on the GPU; only those of `wanted`. */
-  run(feeds: Readonly<Record<string, Fed>>, wanted: readonly string[]): Promise<Record<string, Made>>;
+  /** The operators of its nodes. */
+  readonly operators: ReadonlySet<string>;
+  /** Runs with results on the GPU, only those of `wanted`: in new buffers, or in those that are given. */
+  run(feeds: Readonly<Record<string, Fed>>, wanted: Readonly<Record<string, 'new' | Made>>): Promise<Record<string, Made>>;
   gpu(): Promise<Gpu>;
   recycle(buffer: GPUBuffer): void;
   /** An error about the model's inputs and outputs. */
@@ -37,6 +40,8 @@ export interface Model {
 }
 
 const PAST = /^past_key_values|^past(?=[._])/;
+const KNOWN = ['input_ids', 'attention_mask', 'position_ids', 'cache_position'];
+const PADDING = 0; // a token that no text has: the mask hides it
 
 /** Numbers that look random, from 0 to 1; the same for the same seed (mulberry32). */
 function* chances(seed: number): Generator<number, never> {
@@ -48,18 +53,18 @@ function* chances(seed: number): Generator<number, never> {
   }
 }
 
-function integers(type: string, numbers: readonly number[]): Fed {
+/** Integers of a shape. */
+function integers(type: string, dims: readonly number[], numbers: readonly number[]): Fed {
   const data = type === 'int32' ? Int32Array.from(numbers) : BigInt64Array.from(numbers, BigInt);
-  return { dims: [1, numbers.length], bytes: new Uint8Array(data.buffer) };
+  return { dims, bytes: new Uint8Array(data.buffer) };
 }
 
 /** Which input has which role, and what comes back for the caches. */
 function roles(model: Model, more: Readonly<Record<string, Fed>>) {
   const { inputs, outputs } = model;
   const caches = new Map<string, Port>();
-  const known = ['input_ids', 'attention_mask', 'position_ids'];
   for (const port of inputs) {
-    if (known.includes(port.name) || port.name in more) continue;
+    if (KNOWN.includes(port.name) || port.name in more) continue;
     if (!PAST.test(port.name)) {
       throw model.wrong(`generate does not know what to give the input '${port.name}': pass it as feeds: {'${port.name}': ...}`);
     }
@@ -69,63 +74,151 @@ function roles(model: Model, more: Readonly<Record<string, Fed>>) {
   }
   const logits = outputs.find((it) => it.name === 'logits') ?? outputs.find((it) => it.shape.length === 3);
   if (!logits || !/^float(16|32)$/.test(logits.type)) throw model.wrong('generate needs an output of logits, float32 or float16');
-  const type = (name: string): string | undefined => inputs.find((it) => it.name === name)?.type;
-  if (!type('input_ids')) throw model.wrong("generate needs an input 'input_ids'");
-  return { caches, logits, type };
+  const port = (name: string): Port | undefined => inputs.find((it) => it.name === name);
+  const ids = port('input_ids');
+  if (!ids) throw model.wrong("generate needs an input 'input_ids'");
+  return { caches, logits, port, ids };
 }
 
-const bytesOf = (type: string): number => (type === 'float16' ? 2 : 4);
+/** The caches of a generation: empty ones that grow, or ones of a fixed size, whose buffers stay. */
+class Caches {
+  /** By the name of the input. */
+  state: Record<string, Fed> = {};
+  /** Tokens for which there is room, where there is a limit. */
+  readonly room: number = Infinity;
+  /** The buffers of those of a fixed size, by the name of the input. */
+  readonly #fixed = new Map<string, GPUBuffer>();
+  #held: GPUBuffer[] = [];
 
-export async function* generated(
-  model: Model, prompt: readonly number[], settings: Settings, more: Readonly<Record<string, Fed>>,
-): AsyncGenerator<number, void, void> {
-  const { caches, logits, type } = roles(model, more);
-  const sampler = new Sampler(await model.gpu(), logits.type === 'float16', settings);
-  const chance = chances(settings.seed);
-  const made: number[] = [];
-  const stops = new Set(settings.stopTokens);
-  const wanted = [logits.name, ...caches.keys()];
-  // Empty caches; a batch of one.
-  let state: Record<string, Fed> = {};
-  for (const { name, shape, type: cached } of caches.values()) {
-    const dims = shape.map((it, axis) => (typeof it === 'number' ? it : axis ? 0 : 1));
-    state[name] = { dims, bytes: new Uint8Array(dims.reduce((a, b) => a * b, bytesOf(cached))) };
+  constructor(
+    private readonly model: Model,
+    private readonly gpu: Gpu,
+    private readonly ports: ReadonlyMap<string, Port>,
+    texts: number,
+    length: number | undefined,
+  ) {
+    for (const { name, shape, type } of ports.values()) {
+      const free = shape.findIndex((it, axis) => axis && typeof it === 'string');
+      const dims = shape.map((it, axis) => (typeof it === 'number' ? it : axis ? (length ?? 0) : texts));
+      const bytes = dims.reduce((a, b) => a * b, type === 'float16' ? 2 : 4);
+      if (free > 0 && length === undefined) {
+        this.state[name] = { dims, bytes: new Uint8Array(bytes) };
+        continue;
+      }
+      const buffer = gpu.storage(bytes, `the cache '${name}'`); // zeros
+      this.#fixed.set(name, buffer);
+      this.state[name] = { dims, buffer };
+      // Tokens are along the axis that would be free, or the last but one: (batch, heads, tokens, width).
+      this.room = Math.min(this.room, dims[free > 0 ? free : dims.length - 2]!);
+    }
   }
-  let held: GPUBuffer[] = [];
-  let fed = 0; // tokens that are in the caches
+
+  /** Where a run stores them. */
+  get places(): Record<string, 'new' | Made> {
+    const place = (name: string): 'new' | Made => (this.#fixed.has(name) ? (this.state[name] as Made) : 'new');
+    return Object.fromEntries([...this.ports].map(([result, { name }]) => [result, place(name)]));
+  }
+
+  /** Takes what a run gave, and gives back what the run before it gave. */
+  take(results: Readonly<Record<string, Made>>): void {
+    this.#free();
+    const fixed = new Set(this.#fixed.values());
+    this.#held = Object.values(results).flatMap((it) => (fixed.has(it.buffer) ? [] : [it.buffer]));
+    for (const [result, { name }] of this.ports) this.state[name] = results[result]!;
+  }
+
+  #free(): void {
+    for (const it of this.#held) this.model.recycle(it);
+    this.#held = [];
+  }
+
+  release(): void {
+    this.#free();
+    for (const it of this.#fixed.values()) this.gpu.free(it);
+  }
+}
+
+/** The tokens of each step, undefined for texts that have ended. Texts of different lengths begin with padding that is masked. */
+export async function* generated(
+  model: Model, prompts: readonly (readonly number[])[], settings: Settings, more: Readonly<Record<string, Fed>>,
+): AsyncGenerator<Step, void, void> {
+  const { caches: ports, logits, port, ids } = roles(model, more);
+  const count = prompts.length;
+  const longest = Math.max(...prompts.map((it) => it.length));
+  const padding = prompts.map((it) => longest - it.length);
+  checkTexts(model, ids, padding, port('attention_mask') !== undefined);
+  const rows = prompts.map((it, text) => [...Array<number>(padding[text]!).fill(PADDING), ...it]);
+  const texts = new Texts(count, settings.stopTokens, settings.stop);
+  const chance = chances(settings.seed);
+  const gpu = await model.gpu();
+  const sampler = new Sampler(gpu, logits.type === 'float16', settings, count);
+  const caches = new Caches(model, gpu, ports, count, settings.cacheLength);
   try {
-    while (prompt.length + made.length < settings.maxLength) {
+    const mask = port('attention_mask')?.shape[1];
+    const room = Math.min(caches.room, typeof mask === 'number' ? mask : Infinity);
+    if (settings.limited && settings.maxLength > room) {
+      throw model.wrong(`generate: the caches have room for ${room} tokens, and the text may have ${settings.maxLength}`);
+    }
+    if (longest > room) throw model.wrong(`generate: the caches have room for ${room} tokens, the prompt has ${longest}`);
+    const end = Math.min(settings.maxLength, room);
+    let fed = 0; // tokens of each text that are in the caches
+    let total = longest;
+    // Models for one token at a time get the prompt so, too.
+    const most = ids.shape[1] === 1 ? 1 : Infinity;
+    while (total < end && !texts.over) {
       settings.signal?.throwIfAborted();
-      const total = prompt.length + made.length;
-      const tokens = made.length && caches.size ? made.slice(-1) : [...prompt, ...made];
-      const places = tokens.map((_, k) => fed + k);
-      const feeds: Record<string, Fed> = { ...more, ...state };
-      const give = (name: string, numbers: readonly number[]): void => {
-        const of = type(name);
-        if (of && !(name in more)) feeds[name] = integers(of, numbers);
+      const until = Math.min(total, fed + most);
+      const feeds: Record<string, Fed> = { ...more, ...caches.state };
+      const places = Array.from({ length: until - fed }, (_, k) => fed + k);
+      const give = (name: string, dims: readonly number[], numbers: readonly number[]): void => {
+        const of = port(name);
+        if (of && !(name in more)) feeds[name] = integers(of.type, dims, numbers);
       };
-      give('input_ids', tokens);
-      give('position_ids', places);
-      give('attention_mask', Array<number>(total).fill(1));
-      const results = await model.run(feeds, wanted);
-      for (const it of held) model.recycle(it);
-      held = Object.values(results).map((it) => it.buffer);
-      state = {};
-      for (const [name, port] of caches) state[port.name] = results[name]!;
-      if (caches.size) fed = total;
+      const each = (make: (row: readonly number[], text: number) => readonly number[]): number[] => rows.flatMap(make);
+      give('input_ids', [count, places.length], each((row) => row.slice(fed, until)));
+      give('position_ids', [count, places.length], each((_, text) => places.map((at) => Math.max(0, at - padding[text]!))));
+      give('cache_position', [places.length], places);
+      const seen = typeof mask === 'number' ? mask : until;
+      give('attention_mask', [count, seen], each((_, text) => Array.from({ length: seen }, (_, at) => Number(at >= padding[text]! && at < until))));
+      const results = await model.run(feeds, { [logits.name]: 'new', ...caches.places }).catch((error: Error) => {
+        if (fed || settings.cacheLength === undefined || error.name !== 'InputError') throw error;
+        throw model.wrong(`generate: this model cannot update caches of ${settings.cacheLength} tokens in place, leave cacheLength out: ${error.message}`);
+      });
+      caches.take(results);
+      if (ports.size) fed = until;
+      if (until < total) continue;
       const { dims, buffer } = results[logits.name]!;
-      const count = dims.at(-1)!;
-      const rows = dims.slice(0, -1).reduce((a, b) => a * b, 1);
-      const token = await sampler.next(buffer, (rows - 1) * count, count, chance.next().value);
+      const width = dims.at(-1)!;
+      const positions = dims.slice(0, -1).reduce((a, b) => a * b, 1) / count;
+      const place = { first: (positions - 1) * width, step: positions * width, count: width };
+      const tokens = await sampler.next(buffer, place, prompts.map(() => chance.next().value));
       settings.signal?.throwIfAborted();
-      if (token === undefined) throw model.wrong(`the model gives no numbers for token ${total}: its logits are all NaN`);
-      if (stops.has(token)) return;
-      made.push(token);
-      yield token;
-      if (settings.stop?.(made)) return;
+      if (tokens.includes(undefined)) throw model.wrong(`the model gives no numbers for token ${total}: its logits are all NaN`);
+      const step = texts.add(tokens);
+      rows.forEach((row, text) => row.push(tokens[text]!));
+      total += 1;
+      if (step.some((it) => it !== undefined)) yield step;
     }
   } finally {
-    for (const it of held) model.recycle(it);
+    caches.release();
     sampler.release();
+  }
+}
+
+/** Raises an error where a model cannot have these texts in one run. */
+function checkTexts(model: Model, { shape }: Port, padding: readonly number[], masked: boolean): void {
+  const [batch, width] = shape;
+  if (typeof batch === 'number' && batch !== padding.length) {
+    throw model.wrong(`generate: there are ${padding.length} texts, the model takes ${batch} in each run`);
+  }
+  if (typeof width === 'number' && width !== 1) {
+    throw model.wrong(`generate: the model takes ${width} tokens in each run; it has to take any number, or 1`);
+  }
+  if (padding.every((it) => !it)) return;
+  const way = 'generate them one after another, or give them one length';
+  if (!masked) throw model.wrong(`generate: the texts have different lengths, and the model has no input 'attention_mask': ${way}`);
+  // It counts what the mask shows, and takes texts to begin where they begin.
+  if (model.operators.has('GroupQueryAttention')) {
+    throw model.wrong(`generate: the texts have different lengths, and GroupQueryAttention has no mask for padding: ${way}`);
   }
 }

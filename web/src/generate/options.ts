@@ -16,16 +16,34 @@ export interface GenerateOptions {
   readonly topP?: number;
   /** The same seed draws the same tokens. */
   readonly seed?: number;
-  /** Tokens that end the text; they are not given out. */
+  /** Tokens that end a text; they are not given out. */
   readonly stopTokens?: readonly number[];
-  /** Ends the text when it is true of the tokens after the prompt; the last of them is given out. */
-  readonly stop?: (tokens: readonly number[]) => boolean;
+  /** Ends a text when it is true of the tokens after its prompt; the last of them is given out. */
+  readonly stop?: (tokens: readonly number[], text: number) => boolean;
+  /**
+   * Tokens that caches have room for. They are then of this size from the beginning and updated in place, in models that can:
+   * those of GroupQueryAttention, and those whose caches have a fixed size anyway.
+   */
+  readonly cacheLength?: number;
   readonly signal?: AbortSignal;
   /** Further inputs of the model, the same in each step. */
   readonly feeds?: Readonly<Record<string, Tensor>>;
 }
 
-export type Settings = Required<Omit<GenerateOptions, 'signal' | 'stop' | 'maxNewTokens'>> & Pick<GenerateOptions, 'signal' | 'stop'>;
+type Optional = 'signal' | 'stop' | 'cacheLength';
+export type Settings = Required<Omit<GenerateOptions, Optional | 'maxNewTokens'>> & Pick<GenerateOptions, Optional> & {
+  /** maxLength is what the caller asked for. */
+  readonly limited: boolean;
+};
+
+/** The tokens of a text, or of several. */
+export type Prompt = ArrayLike<number | bigint>;
+export type Prompts = Prompt | readonly Prompt[];
+
+/** Whether these are several texts. */
+export function isBatch(tokens: Prompts): tokens is readonly Prompt[] {
+  return typeof tokens[0] === 'object';
+}
 
 const WHOLE = (it: number): boolean => Number.isInteger(it) && it >= 0;
 const RULES: Record<string, readonly [(value: number) => boolean, string]> = {
@@ -33,13 +51,14 @@ const RULES: Record<string, readonly [(value: number) => boolean, string]> = {
   maxNewTokens: [WHOLE, 'a whole number of tokens'],
   temperature: [(it) => it >= 0 && it < Infinity, 'a number from 0 on'],
   topK: [WHOLE, 'a whole number of tokens, 0 for all'],
+  cacheLength: [(it) => WHOLE(it) && it > 0, 'a whole number of tokens'],
   topP: [(it) => it > 0 && it <= 1, 'a probability above 0 and up to 1'],
   seed: [Number.isSafeInteger, 'a whole number'],
 };
 const OTHERS = ['stopTokens', 'stop', 'signal', 'feeds'];
 
 /** Raises OptionError. */
-export function readGenerateOptions(tokens: ArrayLike<number | bigint>, given: GenerateOptions): Settings {
+export function readGenerateOptions(tokens: Prompts, given: GenerateOptions): { prompts: number[][]; settings: Settings } {
   for (const [name, value] of Object.entries(given)) {
     const rule = RULES[name];
     if (!rule && !OTHERS.includes(name)) {
@@ -49,14 +68,21 @@ export function readGenerateOptions(tokens: ArrayLike<number | bigint>, given: G
       throw new OptionError(`generate: ${name} is ${String(value)}, it takes ${rule[1]}`);
     }
   }
-  if (!tokens.length) throw new OptionError('generate: the prompt has no tokens; begin with the one that begins a text');
-  const unknown = Array.from(tokens, Number).findIndex((it) => !WHOLE(it));
-  if (unknown >= 0) {
-    throw new OptionError(`generate: token ${unknown} of the prompt is ${String(tokens[unknown])}, it takes whole numbers: does the tokenizer know all words?`);
-  }
-  const { maxLength = given.maxNewTokens === undefined ? tokens.length + 256 : Infinity, maxNewTokens = Infinity } = given;
-  return {
-    maxLength: Math.min(maxLength, tokens.length + maxNewTokens),
+  const prompts = (isBatch(tokens) ? tokens : [tokens]).map((prompt) => {
+    const found = Array.from(prompt, Number);
+    if (!found.length) throw new OptionError('generate: the prompt has no tokens; begin with the one that begins a text');
+    const unknown = found.findIndex((it) => !WHOLE(it));
+    if (unknown >= 0) {
+      throw new OptionError(`generate: token ${unknown} of the prompt is ${String(prompt[unknown])}, it takes whole numbers: does the tokenizer know all words?`);
+    }
+    return found;
+  });
+  const longest = Math.max(...prompts.map((it) => it.length));
+  const limited = given.maxLength !== undefined || given.maxNewTokens !== undefined;
+  const { maxLength = limited ? Infinity : longest + 256, maxNewTokens = Infinity } = given;
+  const settings = {
+    maxLength: Math.min(maxLength, longest + maxNewTokens),
+    limited,
     temperature: given.temperature ?? 0,
     topK: given.topK ?? 0,
     topP: given.topP ?? 1,
@@ -65,5 +91,7 @@ export function readGenerateOptions(tokens: ArrayLike<number | bigint>, given: G
     feeds: given.feeds ?? {},
     ...(given.stop && { stop: given.stop }),
     ...(given.signal && { signal: given.signal }),
+    ...(given.cacheLength !== undefined && { cacheLength: given.cacheLength }),
   };
+  return { prompts, settings };
 }

@@ -1,5 +1,5 @@
-// The next token from logits on the GPU: the likeliest one, or one drawn from the likeliest k, of these from the likeliest that
-// have a probability of p together. In: a buffer of logits. Out: a token, four bytes to read.
+// The next token of each text from logits on the GPU: the likeliest one, or one drawn from the likeliest k, of these from the
+// likeliest that have a probability of p together. In: a buffer of logits. Out: tokens, four bytes each to read.
 
 import type { Gpu } from '../device.js';
 import type { Kernel } from '../program.js';
@@ -19,17 +19,19 @@ const LANES = 256;
 // Floats in the order of their bits, so that the k-th largest one, and the one at which probabilities reach p, are found by
 // trying bit after bit, without sorting.
 const text = (half: boolean): string => `
-struct Params { count: u32, first: u32, top_k: u32, top_p: f32, scale: f32, chance: f32 }
+struct Params { count: u32, first: u32, step: u32, top_k: u32, top_p: f32, scale: f32 }
 @group(0) @binding(0) var<storage, read> logits: array<u32>;
+/** What decides is there first, a float from 0 to 1. */
 @group(0) @binding(1) var<storage, read_write> token: array<u32>;
 @group(0) @binding(2) var<uniform> params: Params;
 var<workgroup> sums: array<f32, ${LANES}>;
 var<workgroup> keys: array<u32, ${LANES}>;
 var<workgroup> places: array<u32, ${LANES}>;
 var<workgroup> chosen: u32;
+var<private> origin: u32;
 
 fn bits(i: u32) -> u32 {
-  let at = params.first + i;
+  let at = origin + i;
   ${half ? 'return bitcast<u32>(unpack2x16float(logits[at / 2u])[at % 2u]);' : 'return logits[at];'}
 }
 /** 0 for NaN, then from the smallest to the largest. */
@@ -60,7 +62,9 @@ fn above(lane: u32, least: u32, top: f32, counted: bool) -> f32 {
 }
 
 @compute @workgroup_size(${LANES})
-fn main(@builtin(local_invocation_index) lane: u32) {
+fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) place_of: vec3u) {
+  let row = place_of.x;
+  origin = params.first + row * params.step;
   var best = 0u;
   var place = ${NONE}u;
   for (var i = lane; i < params.count; i += ${LANES}u) {
@@ -83,7 +87,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   if (lane == 0u) { chosen = likeliest; }
   // Greedy; also where all are NaN, or one is infinitely likely.
   if (params.scale == 0.0 || largest == 0u || largest >= 0xff800000u) {
-    if (lane == 0u) { token[0] = likeliest; token[1] = 0u; }
+    if (lane == 0u) { token[row] = likeliest; }
     return;
   }
   let top = value(largest);
@@ -119,7 +123,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   if (lane == 0u) {
     var whole = 0.0;
     for (var l = 0u; l < ${LANES}u; l++) { whole += sums[l]; }
-    var rest = whole * params.chance;
+    var rest = whole * bitcast<f32>(token[row]);
     for (var l = 0u; l < ${LANES}u; l++) {
       if (sums[l] > 0.0) {
         let first = min(l * span, params.count);
@@ -137,8 +141,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         rest -= sums[l];
       }
     }
-    token[0] = chosen;
-    token[1] = 0u;
+    token[row] = chosen;
   }
 }`;
 
@@ -146,35 +149,41 @@ const kernel = (half: boolean): Kernel => ({
   label: 'sample', wgsl: [text(half)], bindings: ['read', 'read_write'], uniforms: 6,
 });
 
+/** Where the logits of each text begin in a buffer: at element `first`, the next `step` elements on; each has `count`. */
+export interface Rows {
+  readonly first: number;
+  readonly step: number;
+  readonly count: number;
+}
+
 /** Buffers of one generation. */
 export class Sampler {
   readonly #token: GPUBuffer;
   readonly #params: GPUBuffer;
   readonly #staging: GPUBuffer;
-  /** The layout of Params. */
-  readonly #words = new DataView(new ArrayBuffer(32));
 
   constructor(
     private readonly gpu: Gpu,
     private readonly half: boolean,
     private readonly sampling: Sampling,
+    private readonly texts: number,
   ) {
-    this.#token = gpu.storage(16, 'the next token');
-    this.#params = gpu.buffer(32, 64 | 8, 'how it is sampled'); // UNIFORM, COPY_DST
-    this.#staging = gpu.buffer(16, 1 | 8, 'readback'); // MAP_READ, COPY_DST
+    this.#token = gpu.storage(4 * texts, 'the next tokens');
+    this.#params = gpu.buffer(32, 64 | 8, 'how they are sampled'); // UNIFORM, COPY_DST
+    this.#staging = gpu.buffer(4 * texts, 1 | 8, 'readback'); // MAP_READ, COPY_DST
   }
 
-  /**
-   * The token of the `count` logits from element `first` on; `chance` from 0 to 1 decides. Undefined when no logit is a number.
-   */
-  async next(logits: GPUBuffer, first: number, count: number, chance: number): Promise<number | undefined> {
+  /** A token for each text; `chances` from 0 to 1 decide. Undefined where no logit is a number. */
+  async next(logits: GPUBuffer, { first, step, count }: Rows, chances: readonly number[]): Promise<(number | undefined)[]> {
     const { gpu } = this;
     const { temperature, topK, topP } = this.sampling;
     const it = kernel(this.half);
     const pipeline = await gpu.pipeline(it, 0);
-    [count, first, topK].forEach((word, k) => this.#words.setUint32(4 * k, word, true));
-    [topP, temperature ? 1 / temperature : 0, chance].forEach((word, k) => this.#words.setFloat32(12 + 4 * k, word, true));
-    gpu.write(this.#params, 0, new Uint8Array(this.#words.buffer));
+    const words = new DataView(new ArrayBuffer(32));
+    [count, first, step, topK].forEach((word, k) => words.setUint32(4 * k, word, true));
+    [topP, temperature ? 1 / temperature : 0].forEach((word, k) => words.setFloat32(16 + 4 * k, word, true));
+    gpu.write(this.#params, 0, new Uint8Array(words.buffer));
+    gpu.write(this.#token, 0, new Uint8Array(Float32Array.from(chances).buffer));
     const buffers = [logits, this.#token, this.#params];
     const entries = buffers.map((buffer, binding) => ({ binding, resource: { buffer } }));
     const layout = gpu.layout([...it.bindings, 'uniform']).group;
@@ -182,14 +191,14 @@ export class Sampler {
     const pass = encoder.beginComputePass();
     pass.setPipeline(pipeline);
     pass.setBindGroup(0, gpu.device.createBindGroup({ layout, entries }));
-    pass.dispatchWorkgroups(1);
+    pass.dispatchWorkgroups(this.texts);
     pass.end();
-    encoder.copyBufferToBuffer(this.#token, 0, this.#staging, 0, 16);
+    encoder.copyBufferToBuffer(this.#token, 0, this.#staging, 0, 4 * this.texts);
     gpu.device.queue.submit([encoder.finish()]);
     await gpu.map(this.#staging);
-    const [token] = new Uint32Array(this.#staging.getMappedRange(0, 16));
+    const tokens = Array.from(new Uint32Array(this.#staging.getMappedRange(0, 4 * this.texts)));
     this.#staging.unmap();
-    return token === NONE ? undefined : token;
+    return tokens.map((token) => (token === NONE ? undefined : token));
   }
 
   release(): void {

@@ -5,6 +5,7 @@ import { Tensor } from 'onnxruntime-common';
 import type { InferenceSession } from 'onnxruntime-common';
 import * as errors from '../errors.js';
 import type { GenerateOptions } from '../generate/options.js';
+import type { Step } from '../generate/texts.js';
 
 /** A tensor on its way: `data` in memory, or `held`, the number of one that the worker has on the GPU. */
 export interface Sent {
@@ -21,8 +22,8 @@ export interface Calls {
   run(session: number, feeds: SentTensors, fetches: SentTensors, options: InferenceSession.RunOptions): SentTensors;
   warmup(session: number, inputs: Readonly<Record<string, readonly number[] | Sent>>): void;
   profile(session: number, on: boolean): void;
-  /** The tokens are told one by one. */
-  generate(session: number, tokens: readonly number[], options: GenerateOptions, feeds: Readonly<Record<string, Sent>>): void;
+  /** The tokens of each step are told. */
+  generate(session: number, texts: readonly (readonly number[])[], options: GenerateOptions, feeds: Readonly<Record<string, Sent>>): void;
   /** Ends the generation of that call. */
   cancel(id: number): void;
   release(session: number): void;
@@ -52,12 +53,12 @@ export interface Request {
   readonly given: readonly unknown[];
 }
 
-/** The end of a request, or with `told` news: the progress of creating, a token, or of any session a dispatch that was measured. */
+/** The end of a request, or with `told` news: the progress of creating, the tokens of a step, or of any session a dispatch that was measured. */
 export interface Answer {
   readonly id: number;
   readonly result?: unknown;
   readonly error?: { readonly name: string; readonly message: string };
-  readonly told?: { readonly progress?: { loaded: number; total: number }; readonly profile?: unknown; readonly token?: number };
+  readonly told?: { readonly progress?: { loaded: number; total: number }; readonly profile?: unknown; readonly step?: Step };
 }
 
 /** The error that another thread threw, of its class here. */

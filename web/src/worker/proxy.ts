@@ -1,17 +1,21 @@
 // The backend `webgpu` of onnxruntime-common, run in a worker, so that the page stays responsive. In: the same calls as of the
 // package itself. Out: the same, with tensors on the GPU that only the worker can read.
 
-import { type Backend, InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env, registerBackend } from 'onnxruntime-common';
+import { InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
 import type { MemoryUse } from '../device.js';
 import { DeviceError, InputError, OptionError } from '../errors.js';
-import { type GenerateOptions, readGenerateOptions } from '../generate/options.js';
+import { register } from '../fallback/backend.js';
+import { type GenerateOptions, type Prompt, type Prompts, isBatch, readGenerateOptions } from '../generate/options.js';
+import { type Step, Texts } from '../generate/texts.js';
 import type { WebGPUSupport } from '../index.js';
 import type { Progress } from '../options.js';
 import { type Answer, type Calls, type Environment, type Sent, inMemory, revived } from './protocol.js';
 
 export * from 'onnxruntime-common';
 export { benchmark } from '../benchmark.js';
-export type { GenerateOptions } from '../generate/options.js';
+export { type OnnxRuntimeWeb, useWasm } from '../fallback/backend.js';
+export type { GenerateOptions, Prompt } from '../generate/options.js';
+export type { Step } from '../generate/texts.js';
 export { type Decoder, streamText } from '../generate/text.js';
 export { DeviceError, InputError, LimitError, OptionError, ProgramError, WgpuError } from '../errors.js';
 
@@ -202,18 +206,18 @@ class RemoteSession implements InferenceSessionHandler {
     return this.connection.call('warmup', [this.session, Object.fromEntries(given)]);
   }
 
-  async *generate(tokens: ArrayLike<number | bigint>, given: GenerateOptions): AsyncGenerator<number, void, void> {
-    readGenerateOptions(tokens, given);
+  async *generate(tokens: Prompts, given: GenerateOptions): AsyncGenerator<Step, void, void> {
+    const { prompts } = readGenerateOptions(tokens, given);
     const { signal, stop, feeds = {}, ...options } = given;
     signal?.throwIfAborted();
     const more = Object.entries(feeds).map(([name, it]) => [name, this.#sent(name, it)]);
-    const queue: number[] = [];
-    const made: number[] = [];
+    const queue: Step[] = [];
+    const texts = new Texts(prompts.length, [], stop);
     let wake = (): void => undefined;
     let over = false;
     let problem: unknown;
-    const { id, done } = this.connection.start('generate', [this.session, Array.from(tokens, Number), options, Object.fromEntries(more)], ({ token }) => {
-      queue.push(token!);
+    const { id, done } = this.connection.start('generate', [this.session, prompts, options, Object.fromEntries(more)], ({ step }) => {
+      queue.push(step!);
       wake();
     });
     const end = (error?: unknown): void => {
@@ -227,11 +231,11 @@ class RemoteSession implements InferenceSessionHandler {
     try {
       for (;;) {
         if (signal?.aborted) throw problem;
-        const token = queue.shift();
-        if (token !== undefined) {
-          made.push(token);
-          yield token;
-          if (stop?.(made)) return;
+        const step = queue.shift();
+        if (step) {
+          const own = texts.add(step);
+          if (own.some((it) => it !== undefined)) yield own;
+          if (texts.over) return;
         } else if (over) {
           if (problem !== undefined) throw problem;
           return;
@@ -257,15 +261,14 @@ class RemoteSession implements InferenceSessionHandler {
   }
 }
 
-const backend: Backend = {
+// Where a page imports the package itself, too, the one that it imports first is used. WebAssembly runs where onnxruntime-web does.
+register({
   async init() {
     const { supported, reason } = await checkWebGPUSupport();
     if (!supported) throw new DeviceError(reason ?? 'WebGPU is not available in workers');
   },
-  createInferenceSessionHandler: (source, options) => RemoteSession.create(source, options),
-};
-// Above the package itself: a page that imports both runs in the worker.
-registerBackend('webgpu', backend, 30);
+  create: (source, options) => RemoteSession.create(source, options),
+}, 30);
 
 /** Whether exported models run in the worker. */
 export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
@@ -282,20 +285,24 @@ export function clearCache(): Promise<void> {
   return connected().call('clearCache', []);
 }
 
-function sessionOf(session: InferenceSession): RemoteSession {
+function sessionOf(session: InferenceSession): RemoteSession | undefined {
   const { handler } = session as unknown as { handler: unknown };
-  if (handler instanceof RemoteSession) return handler;
-  throw new TypeError('this session runs on another backend');
+  return handler instanceof RemoteSession ? handler : undefined;
 }
 
 /** Makes everything that runs of these shapes need, as in the package itself. */
-export function warmup(session: InferenceSession, inputs: Readonly<Record<string, readonly number[] | Tensor>> = {}): Promise<void> {
-  return sessionOf(session).warmup(inputs);
+export async function warmup(session: InferenceSession, inputs: Readonly<Record<string, readonly number[] | Tensor>> = {}): Promise<void> {
+  await sessionOf(session)?.warmup(inputs);
 }
 
 /** The tokens that follow, as in the package itself; the loop runs in the worker. */
-export function generate(
-  session: InferenceSession, tokens: ArrayLike<number | bigint>, options: GenerateOptions = {},
-): AsyncGenerator<number, void, void> {
-  return sessionOf(session).generate(tokens, options);
+export function generate(session: InferenceSession, tokens: Prompt, options?: GenerateOptions): AsyncGenerator<number, void, void>;
+export function generate(session: InferenceSession, texts: readonly Prompt[], options?: GenerateOptions): AsyncGenerator<Step, void, void>;
+export async function* generate(
+  session: InferenceSession, tokens: Prompts, options: GenerateOptions = {},
+): AsyncGenerator<number | Step, void, void> {
+  const on = sessionOf(session);
+  if (!on) throw new DeviceError('generate needs WebGPU, and this session runs on another backend');
+  const batch = isBatch(tokens);
+  for await (const step of on.generate(tokens, options)) yield batch ? step : step[0]!;
 }

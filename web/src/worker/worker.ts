@@ -64,14 +64,14 @@ const handlers: Handlers = {
     if (on) found?.startProfiling();
     else found?.endProfiling();
   },
-  async generate(id, _transfer, session, tokens, options, feeds) {
+  async generate(id, _transfer, session, texts, options, feeds) {
     const end = new AbortController();
     ends.set(id, end);
     const more = Object.fromEntries(Object.entries(feeds).map(([name, it]) => [name, opened(it)]));
     try {
-      for await (const token of generate(sessions.get(session)!, tokens, { ...options, feeds: more })) {
+      for await (const step of generate(sessions.get(session)!, texts, { ...options, feeds: more })) {
         if (end.signal.aborted) break;
-        port.postMessage({ id, told: { token } }, []);
+        port.postMessage({ id, told: { step } }, []);
       }
     } finally {
       ends.delete(id);

@@ -36,12 +36,18 @@ def _per_feature(b: Builder, p: Operand, rank: int) -> Operand:
 
 
 def _weights(b: Builder, w: Operand, zero: Operand | None) -> Operand:
-    """Weights of a convolution less their zero point, made once where both are constant."""
+    """Weights of a convolution less their zero point, made once where both are constant: in bytes, which nearly all fit."""
     spread = _per_feature(b, zero, w.rank) if zero is not None else None
     values, zeros = w.constant, 0 if spread is None else spread.constant
     if values is None or zeros is None:
         return centred(b, w, spread)
-    return b.constant((values.astype(np.int32) - np.asarray(zeros, np.int32)).astype(np.int32))
+    if w.dtype is DType.INT8 and not np.any(zeros):
+        return w
+    found = values.astype(np.int16) - np.asarray(zeros, np.int16)
+    bytes_ = np.iinfo(np.int8)
+    return b.constant(
+        found.astype(np.int8) if bytes_.min <= found.min(initial=0) and found.max(initial=0) <= bytes_.max else found
+    )
 
 
 @op("MatMulInteger", types=BYTES)

@@ -1,0 +1,123 @@
+// A session of onnxruntime-web behind one of ours. In: the ONNX model beside an export. Out: a handler whose tensors are ours; the
+// two libraries' tensors share their memory. This is a file of its own, so what has to be the same everywhere is passed to it.
+
+import type { InferenceSession, InferenceSessionHandler, OnnxValue, Tensor, env } from 'onnxruntime-common';
+import type * as errors from '../errors.js';
+
+/** Of a library that has the interface of onnxruntime-common. */
+export interface Library {
+  readonly InferenceSession: typeof InferenceSession;
+  readonly Tensor: typeof Tensor;
+  readonly env: typeof env;
+}
+export type Ours = Pick<Library, 'Tensor' | 'env'> & { readonly errors: typeof errors };
+type Tensors = Readonly<Record<string, OnnxValue | null>>;
+
+/** Opens the ONNX model of `source` in WebAssembly. Raises OptionError when nobody says where it is, ProgramError. */
+export async function open(
+  ours: Ours, source: string | Uint8Array, options: InferenceSession.SessionOptions, load: () => Promise<unknown>,
+): Promise<InferenceSessionHandler> {
+  const { OptionError, ProgramError, messageOf } = ours.errors;
+  const provider = options.executionProviders?.find((it) => (typeof it === 'string' ? it : it.name) === 'wasm');
+  const { model: given, ...wasm } = (typeof provider === 'object' ? provider : { name: 'wasm' }) as { name: 'wasm'; model?: unknown };
+  if (given !== undefined && typeof given !== 'string' && !(given instanceof Uint8Array)) {
+    throw new OptionError(`executionProviders: wasm.model is ${JSON.stringify(given)}, it takes an address or the bytes of an ONNX model`);
+  }
+  const model = given ?? modelOf(ours, source);
+  const library = await loaded(ours, load);
+  // What a page sets about WebAssembly, it sets on the env that it knows.
+  if (library.env !== ours.env) {
+    Object.assign(library.env.wasm, ours.env.wasm);
+    if (ours.env.logLevel) library.env.logLevel = ours.env.logLevel;
+  }
+  const shared = { ...options, executionProviders: [wasm] } as InferenceSession.SessionOptions;
+  // They are about GPUs.
+  for (const name of ['preferredOutputLocation', 'enableGraphCapture'] as const) delete (shared as Record<string, unknown>)[name];
+  try {
+    return new WasmSession(ours, library, await library.InferenceSession.create(model as string, shared));
+  } catch (error) {
+    const what = typeof model === 'string' ? model : 'the model';
+    throw new ProgramError(`${what} cannot be opened in WebAssembly: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/** The ONNX model of an export: `model.onnx` of `model.onnx.wgpu/` and of `model.wgpu`. */
+function modelOf({ errors }: Ours, source: string | Uint8Array): string | Uint8Array {
+  if (typeof source === 'string') {
+    const [, path, rest] = source.match(/^([^?#]*)(.*)$/s)!;
+    const whole = path!.replace(/\/(manifest\.json)?$/, '').replace(/\.(onnx|ort)\.wgpu$/, '.$1').replace(/\.wgpu$/, '.onnx');
+    return whole + rest;
+  }
+  if (!/^wgpu(pack|prog)$/.test(new TextDecoder().decode(source.subarray(0, 8)))) return source;
+  throw new errors.OptionError(
+    "these bytes are an export, which runs on WebGPU alone: say where its ONNX model is, executionProviders: ['webgpu', {name: 'wasm', model: 'model.onnx'}]",
+  );
+}
+
+async function loaded({ errors }: Ours, load: () => Promise<unknown>): Promise<Library> {
+  let module: Library | { readonly default: Library };
+  try {
+    module = (await load()) as typeof module;
+  } catch (error) {
+    throw new errors.ProgramError(
+      `there is no WebAssembly to run the model in: ${errors.messageOf(error)}; call useWasm(() => import('onnxruntime-web/wasm'))`, { cause: error },
+    );
+  }
+  return 'InferenceSession' in module ? module : module.default;
+}
+
+class WasmSession implements InferenceSessionHandler {
+  readonly inputNames;
+  readonly outputNames;
+  readonly inputMetadata;
+  readonly outputMetadata;
+  #released = false;
+
+  constructor(
+    private readonly ours: Ours,
+    private readonly library: Library,
+    private readonly session: InferenceSession,
+  ) {
+    ({ inputNames: this.inputNames, outputNames: this.outputNames } = session);
+    ({ inputMetadata: this.inputMetadata, outputMetadata: this.outputMetadata } = session);
+  }
+
+  async run(feeds: Tensors, fetches: Tensors, options: InferenceSession.RunOptions): Promise<Record<string, Tensor>> {
+    if (this.#released) throw new this.ours.errors.InputError('the session is released: create it again');
+    const inputs: Record<string, Tensor> = {};
+    for (const [name, it] of Object.entries(feeds) as [string, Tensor][]) {
+      const data = it.location === 'cpu' ? it.data : await it.getData();
+      inputs[name] = new this.library.Tensor(it.type, data as never, it.dims);
+    }
+    const results = await this.session.run(inputs, Object.keys(fetches), options);
+    return Object.fromEntries(
+      (Object.entries(results) as [string, Tensor][]).map(([name, it]) => [name, received(this.ours, name, it, fetches[name] as Tensor | null)]),
+    );
+  }
+
+  startProfiling(): void {
+    this.session.startProfiling();
+  }
+
+  endProfiling(): void {
+    this.session.endProfiling();
+  }
+
+  async dispose(): Promise<void> {
+    if (this.#released) return;
+    this.#released = true;
+    await this.session.release();
+  }
+}
+
+function received(ours: Ours, name: string, { type, dims, data }: Tensor, given: Tensor | null): Tensor {
+  if (!given) return new ours.Tensor(type, data as never, dims);
+  const { InputError } = ours.errors;
+  if (given.type !== type) throw new InputError(`output '${name}' is ${type}, the tensor passed for it ${given.type}`);
+  if (given.dims.join() !== dims.join()) {
+    throw new InputError(`output '${name}' has shape [${dims.join(', ')}], the tensor passed for it has [${given.dims.join(', ')}]`);
+  }
+  if (given.location !== 'cpu') throw new InputError(`the tensor passed for output '${name}' is at '${given.location}', WebAssembly writes memory`);
+  (given.data as Uint8Array).set(data as Uint8Array);
+  return given;
+}

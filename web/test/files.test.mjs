@@ -1,0 +1,103 @@
+// Where models come from in Node, and how much of them is in memory on the way.
+
+import assert from 'node:assert/strict';
+import { createReadStream, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { tmpdir } from 'node:os';
+import { relative } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { assertSame, bytesOf, folder, samples } from './fixtures.mjs';
+import { useDawn } from './internals.mjs';
+
+await useDawn();
+const ort = await import('../dist/ort.wgpu.mjs');
+const { InferenceSession, memory } = ort;
+const options = (more = {}) => ({ executionProviders: [{ name: 'webgpu', ...more }] });
+const scratch = mkdtempSync(`${tmpdir()}/wgpu-files-`);
+after(() => {
+  rmSync(scratch, { recursive: true });
+  setTimeout(() => process.exit(), 100).unref();
+});
+
+describe('files in Node', () => {
+  const here = (name) => `${folder}/${name}`;
+  for (const [what, address] of [
+    ['the path of the model', here('chunks.onnx')],
+    ['the path of the folder', here('chunks.onnx.wgpu')],
+    ['the path of the folder, with a slash', here('chunks.onnx.wgpu/')],
+    ['the path of the manifest', here('chunks.onnx.wgpu/manifest.json')],
+    ['the path of one file', here('chunks.wgpu')],
+    ['a relative path', relative(process.cwd(), here('chunks.onnx.wgpu'))],
+    ['the URL of the folder', String(pathToFileURL(here('chunks.onnx.wgpu')))],
+    ['the URL of one file', String(pathToFileURL(here('chunks.wgpu')))],
+  ]) {
+    test(what, async () => {
+      const [{ feeds, wanted }] = samples(ort, 'chunks');
+      const session = await InferenceSession.create(address, options());
+      await assertSame((await session.run(feeds)).y, wanted.y);
+      await session.release();
+      assert.deepEqual(memory(), { buffers: 0, bytes: 0 });
+    });
+  }
+
+  test('what is not there, not an export, or damaged', async () => {
+    const fails = (address, message) => assert.rejects(InferenceSession.create(address, options()), (error) => error.name === 'ProgramError' && message.test(error.message));
+    await fails(`${scratch}/none.onnx`, /none\.onnx cannot be read: ENOENT/);
+    await fails(`${scratch}/none.wgpu`, /none\.wgpu cannot be read: ENOENT/);
+    await fails(`${scratch}/`, /manifest\.json cannot be read: ENOENT/);
+    await fails(scratch, /it is a folder/);
+    writeFileSync(`${scratch}/text.onnx`, 'no model');
+    await fails(`${scratch}/text.onnx`, /text\.onnx is not an exported model/);
+    writeFileSync(`${scratch}/half.wgpu`, bytesOf('chunks.wgpu').slice(0, 5000));
+    await fails(`${scratch}/half.wgpu`, /half\.wgpu is truncated/);
+  });
+});
+
+describe('weights on their way to the device', () => {
+  // A server whose files are never in memory whole, and a count of bytes in arrays that somebody still has.
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc');
+  const held = () => {
+    for (let time = 0; time < 3; time++) collect(); // what one frees, the next one counts
+    return process.memoryUsage().arrayBuffers;
+  };
+  let server;
+  let url;
+  before(async () => {
+    server = createServer((request, response) => {
+      const path = `${folder}${new URL(request.url, 'http://x').pathname}`;
+      if (!statSync(path, { throwIfNoEntry: false })?.isFile()) return void response.writeHead(404).end();
+      createReadStream(path, { highWaterMark: 1 << 14 }).pipe(response);
+    });
+    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+    url = `http://127.0.0.1:${server.address().port}/`;
+  });
+  after(() => server.close());
+
+  for (const [what, address] of [['a server', () => `${url}large.onnx`], ['files', () => `${folder}/large.onnx.wgpu`]]) {
+    test(`from ${what}, at most two chunks are in memory`, async () => {
+      const { weights } = JSON.parse(readFileSync(`${folder}/large.onnx.wgpu/manifest.json`, 'utf8'));
+      const chunk = weights.chunks[0].bytes;
+      assert(weights.chunks.length >= 6 && chunk >= 1 << 20);
+      const session = await InferenceSession.create(address(), options()); // pools of the server and of Node are filled
+      await session.release();
+      const before = held();
+      let most = 0;
+      const measure = () => (most = Math.max(most, held() - before));
+      // In the middle of a chunk, when its hash is calculated, and behind it.
+      const { subtle } = crypto;
+      const plain = subtle.digest;
+      subtle.digest = (...given) => (measure(), plain.apply(subtle, given));
+      try {
+        const again = await InferenceSession.create(address(), options({ onProgress: measure }));
+        await again.release();
+      } finally {
+        delete subtle.digest;
+      }
+      assert(most >= chunk && most < 2 * chunk, `${most} bytes of chunks of ${chunk}`);
+    });
+  }
+});
