@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+# Faults of the package are errors here, in the processes of tests too; for users they leave a node to the CPU.
+os.environ["WGPU_EP_STRICT"] = "1"
 
 
 def _build_missing_parts() -> None:

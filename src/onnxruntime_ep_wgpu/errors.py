@@ -57,12 +57,16 @@ class ModelError(WgpuEpError):
     """A node that no provider can run; names the node and what is wrong with it."""
 
 
-class ModelFault(str):
-    """A reason against a node that is a fault of the model, with the `error` that says so."""
+class InternalError(WgpuEpError):
+    """A fault of this package and not of the model; names the node and the place in the code. Please report it."""
 
-    error: ModelError
 
-    def __new__(cls, error: ModelError) -> ModelFault:
+class Fault(str):
+    """A reason against a node that is a fault, with the `error` that says so: of the model, or of this package."""
+
+    error: ModelError | InternalError
+
+    def __new__(cls, error: ModelError | InternalError) -> Fault:
         made = super().__new__(cls, error)
         made.error = error
         return made

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.lower import attempt
-from onnxruntime_ep_wgpu.errors import InputError, ModelFault, OutOfRangeError, UnsupportedError
+from onnxruntime_ep_wgpu.errors import Fault, InputError, OutOfRangeError, UnsupportedError
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests import provider, support
 
@@ -98,7 +98,7 @@ def test_a_constant_out_of_range_is_a_fault_of_the_model(case: Case) -> None:
             support.compile_model(built)
         module = ir.from_proto(built)
         (reason,) = attempt(module.graph, module.opset_imports, support.target()).reasons
-        assert isinstance(reason, ModelFault) and str(number) in reason
+        assert isinstance(reason, Fault) and str(number) in reason
     for number in (case.low, case.high):
         support.compile_model(case.model(number, constants=[case.place]))
 

@@ -222,6 +222,8 @@ class Builder:
     def expand(self, x: Operand, shape: Sequence[Dim]) -> Operand:
         shape = tuple(shape)
         missing = len(shape) - x.rank
+        if missing < 0:
+            raise UnsupportedError(f"cannot broadcast {list(x.shape)} to {list(shape)}")
         for have, want in zip(x.shape, shape[missing:], strict=True):
             if have not in (1, want):
                 fits = maximum(equal(have, 1), equal(have, want))

@@ -8,14 +8,16 @@ so it is cheap enough to be the capability check.
 from __future__ import annotations
 
 import itertools
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ..errors import ModelError, ModelFault, UnsupportedError, WgpuEpError
+from ..errors import Fault, InternalError, ModelError, UnsupportedError, WgpuEpError
 from ..program.dtypes import DType
 from ..program.target import Target
 from . import expand, ops
@@ -24,6 +26,7 @@ from .dims import Dim, product, symbol
 from .fold import Folded, fold_constants
 from .ir import LoweredGraph, Storage, Tensor, View
 from .limits import Limits, within_limits
+from .malformed import malformation
 from .operand import LARGEST_HOST_VALUE, Operand
 from .ops import host, registry
 from .tied import ties_of
@@ -128,12 +131,13 @@ class Lowering:
                     raise UnsupportedError(f"no kernel calculates the result {value.name!r}")
         except Exception as error:
             self.builder.undo(mark)
-            if isinstance(error, (ValueError, LookupError, TypeError, ArithmeticError)) and not isinstance(
-                error, WgpuEpError
-            ):
-                text = f"{node.op_type} is malformed or unusual here: {type(error).__name__}: {error}"
-                raise UnsupportedError(text) from error
-            raise
+            if isinstance(error, (WgpuEpError, OSError, MemoryError)):
+                raise
+            known = [self.values.get(value) if value is not None else None for value in node.inputs]
+            wrong = malformation(node, self.opsets, known)
+            if wrong is not None:
+                raise UnsupportedError(f"{node.op_type} is malformed: {wrong}") from error
+            raise _internal(node, error) from error
         for value, result in zip(node.outputs, results, strict=False):
             if result is not None:
                 self.values[value] = result
@@ -161,11 +165,7 @@ class Lowering:
             while operands and operands[-1] is None:
                 operands.pop()
             registry.check_types(entry, [o.dtype if o else None for o in operands])
-            keywords = registry.arguments(entry, opset, attributes)
-            if "outputs" in entry.attributes:
-                keywords["outputs"] = len(node.outputs)
-            if "wanted" in entry.attributes:
-                keywords["wanted"] = [bool(value.name) for value in node.outputs]
+            keywords = registry.arguments(entry, opset, attributes, [bool(value.name) for value in node.outputs])
             result = entry.lower(self.builder, *operands, **keywords)
         except UnsupportedError:
             if small is None:
@@ -205,6 +205,16 @@ def _with_host(result: Operand | None, small: Operand | None) -> Operand | None:
     if small is None or result is None:
         return result
     return Operand(result.dtype, result.shape, result.view, host=lambda: small.host, conditions=small.conditions)
+
+
+def _internal(node: ir.Node, error: Exception) -> InternalError:
+    """What was not to be raised by lowering a node that is well formed."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    file = "/".join(Path(place.filename).parts[-2:])
+    return InternalError(
+        f"internal fault at {node.op_type} {node.name!r}: {type(error).__name__}: {error} ({file}:{place.lineno});"
+        " please report it, with these words and if you can the model"
+    )
 
 
 def _fault(node: ir.Node, error: ModelError) -> ModelError:
@@ -275,8 +285,8 @@ def _tied(graph: ir.Graph) -> dict[ir.Value, tuple[ir.Value, tuple[int, ...]]]:
 class Attempt:
     """What came of lowering a graph: per node in its order None, or the reason why it cannot run; `lowered` when all can.
 
-    A reason is a ModelFault where the node is wrong in itself, so that no provider could run it. `shapes` are those found of
-    values whose rank the graph does not tell, by name; None for an extent that the run decides.
+    A reason is a Fault where the node is wrong in itself, so that no provider could run it, or where this package is. `shapes`
+    are those found of values whose rank the graph does not tell, by name; None for an extent that the run decides.
     """
 
     reasons: list[str | None]
@@ -314,7 +324,9 @@ def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering) -> Attempt:
         except UnsupportedError as error:
             reason = str(error)
         except ModelError as error:
-            reason = ModelFault(_fault(node, error))
+            reason = Fault(_fault(node, error))
+        except InternalError as error:
+            reason = Fault(error)
         reasons.append(reason)
     shapes = {
         value.name: tuple(dim if isinstance(dim, int) else None for dim in operand.shape)

@@ -7,12 +7,13 @@ limits, and opens no device; equal graphs get equal answers; the device is opene
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.compile import compile_graph, compile_lowered
 from ..device import debugger
-from ..errors import ModelFault, OptionError
+from ..errors import Fault, InternalError, OptionError
 from ..options import Options
 from ..runtime.recovery import RecoverableExecutable
 from ..runtime.weights import FromModel
@@ -63,6 +64,7 @@ class SessionState:
         self._forced = Forced(options["forceCpuNodeNames"])
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
         self._claims: dict[str, Claim] = {}
+        self._told: set[str] = set()  # faults of this package
         # Of values whose rank ONNX Runtime does not know: by graph, and by what a group makes until it is compiled.
         self._shapes_of_graphs: dict[tuple[str, ...], dict[str, Shape]] = {}
         self._shapes_of_groups: dict[frozenset[str], dict[str, Shape]] = {}
@@ -113,17 +115,31 @@ class SessionState:
             if found:
                 for group in groups:
                     self._shapes_of_groups[_made(group.graph)] = found
+        faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
+        self._meet_internal([error for error in faults if isinstance(error, InternalError)])
         if not parent:
             self.decided = True
-            for reason in decision.reasons:
-                if isinstance(reason, ModelFault):
-                    raise reason.error
+            for error in faults:
+                if not isinstance(error, InternalError):
+                    raise error
             self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
             self.inputs = tuple(value.name or "" for value in graph.inputs)
             self.outputs = tuple(value.name or "" for value in graph.outputs)
         self.assignment.decided(within, graph, decision, assigned)
         self.copy_guard.decided(not parent, graph, decision.groups, assigned)
         return [[nodes[place] for place in group] for group in decision.groups]
+
+    def _meet_internal(self, faults: Sequence[InternalError]) -> None:
+        """Faults of this package need not stop a user: the nodes are left to the CPU, and a warning asks for a report.
+
+        With WGPU_EP_STRICT=1 in the environment, as tests have it, they are errors.
+        """
+        if faults and os.environ.get("WGPU_EP_STRICT") == "1":
+            raise faults[0]
+        for line in map(str, faults):
+            if line not in self._told:
+                self._told.add(line)
+                self.logger.log(WARNING, line)
 
     def complete(self) -> None:
         """All graphs have been decided. Raises OptionError when an option names a node that the model does not have."""

@@ -90,7 +90,7 @@ def check_expression(
 
 
 def _number(text: str) -> float | int:
-    value = ast.literal_eval(text) if text not in ("inf", "-inf", "nan") else float(text)
+    value = float(text) if text.removeprefix("-") in ("inf", "nan") else ast.literal_eval(text)
     return value
 
 

@@ -25,6 +25,7 @@ from .window import (
     ConvAttributes,
     ConvTransposeAttributes,
     Window,
+    check_lengths,
     constants,
     loops_of,
     parameters,
@@ -42,6 +43,8 @@ def conv(
     """x (batch, channels, *inputs), w (features, channels / group, *kernel) -> (batch, features, *outputs)."""
     result = convolution(b, x, w, **attributes)
     if bias is not None:
+        if bias.rank != 1:
+            raise UnsupportedError(f"a bias {bias} is not one number for each feature")
         spread = b.reshape(bias, (bias.shape[0], *(1,) * (result.rank - 2)))
         return b.pointwise("x + bias", {"x": result, "bias": spread}, x.dtype, result.shape)
     return result if result.dtype is x.dtype else b.pointwise("x", {"x": result}, x.dtype)
@@ -220,6 +223,8 @@ def conv_transpose(
     result = summed(b, columns, win)
     if bias is None:
         return result
+    if bias.rank != 1:
+        raise UnsupportedError(f"a bias {bias} is not one number for each feature")
     return b.pointwise(
         "x + bias", {"x": result, "bias": b.reshape(bias, (features, *(1,) * rank))}, x.dtype, result.shape
     )
@@ -230,6 +235,10 @@ def _transposed(inputs: Sequence[Dim], kernel: tuple[int, ...], attributes: Conv
     rank, (strides, dilations) = len(inputs), steps(attributes, len(inputs))
     pads, auto_pad = attributes.get("pads"), attributes.get("auto_pad", "NOTSET")
     extra, wanted = attributes.get("output_padding"), attributes.get("output_shape")
+    check_lengths(attributes, kernel, rank)
+    for name, given in (("output_padding", extra), ("output_shape", wanted)):
+        if given and len(given) != rank:
+            raise UnsupportedError(f"{name} {list(given)} must have {rank} elements")
     begins, ends, outputs = [], [], []  # type: list[Dim], list[Dim], list[Dim]
     for k, extent in enumerate(inputs):
         more = extra[k] if extra else 0

@@ -121,6 +121,9 @@ def gather_nd(b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0) 
 @op("ReverseSequence", types=ANY, lengths=INDICES)
 def reverse_sequence(b: Builder, x: Operand, lengths: Operand, *, batch_axis: int = 1, time_axis: int = 0) -> Operand:
     """Reverses the first lengths[batch] elements along the time axis of each batch."""
+    batch_axis, time_axis = axis_of(batch_axis, x.rank), axis_of(time_axis, x.rank)
+    if batch_axis == time_axis:
+        raise UnsupportedError(f"sequences and their steps are both along axis {time_axis}")
     groups, numbers = apart(x.rank, {batch_axis, time_axis})
     b.require(equal(lengths.size, x.shape[batch_axis]), f"{{}} lengths for axis {batch_axis} of {{}}", lengths, x)
     allowed = Allowed(0, x.shape[time_axis], f"the lengths of axis {time_axis} of {x}")
@@ -163,6 +166,8 @@ def one_hot(b: Builder, indices: Operand, depth: Operand, values: Operand, *, ax
 def eye_like(b: Builder, x: Operand, *, dtype: int | None = None, k: int = 0) -> Operand:
     """Ones on diagonal k, zeros elsewhere."""
     to = x.dtype if dtype is None else type_of(dtype)
+    if to.compute is None:
+        raise UnsupportedError(f"no kernel for results of type {to.label}")
     k = min(max(k, -LARGEST), LARGEST)  # as empty as any diagonal outside
     counter = b.map(
         "return select(0i, 1i, i32(column) - i32(row) == #(K)i);",

@@ -212,6 +212,7 @@ def group_normalization_18(
     b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5
 ) -> Operand:
     """Each group of channels to mean 0 and variance 1; scales and shifts are per group."""
+    check_groups(num_groups)
     b.require(equal(x.shape[1] % num_groups, 0), f"{{}} channels do not make {num_groups} groups", x.shape[1])
     each = floordiv(x.shape[1], num_groups)
 
@@ -226,8 +227,15 @@ def group_normalization(
     b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Operand:
     """As before version 21, with scales and shifts per channel."""
+    check_groups(num_groups)
     b.require(equal(x.shape[1] % num_groups, 0), f"{{}} channels do not make {num_groups} groups", x.shape[1])
     return channel_groups(b, x, gain, bias, num_groups, epsilon)
+
+
+def check_groups(groups: int) -> None:
+    """Raises UnsupportedError for a number of groups that no channels make."""
+    if groups < 1:
+        raise UnsupportedError(f"attribute num_groups={groups} must be positive")
 
 
 def channel_groups(b: Builder, x: Operand, gain: Operand, bias: Operand, groups: Dim, epsilon: float) -> Operand:

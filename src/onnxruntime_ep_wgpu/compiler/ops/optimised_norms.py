@@ -15,7 +15,7 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, less_equal
 from .indexing import gather
-from .normalise import channel_groups, layer_normalization, narrowed, normalised
+from .normalise import channel_groups, check_groups, layer_normalization, narrowed, normalised
 from .optimised import MICROSOFT
 from .reduction import reduce_axes
 from .registry import FLOATS, op
@@ -213,6 +213,7 @@ def group_norm(
     channels = x.shape[-1 if channels_last else 1]
     for name, parameter in (("gamma", gamma), ("beta", beta)):
         _of_row(b, name, parameter, channels)
+    check_groups(groups)
     b.require(equal(channels % groups, 0), f"{{}} channels do not make {groups} groups", channels)
     y = channel_groups(b, b.permute(x, order) if channels_last else x, gamma, beta, groups, epsilon)
     if activation:

@@ -165,7 +165,10 @@ def top_k(
     axis = axis_of(axis, x.rank)
     order = [*(a for a in range(x.rank) if a != axis), axis]
     if k_input is not None:
-        (count,) = k_input.dims("the number of results k")
+        counts = k_input.dims("the number of results k")
+        if len(counts) != 1:
+            raise UnsupportedError(f"the number of results k is {k_input} and not one number")
+        (count,) = counts
     else:
         count = k
     if isinstance(count, int) and count < 0:

@@ -87,7 +87,7 @@ def is_inf(b: Builder, x: Operand, *, detect_negative: int = 1, detect_positive:
         (0, 1): "isinf(x) and x > 0",
         (0, 0): "isinf(x) and isnan(x)",
     }
-    return b.pointwise(wanted[detect_negative, detect_positive], {"x": x}, DType.BOOL)
+    return b.pointwise(wanted[int(bool(detect_negative)), int(bool(detect_positive))], {"x": x}, DType.BOOL)
 
 
 @op("Gelu", types=FLOATS)

@@ -193,6 +193,17 @@ def _dispatch(b: Builder, hidden: int, products: int) -> tuple[int, int]:
     return size, max(1, (longest or MOST_GPU_ITERATIONS) // iterations() - 1)
 
 
+def _check_ranks(x: Operand, w: Operand, r: Operand, bias: Operand | None, *states: Operand | None) -> None:
+    """Raises UnsupportedError where an operand has other axes than every recurrent operator wants, or there is no unit."""
+    for operand in (x, w, r, *states):
+        if operand is not None and operand.rank != 3:
+            raise UnsupportedError(f"the sequence, its weights and states have three axes, and one is {operand}")
+    if bias is not None and bias.rank != 2:
+        raise UnsupportedError(f"a bias has two axes, and one is {bias}")
+    if r.shape[-1] == 0:
+        raise UnsupportedError(f"no units: the recurrent weights are {r}")
+
+
 def _directions(direction: str) -> int:
     return 2 if direction == "bidirectional" else 1
 
@@ -230,6 +241,7 @@ def lstm(
     input_forget: int = 0,
     layout: int = 0,
 ) -> list[Operand]:
+    _check_ranks(x, w, r, bias, hidden, cell)
     functions = _functions(
         ("gate", "candidate", "shown"),
         activations,
@@ -270,6 +282,7 @@ def gru(
     layout: int = 0,
     linear_before_reset: int = 0,
 ) -> list[Operand]:
+    _check_ranks(x, w, r, bias, hidden)
     functions = _functions(
         ("gate", "candidate"),
         activations,
@@ -306,6 +319,7 @@ def rnn(
     hidden_size: int = 0,
     layout: int = 0,
 ) -> list[Operand]:
+    _check_ranks(x, w, r, bias, hidden)
     functions = _functions(
         ("gate",), activations, ("Tanh",), _directions(direction), activation_alpha, activation_beta, clip
     )

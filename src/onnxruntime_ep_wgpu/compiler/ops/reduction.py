@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, may_be, product
@@ -223,7 +224,10 @@ def _scan(name: str, identity: str, combine: str) -> None:
     @op(name, types=NUMBERS, axis=INTEGERS)
     def lower(b: Builder, x: Operand, axis: Operand, *, exclusive: int = 0, reverse: int = 0) -> Operand:
         """Running totals along one axis, from either end, with or without the element itself."""
-        along = axis_of(axis.ints("the axis")[0], x.rank)
+        places = axis.ints("the axis")
+        if len(places) != 1:
+            raise UnsupportedError(f"the axis is {axis} and not one number")
+        along = axis_of(places[0], x.rank)
         wide = _wide(x.dtype)
         kind = wide.compute or ""
         order = [*(k for k in range(x.rank) if k != along), along]

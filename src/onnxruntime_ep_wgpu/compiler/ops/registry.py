@@ -7,10 +7,10 @@ every later version, until another one with a larger `since` replaces it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Unpack, get_args, get_origin
+from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 import onnx
 from onnx import defs, helper
@@ -41,8 +41,22 @@ class Operator:
     variadic: str | None
     attributes: frozenset[str]
     any_attributes: bool = False
+    needed: frozenset[str] = frozenset()  # operands and attributes that it cannot do without
+    kinds: Mapping[str, str] = field(default_factory=dict)  # of attributes: a key of _KINDS
 
 
+_KINDS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "list[int]": (int,),
+    "list[float]": (int, float),
+    "list[str]": (str,),
+}
+"""Kinds of attributes, as lowering functions are annotated, with the types of their values or elements."""
+_INJECTED = frozenset({"op_type", "opset", "outputs", "wanted"})
+"""Keyword arguments that are about the node and no attributes: its type, the version of its domain, how many outputs it has
+and which of them it names."""
 _OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
@@ -56,12 +70,17 @@ def op(
         positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
         variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         allowed = {n: by_operand.get(n, types) for n in (*positional, *((variadic,) if variadic else ()))}
-        attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        annotations = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
         anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
         if shared := _shared_attributes(function) if anything else None:
-            anything, attributes = False, attributes | shared
+            anything, annotations = False, annotations | shared
+        attributes = frozenset(annotations)
+        needed = frozenset(p.name for p in parameters if _is_needed(p))
+        kinds = {name: kind for name, it in annotations.items() if (kind := _kind(it)) in _KINDS}
         for name in names:
-            entry = Operator(name, domain, since, allowed, function, positional, variadic, attributes, anything)
+            entry = Operator(
+                name, domain, since, allowed, function, positional, variadic, attributes, anything, needed, kinds
+            )
             versions = _OPERATORS.setdefault((domain, name), [])
             versions.append(entry)
             versions.sort(key=lambda o: -o.since)
@@ -70,11 +89,25 @@ def op(
     return add
 
 
-def _shared_attributes(function: Callable[..., Any]) -> frozenset[str] | None:
-    """The names in `**attributes: Unpack[...]`, attributes that operators have in common; None without it."""
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    """Whether a node has to give it: a parameter without a default that may not be None, other than what is no attribute."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name in _INJECTED:
+        return False
+    return parameter.default is parameter.empty and not str(parameter.annotation).endswith("| None")
+
+
+def _kind(annotation: Any) -> str:
+    """What a parameter's annotation says of an attribute, as text: modules of operators do not evaluate theirs."""
+    if annotation in (int, float, str):
+        return str(annotation.__name__)
+    return str(annotation).removesuffix(" | None").replace("Sequence[", "list[")
+
+
+def _shared_attributes(function: Callable[..., Any]) -> dict[str, Any] | None:
+    """The annotations in `**attributes: Unpack[...]`, attributes that operators have in common; None without it."""
     keywords = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is p.VAR_KEYWORD]
     found = [get_args(it.annotation)[0] for it in keywords if get_origin(it.annotation) is Unpack]
-    return frozenset(name for it in found for name in it.__annotations__) if found else None
+    return {name: kind for it in found for name, kind in get_type_hints(it).items()} if found else None
 
 
 @cache
@@ -129,8 +162,13 @@ def check_version(op_type: str, domain: str, opset: int) -> None:
     )
 
 
-def arguments(entry: Operator, opset: int, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of a lowering function; raises UnsupportedError on an attribute it does not know."""
+def arguments(
+    entry: Operator, opset: int, attributes: Mapping[str, Any], outputs: Sequence[bool]
+) -> dict[str, Any]:
+    """The keyword arguments of a lowering function. `outputs`: of each output of the node, whether it is named.
+
+    Raises UnsupportedError for an attribute that the function does not know, that is missing, or that is of another kind.
+    """
     defaults = _defaults(entry.name, entry.domain, opset)
     out = {k: v for k, v in defaults.items() if k in entry.attributes}
     for name, value in attributes.items():
@@ -138,15 +176,30 @@ def arguments(entry: Operator, opset: int, attributes: Mapping[str, Any]) -> dic
             out[name] = value
         elif name not in defaults or defaults[name] != value:
             raise UnsupportedError(f"attribute {name}={cut(value)} is not supported")
-    if "op_type" in entry.attributes:
-        out["op_type"] = entry.name
-    if "opset" in entry.attributes:
-        out["opset"] = opset
-    return out
+    for name in sorted(entry.needed & entry.attributes - out.keys()):
+        raise UnsupportedError(f"attribute {name} is missing")
+    for name, value in out.items():
+        if not _is_of(entry.kinds.get(name), value):
+            raise UnsupportedError(f"attribute {name}={cut(value)} is no {entry.kinds[name]}")
+    about = {"op_type": entry.name, "opset": opset, "outputs": len(outputs), "wanted": list(outputs)}
+    return out | {name: value for name, value in about.items() if name in entry.attributes}
+
+
+def _is_of(kind: str | None, value: Any) -> bool:
+    if kind is None:
+        return True
+    values = value if kind.startswith("list") else [value]
+    return isinstance(values, list) and all(isinstance(it, _KINDS[kind]) for it in values)
 
 
 def check_types(entry: Operator, dtypes: list[DType | None]) -> None:
-    """Raises UnsupportedError when an operand has a type that the declaration does not list."""
+    """Raises UnsupportedError when an operand has a type that the declaration does not list, or is missing.
+
+    `dtypes`: None for an operand that was left out; those left out at the end are not in it.
+    """
+    for name in entry.operands[len(dtypes) :]:
+        if name in entry.needed:
+            raise UnsupportedError(f"input {name} is missing")
     for k, dtype in enumerate(dtypes):
         if k < len(entry.operands):
             name = entry.operands[k]
@@ -154,5 +207,7 @@ def check_types(entry: Operator, dtypes: list[DType | None]) -> None:
             name = entry.variadic
         else:
             raise UnsupportedError(f"input {k} is not supported")
+        if dtype is None and (name in entry.needed or name == entry.variadic):
+            raise UnsupportedError(f"input {name} is missing")
         if dtype is not None and dtype not in entry.types[name]:
             raise UnsupportedError(f"no kernel for input {name} of type {dtype.label}")

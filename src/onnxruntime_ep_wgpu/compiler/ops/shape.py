@@ -49,6 +49,8 @@ def axes_of(axes: Operand | list[int] | None, attribute: list[int] | None = None
 def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: int = 0) -> Operand:
     wanted = shape.dims("the target shape")
     if not allowzero:
+        if any(d == 0 for d in wanted[x.rank :]):
+            raise UnsupportedError(f"the target shape {wanted} copies an extent that {x} does not have")
         wanted = [x.shape[k] if d == 0 else d for k, d in enumerate(wanted)]
     if any(map(reads_elements, wanted)):
         # Elements of an input may be -1 or 0, whose meaning is only known at run time.
@@ -168,6 +170,8 @@ def slice_(
     high = ends_input.dims("the end of the slice") if ends_input else list(ends or [])
     where = axes_of(axes_input, axes) or list(range(len(low)))
     steps = steps_input.ints("the step of the slice") if steps_input else [1] * len(low)
+    if not len(low) == len(high) == len(where) == len(steps):
+        raise UnsupportedError(f"{len(low)} starts, {len(high)} ends, {len(where)} axes and {len(steps)} steps of a slice")
     for start, end, axis, step in zip(low, high, where, steps, strict=True):
         axis = axis_of(axis, x.rank)
         first, length = slice_bounds(start, end, step, x.shape[axis])
@@ -236,6 +240,8 @@ def split(
 @op("Concat", types=ANY)
 def concat(b: Builder, *xs: Operand, axis: int = 0) -> Operand:
     axis = axis_of(axis, xs[0].rank)
+    if any(x.rank != xs[0].rank for x in xs):
+        raise UnsupportedError(f"cannot concatenate {', '.join(map(str, xs[:4]))}: their ranks differ")
     if len(xs) == 1:
         return xs[0]
     shape = list(xs[0].shape)
@@ -251,6 +257,8 @@ def concat(b: Builder, *xs: Operand, axis: int = 0) -> Operand:
 def tile(b: Builder, x: Operand, repeats: Operand) -> Operand:
     """Repeats as new axes of stride 0, merged with the axes they repeat."""
     counts = extents(b, repeats.dims("the number of repeats"), "the list of repeats")
+    if len(counts) != x.rank:
+        raise UnsupportedError(f"{len(counts)} numbers of repeats for {x}")
     if all(r == 1 for r in counts):
         return x
     spread = b.expand(
@@ -305,6 +313,8 @@ def range_(b: Builder, start: Operand, limit: Operand, delta: Operand) -> Operan
 
 def _bound(x: Operand) -> Dim | float:
     """A bound of a range: a dim where it is a whole number, else a fraction; constant or derived from shapes."""
+    if x.size != 1:
+        raise UnsupportedError(f"a bound of the range is {x} and not one number")
     if x.has_host:
         return x.dims("a bound of the range")[0]
     if x.constant is None:

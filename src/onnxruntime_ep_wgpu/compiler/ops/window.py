@@ -111,18 +111,25 @@ def steps(attributes: WindowAttributes, rank: int) -> tuple[tuple[int, ...], tup
     return tuple(attributes.get("strides") or (1,) * rank), tuple(attributes.get("dilations") or (1,) * rank)
 
 
+def check_lengths(attributes: WindowAttributes, kernel: Sequence[int], rank: int) -> None:
+    """Raises UnsupportedError for attributes that are not what `rank` spatial axes need."""
+    (strides, dilations), pads = steps(attributes, rank), attributes.get("pads")
+    given = f"kernel {list(kernel)}, strides {list(strides)} and dilations {list(dilations)}"
+    if not len(kernel) == len(strides) == len(dilations) == rank:
+        raise UnsupportedError(f"{given} must have {rank} elements")
+    if min((*strides, *dilations), default=1) < 1:
+        raise UnsupportedError(f"{given} must be positive")
+    if len(pads or ()) not in (0, 2 * rank):
+        raise UnsupportedError(f"pads {pads} must have {2 * rank} elements")
+
+
 def window(
     b: Builder, inputs: Sequence[Dim], kernel: Sequence[int], attributes: WindowAttributes, ceil_mode: bool = False
 ) -> Window:
     """The windows of a convolution or pooling; raises UnsupportedError on attributes that do not fit together."""
     rank, pads, auto_pad = len(inputs), attributes.get("pads"), attributes.get("auto_pad", "NOTSET")
     strides, dilations = steps(attributes, rank)
-    if not len(kernel) == len(strides) == len(dilations) == rank:
-        raise UnsupportedError(
-            f"kernel {list(kernel)}, strides {list(strides)} and dilations {list(dilations)} must have {rank} elements"
-        )
-    if len(pads or ()) not in (0, 2 * rank):
-        raise UnsupportedError(f"pads {pads} must have {2 * rank} elements")
+    check_lengths(attributes, kernel, rank)
     begins: list[Dim] = list(pads[:rank]) if pads and auto_pad == "NOTSET" else [0] * rank
     ends: list[Dim] = list(pads[rank:]) if pads and auto_pad == "NOTSET" else [0] * rank
     outputs: list[Dim] = []

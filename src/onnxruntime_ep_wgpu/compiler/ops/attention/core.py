@@ -65,7 +65,7 @@ def scale_of(size: Dim, scale: float) -> float:
         return scale
     if not isinstance(size, int):
         raise UnsupportedError("the size of a head depends on the input and no scale is given")
-    return 1.0 / math.sqrt(size)
+    return 1.0 / math.sqrt(max(1, size))  # without elements all scores are 0
 
 
 def attend(

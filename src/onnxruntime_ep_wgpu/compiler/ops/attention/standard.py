@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...codegen.prelude import map_body
@@ -61,6 +62,8 @@ def attention(
     )
     results = [merged(b, found.y) if q.rank == 3 else found.y, key, value]
     if outputs > 3:
+        if not 0 <= qk_matmul_output_mode <= 3:
+            raise UnsupportedError(f"attribute qk_matmul_output_mode={qk_matmul_output_mode} is not 0 to 3")
         stage = (found.scores, found.capped, found.hidden, found.weights)[qk_matmul_output_mode]
         assert stage is not None
         results.append(b.pointwise("x", {"x": stage}, q.dtype) if stage.dtype is not q.dtype else stage)
