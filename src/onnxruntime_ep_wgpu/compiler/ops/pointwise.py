@@ -134,7 +134,7 @@ def bit_shift(b: Builder, x: Operand, y: Operand, *, direction: str) -> Operand:
 
 @op("Pow", types=NUMBERS)
 def power(b: Builder, x: Operand, y: Operand) -> Operand:
-    """x to the power y; integers by repeated squaring. The exponent is calculated in the base's type."""
+    """x to the power y; integers by repeated squaring, of an exponent of floats too where it is whole and the result fits."""
     kind = x.dtype.compute
     exponent = y.constant
     if (
@@ -148,9 +148,10 @@ def power(b: Builder, x: Operand, y: Operand) -> Operand:
         ]
         return b.pointwise(simple, {"x": x}, x.dtype, broadcast_shapes(x.shape, y.shape), cost=2)
     if y.dtype.is_float and not x.dtype.is_float:
-        return b.pointwise(
-            f"{kind}(where(y == floor(y), round(pow(f32(x), y)), pow(f32(x), y)))", {"x": x, "y": y}, x.dtype, cost=16
-        )
+        largest = 2.0 ** {"i32": 31, "u32": 32, "i64": 63, "u64": 64}[str(kind)]
+        rounded = f"{kind}(where(y == floor(y), round(pow(f32(x), y)), pow(f32(x), y)))"
+        whole = f"y >= 0 and y == floor(y) and abs(pow(f32(x), y)) <= {largest}"
+        return b.pointwise(f"where({whole}, pow(x, {kind}(y)), {rounded})", {"x": x, "y": y}, x.dtype, cost=32)
     return b.pointwise(f"pow(x, {kind}(y))", {"x": x, "y": y}, x.dtype, cost=16)
 
 

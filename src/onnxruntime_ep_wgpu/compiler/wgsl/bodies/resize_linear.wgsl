@@ -1,13 +1,14 @@
 // The elements around where an element of the output comes from, two along each axis that is RESIZED, weighted by how near they
 // are. They are numbered by a bit for each such axis, BIT0 for the first of all axes, and become half as many with each: CORNERS1
-// are left when only the first axis is to be done.
+// are left when only the first axis is to be done. At the border one element is both neighbours: with a weight of 0 for one of them
+// an infinity there would become NaN.
 #include bodies/resize_places
 #for k RANK
 #if RESIZED#k
   let inside#k = clamp(place#k, 0f, f32($in#k) - 1f);
   let i#k_0 = u32(inside#k);
   let i#k_1 = min(i#k_0 + 1u, $in#k - 1u);
-  let part#k = inside#k - f32(i#k_0);
+  let part#k = select(inside#k - f32(i#k_0), 0.5f, i#k_0 == i#k_1);
 #end
 #end
 #for c CORNERS#(RANK)
