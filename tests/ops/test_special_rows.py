@@ -1,4 +1,4 @@
-"""NaN, infinities, both zeros and numbers near the largest, through operators that look at more than one element, and through bounds
+"""NaN, infinities, both zeros and numbers near the largest, through operators that look at more than one element, through bounds
 and exponents: every pair of them in a row, and rows of one of them alone.
 
 The CPU provider is the oracle but for NaN, which it drops or keeps by its place in a row: numpy in f64 is then.

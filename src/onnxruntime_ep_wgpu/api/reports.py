@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import DeviceError, UnsupportedError, WgpuEpError
 from ..names import NAMES, PASS_THIS, PROVIDER, knows_the_name
 from ..tabular import rich_table, text_lines
+from .arguments import session_argument
 
 if TYPE_CHECKING:
     from ..device import CacheCounters
@@ -135,11 +136,11 @@ def remember(session: Any, state: SessionState) -> None:
 
 def state_of(session: Any) -> SessionState:
     """The plans of a session on this provider. Raises LookupError when it has none, or they cannot be told apart."""
-    return getattr(session, _STATE, None) or _match(session)
+    return getattr(session, _STATE, None) or _match(session_argument(session))
 
 
 def _ours(session: Any) -> set[str]:
-    return set(session.get_providers()) & set(NAMES)
+    return set(session_argument(session).get_providers()) & set(NAMES)
 
 
 def _elsewhere(session: Any, kind: type[_Error]) -> _Error | DeviceError:

@@ -17,6 +17,8 @@ from ..errors import DeviceError, OptionError, UnsupportedError, WgpuEpError, cu
 from ..live import Known
 from ..options import as_text, parse
 from ..options.types import ProviderOptions
+from ..plugin.factory import VENDOR
+from .arguments import check_options, feeds_argument, model_argument, note_types, settings_argument, sizes_argument
 from .devices import devices
 from .free_dimensions import check_fixed, fix
 from .reports import remember
@@ -33,9 +35,15 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
     as ONNX Runtime's text about it."""
 
     def run(self, *arguments: Any, **named: Any) -> Any:
-        feeds = arguments[1] if len(arguments) > 1 else named.get("input_feed")
-        with _RaisingWhatHappened(feeds=feeds if isinstance(feeds, Mapping) else None) as watch, watch.lasts:
-            return super().run(*arguments, **named)
+        feeds = arguments[1] if len(arguments) > 1 else named.get("input_feed", {})
+        if not isinstance(feeds, Mapping):
+            feeds_argument(feeds, self)
+        with _RaisingWhatHappened(feeds=feeds) as watch, watch.lasts:
+            try:
+                return super().run(*arguments, **named)
+            except Exception as error:
+                note_types(error, feeds, self)
+                raise
 
     def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
         with _RaisingWhatHappened() as watch, watch.lasts:
@@ -105,6 +113,9 @@ def session(
     `session.disable_cpu_ep_fallback` in `sess_options`.) Raises OptionError for a wrong option, DeviceError when there is no
     such device, and what the provider or ONNX Runtime raised when the session cannot be made.
     """
+    check_options(options)
+    path_or_bytes, settings = model_argument(model), settings_argument(sess_options)
+    sizes = sizes_argument(free_dimensions)
     given = {key: as_text(value) for key, value in options.items()}
     if wgpu_device is not None:
         from ..device.wgpu_py import adapter_of
@@ -118,9 +129,7 @@ def session(
 
         device = numbered(checked["adapterIndex"]).index
     chosen = _pick(device)
-    settings = ort.SessionOptions() if sess_options is None else sess_options
-    fixed = _add_to(settings, model, chosen, free_dimensions or {})
-    path_or_bytes = model if isinstance(model, bytes) else os.fspath(model)
+    fixed = _add_to(settings, path_or_bytes, chosen, sizes)
     with _RaisingWhatHappened(path_or_bytes, given) as watch, watch.lasts:
         made = Session(path_or_bytes, settings, enable_fallback=0)
         provider = watch.providers[-1] if watch.providers else None
@@ -173,7 +182,7 @@ def _pick(device: Any) -> Any:
     shown = ", ".join(f"{place}: {name}" for place, name in enumerate(names))
     if device is None:
         return found[0]
-    if isinstance(device, int):
+    if isinstance(device, int) and not isinstance(device, bool):
         if not 0 <= device < len(found):
             raise DeviceError(f"no device {device}; there are {shown}")
         return found[device]
@@ -184,4 +193,8 @@ def _pick(device: Any) -> Any:
         raise DeviceError(f"no device is called {cut(device)}; there are {shown}")
     if getattr(device, "ep_name", None) is None:
         raise OptionError(f"device: {cut(device)} is not an OrtEpDevice, a number or a name; there are {shown}")
+    if device.ep_vendor != VENDOR:
+        raise OptionError(
+            f"device: that of {device.ep_name} by {device.ep_vendor} is not one of this provider; there are {shown}"
+        )
     return device

@@ -14,6 +14,7 @@ import onnxruntime as ort
 
 from .. import process
 from ..errors import DeviceError
+from .arguments import kind_of
 
 
 class DeviceBuffer(NamedTuple):
@@ -64,6 +65,10 @@ def buffer_of(value: Any) -> DeviceBuffer:
     from ..plugin.memory import space as memory
 
     process.check_not_forked()
+    if not hasattr(value, "device_name"):
+        raise TypeError(
+            f"value: {kind_of(value)} is not an onnxruntime.OrtValue; OrtValue.ortvalue_from_numpy(array, 'webgpu', 0) makes one"
+        )
     address, nbytes = value.data_ptr(), _nbytes(value)
     if not nbytes:
         raise DeviceError(f"a tensor of shape {list(value.shape())} has no elements and no memory")
@@ -92,7 +97,7 @@ def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 
     process.check_not_forked()
     theirs = getattr(buffer, "_device", None)
     if not wgpu_py.is_device(theirs):
-        raise DeviceError(f"{buffer!r} is not a wgpu.GPUBuffer of wgpu-native")
+        raise DeviceError(f"{kind_of(buffer)} is not a wgpu.GPUBuffer of wgpu-native")
     context = context_around(theirs)
     device = context.device()
     value = ort.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype, "webgpu", context.adapter.index)

@@ -21,6 +21,7 @@ from ..errors import OptionError, ProgramError, UnsupportedError
 from ..program.dtypes import DType
 from ..program.program import Program
 from ..program.target import WEB_BASELINE, Target
+from .arguments import model_argument
 from .precision import Precision, Reduced, reduce
 from .web_files import GRAIN, pack, write_folder
 
@@ -67,7 +68,7 @@ def export(
     makes numbers smaller; `samples`, an array for each input, tell what that costs, and what would overflow. Raises
     UnsupportedError naming the nodes that WebGPU cannot run, OptionError, FileExistsError.
     """
-    source = Path(model)
+    source = Path(str(model_argument(model, or_bytes=False)))
     if not source.exists():
         raise FileNotFoundError(f"there is no file {source}")
     if chunk_bytes < GRAIN:
