@@ -55,6 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("export empty.onnx", "empty.onnx is empty (0 bytes)"),
         ("export code.py", "code.py cannot be read as an ONNX model"),
         ("export dir", "dir is a folder"),
+        ("export model.onnx --dim n=3", "--dim n=3 is about the inputs by which --fp16, --int4 and --int8 are judged"),
         ("export bare.onnx", "bare.onnx is not an ONNX model: it names no version of the operators"),
         ("run model.onnx --seed -3", "argument --seed: '-3' is not a whole number from 0 on"),
         ("run model.onnx --runs -1", "argument --runs: '-1' is not a whole number from 0 on"),

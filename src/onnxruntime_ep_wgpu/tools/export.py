@@ -51,6 +51,13 @@ def main(args: argparse.Namespace) -> int:
         raise OptionError("name one model, or with --transformers one folder")
     if args.transformers is None and args.dtype:
         raise OptionError("--dtype chooses among the models of a folder: add --transformers")
+    if args.transformers is None and not (args.fp16 or args.bits):
+        for name, given in (("--dim", args.dim), ("--shape", args.shape), ("--input", args.input)):
+            if given:
+                raise OptionError(
+                    f"{name} {given[0]} is about the inputs by which --fp16, --int4 and --int8 are judged, and none of them is"
+                    " there; --override NAME=SIZE fixes a free dimension"
+                )
     overrides = dict(dimension(text, "--override") for text in args.override)
     chunk_bytes = _bytes(args.chunk)
     precision = Precision(args.fp16, args.bits)
