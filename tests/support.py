@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
+from onnxruntime_ep_wgpu.compiler.codegen import prelude
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import Device, Place
 from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
@@ -107,3 +108,11 @@ def make_model(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[type, list]]
     initializers = [numpy_helper.from_array(np.asarray(w), n) for n, w in weights.items()]
     graph = helper.make_graph(nodes, "test", values, outputs, initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def without_prelude(text: str) -> str:
+    """The text of a kernel without the definitions that it has from the prelude."""
+    for pairs in (False, True):
+        for code, _ in prelude._definitions(pairs).values():
+            text = text.replace(code, "")
+    return text

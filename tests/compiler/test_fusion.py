@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler.codegen.prelude import without_prelude
-from tests.support import Runner, compile_model, make_model, run_model, target
+from tests.support import Runner, compile_model, make_model, run_model, target, without_prelude
 
 F = np.float32
 rng = np.random.default_rng(0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler.codegen.prelude import without_prelude
-from tests.support import compile_model, make_model, run_model
+from tests.support import compile_model, make_model, run_model, without_prelude
 
 F = np.float32
 

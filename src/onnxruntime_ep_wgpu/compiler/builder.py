@@ -37,6 +37,7 @@ from .ir import (
 )
 from .joins import picked
 from .limits import Limits
+from .messages import Part, message
 from .operand import LARGEST_HOST_VALUE
 from .operand import Operand as Operand
 from .pads import padding
@@ -161,7 +162,7 @@ class Builder:
         array[...] = values
         return Operand(dtype, array.shape, host=lambda: array, known=True)
 
-    def require(self, condition: Dim, text: str, *parts: Operand | Sequence[Dim] | Dim, limit: bool = False) -> None:
+    def require(self, condition: Dim, text: str, *parts: Part, limit: bool = False) -> None:
         """The condition must not be 0 when a plan is made; a constant 0 is an error now.
 
         `text` says what is wrong, with a `{}` for each of `parts`: their sizes are put there when they are known. `limit`
@@ -170,22 +171,7 @@ class Builder:
         if condition == 0:
             raise UnsupportedError(text.format(*(list(p) if isinstance(p, tuple) else p for p in parts)))
         if not isinstance(condition, int):
-            self.checks.setdefault(condition, self._message(text, parts, limit))
-
-    def _message(self, text: str, parts: Sequence[Operand | Sequence[Dim] | Dim], limit: bool) -> Message:
-        """Every part with places for its dims, behind the name of the node."""
-        shown, dims = [], list[Dim]()
-        for part in parts:
-            label = part.dtype.label if isinstance(part, Operand) else ""
-            shape = part.shape if isinstance(part, Operand) else part
-            if isinstance(shape, Sequence):
-                shown.append(f"{label}[{', '.join('{}' for _ in shape)}]")
-                dims += shape
-            else:
-                shown.append("{}")
-                dims.append(shape)
-        node = f"node {self.origin[0]!r}: ".replace("{", "{{").replace("}", "}}") if self.origin else ""
-        return Message(node + text.format(*shown), tuple(dims), limit)
+            self.checks.setdefault(condition, message(self.origin, text, parts, limit))
 
     def expect(self, values: Operand, low: Dim, high: Dim, what: str) -> None:
         """Data that is outside `what` when it is not from `low` to `high`: an error of runs that check everything."""

@@ -54,7 +54,12 @@ def _found(graph: ir.Graph) -> dict[str, Tie]:
     alike: dict[tuple[Any, ...], list[ir.Value]] = defaultdict(list)
     for value in graph.initializers.values():
         tensor = value.const_value
-        if tensor is None or tensor.nbytes < SMALLEST or tensor.dtype == ir.DataType.STRING or tensor.dtype.bitwidth < 8:
+        if (
+            tensor is None
+            or tensor.nbytes < SMALLEST
+            or tensor.dtype == ir.DataType.STRING
+            or tensor.dtype.bitwidth < 8
+        ):
             continue
         shape = tuple(map(int, tensor.shape.numpy()))
         alike[tensor.dtype, tuple(sorted(shape)) if len(shape) == 2 else shape].append(value)

@@ -41,7 +41,6 @@ KEPT_PIPELINES = 256
 COMPILE_LOCKS = 61
 # More threads than this gain nothing (16 cores, an H200) and hold much memory.
 MOST_COMPILERS = 8
-NOTHING = Recording(())
 # (adapter, target, what to call on a loss) -> the device's handle, which the Device owns.
 Acquire = Callable[[Adapter, Target, Callable[[int, str], None]], Any]
 

@@ -49,7 +49,9 @@ class Specialiser:
             if tensor is None or tensor.dtype == ir.DataType.STRING:
                 continue
             tie = ties.get(name)
-            source = sources.get(name) or (_Turned(sources[tie.name], tie.order) if tie and tie.name in sources else None)
+            source = sources.get(name) or (
+                _Turned(sources[tie.name], tie.order) if tie and tie.name in sources else None
+            )
             if source is None:
                 array = weight_array(tensor)
                 source = _Copy(array.copy()) if array.nbytes <= COPIED_BYTES else source_of(name, array)

@@ -40,11 +40,6 @@ class Step:
     repetition: int = 0
     repeats: int = 1
 
-    @property
-    def finishes(self) -> bool:
-        """Whether it is the last of its dispatch."""
-        return self.repetition == self.repeats - 1
-
 
 @dataclass(frozen=True)
 class Layout:

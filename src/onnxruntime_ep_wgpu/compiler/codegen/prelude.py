@@ -102,11 +102,3 @@ def needed(text: str, pairs: bool, own: Mapping[str, str] | None = None) -> str:
     for name in _mentioned(text):
         want(name)
     return "\n".join(definitions[name][0] for name in wanted)
-
-
-def without_prelude(text: str) -> str:
-    """The text of a kernel without the definitions that `needed` put into it."""
-    for pairs in (False, True):
-        for code, _ in _definitions(pairs).values():
-            text = text.replace(code, "")
-    return text

@@ -7,7 +7,7 @@ experts weigh. Quantised weights stay packed, as in `blocks`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -129,9 +129,8 @@ def _product(b: Builder, x: Operand, chosen: Operand, layer: Layer, share: int) 
     return y
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """The attributes that both operators have."""
+class MixtureAttributes(TypedDict, total=False):
+    """What both operators have."""
 
     k: int
     activation_type: str
@@ -140,10 +139,25 @@ class Mixture:
     swiglu_limit: float | None
     swiglu_fusion: int
     normalize_routing_weights: int
+    use_sparse_mixer: int
 
-    def check_attributes(self, use_sparse_mixer: int, experts: int) -> None:
-        if use_sparse_mixer:
-            raise UnsupportedError(f"use_sparse_mixer {use_sparse_mixer}")
+
+@dataclass(frozen=True)
+class Mixture:
+    """The same with what holds where a node does not say it."""
+
+    k: int = 1
+    activation_type: str = "relu"
+    activation_alpha: float = 1.0
+    activation_beta: float = 0.0
+    swiglu_limit: float | None = None
+    swiglu_fusion: int = 0
+    normalize_routing_weights: int = 0
+    use_sparse_mixer: int = 0
+
+    def check_attributes(self, experts: int) -> None:
+        if self.use_sparse_mixer:
+            raise UnsupportedError(f"use_sparse_mixer {self.use_sparse_mixer}")
         if self.activation_type not in (*ACTIVATIONS, "swiglu"):
             raise UnsupportedError(
                 f"activation_type {self.activation_type!r}: known are {', '.join(ACTIVATIONS)} and swiglu"
@@ -229,22 +243,12 @@ def mixture(
     fc2_bias: Operand | None = None,
     fc3: Operand | None = None,
     fc3_bias: Operand | None = None,
-    *,
-    k: int = 1,
-    activation_type: str = "relu",
-    activation_alpha: float = 1.0,
-    activation_beta: float = 0.0,
-    swiglu_limit: float | None = None,
-    swiglu_fusion: int = 0,
-    normalize_routing_weights: int = 0,
-    use_sparse_mixer: int = 0,
+    **attributes: Unpack[MixtureAttributes],
 ) -> Operand:
     """fc2(activation(fc1(x)) * fc3(x)) of the k best experts of each token, weighed by the softmax of the router."""
-    how = Mixture(
-        k, activation_type, activation_alpha, activation_beta, swiglu_limit, swiglu_fusion, normalize_routing_weights
-    )
+    how = Mixture(**attributes)
     first, second = _layer(b, "fc1", fc1, fc1_bias), _layer(b, "fc2", fc2, fc2_bias)
-    how.check_attributes(use_sparse_mixer, first.experts)
+    how.check_attributes(first.experts)
     gate = None if fc3 is None else _layer(b, "fc3", fc3, fc3_bias)
     return _mixed(b, x, router_probs, None, first, second, gate, how)
 
@@ -278,14 +282,6 @@ def quantised_mixture(
     fc3_zeros: Operand | None = None,
     router_weights: Operand | None = None,
     *,
-    k: int = 1,
-    activation_type: str = "relu",
-    activation_alpha: float = 1.0,
-    activation_beta: float = 0.0,
-    swiglu_limit: float | None = None,
-    swiglu_fusion: int = 0,
-    normalize_routing_weights: int = 0,
-    use_sparse_mixer: int = 0,
     accuracy_level: int = 0,
     block_size: int = 0,
     expert_weight_bits: int = 4,
@@ -294,6 +290,7 @@ def quantised_mixture(
     fc3_expert_weight_bits: int | None = None,
     quant_type: str = "int",
     weights_prepacked: int = -1,
+    **attributes: Unpack[MixtureAttributes],
 ) -> Operand:
     """As MoE, with weights of a few bits, a scale and a zero point for each column of an expert, or block of it; the shares of
     the chosen experts, when the router's softmax is what weighs them, always add up to 1."""
@@ -303,16 +300,14 @@ def quantised_mixture(
         raise UnsupportedError("weights_prepacked 1: weights in an order that another provider reads")
     if block_size:
         check_block(block_size)
-    how = Mixture(
-        k, activation_type, activation_alpha, activation_beta, swiglu_limit, swiglu_fusion, normalize_routing_weights
-    )
+    how = Mixture(**attributes)
     bits = [it or expert_weight_bits for it in (fc1_expert_weight_bits, fc2_expert_weight_bits, fc3_expert_weight_bits)]
     first = _packed_layer(b, "fc1", fc1, fc1_scales, fc1_zeros, fc1_bias, bits[0], block_size)
     second = _packed_layer(b, "fc2", fc2, fc2_scales, fc2_zeros, fc2_bias, bits[1], block_size)
     gate = None
     if fc3 is not None:
         gate = _packed_layer(b, "fc3", fc3, fc3_scales, fc3_zeros, fc3_bias, bits[2], block_size)
-    how.check_attributes(use_sparse_mixer, first.experts)
+    how.check_attributes(first.experts)
     if router_weights is None:  # as the CPU provider has it, whatever the attribute says
         how = replace(how, normalize_routing_weights=1)
     return _mixed(b, x, router_probs, router_weights, first, second, gate, how)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -54,18 +55,32 @@ def _expressions(names: Sequence[str], alphas: Sequence[float] | None, betas: Se
     return out
 
 
+class RecurrentAttributes(TypedDict, total=False):
+    """What every recurrent operator has; ONNX says the size of the state twice, and `hidden_size` is the second time."""
+
+    activation_alpha: list[float] | None
+    activation_beta: list[float] | None
+    activations: list[str] | None
+    clip: float | None
+    direction: str
+    hidden_size: int
+    layout: int
+
+
 def _functions(
     roles: Sequence[str],
-    names: Sequence[str] | None,
     defaults: Sequence[str],
-    directions: int,
-    alphas: Sequence[float] | None,
-    betas: Sequence[float] | None,
-    clip: float | None,
+    attributes: RecurrentAttributes,
 ) -> dict[str, Function]:
     """The functions `roles` of the kernel, per direction, and `limited`, which clips what they are given."""
+    names, clip = attributes.get("activations"), attributes.get("clip")
+    directions = 2 if attributes.get("direction") == "bidirectional" else 1
     wanted = len(roles) * directions  # RNN's default names two, whatever the direction
-    expressions = _expressions((names or [*defaults] * directions)[:wanted], alphas, betas)
+    expressions = _expressions(
+        (names or [*defaults] * directions)[:wanted],
+        attributes.get("activation_alpha"),
+        attributes.get("activation_beta"),
+    )
     if len(expressions) != wanted:
         raise UnsupportedError(f"{len(expressions)} activations for {directions} directions of {len(roles)}")
     limit = f"max(min(x, {float(clip)!r}), {-float(clip)!r})" if clip else "x"
@@ -98,15 +113,14 @@ class _Kernel:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What every recurrent operator reads: the sequence, the weights of the inputs and of the state, and the length of each
-    sequence; `direction` and `layout` are its attributes."""
+    """What every recurrent operator is given: the sequence, the weights of the inputs and of the state, the length of each
+    sequence, and its attributes."""
 
     x: Operand
     w: Operand
     r: Operand
     lengths: Operand | None
-    direction: str
-    layout: int
+    attributes: RecurrentAttributes
 
 
 def _layer(
@@ -124,7 +138,14 @@ def _layer(
     `bias` (directions, gates * hidden) is added to the inputs; `states` are those before the first step; `more` are other
     operands of the kernel, (directions, n).
     """
-    x, w, r, lengths, gates, layout = given.x, given.w, given.r, given.lengths, kernel.gates, given.layout
+    x, w, r, lengths, gates, layout = (
+        given.x,
+        given.w,
+        given.r,
+        given.lengths,
+        kernel.gates,
+        given.attributes.get("layout"),
+    )
     hidden, directions = r.shape[-1], w.shape[0]
     if not isinstance(hidden, int) or not isinstance(directions, int):
         raise UnsupportedError("the size of the state depends on an input")
@@ -169,7 +190,7 @@ def _layer(
         vectors=False,
         onto=None,
         HIDDEN=hidden,
-        REVERSE=int(given.direction == "reverse"),
+        REVERSE=int(given.attributes.get("direction") == "reverse"),
         **constants,
     )
     last = [b.reshape(b.slice(state, 0, k, 1, 1), shape) for k in range(len(states))]
@@ -204,10 +225,6 @@ def _check_ranks(x: Operand, w: Operand, r: Operand, bias: Operand | None, *stat
         raise UnsupportedError(f"no units: the recurrent weights are {r}")
 
 
-def _directions(direction: str) -> int:
-    return 2 if direction == "bidirectional" else 1
-
-
 def _bias(b: Builder, bias: Operand | None, gates: int, recurrent: Sequence[int]) -> Operand | None:
     """(directions, gates * hidden): the biases of the inputs, and those of the recurrent sums of gates where `recurrent` is 1."""
     if bias is None:
@@ -232,25 +249,11 @@ def lstm(
     cell: Operand | None = None,
     peephole: Operand | None = None,
     *,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    activations: list[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int = 0,
     input_forget: int = 0,
-    layout: int = 0,
+    **attributes: Unpack[RecurrentAttributes],
 ) -> list[Operand]:
     _check_ranks(x, w, r, bias, hidden, cell)
-    functions = _functions(
-        ("gate", "candidate", "shown"),
-        activations,
-        ("Sigmoid", "Tanh", "Tanh"),
-        _directions(direction),
-        activation_alpha,
-        activation_beta,
-        clip,
-    )
+    functions = _functions(("gate", "candidate", "shown"), ("Sigmoid", "Tanh", "Tanh"), attributes)
     width = (w.shape[0], r.shape[-1] * 3)
     if peephole is not None and hidden is not None and cell is not None:
         # One buffer less to bind.
@@ -258,7 +261,7 @@ def lstm(
         hidden, cell = (b.reshape(b.slice(both, 0, k, 1, 1), hidden.shape) for k in (0, 1))
     more = {"peephole": b.expand(peephole if peephole is not None else b.constant(np.zeros((), np.float32)), width)}
     total = _bias(b, bias, 4, (1, 1, 1, 1))
-    given = _Inputs(x, w, r, lengths, direction, layout)
+    given = _Inputs(x, w, r, lengths, attributes)
     states = {"hidden": hidden, "cell": cell}
     return _layer(b, _Kernel("lstm", 4, 3), given, total, states, functions, more, COUPLED=bool(input_forget))
 
@@ -273,30 +276,19 @@ def gru(
     lengths: Operand | None = None,
     hidden: Operand | None = None,
     *,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    activations: list[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int = 0,
-    layout: int = 0,
     linear_before_reset: int = 0,
+    **attributes: Unpack[RecurrentAttributes],
 ) -> list[Operand]:
     _check_ranks(x, w, r, bias, hidden)
-    functions = _functions(
-        ("gate", "candidate"),
-        activations,
-        ("Sigmoid", "Tanh"),
-        _directions(direction),
-        activation_alpha,
-        activation_beta,
-        clip,
-    )
+    functions = _functions(("gate", "candidate"), ("Sigmoid", "Tanh"), attributes)
     inner = b.expand(b.constant(np.zeros((), np.float32)), (w.shape[0], r.shape[-1]))
     if bias is not None and linear_before_reset:
         inner = b.slice(bias, 1, r.shape[-1] * 5, 1, r.shape[-1])
     total = _bias(b, bias, 3, (1, 1, 0) if linear_before_reset else (1, 1, 1))
-    given, states = _Inputs(x, w, r, lengths, direction, layout), {"hidden": hidden}
+    given, states = (
+        _Inputs(x, w, r, lengths, attributes),
+        {"hidden": hidden},
+    )
     constants = {"LINEAR_BEFORE_RESET": bool(linear_before_reset)}
     return _layer(b, _Kernel("gru", 3, 3, products=2), given, total, states, functions, {"bias": inner}, **constants)
 
@@ -310,19 +302,10 @@ def rnn(
     bias: Operand | None = None,
     lengths: Operand | None = None,
     hidden: Operand | None = None,
-    *,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    activations: list[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int = 0,
-    layout: int = 0,
+    **attributes: Unpack[RecurrentAttributes],
 ) -> list[Operand]:
     _check_ranks(x, w, r, bias, hidden)
-    functions = _functions(
-        ("gate",), activations, ("Tanh",), _directions(direction), activation_alpha, activation_beta, clip
-    )
+    functions = _functions(("gate",), ("Tanh",), attributes)
     total = _bias(b, bias, 1, (1,))
-    given = _Inputs(x, w, r, lengths, direction, layout)
+    given = _Inputs(x, w, r, lengths, attributes)
     return _layer(b, _Kernel("rnn", 1, 2), given, total, {"hidden": hidden}, functions, {})
