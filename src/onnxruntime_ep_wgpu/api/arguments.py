@@ -75,7 +75,9 @@ def feeds_argument(feeds: Any, session: Any) -> None:
     """The inputs of a run."""
     if not isinstance(feeds, Mapping):
         names = ", ".join(f"{it.name!r}: ..." for it in session.get_inputs())
-        raise TypeError(f"input_feed: {kind_of(feeds)} is not a dict of arrays by the names of inputs; pass {{{names}}}")
+        raise TypeError(
+            f"input_feed: {kind_of(feeds)} is not a dict of arrays by the names of inputs; pass {{{names}}}"
+        )
 
 
 # numpy's names of types that ONNX Runtime calls otherwise.

@@ -162,9 +162,7 @@ def check_version(op_type: str, domain: str, opset: int) -> None:
     )
 
 
-def arguments(
-    entry: Operator, opset: int, attributes: Mapping[str, Any], outputs: Sequence[bool]
-) -> dict[str, Any]:
+def arguments(entry: Operator, opset: int, attributes: Mapping[str, Any], outputs: Sequence[bool]) -> dict[str, Any]:
     """The keyword arguments of a lowering function. `outputs`: of each output of the node, whether it is named.
 
     Raises UnsupportedError for an attribute that the function does not know, that is missing, or that is of another kind.

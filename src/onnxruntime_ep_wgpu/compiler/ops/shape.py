@@ -171,7 +171,9 @@ def slice_(
     where = axes_of(axes_input, axes) or list(range(len(low)))
     steps = steps_input.ints("the step of the slice") if steps_input else [1] * len(low)
     if not len(low) == len(high) == len(where) == len(steps):
-        raise UnsupportedError(f"{len(low)} starts, {len(high)} ends, {len(where)} axes and {len(steps)} steps of a slice")
+        raise UnsupportedError(
+            f"{len(low)} starts, {len(high)} ends, {len(where)} axes and {len(steps)} steps of a slice"
+        )
     for start, end, axis, step in zip(low, high, where, steps, strict=True):
         axis = axis_of(axis, x.rank)
         first, length = slice_bounds(start, end, step, x.shape[axis])
