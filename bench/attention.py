@@ -1,4 +1,4 @@
-"""Attention by size: this provider with and without its rule, others beside it: `python -m bench.attention`.
+"""Attention by size: as one kernel and as products and a softmax, others beside it: `python -m bench.attention`.
 
 Milliseconds; GB/s are those of reading keys and values once. `gpu` is the sum of our dispatches by timestamps; the others are
 whole runs through ONNX Runtime, of models whose operands are weights and whose result is one number, so that nothing but the
@@ -19,15 +19,17 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxruntime_ep_wgpu.compiler import compile as compiler
 from onnxruntime_ep_wgpu.compiler import tune
-from onnxruntime_ep_wgpu.device import Device, Place, adapters, open_device
+from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.device import Device, Place
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import Target
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from tests import provider
+
+from .single import device_of
 
 # batch x heads x queries x keys x elements of a head
 SHAPES = {
@@ -93,15 +95,11 @@ def model(shape: tuple[int, ...], half: bool, whole: bool, shared: int = 0) -> o
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24 if shared else 20)], ir_version=10)
 
 
-def compiled(proto: onnx.ModelProto, on: Target, rule: bool = True) -> Program:
+def compiled(proto: onnx.ModelProto, on: Target, fused: bool = True) -> Program:
+    """As one kernel, or as products and a softmax."""
     module = ir.from_proto(proto)
-    kept = compiler.rewrite
-    if not rule:
-        compiler.rewrite = lambda graph, target: graph
-    try:
-        return compiler.compile_graph(module.graph, module.opset_imports, on)
-    finally:
-        compiler.rewrite = kept
+    chosen = (tune.use(tune.AttentionForm(int(fused))), *on.tuning)
+    return compile_graph(module.graph, module.opset_imports, dataclasses.replace(on, tuning=chosen))
 
 
 def gpu_seconds(program: Program, device: Device, half: bool, shape: tuple[int, ...]) -> float:
@@ -141,7 +139,9 @@ def row(text: str, half: bool, shared: int, device: Device, providers: list[str]
     shape = tuple(map(int, text.split("x")))
     measures: dict[str, Any] = {
         "gpu": lambda: gpu_seconds(compiled(model(shape, half, True, shared), device.target), device, half, shape),
-        "gpu without": lambda: gpu_seconds(compiled(model(shape, half, True, shared), device.target, False), device, half, shape),
+        "as products": lambda: gpu_seconds(
+            compiled(model(shape, half, True, shared), device.target, False), device, half, shape
+        ),
     }
     measures |= {
         name: lambda name=name: run_seconds(model(shape, half, False, shared), name, shape, half) for name in providers
@@ -159,7 +159,7 @@ def row(text: str, half: bool, shared: int, device: Device, providers: list[str]
     bandwidth = f"{loaded / found['gpu'] / 1e9:.0f}" if "gpu" in found else "-"
     base = found.get("ours")
     ratios = [f"{found[name] / base:.2f}" if base and name in found else "-" for name in providers if name != "ours"]
-    without = f"{found['gpu without'] / found['gpu']:.2f}" if {"gpu", "gpu without"} <= set(found) else "-"
+    without = f"{found['as products'] / found['gpu']:.2f}" if {"gpu", "as products"} <= set(found) else "-"
     return [text, SHAPES.get(text, ""), "f16" if half else "f32", *cells, rate, bandwidth, without, *ratios]
 
 
@@ -200,14 +200,16 @@ def main() -> None:
     parser.add_argument("--tiles", action="store_true")
     parser.add_argument("--providers", nargs="+", default=["ours", "official", "cpu"])
     args = parser.parse_args()
-    device = open_device(adapters()[0])
+    device = device_of(0)
     if args.tiles:
         for text in args.shapes:
             tiles(text, args.half, device)
         return
     providers = [name for name in args.providers if provider.installed(name)]
     others = [f"{name}/ours" for name in providers if name != "ours"]
-    print(" | ".join(["shape", "", "type", "gpu", "gpu without", *providers, "TFLOP/s", "GB/s", "without/with", *others]))
+    print(
+        " | ".join(["shape", "", "type", "gpu", "as products", *providers, "TFLOP/s", "GB/s", "products/gpu", *others])
+    )
     notes: list[str] = []
     for text in args.shapes:
         print(" | ".join(row(text, args.half, args.shared, device, providers, notes)), flush=True)

@@ -11,6 +11,8 @@ import pytest
 from onnx import helper
 from onnx.helper import make_node as node
 
+from onnxruntime_ep_wgpu.compiler.pads import strips
+from onnxruntime_ep_wgpu.compiler.passes import place
 from onnxruntime_ep_wgpu.program.postfix import compile_dims
 from onnxruntime_ep_wgpu.program.program import REPETITION, Program
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
@@ -144,6 +146,36 @@ def to_a_multiple(axis: int, of: int) -> list[onnx.NodeProto]:
         node("Concat", [*["zero"] * (3 + axis), "missing", *["zero"] * (2 - axis)], ["pads"], axis=0),
         node("Pad", ["m", "pads"], ["p"]),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("depth", [3, 9, 40])
+def test_pads_one_within_the_other_at_any_depth(depth: int) -> None:
+    nodes = [node("MatMul", ["x", "w"], ["p0"]), *(node("Pad", [f"p{k}", "pads"], [f"p{k + 1}"]) for k in range(depth))]
+    program = compile_model(make_model(nodes, {"x": (F, ["n", 8])}, {"w": floats(8, 6), **pads(1, 0, 0, 1)}))
+    (y,) = Runner(program)(floats(3, 8))
+    np.testing.assert_allclose(y, np.pad(floats(3, 8) @ floats(8, 6), [(depth, 0), (0, depth)]), rtol=1e-4, atol=1e-5)
+
+
+def test_what_a_chain_of_pads_takes_to_compile_is_linear_in_its_length() -> None:
+    """By the plans that are made of what lies where: each is of a few pads."""
+    calls = []
+    for depth in (100, 400):
+        nodes = [
+            node("MatMul", ["x", "w"], ["p0"]),
+            *(node("Pad", [f"p{k}", "pads"], [f"p{k + 1}"]) for k in range(depth)),
+        ]
+        count = 0
+
+        def counted(*args: object) -> list:
+            nonlocal count
+            count += 1
+            return strips(*args)  # type: ignore[arg-type]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(place, "strips", counted)
+            compile_model(make_model(nodes, {"x": (F, [2, 8])}, {"w": floats(8, 6), **pads(0, 0, 0, 1)}))
+        calls.append(count)
+    assert calls[1] <= 5 * calls[0]
 
 
 @pytest.mark.parametrize("axis", [0, 1])

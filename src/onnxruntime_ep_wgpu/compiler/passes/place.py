@@ -28,7 +28,7 @@ from ..pads import Strip, filled, inside, padding, strips
 from .fuse import MAX_INLINED_COST
 
 LARGE = 1 << 20  # elements; a GPU does not move as many in the time that a dispatch more takes
-_FAR = 8  # maps between a kernel and an operand that it may compute on the way
+_FAR = 8  # maps between a kernel and an operand that it may compute on the way; and pads one within the other
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,17 @@ class _Placer:
     def _plan(self, node: Join | Pad) -> _Plan:
         plan = _Plan()
         stores = self.stores.copy()
-        pending = plan.sides(node, View.of(node.output))
+        pending = [(*side, 0) for side in plan.sides(node, View.of(node.output))]
         while pending:
-            view, place = pending.pop(0)
+            view, place, pads = pending.pop(0)
             producer = view.tensor.producer
-            if self._lies_in_another(view):
+            if pads < _FAR and self._lies_in_another(view):
                 assert isinstance(producer, (Join, Pad))
                 whole = place.reshape(view.tensor.shape)
                 if whole is not None:
                     plan.inner.append(producer)
-                    pending[:0] = plan.sides(producer, whole)
+                    pads += isinstance(producer, Pad)
+                    pending[:0] = [(*side, pads) for side in plan.sides(producer, whole)]
                     continue
             stored = view.stored_as(place)
             if stored is not None and self._is_made_by_a_kernel(view.tensor):
@@ -110,13 +111,17 @@ class _Placer:
 
         A pad of what no kernel makes is better a map, which stores it in one dispatch.
         """
-        producer = view.tensor.producer
-        if not (self._is_undecided(producer) and self._is_private(view.tensor) and view.is_whole):
-            return False
-        if not isinstance(producer, Pad):
-            return True
-        x = producer.operands["x"].view
-        return self._lies_in_another(x) or self._is_made_by_a_kernel(x.tensor)
+        for _ in range(_FAR):
+            producer = view.tensor.producer
+            if not (self._is_undecided(producer) and self._is_private(view.tensor) and view.is_whole):
+                return False
+            if isinstance(producer, Join):
+                return True
+            assert isinstance(producer, Pad)
+            view = producer.operands["x"].view
+            if self._is_made_by_a_kernel(view.tensor):
+                return True
+        return False
 
     def _storing(self, tensor: Tensor, stores: Counter[Node]) -> Node | None:
         """What makes a tensor, where its kernel can store it in one more join than the `stores`, to which it adds that."""
