@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ...errors import UnsupportedError
+from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
-from ..dims import equal
+from ..dims import Dim, equal
 from .index import INDICES, Allowed, index32
+from .reduction import reduce_axes
 from .registry import FLOATS, INTEGERS, op
 
 
@@ -79,27 +81,49 @@ def roi_align(
 
     The largest is taken of the weighted neighbours of a place, not of their sum, as the operator's reference does.
     """
-    shape = (rois.shape[0], x.shape[1], output_height, output_width)
     each = (1, 1, 1, 1)
+    ratio = max(sampling_ratio, 0)
+    # Of a bin, rows and columns of samples. Where there is one per pixel they are half a pixel or more apart, and nearer than a
+    # pixel only if they are no more than the pixels of the bin.
+    rows, columns = (ratio, ratio) if ratio else (x.shape[2] + 6, x.shape[3] + 6)
+    share: Dim = rows
+    parts, longest = 1, b.target.longest_loop
+    if longest is not None and isinstance(rows, int) and isinstance(columns, int):
+        most = max(1, min(rows, longest // (columns + 1)))  # a row counts once more
+        share, parts = most, -(-rows // most)
+    shape = (rois.shape[0], x.shape[1], output_height, output_width, parts)
     operands = {
         "x": (x, each),
         "rois": (rois, (1, 1)),
         "images": (index32(b, images, Allowed(0, x.shape[0] - 1, f"the batch of {x}")), (1,)),
     }
-    return b.map(
+    found = b.map(
         map_body("roi_align"),
-        x.dtype,
+        DType.FLOAT32,
         shape,
-        ("roi", "channel", "row", "column"),
-        each,
+        ("roi", "channel", "row", "column", "part"),
+        (*each, 1),
         operands,
-        parameters={"extent_image": x.shape[0], "h": x.shape[2], "w": x.shape[3]},
+        parameters={
+            "extent_image": x.shape[0],
+            "h": x.shape[2],
+            "w": x.shape[3],
+            "rows": rows,
+            "columns": columns,
+            "share": share,
+        },
         cost=64,
         reuse=True,
+        iterations=share * (columns + 1),
         HALF=coordinate_transformation_mode == "half_pixel",
         SCALE=float(spatial_scale),
         WIDTH=output_width,
         HEIGHT=output_height,
-        RATIO=max(sampling_ratio, 0),
+        RATIO=ratio,
         LARGEST=mode == "max",
     )
+    if parts == 1:
+        found = b.reshape(found, shape[:4])
+    else:
+        found = reduce_axes(b, "ReduceMax" if mode == "max" else "ReduceSum", found, [4], keepdims=False)
+    return b.pointwise("x", {"x": found}, x.dtype) if x.dtype is not found.dtype else found

@@ -1,7 +1,8 @@
-// One bin of a region of interest (x1, y1, x2, y2): the mean of the places sampled in it, or the LARGEST of their weighted
-// neighbours. HALF: places count from half a pixel, and a region may be smaller than one. RATIO: samples per axis, 0 for one
-// per pixel.
-  if ($extent_image == 0u) { return $out_t(); }
+// One bin of a region of interest (x1, y1, x2, y2), or of its rows of samples one `part`: the mean of the places sampled in the
+// bin, or the LARGEST of their weighted neighbours. HALF: places count from half a pixel, and a region may be smaller than one.
+// RATIO: samples per axis, 0 for one per pixel. Samples outside the image are zeros and are counted, not visited: a region may be
+// of any size, and loops are no longer than the image.
+  if ($extent_image == 0u || $h == 0u || $w == 0u) { return $out_t(); }
   let n = images_at(roi);
   let image = u32(clamp(select(n, n + i32($extent_image), n < 0), 0, i32($extent_image) - 1));
   let shift = select(0f, 0.5f, $HALF);
@@ -13,14 +14,33 @@
   let ys = select(max(y1 - y0, 1f), y1 - y0, $HALF);
   let xb = xs / f32($WIDTH);
   let yb = ys / f32($HEIGHT);
-  let xn = select($RATIO, u32(clamp(ceil(xb), 0f, 4096f)), $RATIO == 0u);
-  let yn = select($RATIO, u32(clamp(ceil(yb), 0f, 4096f)), $RATIO == 0u);
+  let xn = select($RATIO, u32(clamp(ceil(xb), 0f, 16777216f)), $RATIO == 0u);
+  let yn = select($RATIO, u32(clamp(ceil(yb), 0f, 16777216f)), $RATIO == 0u);
+  let left = x0 + f32(column) * xb;
+  let top = y0 + f32(row) * yb;
+  // The samples that are in the image, and at most one more at each end.
+  let xd = xb / f32(max(xn, 1u));
+  let yd = yb / f32(max(yn, 1u));
+  var first_x = 0u;
+  var end_x = xn;
+  var first_y = 0u;
+  var end_y = yn;
+  if ($RATIO == 0u) {
+    first_x = u32(clamp((-1f - left) / xd - 1.5f, 0f, f32(xn)));
+    end_x = u32(clamp((f32($w) - left) / xd + 1.5f, f32(first_x), f32(xn)));
+    first_y = u32(clamp((-1f - top) / yd - 1.5f, 0f, f32(yn)));
+    end_y = u32(clamp((f32($h) - top) / yd + 1.5f, f32(first_y), f32(yn)));
+  }
+  end_x = min(end_x, first_x + $columns);
+  end_y = min(end_y, first_y + $rows);
+  let some_outside = end_x - first_x < xn || end_y - first_y < yn;
   var total = 0f;
-  var first = true;
-  for (var sy = 0u; sy < yn; sy++) {
-    for (var sx = 0u; sx < xn; sx++) {
-      var py = y0 + f32(row) * yb + (f32(sy) + 0.5f) * yb / f32(yn);
-      var px = x0 + f32(column) * xb + (f32(sx) + 0.5f) * xb / f32(xn);
+  var first = !(some_outside || xn == 0u || yn == 0u);
+  let begin = min(first_y + part * $share, end_y);
+  for (var sy = begin; sy < min(begin + $share, end_y); sy++) {
+    for (var sx = first_x; sx < end_x; sx++) {
+      var py = top + (f32(sy) + 0.5f) * yb / f32(yn);
+      var px = left + (f32(sx) + 0.5f) * xb / f32(xn);
       let outside = py < -1f || py > f32($h) || px < -1f || px > f32($w);
       py = clamp(py, 0f, f32($h) - 1f);
       px = clamp(px, 0f, f32($w) - 1f);
@@ -40,4 +60,5 @@
       first = false;
     }
   }
-  return select(total / f32(max(xn * yn, 1u)), total, $LARGEST);
+  if ($LARGEST) { return select(total, float_bits(0xff800000u), first); }
+  return total / max(f32(xn) * f32(yn), 1f);
