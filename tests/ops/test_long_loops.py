@@ -244,7 +244,6 @@ SPLIT: dict[str, tuple[str, list[Any], list[int], list[Any], dict[str, Any], int
     "bytes": ("ScatterElements", [whole(99).astype(np.uint8), places(501, of=99), whole(501).astype(np.uint8)], [],
               [np.uint8], {"reduction": "max"}, 101),
     "slices": ("ScatterND", [whole(9, 4), places(57, 1, of=9), whole(57, 4)], [], [F], {"reduction": "add"}, 40),
-    "last slices": ("ScatterND", [whole(9, 4), places(999, 1, of=9), whole(999, 4)], [], [F], {}, 1025),
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from onnxruntime_ep_wgpu.program.layout import Layouts
 from onnxruntime_ep_wgpu.program.program import Storage
 from tests import support
 
@@ -107,6 +108,25 @@ def test_scatter_nd_types(depth: int, dtype: type, int64: str) -> None:
 def test_scatter_nd_of_more_slices_than_a_workgroup_owns() -> None:
     indices = np.random.default_rng(0).permutation(3000)[:2500].reshape(-1, 1)
     check("ScatterND", random(3000, 2), indices, random(2500, 2, seed=1), opset=18)
+
+
+@pytest.mark.parametrize("op", ["ScatterND", "ScatterElements"])
+def test_the_last_of_many_updates_is_found_in_linear_time(op: str) -> None:
+    """One invocation for each update and element, and none that loops over them."""
+    invocations = {}
+    for count in (1000, 100_000):
+        indices = np.random.default_rng(0).integers(0, count, count)
+        x, updates = np.zeros(count, np.float32), np.arange(count, dtype=np.float32)
+        places = indices[:, None] if op == "ScatterND" else indices
+        program = support.compile_model(model(op, [x, places, updates]))
+        want = x.copy()
+        want[indices] = updates
+        np.testing.assert_array_equal(support.Runner(program)(x, places, updates)[0], want)
+        layout = Layouts(program).layout(())
+        (last,) = [it for it in program.kernels if it.label == "scatter_last"]
+        assert not any(loop in text for text in last.wgsl for loop in ("for (", "while (", "loop {"))
+        invocations[count] = sum(math.prod(step.grid) for step in layout.steps)
+    assert invocations[100_000] <= 101 * invocations[1000]
 
 
 def test_of_duplicates_without_a_reduction_the_last_stays() -> None:

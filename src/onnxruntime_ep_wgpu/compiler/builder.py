@@ -305,16 +305,17 @@ class Builder:
         loop_carried: frozenset[str] = frozenset(),
         vectors: bool = False,
         onto: Mapping[str, Operand] | None = None,
+        largest: frozenset[str] = frozenset(),
         **constants: Constant,
     ) -> list[Operand]:
         """A cooperative kernel; results are (dtype, shape, coordinate groups of the store accessor).
 
         For `repeats`, `loop_carried` and `onto`, of results of kernels that nothing else reads, see `Call`; `vectors` says that its
-        template stores by `<name>_put4`.
+        template stores by `<name>_put4`, and `largest` of which results it does so by `<name>_max`.
         """
         for function in (functions or {}).values():
             self._check_expression(function.expression, dict(function.parameters), {}, function.result)
-        writes = {n: Write(self._tensor(d, s), tuple(g), vectors) for n, (d, s, g) in results.items()}
+        writes = {n: Write(self._tensor(d, s), tuple(g), vectors, n in largest) for n, (d, s, g) in results.items()}
         node = Call(
             template,
             dict(operands),

@@ -33,7 +33,9 @@ def call_texts(w: Writer, call: Call) -> list[Text]:
         marks[f"{name}_t"] = w.scalars.type(write.tensor.dtype.compute or "")
         if write.vector:
             access.functions[f"{name}_put4"] = _put4(w, name, write)
-        if not write.in_fours:
+        if write.largest:
+            access.functions[f"{name}_max"] = _max(w, name, write)
+        elif not write.in_fours:
             access.functions[f"{name}_put"] = _put(w, name, write)
         if name in call.loop_carried:
             access.functions[f"{name}_at"] = _carried(w, name, write)
@@ -104,6 +106,15 @@ def _put(w: Writer, name: str, write: Write) -> str:
             value = w.access.element(View.of(target), position)
             stores.append(w.store(target, position, value.text))
     return _storing(w, f"{name}_put", extents, write, 1, [*scope.lines, *stores])
+
+
+def _max(w: Writer, name: str, write: Write) -> str:
+    """`fn <name>_max(coordinates..., value)`: the largest value of all that are given for an element stays."""
+    extents = split_groups(write.tensor.shape, write.groups)
+    position = Position(w.access.scope(), LETTERS[: len(extents)], extents)
+    index = w.place(write.tensor, position).number
+    stored = w.raise_word(w.bindings[write.tensor.memory], index, "value")
+    return _storing(w, f"{name}_max", extents, write, 1, [*position.scope.lines, stored])
 
 
 def _put4(w: Writer, name: str, write: Write) -> str:

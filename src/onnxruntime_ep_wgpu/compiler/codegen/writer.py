@@ -50,6 +50,8 @@ class Writer:
             tensor: f"b{k}" for k, tensor in enumerate(dict.fromkeys((*loads, *(t.memory for t in group.stores))))
         }
         self.loads = frozenset(loads)
+        results = group.anchor.results.values() if group.anchor else ()
+        self.atomic = frozenset(write.tensor.memory for write in results if write.largest)
         self._tensors = {name: tensor for tensor, name in self.bindings.items()}
         # A call compiles slowly and is used for many sizes, so its dims are uniforms and layers of other sizes share it.
         # Where it inlines index arithmetic, divisions by constants are worth a kernel per size; maps compile quickly.
@@ -99,6 +101,16 @@ class Writer:
             f"{buffer}_set", f"i: u32, value: {kind}", self._choice(buffer, "{place} = value;")
         )
         return f"{buffer}_set({index}, {value});"
+
+    def raise_word(self, buffer: str, index: str, value: str) -> str:
+        """The statement that makes a word of an atomic buffer no less than a value."""
+        tensor = self._tensors[buffer]
+        if not self.placement.windows[tensor]:
+            return f"atomicMax(&{buffer}[{index}], {value});"
+        self.access.functions[f"{buffer}_max"] = (
+            f"fn {buffer}_max(i: u32, value: i32) {{\n{self._choice(buffer, 'atomicMax(&{place}, value);')}\n}}"
+        )
+        return f"{buffer}_max({index}, {value});"
 
     def _begin(self, tensor: Tensor) -> str:
         """The word of a tensor with which this dispatch begins."""
@@ -213,6 +225,8 @@ class Writer:
 
     def _array_element(self, tensor: Tensor, vectors: frozenset[Tensor]) -> str:
         element = self._element(tensor.dtype)
+        if tensor in self.atomic:
+            return f"atomic<{element}>"
         width = 4 // self.lanes(tensor.dtype) if tensor in vectors else 1
         return f"vec{width}<{element}>" if width > 1 else element
 

@@ -158,12 +158,14 @@ class Write:
     """A result of a Call and the coordinate groups of its store accessor `<name>_put(coordinates..., value)`.
 
     With `vector` the template stores by `<name>_put4(coordinates..., value)` alone: the elements from the last coordinate, a
-    multiple of 4, to the next three, less those beyond its end.
+    multiple of 4, to the next three, less those beyond its end. With `largest` it does so by `<name>_max(coordinates..., value)`
+    alone, an atomic operation: the largest of what is stored there, and of what was there before, stays; an i32.
     """
 
     tensor: Tensor
     groups: tuple[int, ...]
     vector: bool = False
+    largest: bool = False
 
     @property
     def in_fours(self) -> bool:

@@ -189,6 +189,7 @@ def _layer(
         loop_carried=frozenset({"state"}),
         vectors=False,
         onto=None,
+        largest=frozenset(),
         HIDDEN=hidden,
         REVERSE=int(given.attributes.get("direction") == "reverse"),
         **constants,

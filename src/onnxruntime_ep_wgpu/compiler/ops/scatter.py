@@ -2,8 +2,7 @@
 
 Each element of the result takes the updates that are meant for it, in the order of the updates, as the CPU provider does: results
 do not depend on timing (a sum of floats by atomic operations would), any element type works, and nothing has to be
-cleared or copied first. `scatter_along.py` says how an element finds them; ScatterND without a reduction finds the last update
-of every slice in one pass by atomic maxima in workgroup memory.
+copied first. `scatter_along.py` says how an element finds them.
 """
 
 from __future__ import annotations
@@ -18,15 +17,12 @@ from ...program.target import elements_per_word
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..coordinates import named
-from ..dims import Dim, ceildiv, equal, product
+from ..dims import Dim, equal, product
 from ..divide import BindingsError
-from ..ir import Read, Variant
 from .index import INDICES, Allowed, along, index32
 from .registry import ANY, op
-from .scatter_along import along_lines, scattered_along, wrapped
+from .scatter_along import along_lines, last_updates, scattered_along, wrapped
 from .shape import axis_of
-
-SPAN = 1024  # slices whose last update one workgroup finds, four bytes each in workgroup memory
 
 
 @op("ScatterElements", "Scatter", types=ANY, indices=INDICES)
@@ -39,7 +35,7 @@ def scatter_elements(
     lines = along_lines(b, indices, axis)
     keys = wrapped(b, index32(b, lines, along(x, axis)), x.shape[axis])
     return _in_pieces(
-        b, x, (keys, updates), axis, _most_updates(b, x), reduction,
+        b, x, (keys, updates), axis, _most_updates(b, x, reduction), reduction,
         lambda y, here, these: scattered_along(b, y, here, these, axis, reduction),
     )  # fmt: skip
 
@@ -79,10 +75,10 @@ def _wide(b: Builder, x: Operand, reduction: str) -> Operand:
     return x if x.dtype is wide else b.pointwise("x", {"x": x}, wide)
 
 
-def _most_updates(b: Builder, x: Operand) -> int | None:
-    """Of a search, in which an invocation looks for those of all elements that share a word; None where no limit is."""
+def _most_updates(b: Builder, x: Operand, reduction: str) -> int | None:
+    """Of a sum, in which an invocation combines all elements that share a word with theirs; None where no limit is."""
     longest = b.target.longest_loop
-    return None if longest is None else longest // elements_per_word(x.dtype, b.target)
+    return None if longest is None or reduction == "none" else longest // elements_per_word(x.dtype, b.target)
 
 
 def _pieces(count: int, most: int) -> list[tuple[int, Dim]]:
@@ -111,7 +107,7 @@ def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, re
     updates = b.reshape(updates, (target.size, *updates.shape[queries:]))
     if reduction == "none":
         return _in_pieces(
-            b, x, (target, updates), 0, _most_owners(b), reduction,
+            b, x, (target, updates), 0, None, reduction,
             lambda y, here, these: _replaced_slices(b, y, here, these, depth),
         )  # fmt: skip
     slices, elements = product(x.shape[:depth]), product(x.shape[depth:])
@@ -119,7 +115,7 @@ def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, re
         b,
         b.reshape(x, (slices, elements)),
         (b.reshape(target, (target.size, 1)), b.reshape(updates, (target.size, elements))),
-        0, _most_updates(b, x), reduction,
+        0, _most_updates(b, x, reduction), reduction,
         lambda y, here, these: scattered_along(b, y, here, these, 0, reduction),
     )  # fmt: skip
     return b.reshape(result, x.shape)
@@ -129,7 +125,7 @@ def _replaced_slices(b: Builder, x: Operand, target: Operand, updates: Operand, 
     """x after updates of its slices over the axes from `depth` on; `target` has the number of the slice for each."""
     groups = (depth, x.rank - depth)
     sources = {"x": (x, groups), "updates": (updates, (1, x.rank - depth))}
-    owner = _owners(b, x, target, depth)
+    owner = b.reshape(last_updates(b, target, 0, product(x.shape[:depth])), x.shape[:depth])
     return b.map(
         "let n = owner_at(slice); if (n >= 0) { return updates_at(u32(n), inner); } return x_at(slice, inner);",
         x.dtype,
@@ -155,28 +151,6 @@ def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
         cost=4 * depth,
         DEPTH=depth,
     )
-
-
-def _most_owners(b: Builder) -> int | None:
-    """Of updates whose last ones `_owners` finds; None where no limit is."""
-    longest = b.target.longest_loop
-    return None if longest is None else max(1, longest - SPAN) * min(256, b.target.max_invocations)
-
-
-def _owners(b: Builder, x: Operand, target: Operand, depth: int) -> Operand:
-    """i32 per slice of x: the last update meant for it, or -1."""
-    slices, size = product(x.shape[:depth]), min(256, b.target.max_invocations)
-    b.bound_loop(ceildiv(target.size, size) + SPAN, "scattering {} updates", target.size)
-    variant = Variant(ceildiv(slices, SPAN), size)
-    (owner,) = b.call(
-        "scatter_owner",
-        {"target": Read(target.view, (1,), reuse=True)},
-        {"y": (DType.INT32, tuple(x.shape[:depth]), (depth,))},
-        (variant,),
-        parameters={"slices": slices, "updates": target.size},
-        SPAN=SPAN,
-    )
-    return owner
 
 
 @op("TensorScatter", types=ANY, starts=INDICES)

@@ -1,6 +1,7 @@
 """Updates along an axis: each element finds those that are meant for it, in the order in which they are given.
 
-Few updates of a line are all looked at by each of its elements. Many are sorted by their places first, equal ones in their order
+Few updates of a line are all looked at by each of its elements. Of many that replace an element the number of the last one is found
+by atomic maxima, one for each update. Many that are combined with it are sorted by their places first, equal ones in their order
 (`sorting.py`), and an element finds its first one by halving: elements and updates are each worth a logarithm, and not all of
 one each of the other. Beside the updates' order there is a number per element. What many updates have in common is one
 invocation's work, because a sum in another order would be another sum.
@@ -10,12 +11,14 @@ from __future__ import annotations
 
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
+from ...program.target import elements_per_word
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..codegen.scalar import Scalars
 from ..codegen.value import Value
 from ..coordinates import named
-from ..dims import Dim
+from ..dims import Dim, ceildiv, maximum, product
+from ..ir import Read, Variant
 from .indexing import beside
 from .sorting import sorted_places
 
@@ -47,13 +50,16 @@ def scattered_along(b: Builder, x: Operand, keys: Operand, updates: Operand, axi
     parameters = {"extent": x.shape[axis], "count": count} | {f"limit{k}": updates.shape[k] for k in limited}
     operands = {"x": (x, groups), "updates": (updates, groups)}
     shape_of_all = tuple(of if extent == 1 else extent for extent, of in zip(keys.shape, updates.shape, strict=True))
-    few, last = isinstance(count, int) and count <= FEW, reduction == "none"
+    longest, together = b.target.longest_loop, elements_per_word(x.dtype, b.target)
+    few = isinstance(count, int) and count <= FEW and (longest is None or count * together <= longest)
+    last = reduction == "none"
     if not few:
-        order = _order(b, keys, axis)
-        first = _first(b, keys, order, axis, x.shape[axis], last)
         shape = (*shape_of_all[:axis], x.shape[axis], *shape_of_all[axis + 1 :])
-        operands["first"] = (b.expand(first, shape), groups)
-        if not last:
+        if last:
+            operands["last"] = (b.expand(last_updates(b, keys, axis, x.shape[axis]), shape), groups)
+        else:
+            order = _order(b, keys, axis)
+            operands["first"] = (b.expand(_first(b, keys, order, axis, x.shape[axis]), shape), groups)
             operands["order"] = (b.expand(order, shape_of_all), groups)
     if few or not last:
         operands["keys"] = (b.expand(keys, shape_of_all), groups)
@@ -96,9 +102,31 @@ def _order(b: Builder, keys: Operand, axis: int) -> Operand:
     return b.permute(order, [axes.index(k) for k in range(keys.rank)])
 
 
-def _first(b: Builder, keys: Operand, order: Operand, axis: int, extent: Dim, last: bool) -> Operand:
-    """i32 per element of the lines: where in the order its updates begin, or the number of the `last` of them; the number of all
-    updates where none is meant for it."""
+def last_updates(b: Builder, keys: Operand, axis: int, extent: Dim) -> Operand:
+    """i32 per element of the lines: the number of the last update that is meant for it, -1 where none is."""
+    groups = (axis, 1, keys.rank - axis - 1)
+    shape = (*keys.shape[:axis], extent, *keys.shape[axis + 1 :])
+    none = b.map("  return -1i;", DType.INT32, shape, ("before", "along", "after"), groups, {}, cost=1)
+    size = min(256, b.target.max_invocations)
+    (last,) = b.call(
+        "scatter_last",
+        {"keys": Read(keys.view, groups)},
+        {"y": (DType.INT32, shape, groups)},
+        (Variant(ceildiv(keys.size, size), size),),
+        parameters={
+            "updates": keys.size,
+            "count": maximum(1, keys.shape[axis]),  # divisors
+            "after": maximum(1, product(keys.shape[axis + 1 :])),
+            "extent": extent,
+        },
+        onto={"y": none},
+        largest=frozenset({"y"}),
+    )
+    return last
+
+
+def _first(b: Builder, keys: Operand, order: Operand, axis: int, extent: Dim) -> Operand:
+    """i32 per element of the lines: where in the order its updates begin; the number of all updates where none is meant for it."""
     groups = (axis, 1, keys.rank - axis - 1)
     return b.map(
         map_body("first_update"),
@@ -111,5 +139,4 @@ def _first(b: Builder, keys: Operand, order: Operand, axis: int, extent: Dim, la
         cost=16,
         reuse=True,
         iterations=32,
-        LAST=last,
     )

@@ -95,6 +95,7 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
         loop_carried=frozenset(),
         vectors=True,
         onto=onto,
+        largest=frozenset(),
         PARTS=len(parts),
         **constants,
     )

@@ -1,6 +1,6 @@
-// An element of x after updates along an AXIS, of which FEW are looked at one by one, and more are sorted by the element that they
-// are meant for. On other axes there may be fewer updates than elements, where LIMITED. COMBINED is an expression for what becomes
-// of `total` with an update `u`; without one the last update counts.
+// An element of x after updates along an AXIS, of which FEW are looked at one by one. Of more the `last` one is known, or they
+// are sorted by the element that they are meant for. On other axes there may be fewer updates than elements, where LIMITED.
+// COMBINED is an expression for what becomes of `total` with an update `u`; without one the last update counts.
 #for k RANK
 #if LIMITED#k
   if (at#k >= $limit#k) { return x_at(#[at#d for d RANK]); }
@@ -15,7 +15,7 @@
   return x_at(#[at#k for k RANK]);
 #end
 #if not FEW and not COMBINED
-  let n = u32(first_at(#[at#k for k RANK]));
+  let n = u32(last_at(#[at#k for k RANK]));
   if (n < $count) { return updates_at(#[#("n" if #k == AXIS else "at#k") for k RANK]); }
   return x_at(#[at#k for k RANK]);
 #end

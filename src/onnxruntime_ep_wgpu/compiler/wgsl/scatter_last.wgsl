@@ -1,0 +1,11 @@
+// The number of the last update that is meant for each element of a line. An invocation has one update; where several are meant for
+// one element the highest number stays, so results do not depend on timing. What no update is meant for is left as it was.
+fn kernel(w: u32, lane: u32) {
+  let i = w * $WG + lane;
+  if (i >= $updates) { return; }
+  let after = i % $after;
+  let n = i / $after % $count;
+  let before = i / ($after * $count);
+  let at = keys_at(before, n, after);
+  if (at >= 0 && at < i32($extent)) { y_max(before, u32(at), after, i32(n)); }
+}
