@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,42 @@ def test_a_library_is_known_to_few_parts(library: str) -> None:
 
 def test_every_part_has_its_rule() -> None:
     assert {path.relative_to(PACKAGE).parts[0] for path in FILES} == set(MAY_IMPORT)
+
+
+def _when_imported(path: Path) -> set[str]:
+    """The modules of the package that importing a file imports: not those in functions, nor those for types alone."""
+    place = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    pending, found = list(ast.parse(path.read_text()).body), set()
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = (*place[: len(place) - node.level], *(node.module or "").split("."))
+            inside = ".".join(filter(None, base))
+            found |= {f"{inside}.{a.name}" if f"{inside}.{a.name}" in MODULES else inside for a in node.names}
+        elif isinstance(node, (ast.If, ast.Try, ast.With)) and "TYPE_CHECKING" not in ast.unparse(node).split("\n")[0]:
+            pending += node.body
+    return found & MODULES.keys()
+
+
+MODULES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in PACKAGE.rglob("*.py")
+}
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    graph = {name: _when_imported(path) - {name} for name, path in MODULES.items()}
+    assert sum(map(len, graph.values())) > len(graph)  # they were read
+    list(TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "compiler" / "ops").rglob("*.py")), ids=lambda path: path.stem)
+def test_bodies_of_more_than_three_statements_are_files(path: Path) -> None:
+    """And none is an f-string: what depends on an operator are constants, which directives are about."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            assert "_at(" not in ast.unparse(node), f"{path.name}:{node.lineno} is WGSL made by an f-string"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "_at(" in node.value:
+            statements = sum(node.value.count(word) for word in ("let ", "var ", "if (", "for (", "return "))
+            assert statements <= 5, f"{path.name}:{node.lineno} is longer than three statements: put it into wgsl/bodies/"
