@@ -53,7 +53,9 @@ def test_what_the_readme_prints_runs(block: str, folder: Path) -> None:
 
 
 PROGRAMS = [
-    (document, k) for document in ("docs/hosts.md", "docs/memory.md") for k in range(len(blocks("python", document)))
+    (document, k)
+    for document in ("docs/hosts.md", "docs/memory.md", "docs/profiling.md")
+    for k in range(len(blocks("python", document)))
 ]
 
 
@@ -62,9 +64,23 @@ def test_the_programs_in_documents_run_as_they_are_printed(document: str, number
     run(blocks("python", document)[number], folder)
 
 
-def run(block: str, folder: Path) -> None:
+@pytest.mark.parametrize("number", range(len(blocks("python", "docs/language.md"))))
+def test_the_programs_about_language_models_run_as_they_are_printed(number: int, folder: Path) -> None:
+    pytest.importorskip("onnxruntime_genai")
+    run(blocks("python", "docs/language.md")[number], folder, ending="\nassert model is not None")
+
+
+def test_every_file_that_a_document_links_exists():
+    for document in sorted((ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#]+)", document.read_text()):
+            assert target.startswith("http") or (document.parent / target).exists(), (document.name, target)
+
+
+SESSION_IS_OURS = "\nassert session.get_providers()[0] in ('WebGpuExecutionProvider', 'WgpuExecutionProvider')"
+
+
+def run(block: str, folder: Path, ending: str = SESSION_IS_OURS) -> None:
     """Runs a program in a process of its own; it warns of nothing and its session is on this provider."""
-    ending = "\nassert session.get_providers()[0] in ('WebGpuExecutionProvider', 'WgpuExecutionProvider')"
     done = subprocess.run([sys.executable, "-c", block + ending], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr

@@ -16,7 +16,8 @@ const events = profile.events.map(([kind, name, begin, duration, thread, args]) 
 
 const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2));
 const time = (us) => (us >= 1e6 ? digits(us / 1e6) + " s" : us >= 1e3 ? digits(us / 1e3) + " ms" : digits(us) + " µs");
-const rate = (value, unit) => (value >= 1e12 ? digits(value / 1e12) + " T" : digits(value / 1e9) + " G") + unit;
+const prefixes = [[1e12, " T"], [1e9, " G"], [1e6, " M"], [1e3, " k"], [1, " "]]; // as tables of the command show them
+const rate = (value, unit) => { const [size, prefix] = prefixes.find(([least]) => value >= least) || prefixes[4]; return digits(value / size) + prefix + unit; };
 const percent = (part) => (part * 100).toFixed(part < 0.0995 ? 1 : 0) + " %";
 const COLOURS = { run: 215, session: 210, node: 200, compile: 280, pipeline: 300, plan: 260, upload: 150, download: 165, submit: 225, calibrate: 0 };
 // Operators by their time, so that those which matter differ most.
