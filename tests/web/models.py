@@ -54,6 +54,25 @@ def _types() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     return model, [{"a": np.array([-(2**33), 5, -1, 2**52 + 1, 7], I64)}, {"a": np.array([], I64)}]
 
 
+def _numbers() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """Every type of tensor that both libraries have goes in and comes out."""
+    kinds = (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64, np.bool_, H, F)
+    inputs = {f"x_{np.dtype(kind).name}": (kind, ["n"]) for kind in kinds}
+    nodes = [node("Concat", [name, name], [name.replace("x_", "y_")], axis=0) for name in inputs]
+    rng = _rng()
+
+    def array(kind: Any, count: int) -> Any:
+        if np.dtype(kind).kind == "f":
+            return rng.normal(size=count).astype(kind)
+        if kind is np.bool_:
+            return rng.integers(0, 2, count).astype(kind)
+        limits = np.iinfo(kind)
+        return rng.integers(limits.min, limits.max, count, kind, endpoint=True)
+
+    feeds = [{name: array(kind, count) for name, (kind, _) in inputs.items()} for count in (5, 8)]
+    return make_model(nodes, inputs), feeds
+
+
 def _half() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     w = _rng().normal(size=(6, 5)).astype(H)
     nodes = [node("MatMul", ["x", "w"], ["m"]), node("Relu", ["m"], ["y"])]
@@ -106,8 +125,8 @@ def _pass_on() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
 
 
 MODELS: dict[str, Callable[[], tuple[onnx.ModelProto, list[dict[str, Any]]]]] = {
-    "tiny": _tiny, "types": _types, "half": _half, "elements": _elements, "chunks": _chunks, "conv": _conv, "growing": _growing,
-    "state": _pass_on,
+    "tiny": _tiny, "types": _types, "numbers": _numbers, "half": _half, "elements": _elements, "chunks": _chunks,
+    "conv": _conv, "growing": _growing, "state": _pass_on,
 }  # fmt: skip
 
 
@@ -152,6 +171,7 @@ def write_decoders(folder: Path) -> None:
     decoder.json the tokens that follow prompts."""
     for name, captured in (("decoder", False), ("static", True)):
         onnx.save(decoders.graph_of(decoders.Decoder(captured=captured)), folder / f"{name}.onnx")
+    decoders.write(decoders.Decoder(), folder / "tokenizer")
     fixed = {"batch_size": 1, "past_sequence_length": CACHE, "total_sequence_length": CACHE}
     export(folder / "decoder.onnx", single_file=True)
     export(folder / "static.onnx", overrides=fixed, single_file=True)

@@ -3,9 +3,10 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
 import { bytesOf, samples, serve } from './fixtures.mjs';
-import { useDawn } from './internals.mjs';
+import { internals, useDawn } from './internals.mjs';
 
 const gpu = await useDawn();
+const { openPackage } = await internals('testing');
 const ort = await import('../dist/ort.wgpu.mjs');
 const { InferenceSession, Tensor, memory } = ort;
 const options = (more = {}) => ({ executionProviders: ['webgpu'], ...more });
@@ -167,6 +168,61 @@ describe('inputs', () => {
     await assert.rejects(limited.run(wrong), /the inputs have .*shape\[0\] = 2/);
     await limited.release();
   });
+});
+
+describe('which Program is taken', () => {
+  // Of what an export has for each kind of adapter.
+  const limits = {
+    maxStorageBuffersPerShaderStage: 8, maxComputeInvocationsPerWorkgroup: 256, maxComputeWorkgroupStorageSize: 16384,
+    maxStorageBufferBindingSize: 1 << 27, maxBufferSize: 1 << 28, minStorageBufferOffsetAlignment: 256,
+  };
+  for (const [has, wanted] of [
+    [{ features: new Set(), limits, software: false }, 'web-baseline'],
+    [{ features: new Set(['shader-f16']), limits, software: false }, 'web-f16'],
+    [{ features: new Set(['shader-f16']), limits, software: true }, 'web-software'],
+    [{ features: new Set(['subgroups']), limits: { ...limits, maxStorageBuffersPerShaderStage: 10 }, software: false }, 'web-baseline'],
+  ]) {
+    test(`${[...has.features]} ${has.software ? 'on a CPU' : 'on a GPU'}: ${wanted}`, async () => {
+      const { program } = await openPackage(bytesOf('half.wgpu'), has);
+      assert.equal(program.target.name, wanted);
+      assert.equal(program.kernels.some((it) => it.wgsl.some((text) => text.includes('enable f16'))), wanted === 'web-f16');
+    });
+  }
+  test('below the limits of all: an error with both numbers', async () => {
+    const has = { features: new Set(), limits: { ...limits, maxStorageBuffersPerShaderStage: 4 }, software: false };
+    await assert.rejects(openPackage(bytesOf('half.wgpu'), has), { name: 'LimitError', message: /maxStorageBuffersPerShaderStage 8, this adapter has 4/ });
+  });
+});
+
+test('env.webgpu says which adapter, and with what preference one is asked for; env.wasm is left alone', async () => {
+  const fresh = await import(`../dist/ort.wgpu.bundle.min.mjs?${Math.random()}`);
+  const asked = [];
+  const plain = gpu.requestAdapter;
+  gpu.requestAdapter = (given) => (asked.push(given), plain.call(gpu, given));
+  try {
+    Object.assign(fresh.env.webgpu, { powerPreference: 'low-power', forceFallbackAdapter: true });
+    fresh.env.wasm.numThreads = 3;
+    const wasm = JSON.stringify(fresh.env.wasm);
+    const device = await fresh.env.webgpu.device;
+    assert.deepEqual(asked, [{ powerPreference: 'low-power', forceFallbackAdapter: true }]);
+    const session = await fresh.InferenceSession.create(bytesOf('tiny.wgpu'), options());
+    await session.release();
+    assert.equal(await fresh.env.webgpu.device, device);
+    assert.equal(JSON.stringify(fresh.env.wasm), wasm);
+    device.destroy();
+    // An adapter of the caller is used as it is.
+    const other = await import(`../dist/ort.wgpu.bundle.min.mjs?${Math.random()}`);
+    const adapter = await plain.call(gpu);
+    const given = [];
+    const request = adapter.requestDevice;
+    adapter.requestDevice = (it) => (given.push(it.label), request.call(adapter, it));
+    other.env.webgpu.adapter = adapter;
+    (await other.env.webgpu.device).destroy();
+    assert.deepEqual(given, ['onnxruntime-ep-wgpu-web']);
+    assert.equal(asked.length, 1);
+  } finally {
+    delete gpu.requestAdapter;
+  }
 });
 
 describe('browsers without WebGPU', () => {

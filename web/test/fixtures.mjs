@@ -12,7 +12,9 @@ assert(folder, 'WGPU_WEB_FIXTURES names no folder: run these tests through pytes
 export const bytesOf = (file) => new Uint8Array(readFileSync(`${folder}/${file}`));
 
 const ARRAYS = {
-  float32: Float32Array, int32: Int32Array, int64: BigInt64Array, bool: Uint8Array, float16: globalThis.Float16Array ?? Uint16Array,
+  float32: Float32Array, float64: Float64Array, float16: globalThis.Float16Array ?? Uint16Array, int8: Int8Array, uint8: Uint8Array,
+  int16: Int16Array, uint16: Uint16Array, int32: Int32Array, uint32: Uint32Array, int64: BigInt64Array, uint64: BigUint64Array,
+  bool: Uint8Array,
 };
 
 /** A tensor of the description in a NAME.json. */

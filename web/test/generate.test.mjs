@@ -301,6 +301,20 @@ describe('text', () => {
     assert.deepEqual(await pieces('aü€'), ['a', 'ü', '€']);
   });
 
+  test('of a tokenizer of @huggingface/tokenizers, in and out', async () => {
+    const { Tokenizer } = await import('@huggingface/tokenizers');
+    const read = (name) => JSON.parse(readFileSync(`${folder}/tokenizer/${name}`, 'utf8'));
+    const tokenizer = new Tokenizer(read('tokenizer.json'), read('tokenizer_config.json'));
+    await withModel('decoder', async (session) => {
+      const { ids } = tokenizer.encode('Once upon a time');
+      const options = { maxNewTokens: 24, temperature: 0.9, topK: 40, seed: 4 };
+      const tokens = await collect(generate(session, ids, options));
+      const told = await collect(streamText(tokenizer, generate(session, ids, options)));
+      assert(told.length > 3);
+      assert.equal(told.join(''), tokenizer.decode(tokens, { skip_special_tokens: true }));
+    });
+  });
+
   test('it ends before a text that stops, no part of which is given out', async () => {
     assert.equal((await pieces('one\n\ntwo', { stop: ['\n\n', 'x'] })).join(''), 'one');
     assert.equal((await pieces('one\ntwo\n', { stop: ['\n\n'] })).join(''), 'one\ntwo\n');

@@ -52,7 +52,7 @@ async function read(buffer, bytes) {
 }
 
 describe('results are those of the CPU provider', () => {
-  for (const name of ['tiny', 'types', 'half', 'elements', 'chunks', 'conv', 'growing', 'state']) {
+  for (const name of ['tiny', 'types', 'numbers', 'half', 'elements', 'chunks', 'conv', 'growing', 'state']) {
     test(`${name}, of bytes`, () =>
       withSession(name, {}, async (session) => {
         for (let time = 0; time < 2; time++) {
@@ -208,6 +208,30 @@ describe('replaying', () => {
       }
       delete gpu.createComputePipelineAsync;
       assert.equal(compiled, before);
+    }));
+
+  test('many inputs in one run, as many as there are, compile nothing after the third time', () =>
+    withSession('tiny', {}, async (session) => {
+      const all = samples(ort, 'tiny');
+      const one = all[0].feeds.x.data.length;
+      const gpu = await device();
+      const plain = gpu.createComputePipelineAsync;
+      let compiled = 0;
+      gpu.createComputePipelineAsync = (...given) => ((compiled += 1), plain.apply(gpu, given));
+      try {
+        let before;
+        for (const [step, count] of [1, 2, 7, 3, 16, 5, 1].entries()) {
+          const x = new Float32Array(count * one);
+          for (let k = 0; k < count; k++) x.set(all[0].feeds.x.data, k * one);
+          const { y } = await session.run({ x: new Tensor('float32', x, [count, ...all[0].feeds.x.dims.slice(1)]) });
+          const width = y.data.length / count;
+          for (let k = 0; k < count; k++) await assertSame(new Tensor('float32', y.data.slice(k * width, (k + 1) * width), [1, width]), all[0].wanted.y);
+          if (step === 2) before = compiled;
+        }
+        assert.equal(compiled, before);
+      } finally {
+        delete gpu.createComputePipelineAsync;
+      }
     }));
 
   test('after a warmup a run compiles nothing', () =>

@@ -1,5 +1,5 @@
 // Everything that was fetched once is there without a network. Files whose names have a hash never change; pages are asked for
-// anew while there is a network. Weights are left alone: the library keeps them itself, by their hash.
+// anew while there is a network. What an export names by its hash is left alone: the library keeps it.
 
 const CACHE = 'page';
 
@@ -8,7 +8,7 @@ self.addEventListener('activate', (event) => event.waitUntil(self.clients.claim(
 self.addEventListener('fetch', (event) => {
   const { request } = event;
   const { origin, pathname } = new URL(request.url);
-  if (request.method !== 'GET' || origin !== location.origin || /\/weights-\d+\.bin$/.test(pathname)) return;
+  if (request.method !== 'GET' || origin !== location.origin || /\/(weights-\d+\.bin|programs\.json\.deflated)$/.test(pathname)) return;
   event.respondWith(/\/(assets|ort)\//.test(pathname) ? firstKept(request) : firstFetched(request));
 });
 
