@@ -48,7 +48,7 @@ class _Recorder:
 
 def ours(path: Path, feeds: Feeds, _runs: int = 0) -> float:
     """The dispatches of all compiled groups, on the inputs where a group reads them and on zeros elsewhere."""
-    from onnxruntime_ep_wgpu.plugin.watch import wrapping
+    from onnxruntime_ep_wgpu.plugin.wrap import wrapping
 
     ran: list[tuple[Any, Any]] = []
     with wrapping(lambda group, _read_graph: _Recorder(group, ran)):

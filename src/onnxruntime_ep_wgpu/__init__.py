@@ -18,7 +18,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from .version import VERSION
+
+__version__ = VERSION
 
 if TYPE_CHECKING:
     from .api.benchmark import Times as Times

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from . import __version__, tools
+from . import tools
+from .version import VERSION
 
 FAILURE = 2
 
@@ -38,7 +39,7 @@ def commands() -> Iterator[tuple[str, ModuleType]]:
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     parser = Parser(prog="wgpu-ep", description="Run and inspect ONNX models on WebGPU.")
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in commands():
         summary = (module.__doc__ or "").strip().splitlines()[0]

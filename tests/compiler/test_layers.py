@@ -1,11 +1,16 @@
-"""Imports point down: what each part of the package may import, at run time and for type checkers alike."""
+"""Imports point down and never in a circle: what each part of the package may import, at run time and for type checkers alike.
+
+Every import statement of every file counts, inside functions and under TYPE_CHECKING too, and each name is resolved to the file
+that it comes from.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
-from graphlib import TopologicalSorter
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -13,105 +18,204 @@ import onnxruntime_ep_wgpu
 
 PACKAGE = Path(onnxruntime_ep_wgpu.__file__).parent
 NAME = PACKAGE.name
-# Modules of vocabulary beside the parts: they import each other and nothing else of the package.
-VOCABULARY = frozenset({"", "errors", "live", "names", "options", "platform", "process", "tabular", "trace"})
-MAY_IMPORT = {
-    "options": {"errors"},
-    "program": {"errors"},
-    "device": {"program", *VOCABULARY},
-    "compiler": {"program", *VOCABULARY},
-    "runtime": {"device", "program", *VOCABULARY},
-    "plugin": {"compiler", "device", "program", "runtime", *VOCABULARY},
-    "profiles": {"device", "program", *VOCABULARY},
-    "api": {"compiler", "device", "plugin", "profiles", "program", "runtime", *VOCABULARY},
-    "web": {"errors"},
-    "tools": {"api", "compiler", "device", "plugin", "profiles", "program", "runtime", *VOCABULARY},
-}
-FROM_OUTSIDE = {
-    "wgpu": {"device"},
-    "onnxruntime": {"api", "plugin", "tools"},
-    "onnx": {"api", "compiler", "plugin", "tools"},
+
+
+BUILT = ("_ort", "_encode", "_calls", "_wgpu")  # native modules, some of which are no Python file
+
+
+class Rule(NamedTuple):
+    """What a part may import: of the package, and from outside beyond the standard library."""
+
+    parts: str = ""
+    libraries: str = ""
+
+
+# Vocabulary: files of the root that any part may use.
+WORDS = "errors live names options platform process tabular trace"
+RULES = {
+    "errors": Rule(),
+    "live": Rule(),
+    "names": Rule(),
+    "platform": Rule(),
+    "process": Rule("errors"),
+    "tabular": Rule("", "rich"),
+    "trace": Rule("errors"),
+    "version": Rule(),
+    "options": Rule("errors"),
+    "program": Rule("errors", "numpy ml_dtypes"),
+    "device": Rule(f"program _wgpu _encode _calls {WORDS}", "wgpu"),
+    "compiler": Rule(f"program {WORDS}", "numpy onnx onnx_ir"),
+    "runtime": Rule(f"device program {WORDS}", "numpy"),
+    "plugin": Rule(f"compiler device program runtime _ort version {WORDS}", "numpy onnx_ir onnx"),
+    "profiles": Rule(WORDS),
+    "api": Rule(
+        f"compiler device plugin program runtime {WORDS}",
+        "numpy onnx onnx_ir onnxruntime google tokenizers jinja2",
+    ),
+    "web": Rule("errors", "numpy pyodide js"),
+    "tools": Rule(f"api device plugin profiles program {WORDS}", "numpy onnxruntime rich"),
+    "cli": Rule(f"tools version {WORDS}"),
+    "__init__": Rule(f"api version {WORDS}"),
+    "__main__": Rule("cli"),
 }
 
 
-def _imports(path: Path) -> set[str]:
-    """Absolute names of the modules that a file imports, wherever in the file."""
+class Import(NamedTuple):
+    """`file` is the imported one, None for a library, which is `name` then."""
+
+    name: str
+    file: Path | None
+
+
+def imports_of(path: Path, text: str) -> Iterator[Import]:
+    """What a file imports, wherever in it."""
     place = path.relative_to(PACKAGE.parent).with_suffix("").parts
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            base = place[: len(place) - node.level]
-            base = (*base, *node.module.split(".")) if node.module else base
-            found |= {".".join((*base, alias.name)) for alias in node.names}
+            for alias in node.names:
+                yield resolved(alias.name.split("."))
         elif isinstance(node, ast.ImportFrom):
-            found.add(node.module or "")
-    return found
+            base = list(place[: len(place) - node.level]) if node.level else []
+            base += node.module.split(".") if node.module else []
+            for alias in node.names:
+                yield resolved([*base, alias.name])
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            # Folders load what is in them when it is asked for; a name that does not say so must be a constant.
+            first = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
+            own = isinstance(first, ast.FormattedValue) and ast.unparse(first.value) in ("__name__", "tools.__name__")
+            relative = len(node.args) > 1 and ast.unparse(node.args[1]) == "__name__"
+            if not own and not relative:
+                assert isinstance(first, ast.Constant), f"{path}: a module that only a run knows"
+                yield resolved(str(first.value).split("."))
 
 
-def _part(module: str) -> str:
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 and ((PACKAGE / parts[1]).is_dir() or f"{parts[1]}.py" in ROOT_FILES) else ""
+def resolved(parts: list[str]) -> Import:
+    """The file behind a dotted name: the last part may be a name in a module."""
+    name = ".".join(parts)
+    if parts[0] != NAME:
+        return Import(parts[0], None)
+    if parts[1:2] and parts[1] in BUILT:
+        return Import(name, PACKAGE / f"{parts[1]}.py")
+    for most in (len(parts), len(parts) - 1):
+        path = PACKAGE.joinpath(*parts[1:most])
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.exists():
+                return Import(name, file)
+    raise AssertionError(f"there is no {name}")
 
 
-ROOT_FILES = {path.name for path in PACKAGE.glob("*.py")}
-FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE)
+def part_of(path: Path) -> str:
+    inside = path.relative_to(PACKAGE)
+    return inside.parts[0].removesuffix(".py")
 
 
-@pytest.mark.parametrize("part", sorted(MAY_IMPORT))
+FILES = sorted(PACKAGE.rglob("*.py"))
+OWN = [path for path in FILES if part_of(path) not in BUILT]
+
+
+def wrong_imports(path: Path, text: str) -> list[str]:
+    """The imports of a file that its part has no right to."""
+    part = part_of(path)
+    rule = RULES[part]
+    wrong = []
+    for name, file in imports_of(path, text):
+        if file is None:
+            allowed = name in sys.stdlib_module_names or name in rule.libraries.split()
+        else:
+            allowed = part_of(file) in (part, *rule.parts.split())
+        if not allowed:
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize("part", RULES)
 def test_imports_point_down(part: str) -> None:
-    wrong = defaultdict(set)
-    for path in (PACKAGE / part).rglob("*.py"):
-        for module in _imports(path):
-            if module.split(".")[0] == NAME and _part(module) not in MAY_IMPORT[part] | {
-                part,
-                "_ort",
-                "_calls",
-                "_encode",
-                "_wgpu",
-            }:
-                wrong[str(path.relative_to(PACKAGE))].add(module)
-    assert not wrong, dict(wrong)
-
-
-@pytest.mark.parametrize("library", sorted(FROM_OUTSIDE))
-def test_a_library_is_known_to_few_parts(library: str) -> None:
-    users = {
-        path.relative_to(PACKAGE).parts[0] for path in FILES if any(m.split(".")[0] == library for m in _imports(path))
+    wrong = {
+        str(path.relative_to(PACKAGE)): wrong_imports(path, path.read_text()) for path in OWN if part_of(path) == part
     }
-    assert users <= FROM_OUTSIDE[library]
+    assert not {path: names for path, names in wrong.items() if names}
 
 
 def test_every_part_has_its_rule() -> None:
-    assert {path.relative_to(PACKAGE).parts[0] for path in FILES} == set(MAY_IMPORT)
+    assert {part_of(path) for path in OWN} == set(RULES)
 
 
-def _when_imported(path: Path) -> set[str]:
-    """The modules of the package that importing a file imports: not those in functions, nor those for types alone."""
-    place = path.relative_to(PACKAGE.parent).with_suffix("").parts
-    pending, found = list(ast.parse(path.read_text()).body), set()
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = (*place[: len(place) - node.level], *(node.module or "").split("."))
-            inside = ".".join(filter(None, base))
-            found |= {f"{inside}.{a.name}" if f"{inside}.{a.name}" in MODULES else inside for a in node.names}
-        elif isinstance(node, (ast.If, ast.Try, ast.With)) and "TYPE_CHECKING" not in ast.unparse(node).split("\n")[0]:
-            pending += node.body
-    return found & MODULES.keys()
+def test_every_right_is_used() -> None:
+    """A rule says what is, not what might be."""
+    for part, rule in RULES.items():
+        found = [it for path in OWN if part_of(path) == part for it in imports_of(path, path.read_text())]
+        used = {it.name for it in found if it.file is None} | {part_of(it.file) for it in found if it.file is not None}
+        unused = {*rule.parts.split(), *rule.libraries.split()} - used - set(WORDS.split())
+        assert not unused, part
 
 
-MODULES = {
-    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
-    for path in PACKAGE.rglob("*.py")
-}
+@pytest.mark.parametrize(
+    ("file", "text"),
+    {
+        ("runtime/x.py", "import onnx_ir"),
+        ("program/x.py", "import numpy, cffi"),
+        ("program/x.py", "import rich.table"),
+        ("compiler/x.py", "from .._wgpu import ffi"),
+        ("compiler/ops/x.py", "from ..._ort import lib"),
+        ("device/x.py", "from .. import _ort"),
+        ("compiler/x.py", f"from {NAME} import runtime"),
+        ("compiler/x.py", f"import {NAME}.runtime.plan"),
+        ("compiler/x.py", f"def f():\n from {NAME}.runtime import plan"),
+        ("runtime/x.py", "from .. import LanguageModel"),
+        ("runtime/x.py", "if TYPE_CHECKING:\n from ..compiler import dims"),
+        ("runtime/x.py", "from ..plugin.node import ComputeInfo"),
+        ("errors.py", "from .options import parse"),
+        ("live.py", "import numpy"),
+        ("compiler/x.py", f"importlib.import_module('{NAME}.runtime.plan')"),
+    },
+)
+def test_a_wrong_import_is_noticed(file: str, text: str) -> None:
+    assert wrong_imports(PACKAGE / file, text)
 
 
-def test_no_module_imports_itself_through_others() -> None:
-    graph = {name: _when_imported(path) - {name} for name, path in MODULES.items()}
-    assert sum(map(len, graph.values())) > len(graph)  # they were read
-    list(TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components of more than one file, smallest first (Tarjan, 1972)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(at: str) -> None:
+        index[at] = low[at] = len(index)
+        stack.append(at)
+        for following in sorted(graph[at]):
+            if following not in index:
+                visit(following)
+            if following in stack:
+                low[at] = min(low[at], low[following])
+        if low[at] == index[at]:
+            component = stack[stack.index(at) :]
+            del stack[stack.index(at) :]
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return sorted(found, key=len)
+
+
+def test_no_imports_go_in_circles() -> None:
+    known = set(OWN)
+    graph = {
+        str(path.relative_to(PACKAGE)): {
+            str(it.file.relative_to(PACKAGE))
+            for it in imports_of(path, path.read_text())
+            if it.file in known and it.file is not None and it.file != path
+        }
+        for path in OWN
+    }
+    assert circles(graph) == []
+
+
+def test_circles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set(), "f": {"g"}, "g": {"f"}}
+    assert circles(graph) == [["f", "g"], ["a", "b", "c"]]
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "compiler" / "ops").rglob("*.py")), ids=lambda path: path.stem)
@@ -123,4 +227,6 @@ def test_bodies_of_more_than_three_statements_are_files(path: Path) -> None:
             assert "_at(" not in ast.unparse(node), f"{path.name}:{node.lineno} is WGSL made by an f-string"
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "_at(" in node.value:
             statements = sum(node.value.count(word) for word in ("let ", "var ", "if (", "for (", "return "))
-            assert statements <= 5, f"{path.name}:{node.lineno} is longer than three statements: put it into wgsl/bodies/"
+            assert statements <= 5, (
+                f"{path.name}:{node.lineno} is longer than three statements: put it into wgsl/bodies/"
+            )

@@ -10,9 +10,10 @@ from typing import Any
 
 import onnxruntime as ort
 
-from .. import get_library_path, process
+from .. import process
 from ..errors import DeviceError
 from ..names import EP_NAME, REGISTRATION, passing_no_name, registering
+from ..platform import library_path
 
 _register_lock = threading.Lock()
 
@@ -33,7 +34,7 @@ def _register(name: str) -> None:
         if registered():
             return
         try:
-            ort.register_execution_provider_library(name, get_library_path())
+            ort.register_execution_provider_library(name, library_path())
         except Exception as error:
             # Registered, but without a device to show for it.
             if "already registered" not in str(error):

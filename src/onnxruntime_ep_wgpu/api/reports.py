@@ -181,7 +181,9 @@ def _match(session: Any) -> SessionState:
         raise _elsewhere(session, LookupError)
     inputs = {value.name for value in session.get_inputs()}
     outputs = [value.name for value in session.get_outputs()]
-    states = [provider.state for provider in live() if provider.state is not None and provider.state.name in ours]
+    states: list[SessionState] = [
+        provider.state for provider in live() if provider.state is not None and provider.state.name in ours
+    ]
     fitting = [it for it in states if inputs <= set(it.inputs) and outputs == list(it.outputs)]
     if not fitting:
         raise LookupError("no live session of this package has these inputs and outputs")

@@ -110,7 +110,7 @@ def verify(
     `step` hears what is done next; errors above `tolerance` are judged in float64. Raises what making or running the session
     raises.
     """
-    from ..plugin.watch import wrapping
+    from ..plugin.wrap import wrapping
     from .reports import report
 
     with tempfile.TemporaryDirectory() as folder:

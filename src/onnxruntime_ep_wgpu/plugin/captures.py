@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..errors import InputError, LimitError, UnsupportedError
 from . import watch
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ..runtime.executable import Run
     from ..runtime.replay import CapturedRun
     from .assign.placement import Placement
-    from .session import SessionState
 
 RUN_KEY = "gpu_graph_id"
 # Run options without an id mean this one; with the other, a run is not captured.
@@ -207,6 +206,15 @@ class CapturedNode:
         return capture
 
 
+class Capturing(Protocol):
+    """A session, as far as its captures are concerned."""
+
+    captures: Captures | None
+
+    def check_captures(self) -> None:
+        """Raises UnsupportedError, with nodes and reasons, when the session is to capture and something runs elsewhere."""
+
+
 class CaptureCallbacks:
     """The callbacks of OrtEp about capture, for `Provider`, which has what is declared here.
 
@@ -215,7 +223,7 @@ class CaptureCallbacks:
 
     ort: Ort
     logger: Logger
-    state: SessionState | None
+    state: Capturing | None
     _nodes_checked = False
 
     @property

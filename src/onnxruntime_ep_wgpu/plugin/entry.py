@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from .. import __version__
 from .._ort import ffi
 from ..names import NAMES, registering
+from ..version import VERSION
 from . import forked as forked
 from .abi import RUNTIME_EXCEPTION, Logger, Ort, OrtError, address, text
 from .callbacks import export, failed, held
@@ -25,7 +25,7 @@ def _create(registration: Any, base: Any, logger: Any, out: Any, capacity: int, 
         raise OrtError(f"room for {capacity} factories, {len(NAMES)} are needed")
     registering()
     log = Logger(ort, logger)
-    made = [Factory(ort, name, __version__, log, text(registration)) for name in NAMES]
+    made = [Factory(ort, name, VERSION, log, text(registration)) for name in NAMES]
     out_count[0] = len(made)
     Factory.hand_out_all(made, out)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .._ort import ffi
 from ..device import let_go
@@ -26,11 +26,26 @@ from .profiler import Profiler
 from .session import SessionState
 
 if TYPE_CHECKING:
-    from .factory import Factory
+    from ..device import Context
+    from .abi import Ort
+    from .allocator import Allocator
 
 _numbers = itertools.count()
 # The version of ONNX Runtime that has OnSessionInitializationEnd.
 _TELLS_OF_INITIALISATION = 27
+
+
+class Maker(Protocol):
+    """The factory that makes providers, which outlives them."""
+
+    ort: Ort
+    name: str
+
+    def new_allocator(self, info: Any, context: Context | None) -> Allocator: ...
+
+    def memory_info(self, number: int) -> Any: ...
+
+    def let_go(self, user: Exported) -> None: ...
 
 
 class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
@@ -39,9 +54,7 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
     `make_state` takes a way to count the kernels that ONNX Runtime made to copy tensors of the session.
     """
 
-    def __init__(
-        self, factory: Factory, logger: Logger, make_state: Callable[[Callable[[], int]], SessionState]
-    ) -> None:
+    def __init__(self, factory: Maker, logger: Logger, make_state: Callable[[Callable[[], int]], SessionState]) -> None:
         super().__init__(factory.ort)
         self.factory, self.logger = factory, logger
         self.number = next(_numbers)

@@ -31,6 +31,7 @@ from .choose import context_for
 from .node import ComputeInfo
 from .settings import asked, run_settings_of, settings_of
 from .specialise import Specialiser
+from .wrap import wrapped
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -196,7 +197,7 @@ class SessionState:
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         group = RecoverableExecutable(program, self.device, run_settings_of(self.options), FromModel(path), specialise)
         self.assignment.compiled(made, program)
-        running = watch.wrapped(group, lambda: ort_graph.read(self.ort, handle))
+        running = wrapped(group, lambda: ort_graph.read(self.ort, handle))
         captured = None
         if self.captures is not None and running is group:
             defaults = self._with_default(handle)

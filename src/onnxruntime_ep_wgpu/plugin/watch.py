@@ -2,32 +2,34 @@
 
 In: providers and errors, from the callbacks. Out: `watching()`, what happened on this thread during a call that makes a
 session and the options that the call was given, and `live()`, the providers of all sessions that exist. ONNX Runtime gives
-a provider no way to know its session, and turns errors into text, so this is the only link. With `wrapping()` a tool stands
-between ONNX Runtime and the compiled groups of the sessions that are made on this thread.
+a provider no way to know its session, and turns errors into text, so this is the only link.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..live import LiveSet
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
-    from .node import Group
-    from .provider import Provider
+class Watched(Protocol):
+    """A provider, as far as callers of ONNX Runtime are told of it. `state` is its SessionState, None when that cannot be."""
 
-# An executable, and a way to read the graph it was compiled from, as long as the session is being made; what runs instead.
-Wrap = Callable[[Any, "Callable[[], ir.Graph]"], "Group"]
+    number: int
+
+    @property
+    def state(self) -> Any: ...
+
+    @property
+    def refusal(self) -> BaseException | None: ...
+
 
 _thread = threading.local()
-_live: LiveSet[Provider] = LiveSet()
+_live: LiveSet[Watched] = LiveSet()
 
 
 class _Kept:
@@ -49,7 +51,7 @@ class Watch:
     source: str | bytes
     options: Mapping[str, str] = field(default_factory=dict)
     feeds: Mapping[str, Any] = field(default_factory=dict)
-    providers: list[Provider] = field(default_factory=list)
+    providers: list[Watched] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     kept: list[_Kept] = field(default_factory=list)
     lasts: threading.Lock = field(default_factory=threading.Lock)
@@ -90,7 +92,7 @@ def _current() -> Watch | None:
     return watch if watch is not None and watch.lasts.locked() else None
 
 
-def made(provider: Provider) -> None:
+def made(provider: Watched) -> None:
     """Notes a new provider."""
     _live.add(provider)
     watch = _current()
@@ -151,23 +153,6 @@ def inputs_of_bytes(nbytes: int) -> str:
     return f"input {' or '.join(names)}" if names else ""
 
 
-@contextlib.contextmanager
-def wrapping(wrap: Wrap) -> Iterator[None]:
-    """Groups that are compiled on this thread during the `with` run as what `wrap` makes of them."""
-    outer = getattr(_thread, "wrap", None)
-    try:
-        _thread.wrap = wrap
-        yield
-    finally:
-        _thread.wrap = outer
-
-
-def wrapped(group: Group, read_graph: Callable[[], ir.Graph]) -> Group:
-    """What runs as this group."""
-    wrap: Wrap | None = getattr(_thread, "wrap", None)
-    return group if wrap is None else wrap(group, read_graph)
-
-
-def live() -> list[Provider]:
+def live() -> list[Watched]:
     """The providers of all sessions of this process, oldest first."""
     return sorted(_live, key=lambda provider: provider.number)

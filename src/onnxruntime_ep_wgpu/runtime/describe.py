@@ -12,7 +12,8 @@ from ..live import Known
 from ..program.postfix import compile_dims
 from ..program.program import REPETITION, Program
 from ..trace import Described
-from .plan import Plan, PlannedDispatch, dispatch_label
+from .plan import Plan, dispatch_label
+from .planned import PlannedDispatch
 
 
 class Descriptions:

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ..device import BindGroup, Buffer, depend
-
-if TYPE_CHECKING:
-    from .plan import PlannedDispatch
+from .planned import PlannedDispatch
 
 Places = tuple[tuple[int, int], ...]  # the numbers of buffers, and byte offsets
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,30 +20,13 @@ from ..program.layout import Layout, Range, Step
 from ..program.program import Dispatch, Program, Storage
 from . import checks
 from .groups import Groups
+from .planned import PlannedDispatch
 from .temps import Temps
 from .uniforms import Uniforms
-
-if TYPE_CHECKING:
-    from .replay import CapturedRun
 
 MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
 
 Variant = tuple[int, int]  # a kernel of the program, and a variant of it
-
-
-@dataclass(eq=False)
-class PlannedDispatch:
-    """A step of the layout with what it needs of the device. `entries` has None where a caller's buffer goes, which are those
-    of `theirs`; `uniforms` has its block, None for one without. Plans share those that are the same in both."""
-
-    step: Step
-    label: str
-    pipeline: Pipeline
-    args: tuple[int, ...]
-    entries: list[BufferBinding | None]
-    bound: BindGroup | None
-    uniforms: Uniforms | None
-    theirs: tuple[int, ...]
 
 
 class Plan:
@@ -73,7 +54,7 @@ class Plan:
         self.last_run = 0
         # Whoever uses the plan holds an object for as long; nothing has to be counted down, which an interrupt could prevent.
         self.runs: LiveSet[object] = LiveSet()
-        self.captures: LiveSet[CapturedRun] = LiveSet()
+        self.captures: LiveSet[object] = LiveSet()
         self.shapes, self.nbytes = layout.shapes, layout.nbytes
         self.output_shapes = tuple(layout.shapes[v] for v in program.outputs)
         if plan_checks:

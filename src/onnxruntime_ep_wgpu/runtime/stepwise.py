@@ -24,7 +24,8 @@ from ..errors import NonFiniteError, OutOfRangeError
 from ..program.dtypes import DType
 from ..program.layout import MAX_GROUPS, finished, written
 from ..program.program import Program, Storage
-from .plan import Plan, PlannedDispatch
+from .plan import Plan
+from .planned import PlannedDispatch
 
 _LOOK = files(__package__) / "nonfinite.wgsl"
 _BINDINGS = ("read", "read_write", "uniform")

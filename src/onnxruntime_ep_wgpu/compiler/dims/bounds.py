@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from math import gcd
 
 from .intervals import Interval
-from .nodes import Atom, Dim, Expr, Monomial, Operation, interval, product, terms_of
+from .nodes import RULES, Atom, Dim, Expr, Monomial, Operation, interval, product, terms_of
 
 MOST_STEPS = 48
 DEEPEST = 6  # replacements one after the other
@@ -36,6 +36,9 @@ def nonnegative(dim: Dim) -> bool:
     if dim.proved is None:
         dim.proved = not any(value is not None and value < 0 for value in dim.samples) and _Proof().found(dim)
     return dim.proved
+
+
+RULES.nonnegative = nonnegative
 
 
 class _Proof:

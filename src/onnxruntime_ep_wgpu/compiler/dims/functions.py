@@ -12,7 +12,7 @@ from math import gcd
 
 from ...program.postfix import OPERATIONS
 from .bounds import nonnegative
-from .nodes import Dim, Expr, Operation, Terms, call, from_terms, interval, quotient, terms_of
+from .nodes import RULES, Dim, Expr, Operation, Terms, call, from_terms, interval, quotient, terms_of
 
 LARGEST = 2**31 - 1  # no dimension reaches it; ONNX uses larger numbers for "to the end"
 MOST_ARGUMENTS = 8  # of minimum, maximum and broadcast; further ones nest
@@ -227,3 +227,6 @@ def _is_cut(a: Dim, b: Dim) -> bool:
     """True when `a` is min(b, a constant above 1)."""
     limits = _arguments("min", a)
     return len(limits) == 2 and b in limits and any(isinstance(x, int) and x > 1 for x in limits)
+
+
+RULES.floordiv, RULES.mod = floordiv, mod

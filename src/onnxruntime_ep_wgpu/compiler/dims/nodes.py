@@ -32,6 +32,18 @@ ELEMENT = "@"  # begins the names of elements of inputs, which unlike dimensions
 _SHOWN = 240  # characters of an expression in messages
 
 
+class Rules:
+    """What expressions need of the files that know expressions: `functions` and `bounds` put theirs here when they are loaded,
+    which the package sees to."""
+
+    floordiv: Callable[[Dim, Dim], Dim]
+    mod: Callable[[Dim, Dim], Dim]
+    nonnegative: Callable[[Dim], bool]
+
+
+RULES = Rules()
+
+
 class Symbol:
     """A dimension of an input, or an element of one."""
 
@@ -121,19 +133,13 @@ class Expr:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Dim) -> Dim:
-        from .functions import floordiv
-
-        return floordiv(self, other)
+        return RULES.floordiv(self, other)
 
     def __rfloordiv__(self, other: Dim) -> Dim:
-        from .functions import floordiv
-
-        return floordiv(other, self)
+        return RULES.floordiv(other, self)
 
     def __mod__(self, other: Dim) -> Dim:
-        from .functions import mod
-
-        return mod(self, other)
+        return RULES.mod(self, other)
 
     def __bool__(self) -> bool:
         raise TypeError(f"the dimension {self} is symbolic; its truth is known only when a plan is made")
@@ -256,11 +262,9 @@ def _interval(terms: Terms) -> Interval:
 
 
 def _is_nonnegative(op: str, args: tuple[Dim, ...]) -> bool:
-    from .bounds import nonnegative
-
     if op == "max":
-        return any(map(nonnegative, args))
-    return all(map(nonnegative, args[1:] if op in ("%", "?") else args))
+        return any(map(RULES.nonnegative, args))
+    return all(map(RULES.nonnegative, args[1:] if op in ("%", "?") else args))
 
 
 def reads_elements(dim: Dim) -> bool:

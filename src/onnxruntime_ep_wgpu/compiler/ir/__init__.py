@@ -1,4 +1,4 @@
-"""The lowered graph: `view` (tensors, and how they are looked at), `graph` (the nodes that read and make them)."""
+"""The lowered graph: `view` (tensors, how they are looked at, what a node is), `graph` (the kinds of nodes)."""
 
 from .graph import (
     MOST_ELEMENTS,
@@ -12,15 +12,25 @@ from .graph import (
     LoweredGraph,
     Map,
     Message,
-    Node,
     Pad,
-    Read,
     Variant,
     Write,
     packed_run,
+)
+from .view import (
+    Axis,
+    Factor,
+    Node,
+    Read,
+    Shape,
+    Storage,
+    Tensor,
+    View,
+    broadcast_shapes,
+    coalesce,
+    distribute,
     split_groups,
 )
-from .view import Axis, Factor, Shape, Storage, Tensor, View, broadcast_shapes, coalesce, distribute
 
 __all__ = [
     "MOST_ELEMENTS", "REPETITION", "Assertion", "Axis", "Call", "Constant", "Factor", "Function", "Inner", "Join",

@@ -14,49 +14,11 @@ from dataclasses import dataclass, field
 
 from ...program import program
 from ..dims import Dim, product, quotient, symbol
-from .view import Storage, Tensor, View, coalesce, distribute
+from .view import Node, Read, Storage, Tensor, View, distribute, split_groups
 
 Constant = int | float | str | bool
 MOST_ELEMENTS = 1 << 32  # of a tensor: kernels count in u32
 REPETITION = symbol(program.REPETITION)
-
-
-@dataclass(frozen=True)
-class Read:
-    """An operand: the view, and into how many coordinates its axes are grouped for the accessor.
-
-    `groups=(2, 1)` gives `x_at(a, b)`, where a counts over the first two axes and b over the third. `reuse` says that a
-    kernel reads an element more than a few times, so that an expensive producer must not be recomputed there. `vector`
-    asks for `x_at4(a, b)` too, the elements b to b + 3, b a multiple of 4: one load where the layout allows it. `run` asks
-    for `x_run(a, b)`: so many elements from b on, a multiple of it, as vec4s `v` that have a factor `scale` in common. `here`:
-    a map with a body reads it at its own coordinates alone, if at all.
-    """
-
-    view: View
-    groups: tuple[int, ...]
-    reuse: bool = False
-    vector: bool = False
-    run: int = 0
-    here: bool = False
-
-    @property
-    def extents(self) -> tuple[tuple[Dim, ...], ...]:
-        return split_groups(self.view.shape, self.groups)
-
-    @property
-    def loads_vectors(self) -> bool:
-        """True when four neighbours of the last coordinate lie together in memory, at a multiple of four."""
-        inner = self.view.rank - self.groups[-1]
-        outer = [f for axis in self.view.axes[:inner] for f in axis]
-        last = coalesce([f for axis in self.view.axes[inner:] for f in axis])
-        if (
-            not last
-            or last[-1].stride != 1
-            or quotient(last[-1].extent, 4) is None
-            or quotient(self.view.offset, 4) is None
-        ):
-            return False
-        return all(quotient(f.stride, 4) is not None for f in [*outer, *last[:-1]])
 
 
 def packed_run(read: Read) -> int:
@@ -89,18 +51,8 @@ def packed_run(read: Read) -> int:
     return fits[0] if fits else 0
 
 
-def split_groups(shape: tuple[Dim, ...], groups: tuple[int, ...]) -> tuple[tuple[Dim, ...], ...]:
-    out, at = [], 0
-    for count in groups:
-        out.append(tuple(shape[at : at + count]))
-        at += count
-    if at != len(shape):
-        raise ValueError(f"groups {groups} do not cover a shape of rank {len(shape)}")
-    return tuple(out)
-
-
 @dataclass(eq=False)
-class Map:
+class Map(Node):
     """One output element from elements of the operands.
 
     Pointwise: `expression` in Python syntax over the operand names; every operand view has the output's shape.
@@ -128,10 +80,6 @@ class Map:
     @property
     def is_pointwise(self) -> bool:
         return not self.body
-
-    @property
-    def reads(self) -> list[View]:
-        return [r.view for r in self.operands.values()]
 
     @property
     def outputs(self) -> list[Tensor]:
@@ -211,7 +159,7 @@ class Inner:
 
 
 @dataclass(eq=False)
-class Call:
+class Call(Node):
     """A cooperative kernel: `template` names a file in wgsl/ whose function `kernel(w, lane)` runs once per workgroup.
 
     `flops` is the arithmetic that its definition asks for, 0 where memory is what it is about. It is dispatched `repeats`
@@ -236,10 +184,6 @@ class Call:
     onto: dict[str, Tensor] = field(default_factory=dict)
 
     @property
-    def reads(self) -> list[View]:
-        return [r.view for r in self.operands.values()]
-
-    @property
     def stays(self) -> list[Tensor]:
         """The results that must be in memory although nothing else may read them."""
         return [self.results[name].tensor for name in self.loop_carried]
@@ -250,7 +194,7 @@ class Call:
 
 
 @dataclass(eq=False)
-class Join:
+class Join(Node):
     """Tensors side by side along `axis` of `output`. `passes/place.py` decides how: as a map, or stored in place by the
     kernels that make them. What is left of it then has as operands what lies in `output`, and has no kernel."""
 
@@ -265,16 +209,12 @@ class Join:
         return all(view.tensor.place is not None for view in self.reads)
 
     @property
-    def reads(self) -> list[View]:
-        return [r.view for r in self.operands.values()]
-
-    @property
     def outputs(self) -> list[Tensor]:
         return [self.output]
 
 
 @dataclass(eq=False)
-class Pad:
+class Pad(Node):
     """The operand `x` inside of `output`, from element `begins` of each axis on, and `fill`, one element, around it.
 
     `passes/place.py` decides how: as a map, or stored in place by the kernel that makes x, and filled around that by another
@@ -287,15 +227,8 @@ class Pad:
     origin: tuple[str, ...] = ()
 
     @property
-    def reads(self) -> list[View]:
-        return [r.view for r in self.operands.values()]
-
-    @property
     def outputs(self) -> list[Tensor]:
         return [self.output]
-
-
-Node = Map | Call | Join | Pad
 
 
 @dataclass(frozen=True)

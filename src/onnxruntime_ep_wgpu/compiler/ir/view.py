@@ -1,4 +1,4 @@
-"""Tensors of a lowered graph, and views: how a consumer looks at a tensor.
+"""Tensors of a lowered graph, and views: how a consumer looks at a tensor, and what every node has of both.
 
 A `View` maps the elements of a logical shape onto flat indices of a tensor, as numpy's strides do, with symbolic
 extents. Each logical axis has zero or more factors (extent, stride), outermost first, so that a reshape which merges
@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...program.dtypes import DType
 from ...program.program import Storage as Storage
 from ..dims import Dim, broadcast, equal, product, quotient, select
-
-if TYPE_CHECKING:
-    from .graph import Node
 
 Shape = tuple[Dim, ...]
 
@@ -258,3 +255,71 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
             result = broadcast(result, d)
         out.append(result)
     return tuple(out)
+
+
+@dataclass(frozen=True)
+class Read:
+    """An operand: the view, and into how many coordinates its axes are grouped for the accessor.
+
+    `groups=(2, 1)` gives `x_at(a, b)`, where a counts over the first two axes and b over the third. `reuse` says that a
+    kernel reads an element more than a few times, so that an expensive producer must not be recomputed there. `vector`
+    asks for `x_at4(a, b)` too, the elements b to b + 3, b a multiple of 4: one load where the layout allows it. `run` asks
+    for `x_run(a, b)`: so many elements from b on, a multiple of it, as vec4s `v` that have a factor `scale` in common. `here`:
+    a map with a body reads it at its own coordinates alone, if at all.
+    """
+
+    view: View
+    groups: tuple[int, ...]
+    reuse: bool = False
+    vector: bool = False
+    run: int = 0
+    here: bool = False
+
+    @property
+    def extents(self) -> tuple[tuple[Dim, ...], ...]:
+        return split_groups(self.view.shape, self.groups)
+
+    @property
+    def loads_vectors(self) -> bool:
+        """True when four neighbours of the last coordinate lie together in memory, at a multiple of four."""
+        inner = self.view.rank - self.groups[-1]
+        outer = [f for axis in self.view.axes[:inner] for f in axis]
+        last = coalesce([f for axis in self.view.axes[inner:] for f in axis])
+        if (
+            not last
+            or last[-1].stride != 1
+            or quotient(last[-1].extent, 4) is None
+            or quotient(self.view.offset, 4) is None
+        ):
+            return False
+        return all(quotient(f.stride, 4) is not None for f in [*outer, *last[:-1]])
+
+
+def split_groups(shape: tuple[Dim, ...], groups: tuple[int, ...]) -> tuple[tuple[Dim, ...], ...]:
+    out, at = [], 0
+    for count in groups:
+        out.append(tuple(shape[at : at + count]))
+        at += count
+    if at != len(shape):
+        raise ValueError(f"groups {groups} do not cover a shape of rank {len(shape)}")
+    return tuple(out)
+
+
+class Node:
+    """What makes tensors of tensors; what kinds there are is in `graph`. Nodes are equal when they are the same object.
+
+    `origin` names the ONNX nodes that it calculates, or a part of.
+    """
+
+    operands: dict[str, Read]
+    origin: tuple[str, ...]
+
+    @property
+    def reads(self) -> list[View]:
+        """The views through which it reads tensors."""
+        return [read.view for read in self.operands.values()]
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """The tensors that it makes."""
+        raise NotImplementedError

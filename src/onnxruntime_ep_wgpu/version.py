@@ -1,0 +1,3 @@
+"""The version of this package: what is built, shown and told to ONNX Runtime."""
+
+VERSION = "0.1.0"
