@@ -5,8 +5,10 @@
     python -m bench.web --save NAME              writes bench/results/web/NAME.json and the tables of docs/web.md
 
 A page of its own for each library, model and round, in turns, with nothing cached. *First result*: from the beginning of the
-navigation to the result in memory. *Steady run*: the median of runs with inputs and results in memory. *CPU*: of a run between
-GPU buffers, what the page's thread takes, without waiting. *Library*: its scripts and WebAssembly, unpacked.
+navigation to the result in memory. *Steady run*: runs with inputs and results in memory. *CPU* of both: of all processes of the
+browser, which on a software adapter calculate, too; on Linux. *Call of run*: between GPU buffers, until `run` is done, which does
+not wait for the GPU; *page's thread*: its CPU for that, with what the browser does there. *Library*: its scripts and WebAssembly,
+unpacked. *Model*: what is fetched of it, unpacked.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ RESULTS = ROOT / "bench" / "results" / "web"
 DOCUMENT = ROOT / "docs" / "web.md"
 BEGIN, END = "<!-- written by bench.web -->", "<!-- end -->"
 LIBRARIES = {"ours": "ours", "webgpu": "onnxruntime-web, WebGPU", "wasm": "onnxruntime-web, WebAssembly"}
-MEASURES = {"first": "first result", "steady": "steady run", "cpu": "CPU of a run"}
+MEASURES = {
+    "first": "first result", "firstCpu": "first result, CPU", "steady": "steady run", "steadyCpu": "steady run, CPU",
+    "cpu": "call of run", "thread": "page's thread",
+}  # fmt: skip
 DISPATCHES = 200
 Row = dict[str, Any]
 
@@ -158,14 +163,20 @@ def table(report: Row) -> list[str]:
     out = [f"| model | | {' | '.join(LIBRARIES[it] for it in libraries)} |", "| --- | --- |" + " ---: |" * len(libraries)]
 
     def cell(model: str, library: str, measure: str) -> str:
-        found = [row[measure] for row in rows if (row["model"], row["library"]) == (model, library) and measure in row]
-        return _ms(statistics.median(found)) if found else ""
+        found = [row.get(measure) for row in rows if (row["model"], row["library"]) == (model, library)]
+        known = [it for it in found if it is not None]
+        if not known:
+            return ""
+        spread = f" ({_ms(min(known))} to {_ms(max(known))})" if len(known) > 1 else ""
+        return _ms(statistics.median(known)) + spread
 
     for model in dict.fromkeys(row["model"] for row in rows):
         for measure, title in MEASURES.items():
             cells = [cell(model, library, measure) for library in libraries]
-            if any(cells) and (measure != "cpu" or model == "chain"):
+            if any(cells) and (measure not in ("cpu", "thread") or model == "chain"):
                 out.append(f"| {model} | {title} | {' | '.join(cells)} |")
+        sizes = [next((r["modelBytes"] for r in rows if (r["model"], r["library"]) == (model, it)), 0) for it in libraries]
+        out.append(f"| {model} | model | {' | '.join(f'{it / 1000:,.0f} KB' for it in sizes)} |")
     library_bytes = [max(row["bytes"] for row in rows if row["library"] == it) for it in libraries]
     out.append(f"| library, unpacked | | {' | '.join(f'{it / 1000:,.0f} KB' for it in library_bytes)} |")
     return out

@@ -1,5 +1,6 @@
 // Drives pages in one Chromium: node bench/measure.mjs JOB.json. The job: {folder, models: [{name, inputs, runs}], libraries,
-// rounds, gpu, chromium}. Prints one line of JSON for each page: {library, model, round, ...}. Libraries alternate.
+// rounds, gpu, chromium}. Prints one line of JSON for each page: {library, model, round, ...}. Libraries alternate, and each page
+// has a browser of its own, so that nothing is cached.
 
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -7,6 +8,7 @@ import { createServer } from 'node:http';
 import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
+import { cpuTimes } from './cpu.mjs';
 
 const web = fileURLToPath(new URL('..', import.meta.url));
 const { folder, models, libraries, rounds, gpu, chromium: executablePath } = JSON.parse(readFileSync(process.argv[2], 'utf8'));
@@ -32,13 +34,20 @@ const server = createServer(async (request, response) => {
 });
 await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
 const address = `http://127.0.0.1:${server.address().port}/`;
-const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', ...(gpu ? HARDWARE : SOFTWARE)] });
+let version;
 for (let round = 0; round < rounds; round++) {
   for (const { name, inputs, runs } of models) {
     for (const library of round % 2 ? libraries.toReversed() : libraries) {
       job = { library, model: name, runs, inputs };
-      const context = await browser.newContext(); // nothing is cached
-      const page = await context.newPage();
+      const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', ...(gpu ? HARDWARE : SOFTWARE)] });
+      version = browser.version();
+      const page = await browser.newPage();
+      const before = cpuTimes();
+      // Milliseconds of CPU since the navigation: of the browser, and of the page's thread.
+      await page.exposeFunction('cpuTimes', () => {
+        const { all, pages } = cpuTimes();
+        return { all: all - before.all, pages: pages - before.pages };
+      });
       try {
         await page.goto(address);
         await page.waitForFunction(() => window.result, null, { timeout: 600_000 });
@@ -46,10 +55,9 @@ for (let round = 0; round < rounds; round++) {
       } catch (error) {
         console.log(JSON.stringify({ library, model: name, round, error: error.message.slice(0, 300) }));
       }
-      await context.close();
+      await browser.close();
     }
   }
 }
-console.log(JSON.stringify({ browser: browser.version() }));
-await browser.close();
+console.log(JSON.stringify({ browser: version }));
 server.close();
