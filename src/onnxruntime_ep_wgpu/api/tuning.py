@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from ..compiler import tune
 from ..compiler.compile import compile_graph
-from ..compiler.tune.parameters import Parameters
+from ..compiler.tune.base import Parameters
 from ..device import Adapter, Device, Place, open_device
 from ..errors import OptionError, UnsupportedError, WgpuEpError
 from ..program.dtypes import DType

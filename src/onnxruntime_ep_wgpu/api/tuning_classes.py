@@ -15,7 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ..compiler import tune
-from ..compiler.tune.parameters import Parameters
+from ..compiler.tune.base import Parameters
 from ..program.dtypes import DType
 from ..program.tuning import Bound, Choice
 

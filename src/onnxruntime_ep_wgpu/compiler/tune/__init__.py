@@ -1,6 +1,7 @@
-"""Which algorithm, tile and grid a kernel has: `parameters` (what can be chosen), `shipped` (what is chosen by default),
-`choose` (variants for sizes and a Target). `docs/tuning.md` is the user's view."""
+"""Which algorithm, tile and grid a kernel has: `parameters` and `attention` (what can be chosen), `shipped` (what is chosen by
+default), `choose` (variants for sizes and a Target). `docs/tuning.md` is the user's view."""
 
+from .attention import AttentionForm, FlashParts, FlashRows, FlashTile
 from .choose import (
     WIDEST_HEAD,
     MapShape,
@@ -18,13 +19,9 @@ from .choose import (
     written_out,
 )
 from .parameters import (
-    AttentionForm,
     Depthwise,
     DirectConvolution,
     DirectProduct,
-    FlashParts,
-    FlashRows,
-    FlashTile,
     Grid,
     PackedRows,
     Parts,

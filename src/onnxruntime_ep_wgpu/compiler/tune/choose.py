@@ -14,17 +14,14 @@ from ...program.target import Target
 from ...program.tuning import Bound
 from ..dims import Dim, ceildiv, floordiv, less_equal, maximum, minimum, quotient, select
 from ..ir import Constant, Variant
+from .attention import AttentionForm, FlashParts, FlashRows, FlashTile
+from .base import Parameters
 from .parameters import (
-    AttentionForm,
     Depthwise,
     DirectConvolution,
     DirectProduct,
-    FlashParts,
-    FlashRows,
-    FlashTile,
     Grid,
     PackedRows,
-    Parameters,
     Parts,
     RegisterConvolution,
     RegisterProduct,

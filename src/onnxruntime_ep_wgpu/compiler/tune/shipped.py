@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from ...program.dtypes import DType
 from ...program.tuning import Bound, Choices
+from .attention import AttentionForm, FlashParts, FlashRows, FlashTile
 from .parameters import (
-    AttentionForm,
     Depthwise,
     DirectConvolution,
     DirectProduct,
-    FlashParts,
-    FlashRows,
-    FlashTile,
     Grid,
     PackedRows,
     Parts,

@@ -1,0 +1,34 @@
+"""What all that can be chosen for kernels has in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...program.tuning import Bound
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What is chosen for a kernel, all numbers; `kernel` is its name in tables."""
+
+    kernel: ClassVar[str] = ""
+
+    @property
+    def invocations(self) -> int:
+        """Of a workgroup."""
+        return 1
+
+    @property
+    def workgroup_bytes(self) -> int:
+        """Memory of a workgroup, where a choice can make it too much."""
+        return 0
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """The shapes for which a kernel with these parameters is right, whatever a table says."""
+        return ()
+
+    def _require(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise ValueError(f"{self}: {what}")
