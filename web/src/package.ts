@@ -100,13 +100,14 @@ async function ofPack(bytes: Uint8Array, version: number, length: number, what: 
     if ((await sha256(found)) !== entry.sha256) throw tampered(what);
     return found;
   };
-  return ofManifest(manifest, what, has, read, () => async (take) => {
+  const hand = async (take: Take): Promise<void> => {
     let offset = 0;
     for (const chunk of manifest.weights.chunks) {
       take(offset, await read(chunk));
       offset += chunk.bytes;
     }
-  });
+  };
+  return ofManifest(manifest, what, has, read, () => ({ hand, cancel: () => undefined }));
 }
 
 /** A Program as Python saves it, with its weights behind it. */
@@ -133,12 +134,19 @@ function ofFolder(folder: string, manifest: Manifest, has: Capabilities): Promis
   return ofManifest(manifest, `${folder}manifest.json`, has, read, () => chunksOf(folder, manifest.weights.chunks, ask));
 }
 
+/** The chunks of an export, on their way. */
+interface Chunks {
+  readonly hand: Package['weights'];
+  /** Lets go of those that were asked for. */
+  cancel(): void;
+}
+
 async function ofManifest(
   manifest: Manifest,
   what: string,
   has: Capabilities,
   read: (entry: FileEntry) => Promise<Uint8Array>,
-  open: () => Package['weights'],
+  open: () => Chunks,
 ): Promise<Package> {
   if (manifest?.format !== 'onnxruntime-ep-wgpu') throw new ProgramError(`${what} is not that of an exported model`);
   if (manifest.version !== MANIFEST_VERSION) throw wrongVersion(what, manifest.version);
@@ -147,14 +155,19 @@ async function ofManifest(
   if (!target) throw new ProgramError(`${what} is damaged: it names no program`);
   fits(target, has, what);
   const weights = open(); // on their way while the program is fetched, read and compiled
-  const { file } = manifest.programs;
-  const program = readExport(await inflated(await read(manifest.programs), `${what}, ${file}`), number, `${what}, ${file}`);
-  const { bytes: total, chunks } = manifest.weights;
-  const stored = chunks.reduce((sum, it) => sum + it.bytes, 0);
-  if (stored !== total || program.weights.some((it) => it.offset + it.bytes > total)) {
-    throw new ProgramError(`${what} is damaged: its chunks have ${stored} bytes, the weights have ${total}`);
+  try {
+    const name = `${what}, ${manifest.programs.file}`;
+    const program = readExport(await inflated(await read(manifest.programs), name), number, name);
+    const { bytes: total, chunks } = manifest.weights;
+    const stored = chunks.reduce((sum, it) => sum + it.bytes, 0);
+    if (stored !== total || program.weights.some((it) => it.offset + it.bytes > total)) {
+      throw new ProgramError(`${what} is damaged: its chunks have ${stored} bytes, the weights have ${total}`);
+    }
+    return { program, total, weights: weights.hand };
+  } catch (error) {
+    weights.cancel();
+    throw error;
   }
-  return { program, total, weights };
 }
 
 /** The first that the adapter has everything for and that is made for its kind; the last one is for every adapter. */
@@ -164,7 +177,7 @@ function choose(targets: readonly Target[], has: Capabilities): number {
 }
 
 /** Hands over the chunks of a folder one after another; the first ones are asked for at once. */
-function chunksOf(folder: string, chunks: readonly FileEntry[], ask: ReturnType<typeof asking>): Package['weights'] {
+function chunksOf(folder: string, chunks: readonly FileEntry[], ask: ReturnType<typeof asking>): Chunks {
   const asked = new Map<number, Promise<Found>>();
   const askFrom = (first: number): void => {
     for (let k = first; k < Math.min(first + AHEAD, chunks.length); k++) {
@@ -180,8 +193,11 @@ function chunksOf(folder: string, chunks: readonly FileEntry[], ask: ReturnType<
     asked.delete(k);
     take(offset, await verified(folder, chunks[k]!, found));
   };
-  askFrom(0);
-  return async (take) => {
+  const cancel = (): void => {
+    for (const it of asked.values()) void it.then((found) => found.cancel(), () => undefined);
+    asked.clear();
+  };
+  const hand = async (take: Take): Promise<void> => {
     let offset = 0;
     try {
       for (const [k, { bytes }] of chunks.entries()) {
@@ -190,10 +206,11 @@ function chunksOf(folder: string, chunks: readonly FileEntry[], ask: ReturnType<
         offset += bytes;
       }
     } finally {
-      for (const it of asked.values()) void it.then((found) => found.cancel(), () => undefined);
-      asked.clear();
+      cancel();
     }
   };
+  askFrom(0);
+  return { hand, cancel };
 }
 
 // ---- texts

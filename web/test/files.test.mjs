@@ -77,6 +77,28 @@ describe('weights on their way to the device', () => {
   });
   after(() => server.close());
 
+  test('what was asked for ahead of a program that is damaged is let go of', async () => {
+    const told = [];
+    const plain = globalThis.fetch;
+    globalThis.fetch = async (uri) => {
+      if (uri.endsWith('.deflated')) return new Response('nothing');
+      const response = await plain(uri);
+      if (!uri.includes('weights-')) return response;
+      const body = new ReadableStream({ cancel: () => void told.push('cancelled') });
+      told.push('asked');
+      void response.body.cancel();
+      return new Response(body);
+    };
+    try {
+      await assert.rejects(InferenceSession.create(`${url}large.onnx`, options()), /programs\.json\.deflated is truncated/);
+      for (let time = 0; time < 200 && told.length < 8; time++) await new Promise((resolve) => setTimeout(resolve, 20));
+    } finally {
+      globalThis.fetch = plain;
+    }
+    assert.equal(told.filter((it) => it === 'asked').length, 4);
+    assert.equal(told.filter((it) => it === 'cancelled').length, 4);
+  });
+
   for (const [what, address] of [['a server', () => `${url}large.onnx`], ['files', () => `${folder}/large.onnx.wgpu`]]) {
     test(`from ${what}, at most two chunks are in memory`, async () => {
       const { weights } = JSON.parse(readFileSync(`${folder}/large.onnx.wgpu/manifest.json`, 'utf8'));
