@@ -5,8 +5,9 @@ made and Python owns), `settings` (what a user chooses), `adapters` (the chips t
 adapter), `sizes`, `buffers` (memory), `cache` (free memory), `pipelines` (compiled kernels and their bindings), `parallel`
 (jobs on several threads), `encoding` (dispatch lists as command buffers), `readback` (memory to the host), `clock` and
 `timing` (when each dispatch ran), `scopes` (errors of one piece of work), `debugger` (captures for RenderDoc and others),
-`queue` (what is submitted, and whether the device is lost), `memory` (buffers, and bytes in and out), `device` (all of it, for
-the rest of the package), `contexts` (which sessions share a device).
+`queue` (what is submitted, and whether the device is lost), `memory` (buffers, and bytes in and out), `device` (all of it,
+for the rest of the package), `contexts` (which sessions share a device), `borrowed` and `wgpu_py` (devices of the caller,
+made through wgpu-py), `peak` (what an adapter can do at best).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Dimensions while a graph is lowered: integers, or exact expressions over named symbols.
 
-`nodes` holds the expressions, polynomials in canonical form; `intervals` and `bounds` what is known of their values;
+`nodes` holds the expressions, polynomials in canonical form; `intervals`, `samples` and `bounds` what is known of their values;
 `functions` what a polynomial cannot say (floor division, minimum, broadcasting...), each brought to its simplest form;
 `naming` their way into a Program, which needs nothing of this to be evaluated (see `postfix`).
 

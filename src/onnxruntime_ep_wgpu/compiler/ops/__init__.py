@@ -1,6 +1,13 @@
 """What each operator computes, by family: the file of a family says what its operators share.
 
-`host` holds the same operators on small integers known before anything runs. `registry` is the table.
+`registry` is the table; `host` holds the same operators on small integers known before anything runs, and is asked first.
+
+Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `order`, `normalise`, `matmul`, `attention/`, `algebra`,
+`conv`, `pool`, `resize`, `sample`, `quantize`, `quantized_product`, `quantized_pointwise`, `recurrent`. Of ONNX Runtime:
+`optimised`, `optimised_norms`, `blocks` and `blocks_lookup` (weights of 2 to 8 bits), `experts`, `linear_attention`.
+
+What families share: `index` (indices out of tensors), `window` (sliding windows), `rows` (long or many rows), `sorting` and
+`scatter_along` (along an axis), `attend` (attention as a kernel); algorithms of one operator: `conv_direct`, `depthwise`.
 """
 
 from __future__ import annotations

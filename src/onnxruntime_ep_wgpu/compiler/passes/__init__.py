@@ -1,1 +1,4 @@
-"""Rewrites, one per file, in the order a graph meets them: fold and expand (ONNX), dead and fuse (lowered graph)."""
+"""Passes over the lowered graph, one per file, in the order a graph meets them: `share` (each map once), `apart` (readers
+that calculate weights for themselves), `dead` (what nobody reads goes), `place` (joins and pads in memory), `alias` (outputs
+that begin as an input), `fuse` (groups that are kernels); `work` says what a kernel has to do.
+"""

@@ -1,3 +1,4 @@
 """Which nodes we take: `graph` (what ONNX Runtime shows, in onnx_ir), `subgraph` (a group cut out of it), `partition` (convex
-groups), `claim` (the decision), `forced` (nodes the user keeps away), `report` and `placement` (what people are told),
+groups), `claim` (the decision), `lowerings` (what was lowered for it),
+`forced` (nodes the user keeps away), `report` and `placement` (what people are told),
 `ort_format` (the check for models without copies between providers)."""
