@@ -70,7 +70,15 @@ class SessionState:
         self._shapes_of_graphs: dict[tuple[str, ...], dict[str, Shape]] = {}
         self._shapes_of_groups: dict[frozenset[str], dict[str, Shape]] = {}
         self._lowerings = Lowerings()
-        self.copy_guard = CopyGuard(name, copies)
+        self.copy_guard = CopyGuard(
+            name,
+            copies,
+            lambda: [
+                it.state.copy_guard
+                for it in watch.live()
+                if it.state is not None and it.state.logger.owner == logger.owner
+            ],
+        )
         for line in options.warnings():
             logger.log(WARNING, line)
 

@@ -4,12 +4,13 @@ In: which nodes of other providers share values with ours, and how many kernels 
 them. Out: an error before the first run of a session that needs copies and has none. Without it such a node would follow a
 device address, which ends the process.
 Invariants: the kernels are this session's, whatever other sessions are made meanwhile; a node is known by the decision that
-it is part of and not by its name, which a node of another graph may have too.
+it is part of and by what it makes, not by its name, which a node of another graph may have too; what a provider under our
+other name took later is ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -19,12 +20,15 @@ from .report import CPU
 
 
 class CopyGuard:
-    """The check of one session of the provider `name`. `copies` counts the kernels that copy the session's tensors."""
+    """The check of one session of the provider `name`. `copies` counts the kernels that copy the session's tensors; `siblings`
+    are the guards of all providers of ours in the session."""
 
-    def __init__(self, name: str, copies: Callable[[], int]) -> None:
-        self._name, self._copies = name, copies
-        # Nodes of other providers that read what nodes of ours read or make, by graph, as the last decisions say.
-        self._readers: list[list[str]] = []
+    def __init__(self, name: str, copies: Callable[[], int], siblings: Callable[[], Iterable[CopyGuard]]) -> None:
+        self._name, self._copies, self._siblings = name, copies, siblings
+        # Nodes of other providers that read what nodes of ours read or make, and the values that ours make, by graph, as the
+        # last decisions say.
+        self._readers: list[list[tuple[str, frozenset[str | None]]]] = []
+        self._made: list[frozenset[str | None]] = []
         self._whole = False
 
     def decided(self, is_main: bool, graph: ir.Graph, groups: Sequence[Sequence[int]], assigned: Sequence[str]) -> None:
@@ -35,16 +39,28 @@ class CopyGuard:
         """
         if self._whole:
             self._readers.clear()
+            self._made.clear()
         # Between providers of accelerators copying is their own business.
         accelerated = frozenset(place for place, provider in enumerate(assigned) if provider not in ("", CPU))
         others = readers(graph, accelerated.union(*groups))
-        self._readers.append([f"{it.op_type} {it.name!r}" for it in others])
+        self._readers.append(
+            [(f"{it.op_type} {it.name!r}", frozenset(value.name for value in it.outputs)) for it in others]
+        )
+        self._made.append(frozenset(it.name for group in groups for k in group for it in graph[k].outputs))
         self._whole = is_main
 
     def check_copies(self) -> None:
         """Raises UnsupportedError when other providers' nodes would read device memory as if it were their own."""
         # Kernels are made with the session: ONNX Runtime copies wherever that is needed, or nowhere.
-        nodes = [] if self._copies() else [label for them in self._readers for label in them]
+        if self._copies():
+            return
+        siblings = list(self._siblings())
+        nodes = [
+            label
+            for place, them in enumerate(self._readers)
+            for label, outputs in them
+            if not any(place < len(it._made) and outputs <= it._made[place] for it in siblings)
+        ]
         if nodes:
             raise UnsupportedError(
                 f"{', '.join(nodes[:4])}{'...' if len(nodes) > 4 else ''} cannot run on {self._name}, and ONNX Runtime "
