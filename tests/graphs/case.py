@@ -5,6 +5,7 @@ Invariant: every node is valid for the shapes of all runs.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,6 +76,22 @@ def proto(node: Node) -> onnx.NodeProto:
         for key, value in node.attributes.items()
     }
     return helper.make_node(node.op, node.inputs, node.outputs, node.name, **attributes)
+
+
+def pruned(case: Case, names: list[str]) -> Case:
+    """The case with these outputs alone, and what they need."""
+    needed, nodes = set(names), []
+    for node in reversed(case.nodes):
+        if needed.intersection(node.outputs):
+            nodes.append(node)
+            needed.update(node.inputs)
+    return dataclasses.replace(
+        case,
+        nodes=tuple(reversed(nodes)),
+        sources=tuple(s for s in case.sources if s.name in needed),
+        outputs=tuple(o for o in case.outputs if o[0] in names),
+        on_cpu=tuple(n for n in case.on_cpu if n in {node.name for node in nodes}),
+    )
 
 
 def listing(case: Case, placed: Mapping[str, str] | None = None) -> str:

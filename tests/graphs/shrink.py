@@ -16,7 +16,7 @@ import onnx
 
 from . import check, values
 from .builder import replayed
-from .case import Case, Node, Source, listing
+from .case import Case, Node, Source, listing, pruned
 from .check import Outcome
 from .rounding import Reject
 
@@ -90,22 +90,6 @@ def _smaller(case: Case, outcome: Outcome) -> Iterator[Case]:
                 yield dataclasses.replace(
                     case, sources=tuple(_cropped(s, extent, size, case.runs) for s in case.sources)
                 )
-
-
-def pruned(case: Case, names: list[str]) -> Case:
-    """The case with these outputs alone, and what they need."""
-    needed, nodes = set(names), []
-    for node in reversed(case.nodes):
-        if needed.intersection(node.outputs):
-            nodes.append(node)
-            needed.update(node.inputs)
-    return dataclasses.replace(
-        case,
-        nodes=tuple(reversed(nodes)),
-        sources=tuple(s for s in case.sources if s.name in needed),
-        outputs=tuple(o for o in case.outputs if o[0] in names),
-        on_cpu=tuple(n for n in case.on_cpu if n in {node.name for node in nodes}),
-    )
 
 
 def _with_runs(case: Case, runs: list[int]) -> Case:
