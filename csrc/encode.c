@@ -20,6 +20,9 @@ enum {
   RELEASE_PASS,
   FINISH,
   RELEASE_ENCODER,
+  WRITE_BUFFER,
+  SUBMIT,
+  RELEASE_COMMANDS,
 };
 
 /* Words per row: (source, offset, destination, offset, bytes) and (pipeline, bind group, x, y, z). */
@@ -48,7 +51,7 @@ static void copy_rows(const uint64_t *functions, handle encoder, const uint64_t 
 
 /* The handle of an encoder that holds the copies before, the dispatches in one pass, and the copies after. `copies` are
  * the rows of both, those before first. */
-uint64_t record(const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t before, size_t after,
+static uint64_t record(const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t before, size_t after,
                 const uint64_t *dispatches, size_t dispatch_count) {
   handle encoder = POINTER(create_encoder, functions[CREATE_ENCODER])(POINTER(handle, device), NULL);
   copy_rows(functions, encoder, copies, before);
@@ -72,14 +75,14 @@ uint64_t record(const uint64_t *functions, uint64_t device, const uint64_t *copi
 }
 
 /* The handle of the finished command buffer. Errors are reported through the device's error callback. */
-uint64_t finish(const uint64_t *functions, uint64_t encoder) {
+static uint64_t finish(const uint64_t *functions, uint64_t encoder) {
   handle commands = POINTER(finish_encoder, functions[FINISH])(POINTER(handle, encoder), NULL);
   POINTER(use, functions[RELEASE_ENCODER])(POINTER(handle, encoder));
   return (uint64_t)(uintptr_t)commands;
 }
 
 /* Both at once: what a run does. */
-uint64_t encode(const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t before, size_t after,
+static uint64_t encode(const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t before, size_t after,
                 const uint64_t *dispatches, size_t dispatch_count) {
   return finish(functions, record(functions, device, copies, before, after, dispatches, dispatch_count));
 }

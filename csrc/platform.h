@@ -144,4 +144,38 @@ PLATFORM_MAYBE_UNUSED static void platform_lock(void) { pthread_mutex_lock(&plat
 PLATFORM_MAYBE_UNUSED static void platform_unlock(void) { pthread_mutex_unlock(&platform_mutex); }
 #endif
 
+/* Locks of which there are many. */
+#ifdef _WIN32
+typedef SRWLOCK platform_lock_t;
+PLATFORM_MAYBE_UNUSED static void platform_lock_begin(platform_lock_t *lock) { InitializeSRWLock(lock); }
+PLATFORM_MAYBE_UNUSED static void platform_lock_end(platform_lock_t *lock) { (void)lock; }
+PLATFORM_MAYBE_UNUSED static void platform_take(platform_lock_t *lock) { AcquireSRWLockExclusive(lock); }
+PLATFORM_MAYBE_UNUSED static void platform_give(platform_lock_t *lock) { ReleaseSRWLockExclusive(lock); }
+#else
+typedef pthread_mutex_t platform_lock_t;
+PLATFORM_MAYBE_UNUSED static void platform_lock_begin(platform_lock_t *lock) { pthread_mutex_init(lock, NULL); }
+PLATFORM_MAYBE_UNUSED static void platform_lock_end(platform_lock_t *lock) { pthread_mutex_destroy(lock); }
+PLATFORM_MAYBE_UNUSED static void platform_take(platform_lock_t *lock) { pthread_mutex_lock(lock); }
+PLATFORM_MAYBE_UNUSED static void platform_give(platform_lock_t *lock) { pthread_mutex_unlock(lock); }
+#endif
+
+/* Numbers that several threads change; all threads see all changes in one order. */
+#if defined(__GNUC__)
+PLATFORM_MAYBE_UNUSED static int64_t platform_add(int64_t *number, int64_t more) {
+  return __atomic_add_fetch(number, more, __ATOMIC_SEQ_CST);
+}
+PLATFORM_MAYBE_UNUSED static int64_t platform_read(const int64_t *number) { return __atomic_load_n(number, __ATOMIC_SEQ_CST); }
+PLATFORM_MAYBE_UNUSED static void platform_write(int64_t *number, int64_t value) {
+  __atomic_store_n(number, value, __ATOMIC_SEQ_CST);
+}
+#else
+PLATFORM_MAYBE_UNUSED static int64_t platform_add(int64_t *number, int64_t more) {
+  return _InterlockedExchangeAdd64(number, more) + more;
+}
+PLATFORM_MAYBE_UNUSED static int64_t platform_read(const int64_t *number) {
+  return _InterlockedOr64((volatile int64_t *)number, 0);
+}
+PLATFORM_MAYBE_UNUSED static void platform_write(int64_t *number, int64_t value) { _InterlockedExchange64(number, value); }
+#endif
+
 #endif

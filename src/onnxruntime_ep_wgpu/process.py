@@ -18,6 +18,7 @@ from .errors import ForkError
 _in_use = False
 _end_at_exit: Callable[[], None] | None = None
 forked = False  # whether this process is such a child; read by those who may not raise
+on_fork: list[Callable[[], None]] = []  # called in such a child
 
 
 def uses_gpu() -> None:
@@ -59,6 +60,8 @@ def _after_fork() -> None:
     forked = _in_use
     if forked and _end_at_exit is not None:
         _end_at_exit()
+    for tell in on_fork if forked else ():
+        tell()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork

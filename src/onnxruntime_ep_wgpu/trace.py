@@ -140,6 +140,8 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+# Told on a thread when somebody begins to listen on it, or nobody does any more.
+on_change: list[Callable[[bool], None]] = []
 _ever = False  # whether anybody has listened in this process: else a span costs next to nothing
 
 
@@ -152,6 +154,8 @@ def _set(scopes: list[Scope]) -> None:
     _ever = True
     _thread.scopes = scopes
     _thread.innermost = tuple({it.recorder: it for it in scopes}.values())
+    for tell in on_change:
+        tell(bool(scopes))
 
 
 def listeners() -> tuple[Scope, ...]:

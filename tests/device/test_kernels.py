@@ -17,9 +17,9 @@ from .conftest import ADD_ONE, ADD_ONE_BINDINGS, AddOne, get, put
 def encoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to encode a dispatch list."""
     if request.param == "python":
-        monkeypatch.setattr(encoding, "_encode", None)
+        monkeypatch.setattr(encoding, "native", None)
     else:
-        assert encoding._encode is not None, "the extension onnxruntime_ep_wgpu._encode has not been built"
+        assert encoding.native is not None, "the extension onnxruntime_ep_wgpu._submit has not been built"
 
 
 @pytest.mark.usefixtures("encoder")

@@ -33,7 +33,7 @@ def test_a_list_is_submitted_in_parts(
     device: Device, per_submission: int, submits: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not compiled:
-        monkeypatch.setattr(encoding, "_encode", None)
+        monkeypatch.setattr(encoding, "native", None)
     dispatches, last = chain(device, 10)
     before = device.counters
     device.submit(device.record(dispatches), per_submission=per_submission)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LOOK_AROUND = """
 import json, pathlib, onnxruntime_ep_wgpu
-from onnxruntime_ep_wgpu import _encode, cli
+from onnxruntime_ep_wgpu import _submit, cli
 from onnxruntime_ep_wgpu.device import adapters
 print(json.dumps({
     "package": str(pathlib.Path(onnxruntime_ep_wgpu.__file__).parent),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxruntime_ep_wgpu.device import Device, adapters, open_device
+from onnxruntime_ep_wgpu.device import Device, adapters, encoding, open_device
 from onnxruntime_ep_wgpu.device.native import lib
 
 
@@ -13,5 +13,7 @@ def device_of(context: int) -> Device:
 
 def lose(device: Device) -> None:
     """Destroys the device while no thread submits to it or reads mapped memory of it, which would end the process."""
-    with device.queue.lock, device.memory.reader.mapping:
+    with device.memory.reader.mapping:
+        encoding.native.lib.queue_hold(device.queue.shared)
         lib.wgpuDeviceDestroy(device.handle)
+        encoding.native.lib.queue_release(device.queue.shared)

@@ -5,9 +5,9 @@ made and Python owns), `settings` (what a user chooses), `adapters` (the chips t
 adapter), `sizes`, `buffers` (memory), `cache` (free memory), `pipelines` (compiled kernels and their bindings), `parallel`
 (jobs on several threads), `encoding` (dispatch lists as command buffers), `readback` (memory to the host), `clock` and
 `timing` (when each dispatch ran), `scopes` (errors of one piece of work), `debugger` (captures for RenderDoc and others),
-`queue` (what is submitted, and whether the device is lost), `memory` (buffers, and bytes in and out), `device` (all of it,
-for the rest of the package), `contexts` (which sessions share a device), `borrowed` and `wgpu_py` (devices of the caller,
-made through wgpu-py), `peak` (what an adapter can do at best).
+`queue` (what is submitted, and whether the device is lost), `work` (what C code submits), `memory` (buffers, and bytes in
+and out), `device` (all of it, for the rest of the package), `contexts` (which sessions share a device), `borrowed` and
+`wgpu_py` (devices of the caller, made through wgpu-py), `peak` (what an adapter can do at best).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .contexts import Context, context_of, open_device
 from .library import version as native_version
 from .owned import depend, let_go
 from .settings import Settings
+from .work import Work
 
 if TYPE_CHECKING:
     from .cache import BufferCache, CacheCounters
@@ -64,6 +65,7 @@ __all__ = [
     "Place",
     "Recording",
     "Settings",
+    "Work",
     "adapters",
     "adapters_problem",
     "context_of",

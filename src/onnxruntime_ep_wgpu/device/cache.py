@@ -131,7 +131,8 @@ class Caches:
         self.uniform = cache("uniform", settings.uniform_cache)
         self.query_resolve = cache("query_resolve", settings.query_resolve_cache)
         self.default = cache("default", settings.default_cache)
-        self._lazy = tuple(it for it in self.all().values() if it.mode == "lazyRelease")
+        # Those that have something to do when a run ends.
+        self.lazy = tuple(it for it in self.all().values() if it.mode == "lazyRelease")
 
     def all(self) -> dict[str, BufferCache]:
         """The caches by kind."""
@@ -144,7 +145,7 @@ class Caches:
 
     def end_of_run(self) -> None:
         """To be called when a run is submitted."""
-        for cache in self._lazy:
+        for cache in self.lazy:
             cache.end_of_run()
 
     def counters(self) -> dict[str, CacheCounters]:

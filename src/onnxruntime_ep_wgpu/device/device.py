@@ -32,6 +32,7 @@ from .request import request_device
 from .scopes import error_scope
 from .settings import DEFAULT, Settings
 from .timing import Timed, Timer
+from .work import Work
 
 # What is counted: `pipelines` and `bind_groups` that were made, and calls. `counters` adds what lives now: `buffers`,
 # `buffer_bytes` and `held_pipelines`.
@@ -87,6 +88,9 @@ class Device:
         let_go()
         with self._count_lock:
             counts = dict(self._counts)
+        if self.queue.shared is not None:
+            counts["submits"] += self.queue.shared.submits
+            counts["dispatches"] += self.queue.shared.dispatches
         sizes = self.memory.sizes
         held = {"buffers": len(sizes), "buffer_bytes": sum(sizes), "held_pipelines": len(self._pipelines)}
         return counts | held
@@ -215,6 +219,10 @@ class Device:
             commands.append(self._encoder.encode(recording, before, after, first, min(step, total - first)))
         self.queue.submit(commands, "the work")
         self._count(submits=len(commands), dispatches=total)
+
+    def work(self, recording: Recording, per_submission: int = 0) -> Work | None:
+        """What `submit` would do, for C code; None where that has not been built."""
+        return None if self.queue.shared is None else Work(self.queue, recording, per_submission)
 
     def submit_alone(self, dispatch: Dispatch, what: str) -> None:
         """Runs one dispatch within error scopes; `what` names it in the DeviceError. For debugging: it is slow."""

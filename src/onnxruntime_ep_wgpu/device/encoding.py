@@ -17,10 +17,10 @@ from .owned import depend, own, own_address
 from .pipelines import BindGroup, Pipeline
 
 try:
-    from .. import _encode as _extension  # type: ignore[attr-defined,unused-ignore]
+    from .. import _submit as _extension  # type: ignore[attr-defined,unused-ignore]
 except ImportError:
     _extension = None
-_encode: Any = _extension
+native: Any = _extension  # csrc/submit.c
 
 Dispatch = tuple[Pipeline, BindGroup, tuple[int, int, int]]
 Copy = tuple[Buffer, int, Buffer, int, int]
@@ -37,7 +37,11 @@ _FUNCTIONS = (
     "wgpuComputePassEncoderRelease",
     "wgpuCommandEncoderFinish",
     "wgpuCommandEncoderRelease",
+    "wgpuQueueWriteBuffer",
+    "wgpuQueueSubmitForIndex",
+    "wgpuCommandBufferRelease",
 )
+FUNCTIONS = array("Q", [address(getattr(lib, name)) for name in _FUNCTIONS])
 _WORDS = 5
 
 
@@ -89,7 +93,6 @@ class Encoder:
     def __init__(self, device: Any) -> None:
         self._device = device
         self._address = address(device)
-        self._functions = array("Q", [address(getattr(lib, name)) for name in _FUNCTIONS])
 
     def encode(
         self,
@@ -103,19 +106,19 @@ class Encoder:
         pass, and copies; copies are rounded up to 4 bytes."""
         if count is None:
             count = len(recording) - first
-        if _encode is None:
+        if native is None:
             return self._encode_in_python(recording, before, after, first, count)
         lists = self._lists(recording, before, after, first, count)
-        return own_address("CommandBuffer", _encode.lib.encode, *lists)
+        return own_address("CommandBuffer", native.lib.encode, *lists)
 
     def record(self, recording: Recording) -> int:
         """The first half of `encode`, apart so that it can be measured: an encoder for `finish`."""
-        return int(_encode.lib.record(*self._lists(recording, (), (), 0, len(recording))))
+        return int(native.lib.record(*self._lists(recording, (), (), 0, len(recording))))
 
     def finish(self, encoder: int) -> Any:
         """The second half: the command buffer of an encoder."""
-        functions = _encode.ffi.from_buffer("uint64_t[]", self._functions)
-        return own_address("CommandBuffer", _encode.lib.finish, functions, encoder)
+        functions = native.ffi.from_buffer("uint64_t[]", FUNCTIONS)
+        return own_address("CommandBuffer", native.lib.finish, functions, encoder)
 
     def _lists(
         self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], first: int, count: int
@@ -128,9 +131,9 @@ class Encoder:
                 for word in (address(source.handle), start, address(destination.handle), place, (nbytes + 3) & ~3)
             ],
         )
-        words = _encode.ffi.from_buffer
+        words = native.ffi.from_buffer
         return (
-            words("uint64_t[]", self._functions),
+            words("uint64_t[]", FUNCTIONS),
             self._address,
             words("uint64_t[]", rows),
             len(before),

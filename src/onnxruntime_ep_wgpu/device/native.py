@@ -101,6 +101,8 @@ class Errors(threading.local):
 
 
 errors = Errors()
+# How many errors wgpu-native has reported in this process, where C code can read it.
+reported = new("uint64_t *")
 _tokens = itertools.count(1)
 _waiting: dict[int, Callable[[int, str], None]] = {}
 
@@ -159,6 +161,7 @@ def _callback(function: Callable[..., None]) -> Any:
 @_callback
 def on_error(_device: Any, kind: int, message: Any, _userdata1: Any, _userdata2: Any) -> None:
     """The uncaptured-error callback of every device: files the message for the calling thread."""
+    reported[0] += 1
     text = text_of(message)
     if Errors.others is None or not Errors.others(kind, text):
         errors.messages.append(text)

@@ -1,7 +1,8 @@
 """The queue of a device: what is written and submitted, in the order of the calls; and whether the device is still there.
 
 In: command buffers and bytes. Out: the indices of submits, or an error that says what was refused. Invariants: submitting happens
-under one lock; a lost device is refused before wgpu-native is called, which would abort the process.
+under one lock, which is that of `shared`, what C code knows of the queue (csrc/submit.c); a lost device is refused before
+wgpu-native is called, which would abort the process.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 
 from .. import process
 from ..errors import DeviceError, DeviceLostError
-from .native import USAGE_COPY_DST, errors, ffi, lib, new
+from . import encoding
+from .native import USAGE_COPY_DST, address, errors, ffi, lib, new, reported
 from .owned import let_go, own
 
 # Writes wait in wgpu-native's own staging memory until the next submit; past this many bytes we submit them ourselves.
@@ -27,6 +29,7 @@ class Queue:
     def __init__(self, name: str, acquire: Callable[[Callable[[int, str], None]], Any]) -> None:
         self._name = name
         self.lost: str | None = None  # why, once it is
+        self.shared: Any = None  # a Queue of csrc/submit.c; None where that has not been built
         this = weakref.ref(self)  # what the device holds does not refer back to it
         self._acquire = acquire
         let_go()  # of an earlier device's memory
@@ -37,6 +40,23 @@ class Queue:
         self._unflushed = 0
         descriptor = new("WGPUBufferDescriptor *", {"size": 16, "usage": USAGE_COPY_DST})
         self._nothing = own("Buffer", lib.wgpuDeviceCreateBuffer, self.device, descriptor)
+        if encoding.native is not None:
+            self.shared = self._share(encoding.native)
+
+    def _share(self, native: Any) -> Any:
+        words = native.ffi.new("Queue *")
+        words.functions = native.ffi.from_buffer("uint64_t[]", encoding.FUNCTIONS)
+        words.device, words.queue = address(self.device), address(self.handle)
+        words.nothing = address(self._nothing)
+        words.reported = native.ffi.cast("uint64_t *", address(reported))
+        native.lib.queue_begin(words)
+        return native.ffi.gc(words, native.lib.queue_end)
+
+    def lose(self, why: str) -> None:
+        """The device is lost."""
+        self.lost = self.lost or why
+        if self.shared is not None:
+            self.shared.lost = 1
 
     def check_not_lost(self) -> None:
         """Raises DeviceLostError when the device is known to be lost."""
@@ -62,6 +82,19 @@ class Queue:
             # Submitting an invalid command buffer would abort the process.
             self.complain(what)
         let_go()
+        native = encoding.native
+        if native is None or self.shared is None:
+            return self._submit_in_python(commands)
+        self.check_not_lost()
+        index = native.ffi.new("uint64_t *")
+        words = [address(it) for it in commands]
+        while not native.lib.submit(self.shared, words, len(words), index):
+            # What another thread is told of the device is no reason not to submit.
+            self.complain(what or "the work")
+        self._unflushed = 0
+        return int(index[0])
+
+    def _submit_in_python(self, commands: Sequence[Any]) -> int:
         with self.lock:
             self.look()
             self._unflushed = 0
@@ -96,7 +129,7 @@ class Queue:
     def refused(self, problem: str) -> None:
         """Raises DeviceLostError when that is what a message of wgpu-native says, or why it said it."""
         if "device is lost" in problem:  # known here before wgpu-native calls back about it
-            self.lost = self.lost or problem
+            self.lose(problem)
         self.check_not_lost()
 
     def complain(self, what: str) -> None:
@@ -110,4 +143,4 @@ def _note_loss(queue: weakref.ref[Queue], message: str) -> None:
     """wgpu-native's callback when a device is lost, or gone."""
     here = queue()
     if here is not None:
-        here.lost = here.lost or message or "no reason given"
+        here.lose(message or "no reason given")

@@ -1,8 +1,9 @@
 """One compiled group of nodes, as the node that ONNX Runtime put in its place.
 
 In: a kernel context with the group's inputs. Out: its outputs, queued on the device.
-Invariant: thread safe; nothing is kept from one run to the next, so a run that fails leaves nothing behind. Tensors that
-lie in host memory (ONNX Runtime may pass them at any time) are uploaded before and downloaded after.
+Invariant: thread safe; a run that fails leaves nothing behind. A run that is the same as an earlier one, with the same tensors,
+does not come here: it is repeated by C code (`memo.py`). Tensors that lie in host memory (ONNX Runtime may pass them at any time)
+are uploaded before and downloaded after.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from ..errors import DeviceError, InputError
 from ..program.dtypes import DType
 from ..runtime.executable import Run
 from ..runtime.inputs import DeviceTensor
+from . import memo
 from .abi import Ort, address
 from .callbacks import Exported, callback
 from .memory import space as memory
 from .memory import transfer
 
 if TYPE_CHECKING:
-    from ..device import Buffer, Device
+    from ..device import Buffer, Device, Recording
     from .captures import CapturedNode
 
 
@@ -76,6 +78,19 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
         self.input_labels = [f"input {name!r}" for name in input_names]
         self.output_labels = [f"output {name!r}" for name in output_names]
         self.captured, self._before = captured, before
+        self.memos: memo.Memos | None = None
+        self._noted: Runnable | None = None  # what the memos are of
+
+    def repeat_in_c(self) -> None:
+        """From here on runs that are the same as before are repeated without Python. Before ONNX Runtime gets the object."""
+        if memo.native is not None and self.captured is None:
+            self.memos = memo.Memos(self.ort, self.pointer, len(self.input_names), len(self.output_labels))
+            self.pointer = self.memos.node
+
+    def release(self) -> None:
+        if self.memos is not None:
+            self.memos.close()
+        super().release()
 
     @callback("CreateState")
     def create_state(self, _context: Any, out: Any) -> None:
@@ -92,17 +107,35 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
             self._before()
             self._before = None
         executable = self.group.executable()
+        if self._noted is not None and executable is not self._noted and self.memos is not None:
+            self.memos.close()  # what was noted of another one, whose device was lost
+            self._noted = None
         tensors = _Tensors(self, executable.device, context)
         try:
             with executable.prepare(tensors.inputs(executable.valued_inputs)) as run:
                 outputs = tensors.outputs(run.outputs)
                 if self.captured is None:
-                    run.submit(outputs)
+                    recording = run.submit(outputs)
+                    if self.memos is not None and recording is not None:
+                        self._note(self.memos, executable, run, recording, tensors, outputs)
                 else:
                     self.captured.run(executable, run, outputs, tensors.addresses)
             tensors.deliver()
         finally:
             tensors.close()
+
+
+    def _note(
+        self,
+        memos: memo.Memos,
+        executable: Runnable,
+        run: Run,
+        recording: Recording,
+        tensors: _Tensors,
+        outputs: Sequence[Place | None],
+    ) -> None:
+        self._noted = executable
+        memos.ran(run, recording, lambda: tensors.bound(run, outputs))
 
 
 class _Tensors:
@@ -117,6 +150,8 @@ class _Tensors:
         self._space = memory.space()
         self._temporary: list[Buffer] = []
         self._deliveries: list[tuple[memory.Located, Any, int]] = []
+        self._given: Any = None  # the inputs as ONNX Runtime has them
+        self._values: dict[int, bytes] = {}  # by number of the group's input
 
     def inputs(self, valued: frozenset[int]) -> list[DeviceTensor]:
         """The inputs of the group as the runtime takes them, those in `valued` with their values."""
@@ -126,6 +161,7 @@ class _Tensors:
         if status:
             self._require_tensors(count)
             ort.check_status(status)
+        self._given = tensors
         labels = self._node.input_labels
         return [self._input(tensors[i], labels[i], k in valued) for k, i in enumerate(self._node.inputs)]
 
@@ -145,7 +181,10 @@ class _Tensors:
         nbytes = dtype.nbytes(math.prod(shape))
         at = address(tensor.data)
         self.addresses.append(0)
-        value = read_value(tensor.data, nbytes, dtype, shape) if valued else None
+        value = None
+        if valued:
+            value = read_value(tensor.data, nbytes, dtype, shape)
+            self._values[len(self.addresses) - 1] = value.tobytes()
         if not nbytes:
             return DeviceTensor(dtype, shape, None, 0, value)
         if not at:
@@ -189,6 +228,20 @@ class _Tensors:
         here = self._scratch(nbytes, what)
         self._deliveries.append((here, out[0], nbytes))
         return here.place
+
+    def bound(self, run: Run, outputs: Sequence[Place | None]) -> list[memo.Bound]:
+        """All of them as the fused node has them, inputs before outputs."""
+        node, places = self._node, run.places(outputs)
+        given: list[memo.Bound] = [memo.LEFT_OUT] * (len(node.input_names) + len(node.output_labels))
+        for k, i in enumerate(node.inputs):
+            tensor = self._given[i]
+            dims = transfer.shape_of(tensor)
+            nbytes = transfer.element_type(tensor.type).nbytes(math.prod(dims))
+            given[i] = memo.Bound(tensor.type, dims, self.addresses[k], nbytes, places[k], self._values.get(k))
+        for k, (dtype, dims) in enumerate(run.outputs, len(node.inputs)):
+            i = len(node.input_names) + node.outputs[k - len(node.inputs)]
+            given[i] = memo.Bound(dtype.code, dims, self.addresses[k], dtype.nbytes(math.prod(dims)), places[k])
+        return given
 
     def deliver(self) -> None:
         """Brings outputs to the host memory, or the other device, that ONNX Runtime wants them in."""

@@ -212,9 +212,12 @@ class SessionState:
             captured = CapturedNode(self.captures, frozenset(k for k, it in enumerate(graph_inputs) if it in defaults))
         input_places = [inputs.index(it) for it in graph_inputs]
         output_places = [outputs.index(it) for it in graph_outputs]
-        return ComputeInfo(
+        info = ComputeInfo(
             self.ort, running, input_places, output_places, inputs, outputs, captured, self.copy_guard.check_copies
         )
+        if running is group:
+            info.repeat_in_c()
+        return info
 
     def compiled(self) -> None:
         """The groups of a graph are compiled: what was kept to compile them goes."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..device import Buffer, Copy, Device, Place, Recording
+from ..device import Buffer, Copy, Device, Place, Recording, Work
 from ..errors import LimitError
 from ..program.dtypes import DType
 from ..program.layout import Layouts
@@ -54,7 +54,7 @@ class Run:
         self.executable = executable
         self._planned = executable.planned(inputs)
         self.plan = self._planned.plan
-        self._inputs = [tensor.place for tensor in inputs]
+        self.inputs = [tensor.place for tensor in inputs]
 
     def __enter__(self) -> Run:
         return self
@@ -72,11 +72,16 @@ class Run:
 
     def places(self, outputs: Sequence[Place | None]) -> list[Place | None]:
         """Where all tensors lie, inputs before outputs; None for empty ones."""
-        return [*self._inputs, *outputs]
+        return [*self.inputs, *outputs]
 
-    def submit(self, outputs: Sequence[Place | None]) -> None:
-        """Queues the work, which stores the outputs at these places, None for empty ones."""
-        self.executable.submit(self.plan, self.places(outputs))
+    def submit(self, outputs: Sequence[Place | None]) -> Recording | None:
+        """Queues the work, which stores the outputs at these places, None for empty ones. Gives what was queued when that is
+        all that such a run does, so that the same may be queued again while the plan and the places stay."""
+        return self.executable.submit(self.plan, self.places(outputs))
+
+    def work(self, recording: Recording) -> Work | None:
+        """What queues the recording that `submit` gave; None where that has not been built."""
+        return self.executable.device.work(recording, self.executable.settings.per_submission)
 
 
 class Executable:
@@ -198,10 +203,13 @@ class Executable:
         with self.prepare(inputs) as run:
             run.submit(outputs)
 
-    def submit(self, plan: Plan, places: Sequence[Place | None]) -> None:
-        """Runs a plan once on these places: inputs, then outputs, None for empty ones."""
+    def submit(self, plan: Plan, places: Sequence[Place | None]) -> Recording | None:
+        """Runs a plan once on these places: inputs, then outputs, None for empty ones. Gives the recording that was submitted
+        when there was nothing else to do."""
         callers, before, after = self._place(plan, places)
-        self._submit(plan, callers, None, before, after)
+        recording = self._submit(plan, callers, None, before, after)
+        plain = not before and not after and not self.settings.debugger_capture and not self.device.caches.lazy
+        return recording if plain else None
 
     def capture(self, plan: Plan, places: Sequence[Place | None], kept: Sequence[bool]) -> CapturedRun:
         """What `submit` would run, to be replayed. Runs nothing.
@@ -252,9 +260,11 @@ class Executable:
         recording: Recording | None,
         before: Sequence[Copy],
         after: Sequence[Copy],
-    ) -> None:
-        """Queues copies, dispatches and copies; `recording` is what `callers` are bound to, when that is known."""
+    ) -> Recording | None:
+        """Queues copies, dispatches and copies; `recording` is what `callers` are bound to, when that is known. Gives the
+        recording that was submitted without anybody listening."""
         scopes = listeners()
+        plan.submits += 1
         # Stepwise runs make bind groups dispatch by dispatch.
         if recording is None and self._stepwise is None:
             recording = plan.bind(callers)
@@ -262,12 +272,13 @@ class Executable:
             if self._stepwise is not None:
                 with span("submit", self.program.name, dispatches=len(plan.dispatches)):
                     self._stepwise.run(plan, callers, before, after)
-                return
+                return None
             assert recording is not None
             if scopes:
                 self._submit_recorded(scopes, plan, recording, before, after)
-            else:
-                self.device.submit(recording, before, after, self.settings.per_submission)
+                return None
+            self.device.submit(recording, before, after, self.settings.per_submission)
+            return recording
 
     def _submit_recorded(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -29,13 +30,24 @@ MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
 Variant = tuple[int, int]  # a kernel of the program, and a variant of it
 
 
+class Repeater(Protocol):
+    """Somebody who submits a plan's work without telling the plan; see `plugin/memo.py`."""
+
+    @property
+    def hits(self) -> int:
+        """How often it has."""
+
+    def end(self) -> bool:
+        """It does no more. Whether no thread is doing it now; asked again otherwise."""
+
+
 class Plan:
     """Ready to run for the sizes it was made for.
 
     `pipelines` has those of all variants that the layout takes, by kernel and variant; `plan_checks` looks at limits, sizes and
-    aliasing (see `checks`). What a plan has in common with one that it is `like` it takes from there. `runs`, `last_run` and
-    `captures` belong to the Executable: the runs that are using the plan, the number of the last one that did, and the
-    captures that replay it.
+    aliasing (see `checks`). What a plan has in common with one that it is `like` it takes from there. `runs`, `last_run`,
+    `captures` and `repeaters` belong to the Executable and its callers: the runs that are using the plan, the number of the last
+    one that did, the captures that replay it, and who submits its work by himself; `submits` counts what the Executable did.
     """
 
     def __init__(
@@ -55,6 +67,8 @@ class Plan:
         # Whoever uses the plan holds an object for as long; nothing has to be counted down, which an interrupt could prevent.
         self.runs: LiveSet[object] = LiveSet()
         self.captures: LiveSet[object] = LiveSet()
+        self.repeaters: LiveSet[Repeater] = LiveSet()
+        self.submits = self._hits = 0
         self.shapes, self.nbytes = layout.shapes, layout.nbytes
         self.output_shapes = tuple(layout.shapes[v] for v in program.outputs)
         if plan_checks:
@@ -85,6 +99,17 @@ class Plan:
     def in_use(self) -> bool:
         """Whether its buffers have to stay: a run uses them, or a capture will."""
         return bool(self.runs) or bool(self.captures)
+
+    def note_repeats(self, run: int) -> None:
+        """`run` is the number of the run that ends now, in which all count that were repeated since the last call."""
+        hits = sum([it.hits for it in self.repeaters]) if self.repeaters else 0
+        if hits != self._hits:
+            self._hits, self.last_run = hits, run
+
+    def end_repeats(self) -> bool:
+        """Nobody submits its work by himself any more. Whether no thread is doing that now."""
+        ended = [it.end() for it in self.repeaters]
+        return all(ended)
 
     # ---- memory
 

@@ -59,8 +59,13 @@ class Family:
             return
         oldest = self.runs - self.temps.generations
         plans = [it for member in self.members for it in member.kept.values()]
+        for it in plans:
+            it.note_repeats(self.runs)
         kept = {buffer for it in plans if it.in_use or it.last_run > oldest for buffer in it.temps}
         gone = self.temps.others(kept)
+        busy = [it for it in plans if not it.temps.isdisjoint(gone) and not it.end_repeats()]
+        if busy:
+            gone = self.temps.others(kept.union(*(it.temps for it in busy)))
         for member in list(self.members):
             member.forget(gone)
         self.temps.give_back(gone)
@@ -127,7 +132,7 @@ class Plans:
         if self._left and self not in self.family.members:
             self.family.members.add(self)  # a run that began before
         for old in list(self.kept)[:-MAX_PLANS]:
-            if not self.kept[old].in_use:
+            if not self.kept[old].in_use and self.kept[old].end_repeats():
                 self.kept.pop(old).retire()
         return plan
 
@@ -164,7 +169,11 @@ class Plans:
 
     def forget(self, gone: Collection[Buffer]) -> None:
         """Lets go of the plans that were made with buffers which are `gone`; of all that no run uses after `leave`."""
-        stale = [k for k, it in self.kept.items() if (self._left and not it.in_use) or not it.temps.isdisjoint(gone)]
+        stale = [
+            key
+            for key, it in self.kept.items()
+            if (self._left and not it.in_use and it.end_repeats()) or not it.temps.isdisjoint(gone)
+        ]
         for key in stale:
             self.kept.pop(key).retire()
         if stale:

@@ -20,6 +20,7 @@ import bisect
 import contextlib
 import itertools
 import threading
+from array import array
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,24 +56,46 @@ class Piece(NamedTuple):
     device: Device
 
 
+# What a mark of a range counts, see `Allocation`.
+PLACE, VALUE = 0, 1
+
+
 class Allocation:
     """One range that ONNX Runtime allocated, the `number`th of all; new buffers are made on `device`, another one after a
     loss.
 
-    `pieces` and `mirrors` are replaced, never changed in place.
+    `pieces` and `mirrors` are replaced, never changed in place. `marks`, which C code reads (csrc/memo.c), belong to the range
+    whoever has it: two numbers that grow when pieces, and when mirrors are replaced, both before and after: an interrupt may
+    come between, and so may a thread that looks at both.
 
     Of a range that is `lent`, buffers are known outside this package: it stays where it is and has no host copies.
     """
 
-    __slots__ = ("capacity", "device", "lent", "lock", "mirrors", "number", "opener", "pieces", "size", "start")
+    __slots__ = ("capacity", "device", "lent", "lock", "marks", "mirrors", "number", "opener", "pieces", "size", "start")
 
-    def __init__(self, number: int, start: int, size: int, capacity: int, opener: Callable[[], Device]) -> None:
+    def __init__(
+        self, number: int, start: int, size: int, capacity: int, opener: Callable[[], Device], marks: array[int]
+    ) -> None:
         self.number, self.start, self.size, self.capacity, self.opener = number, start, size, capacity, opener
+        self.marks = marks
         self.device: Device | None = None
         self.pieces: tuple[Piece, ...] = ()
         self.mirrors: dict[int, bytes] = {}
         self.lent = False
         self.lock = threading.Lock()
+
+
+class Marked(NamedTuple):
+    """What lies at an address: in which allocation, with which marks, where (None: in no single piece), the host copy
+    that begins there, and whether some host copy has a part of it."""
+
+    number: int
+    marks: array[int]
+    place: int
+    value: int
+    at: Located | None
+    mirror: bytes | None
+    mirrored: bool
 
 
 class AddressSpace:
@@ -90,6 +113,7 @@ class AddressSpace:
         # Every range that was ever cut out, vacant ones too; in order, as they are cut one behind the other.
         self._starts: list[int] = []
         self._vacant: dict[int, deque[int]] = {}
+        self._marks: dict[int, array[int]] = {}  # by start
         self._lock = threading.Lock()  # to cut ranges
         self._numbers = itertools.count(1)
         self.bytes_in_use = self.bytes_at_most = self.allocations_made = 0
@@ -109,7 +133,10 @@ class AddressSpace:
         start = self._vacant_start(capacity) or self._cut(capacity)
         if not start:
             return None
-        return Allocation(next(self._numbers), start, nbytes, capacity, opener)
+        marks = self._marks.get(start)
+        if marks is None:
+            marks = self._marks.setdefault(start, array("Q", (0, 0)))
+        return Allocation(next(self._numbers), start, nbytes, capacity, opener, marks)
 
     def begin(self, allocation: Allocation) -> int:
         """From here on the range is allocated; its start. No call is made, so this is done wholly or not at all."""
@@ -148,7 +175,9 @@ class AddressSpace:
         if allocation is None:
             return
         self.bytes_in_use -= allocation.size
+        allocation.marks[PLACE] += 1
         pieces, allocation.pieces = allocation.pieces, ()
+        allocation.marks[PLACE] += 1
         self._recycle(pieces, ())
         vacant = self._vacant.get(allocation.capacity)
         if vacant is None:
@@ -184,9 +213,11 @@ class AddressSpace:
         end = offset + nbytes
         if allocation.mirrors:
             with allocation.lock:
+                allocation.marks[VALUE] += 1
                 allocation.mirrors = {
                     at: kept for at, kept in allocation.mirrors.items() if at >= end or at + len(kept) <= offset
                 }
+                allocation.marks[VALUE] += 1
         found = self._within(allocation, offset, nbytes, whole_words=True)
         if found is not None and not found.device.lost:
             return found
@@ -201,7 +232,9 @@ class AddressSpace:
         with allocation.lock:
             old = allocation.pieces
             kept = [part for piece in old for part in _outside(piece, offset, end)]
+            allocation.marks[PLACE] += 1
             allocation.pieces = (*kept, Piece(offset, end, buffer, 0, device))
+            allocation.marks[PLACE] += 1
         self._recycle(old, allocation.pieces)
         return Located(device, Place(buffer, 0))
 
@@ -211,7 +244,9 @@ class AddressSpace:
         if allocation.lent:
             return
         with allocation.lock:
+            allocation.marks[VALUE] += 1
             allocation.mirrors = allocation.mirrors | {offset: data}
+            allocation.marks[VALUE] += 1
 
     def mirror(self, address: int, nbytes: int) -> bytes | None:
         """The host copy of a range, when there is one."""
@@ -220,6 +255,17 @@ class AddressSpace:
             return None
         data = allocation.mirrors.get(offset)
         return data[:nbytes] if data is not None and len(data) >= nbytes else None
+
+    def marked(self, address: int, nbytes: int) -> Marked:
+        """What lies at a range, and marks that are as old as that at least. Raises DeviceError when it is not ours."""
+        allocation, offset = self._find(address, nbytes)
+        marks = allocation.marks
+        place, value = marks[PLACE], marks[VALUE]
+        mirrors, end = allocation.mirrors, offset + nbytes
+        mirrored = any(at < end and at + len(kept) > offset for at, kept in mirrors.items())
+        mirror = mirrors.get(offset)
+        at = self._within(allocation, offset, nbytes)
+        return Marked(allocation.number, marks, place, value, at, mirror, mirrored)
 
     def lend(self, address: int, nbytes: int) -> Located:
         """Where a range lies and stays until it is freed, for use outside this package. Raises like `read`."""
@@ -233,13 +279,17 @@ class AddressSpace:
         allocation, offset = self._find(address, nbytes)
         with allocation.lock:
             allocation.device = at.device
+            allocation.marks[PLACE] += 1
             allocation.pieces = (Piece(offset, offset + nbytes, *at.place, at.device),)
+            allocation.marks[PLACE] += 1
         self._mark_lent(allocation)
 
     def _mark_lent(self, allocation: Allocation) -> None:
         with allocation.lock:
             allocation.lent = True
+            allocation.marks[VALUE] += 1
             allocation.mirrors = {}
+            allocation.marks[VALUE] += 1
 
     def _find(self, address: int, nbytes: int) -> tuple[Allocation, int]:
         allocation = self._allocations.get(address)
@@ -257,7 +307,9 @@ class AddressSpace:
             opened = allocation.opener()
             with allocation.lock:
                 if allocation.device is device:
+                    allocation.marks[VALUE] += 1
                     allocation.device, allocation.mirrors = opened, {}
+                    allocation.marks[VALUE] += 1
             return opened
         return device
 
@@ -302,7 +354,9 @@ class AddressSpace:
                 piece.end - piece.start,
             )
         old = allocation.pieces
+        allocation.marks[PLACE] += 1
         allocation.pieces = (*(piece for piece in old if piece not in touched), Piece(low, high, buffer, 0, device))
+        allocation.marks[PLACE] += 1
         self._recycle(old, allocation.pieces)
         return Located(device, Place(buffer, start - low))
 

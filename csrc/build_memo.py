@@ -1,0 +1,69 @@
+"""Declares the extension module `onnxruntime_ep_wgpu._memo` (cffi, one binary for Python 3.11 and later).
+
+In: memo.c and ort_abi.py (the tables). Out: `ffibuilder`, which setup.py names in `cffi_modules`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import cffi
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import ort_abi  # noqa: E402
+
+TYPES = """
+#ifdef _WIN32
+typedef wchar_t ORTCHAR_T;
+#else
+typedef char ORTCHAR_T;
+#endif
+"""
+
+ffibuilder = cffi.FFI()
+ffibuilder.cdef(
+    """
+    #define MEMOS ...
+    typedef ... OrtApi;
+    typedef ... OrtStatus;
+    typedef ... OrtNodeComputeInfo;
+    typedef ... OrtKernelContext;
+    typedef struct {
+      const void *data;
+      const uint64_t *marks;
+      uint64_t place, value;
+      int valued, type;
+      size_t rank, first;
+    } Tensor;
+    typedef struct {
+      int64_t live, users, hits, last;
+      const Tensor *tensors;
+      const int64_t *dims;
+      int (*run)(void *work);
+      void *work;
+    } Memo;
+    typedef struct {
+      const OrtApi *api;
+      OrtStatus *(*python)(OrtNodeComputeInfo *, void *, OrtKernelContext *);
+      size_t inputs, outputs;
+      int64_t hits;
+      Memo memos[...];
+      ...;
+    } Node;
+    extern int64_t forked;
+    void listen(int listens);
+    void memo_begin(Memo *memo);
+    int memo_end(Memo *memo);
+    OrtStatus *compute(OrtNodeComputeInfo *this, void *state, OrtKernelContext *context);
+    """
+)
+ffibuilder.set_source(
+    "onnxruntime_ep_wgpu._memo",
+    f'#include "platform.h"\n#include <stdbool.h>\n{TYPES}{ort_abi.declarations()}\n#include "memo.c"',
+    include_dirs=[str(HERE)],
+    depends=[str(HERE / name) for name in ("memo.c", "ort_abi.py", "platform.h")],
+    libraries=["psapi"] if sys.platform == "win32" else [],
+    py_limited_api=True,
+)

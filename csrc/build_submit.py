@@ -1,0 +1,53 @@
+"""Declares the extension module `onnxruntime_ep_wgpu._submit` (cffi, one binary for Python 3.11 and later).
+
+In: encode.c and submit.c. Out: `ffibuilder`, which setup.py names in `cffi_modules`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cffi
+
+HERE = Path(__file__).resolve().parent
+
+ffibuilder = cffi.FFI()
+_LISTS = (
+    "const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t before, size_t after,"
+    " const uint64_t *dispatches, size_t dispatch_count"
+)
+ffibuilder.cdef(
+    f"""
+    uint64_t record({_LISTS});
+    uint64_t finish(const uint64_t *functions, uint64_t encoder);
+    uint64_t encode({_LISTS});
+    """
+    """
+    typedef struct {
+      const uint64_t *functions;
+      uint64_t device, queue, nothing;
+      const uint64_t *reported;
+      int64_t lost, submits, dispatches;
+      ...;
+    } Queue;
+    typedef struct {
+      Queue *queue;
+      const uint64_t *dispatches;
+      size_t count, per_submission;
+      ...;
+    } Work;
+    void queue_begin(Queue *queue);
+    void queue_end(Queue *queue);
+    void queue_hold(Queue *queue);
+    void queue_release(Queue *queue);
+    int submit(Queue *queue, const uint64_t *commands, size_t count, uint64_t *index);
+    int run(Work *work);
+    """
+)
+ffibuilder.set_source(
+    "onnxruntime_ep_wgpu._submit",
+    '#include "encode.c"\n#include "submit.c"',
+    include_dirs=[str(HERE)],
+    depends=[str(HERE / name) for name in ("encode.c", "submit.c", "platform.h")],
+    py_limited_api=True,
+)
