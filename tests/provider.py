@@ -40,16 +40,22 @@ def installed(provider: str) -> bool:
 
 
 @functools.cache
-def devices(provider: str, alias: bool = False) -> tuple[ort.OrtEpDevice, ...]:
-    """Registers the provider's library in this process and gives its devices, best first.
-
-    `alias`: under our other name, for which onnxruntime keeps its memory pattern.
-    """
+def _register(provider: str) -> None:
     package = importlib.import_module(PACKAGES[provider])
     if provider == "ours":
         package.devices()  # not under a second name: the devices would be there twice
     else:
         ort.register_execution_provider_library(f"test-{provider}", package.get_library_path())
+
+
+@functools.cache
+def devices(provider: str, alias: bool = False) -> tuple[ort.OrtEpDevice, ...]:
+    """Registers the provider's library in this process and gives its devices, best first.
+
+    `alias`: under our other name, for which onnxruntime keeps its memory pattern.
+    """
+    _register(provider)
+    package = importlib.import_module(PACKAGES[provider])
     name = package.get_ep_names()[1] if alias else package.get_ep_name()
     found = tuple(d for d in ort.get_ep_devices() if d.ep_name == name)
     if not found:
