@@ -19,6 +19,7 @@ from .adapters import Adapter, adapters, adapters_problem
 from .buffers import Buffer, BufferBinding, Place
 from .contexts import Context, context_of, open_device
 from .library import version as native_version
+from .native import forget_errors
 from .owned import depend, let_go
 from .settings import Settings
 from .work import Work
@@ -70,6 +71,7 @@ __all__ = [
     "adapters_problem",
     "context_of",
     "depend",
+    "forget_errors",
     "let_go",
     "native_version",
     "open_device",

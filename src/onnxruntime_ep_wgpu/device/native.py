@@ -101,6 +101,15 @@ class Errors(threading.local):
 
 
 errors = Errors()
+
+
+def forget_errors() -> None:
+    """Drops messages that C code has met on this thread, before it left the work to Python, which does all of it: they are not
+    about what comes now, on another device maybe."""
+    if errors.messages:
+        errors.messages = []
+
+
 # How many errors wgpu-native has reported in this process, where C code can read it.
 reported = new("uint64_t *")
 _tokens = itertools.count(1)

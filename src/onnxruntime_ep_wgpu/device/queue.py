@@ -85,12 +85,13 @@ class Queue:
         native = encoding.native
         if native is None or self.shared is None:
             return self._submit_in_python(commands)
-        self.check_not_lost()
         index = native.ffi.new("uint64_t *")
         words = [address(it) for it in commands]
+        self.check_not_lost()
         while not native.lib.submit(self.shared, words, len(words), index):
-            # What another thread is told of the device is no reason not to submit.
             self.complain(what or "the work")
+            self.check_not_lost()
+            # Otherwise it was another thread that wgpu-native complained to meanwhile.
         self._unflushed = 0
         return int(index[0])
 

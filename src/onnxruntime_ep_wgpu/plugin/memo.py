@@ -80,6 +80,12 @@ class Memo:
             self.end()
 
 
+class _Thread(threading.local):
+    """What is known of one thread: the last allocation that was made before the end of its last run in Python."""
+
+    newest = 0
+
+
 class Memos:
     """Those of one node: `table` is its OrtNodeComputeInfo. `node` is what ONNX Runtime gets instead."""
 
@@ -94,7 +100,7 @@ class Memos:
         self.node.Compute = _ort_ffi.cast(_ort_ffi.typeof(table.Compute), compute)
         self._memos: list[Memo | None] = [None] * len(self._node.memos)
         self._lock = threading.Lock()
-        self._newest = 0  # the last allocation that was made before the end of the last run in Python
+        self._thread = _Thread()
         self._passed_over = self._pass_over = 0
 
     @property
@@ -102,13 +108,19 @@ class Memos:
         """Runs that C code has repeated."""
         return int(self._node.hits)
 
+    @property
+    def noted(self) -> int:
+        """Runs that C code may repeat now."""
+        return sum(bool(it.live) for it in self._node.memos)
+
     def ran(self, run: Run, recording: Recording, tensors: Callable[[], Sequence[Bound]]) -> None:
         """Python has done a run that was nothing but this recording; `run` is still open, `tensors` are the node's inputs, then
         its outputs.
 
         Noted are runs whose tensors were there before: memory that was allocated for this run will not come again.
         """
-        newest, self._newest = self._newest, memory.space().allocations_made
+        thread = self._thread
+        newest, thread.newest = thread.newest, memory.space().allocations_made
         if run.plan.submits == 1:
             return
         if self._passed_over < self._pass_over:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from .._ort import ffi, lib
-from ..device import Place
+from ..device import Place, forget_errors
 from ..errors import DeviceError, InputError
 from ..program.dtypes import DType
 from ..runtime.executable import Run
@@ -106,6 +106,8 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
         if self._before is not None:
             self._before()
             self._before = None
+        if self.memos is not None:
+            forget_errors()
         executable = self.group.executable()
         if self._noted is not None and executable is not self._noted and self.memos is not None:
             self.memos.close()  # what was noted of another one, whose device was lost
