@@ -7,8 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
+from onnx import helper
 
+from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.errors import OutOfRangeError
+from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests import support
 
 from .compare import expected, model, random
@@ -172,3 +177,19 @@ def test_quantised_caches(kind: str, mode: str, bits: int) -> None:
         np.testing.assert_allclose(got[0], want[0], rtol=1e-3, atol=1e-4)
     else:
         np.testing.assert_allclose(got[0], want[0], rtol=0.1, atol=0.1)
+
+
+def test_full_validation_says_that_rows_lie_behind_the_caches() -> None:
+    """A total length that is calculated on the device is not looked at: a cache that should have grown is too short."""
+    case = Case(lengths=(9,), room=9)
+    built, feeds = case.model(np.float32), [a for a in case.inputs(np.float32) if a is not None]
+    node, total = built.graph.node[0], built.graph.node[0].input[6]
+    node.input[6] = "calculated"
+    built.graph.node.insert(0, helper.make_node("Exp", [total], ["power"]))
+    built.graph.node.insert(1, helper.make_node("Cast", ["power"], ["calculated"], to=6))
+    next(it for it in built.graph.input if it.name == total).type.tensor_type.elem_type = 1
+    feeds[-1] = feeds[-1].astype(np.float32)
+    module = ir.from_proto(built)
+    program = compile_graph(module.graph, module.opset_imports, support.target(), "test", with_assertions=True)
+    with pytest.raises(OutOfRangeError, match=r"the index 9 .*is outside the rows of the caches"):
+        support.Runner(program, RunSettings(stepwise=True))(*feeds)

@@ -85,7 +85,8 @@ def group_query_attention(
         raise UnsupportedError("sliding_window_cache: a cache as long as its window")
     q, k, v = _projections(b, query, key, value, num_heads, kv_num_heads)
     steps, size = q.shape[1], q.shape[3]
-    used = _used(b, seqlens, steps)
+    rows = _rows(total_length, past_key, steps)
+    used = _used(b, seqlens, steps, rows)
     if query_gain is not None and key_gain is not None:
         q = rms_normalization(b, q, query_gain, epsilon=qk_norm_epsilon)
         k = rms_normalization(b, k, key_gain, epsilon=qk_norm_epsilon)
@@ -98,7 +99,6 @@ def group_query_attention(
             _turned(b, x, cosines, sines, positions, used, bool(rotary_interleaved), inline=cached or x is k)
             for x in (q, k)
         )
-    rows = _rows(total_length, past_key, steps)
     q, k, v = (b.permute(x, (0, 2, 1, 3)) for x in (q, k, v))
     new_k, new_v = (it.stored(b, x) if it else x for it, x in zip(in_cache, (k, v), strict=True))
     if past_key is None or past_value is None:
@@ -157,8 +157,8 @@ def _projections(
     return [b.reshape(x, (*x.shape[:2], n, floordiv(x.shape[2], n))) for x, n in zip(parts, counts, strict=True)]
 
 
-def _used(b: Builder, seqlens: Operand, steps: Dim) -> Operand:
-    """Rows of each sequence's cache before this run, (batch), i32."""
+def _used(b: Builder, seqlens: Operand, steps: Dim, rows: Dim) -> Operand:
+    """Rows of each sequence's cache of `rows` before this run, (batch), i32."""
     seqlens = b.reshape(seqlens, (seqlens.size,))
     return b.map(
         "return max(n_at(batch) + 1 - i32($steps), 0);",
@@ -166,7 +166,7 @@ def _used(b: Builder, seqlens: Operand, steps: Dim) -> Operand:
         seqlens.shape,
         ("batch",),
         (1,),
-        {"n": (index32(b, seqlens), (1,))},
+        {"n": (index32(b, seqlens, Allowed(-1, rows - 1, "the rows of the caches")), (1,))},
         parameters={"steps": steps},
     )
 
