@@ -1,5 +1,5 @@
-"""Which algorithm, tile and grid a kernel has: `parameters` and `attention` (what can be chosen), `shipped` (what is chosen by
-default), `choose` (variants for sizes and a Target). `docs/tuning.md` is the user's view."""
+"""Which algorithm, tile and grid a kernel has: `parameters` and `attention` (what can be chosen; `base`: what these have in
+common), `shipped` (what is chosen by default), `choose` (variants for sizes and a Target). `docs/tuning.md` is the user's view."""
 
 from .attention import AttentionForm, FlashParts, FlashRows, FlashTile
 from .choose import (
