@@ -151,7 +151,7 @@ def test_every_right_is_used() -> None:
 
 @pytest.mark.parametrize(
     ("file", "text"),
-    {
+    [
         ("runtime/x.py", "import onnx_ir"),
         ("program/x.py", "import numpy, cffi"),
         ("program/x.py", "import rich.table"),
@@ -167,7 +167,7 @@ def test_every_right_is_used() -> None:
         ("errors.py", "from .options import parse"),
         ("live.py", "import numpy"),
         ("compiler/x.py", f"importlib.import_module('{NAME}.runtime.plan')"),
-    },
+    ],
 )
 def test_a_wrong_import_is_noticed(file: str, text: str) -> None:
     assert wrong_imports(PACKAGE / file, text)

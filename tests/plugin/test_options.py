@@ -97,16 +97,13 @@ def test_numbers_outside_their_range_are_refused(key: str, text: str) -> None:
 def test_values_that_change_nothing_are_told() -> None:
     asked = {"preferredLayout": "NCHW", "enableMatmulFp32Accumulation": "0", "weightLoadAcceleration": "preferred"}
     assert parse(asked).without_effect() == list(asked)
-    assert parse({"kvCacheQuantizationBits": "8", "multiRotaryCacheConcatOffset": "4096"}).without_effect() == [
-        "kvCacheQuantizationBits",
-        "multiRotaryCacheConcatOffset",
-    ]
+    assert parse({"kvCacheQuantizationBits": "8"}).without_effect() == ["kvCacheQuantizationBits"]
     assert parse({"preferredLayout": "NHWC", "enableInt64": "0", "validationMode": "full"}).without_effect() == []
 
 
 def test_only_options_whose_operator_does_not_run_here_have_no_effect() -> None:
     unfinished = {key for key, option in OPTIONS.items() if option.effect.startswith(NO_EFFECT)}
-    assert unfinished <= ELSEWHERE | {"multiRotaryCacheConcatOffset", "kvCacheQuantizationBits"}
+    assert unfinished <= ELSEWHERE | {"kvCacheQuantizationBits"}
 
 
 @pytest.mark.parametrize(

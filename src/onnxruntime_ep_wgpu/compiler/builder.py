@@ -41,18 +41,18 @@ from .messages import Part, message
 from .operand import LARGEST_HOST_VALUE
 from .operand import Operand as Operand
 from .pads import padding
+from .settings import DEFAULT, CompileSettings
 from .windows import is_countable, is_large, is_storable, is_way_to_read, nbytes, of_weights
 
 
 class Builder:
     """Appends lowered nodes for one graph. `origin` is the name of the ONNX node being lowered."""
 
-    def __init__(self, target: Target, with_assertions: bool = False, limits: Limits | None = None) -> None:
-        self.target, self.limits = target, limits or Limits()
+    def __init__(self, target: Target, settings: CompileSettings = DEFAULT, limits: Limits | None = None) -> None:
+        self.target, self.settings, self.limits = target, settings, limits or Limits()
         self.nodes: list[Node] = []
         self.checks: dict[Dim, Message] = {}  # conditions, each once, with the message of whoever asked first
         self.assertions: list[Assertion] = []
-        self.with_assertions = with_assertions  # whether assertions about data are kept
         self.origin: tuple[str, ...] = ()
         self._bits: dict[tuple[Tensor, DType], Tensor] = {}
         self._literals: dict[tuple[DType, Shape, bytes], Tensor] = {}  # made while lowering: equal ones are one
@@ -175,7 +175,7 @@ class Builder:
 
     def expect(self, values: Operand, low: Dim, high: Dim, what: str) -> None:
         """Data that is outside `what` when it is not from `low` to `high`: an error of runs that check everything."""
-        if not self.with_assertions:
+        if not self.settings.with_assertions:
             return
         tensor = values.view.tensor
         if not values.view.is_whole or tensor.storage not in (Storage.INPUT, Storage.TEMP):

@@ -16,6 +16,7 @@ from .kernels import kernels_of
 from .lower import lower
 from .passes.fuse import Group
 from .passes.work import operations, traffic
+from .settings import DEFAULT, CompileSettings
 
 
 def compile_graph(
@@ -23,16 +24,15 @@ def compile_graph(
     opset_imports: Mapping[str, int],
     target: Target,
     name: str = "",
-    with_assertions: bool = False,
+    settings: CompileSettings = DEFAULT,
     values: Mapping[str, int] | None = None,
 ) -> p.Program:
     """Compiles a graph whose nodes all can run; raises UnsupportedError or ModelError naming the node otherwise.
 
     Constants are folded, functions expanded and views composed while lowering; initializers stay references until they are
-    uploaded. With `with_assertions` it has assertions about data, for runs that check everything. `values` fixes symbols of the
-    graph, as a Program for other values names them.
+    uploaded. `values` fixes symbols of the graph, as a Program for other values names them.
     """
-    return compile_lowered(lower(graph, opset_imports, target, with_assertions, values), target, name)
+    return compile_lowered(lower(graph, opset_imports, target, settings, values), target, name)
 
 
 def compile_lowered(lowered: LoweredGraph, target: Target, name: str = "") -> p.Program:

@@ -29,6 +29,7 @@ from .limits import Limits, within_limits
 from .malformed import malformation
 from .operand import LARGEST_HOST_VALUE, Operand
 from .ops import host, registry
+from .settings import DEFAULT, CompileSettings
 from .tied import ties_of
 
 ops.load()
@@ -41,13 +42,13 @@ class Lowering:
         self,
         opsets: Mapping[str, int],
         target: Target,
-        with_assertions: bool = False,
+        settings: CompileSettings = DEFAULT,
         fixed: Mapping[str, int] | None = None,
         limits: Limits | None = None,
     ) -> None:
         """`fixed` gives values to symbols, by label: dims of inputs and elements of small integer inputs."""
         self.opsets, self.fixed = opsets, fixed or {}
-        self.builder = Builder(target, with_assertions, limits)
+        self.builder = Builder(target, settings, limits)
         self.constants: Mapping[ir.Value, ir.TensorProtocol] = {}  # of values that nodes make, folded
         self.tied: Mapping[ir.Value, tuple[ir.Value, tuple[int, ...]]] = {}  # constants, seen through another one
         self.values: dict[ir.Value, Operand] = {}
@@ -242,18 +243,17 @@ def lower(
     graph: ir.Graph,
     opsets: Mapping[str, int],
     target: Target,
-    with_assertions: bool = False,
+    settings: CompileSettings = DEFAULT,
     fixed: Mapping[str, int] | None = None,
 ) -> LoweredGraph:
     """Lowers a graph all of whose nodes can run; raises UnsupportedError or ModelError naming the node otherwise.
 
-    `with_assertions`: what nodes rely on in data is kept in `assertions`, at the price of memory and fusion. `fixed` gives values
-    to symbols, by label.
+    `fixed` gives values to symbols, by label.
     """
     folded = fold_constants(graph, opsets)
 
     def lowered(limits: Limits) -> tuple[LoweredGraph, LoweredGraph]:
-        found = _lower(graph, folded, Lowering(opsets, target, with_assertions, fixed, limits))
+        found = _lower(graph, folded, Lowering(opsets, target, settings, fixed, limits))
         return found, found
 
     return within_limits(lowered, target)
@@ -294,14 +294,16 @@ class Attempt:
     shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
 
 
-def attempt(graph: ir.Graph, opsets: Mapping[str, int], target: Target, with_assertions: bool = False) -> Attempt:
+def attempt(
+    graph: ir.Graph, opsets: Mapping[str, int], target: Target, settings: CompileSettings = DEFAULT
+) -> Attempt:
     """Lowers what can be lowered of a graph, as it is when it is cut out of a larger one: with inputs that a node reads and
     outputs that a node makes. What a node makes that cannot run counts as an input.
     """
     folded = fold_constants(graph, opsets)
 
     def lowered(limits: Limits) -> tuple[Attempt, LoweredGraph | None]:
-        found = _attempt(graph, folded, Lowering(opsets, target, with_assertions, limits=limits))
+        found = _attempt(graph, folded, Lowering(opsets, target, settings, limits=limits))
         return found, found.lowered
 
     return within_limits(lowered, target)

@@ -109,7 +109,7 @@ OPTIONS: dict[str, Option] = {
             _UINT32,
             "0",
             "Where the second rotary cache starts.",
-            "none yet: caches of cosines and sines are read as one",
+            "RotaryEmbedding and GroupQueryAttention: a sequence that is longer reads cosines and sines so many rows further on",
         ),
         choice(
             "kvCacheQuantizationBits",

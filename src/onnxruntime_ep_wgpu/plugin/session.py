@@ -29,7 +29,7 @@ from .assign.report import AssignmentReport
 from .captures import CapturedNode, Captures, check_placements
 from .choose import context_for
 from .node import ComputeInfo
-from .settings import asked, run_settings_of, settings_of
+from .settings import asked, compile_settings_of, run_settings_of, settings_of
 from .specialise import Specialiser
 from .wrap import wrapped
 
@@ -55,6 +55,7 @@ class SessionState:
             settings_of(options, adapter), asked(options), preserve=options["preserveDevice"]
         )
         self.target = self.context.target
+        self._compiling = compile_settings_of(options)
         self._path = ""  # of the model, when it is a file
         self._others = False  # whether other providers took nodes before
         self._completed = False
@@ -116,7 +117,7 @@ class SessionState:
             # ONNX Runtime asks again about what it has left of a graph, where a group of ours is one node without shapes.
             found = self._shapes_of_graphs.setdefault((within, *(it.name or "" for it in graph.outputs)), {})
             fill_shapes(graph, found)
-            decision, groups = claim(graph, self.target, assigned, forced, run_settings_of(self.options).stepwise)
+            decision, groups = claim(graph, self.target, assigned, forced, self._compiling)
             self._claims[key] = decision
             for group in groups:
                 self._lowerings.keep(group.graph, group.lowered)
@@ -191,7 +192,6 @@ class SessionState:
         outputs = self._names(api.Node_GetNumOutputs, api.Node_GetOutputs, fused)
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         with span("compile", name, nodes=len(graph)):
-            with_assertions = run_settings_of(self.options).stepwise
             lowered = self._lowerings.take(graph)
             if lowered is not None:
                 # ONNX Runtime lists them in another order than the graph from which this was lowered.
@@ -199,9 +199,9 @@ class SessionState:
                 _reorder(graph.outputs, [it.name for it in lowered.outputs])
                 program = compile_lowered(lowered, self.target, name)
             else:
-                program = compile_graph(graph, graph.opset_imports, self.target, name, with_assertions)
+                program = compile_graph(graph, graph.opset_imports, self.target, name, self._compiling)
             graph_inputs, graph_outputs = ([it.name or "" for it in them] for them in (graph.inputs, graph.outputs))
-            specialise = Specialiser(graph, graph.opset_imports, self.target, name, with_assertions)
+            specialise = Specialiser(graph, graph.opset_imports, self.target, name, self._compiling)
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         group = RecoverableExecutable(program, self.device, run_settings_of(self.options), FromModel(path), specialise)
         self.assignment.compiled(made, program)

@@ -1,10 +1,11 @@
-"""A session's provider options as the settings of its device and of its runs."""
+"""A session's provider options as the settings of its device, of its runs, and of the compiler."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from ..compiler.settings import CompileSettings
 from ..compiler.tune import check_choices
 from ..device.settings import Settings, option_of
 from ..errors import OptionError
@@ -66,4 +67,11 @@ def run_settings_of(options: Options) -> RunSettings:
         plan_checks=mode in ("basic", "full"),
         stepwise=mode == "full",
         **{field.name: options[option] for field in fields(RunSettings) if (option := option_of(field))},
+    )
+
+
+def compile_settings_of(options: Options) -> CompileSettings:
+    """What the session's groups are compiled with."""
+    return CompileSettings(
+        with_assertions=options["validationMode"] == "full", rotary_switch=options["multiRotaryCacheConcatOffset"]
     )

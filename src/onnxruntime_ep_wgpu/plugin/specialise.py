@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..compiler.compile import compile_graph
+from ..compiler.settings import DEFAULT, CompileSettings
 from ..compiler.tied import ties_of
 from ..errors import LimitError, UnsupportedError
 from ..program.program import Program
@@ -34,10 +35,10 @@ class Specialiser:
         opset_imports: Mapping[str, int],
         target: Target,
         name: str = "",
-        with_assertions: bool = False,
+        settings: CompileSettings = DEFAULT,
     ) -> None:
         self._graph, self._opsets, self._target, self._name = graph, opset_imports, target, name
-        self._with_assertions = with_assertions
+        self._settings = settings
         self._lock = threading.Lock()
         self.constants = frozenset(graph.initializers)
 
@@ -61,7 +62,7 @@ class Specialiser:
         """The Program for these values of the symbols. Raises LimitError when even that is beyond a limit."""
         try:
             with self._lock:
-                return compile_graph(self._graph, self._opsets, self._target, self._name, self._with_assertions, values)
+                return compile_graph(self._graph, self._opsets, self._target, self._name, self._settings, values)
         except UnsupportedError as error:
             raise LimitError(f"{error}, with {dict(values)}") from error
 

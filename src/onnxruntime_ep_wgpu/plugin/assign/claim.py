@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from ...compiler.ir import LoweredGraph
 from ...compiler.lower import attempt
+from ...compiler.settings import DEFAULT, CompileSettings
 from . import partition, subgraph
 
 if TYPE_CHECKING:
@@ -60,16 +61,20 @@ class Lowered:
 
 
 def claim(
-    graph: ir.Graph, target: Target, assigned: Sequence[str], forced: frozenset[str], with_assertions: bool = False
+    graph: ir.Graph,
+    target: Target,
+    assigned: Sequence[str],
+    forced: frozenset[str],
+    settings: CompileSettings = DEFAULT,
 ) -> tuple[Claim, list[Lowered]]:
     """Decides on a graph, and gives its groups lowered. `assigned` names per node the provider that holds it, "" for none.
 
-    `with_assertions`: lowered for runs that check everything. A graph that is one group is lowered once; each group of one that is
-    divided is lowered once more, cut out as it will be compiled.
+    A graph that is one group is lowered once; each group of one that is divided is lowered once more, cut out as it will be
+    compiled.
     """
     nodes = list(graph)
     opsets: Mapping[str, int] = graph.opset_imports
-    whole = attempt(graph, opsets, target, with_assertions)
+    whole = attempt(graph, opsets, target, settings)
     reasons = list(whole.reasons)
     for place, node in enumerate(nodes):
         if assigned[place]:  # another provider's, or a group of ours
@@ -89,7 +94,7 @@ def claim(
             if group in passed:
                 continue
             alone = subgraph.extract(graph, [nodes[place] for place in group])
-            tried = attempt(alone, opsets, target, with_assertions)
+            tried = attempt(alone, opsets, target, settings)
             for place, answer in zip(group, tried.reasons, strict=True):
                 if answer is not None:
                     reasons[place] = answer

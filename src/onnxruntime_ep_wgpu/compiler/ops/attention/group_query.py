@@ -21,7 +21,7 @@ from .cache import appended, started, turned_and_appended
 from .core import Direct, attend, merged, scale_of
 from .masks import Past, biased, hidden, present
 from .quantised_cache import quantised
-from .rotary import STEPS_FIRST, Placed, turned
+from .rotary import STEPS_FIRST, Placed, second_part, turned
 
 NONE = "NONE"
 
@@ -95,8 +95,9 @@ def group_query_attention(
             raise UnsupportedError("do_rotary needs cos_cache and sin_cache")
         # With a cache one kernel turns queries on their way to memory, and keys on theirs to the cache.
         cached = past_key is not None
+        part = second_part(b, b.reshape(index32(b, seqlens), (seqlens.size,)))
         q, k = (
-            _turned(b, x, cosines, sines, positions, used, bool(rotary_interleaved), inline=cached or x is k)
+            _turned(b, x, cosines, sines, positions, (used, part), bool(rotary_interleaved), inline=cached or x is k)
             for x in (q, k)
         )
     q, k, v = (b.permute(x, (0, 2, 1, 3)) for x in (q, k, v))
@@ -185,14 +186,20 @@ def _turned(
     cosines: Operand,
     sines: Operand,
     positions: Operand | None,
-    used: Operand,
+    begin: tuple[Operand, Operand | None],
     interleaved: bool,
     inline: bool,
 ) -> Operand:
-    row = "used_at(batch) + i32(step)"
-    operands: dict[str, Placed] = {"used": (used, (1,))}
+    """`begin`: per sequence, the rows of the cache before this run, and where its part of the cosines begins."""
+    used, part = begin
+    row, operands = "used_at(batch) + i32(step)", dict[str, Placed](used=(used, (1,)))
     if positions is not None:
         allowed = Allowed(0, cosines.shape[0] - 1, f"the rows of the cosines {cosines}")
-        row, operands = "positions_at(batch, step)", {"positions": (index32(b, positions, allowed), (1, 1))}
+        row, operands = (
+            "positions_at(batch, step)",
+            dict[str, Placed](positions=(index32(b, positions, allowed), (1, 1))),
+        )
     size = 2 * cosines.shape[1]
-    return turned(b, x, STEPS_FIRST, cosines, sines, row, operands, size=size, interleaved=interleaved, inline=inline)
+    return turned(
+        b, x, STEPS_FIRST, cosines, sines, row, operands, part, size=size, interleaved=interleaved, inline=inline
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ....errors import UnsupportedError
+from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...codegen.prelude import map_body
 from ...dims import Dim, floordiv, may_be
@@ -36,7 +37,7 @@ def rotary_embedding(
     if x.rank == 3 and not num_heads:
         raise UnsupportedError("num_heads is needed for an input of three axes")
     whole = x if x.rank == 4 else _split(b, x, num_heads)
-    row, operands = _per_step(b, positions, cosines) if positions is not None else ("", dict[str, Placed]())
+    row, operands, part = _per_step(b, positions, cosines) if positions is not None else ("", dict[str, Placed](), None)
     y = turned(
         b,
         whole,
@@ -45,6 +46,7 @@ def rotary_embedding(
         sines,
         row,
         operands,
+        part,
         size=rotary_embedding_dim or whole.shape[3],
         interleaved=bool(interleaved),
     )
@@ -76,16 +78,22 @@ def microsoft_rotary_embedding(
     size: Dim = rotary_embedding_dim or 2 * cosines.shape[1]
     heads = num_heads if rotary_embedding_dim else 0
     whole = x if x.rank == 4 else _split(b, x, heads or floordiv(x.shape[2], size))
+    part = None
     if positions.rank == 1:
         rows = cosines.shape[0]
         steps = whole.shape[2 if x.rank == 4 else 1]
         first = index32(b, positions, Allowed(0, rows - steps, f"the rows of the cosines {cosines}"))
-        row = "positions_at(0u) + i32(step)"
-        operands: dict[str, Placed] = {"positions": (first, (1,))}
+        row, operands = "positions_at(0u) + i32(step)", dict[str, Placed](positions=(first, (1,)))
+        if b.settings.rotary_switch:
+            last = b.map(
+                "return first_at(0u) + i32($steps) - 1;", DType.INT32, (whole.shape[0],), ("batch",), (1,),
+                {"first": (first, (1,))}, parameters={"steps": steps},
+            )  # fmt: skip
+            part = second_part(b, last)
     else:
-        row, operands = _per_step(b, positions, cosines)
+        row, operands, part = _per_step(b, positions, cosines)
     names = HEADS_FIRST if x.rank == 4 else STEPS_FIRST
-    y = turned(b, whole, names, cosines, sines, row, operands, size=size, interleaved=bool(interleaved))
+    y = turned(b, whole, names, cosines, sines, row, operands, part, size=size, interleaved=bool(interleaved))
     return b.reshape(y, x.shape)
 
 
@@ -94,9 +102,32 @@ def _split(b: Builder, x: Operand, heads: Dim) -> Operand:
     return b.reshape(x, (*x.shape[:2], heads, floordiv(x.shape[2], heads)))
 
 
-def _per_step(b: Builder, positions: Operand, cosines: Operand) -> tuple[str, dict[str, Placed]]:
+def second_part(b: Builder, last: Operand) -> Operand | None:
+    """Per sequence, the row where its part of the caches begins; None where caches are one. `last` (batch) is the position of its
+    last token, i32.
+
+    Caches of two parts are those of models with factors for short and for long sequences (LongRoPE), one behind the other.
+    """
+    switch = b.settings.rotary_switch
+    if not switch:
+        return None
+    return b.map(
+        "return select(0i, i32($switch), last_at(batch) >= i32($switch));",
+        DType.INT32,
+        last.shape,
+        ("batch",),
+        (1,),
+        {"last": (last, (1,))},
+        parameters={"switch": switch},
+    )
+
+
+def _per_step(b: Builder, positions: Operand, cosines: Operand) -> tuple[str, dict[str, Placed], Operand | None]:
     allowed = Allowed(0, cosines.shape[0] - 1, f"the rows of the cosines {cosines}")
-    return "positions_at(batch, step)", {"positions": (index32(b, positions, allowed), (1, 1))}
+    each = index32(b, positions, allowed)
+    last = b.slice(each, 1, each.shape[1] - 1, 1, 1)
+    part = second_part(b, b.reshape(last, (last.shape[0],)))
+    return "positions_at(batch, step)", {"positions": (each, (1, 1))}, part
 
 
 def turned(
@@ -107,6 +138,7 @@ def turned(
     sines: Operand,
     row: str,
     operands: Mapping[str, Placed],
+    part: Operand | None = None,
     *,
     size: Dim,
     interleaved: bool,
@@ -116,23 +148,25 @@ def turned(
     else as far apart as half of them.
 
     `row` is the row of the caches for (batch, step), an i32 expression that reads `operands`; without one the caches are
-    (batch, step, half).
+    (batch, step, half). `part` (batch) is where the part of the caches begins in which a sequence counts its rows.
     """
     rows = cosines.shape[0]
     groups = (1,) * cosines.rank
+    placed: dict[str, Placed] = {"part": (part, (1,))} if part is not None else {}
     return b.map(
         map_body("rotary"),
         x.dtype,
         x.shape,
         names,
         (1, 1, 1, 1),
-        {"x": (x, (1, 1, 1, 1)), "cosines": (cosines, groups), "sines": (sines, groups), **operands},
+        {"x": (x, (1, 1, 1, 1)), "cosines": (cosines, groups), "sines": (sines, groups), **operands} | placed,
         parameters={"half": floordiv(size, 2), "rows": rows},
         cost=12,
         reuse=True,
         inline=inline,
         INTERLEAVED=interleaved,
         ROW=row,
+        IN_PARTS=part is not None,
         MAY_BE_EMPTY=may_be(rows, 0),
         AXIS0=names[0],
         AXIS1=names[1],
