@@ -30,7 +30,7 @@ test('everything that package.json names is there', () => {
 });
 
 test('the version is that of the Python package', () => {
-  assert.equal(meta.version, read('../src/onnxruntime_ep_wgpu/__init__.py').match(/__version__ = "(.*)"/)[1]);
+  assert.equal(meta.version, read('../src/onnxruntime_ep_wgpu/version.py').match(/^VERSION = "(.*)"/m)[1]);
 });
 
 test('the package and its proxy may be imported together, in any order', () => {

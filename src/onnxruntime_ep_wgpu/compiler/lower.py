@@ -8,6 +8,7 @@ so it is cheap enough to be the capability check.
 from __future__ import annotations
 
 import itertools
+import math
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from ..program.dtypes import DType
 from ..program.target import Target
 from . import expand, ops
 from .builder import Builder
-from .dims import Dim, product, symbol
+from .dims import Dim, symbol
 from .fold import Folded, fold_constants
 from .ir import LoweredGraph, Storage, Tensor, View
 from .limits import Limits, within_limits
@@ -88,8 +89,14 @@ class Lowering:
         tensor = Tensor(dtype, shape, Storage.INPUT, name)
         self.builder.check_size(tensor, f"the input {name!r} of shape {list(shape)}")
         self.inputs.append(tensor)
-        size = product(shape)
-        if dtype.is_integer and dtype.bits >= 8 and isinstance(size, int) and size <= LARGEST_HOST_VALUE // 2:
+        # An extent of 0 beside one that the run decides is a size of 0, and no shape.
+        known = [dim for dim in shape if isinstance(dim, int)]
+        if (
+            dtype.is_integer
+            and dtype.bits >= 8
+            and len(known) == len(shape)
+            and math.prod(known) <= LARGEST_HOST_VALUE // 2
+        ):
             return Operand(dtype, shape, View.of(tensor), host=lambda: self._elements(name, index, shape, dtype))
         return Operand(dtype, shape, View.of(tensor))
 

@@ -54,6 +54,8 @@ def convolution(b: Builder, x: Operand, w: Operand, **attributes: Unpack[ConvAtt
     """The sums of a convolution, in the type in which elements of x are accumulated; the padding counts as zeros."""
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
+    if w.rank != x.rank:
+        raise UnsupportedError(f"weights {w} have other axes than the input {x}")
     kernel, group = _kernel(w), attributes.get("group", 1)
     b.require(
         equal(x.shape[1], w.shape[1] * group),
@@ -208,6 +210,8 @@ def conv_transpose(
     """
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
+    if w.rank != x.rank:
+        raise UnsupportedError(f"weights {w} have other axes than the input {x}")
     kernel, rank, group = _kernel(w), x.rank - 2, attributes.get("group", 1)
     b.require(equal(x.shape[1], w.shape[0]), "{} does not have the {} channels of the weights", x, w.shape[0])
     win = _transposed(x.shape[2:], kernel, attributes)

@@ -95,7 +95,7 @@ def group_query_attention(
             raise UnsupportedError("do_rotary needs cos_cache and sin_cache")
         # With a cache one kernel turns queries on their way to memory, and keys on theirs to the cache.
         cached = past_key is not None
-        part = second_part(b, b.reshape(index32(b, seqlens), (seqlens.size,)))
+        part = second_part(b, b.reshape(index32(b, seqlens), (seqlens.size,))) if b.settings.rotary_switch else None
         q, k = (
             _turned(b, x, cosines, sines, positions, (used, part), bool(rotary_interleaved), inline=cached or x is k)
             for x in (q, k)

@@ -102,15 +102,11 @@ def _split(b: Builder, x: Operand, heads: Dim) -> Operand:
     return b.reshape(x, (*x.shape[:2], heads, floordiv(x.shape[2], heads)))
 
 
-def second_part(b: Builder, last: Operand) -> Operand | None:
-    """Per sequence, the row where its part of the caches begins; None where caches are one. `last` (batch) is the position of its
-    last token, i32.
+def second_part(b: Builder, last: Operand) -> Operand:
+    """Per sequence, the row where its part of caches of two parts begins. `last` (batch) is the position of its last token, i32.
 
     Caches of two parts are those of models with factors for short and for long sequences (LongRoPE), one behind the other.
     """
-    switch = b.settings.rotary_switch
-    if not switch:
-        return None
     return b.map(
         "return select(0i, i32($switch), last_at(batch) >= i32($switch));",
         DType.INT32,
@@ -118,15 +114,17 @@ def second_part(b: Builder, last: Operand) -> Operand | None:
         ("batch",),
         (1,),
         {"last": (last, (1,))},
-        parameters={"switch": switch},
+        parameters={"switch": b.settings.rotary_switch},
     )
 
 
 def _per_step(b: Builder, positions: Operand, cosines: Operand) -> tuple[str, dict[str, Placed], Operand | None]:
     allowed = Allowed(0, cosines.shape[0] - 1, f"the rows of the cosines {cosines}")
     each = index32(b, positions, allowed)
-    last = b.slice(each, 1, each.shape[1] - 1, 1, 1)
-    part = second_part(b, b.reshape(last, (last.shape[0],)))
+    part = None
+    if b.settings.rotary_switch and each.rank == 2:
+        last = b.slice(each, 1, each.shape[1] - 1, 1, 1)
+        part = second_part(b, b.reshape(last, (last.shape[0],)))
     return "positions_at(batch, step)", {"positions": (each, (1, 1))}, part
 
 
