@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 from ...program.tuning import Bound
@@ -29,7 +29,7 @@ class FlashTile(Parameters):
     keys: int
 
     def __post_init__(self) -> None:
-        self._require(min(astuple(self)) > 0, "every number is at least 1")
+        self._require_positive()
         self._require(self.keys <= self.tile_k, f"keys are at most {self.tile_k}")
         invocations = self.threads_x * self.threads_y
         self._require(self.queries <= invocations, f"{self.queries} queries are more than {invocations} invocations")
@@ -130,7 +130,7 @@ class FlashParts(Parameters):
     keys: int
 
     def __post_init__(self) -> None:
-        self._require(min(astuple(self)) > 0, "every number is at least 1")
+        self._require_positive()
 
 
 @dataclass(frozen=True)

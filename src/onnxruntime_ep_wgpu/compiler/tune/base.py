@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import ClassVar
 
 from ...program.tuning import Bound
@@ -32,3 +32,6 @@ class Parameters:
     def _require(self, holds: bool, what: str) -> None:
         if not holds:
             raise ValueError(f"{self}: {what}")
+
+    def _require_positive(self) -> None:
+        self._require(min(astuple(self)) > 0, "every number is at least 1")

@@ -7,7 +7,7 @@ quantities of shapes that bounds of its choices may be about.
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import ClassVar
 
@@ -95,7 +95,7 @@ class PackedRows(Parameters):
     words: int
 
     def __post_init__(self) -> None:
-        self._require(min(astuple(self)) > 0, "every number is at least 1")
+        self._require_positive()
         self._require(self.parts & (self.parts - 1) == 0, "parts are a power of two")
 
     @property
@@ -134,7 +134,7 @@ class RegisterProduct(Parameters):
     lanes: int
 
     def __post_init__(self) -> None:
-        self._require(min(astuple(self)) > 0, "every number is at least 1")
+        self._require_positive()
 
     @property
     def invocations(self) -> int:
@@ -232,7 +232,7 @@ class RegisterConvolution(Parameters):
     lanes: int
 
     def __post_init__(self) -> None:
-        self._require(min(astuple(self)) > 0, "every number is at least 1")
+        self._require_positive()
 
     @property
     def invocations(self) -> int:
