@@ -38,15 +38,9 @@ def generate(seed: int, reasons: Counter[str] | None = None) -> tuple[Case, Grap
         reason = g.attempt(functions[int(dice.numbers.choice(len(functions), p=weights))])
         if reason and reasons is not None:
             reasons[reason.split("\n")[0][:100]] += 1
-    optimise = dice.chance(0.4) and not any(_reshapes_nothing(n, g) for n in g.nodes)
+    optimise = dice.chance(0.4)
     on_cpu = [] if optimise or dice.chance(0.6) else [n.name for n in g.nodes if dice.chance(0.2) and _may_move(n, g)]
     return g.done(optimise, on_cpu, dice.chance(0.5)), g
-
-
-def _reshapes_nothing(node: Node, g: Graph) -> bool:
-    """Whether a Reshape has an empty operand in some run: ONNX Runtime's optimisations write -1 for an extent that a graph
-    calculates, and nothing says what that is where there are no elements. Its own provider fails there."""
-    return node.op == "Reshape" and any(0 in shape for shape in g.by_name[node.inputs[0]].shapes)
 
 
 def _may_move(node: Node, g: Graph) -> bool:

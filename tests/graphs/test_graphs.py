@@ -54,7 +54,6 @@ NOT_DRAWN = {
     "NonMaxSuppression NonZero Unique": "the size of the result depends on data: refused",
     "Scatter Upsample": "gone before the versions that are drawn",
     "LinearAttention CausalConvWithState": "tests/ops has them",
-    "RotaryEmbedding": "drawn by one seed of some thousand; tests/ops has it",
     "AffineGrid MaxUnpool TensorScatter SimplifiedLayerNormalization": "the node suite and tests/ops have them",
 }
 """Operators that no seed draws, and why."""

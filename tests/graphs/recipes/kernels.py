@@ -276,7 +276,7 @@ def determinant(g: Graph) -> Value:
 def rotary(g: Graph) -> Value:
     x = of_size(g, of_rank(g, some(g, ("float32", "float16"), 2, 4), 4), 200)
     if any(d % 2 for d in x.dim(3)):
-        raise Reject("halves of an odd size")
+        x = g.add("Concat", x, x, axis=3)
     shapes = [(s[0], s[2], s[3] // 2) for s in x.shapes]
     angles = [g.tensor(x.dtype, shapes, whole=False, low=-1, high=1) for _ in range(2)]
     return g.add("RotaryEmbedding", x, *angles, interleaved=g.dice.between(0, 1))
