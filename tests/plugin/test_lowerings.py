@@ -109,6 +109,25 @@ def test_ranks_that_onnx_runtime_does_not_know_are_known_behind_nodes_of_the_cpu
         np.testing.assert_allclose(session.run(None, feeds)[0], reference.run(None, feeds)[0], rtol=1e-4, atol=1e-5)
 
 
+def test_two_equal_bodies_know_the_ranks_that_one_of_them_found() -> None:
+    graph = unknown_ranks().graph
+    value, make = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    body = onnx.helper.make_graph(list(graph.node), "body", [], list(graph.output), list(graph.initializer))
+    node = make("If", ["which"], ["z"], "if", then_branch=body, else_branch=body)
+    whole = onnx.helper.make_graph(
+        [node], "g", [value("which", onnx.TensorProto.BOOL, []), *graph.input], [value("z", 1, None)]
+    )
+    model = onnx.helper.make_model(whole, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = webgpu_ep.session(model.SerializeToString(), sess_options=options, forceCpuNodeNames=["cpu"])
+    assert {node.name for node in webgpu_ep.report(session).nodes if node.partition is None} == {"cpu", "if"}
+    feeds = {"x": RNG.standard_normal((2, 4, 3)).astype(F), "scale": RNG.random(4, F), "bias": RNG.random(4, F)}
+    (want,) = ReferenceEvaluator(unknown_ranks()).run(None, feeds)
+    for which in (True, False):
+        np.testing.assert_allclose(session.run(None, {"which": np.array(which), **feeds})[0], want, rtol=1e-4, atol=1e-5)
+
+
 def test_nothing_is_kept_when_a_session_is_made() -> None:
     for model in (models.chain(), models.mixed()):
         session = webgpu_ep.session(model)

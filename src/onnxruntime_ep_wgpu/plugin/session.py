@@ -8,7 +8,7 @@ limits, and opens no device; equal graphs get equal answers; the device is opene
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.compile import compile_graph, compile_lowered
@@ -113,18 +113,17 @@ class SessionState:
         decision = self._claims.get(key)
         parent = self.ort.get(self.ort.api.Graph_GetParentNode, handle, "const OrtNode *")
         within = text(self.ort.get(self.ort.api.Node_GetName, parent, "const char *")) if parent else ""
+        found = self._shapes_of_graphs.setdefault((within, *(it.name or "" for it in graph.outputs)), {})
         if decision is None:
             # ONNX Runtime asks again about what it has left of a graph, where a group of ours is one node without shapes.
-            found = self._shapes_of_graphs.setdefault((within, *(it.name or "" for it in graph.outputs)), {})
             fill_shapes(graph, found)
             decision, groups = claim(graph, self.target, assigned, forced, self._compiling)
             self._claims[key] = decision
             for group in groups:
                 self._lowerings.keep(group.graph, group.lowered)
-            found |= decision.shapes
-            if found:
-                for group in groups:
-                    self._shapes_of_groups[_made(group.graph)] = found
+        found |= decision.shapes
+        for places in decision.groups if found else ():
+            self._shapes_of_groups[_made(graph[place] for place in places)] = found
         faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
         self._meet_internal([error for error in faults if isinstance(error, InternalError)])
         if not parent:
@@ -236,9 +235,9 @@ class SessionState:
         return [text(self.ort.get(self.ort.api.GetValueInfoName, it, "const char *")) if it else "" for it in infos]
 
 
-def _made(graph: ir.Graph) -> frozenset[str]:
-    """The names of what the nodes of a graph make."""
-    return frozenset(value.name or "" for node in graph for value in node.outputs)
+def _made(nodes: Iterable[ir.Node]) -> frozenset[str]:
+    """The names of what nodes make."""
+    return frozenset(value.name or "" for node in nodes for value in node.outputs)
 
 
 def _reorder(values: MutableSequence[ir.Value], names: Sequence[str]) -> None:

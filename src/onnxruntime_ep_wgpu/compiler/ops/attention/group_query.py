@@ -21,7 +21,7 @@ from .cache import appended, started, turned_and_appended
 from .core import Direct, attend, merged, scale_of
 from .masks import Past, biased, hidden, present
 from .quantised_cache import quantised
-from .rotary import STEPS_FIRST, Placed, second_part, turned
+from .rotary import STEPS_FIRST, Placed, per_step, second_part, turned
 
 NONE = "NONE"
 
@@ -194,11 +194,7 @@ def _turned(
     used, part = begin
     row, operands = "used_at(batch) + i32(step)", dict[str, Placed](used=(used, (1,)))
     if positions is not None:
-        allowed = Allowed(0, cosines.shape[0] - 1, f"the rows of the cosines {cosines}")
-        row, operands = (
-            "positions_at(batch, step)",
-            dict[str, Placed](positions=(index32(b, positions, allowed), (1, 1))),
-        )
+        row, operands = per_step(b, positions, cosines)
     size = 2 * cosines.shape[1]
     return turned(
         b, x, STEPS_FIRST, cosines, sines, row, operands, part, size=size, interleaved=interleaved, inline=inline

@@ -9,7 +9,7 @@ from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...codegen.prelude import map_body
 from ...dims import Dim, floordiv, may_be
-from ..index import INDICES, Allowed, index32
+from ..index import INDICES, Allowed, index32, narrowed
 from ..optimised import MICROSOFT
 from ..registry import FLOATS, op
 
@@ -37,7 +37,10 @@ def rotary_embedding(
     if x.rank == 3 and not num_heads:
         raise UnsupportedError("num_heads is needed for an input of three axes")
     whole = x if x.rank == 4 else _split(b, x, num_heads)
-    row, operands, part = _per_step(b, positions, cosines) if positions is not None else ("", dict[str, Placed](), None)
+    row, operands, part = "", dict[str, Placed](), None
+    if positions is not None:
+        row, operands = per_step(b, positions, cosines)
+        part = _part_of_last(b, positions)
     y = turned(
         b,
         whole,
@@ -91,7 +94,8 @@ def microsoft_rotary_embedding(
             )  # fmt: skip
             part = second_part(b, last)
     else:
-        row, operands, part = _per_step(b, positions, cosines)
+        row, operands = per_step(b, positions, cosines)
+        part = _part_of_last(b, positions)
     names = HEADS_FIRST if x.rank == 4 else STEPS_FIRST
     y = turned(b, whole, names, cosines, sines, row, operands, part, size=size, interleaved=bool(interleaved))
     return b.reshape(y, x.shape)
@@ -118,14 +122,18 @@ def second_part(b: Builder, last: Operand) -> Operand:
     )
 
 
-def _per_step(b: Builder, positions: Operand, cosines: Operand) -> tuple[str, dict[str, Placed], Operand | None]:
+def per_step(b: Builder, positions: Operand, cosines: Operand) -> tuple[str, dict[str, Placed]]:
+    """The row of the caches for a position (batch, step) of its own, and what it reads."""
     allowed = Allowed(0, cosines.shape[0] - 1, f"the rows of the cosines {cosines}")
-    each = index32(b, positions, allowed)
-    part = None
-    if b.settings.rotary_switch and each.rank == 2:
-        last = b.slice(each, 1, each.shape[1] - 1, 1, 1)
-        part = second_part(b, b.reshape(last, (last.shape[0],)))
-    return "positions_at(batch, step)", {"positions": (each, (1, 1))}, part
+    return "positions_at(batch, step)", {"positions": (index32(b, positions, allowed), (1, 1))}
+
+
+def _part_of_last(b: Builder, positions: Operand) -> Operand | None:
+    """As `second_part`, by positions (batch, step); None where caches are one."""
+    if not b.settings.rotary_switch or positions.rank != 2:
+        return None
+    last = b.slice(narrowed(b, positions), 1, positions.shape[1] - 1, 1, 1)
+    return second_part(b, b.reshape(last, (last.shape[0],)))
 
 
 def turned(
