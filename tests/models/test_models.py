@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import gc
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
@@ -187,28 +185,3 @@ def test_from_the_third_shape_on_nothing_is_compiled(name: str) -> None:
     for variation in range(case(name).variations):
         run(opened, name, variation)
     assert provider.counters(context)["pipelines"] == compiled
-
-
-def test_a_thousand_runs_of_changing_shapes_leave_memory_flat() -> None:
-    rng = np.random.default_rng(0)
-    opened = provider.open_session(case("tiny").path)
-
-    def runs(count: int) -> None:
-        for _ in range(count):
-            batch, height, width = rng.integers(1, 4), rng.integers(8, 40), rng.integers(8, 40)
-            opened.run(None, {"x": rng.random((batch, 3, height, width), np.float32)})
-        gc.collect()
-
-    opened.run(None, {"x": np.zeros((4, 3, 40, 40), np.float32)})
-    runs(300)
-    device, host = provider.counters()["buffer_bytes"], _resident_bytes()
-    runs(1000)
-    assert provider.counters()["buffer_bytes"] <= 1.1 * device
-    assert _resident_bytes() - host < 8 << 20
-
-
-def _resident_bytes() -> int:
-    statm = Path("/proc/self/statm")
-    if not statm.exists():
-        pytest.skip("the resident size is read from /proc")
-    return int(statm.read_text().split()[1]) * 4096

@@ -37,34 +37,34 @@ SENDER = """
 import random, sys, time
 from tests.plugin.storms import burst
 chance, parent, sent = random.Random(int(sys.argv[1])), int(sys.argv[2]), 0
-while sys.stdin.buffer.raw.read(1) == b"+":
-    time.sleep(0.001 + chance.random() ** 3 * 0.008)
-    sent += burst(parent, chance)
-print(sent)
+while asked := sys.stdin.buffer.raw.read(1):
+    if asked == b"+":
+        time.sleep(0.001 + chance.random() ** 3 * 0.008)
+        sent += burst(parent, chance)
+    else:
+        print(sent, flush=True)
 """
 
 
 class Sender:
-    """A process that sends one to three interrupts, microseconds apart, whenever it is asked for `more`, until `stop`."""
+    """A process that sends one to three interrupts, microseconds apart, whenever it is asked for `more`, while this one lives."""
 
     def __init__(self, seed: int) -> None:
         command = [sys.executable, "-S", "-c", SENDER, str(seed), str(os.getpid())]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._process.stdin is not None
-        self._pipe = self._process.stdin.fileno()
-        self.sent = 0
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._pipe, self._answers = self._process.stdin.fileno(), self._process.stdout.fileno()
 
     def more(self) -> None:
         os.write(self._pipe, b"+")
 
-    def stop(self) -> None:
-        """May be called again after an interrupt."""
-        if self._process.returncode is None:
-            os.write(self._pipe, b".")
-            assert self._process.wait(60) == 0
-        if not self.sent:
-            assert self._process.stdout is not None
-            self.sent = int(os.read(self._process.stdout.fileno(), 100))
+    def sent(self) -> int:
+        """How many interrupts it has sent, all of them, as none is under way now.
+
+        May be called again after an interrupt, unlike Popen.wait, whose lock one of those may leave taken.
+        """
+        os.write(self._pipe, b"?")
+        return int(os.read(self._answers, 100).split()[-1])
 
 
 def session_of(whose: str, model: bytes, **options: Any) -> Any:
@@ -177,13 +177,13 @@ def main(seconds: float, seed: int, whose: str) -> None:
     before, live = held(), len(watch.live())
     sender, end = Sender(seed), time.monotonic() + seconds
     uninterrupted(lambda: interrupted_until(end, sender, work))
-    uninterrupted(sender.stop)
+    uninterrupted(sender.sent)
     uninterrupted(work.everything)  # the last ones may come while it does
     work.everything()
     after = held()
     assert len(watch.live()) == live, (len(watch.live()), live)
-    assert after[0] <= before[0] + LOST_BYTES and after[1] <= before[1] + LOST_BYTES, (before, after, sender.sent)
-    print(sender.sent)
+    assert after[0] <= before[0] + LOST_BYTES and after[1] <= before[1] + LOST_BYTES, (before, after, sender.sent())
+    print(sender.sent())
 
 
 if __name__ == "__main__":

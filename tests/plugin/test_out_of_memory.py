@@ -13,7 +13,7 @@ from onnx.helper import make_node as node
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import memory as device_memory
-from onnxruntime_ep_wgpu.device.native import errors, ffi, lib
+from onnxruntime_ep_wgpu.device.native import address, errors, ffi, lib
 from tests.support import make_model
 
 F = np.float32
@@ -30,7 +30,7 @@ class SmallDevice:
 
     def wgpuDeviceCreateBuffer(self, device: Any, descriptor: Any) -> Any:
         if descriptor.size > self.most:
-            errors.messages.append("Validation Error\n\nCaused by:\n  Not enough memory left.\n")
+            errors.messages.append((address(device), "Validation Error\n\nCaused by:\n  Not enough memory left.\n"))
             descriptor = ffi.new("WGPUBufferDescriptor *", {"size": 16, "usage": descriptor.usage})
         return lib.wgpuDeviceCreateBuffer(device, descriptor)
 

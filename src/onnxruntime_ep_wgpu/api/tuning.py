@@ -31,9 +31,8 @@ from ..runtime.executable import Executable
 from ..runtime.inputs import DeviceTensor
 from .tuning_classes import CLASSES, KERNELS, Graph, ShapeClass, candidates
 
-CLEARLY = (
-    1.03  # times as fast as what is shipped, over the graphs of a class; less is within what measurements differ by
-)
+# Times as fast as what is shipped, over the graphs of a class; less is within what measurements differ by.
+CLEARLY = 1.03
 AT_LEAST = 0.98  # and on none of them slower than this
 HOPELESS = 1.5  # times the best, after the first rounds: not measured again
 FIRST_ROUNDS = 3

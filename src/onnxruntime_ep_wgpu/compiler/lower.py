@@ -152,8 +152,7 @@ class Lowering:
                 result.name(value.name or "")
 
     def _results(self, node: ir.Node) -> Sequence[Operand | None]:
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        opset = self.opsets.get(domain, self.opsets.get("ai.onnx", 1) if not domain else 1)
+        domain, opset = registry.version_of(node.domain, self.opsets)
         operands = [self.operand(v) for v in node.inputs]
         attributes = {name: _attribute(a) for name, a in node.attributes.items()}
         small = host.evaluate(node.op_type, domain, operands, attributes)

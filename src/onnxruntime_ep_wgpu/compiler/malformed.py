@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx import checker, defs, helper, shape_inference
 
 from .operand import Operand
-from .ops.registry import schema_of
+from .ops.registry import schema_of, version_of
 
 
 def malformation(node: ir.Node, opsets: Mapping[str, int], operands: Sequence[Operand | None]) -> str | None:
@@ -22,8 +22,7 @@ def malformation(node: ir.Node, opsets: Mapping[str, int], operands: Sequence[Op
 
     `operands` are as many as the node has inputs; None for one that is left out or not known.
     """
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    opset = opsets.get(domain, opsets.get("ai.onnx", 1) if not domain else 1)
+    domain, opset = version_of(node.domain, opsets)
     schema = schema_of(node.op_type, domain, opset)
     if schema is None:
         return None

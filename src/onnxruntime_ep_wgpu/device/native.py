@@ -81,21 +81,25 @@ def readable(message: str) -> str:
 
 
 class Errors(threading.local):
-    """Messages that wgpu-native reported to this thread and nobody has looked at yet.
+    """Messages that wgpu-native reported to this thread and nobody has looked at yet, each with the address of its device (0
+    when that is not known).
 
+    A call that fails for another reason leaves what was said before it behind, and the thread may go on with another device.
     `others` may take a message (type, text) that belongs to somebody else, see `wgpu_py`.
     """
 
     others: ClassVar[Callable[[int, str], bool] | None] = None
 
     def __init__(self) -> None:
-        self.messages: list[str] = []
+        self.messages: list[tuple[int, str]] = []
 
-    def take(self) -> str:
-        """What the messages since the last call say, without wgpu-native's headings; empty when there was no error."""
+    def take(self, device: Any) -> str:
+        """What the messages since the last call say about a device, without wgpu-native's headings; empty when there was no
+        error. Those about another one are dropped: whoever caused them has raised something else."""
         if not self.messages:
             return ""
-        text = "\n".join(self.messages)
+        number = address(device)
+        text = "\n".join(text for about, text in self.messages if about in (number, 0))
         self.messages = []
         return readable(text)
 
@@ -104,8 +108,7 @@ errors = Errors()
 
 
 def forget_errors() -> None:
-    """Drops messages that C code has met on this thread, before it left the work to Python, which does all of it: they are not
-    about what comes now, on another device maybe."""
+    """Drops this thread's messages: they are about work that was given up, and not about what comes now."""
     if errors.messages:
         errors.messages = []
 
@@ -168,12 +171,12 @@ def _callback(function: Callable[..., None]) -> Any:
 
 
 @_callback
-def on_error(_device: Any, kind: int, message: Any, _userdata1: Any, _userdata2: Any) -> None:
+def on_error(device: Any, kind: int, message: Any, _userdata1: Any, _userdata2: Any) -> None:
     """The uncaptured-error callback of every device: files the message for the calling thread."""
     reported[0] += 1
     text = text_of(message)
     if Errors.others is None or not Errors.others(kind, text):
-        errors.messages.append(text)
+        errors.messages.append((address(ffi.cast("WGPUDevice *", device)[0]), text))
 
 
 @_callback

@@ -15,7 +15,7 @@ from typing import Any
 from .. import process
 from ..errors import DeviceError, DeviceLostError
 from . import encoding
-from .native import USAGE_COPY_DST, address, errors, ffi, lib, new, reported
+from .native import USAGE_COPY_DST, address, errors, ffi, forget_errors, lib, new, reported
 from .owned import let_go, own
 
 # Writes wait in wgpu-native's own staging memory until the next submit; past this many bytes we submit them ourselves.
@@ -62,6 +62,7 @@ class Queue:
         """Raises DeviceLostError when the device is known to be lost."""
         process.check_not_forked()
         if self.lost is not None:
+            forget_errors()
             raise DeviceLostError(
                 f"the device {self._name!r} was lost ({self.lost});"
                 " tensors on it are gone, the next run of a session is on a new device"
@@ -122,7 +123,7 @@ class Queue:
 
     def problem(self) -> str:
         """What wgpu-native said about the calls before, "" when all is well; raises DeviceLostError for a lost device."""
-        problem = errors.take()
+        problem = errors.take(self.device)
         if problem:
             self.refused(problem)
         return problem

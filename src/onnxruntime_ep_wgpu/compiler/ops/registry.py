@@ -110,6 +110,13 @@ def _shared_attributes(function: Callable[..., Any]) -> dict[str, Any] | None:
     return {name: kind for it in found for name, kind in get_type_hints(it).items()} if found else None
 
 
+def version_of(domain: str, opsets: Mapping[str, int]) -> tuple[str, int]:
+    """An operator's domain under the one name that it has here, and the version of its operator set in a model."""
+    if domain in ("", "ai.onnx"):
+        return "", opsets.get("", opsets.get("ai.onnx", 1))
+    return domain, opsets.get(domain, 1)
+
+
 @cache
 def schema_of(op_type: str, domain: str, opset: int) -> Any | None:
     try:
