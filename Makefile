@@ -29,6 +29,7 @@ test-all: check
 check:
 	@scripts/setup test
 	@$(PYTHON) -m ruff check --quiet .
+	@$(PYTHON) -m ruff format --quiet --check .
 	@$(PYTHON) -m mypy --strict src
 
 clean:

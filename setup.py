@@ -58,7 +58,9 @@ class Wheel(bdist_wheel):
 
 setup(
     cmdclass={"build_ext": BuildExt, "build_py": BuildPy, "bdist_wheel": Wheel},
-    cffi_modules=[] if PYODIDE else [f"{path.as_posix()}:ffibuilder" for path in sorted(Path("csrc").glob("build_*.py"))],
+    cffi_modules=[]
+    if PYODIDE
+    else [f"{path.as_posix()}:ffibuilder" for path in sorted(Path("csrc").glob("build_*.py"))],
     ext_modules=[]
     if PYODIDE
     else [

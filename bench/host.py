@@ -138,7 +138,9 @@ def shown(times: list[float]) -> str:
     return f"{median(times):.1f} us, least {min(times):.1f}"
 
 
-def parts(session: Any, binding: Any, bound: Callable[[], object], wait: Callable[[], object], runs: int) -> dict[str, str]:
+def parts(
+    session: Any, binding: Any, bound: Callable[[], object], wait: Callable[[], object], runs: int
+) -> dict[str, str]:
     """Where the time of a bound run goes."""
     from onnxruntime_ep_wgpu.device import encoding
     from onnxruntime_ep_wgpu.plugin import memo

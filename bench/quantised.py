@@ -96,11 +96,15 @@ def seconds_of_a_run(model: bytes, which: str, a: np.ndarray) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 128, 1024])
-    parser.add_argument("--shapes", nargs="+", default=["2048x2048", "2048x11264", "4096x11008", "2048x131072"], help="k x n")
+    parser.add_argument(
+        "--shapes", nargs="+", default=["2048x2048", "2048x11264", "4096x11008", "2048x131072"], help="k x n"
+    )
     parser.add_argument("--bits", type=int, nargs="+", default=[4, 8])
     parser.add_argument("--blocks", type=int, nargs="+", default=[32, 128])
     parser.add_argument("--types", nargs="+", choices=["f32", "f16"], default=["f16"])
-    parser.add_argument("--zeros", action="store_true", help="zero points per block, as asymmetric quantisation has them")
+    parser.add_argument(
+        "--zeros", action="store_true", help="zero points per block, as asymmetric quantisation has them"
+    )
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--adapter", type=int, default=0)
     parser.add_argument("--others", action="store_true", help="whole runs of every provider as well")

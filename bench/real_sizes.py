@@ -148,7 +148,13 @@ def run(folder: Path, providers: list[str], turns: int) -> None:
         medians = {name: f"{statistics.median(them) * 1e3:.2f}" for name, them in times.items()}
         spread = max(((max(them) - min(them)) / statistics.median(them) for them in times.values()), default=0.0)
         by_torch = f"{torch_times[path.stem] * 1e3:.2f}" if path.stem in torch_times else "-"
-        cells = [path.stem, *(medians.get(it, "-") for it in providers), by_torch, f"{spread:.0%}", _error(path, providers)]
+        cells = [
+            path.stem,
+            *(medians.get(it, "-") for it in providers),
+            by_torch,
+            f"{spread:.0%}",
+            _error(path, providers),
+        ]
         print(" | ".join([*cells, str(found[providers[0]][0]["on_cpu"] if found[providers[0]] else "-")]))
         for note in dict.fromkeys(notes):
             print(f"  {note}")
@@ -171,7 +177,9 @@ def main() -> None:
     one.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     many = actions.add_parser("run", help="time the models of a folder")
     many.add_argument("folder", type=Path)
-    many.add_argument("--providers", nargs="+", choices=["ours", "official", "cpu"], default=["ours", "official", "cpu"])
+    many.add_argument(
+        "--providers", nargs="+", choices=["ours", "official", "cpu"], default=["ours", "official", "cpu"]
+    )
     many.add_argument("--turns", type=int, default=3)
     single = actions.add_parser("one", help="one model with one provider, as `run` does it")
     single.add_argument("model", type=Path)

@@ -108,7 +108,9 @@ def _chain() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """A run of 200 dispatches that take no time themselves."""
     names = [f"v{k}" for k in range(DISPATCHES)]
     nodes = [make_node("MatMul", [a, "w"], [b]) for a, b in zip(["x", *names], names, strict=False)]
-    return make_model(nodes, {"x": (np.float32, [4, 4])}, {"w": np.eye(4, dtype=np.float32)}), {"x": np.zeros((4, 4), np.float32)}
+    return make_model(nodes, {"x": (np.float32, [4, 4])}, {"w": np.eye(4, dtype=np.float32)}), {
+        "x": np.zeros((4, 4), np.float32)
+    }
 
 
 # ---- measuring
@@ -160,7 +162,10 @@ def _compare(rows: list[Row]) -> None:
 def table(report: Row) -> list[str]:
     rows = [row for row in report["rows"] if "library" in row and "error" not in row]
     libraries = [it for it in LIBRARIES if any(row["library"] == it for row in rows)]
-    out = [f"| model | | {' | '.join(LIBRARIES[it] for it in libraries)} |", "| --- | --- |" + " ---: |" * len(libraries)]
+    out = [
+        f"| model | | {' | '.join(LIBRARIES[it] for it in libraries)} |",
+        "| --- | --- |" + " ---: |" * len(libraries),
+    ]
 
     def cell(model: str, library: str, measure: str) -> str:
         found = [row.get(measure) for row in rows if (row["model"], row["library"]) == (model, library)]
@@ -175,7 +180,9 @@ def table(report: Row) -> list[str]:
             cells = [cell(model, library, measure) for library in libraries]
             if any(cells) and (measure not in ("cpu", "thread") or model == "chain"):
                 out.append(f"| {model} | {title} | {' | '.join(cells)} |")
-        sizes = [next((r["modelBytes"] for r in rows if (r["model"], r["library"]) == (model, it)), 0) for it in libraries]
+        sizes = [
+            next((r["modelBytes"] for r in rows if (r["model"], r["library"]) == (model, it)), 0) for it in libraries
+        ]
         out.append(f"| {model} | model | {' | '.join(f'{it / 1000:,.0f} KB' for it in sizes)} |")
     library_bytes = [max(row["bytes"] for row in rows if row["library"] == it) for it in libraries]
     out.append(f"| library, unpacked | | {' | '.join(f'{it / 1000:,.0f} KB' for it in library_bytes)} |")
@@ -195,7 +202,9 @@ def document() -> None:
         report = json.loads(path.read_text())
         adapter = next(row["adapter"] for row in report["rows"] if "adapter" in row)
         browser = next(row["browser"] for row in report["rows"] if "browser" in row)
-        failed = [f"{row['model']} on {LIBRARIES[row['library']]}: {row['error']}" for row in report["rows"] if "error" in row]
+        failed = [
+            f"{row['model']} on {LIBRARIES[row['library']]}: {row['error']}" for row in report["rows"] if "error" in row
+        ]
         differences = [row["difference"] for row in report["rows"] if "difference" in row]
         parts += [
             f"{adapter}, Chromium {browser}, {report['host']}, onnxruntime-web {report['onnxruntime-web']}, {report['date']},"

@@ -155,13 +155,17 @@ def recorded(path: str) -> np.ndarray[Any, Any]:
     """The samples of a WAV file of 16 bits at RATE; several channels are mixed."""
     with wave.open(path) as file:
         if file.getframerate() != RATE or file.getsampwidth() != 2:
-            raise ValueError(f"{path}: {file.getframerate()} Hz, {8 * file.getsampwidth()} bits; convert it to {RATE} Hz, 16")
+            raise ValueError(
+                f"{path}: {file.getframerate()} Hz, {8 * file.getsampwidth()} bits; convert it to {RATE} Hz, 16"
+            )
         data = np.frombuffer(file.readframes(file.getnframes()), "<i2").reshape(-1, file.getnchannels())
     return data.mean(1) / 32768
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Translates, sums up or transcribes, with an exported encoder and decoder.")
+    parser = argparse.ArgumentParser(
+        description="Translates, sums up or transcribes, with an exported encoder and decoder."
+    )
     parser.add_argument("folder", help="what optimum-cli wrote")
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--text", action="append", help="what the encoder reads; several are a batch")

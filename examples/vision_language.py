@@ -85,7 +85,9 @@ class VisionLanguage:
         """The ids of the answer, up to one that ends it. `prompt` has `image` once per row of features."""
         rows = int(np.prod(features.shape()[:-1]))
         if list(prompt).count(self.image) != rows:
-            raise ValueError(f"the prompt has {list(prompt).count(self.image)} tokens for the picture's {rows} rows of features")
+            raise ValueError(
+                f"the prompt has {list(prompt).count(self.image)} tokens for the picture's {rows} rows of features"
+            )
         ids: Any = np.array([prompt], np.int64)
         caches = {it.name: it.shape for it in self.decoder.get_inputs() if it.name.startswith("past_key_values.")}
         state: dict[str, Any] = {name: np.empty((1, it[1], 0, it[3]), np.float32) for name, it in caches.items()}

@@ -28,7 +28,8 @@ def _build_missing_parts() -> None:
 
 
 _build_missing_parts()
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in jobs that a shell runs in the background; children inherit it
+# As in jobs that a shell runs in the background; children inherit it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -110,7 +110,9 @@ def test_maps_that_are_calculated_where_they_are_read(op: str) -> None:
 
 def test_what_is_stored_is_refused_by_its_size() -> None:
     model = outer()
-    with pytest.raises(UnsupportedError, match=r"\[600, 600\] takes 1440000 bytes and a buffer of the adapter has at most"):
+    with pytest.raises(
+        UnsupportedError, match=r"\[600, 600\] takes 1440000 bytes and a buffer of the adapter has at most"
+    ):
         compile_model(model, small())
     assert [bool(it) for it in reasons(model, small())] == [False, True]  # the product is calculated where it is read
 
@@ -133,7 +135,9 @@ def test_an_input_that_no_buffer_holds_is_refused() -> None:
 def test_more_scores_than_kernels_count_to() -> None:
     sizes = Sizes(4, 16, 8192, 8192, 64, 64)
     for mask in ("none", "row of keys", "chosen"):
-        program = compile_model(attention_model("scores", mask, sizes), dataclasses.replace(target(), max_buffer_bytes=2 << 30))
+        program = compile_model(
+            attention_model("scores", mask, sizes), dataclasses.replace(target(), max_buffer_bytes=2 << 30)
+        )
         assert max(largest(program), 0) < 1 << 30
 
 

@@ -68,7 +68,9 @@ def test_texts_without_directives_are_as_they_are() -> None:
     assert preprocess("let a = $COUNT;  // 1", {}) == "let a = $COUNT;  // 1"
 
 
-BODIES = sorted(it.name.removesuffix(".wgsl") for it in (files("onnxruntime_ep_wgpu.compiler") / "wgsl/bodies").iterdir())
+BODIES = sorted(
+    it.name.removesuffix(".wgsl") for it in (files("onnxruntime_ep_wgpu.compiler") / "wgsl/bodies").iterdir()
+)
 
 
 @pytest.mark.parametrize("name", BODIES)

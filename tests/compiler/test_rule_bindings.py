@@ -78,7 +78,10 @@ def test_every_rule_is_held_to_the_bindings() -> None:
     cases = {
         "normalisation": (model("Mul", "divided", centred=False, shape=x.shape), x.nbytes),
         "softmax": (softmax(), x.nbytes),
-        "attention": (attention_models.attention_model("scores", "added", Sizes(1, 3, 40, 40, 32, 32)), 3 * 40 * 32 * 4),
+        "attention": (
+            attention_models.attention_model("scores", "added", Sizes(1, 3, 40, 40, 32, 32)),
+            3 * 40 * 32 * 4,
+        ),
     }
     assert cases.keys() == {rule.name for rules in engine.ROUNDS for rule in rules}
     for name, (made, nbytes) in cases.items():

@@ -74,7 +74,9 @@ def test_a_tied_table_is_one_weight(spelling: str, dtype: type) -> None:
     for count in (1, 3, 40):
         (y,) = run(ids(count))
         want = rows.astype(np.float64)[ids(count)] @ rows.astype(np.float64).T
-        np.testing.assert_allclose(y.astype(np.float64), want, rtol=1e-5 if dtype is F else 1e-2, atol=1e-4 if dtype is F else 0.2)
+        np.testing.assert_allclose(
+            y.astype(np.float64), want, rtol=1e-5 if dtype is F else 1e-2, atol=1e-4 if dtype is F else 0.2
+        )
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)

@@ -81,7 +81,9 @@ def test_every_product_has_a_kernel_within_the_smallest_limits(m: object) -> Non
 
 
 def test_browsers_without_a_gpu_have_kernels_without_barriers() -> None:
-    product = make_model([node("MatMul", ["x", "w"], ["y"])], {"x": (np.float32, ["m", 64])}, {"w": np.ones((64, 9), np.float32)})
+    product = make_model(
+        [node("MatMul", ["x", "w"], ["y"])], {"x": (np.float32, ["m", 64])}, {"w": np.ones((64, 9), np.float32)}
+    )
     image = {"x": (np.float32, ["n", 3, 9, "w"])}
     weights = {"k": np.ones((4, 3, 3, 3), np.float32)}
     convolution = make_model([node("Conv", ["x", "k"], ["y"], pads=[1, 1, 1, 1])], image, weights)

@@ -158,7 +158,9 @@ def language_decoder() -> onnx.ModelProto:
     g = Network("decoder")
     x = g.input("inputs_embeds", F, ["batch", "steps", HIDDEN])
     mask = g.hidden_from(g.input("attention_mask", np.int64, ["batch", "total"]))
-    places = g.op("Gather", g.random("places", 64, HIDDEN, scale=0.3), g.input("position_ids", np.int64, ["batch", "steps"]))
+    places = g.op(
+        "Gather", g.random("places", 64, HIDDEN, scale=0.3), g.input("position_ids", np.int64, ["batch", "steps"])
+    )
     x = g.op("Add", x, places)
     for layer in range(LAYERS):
         name = f"language{layer}"

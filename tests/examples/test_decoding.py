@@ -117,7 +117,10 @@ def test_the_programs_read_files_and_print_text(tmp_path: Path, capsys: pytest.C
         file.setnchannels(2), file.setsampwidth(2), file.setframerate(encoder_decoder.RATE)
         file.writeframes((RNG.standard_normal((4000, 2)) * 3000).astype("<i2").tobytes())
     speech = models.write_encoder_decoder(tmp_path / "speech", speech=True)
-    assert encoder_decoder.main([str(speech), "--speech", str(tmp_path / "speech.wav"), "--begin", "w4", "--most", "4"]) == 0
+    assert (
+        encoder_decoder.main([str(speech), "--speech", str(tmp_path / "speech.wav"), "--begin", "w4", "--most", "4"])
+        == 0
+    )
     assert capsys.readouterr().out.startswith("w")
     Image.fromarray(RNG.integers(0, 255, (30, 40, 3), np.uint8)).save(tmp_path / "picture.png")
     picture = models.write_vision_language(tmp_path / "vision")

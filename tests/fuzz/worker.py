@@ -63,7 +63,11 @@ def run_case(name: str, provider: str) -> str:
         kind = type(error)
         # Text that is no UTF-8 in a model stops ONNX Runtime's Python binding.
         meant = isinstance(error, (WgpuEpError, Unfed, UnicodeDecodeError)) or kind.__module__.startswith("onnxruntime")
-        return kind.__name__ if meant and not isinstance(error, (InternalError, ShaderError)) else f"defect:{kind.__name__}"
+        return (
+            kind.__name__
+            if meant and not isinstance(error, (InternalError, ShaderError))
+            else f"defect:{kind.__name__}"
+        )
     return "ran"
 
 

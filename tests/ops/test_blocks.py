@@ -276,7 +276,12 @@ def test_weights_that_are_no_constants_are_refused() -> None:
 
 def templates(model: onnx.ModelProto) -> set[str]:
     """Which algorithms the variants of the product are."""
-    marks = {"packed": "fn b_run(", "tiles": "var<workgroup> tiles", "direct": "var<workgroup> results", "registers": "var sums"}
+    marks = {
+        "packed": "fn b_run(",
+        "tiles": "var<workgroup> tiles",
+        "direct": "var<workgroup> results",
+        "registers": "var sums",
+    }
     texts = [text for kernel in support.compile_model(model).kernels for text in kernel.wgsl]
     return {name for text in texts for name, mark in marks.items() if mark in text}
 

@@ -191,6 +191,8 @@ def test_full_validation_says_that_rows_lie_behind_the_caches() -> None:
     next(it for it in built.graph.input if it.name == total).type.tensor_type.elem_type = 1
     feeds[-1] = feeds[-1].astype(np.float32)
     module = ir.from_proto(built)
-    program = compile_graph(module.graph, module.opset_imports, support.target(), "test", CompileSettings(with_assertions=True))
+    program = compile_graph(
+        module.graph, module.opset_imports, support.target(), "test", CompileSettings(with_assertions=True)
+    )
     with pytest.raises(OutOfRangeError, match=r"the index 9 .*is outside the rows of the caches"):
         support.Runner(program, RunSettings(stepwise=True))(*feeds)

@@ -132,7 +132,9 @@ def test_a_checked_run_finds_indices_out_of_range_in_data(case: Case, computed: 
         built.graph.node.insert(0, helper.make_node("Add", [name, "one"], ["shifted"]))
         built.graph.node.insert(0, one)
     module = ir.from_proto(built)
-    program = compile_graph(module.graph, module.opset_imports, support.target(), "test", CompileSettings(with_assertions=True))
+    program = compile_graph(
+        module.graph, module.opset_imports, support.target(), "test", CompileSettings(with_assertions=True)
+    )
     run = support.Runner(program, RunSettings(stepwise=True))
     plain = support.Runner(support.compile_model(built))
     for number in (case.low, case.high, case.low - 1, case.high + 1, 2**32 + 1, -(2**63)):

@@ -86,7 +86,9 @@ def test_more_samples_than_an_invocation_has_loops(target: str) -> None:
         want[k, :, 0, 0] = np.einsum("cij,i,j->c", x[0].astype(np.float64), rows, columns)
     with targets.using(targets.Way(target)):
         how = {"coordinate_transformation_mode": "output_half_pixel", "sampling_ratio": ratio, "opset": 16}
-        check("RoiAlign", x, REGIONS, np.zeros(5, np.int64), want=[want.astype(np.float32)], rtol=1e-4, atol=1e-5, **how)
+        check(
+            "RoiAlign", x, REGIONS, np.zeros(5, np.int64), want=[want.astype(np.float32)], rtol=1e-4, atol=1e-5, **how
+        )
 
 
 def test_roi_align_version_10_and_of_no_regions() -> None:

@@ -60,7 +60,11 @@ def test_nan_is_the_largest_and_the_smallest(op: str, columns: int) -> None:
 )
 def test_sums(op: str, columns: int) -> None:
     x = rows(columns, 1e15)
-    check(model(op, [x, np.array([1])], opset=18, constants=[1]), [x], slack=1e10 if op in ("ReduceSum", "ReduceMean") else 1e-6)
+    check(
+        model(op, [x, np.array([1])], opset=18, constants=[1]),
+        [x],
+        slack=1e10 if op in ("ReduceSum", "ReduceMean") else 1e-6,
+    )
 
 
 @lengths
@@ -123,7 +127,9 @@ def test_whole_powers_of_integers(dtype: Any, int64: str) -> None:
     x, y = np.meshgrid(base, np.arange(0, 64, dtype=np.float32))
     exact = [[int(a) ** int(b) for a, b in zip(*pair, strict=True)] for pair in zip(x, y, strict=True)]
     fits = np.array([[np.iinfo(dtype).min <= value <= np.iinfo(dtype).max for value in row] for row in exact])
-    want = np.array([[value if fit else 0 for value, fit in zip(*pair, strict=True)] for pair in zip(exact, fits, strict=True)])
+    want = np.array(
+        [[value if fit else 0 for value, fit in zip(*pair, strict=True)] for pair in zip(exact, fits, strict=True)]
+    )
     got = support.run_model(model("Pow", [x, y], opset=15), x, y, int64=int64)[0]
     agree = (got == want.astype(dtype)) | ~fits
     assert agree.all(), difference(agree, got, want, x, y)

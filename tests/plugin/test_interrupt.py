@@ -96,7 +96,9 @@ def registering(count: int, seeds: Sequence[int]) -> int:
     for seed in seeds:
         for whose in ("ours", "theirs"):
             command = [sys.executable, "-m", "tests.plugin.registering", str(count), str(seed), whose]
-            done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300 + 10 * count)
+            done = subprocess.run(
+                command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300 + 10 * count
+            )
             # Python itself prints interrupts that it loses while it imports a module.
             assert done.returncode == 0, (command, done.stdout, done.stderr)
             taken += int(done.stdout)

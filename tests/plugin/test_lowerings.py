@@ -125,7 +125,9 @@ def test_two_equal_bodies_know_the_ranks_that_one_of_them_found() -> None:
     feeds = {"x": RNG.standard_normal((2, 4, 3)).astype(F), "scale": RNG.random(4, F), "bias": RNG.random(4, F)}
     (want,) = ReferenceEvaluator(unknown_ranks()).run(None, feeds)
     for which in (True, False):
-        np.testing.assert_allclose(session.run(None, {"which": np.array(which), **feeds})[0], want, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            session.run(None, {"which": np.array(which), **feeds})[0], want, rtol=1e-4, atol=1e-5
+        )
 
 
 def test_nothing_is_kept_when_a_session_is_made() -> None:

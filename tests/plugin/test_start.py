@@ -12,7 +12,10 @@ HEAVY = ("onnx", "onnx_ir", "sympy", "pycparser", "cffi", "wgpu", "rich", "ml_dt
 
 # What only sessions need, of this package and of the standard library: half of the CPU time that listing devices once took.
 LATER = {
-    *(f"onnxruntime_ep_wgpu.{part}" for part in ("api.reports", "api.sessions", "compiler", "device.device", "options", "runtime")),
+    *(
+        f"onnxruntime_ep_wgpu.{part}"
+        for part in ("api.reports", "api.sessions", "compiler", "device.device", "options", "runtime")
+    ),
     *("json", "pathlib", "tempfile", "urllib"),
 }
 

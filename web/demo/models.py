@@ -61,7 +61,9 @@ def search(folder: Path) -> None:
         shutil.copyfile(minilm.weights_folder() / name, folder / name)
     onnx.save(minilm.build(), folder / "model.onnx")
     samples = minilm.inputs(2, 16, np.random.default_rng(1))
-    webgpu_ep.export(folder / "model.onnx", precision=webgpu_ep.Precision(halves=True), samples=samples, chunk_bytes=8 << 20)
+    webgpu_ep.export(
+        folder / "model.onnx", precision=webgpu_ep.Precision(halves=True), samples=samples, chunk_bytes=8 << 20
+    )
     (folder / "model.onnx").unlink()
 
 
@@ -112,7 +114,15 @@ def babble(folder: Path) -> None:
     words, counts = np.unique(re.findall(r"[a-zA-Z]{2,}", texts), return_counts=True)
     chosen = [str(it) for it in words[np.argsort(-counts, kind="stable")][: size.words - 2]]
     vocabulary = {"</s>": 0, "<unk>": 1, **{word: k + 2 for k, word in enumerate(chosen)}}
-    end = {"id": 0, "content": "</s>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    end = {
+        "id": 0,
+        "content": "</s>",
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
     tokenizer = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": [end], "normalizer": None,
         "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None,

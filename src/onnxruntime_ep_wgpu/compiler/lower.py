@@ -300,9 +300,7 @@ class Attempt:
     shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
 
 
-def attempt(
-    graph: ir.Graph, opsets: Mapping[str, int], target: Target, settings: CompileSettings = DEFAULT
-) -> Attempt:
+def attempt(graph: ir.Graph, opsets: Mapping[str, int], target: Target, settings: CompileSettings = DEFAULT) -> Attempt:
     """Lowers what can be lowered of a graph, as it is when it is cut out of a larger one: with inputs that a node reads and
     outputs that a node makes. What a node makes that cannot run counts as an input.
     """

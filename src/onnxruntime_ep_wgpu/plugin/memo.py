@@ -161,7 +161,9 @@ class Memos:
         words.hits = 0
         words.last = self._node.hits
         buffers = [mark.at.place.buffer for mark in marked if mark is not None and mark.at is not None]
-        made = Memo(key, self._node, number, buffers, (lists, work, [mark.marks for mark in marked if mark is not None]))
+        made = Memo(
+            key, self._node, number, buffers, (lists, work, [mark.marks for mark in marked if mark is not None])
+        )
         depend(made)
         run.plan.repeaters.add(made)
         self._memos[number] = made

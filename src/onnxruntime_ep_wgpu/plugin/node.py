@@ -126,7 +126,6 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
         finally:
             tensors.close()
 
-
     def _note(
         self,
         memos: memo.Memos,

@@ -71,7 +71,9 @@ class Allocation:
     Of a range that is `lent`, buffers are known outside this package: it stays where it is and has no host copies.
     """
 
-    __slots__ = ("capacity", "device", "lent", "lock", "marks", "mirrors", "number", "opener", "pieces", "size", "start")
+    __slots__ = (
+        "capacity", "device", "lent", "lock", "marks", "mirrors", "number", "opener", "pieces", "size", "start",
+    )  # fmt: skip
 
     def __init__(
         self, number: int, start: int, size: int, capacity: int, opener: Callable[[], Device], marks: array[int]
