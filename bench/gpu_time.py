@@ -42,8 +42,9 @@ class _Recorder:
         return self._executable.valued_inputs
 
     def prepare(self, inputs: Sequence[Any]) -> Any:
-        self._ran.append((self._executable, self._executable.plan(inputs)))
-        return self._executable.prepare(inputs)
+        run = self._executable.prepare(inputs)
+        self._ran.append((run.executable, run.plan))
+        return run
 
 
 def ours(path: Path, feeds: Feeds, _runs: int = 0) -> float:

@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 from onnxruntime_ep_wgpu.compiler.codegen import prelude
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import Device, Place
+from onnxruntime_ep_wgpu.plugin.group import AnySize
 from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
 from onnxruntime_ep_wgpu.program.dtypes import DType, packed, unpacked
 from onnxruntime_ep_wgpu.program.program import Program
@@ -60,7 +61,8 @@ class Runner:
         specialise: Specialiser | None = None,
     ) -> None:
         self.device = on or targets.device(targets.suited(program.target))
-        self.executable = Executable(program, self.device, settings, specialise)
+        self.executable = Executable(program, self.device, settings)
+        self.sized = AnySize(self.executable, specialise)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         tensors, results = [], []
@@ -71,7 +73,7 @@ class Runner:
                 self.device.upload(buffer, 0, data.data)
             tensors.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer, 0, array))
 
-        with self.executable.prepare(tensors) as run:
+        with self.sized.prepare(tensors) as run:
             for dtype, shape in run.outputs:
                 data = np.empty(dtype.nbytes(math.prod(shape)), np.uint8)
                 buffer = self.device.buffer(max(16, data.nbytes)) if data.nbytes else None

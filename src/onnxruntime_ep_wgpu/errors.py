@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 _SHOWN = 120
 
 
@@ -42,7 +44,13 @@ class ModelChangedError(WgpuEpError):
 
 
 class LimitError(WgpuEpError):
-    """A tensor or a dispatch is larger than the adapter allows; names tensor, bytes and limit."""
+    """A tensor or a dispatch is larger than the adapter allows; names tensor, bytes and limit.
+
+    `sizes` are those of the run by the symbols of its Program, where the Program compiled for them may stay within the limit."""
+
+    def __init__(self, message: str = "", sizes: Mapping[str, int] | None = None) -> None:
+        super().__init__(message)
+        self.sizes: Mapping[str, int] = sizes or {}
 
 
 class ShaderError(WgpuEpError):

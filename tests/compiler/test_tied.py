@@ -15,10 +15,11 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.tied import ties_of
+from onnxruntime_ep_wgpu.plugin.group import CompiledGroup
 from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.weights import weight_array
-from onnxruntime_ep_wgpu.runtime.recovery import RecoverableExecutable
+from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from onnxruntime_ep_wgpu.runtime.weights import FromModel, InMemory
 from tests import targets
 from tests.support import Runner, compile_model, device, make_model, specialising, target
@@ -103,7 +104,7 @@ def test_no_copy_of_it_stays_in_host_memory(spelling: str, tmp_path: Path) -> No
 
     specialiser = Specialiser(whole.graph, whole.opset_imports, target())
     program = compile_graph(whole.graph, whole.opset_imports, target())
-    RecoverableExecutable(program, device, source_of=source_of, specialise=specialiser)  # type: ignore[arg-type]
+    CompiledGroup(program, device, RunSettings(), source_of, specialiser)  # type: ignore[arg-type]
     assert not copied
     again = specialiser({"n": 5})
     assert weight_bytes(again) == table().nbytes

@@ -12,9 +12,9 @@ import pytest
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.errors import LimitError, UnsupportedError
+from onnxruntime_ep_wgpu.plugin.group import MAX_SPECIALISED
 from onnxruntime_ep_wgpu.program.file import load, save
 from onnxruntime_ep_wgpu.program.target import Target
-from onnxruntime_ep_wgpu.runtime.executable import MAX_SPECIALISED
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests.ops.compare import expected
 from tests.support import Runner, compile_model, make_model, specialising, target
@@ -127,9 +127,9 @@ def test_sizes_that_are_known_when_run() -> None:
     for n in (3, 60, 60, 5, 70, 60):
         x = random(n, 40)
         np.testing.assert_allclose(run(x)[0], expected(model, {"x": x})[0], rtol=1e-5, atol=1e-6)
-    own = run.executable
-    assert len(own._specialised) == 2 and {plan.layout.symbols for plan in own.plans.values()} <= {(3,), (5,)}
-    for it in own._specialised.values():
+    own, specialised = run.executable, run.sized.specialised
+    assert len(specialised) == 2 and {plan.layout.symbols for plan in own.plans.values()} <= {(3,), (5,)}
+    for it in specialised.values():
         assert len(it.plans) == 1
         assert {id(b) for b in it._weights} & {id(b) for b in own._weights}
 

@@ -176,7 +176,7 @@ def test_sizes_that_are_known_when_run() -> None:
     for k in (7, LONGEST_SUM + 5, 9, LONGEST_SUM + 5, LONGEST_SUM + 6):
         x, y = whole(2, k), whole(k, 3)
         np.testing.assert_array_equal(run(x, y)[0], x @ y)
-        programs |= set(map(id, run.executable._specialised.values()))
+        programs |= set(map(id, run.sized.specialised.values()))
     assert len(programs) == 2 and len(run.executable.plans) == 2
 
 
@@ -261,7 +261,7 @@ def test_every_long_loop_is_split(name: str, symbolic: bool) -> None:
     usual = support.compile_model(model(op, given, constants=constants, outputs=kinds, **how))
     run = support.specialising(built, low)
     got = run(*feeds.values())
-    split = next(reversed(run.executable._specialised.values()), run.executable).program
+    split = next(reversed(run.sized.specialised.values()), run.executable).program
     assert sum(map(_times, split.dispatches)) > sum(map(_times, usual.dispatches))
     for ours, theirs in zip(got, expected(built, feeds), strict=True):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape

@@ -142,12 +142,12 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
                 raise UnsupportedError(answer)
         return Program(graph, name)
 
-    def recoverable(program: Program, current: Any, settings: Any, source_of: Any, _specialise: Any) -> Executable:
+    def compiled_group(program: Program, current: Any, settings: Any, source_of: Any, _specialise: Any) -> Executable:
         made = Executable(program, current(), settings, source_of)
         state.executables.append(made)
         return made
 
     monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.assign.claim.attempt", counted)
     monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.session.compile_graph", compile_graph)
-    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.session.RecoverableExecutable", recoverable)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.session.CompiledGroup", compiled_group)
     return state

@@ -17,11 +17,11 @@ from onnxruntime_ep_wgpu.device.queue import Queue
 from onnxruntime_ep_wgpu.plugin.abi import NULL
 from onnxruntime_ep_wgpu.plugin.assign.ort_format import CopyGuard
 from onnxruntime_ep_wgpu.plugin.callbacks import held
+from onnxruntime_ep_wgpu.plugin.group import CompiledGroup
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.plugin.memory import transfer
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 from onnxruntime_ep_wgpu.plugin.provider import Provider
-from onnxruntime_ep_wgpu.runtime.recovery import RecoverableExecutable
 
 from . import models
 from .fakes import Fake
@@ -378,14 +378,12 @@ def test_several_groups_give_right_results_run_after_run(
 @WAYS
 def test_the_runtime_need_not_separate_inputs_from_outputs(open_session: OpenSession, alias: bool) -> None:
     session = open_session(models.crossing(), {"forceCpuNodeNames": "softmax"}, alias=alias)
-    nodes = [
-        it for it in list(held.values()) if isinstance(it, ComputeInfo) and isinstance(it.group, RecoverableExecutable)
-    ]
+    nodes = [it for it in list(held.values()) if isinstance(it, ComputeInfo) and isinstance(it.group, CompiledGroup)]
     assert nodes
-    copied = sum(it.group.executable().copied_inputs for it in nodes)
+    copied = sum(it.group.executable().executable.copied_inputs for it in nodes)
     for _ in range(4):
         np.testing.assert_allclose(session.run(None, {"x": X})[0], models.crossing_reference(X), rtol=1e-4, atol=1e-5)
-    assert sum(it.group.executable().copied_inputs for it in nodes) == copied
+    assert sum(it.group.executable().executable.copied_inputs for it in nodes) == copied
 
 
 def test_eight_threads_share_a_session_and_its_device(open_session: OpenSession) -> None:

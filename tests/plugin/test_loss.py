@@ -19,6 +19,7 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import Device
 from onnxruntime_ep_wgpu.plugin.callbacks import held
+from onnxruntime_ep_wgpu.plugin.group import CompiledGroup
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 from onnxruntime_ep_wgpu.runtime.recovery import RecoverableExecutable
 from onnxruntime_ep_wgpu.runtime.weights import InFile, InMemory
@@ -41,9 +42,9 @@ def chain(kind: str, folder: Path) -> Path | bytes:
     return path
 
 
-def groups() -> list[RecoverableExecutable]:
+def groups() -> list[CompiledGroup]:
     found = [it.group for it in list(held.values()) if isinstance(it, ComputeInfo)]
-    return [it for it in found if isinstance(it, RecoverableExecutable)]
+    return [it for it in found if isinstance(it, CompiledGroup)]
 
 
 def run(session: Any, x: np.ndarray = X) -> None:
@@ -108,7 +109,7 @@ def test_eight_threads_that_fail_at_once_rebuild_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
     assert failures
-    assert group.rebuilt == 1
+    assert group.recoverable.rebuilt == 1
     assert group.executable().device is device_of(32) is not device
 
 
@@ -141,8 +142,8 @@ def test_weights_in_the_model_file_are_not_kept_in_host_memory(tmp_path: Path) -
         session = webgpu_ep.session(chain(kind, tmp_path), deviceId=31)
         (group,) = (it for it in groups() if id(it) not in before)
         expected = InMemory if kind == "given as bytes" else InFile
-        assert [type(source) for source in group.sources] == [expected] * 2
-        assert group.executable().program.weights == ()
+        assert [type(source) for source in group.recoverable.sources] == [expected] * 2
+        assert group.executable().executable.program.weights == ()
         run(session)
 
 

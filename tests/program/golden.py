@@ -17,19 +17,19 @@ from typing import Any
 
 from onnxruntime_ep_wgpu.errors import InputError, LimitError
 from onnxruntime_ep_wgpu.program.file import from_header, header
-from onnxruntime_ep_wgpu.program.layout import Layouts
+from onnxruntime_ep_wgpu.program.layout import Layout, Layouts
 from onnxruntime_ep_wgpu.program.program import Program
 from tests.program import programs
 
 FOLDER = Path(__file__).parent / "golden"
 
 
-def laid_out(layouts: Layouts, symbols: Sequence[int]) -> dict[str, Any]:
+def laid_out(layouts: Layouts, symbols: Sequence[int], like: Layout | None = None) -> dict[str, Any]:
     """One case, as JSON gives it back."""
     case: dict[str, Any] = {"symbols": symbols}
     try:
-        case["layout"] = asdict(layouts.layout(symbols))
-        del case["layout"]["symbols"]
+        case["layout"] = asdict(layouts.layout(symbols, like))
+        del case["layout"]["symbols"], case["layout"]["made_of"]
     except (InputError, LimitError) as error:
         case |= {"error": type(error).__name__, "message": str(error)}
     return as_json(case)

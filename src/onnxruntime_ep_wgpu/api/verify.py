@@ -164,7 +164,7 @@ class _Group:
     def compare(self, found: Found, tolerance: float | None) -> None:
         from ..runtime.inputs import DeviceTensor
 
-        program, device = self.live.program, self.device
+        program, device = self.live.executable.program, self.device
         tensors = []
         for value, array in zip(program.inputs, self.given or (), strict=True):
             data = packed(array)
@@ -183,7 +183,7 @@ class _Group:
 
         first = found.dispatches
         found.dispatches += len(program.dispatches)
-        for number, written in self.live.trace(tensors, right):
+        for number, written in self.live.executable.trace(tensors, right):
             dispatch = program.dispatches[number]
             label = f"{first + number} {program.kernels[dispatch.kernel].label}"
             found.stored += len(written)

@@ -6,7 +6,7 @@ Invariant: a range begins at a multiple of WINDOW_GRAIN, which every adapter can
 A tensor within the limit is bound whole. Of a larger one a kernel binds what its views can reach, in consecutive windows
 between which its accessors choose. A kernel of maps is dispatched for one part of its elements after the other instead: of
 each tensor that is stored, or read at the same places, one window moves along.
-Only sizes that are known when a graph is compiled get windows; others make a plan compile it again (`specialise.py`).
+Only sizes that are known when a graph is compiled get windows; for others it is compiled again (`specialise.py`).
 """
 
 from __future__ import annotations

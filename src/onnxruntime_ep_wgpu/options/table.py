@@ -51,8 +51,8 @@ OPTIONS: dict[str, Option] = {
             ("disabled", "wgpuOnly", "basic", "full"),
             "basic",
             "How much is checked.",
-            "disabled, wgpuOnly: wgpu's own validation, which cannot be turned off; basic: also limits, sizes and aliasing"
-            " when a plan is made and buffers are bound; full: also error scopes, kernels with bounds checks and loop"
+            "disabled, wgpuOnly: wgpu's own validation, which cannot be turned off; basic: also sizes and aliasing when"
+            " buffers are bound; full: also error scopes, kernels with bounds checks and loop"
             " guards, and an error that names node and place when a kernel makes NaN or infinity from finite inputs, or when"
             " an index out of a tensor lies outside its axis, which the other modes clamp or skip (runs one dispatch at a"
             " time, slowly)",

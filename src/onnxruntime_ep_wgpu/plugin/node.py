@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Runnable(Protocol):
-    """What runs as a compiled group, with its weights on `device`: an `Executable`, or a tool around one."""
+    """What runs as a compiled group, with its weights on `device`: `group.AnySize`, or a tool around one."""
 
     @property
     def device(self) -> Device: ...

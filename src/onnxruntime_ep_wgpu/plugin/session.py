@@ -15,7 +15,6 @@ from ..compiler.compile import compile_graph, compile_lowered
 from ..device import debugger
 from ..errors import Fault, InternalError, OptionError
 from ..options import Options
-from ..runtime.recovery import RecoverableExecutable
 from ..runtime.weights import FromModel
 from ..trace import span
 from . import watch
@@ -28,6 +27,7 @@ from .assign.ort_format import CopyGuard
 from .assign.report import AssignmentReport
 from .captures import CapturedNode, Captures, check_placements
 from .choose import context_for
+from .group import CompiledGroup
 from .node import ComputeInfo
 from .settings import asked, compile_settings_of, run_settings_of, settings_of
 from .specialise import Specialiser
@@ -202,7 +202,7 @@ class SessionState:
             graph_inputs, graph_outputs = ([it.name or "" for it in them] for them in (graph.inputs, graph.outputs))
             specialise = Specialiser(graph, graph.opset_imports, self.target, name, self._compiling)
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
-        group = RecoverableExecutable(program, self.device, run_settings_of(self.options), FromModel(path), specialise)
+        group = CompiledGroup(program, self.device, run_settings_of(self.options), FromModel(path), specialise)
         self.assignment.compiled(made, program)
         running = wrapped(group, lambda: ort_graph.read(self.ort, handle))
         captured = None

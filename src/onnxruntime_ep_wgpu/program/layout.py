@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import InputError, LimitError
 from .postfix import Postfix, compile_dims
@@ -54,21 +54,20 @@ class Layout:
     steps: tuple[Step, ...]  # in the order in which they run; those that write nothing are left out
     allowed: tuple[tuple[int, int], ...]  # per assertion of the Program: the least and the largest number
     begins: tuple[tuple[int, int], ...] = ()  # an output, and the input that it begins as; none that is empty
+    made_of: MadeOf | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
-class _Made:
-    """The layout that was made last, with the numbers that it was made of, and its steps by dispatch."""
+class MadeOf:
+    """What a layout that is like another one begins with: the numbers of its expressions, and its steps by dispatch."""
 
     numbers: list[int]
-    layout: Layout
     steps: list[tuple[Step, ...]]
 
 
 class Layouts:
-    """Makes layouts of one Program. All its expressions become one straight-line function, once, in which each is calculated
-    once. A layout has in common with the one before what depends on none of the numbers that changed: `slots` and `slot_of`
-    as wholes, and of `steps` each. So a sequence that is one longer than before costs little."""
+    """Layouts of one Program: a function of its symbols, of which nothing changes when it is called. All expressions become one
+    straight-line function, once, in which each is calculated once."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -107,40 +106,43 @@ class Layouts:
         for number in range(len(program.dispatches)):
             for place in {*self._guards[number], *self._workgroups[number], *self._uniforms[number]}:
                 self._dispatches_with[place].append(number)
-        self._last: _Made | None = None
 
-    def layout(self, symbols: Sequence[int]) -> Layout:
+    def layout(self, symbols: Sequence[int], like: Layout | None = None) -> Layout:
         """`symbols` has a value for each of the Program's.
 
-        Raises InputError, or LimitError for a limit of the target, when a check of the Program fails.
+        `like` is another layout of the Program, and changes no number of this one, which takes from it what depends on none
+        of the numbers that differ: `slots` and `slot_of` as wholes, and of `steps` each. So a sequence that is one longer
+        than another one costs little. Raises InputError, or LimitError for a limit of the target, when a check of the
+        Program fails.
         """
-        program, last = self.program, self._last
+        program, before = self.program, like.made_of if like else None
         numbers = [int(it) for it in self._evaluate([*symbols, 0])]  # a comparison is a bool
         values: Iterable[int] = range(len(program.values))
         dispatches: Iterable[int] = range(len(program.dispatches))
-        if last is None:
+        if like is None or before is None:
             shapes: list[tuple[int, ...]] = [()] * len(program.values)
             nbytes = [0] * len(program.values)
             by_dispatch: list[tuple[Step, ...]] = [()] * len(program.dispatches)
         else:
-            changed = [k for k, (now, then) in enumerate(zip(numbers, last.numbers, strict=True)) if now != then]
-            shapes, nbytes, by_dispatch = list(last.layout.shapes), list(last.layout.nbytes), list(last.steps)
+            changed = [k for k, (now, then) in enumerate(zip(numbers, before.numbers, strict=True)) if now != then]
+            shapes, nbytes, by_dispatch = list(like.shapes), list(like.nbytes), list(before.steps)
             values = {v for k in changed for v in self._values_with[k]}
         for number in values:
             shapes[number] = tuple([numbers[k] for k in self._shapes[number]])
             nbytes[number] = program.values[number].dtype.nbytes(math.prod(shapes[number]))
         self._check_shapes([numbers[k] for k in self._conditions], shapes, symbols)
         slots_of = None
-        if last is not None:
-            before = last.layout.nbytes
-            if all(bool(nbytes[v]) == bool(before[v]) for v in values):  # otherwise others may have nothing to write
+        if like is not None and before is not None:
+            if all(
+                bool(nbytes[v]) == bool(like.nbytes[v]) for v in values
+            ):  # otherwise others may have nothing to write
                 dispatches = self._repeated.union(*(self._dispatches_with[k] for k in changed))
-            if all(nbytes[v] == before[v] or program.values[v].storage is not Storage.TEMP for v in values):
-                slots_of = last.layout.slots, last.layout.slot_of
+            if all(nbytes[v] == like.nbytes[v] or program.values[v].storage is not Storage.TEMP for v in values):
+                slots_of = like.slots, like.slot_of
         for number in dispatches:
             by_dispatch[number] = self._steps(number, numbers, nbytes, symbols)
         slots, slot_of = slots_of or _slots(program, nbytes)
-        made = Layout(
+        return Layout(
             tuple(symbols),
             tuple(shapes),
             tuple(nbytes),
@@ -150,9 +152,8 @@ class Layouts:
             tuple(itertools.chain.from_iterable(by_dispatch)),
             tuple([(numbers[low], numbers[high]) for low, high in self._bounds]),
             tuple((a, b) for a, b in program.aliases if shapes[a] == shapes[b] and nbytes[a]),
+            MadeOf(numbers, by_dispatch),
         )
-        self._last = _Made(numbers, made, by_dispatch)
-        return made
 
     def _steps(
         self, number: int, numbers: Sequence[int], nbytes: Sequence[int], symbols: Sequence[int]
@@ -183,7 +184,8 @@ class Layouts:
         program = self.program
         failed = [check for check, it in zip(program.checks, holds, strict=True) if not it]
         for check in sorted(failed, key=lambda check: check.limit):  # first what would be wrong for any program
-            raise (LimitError if check.limit else InputError)(f"{self._said(check, symbols)}; {self._given(symbols)}")
+            message = f"{self._said(check, symbols)}; {self._given(symbols)}"
+            raise LimitError(message, program.sizes(symbols)) if check.limit else InputError(message)
         wrong = next((k for k, shape in enumerate(shapes) if any(extent < 0 for extent in shape)), None)
         if wrong is not None:
             name = program.values[wrong].name or "a result"

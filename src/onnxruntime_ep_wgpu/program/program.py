@@ -7,6 +7,7 @@ native runner, a browser, a cache and an inspector all read this one format.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,3 +152,7 @@ class Program:
     aliases: tuple[tuple[int, int], ...] = ()
     weights: tuple[Any, ...] = field(default=(), repr=False)
     format_version: int = FORMAT_VERSION
+
+    def sizes(self, symbols: Sequence[int]) -> dict[str, int]:
+        """The values of its symbols, by name."""
+        return {it.name: value for it, value in zip(self.symbols, symbols, strict=True)}

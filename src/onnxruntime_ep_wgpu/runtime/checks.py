@@ -1,7 +1,7 @@
 """What is checked when a plan is made and when callers' buffers are bound, before anything runs.
 
 In: the tensors of a plan, the buffers of a dispatch. Out: nothing, or LimitError or InputError that names the tensor.
-Invariant: nothing is changed here, so leaving the checks out (validationMode disabled or wgpuOnly) changes no result.
+Invariant: nothing is changed here, so leaving `sizes` and `aliasing` out (validationMode disabled or wgpuOnly) changes no result.
 """
 
 from __future__ import annotations
@@ -10,25 +10,27 @@ from collections.abc import Sequence
 
 from ..device import BufferBinding, Device
 from ..errors import InputError, LimitError
+from ..program.layout import Layout
 from ..program.program import Program
 
 
-def limits(device: Device, program: Program, shapes: Sequence[tuple[int, ...]], nbytes: Sequence[int]) -> None:
+def limits(device: Device, program: Program, layout: Layout) -> None:
     """Every tensor that a kernel binds whole can be bound. Raises LimitError."""
     limit = program.target.max_binding_bytes
-    if max(nbytes, default=0) <= limit:
+    if max(layout.nbytes, default=0) <= limit:
         return
     bound: set[int] = set()
     for dispatch in program.dispatches:
         windows = dispatch.windows or (None,) * len(dispatch.args)
         bound.update(arg for arg, window in zip(dispatch.args, windows, strict=True) if window is None)
     for number in sorted(bound):
-        value, shape, size = program.values[number], shapes[number], nbytes[number]
+        value, shape, size = program.values[number], layout.shapes[number], layout.nbytes[number]
         if size > limit:
             raise LimitError(
                 f"the tensor {value.name or 'of an intermediate result'} of shape {list(shape)} takes {size} bytes and"
                 f" {device.adapter.name} binds at most {limit} (max-storage-buffer-binding-size, or the option"
-                " maxStorageBufferBindingSize where it is lower): use a smaller input"
+                " maxStorageBufferBindingSize where it is lower): use a smaller input",
+                program.sizes(layout.symbols),
             )
 
 

@@ -6,17 +6,15 @@ caller passes is bound as it is, but for what WebGPU cannot bind, which is copie
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ..device import Buffer, Copy, Device, Place, Recording, Work
-from ..errors import LimitError
 from ..program.dtypes import DType
 from ..program.layout import Layouts
 from ..program.program import Program
@@ -32,16 +30,6 @@ from .replay import CapturedRun
 from .settings import RunSettings
 from .stepwise import Stepwise
 
-MAX_SPECIALISED = 8  # sets of input shapes beyond a limit whose programs are kept
-
-
-class Specialise(Protocol):
-    """Compiles the graph of a Program for values of its symbols; `constants` names the weights that are the model's own."""
-
-    constants: frozenset[str]
-
-    def __call__(self, values: Mapping[str, int]) -> Program: ...
-
 
 class Run:
     """A run whose sizes are known and whose work is not queued yet: `outputs` want memory, then `submit`.
@@ -50,7 +38,6 @@ class Run:
     """
 
     def __init__(self, executable: Executable, inputs: Sequence[DeviceTensor]) -> None:
-        """`executable` fits the inputs."""
         self.executable = executable
         self._planned = executable.planned(inputs)
         self.plan = self._planned.plan
@@ -92,12 +79,11 @@ class Executable:
         program: Program,
         device: Device,
         settings: RunSettings | None = None,
-        specialise: Specialise | None = None,
         shared: Mapping[str, Buffer] | None = None,
         family: Family | None = None,
     ) -> None:
-        """`specialise` compiles the program for certain sizes; `shared` are weights by name that the device has, and `family`
-        are the plans of other sizes, with which this one's share their memory."""
+        """`shared` are weights by name that the device has, and `family` are the plans of other sizes, with which this one's
+        share their memory; see `compiled_for`."""
         check_target(program.target, device.target, f"the program {program.name!r}")
         shared = shared or {}
         self._weight_names = weight_names(program)
@@ -105,9 +91,6 @@ class Executable:
             shared.get(name) or self._upload(device, weight, name)
             for weight, name in zip(program.weights, self._weight_names, strict=True)
         ]
-        self._specialise = specialise if program.symbols else None
-        self._specialised: OrderedDict[tuple[Any, ...], Executable] = OrderedDict()
-        self._specialising = threading.Lock()
         # The arrays may be large, or views of memory that the caller frees; from here on the device has them.
         program = replace(program, weights=())
         self.program, self.device, self.settings = program, device, settings or RunSettings()
@@ -139,50 +122,33 @@ class Executable:
 
     def planned(self, inputs: Sequence[DeviceTensor]) -> PlannedRun:
         """The plan for these inputs, which keeps its buffers during a `with` that submits a run; raises like `plan`."""
-        key = self._key(inputs)
+        key = self.key(inputs)
         known = self._plans.known(key)
         if known is not None:
             return known
         with span("plan", self.program.name, inputs=_shapes(inputs)):
-            return self._plans.made(key, self._layouts.layout(self._checks.symbols(inputs, key[1])))
+            latest = self._plans.latest()
+            like = None if latest is None else latest.layout
+            layout = self._layouts.layout(self._checks.symbols(inputs, key[1]), like)
+            checks.limits(self.device, self.program, layout)
+            return self._plans.made(key, layout)
 
-    def _key(self, inputs: Sequence[DeviceTensor]) -> Key:
+    def key(self, inputs: Sequence[DeviceTensor]) -> Key:
+        """What inputs with the same plan have in common."""
         return tuple([tensor.shape for tensor in inputs]), self._checks.elements(inputs)
 
-    # ---- sizes beyond a limit
+    # ---- the same graph for certain sizes
 
-    def fitting(self, inputs: Sequence[DeviceTensor]) -> Executable:
-        """This program, or where these inputs take it beyond a limit of the device, the same compiled for their sizes.
-
-        Raises InputError; LimitError when nothing helps.
-        """
-        if self._specialise is None:
-            return self
-        key = self._key(inputs)
-        if key in self.plans:
-            return self
-        with self._specialising:
-            if key not in self._specialised:
-                symbols = self._checks.symbols(inputs, key[1])
-                try:
-                    layout = self._layouts.layout(symbols)
-                    checks.limits(self.device, self.program, layout.shapes, layout.nbytes)
-                    return self
-                except LimitError:
-                    self._specialised[key] = self._specialised_for(symbols)
-                if len(self._specialised) > MAX_SPECIALISED:
-                    self._specialised.popitem(last=False)[1]._plans.leave()
-            self._specialised.move_to_end(key)
-            return self._specialised[key]
-
-    def _specialised_for(self, symbols: Sequence[int]) -> Executable:
-        assert self._specialise is not None
-        values = {s.name: value for s, value in zip(self.program.symbols, symbols, strict=True)}
-        with span("compile", self.program.name, **{k.lstrip("@"): v for k, v in values.items()}):
-            program = self._specialise(values)
+    def compiled_for(self, program: Program, constants: Collection[str]) -> Executable:
+        """What runs `program`, this graph compiled for certain sizes: with the memory of this one's intermediate values, and its
+        weights of these names, which are the model's own and the same in both."""
         names = zip(self._weight_names, self._weights, strict=True)
-        shared = {name: buffer for name, buffer in names if buffer is not None and name in self._specialise.constants}
-        return Executable(program, self.device, self.settings, shared=shared, family=self._plans.family)
+        shared = {name: buffer for name, buffer in names if buffer is not None and name in constants}
+        return Executable(program, self.device, self.settings, shared, self._plans.family)
+
+    def leave(self) -> None:
+        """Nobody runs this any more: plans go when no run uses them, and the memory that others do not share with them."""
+        self._plans.leave()
 
     # ---- runs
 
@@ -192,8 +158,8 @@ class Executable:
         return self._checks.valued
 
     def prepare(self, inputs: Sequence[DeviceTensor]) -> Run:
-        """A run with these inputs, of this program or of one compiled for their sizes. Raises InputError, LimitError."""
-        return Run(self.fitting(inputs), inputs)
+        """A run with these inputs. Raises InputError, LimitError."""
+        return Run(self, inputs)
 
     def run(self, inputs: Sequence[DeviceTensor], outputs: Sequence[Place | None]) -> None:
         """Runs once, for callers who know where the outputs fit.

@@ -44,7 +44,7 @@ class Repeater(Protocol):
 class Plan:
     """Ready to run for the sizes it was made for.
 
-    `pipelines` has those of all variants that the layout takes, by kernel and variant; `plan_checks` looks at limits, sizes and
+    `pipelines` has those of all variants that the layout takes, by kernel and variant; `plan_checks` looks at sizes and
     aliasing (see `checks`). What a plan has in common with one that it is `like` it takes from there. `runs`, `last_run`,
     `captures` and `repeaters` belong to the Executable and its callers: the runs that are using the plan, the number of the last
     one that did, the captures that replay it, and who submits its work by himself; `submits` counts what the Executable did.
@@ -71,8 +71,6 @@ class Plan:
         self.submits = self._hits = 0
         self.shapes, self.nbytes = layout.shapes, layout.nbytes
         self.output_shapes = tuple(layout.shapes[v] for v in program.outputs)
-        if plan_checks:
-            checks.limits(device, program, self.shapes, self.nbytes)
         self._lock = threading.Lock()
         self._bound: OrderedDict[tuple[tuple[int, int], ...], Bound] = OrderedDict()
         self._scratch: dict[int, Buffer] = {}

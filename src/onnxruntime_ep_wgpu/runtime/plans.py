@@ -98,6 +98,11 @@ class Plans:
             self._left = True
             self.forget(())
 
+    def latest(self) -> Plan | None:
+        """The plan that was asked for last."""
+        with self.family.lock:
+            return next(reversed(self.kept.values()), None)
+
     def known(self, key: Key) -> PlannedRun | None:
         """The plan for these inputs, for a run that is about to be submitted; None when it is new."""
         with self.family.lock:

@@ -8,24 +8,15 @@ the executable that it began with, so nothing of one device meets another.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from ..device import Device
 from ..program.program import Program
 from ..program.weights import weight_array, weight_names
-from . import executable
 from .executable import Executable
 from .settings import RunSettings
 from .weights import SourceOf, WeightSource, in_memory
-
-
-class Specialise(executable.Specialise, Protocol):
-    """Compiles the Program for certain sizes, from a graph whose constants it reads again from where the weights are."""
-
-    def keep(self, sources: Mapping[str, WeightSource], source_of: SourceOf) -> None:
-        """Lets go of the arrays behind the constants. `sources` by name are those of the Program's weights."""
 
 
 class RecoverableExecutable:
@@ -37,20 +28,20 @@ class RecoverableExecutable:
         current: Callable[[], Device],
         settings: RunSettings | None = None,
         source_of: SourceOf = in_memory,
-        specialise: Specialise | None = None,
     ) -> None:
         self._current, self._settings = current, settings
-        self._specialise = specialise if program.symbols else None
         self._lock = threading.Lock()
-        self._live = Executable(program, current(), settings, self._specialise)
+        self._live = Executable(program, current(), settings)
         # After the upload: a program that does not fit leaves nothing behind.
+        self._names = weight_names(program)
         self.sources: list[WeightSource] = [
-            source_of(name, weight_array(weight))
-            for weight, name in zip(program.weights, weight_names(program), strict=True)
+            source_of(name, weight_array(weight)) for weight, name in zip(program.weights, self._names, strict=True)
         ]
-        if self._specialise is not None:
-            self._specialise.keep(dict(zip(weight_names(program), self.sources, strict=True)), source_of)
         self.rebuilt = 0
+
+    def named_sources(self) -> dict[str, WeightSource]:
+        """The weights that are the model's own, by their names."""
+        return {name: source for name, source in zip(self._names, self.sources, strict=True) if name}
 
     def executable(self) -> Executable:
         """The program on a device that is not known to be lost.
@@ -65,6 +56,6 @@ class RecoverableExecutable:
             if self._live.device.lost:
                 weights = tuple(source.read() for source in self.sources)
                 program = replace(self._live.program, weights=weights)
-                self._live = Executable(program, self._current(), self._settings, self._specialise)
+                self._live = Executable(program, self._current(), self._settings)
                 self.rebuilt += 1
             return self._live

@@ -15,7 +15,7 @@ class RunSettings:
     """How an Executable runs; every field has the default of the provider option that sets it."""
 
     bounds_checks: bool = False  # kernels test every index
-    plan_checks: bool = True  # limits, sizes and aliasing; see `checks`
+    plan_checks: bool = True  # sizes and aliasing; see `checks`
     stepwise: bool = False  # dispatch by dispatch, each result looked at; see `stepwise`
     # Dispatches.
     per_submission: int = set_by("maxNumPendingDispatches", 4096)

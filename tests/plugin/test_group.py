@@ -1,0 +1,154 @@
+"""A compiled group runs at any size: its graph is compiled for sizes beyond a limit, by its owner and not by the runtime."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx.helper import make_node as node
+
+from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.device import Device, Place
+from onnxruntime_ep_wgpu.errors import InputError, LimitError
+from onnxruntime_ep_wgpu.plugin.group import MAX_SPECIALISED, AnySize, CompiledGroup
+from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
+from onnxruntime_ep_wgpu.program.dtypes import DType
+from onnxruntime_ep_wgpu.program.program import Program
+from onnxruntime_ep_wgpu.runtime.executable import Executable
+from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
+from onnxruntime_ep_wgpu.runtime.settings import RunSettings
+from onnxruntime_ep_wgpu.runtime.weights import in_memory
+from tests.plugin.loss import device_of, lose
+from tests.support import make_model
+
+F = np.float32
+LIMIT = 4096  # bytes of a binding, which 102 rows of ten take
+W = np.random.default_rng(3).standard_normal((10, 10), F)
+
+
+class Counted(Specialiser):
+    """Notes what it is asked for; `held` keeps it from answering."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]
+        self.asked: list[dict[str, int]] = []
+        self.held = threading.Event()
+        self.held.set()
+
+    def __call__(self, values: Mapping[str, int]) -> Program:
+        self.asked.append(dict(values))
+        assert self.held.wait(60)
+        return super().__call__(values)
+
+
+def compiled(on: Device, rows: object = "n") -> tuple[Program, Counted]:
+    nodes = [node("MatMul", ["x", "w"], ["p"]), node("Softmax", ["p"], ["y"])]
+    module = ir.from_proto(make_model(nodes, {"x": (F, [rows, 10])}, {"w": W}))
+    target = dataclasses.replace(on.target, max_binding_bytes=LIMIT)
+    program = compile_graph(module.graph, module.opset_imports, target, "rows")
+    return program, Counted(module.graph, module.opset_imports, target, "rows")
+
+
+def run(runnable: AnySize, rows: int) -> None:
+    """A run of so many rows, whose result must be right."""
+    on, x = runnable.device, np.random.default_rng(rows).standard_normal((rows, 10), F)
+    given, made = on.buffer(x.nbytes), on.buffer(x.nbytes)
+    on.upload(given, 0, x.reshape(-1).view(np.uint8).data)
+    with runnable.prepare([DeviceTensor(DType.FLOAT32, x.shape, given)]) as prepared:
+        (shape,) = (shape for _, shape in prepared.outputs)
+        prepared.submit([Place(made, 0)])
+    got = np.empty(math.prod(shape), F)
+    on.download(made, 0, got.view(np.uint8).data)
+    e = np.exp(x @ W)
+    np.testing.assert_allclose(got.reshape(shape), e / e.sum(-1, keepdims=True), rtol=1e-5, atol=1e-6)
+
+
+def group_of(number: int, rows: object = "n") -> tuple[CompiledGroup, Counted]:
+    program, specialise = compiled(device_of(number), rows)
+    return CompiledGroup(program, lambda: device_of(number), RunSettings(), in_memory, specialise), specialise
+
+
+def rows_of(asked: Sequence[Mapping[str, int]]) -> list[int]:
+    return [next(iter(it.values())) for it in asked]
+
+
+def test_a_size_beyond_a_limit_is_compiled_once_and_others_are_not() -> None:
+    group, specialise = group_of(35)
+    for rows in (5, 150, 102, 150, 103, 5, 103):
+        run(group.executable(), rows)
+    assert rows_of(specialise.asked) == [150, 103]
+
+
+def test_what_was_compiled_for_many_sizes_ends_with_the_one_used_longest_ago() -> None:
+    group, specialise = group_of(35)
+    sizes = [150, *range(200, 200 + MAX_SPECIALISED - 1)]
+    for rows in (*sizes, 150, 300, 150, 200):
+        run(group.executable(), rows)
+    assert rows_of(specialise.asked) == [*sizes, 300, 200]
+    assert len(group.executable().specialised) == MAX_SPECIALISED
+
+
+def test_threads_that_want_one_size_wait_for_one_compilation() -> None:
+    group, specialise = group_of(35)
+    together = threading.Barrier(8)
+
+    def work(_: int) -> None:
+        together.wait(60)
+        run(group.executable(), 150)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert rows_of(specialise.asked) == [150]
+
+
+def test_runs_of_other_sizes_go_on_while_one_is_compiled() -> None:
+    group, specialise = group_of(35)
+    run(group.executable(), 150)
+    specialise.held.clear()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(run, group.executable(), 160)
+        while len(specialise.asked) < 2:
+            assert not waiting.done()
+        for rows in (5, 6, 150):
+            run(group.executable(), rows)
+        assert not waiting.done()
+        specialise.held.set()
+        waiting.result(60)
+
+
+def test_after_a_loss_they_are_compiled_for_the_next_device() -> None:
+    group, specialise = group_of(36)
+    before = group.executable()
+    run(before, 150)
+    lose(before.device)
+    with pytest.raises(Exception, match="was lost"):
+        run(before, 150)
+    after = group.executable()
+    assert after is not before and group.executable() is after
+    for rows in (5, 150):
+        run(after, rows)
+    assert rows_of(specialise.asked) == [150, 150]
+
+
+def test_a_limit_names_the_sizes_that_are_beyond_it() -> None:
+    on = device_of(35)
+    program, _ = compiled(on)
+    runnable = AnySize(Executable(program, on), None)
+    run(runnable, 102)
+    with pytest.raises(LimitError, match=r"shape \[103, 10\] takes 4120 bytes") as caught:
+        run(runnable, 103)
+    assert list(caught.value.sizes.values()) == [103]
+
+
+def test_wrong_inputs_are_no_matter_of_sizes() -> None:
+    group, specialise = group_of(35)
+    x = DeviceTensor(DType.FLOAT32, (5, 9), device_of(35).buffer(256))
+    with pytest.raises(InputError, match="9 elements along axis 1"):
+        group.executable().prepare([x])
+    assert not specialise.asked
