@@ -106,7 +106,8 @@ def test_gru_linear_before_reset(direction: str) -> None:
     ("name", "parameters"),
     [
         ("Relu", {}), ("Softsign", {}), ("Softplus", {}), ("Sigmoid", {}),
-        ("Affine", {"activation_alpha": [0.7], "activation_beta": [0.1]}), ("LeakyRelu", {"activation_alpha": [0.3]}),
+        ("Affine", {"activation_alpha": [0.7], "activation_beta": [0.1]}),
+        ("Affine", {"activation_alpha": [-0.7], "activation_beta": [-0.1]}), ("LeakyRelu", {"activation_alpha": [0.3]}),
         ("ThresholdedRelu", {"activation_alpha": [0.3]}), ("Elu", {"activation_alpha": [0.7]}),
         ("ScaledTanh", {"activation_alpha": [0.7], "activation_beta": [0.4]}),
         ("HardSigmoid", {"activation_alpha": [0.3], "activation_beta": [0.4]}),

@@ -17,6 +17,7 @@ from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, equal, product
 from ..ir import Read, Variant, packed_run
 from ..tune import expert_rows
+from .activations import activated
 from .blocks import PACKED, UNSIGNED, check_block, packed_zeros, per_block
 from .index import index32
 from .indexing import gather_along
@@ -26,7 +27,7 @@ from .order import top_k
 from .reduction import reduce_axes
 from .registry import FLOATS, op
 
-ACTIVATIONS = {"relu": "max(x, 0)", "gelu": "gelu(x)", "silu": "silu(x)", "identity": "x"}
+_ACTIVATIONS = {name.lower(): name for name in ("Relu", "Gelu", "Silu", "Identity")}
 
 
 @dataclass(frozen=True)
@@ -158,9 +159,9 @@ class Mixture:
     def check_attributes(self, experts: int) -> None:
         if self.use_sparse_mixer:
             raise UnsupportedError(f"use_sparse_mixer {self.use_sparse_mixer}")
-        if self.activation_type not in (*ACTIVATIONS, "swiglu"):
+        if self.activation_type not in (*_ACTIVATIONS, "swiglu"):
             raise UnsupportedError(
-                f"activation_type {self.activation_type!r}: known are {', '.join(ACTIVATIONS)} and swiglu"
+                f"activation_type {self.activation_type!r}: known are {', '.join(_ACTIVATIONS)} and swiglu"
             )
         if self.swiglu_fusion not in (0, 1, 2):
             raise UnsupportedError(f"swiglu_fusion {self.swiglu_fusion}: 0, 1 and 2 are known")
@@ -214,7 +215,7 @@ def _weights(b: Builder, router: Operand, weights: Operand | None) -> Operand:
 
 def _activated(b: Builder, x: Operand, how: Mixture) -> Operand:
     if how.activation_type != "swiglu":
-        return b.pointwise(ACTIVATIONS[how.activation_type], {"x": x}, DType.FLOAT32, cost=16)
+        return activated(b, x, _ACTIVATIONS[how.activation_type], to=DType.FLOAT32)
     if how.swiglu_fusion == 0:
         raise UnsupportedError("swiglu with swiglu_fusion 0: its halves are expected in one product")
     rows, width = x.shape

@@ -7,11 +7,12 @@ each is the operators it was made of: fusing them again is the compiler's work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 from ...errors import UnsupportedError
 from ..builder import Builder, Operand
 from ..dims import equal, floordiv
+from .activations import activated
 from .conv import conv
 from .matmul import gemm, matmul
 from .pointwise import gelu, swish
@@ -22,24 +23,15 @@ from .window import ConvAttributes
 
 MICROSOFT = "com.microsoft"
 
-# (expression, parameters `a` and `c` with their defaults)
-_ACTIVATIONS: dict[str, tuple[str, tuple[float, ...]]] = {
-    "": ("x", ()),
-    "Relu": ("max(x, 0)", ()),
-    "Tanh": ("tanh(x)", ()),
-    "Sigmoid": ("sigmoid(x)", ()),
-    "LeakyRelu": ("where(x < 0, a * x, x)", (0.01,)),
-    "Clip": ("min(max(x, a), c)", (-3.4028234663852886e38, 3.4028234663852886e38)),
-    "HardSigmoid": ("max(0, min(1, fma(a, x, c)))", (0.2, 0.5)),
-}
+_ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid")
 
 
 def _activated(b: Builder, x: Operand, name: str, given: Sequence[float]) -> Operand:
+    if not name:
+        return x
     if name not in _ACTIVATIONS:
-        raise UnsupportedError(f"no activation {name!r}")
-    expression, defaults = _ACTIVATIONS[name]
-    values: dict[str, Any] = dict(zip("ac", [*given, *defaults[len(given) :]], strict=False))
-    return x if not name else b.pointwise(expression, {"x": x}, x.dtype, cost=8, **values)
+        raise UnsupportedError(f"activation {name!r}: known are {', '.join(_ACTIVATIONS)}")
+    return activated(b, x, name, given)
 
 
 @op("FusedConv", domain=MICROSOFT, types=FLOATS)

@@ -14,6 +14,7 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, less_equal
+from .activations import activated
 from .indexing import gather
 from .normalise import channel_groups, check_groups, layer_normalization, narrowed, normalised
 from .optimised import MICROSOFT
@@ -217,7 +218,7 @@ def group_norm(
     b.require(equal(channels % groups, 0), f"{{}} channels do not make {groups} groups", channels)
     y = channel_groups(b, b.permute(x, order) if channels_last else x, gamma, beta, groups, epsilon)
     if activation:
-        y = b.pointwise("silu(x)", {"x": y}, y.dtype, cost=8)
+        y = activated(b, y, "Silu")
     return b.permute(y, np.argsort(order).tolist()) if channels_last else y
 
 

@@ -11,6 +11,7 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.storage import pack, rounded, unpack
 from ..ir import broadcast_shapes
+from .activations import ACTIVATIONS, activated
 from .registry import ANY, BOOLS, FLOATS, INTEGERS, NUMBERS, op
 
 SIGNED = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
@@ -55,28 +56,33 @@ unary("Acos", "acos(x)", cost=8)
 unary("Atan", "atan(x)", cost=8)
 unary("Sinh", "sinh(x)", cost=12)
 unary("Cosh", "cosh(x)", cost=8)
-unary("Tanh", "tanh(x)", cost=10)
 unary("Asinh", "asinh(x)", cost=16)
 unary("Acosh", "acosh(x)", cost=16)
 unary("Atanh", "atanh(x)", cost=16)
 unary("Erf", "erf(x)", cost=20)
-unary("Sigmoid", "sigmoid(x)", cost=6)
-unary("Relu", "max(0, x)", FLOATS | SIGNED)
-unary("Softplus", "softplus(x)", cost=12)
-unary("Softsign", "x / (1 + abs(x))")
-# x + 3 is exact near the zero at -3, x / 6 + 1 / 2 is not.
-unary("HardSwish", "x * (max(0, min(6, x + 3)) * 0.16666667)", cost=4)
-unary("Mish", "mish(x)", cost=16)
 unary("IsNaN", "isnan(x)", to=DType.BOOL)
 unary("Not", "not x", BOOLS)
 unary("BitwiseNot", "~x", INTEGERS)
-unary("LeakyRelu", "where(x < 0, alpha * x, x)", alpha=0.01, cost=2)
-unary("Elu", "where(x < 0, alpha * expm1(x), x)", alpha=1.0, cost=12)
-unary("Celu", "max(x, 0) + min(alpha * expm1(x / alpha), 0)", alpha=1.0, cost=16)
-unary("Selu", "gamma * where(x > 0, x, alpha * expm1(x))", alpha=1.6732632, gamma=1.0507009, cost=12)
-unary("HardSigmoid", "max(0, min(1, fma(alpha, x, beta)))", alpha=0.2, beta=0.5, cost=8)
-unary("ThresholdedRelu", "where(x > alpha, x, 0)", alpha=1.0)
 unary("Shrink", "where(x < -lambd, x + bias, where(x > lambd, x - bias, 0))", bias=0.0, lambd=0.5, cost=4)
+
+for name in (
+    *(
+        "Relu",
+        "LeakyRelu",
+        "ThresholdedRelu",
+        "Elu",
+        "Celu",
+        "Selu",
+        "Tanh",
+        "Sigmoid",
+        "HardSigmoid",
+        "HardSwish",
+        "Mish",
+    ),
+    *("Softplus", "Softsign"),
+):
+    it = ACTIVATIONS[name]
+    unary(name, it.expression, FLOATS | SIGNED if name == "Relu" else FLOATS, it.cost, None, **it.parameters)
 
 
 @op("IsInf", types=FLOATS)
@@ -93,14 +99,13 @@ def is_inf(b: Builder, x: Operand, *, detect_negative: int = 1, detect_positive:
 @op("Gelu", types=FLOATS)
 def gelu(b: Builder, x: Operand, *, approximate: str = "none") -> Operand:
     """x * Phi(x), exact through erf or by the tanh approximation (Hendrycks and Gimpel, 2016)."""
-    return b.pointwise("gelu_tanh(x)" if approximate == "tanh" else "gelu(x)", {"x": x}, x.dtype, cost=24)
+    return activated(b, x, "GeluTanh" if approximate == "tanh" else "Gelu")
 
 
 @op("Swish", types=FLOATS)
 def swish(b: Builder, x: Operand, *, alpha: float = 1.0) -> Operand:
     """x * sigmoid(alpha * x)."""
-    expression = "silu(x)" if alpha == 1.0 else "swish(x, alpha)"
-    return b.pointwise(expression, {"x": x}, x.dtype, cost=8, alpha=alpha)
+    return activated(b, x, "Silu") if alpha == 1.0 else activated(b, x, "Swish", [alpha])
 
 
 def binary(name: str, expression: str, types: frozenset[DType], to: DType | None = None, cost: int = 1) -> None:

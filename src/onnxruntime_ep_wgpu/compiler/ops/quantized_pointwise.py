@@ -15,6 +15,7 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import product
+from .activations import activated
 from .pool import average_pool
 from .quantize import BYTES, centred, quantized, rounded
 from .reduction import reduce_axes
@@ -106,7 +107,7 @@ def qlinear_mul(
 def qlinear_sigmoid(
     b: Builder, x: Operand, x_scale: Operand, x_zero: Operand | None, scale: Operand, zero: Operand | None = None
 ) -> Operand:
-    y = b.pointwise("sigmoid(x)", {"x": _real(b, x, x_scale, x_zero)}, DType.FLOAT32, cost=6)
+    y = activated(b, _real(b, x, x_scale, x_zero), "Sigmoid")
     return quantized(b, y, _whole(b, scale), _zero(b, zero, x.dtype), x.dtype)
 
 
@@ -121,9 +122,7 @@ def qlinear_leaky_relu(
     *,
     alpha: float = 0.01,
 ) -> Operand:
-    y = b.pointwise(
-        "where(x < 0, alpha * x, x)", {"x": _real(b, x, x_scale, x_zero)}, DType.FLOAT32, cost=2, alpha=alpha
-    )
+    y = activated(b, _real(b, x, x_scale, x_zero), "LeakyRelu", [alpha])
     return quantized(b, y, _whole(b, scale), _zero(b, zero, x.dtype), x.dtype)
 
 

@@ -19,6 +19,7 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import ceildiv, equal, product
 from ..ir import REPETITION, Constant, Function, Read, Variant
+from .activations import ACTIVATIONS
 from .matmul import matrix_product
 from .registry import FLOATS, op
 from .shape import concat
@@ -26,32 +27,25 @@ from .shape import concat
 INT32 = frozenset({DType.INT32})
 MOST_GPU_ITERATIONS = 1 << 22  # of one invocation in one dispatch: a tenth of a second at 25 ns each
 
-# name: (expression, default alpha, default beta); a default of None says that the activation does not take it
-_ACTIVATIONS: dict[str, tuple[str, float | None, float | None]] = {
-    "sigmoid": ("sigmoid(x)", None, None),
-    "tanh": ("tanh(x)", None, None),
-    "relu": ("max(x, 0)", None, None),
-    "softsign": ("x / (1 + abs(x))", None, None),
-    "softplus": ("softplus(x)", None, None),
-    "affine": ("{alpha} * x + {beta}", 1.0, 0.0),
-    "leakyrelu": ("where(x < 0, {alpha} * x, x)", 0.01, None),
-    "thresholdedrelu": ("where(x > {alpha}, x, 0)", 1.0, None),
-    "scaledtanh": ("{alpha} * tanh({beta} * x)", 1.0, 1.0),
-    "hardsigmoid": ("max(0, min(1, {alpha} * x + {beta}))", 0.2, 0.5),
-    "elu": ("where(x < 0, {alpha} * expm1(x), x)", 1.0, None),
+# Spelled in any case.
+_ACTIVATIONS = {
+    name.lower(): ACTIVATIONS[name]
+    for name in (
+        *("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh"),
+        *("HardSigmoid", "Elu"),
+    )
 }
 
 
 def _expressions(names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None) -> list[str]:
     """The activations in order; each takes the next alpha and beta if it has such a parameter."""
-    alpha, beta = iter(alphas or ()), iter(betas or ())
+    given = {"alpha": iter(alphas or ()), "beta": iter(betas or ())}
     out = []
     for name in names:
         if name.lower() not in _ACTIVATIONS:
             raise UnsupportedError(f"no activation {name!r}")
-        text, a, b = _ACTIVATIONS[name.lower()]
-        values = {"alpha": next(alpha, a) if a is not None else a, "beta": next(beta, b) if b is not None else b}
-        out.append(text.format(**values))
+        it = _ACTIVATIONS[name.lower()]
+        out.append(it.text({key: next(given[key], default) for key, default in it.parameters.items()}))
     return out
 
 
