@@ -315,28 +315,38 @@ class Builder:
         """
         for function in (functions or {}).values():
             self._check_expression(function.expression, dict(function.parameters), {}, function.result)
-        writes = {n: Write(self._tensor(d, s), tuple(g), vectors, n in largest) for n, (d, s, g) in results.items()}
-        node = Call(
-            template,
-            dict(operands),
-            writes,
-            tuple(variants),
-            dict(constants),
-            dict(parameters or {}),
-            dict(functions or {}),
-            self.origin,
-            flops,
-            repeats,
-            loop_carried,
-            onto={name: x.view.tensor for name, x in (onto or {}).items()},
+        return self.add(
+            Call(
+                template,
+                dict(operands),
+                {n: self.write(d, s, g, vectors=vectors, largest=n in largest) for n, (d, s, g) in results.items()},
+                tuple(variants),
+                dict(constants),
+                dict(parameters or {}),
+                dict(functions or {}),
+                origin=self.origin,
+                flops=flops,
+                repeats=repeats,
+                loop_carried=loop_carried,
+                onto={name: x.view.tensor for name, x in (onto or {}).items()},
+            )
         )
+
+    def write(
+        self, dtype: DType, shape: Shape, groups: Sequence[int], *, vectors: bool = False, largest: bool = False
+    ) -> Write:
+        """A result of a call that is about to be made."""
+        return Write(self._tensor(dtype, shape), tuple(groups), vectors, largest)
+
+    def add(self, node: Call) -> list[Operand]:
+        """Appends a call, whose results are tensors of `write`."""
         for name, begun in node.onto.items():
-            begun.place = View.of(writes[name].tensor)
+            begun.place = View.of(node.results[name].tensor)
         self._check_bindings(node)
         self.nodes.append(node)
-        for write in writes.values():
-            write.tensor.producer = node
-        return [Operand(w.tensor.dtype, w.tensor.shape, View.of(w.tensor)) for w in writes.values()]
+        for tensor in node.outputs:
+            tensor.producer = node
+        return [Operand(it.dtype, it.shape, View.of(it)) for it in node.outputs]
 
     def _check_expression(
         self, expression: str, kinds: Mapping[str, str], constants: Mapping[str, Constant], result: str

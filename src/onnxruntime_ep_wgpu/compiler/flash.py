@@ -16,10 +16,37 @@ from ..program.target import Target
 from .codegen.prelude import map_body
 from .dims import Dim, maximum
 from .ir import Call, Inner, Map, Node, Read, Tensor, View, Write
-from .tune import flash_splits, flash_variants
+from .passes.fuse import MAX_COST
+from .tune import WIDEST_HEAD, flash_splits, flash_variants
+from .windows import is_storable
 
 UNBOUNDED = 1 << 30  # keys on a side of a query that sees all of them
 _FEW_KEYS = 512
+
+
+def better_in_memory(scores: Tensor, target: Target) -> str | None:
+    """Why scores are written out before anything else is looked at, or None."""
+    if target.software and is_storable(scores, target):
+        return "on software adapters scores in memory are as fast"
+    return None
+
+
+def wrong_heads(*sizes: Dim) -> str | None:
+    """Why there is no kernel for heads of so many elements, or None."""
+    for size in sizes:
+        if not isinstance(size, int) or not 0 < size <= WIDEST_HEAD:
+            return f"a head has {size} elements, the kernel has a constant number up to {WIDEST_HEAD}"
+    return None
+
+
+def wrong_inner(inner: Inner) -> str | None:
+    """Why these maps cannot be in the middle of the kernel, or None."""
+    if not inner.is_countable:
+        return f"{inner.source.size} scores are more than kernels count to, and a mask takes the number of each"
+    cost = sum(it.cost for it in inner.maps)
+    if cost > MAX_COST:
+        return f"{cost} operations on every score are more than a kernel has ({MAX_COST})"
+    return None
 
 
 @dataclass(frozen=True)

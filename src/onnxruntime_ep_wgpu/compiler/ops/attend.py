@@ -30,11 +30,9 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, product, quotient
 from ..divide import too_many_bindings
-from ..flash import Attention
+from ..flash import Attention, better_in_memory, wrong_heads, wrong_inner
 from ..ir import Inner, Map, Node, Read, Tensor, View, Write
-from ..passes.fuse import MAX_COST
-from ..tune import WIDEST_HEAD, written_out
-from ..windows import is_storable
+from ..tune import written_out
 
 Change = Callable[[Operand], Operand]
 """Scores (batch, heads, queries, keys) to the same with masks and biases, element by element."""
@@ -88,19 +86,16 @@ def flash_attention(
     shared = quotient(heads, groups)
     if shared is None:
         raise UnsupportedError(f"{heads} heads of queries for {groups} heads of keys")
-    if b.target.software and is_storable(Tensor(DType.FLOAT32, (batch, heads, queries, keys)), b.target):
-        return "on software adapters scores in memory are as fast"
-    for number in (size, value_size):
-        if not isinstance(number, int) or not 0 < number <= WIDEST_HEAD:
-            return f"a head has {number} elements, the kernel has a constant number up to {WIDEST_HEAD}"
+    scores = Tensor(DType.FLOAT32, (batch, heads, queries, keys))
+    reason = better_in_memory(scores, b.target) or wrong_heads(size, value_size)
+    if reason is not None:
+        return reason
     assert isinstance(size, int) and isinstance(value_size, int)
     form = written_out(product((batch, heads)), queries, keys, size, value_size, b.target, query.dtype)
     if form is not None and not seen.hides:  # keys that are hidden are not loaded
         return form
     mark = b.mark()
     inner = _inner(b, (batch, heads, queries, keys), (batch, groups, shared, queries, keys), scale, softcap, change)
-    if not isinstance(inner, str) and not inner.is_countable:
-        inner = f"{inner.source.size} scores are more than kernels count to, and a mask takes the number of each"
     if isinstance(inner, str):
         b.undo(mark)
         return inner
@@ -178,8 +173,6 @@ def _inner(
             return "scores are changed by more than maps of each"
     if scores.view.tensor is not maps[-1].output or not scores.view.is_whole:
         return "changed scores have another order"
-    cost = sum(it.cost for it in maps)
-    if cost > MAX_COST:
-        return f"{cost} operations on every score are more than a kernel has ({MAX_COST})"
     b.nodes[begin:] = beside
-    return Inner(source, maps[-1].output, tuple(maps), (2, 2, 1))
+    inner = Inner(source, maps[-1].output, tuple(maps), (2, 2, 1))
+    return wrong_inner(inner) or inner

@@ -9,9 +9,8 @@ from ...program.dtypes import DType
 from .. import row_kernels
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
-from ..dims import Dim, equal, floordiv, product
-from ..ir import Read, Shape
-from ..tune import row_variants
+from ..dims import Dim, equal, floordiv
+from ..ir import Read
 from .reduction import reduce_axes
 from .registry import FLOATS, op
 from .rows import by_rows
@@ -41,18 +40,17 @@ def _softmax(
     b: Builder, x: Operand, kept: int, logarithm: bool, masked: bool, sink: Operand | None = None
 ) -> list[Operand]:
     """Softmax in the type in which sums are kept."""
-    rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
     groups = (kept, x.rank - kept)
-    operands = {"x": Read(x.view, groups, reuse=True)}
-    if sink is not None:
-        operands["sink"] = Read(sink.view, (kept,))
-    return b.call(
-        "softmax",
-        operands,
-        {"y": (x.dtype.accumulated, x.shape, groups)},
-        row_variants(rows, columns, b.target),
-        parameters={"rows": rows, "columns": columns},
-        **row_kernels.softmax(logarithm, masked, sink is not None),
+    return b.add(
+        row_kernels.softmax(
+            Read(x.view, groups, reuse=True),
+            b.write(x.dtype.accumulated, x.shape, groups),
+            b.target,
+            logarithm=logarithm,
+            masked=masked,
+            sink=None if sink is None else Read(sink.view, (kept,)),
+            origin=b.origin,
+        )
     )
 
 
@@ -131,24 +129,23 @@ def _normalised(
     statistics: tuple[str, ...],
 ) -> list[Operand]:
     kept = x.rank - count
-    rows, columns, inner = product(x.shape[:kept]), product(x.shape[kept:]), x.shape[kept:]
+    inner = x.shape[kept:]
     gain = gain if gain is not None else b.constant(np.ones(1, np.float32))
     bias = bias if bias is not None else b.constant(np.zeros(1, np.float32))
-    operands = {
-        "x": Read(x.view, (kept, count), reuse=True),
-        "gain": Read(b.expand(gain, inner).view, (count,)),
-        "bias": Read(b.expand(bias, inner).view, (count,)),
-    }
-    results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {"y": (x.dtype.accumulated, x.shape, (kept, count))}
-    shape = (*x.shape[:kept], *(1,) * count)
-    results |= dict.fromkeys(statistics, (DType.FLOAT32, shape, (x.rank,)))
-    return b.call(
-        "layer_norm",
-        operands,
-        results,
-        row_variants(rows, columns, b.target),
-        parameters={"rows": rows, "columns": columns},
-        **row_kernels.layer_norm(epsilon, centred, statistics),
+    results = {"y": b.write(x.dtype.accumulated, x.shape, (kept, count))}
+    for name in statistics:
+        results[name] = b.write(DType.FLOAT32, (*x.shape[:kept], *(1,) * count), (x.rank,))
+    return b.add(
+        row_kernels.layer_norm(
+            Read(x.view, (kept, count), reuse=True),
+            b.expand(gain, inner).view,
+            b.expand(bias, inner).view,
+            results,
+            b.target,
+            epsilon=epsilon,
+            centred=centred,
+            origin=b.origin,
+        )
     )
 
 

@@ -13,11 +13,9 @@ from dataclasses import replace
 from ...program.dtypes import DType
 from ...program.target import Target
 from ..dims import Dim, product
-from ..flash import Attention
+from ..flash import Attention, better_in_memory, wrong_heads, wrong_inner
 from ..ir import Call, Inner, Map, Node, Read, Tensor, View, Write
-from ..passes.fuse import MAX_COST
-from ..tune import WIDEST_HEAD, written_out
-from ..windows import is_storable
+from ..tune import written_out
 from .between import Chain, Reader, chains_back, in_step, only_reader, same_everywhere, swapped
 from .products import PRODUCTS, exchanged, factor, matrix_sizes
 from .rule import Answer, Replace, Rule
@@ -30,8 +28,9 @@ def attention(soft: Call, target: Target) -> Answer:
         return reader
     if soft.constants["LOGARITHM"]:
         return "it is the logarithm of a softmax"
-    if target.software and is_storable(soft.operands["x"].view.tensor, target):
-        return "on software adapters scores in memory are as fast"
+    in_memory = better_in_memory(soft.operands["x"].view.tensor, target)
+    if in_memory is not None:
+        return in_memory
     answer: str | None = "the scores are no matrix product"
     for chain in chains_back(soft.operands["x"].view.tensor, PRODUCTS):
         found = _Attention(soft, chain, reader)
@@ -97,21 +96,12 @@ class _Attention:
             return "the scores are read at other places than their own"
         if self.soft.constants["SINK"] and self.sink is None:
             return "the sink is not one number for each query"
-        for size in (self.size, self.value_size):
-            if not isinstance(size, int) or size > WIDEST_HEAD:
-                return f"a head has {size} elements, the kernel has a constant number up to {WIDEST_HEAD}"
-        if not self._inner().is_countable:
-            return (
-                f"{self.chain.source.size} scores are more than kernels count to, and a mask takes the number of each"
-            )
+        reason = wrong_heads(self.size, self.value_size) or wrong_inner(self._inner())
+        if reason is not None:
+            return reason
+        assert isinstance(self.size, int) and isinstance(self.value_size, int)
         dtype = factor(self.first, self.sides[0]).view.dtype
-        form = written_out(self.batch, self.queries, self.keys, self.size, self.value_size, target, dtype)
-        if form is not None:
-            return form
-        cost = sum(it.cost for it in self.chain.maps)
-        if cost > MAX_COST:
-            return f"{cost} operations on every score are more than a kernel has ({MAX_COST})"
-        return None
+        return written_out(self.batch, self.queries, self.keys, self.size, self.value_size, target, dtype)
 
     def _sink(self) -> Read | None:
         """What the softmax has as a sink, by (batch, row)."""

@@ -18,7 +18,6 @@ from ...program.target import Target
 from .. import row_kernels
 from ..dims import Dim, product
 from ..ir import Call, Factor, Map, Node, Read, Storage, Tensor, View, Write
-from ..tune import row_variants
 from .between import in_step
 from .rule import Answer, Replace, Rule
 
@@ -167,17 +166,14 @@ def normalisation(call: Call, target: Target) -> Answer:
     groups = _groups(shape, mean)
     if groups is None:
         return "the result has other axes than the rows"
-    made = Call(
-        "layer_norm",
-        {
-            "x": Read(view, call.operands["x"].groups, reuse=True),
-            "gain": Read(View.of(one).expand(columns), (len(columns),)),
-            "bias": Read(View.of(zero).expand(columns), (len(columns),)),
-        },
+    made = row_kernels.layer_norm(
+        Read(view, call.operands["x"].groups, reuse=True),
+        View.of(one).expand(columns),
+        View.of(zero).expand(columns),
         {"y": Write(result, groups)},
-        row_variants(mean.rows, mean.columns, target),
-        row_kernels.layer_norm(end.epsilon, centred is not None),
-        {"rows": mean.rows, "columns": mean.columns},
+        target,
+        epsilon=end.epsilon,
+        centred=centred is not None,
         origin=_origin(nodes),
     )
     return Replace(nodes, (made, *after))
@@ -303,15 +299,8 @@ def softmax(call: Call, target: Target) -> Answer:
     groups = _groups(last.output.shape, total)
     if view is None or groups is None:
         return "the result has other axes than the rows"
-    made = Call(
-        "softmax",
-        {"x": Read(view, call.operands["x"].groups, reuse=True)},
-        {"y": Write(written, groups)},
-        row_variants(total.rows, total.columns, target),
-        row_kernels.softmax(),
-        {"rows": total.rows, "columns": total.columns},
-        origin=_origin(nodes),
-    )
+    x = Read(view, call.operands["x"].groups, reuse=True)
+    made = row_kernels.softmax(x, Write(written, groups), target, origin=_origin(nodes))
     return Replace(nodes, (made, *after))
 
 
