@@ -17,7 +17,17 @@ Case = tuple[Program, list[tuple[int, ...]]]
 Text = int | str
 
 F32, I64 = DType.FLOAT32, DType.INT64
-EMPTY = Program("", WEB_BASELINE, (), (), (), (), (), (), ())
+EMPTY = Program(
+    name="",
+    target=WEB_BASELINE,
+    symbols=(),
+    definitions=(),
+    inputs=(),
+    outputs=(),
+    values=(),
+    kernels=(),
+    dispatches=(),
+)
 
 
 def dim(text: Text) -> Postfix:
@@ -51,8 +61,8 @@ def dispatch(
 ) -> Dispatch:  # fmt: skip
     ranges = tuple(None if it is None else (dim(it[0]), dim(it[1])) for it in windows)
     return Dispatch(
-        number, tuple(args), dims(*uniforms), dims(*guards), dims(*workgroups), ("node",), ("Op",), 0, 0,
-        dim(repeats), ranges,
+        kernel=number, args=tuple(args), uniforms=dims(*uniforms), guards=dims(*guards), workgroups=dims(*workgroups),
+        origin=("node",), operators=("Op",), flops=0, traffic=0, repeats=dim(repeats), windows=ranges,
     )  # fmt: skip
 
 

@@ -81,17 +81,17 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
             texts.append(kernel)
         dispatches.append(
             p.Dispatch(
-                kernels[key],
-                tuple(values.of(t) for t, _, _ in source.bindings),
-                tuple(map(names.of, source.uniforms)),
-                tuple(names.of(guard) for guard, _, _ in source.variants),
-                tuple(names.of(count * runs) for _, _, count in source.variants),
-                group.origin,
-                tuple(lowered.operators.get(name, "") for name in group.origin),
-                names.of(operations(group)),
-                names.of(traffic(group)),
-                names.of(source.repeats),
-                tuple((names.of(w.offset), names.of(w.nbytes)) if w else None for _, _, w in source.bindings)
+                kernel=kernels[key],
+                args=tuple(values.of(t) for t, _, _ in source.bindings),
+                uniforms=tuple(map(names.of, source.uniforms)),
+                guards=tuple(names.of(guard) for guard, _, _ in source.variants),
+                workgroups=tuple(names.of(count * runs) for _, _, count in source.variants),
+                origin=group.origin,
+                operators=tuple(lowered.operators.get(name, "") for name in group.origin),
+                flops=names.of(operations(group)),
+                traffic=names.of(traffic(group)),
+                repeats=names.of(source.repeats),
+                windows=tuple((names.of(w.offset), names.of(w.nbytes)) if w else None for _, _, w in source.bindings)
                 if any(window for _, _, window in source.bindings)
                 else (),
             )
@@ -109,21 +109,21 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
         for condition, (_, message) in zip(conditions, lowered.checks, strict=True)
     )
     return p.Program(
-        name,
-        target.needs,
-        symbols,
-        definitions,
-        input_index,
-        output_index,
-        tuple(values.values),
-        tuple(texts),
-        tuple(dispatches),
-        checks,
-        assertions,
-        tuple(names.definitions[len(definitions) :]),
-        tuple(lowered.declined),
-        tuple((values.of(output), values.of(source)) for output, source in lowered.aliases),
-        tuple(values.weights),
+        name=name,
+        target=target.needs,
+        symbols=symbols,
+        definitions=definitions,
+        inputs=input_index,
+        outputs=output_index,
+        values=tuple(values.values),
+        kernels=tuple(texts),
+        dispatches=tuple(dispatches),
+        checks=checks,
+        assertions=assertions,
+        said=tuple(names.definitions[len(definitions) :]),
+        declined=tuple(lowered.declined),
+        aliases=tuple((values.of(output), values.of(source)) for output, source in lowered.aliases),
+        weights=tuple(values.weights),
     )
 
 

@@ -49,7 +49,7 @@ def wrong_inner(inner: Inner) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Attention:
     """y = softmax(inner(q k^T)) v.
 

@@ -64,6 +64,7 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
         self,
         ort: Ort,
         group: Group,
+        *,
         inputs: list[int],
         outputs: list[int],
         input_names: list[str],

@@ -209,10 +209,15 @@ class SessionState:
         if self.captures is not None and running is group:
             defaults = self._with_default(handle)
             captured = CapturedNode(self.captures, frozenset(k for k, it in enumerate(graph_inputs) if it in defaults))
-        input_places = [inputs.index(it) for it in graph_inputs]
-        output_places = [outputs.index(it) for it in graph_outputs]
         info = ComputeInfo(
-            self.ort, running, input_places, output_places, inputs, outputs, captured, self.copy_guard.check_copies
+            self.ort,
+            running,
+            inputs=[inputs.index(it) for it in graph_inputs],
+            outputs=[outputs.index(it) for it in graph_outputs],
+            input_names=inputs,
+            output_names=outputs,
+            captured=captured,
+            before=self.copy_guard.check_copies,
         )
         if running is group:
             info.repeat_in_c()

@@ -88,21 +88,24 @@ def from_header(found: dict[str, Any], weights: Sequence[Any] = ()) -> Program:
     """The program of a header; raises KeyError, TypeError or ValueError when it is damaged."""
     target = Target(**{**found["target"], "features": frozenset(found["target"]["features"])})
     return Program(
-        found["name"],
-        target,
-        tuple(Symbol(*s) for s in found["symbols"]),
-        _tuple(found["definitions"]),
-        tuple(found["inputs"]),
-        tuple(found["outputs"]),
-        tuple(Value(n, DType[d], _tuple(s), Storage[t], w, _tuple(e)) for n, d, s, t, w, e in found["values"]),
-        tuple(Kernel(label, _tuple(w), _tuple(b), *rest) for label, w, b, *rest in found["kernels"]),
-        tuple(Dispatch(k, *map(_tuple, rest)) for k, *rest in found["dispatches"]),
-        tuple(Check(*map(_tuple, it)) for it in found["checks"]),
-        tuple(Assertion(*map(_tuple, it)) for it in found["assertions"]),
-        _tuple(found["said"]),
-        tuple(Declined(*map(_tuple, it)) for it in found["declined"]),
-        _tuple(found["aliases"]),
-        tuple(weights),
+        name=found["name"],
+        target=target,
+        symbols=tuple(Symbol(*s) for s in found["symbols"]),
+        definitions=_tuple(found["definitions"]),
+        inputs=tuple(found["inputs"]),
+        outputs=tuple(found["outputs"]),
+        values=tuple(Value(n, DType[d], _tuple(s), Storage[t], w, _tuple(e)) for n, d, s, t, w, e in found["values"]),
+        kernels=tuple(Kernel(label, _tuple(w), _tuple(b), *rest) for label, w, b, *rest in found["kernels"]),
+        dispatches=tuple(
+            Dispatch(**{it.name: _tuple(v) for it, v in zip(fields(Dispatch), row, strict=True)})
+            for row in found["dispatches"]
+        ),
+        checks=tuple(Check(*map(_tuple, it)) for it in found["checks"]),
+        assertions=tuple(Assertion(*map(_tuple, it)) for it in found["assertions"]),
+        said=_tuple(found["said"]),
+        declined=tuple(Declined(*map(_tuple, it)) for it in found["declined"]),
+        aliases=_tuple(found["aliases"]),
+        weights=tuple(weights),
     )
 
 

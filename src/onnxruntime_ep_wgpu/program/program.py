@@ -58,7 +58,7 @@ class Kernel:
         return (*self.bindings, "uniform") if self.uniforms else self.bindings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Dispatch:
     """One use of a kernel. `args` are values in binding order, `uniforms` u32 dims, `origin` ONNX node names.
 
@@ -125,7 +125,7 @@ class Declined:
     origin: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Program:
     """Everything needed to run a graph on any device that satisfies `target`.
 

@@ -54,6 +54,7 @@ class Plan:
         self,
         program: Program,
         device: Device,
+        *,
         temps: Temps,
         weights: Sequence[Buffer | None],
         layout: Layout,

@@ -124,13 +124,13 @@ class Plans:
         plan = Plan(
             self._program,
             self._device,
-            self.family.temps,
-            self._weights,
-            layout,
-            self.pipelines,
-            self._groups,
-            self._settings.plan_checks,
-            like,
+            temps=self.family.temps,
+            weights=self._weights,
+            layout=layout,
+            pipelines=self.pipelines,
+            groups=self._groups,
+            plan_checks=self._settings.plan_checks,
+            like=like,
         )
         plan.last_run = self.family.runs
         self.kept[key] = plan
