@@ -15,7 +15,7 @@ from onnx import TensorProto
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.api.web_export import export
-from onnxruntime_ep_wgpu.program.dtypes import DType
+from onnxruntime_ep_wgpu.program.dtypes import DType, packed
 from tests.language import models as decoders
 from tests.support import make_model
 from tests.zoo import tiny
@@ -79,6 +79,13 @@ def _half() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     return make_model(nodes, {"x": (H, ["n", 6])}, {"w": w}), [{"x": _rng().normal(size=(3, 6)).astype(H)}]
 
 
+def _reduced() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """Sums and maxima of rows, by as many invocations as a workgroup has."""
+    scale = _rng().normal(size=(96,)).astype(H)
+    nodes = [node("LayerNormalization", ["x", "scale"], ["n"]), node("Softmax", ["n"], ["y"])]
+    return make_model(nodes, {"x": (H, ["n", 96])}, {"scale": scale}), [{"x": _rng().normal(size=(3, 96)).astype(H)}]
+
+
 def _elements() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     """A shape that an integer input sets."""
     model = make_model([node("Expand", ["x", "shape"], ["y"])], {"x": (F, ["n", 1]), "shape": (I64, [2])})
@@ -125,8 +132,8 @@ def _pass_on() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
 
 
 MODELS: dict[str, Callable[[], tuple[onnx.ModelProto, list[dict[str, Any]]]]] = {
-    "tiny": _tiny, "types": _types, "numbers": _numbers, "half": _half, "elements": _elements, "chunks": _chunks,
-    "conv": _conv, "growing": _growing, "state": _pass_on,
+    "tiny": _tiny, "types": _types, "numbers": _numbers, "half": _half, "reduced": _reduced, "elements": _elements,
+    "chunks": _chunks, "conv": _conv, "growing": _growing, "state": _pass_on,
 }  # fmt: skip
 
 
@@ -144,10 +151,43 @@ def write(folder: Path) -> None:
         (folder / f"{name}.json").write_text(json.dumps([_described(it) for it in samples]))
         export(path, chunk_bytes=4096)
         export(path, single_file=True)
+    write_narrow(folder)
     write_host(folder / "host.json")
     write_causal(folder)
     write_decoders(folder)
     write_large(folder)
+
+
+def write_narrow(folder: Path) -> None:
+    """narrow.wgpu, each of whose outputs is an input twice, of types that ONNX Runtime's arrays do not have; with an input of
+    each type that no kernel calculates with, which nothing reads. unfed.wgpu has an input that no tensor carries."""
+    kinds = (DType.INT4, DType.UINT4, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E5M2)
+    inputs = [(f"x_{it.label}", it.code, ["n"]) for it in kinds]
+    unread = [("text", TensorProto.STRING, [2]), ("double", TensorProto.DOUBLE, [2])]
+    nodes = [node("Concat", [name, name], [name.replace("x_", "y_")], axis=0) for name, *_ in inputs]
+    outputs = [(name.replace("x_", "y_"), code, [None]) for name, code, _ in inputs]
+    _write(folder / "narrow.onnx", nodes, [*inputs, *unread], outputs)
+    samples = []
+    for count in (5, 8):
+        arrays = {
+            name: _rng().normal(size=count).astype(it.numpy) for (name, *_), it in zip(inputs, kinds, strict=True)
+        }
+        twice = {name.replace("x_", "y_"): np.concatenate([a, a]) for name, a in arrays.items()}
+        samples.append(Sample(arrays, twice))
+    (folder / "narrow.json").write_text(json.dumps([_described(it) for it in samples]))
+    _write(
+        folder / "unfed.onnx",
+        [node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)],
+        [("x", DType.INT2.code, ["n"])],
+        [("y", TensorProto.FLOAT, ["n"])],
+    )
+
+
+def _write(path: Path, nodes: list[onnx.NodeProto], inputs: list[Any], outputs: list[Any]) -> None:
+    info = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(nodes, "test", [info(*it) for it in inputs], [info(*it) for it in outputs])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 25)], ir_version=12), path)
+    export(path, single_file=True)
 
 
 PROMPT = tuple(range(3, 12))
@@ -219,7 +259,7 @@ def _tensors(arrays: dict[str, Any]) -> dict[str, Any]:
         name: {
             "type": DType.of_numpy(a.dtype).label,
             "dims": list(a.shape),
-            "hex": np.ascontiguousarray(a).tobytes().hex(),
+            "hex": packed(a).tobytes().hex(),
         }
         for name, a in ((name, np.asarray(array)) for name, array in arrays.items())
     }

@@ -8,7 +8,7 @@ import { register } from './fallback/backend.js';
 import { type GenerateOptions, type Prompt, type Prompts, isBatch, readGenerateOptions } from './generate/options.js';
 import type { Step } from './generate/texts.js';
 import { HostSession } from './host/session.js';
-import { type Target, lack } from './program.js';
+import { BASELINE, lack } from './program.js';
 import { Session } from './session.js';
 
 export * from 'onnxruntime-common';
@@ -25,19 +25,6 @@ export type { Progress } from './options.js';
 export { clearCache } from './files.js';
 
 declare const VERSION: string;
-
-/** What every exported model may rely on; the same as WEB_BASELINE in Python. */
-const BASELINE: Target = {
-  name: 'web-baseline',
-  features: [],
-  max_storage_buffers: 8,
-  max_invocations: 256,
-  max_workgroup_storage: 16384,
-  max_binding_bytes: 128 << 20,
-  max_buffer_bytes: 256 << 20,
-  offset_alignment: 256,
-  software: false,
-};
 
 export interface WebGPUSupport {
   readonly supported: boolean;

@@ -4,11 +4,11 @@
 
 import { LimitError, ProgramError, messageOf } from './errors.js';
 import { type FileEntry, type Found, asking, find, hex, localPath, notFound, sha256, tampered, verified, wrongSize } from './files.js';
-import { FORMAT_VERSION, type Program, type Target, lack, readExport, readProgram, wrongVersion } from './program.js';
+import { BASELINE, FORMAT_VERSION, type Program, type Target, lack, readExport, readProgram, wrongVersion } from './program.js';
 
 const PROGRAM = 'wgpuprog';
 const PACK = 'wgpupack';
-const MANIFEST_VERSION = 2;
+const MANIFEST_VERSION = 3;
 /** Chunks that are asked for ahead of the one that is read. */
 const AHEAD = 4;
 
@@ -33,9 +33,8 @@ export interface Capabilities {
 interface Manifest {
   readonly format: string;
   readonly version: number;
-  /** What each of the Programs needs. */
-  readonly targets: readonly Target[];
-  readonly programs: FileEntry;
+  /** Files of Programs, in the order in which they are tried; of what each needs, that which BASELINE does not have. */
+  readonly programs: readonly (FileEntry & { readonly targets: readonly Partial<Target>[] })[];
   readonly weights: { readonly bytes: number; readonly chunks: readonly FileEntry[] };
 }
 
@@ -89,7 +88,7 @@ async function ofPack(bytes: Uint8Array, version: number, length: number, what: 
   const manifest = parsed(text(json), what);
   const places = new Map<string, Uint8Array>();
   let end = start;
-  for (const { file, bytes: size } of [manifest.programs, ...manifest.weights.chunks]) {
+  for (const { file, bytes: size } of [...manifest.programs, ...manifest.weights.chunks]) {
     const from = Math.ceil(end / 16) * 16;
     end = from + size;
     if (bytes.byteLength < end) throw wrongSize(what, bytes.byteLength, end);
@@ -150,14 +149,14 @@ async function ofManifest(
 ): Promise<Package> {
   if (manifest?.format !== 'onnxruntime-ep-wgpu') throw new ProgramError(`${what} is not that of an exported model`);
   if (manifest.version !== MANIFEST_VERSION) throw wrongVersion(what, manifest.version);
-  const number = choose(manifest.targets, has);
-  const target = manifest.targets[number];
-  if (!target) throw new ProgramError(`${what} is damaged: it names no program`);
+  const chosen = choose(manifest, has);
+  if (!chosen) throw new ProgramError(`${what} is damaged: it names no program`);
+  const { entry, number, target } = chosen;
   fits(target, has, what);
   const weights = open(); // on their way while the program is fetched, read and compiled
   try {
-    const name = `${what}, ${manifest.programs.file}`;
-    const program = readExport(await inflated(await read(manifest.programs), name), number, name);
+    const name = `${what}, ${entry.file}`;
+    const program = readExport(await inflated(await read(entry), name), number, target, name);
     const { bytes: total, chunks } = manifest.weights;
     const stored = chunks.reduce((sum, it) => sum + it.bytes, 0);
     if (stored !== total || program.weights.some((it) => it.offset + it.bytes > total)) {
@@ -171,9 +170,9 @@ async function ofManifest(
 }
 
 /** The first that the adapter has everything for and that is made for its kind; the last one is for every adapter. */
-function choose(targets: readonly Target[], has: Capabilities): number {
-  const first = targets.findIndex((it) => it.software === has.software && !lack(it, has.features, has.limits));
-  return first < 0 ? targets.length - 1 : first;
+function choose({ programs }: Manifest, has: Capabilities): { entry: FileEntry; number: number; target: Target } | undefined {
+  const all = programs.flatMap((entry) => entry.targets.map((it, number) => ({ entry, number, target: { ...BASELINE, ...it } })));
+  return all.find(({ target: it }) => it.software === has.software && !lack(it, has.features, has.limits)) ?? all.at(-1);
 }
 
 /** Hands over the chunks of a folder one after another; the first ones are asked for at once. */

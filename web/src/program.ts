@@ -117,6 +117,19 @@ export function parseExact(text: string): unknown {
   );
 }
 
+/** What every exported model may rely on; the same as WEB_BASELINE in Python. */
+export const BASELINE: Target = {
+  name: 'web-baseline',
+  features: [],
+  max_storage_buffers: 8,
+  max_invocations: 256,
+  max_workgroup_storage: 16384,
+  max_binding_bytes: 128 << 20,
+  max_buffer_bytes: 256 << 20,
+  offset_alignment: 256,
+  software: false,
+};
+
 const aligned = (offset: number): number => Math.ceil(offset / 16) * 16;
 
 /** The Program in the JSON of a file, whose weights follow each other from byte `start` on, at multiples of 16. */
@@ -124,20 +137,37 @@ export function readProgram(text: string, what: string, start = 0): Program {
   return read(what, () => fromHeader(parseExact(text) as Header, what, start));
 }
 
-/** Program `number` of an export, in which the text of a kernel is ranges `[first, count, ...]` of lines of all Programs. */
-export function readExport(text: string, number: number, what: string): Program {
+/** A file of Programs of an export, in which `api/web_programs.py` says what repeats once. */
+interface Shared {
+  readonly lines: string;
+  readonly texts: readonly (readonly number[])[];
+  readonly expressions: readonly Postfix[];
+  readonly columns: readonly (readonly unknown[])[];
+  readonly programs: readonly Header[];
+}
+/** Columns whose rows are lists of numbers and `[k]`, expression k. */
+const EXPRESSIONS: Record<string, readonly number[]> = { values: [2, 5], dispatches: [2, 3, 4] };
+
+/** Program `number` of those in a file of an export, which is made for `target`. */
+export function readExport(json: string, number: number, target: Target, what: string): Program {
   return read(what, () => {
-    const { lines, programs } = parseExact(text) as { lines: string; programs: Header[] };
+    const { lines, texts, expressions, columns, programs } = parseExact(json) as Shared;
     const all = lines.split('\n');
-    const header = programs[number]!;
-    header['kernels'] = (header['kernels'] as [string, number[][], ...unknown[]][]).map(([label, texts, ...rest]) => {
-      const wgsl = texts.map((ranges) => {
-        const found: string[] = [];
-        for (let k = 0; k < ranges.length; k += 2) found.push(...all.slice(ranges[k]!, ranges[k]! + ranges[k + 1]!));
-        return found.join('\n');
-      });
-      return [label, wgsl, ...rest];
-    });
+    const wgsl = (text: number): string => {
+      let first = 0;
+      const ranges = texts[text]!.map((it) => (it < 0 ? all.slice(first + 1, first - it) : [all[(first = it)]!]));
+      return ranges.flat().join('\n');
+    };
+    const header: Header = { ...programs[number]!, target };
+    for (const name of ['values', 'kernels', 'dispatches', 'weights']) {
+      const table = (header[name] as number[]).map((it) => columns[it]!);
+      const change = (at: number, by: (it: any) => unknown): void => { // eslint-disable-line @typescript-eslint/no-explicit-any
+        if (table[at]) table[at] = (table[at] as unknown[][]).map((row) => row.map(by));
+      };
+      for (const at of EXPRESSIONS[name] ?? []) change(at, (it) => (Array.isArray(it) ? expressions[it[0]] : it));
+      if (name === 'kernels') change(1, wgsl);
+      header[name] = (table[0] ?? []).map((_, row) => table.map((column) => column[row]));
+    }
     return fromHeader(header, what, 0);
   });
 }

@@ -80,7 +80,7 @@ describe('exports', () => {
     server.intercept = (path) => {
       if (!path.endsWith('manifest.json')) return undefined;
       const manifest = JSON.parse(Buffer.from(bytesOf('tiny.onnx.wgpu/manifest.json')).toString());
-      for (const it of manifest.targets) it.features = ['shader-unheard-of'];
+      for (const it of manifest.programs.flatMap(({ targets }) => targets)) it.features = ['shader-unheard-of'];
       return { body: JSON.stringify(manifest) };
     };
     await refuses(`${server.url}tiny.onnx`, /needs the features shader-unheard-of, which this adapter lacks/);
@@ -176,16 +176,25 @@ describe('which Program is taken', () => {
     maxStorageBuffersPerShaderStage: 8, maxComputeInvocationsPerWorkgroup: 256, maxComputeWorkgroupStorageSize: 16384,
     maxStorageBufferBindingSize: 1 << 27, maxBufferSize: 1 << 28, minStorageBufferOffsetAlignment: 256,
   };
-  for (const [has, wanted] of [
-    [{ features: new Set(), limits, software: false }, 'web-baseline'],
-    [{ features: new Set(['shader-f16']), limits, software: false }, 'web-f16'],
-    [{ features: new Set(['shader-f16']), limits, software: true }, 'web-software'],
-    [{ features: new Set(['subgroups']), limits: { ...limits, maxStorageBuffersPerShaderStage: 10 }, software: false }, 'web-baseline'],
+  const [f16, subgroups] = ['shader-f16', 'subgroups'];
+  for (const [has, wanted, wantedOfProducts] of [
+    [{ features: new Set(), limits, software: false }, 'web-baseline', 'web-baseline'],
+    [{ features: new Set([f16]), limits, software: false }, 'web-f16', 'web-f16'],
+    [{ features: new Set([f16]), limits, software: true }, 'web-software', 'web-software'],
+    [{ features: new Set([f16, subgroups]), limits, software: true }, 'web-software', 'web-software'],
+    [{ features: new Set([subgroups]), limits: { ...limits, maxStorageBuffersPerShaderStage: 10 }, software: false }, 'web-subgroups', 'web-baseline'],
+    [{ features: new Set([f16, subgroups, 'timestamp-query']), limits, software: false }, 'web-f16-subgroups', 'web-f16'],
   ]) {
     test(`${[...has.features]} ${has.software ? 'on a CPU' : 'on a GPU'}: ${wanted}`, async () => {
-      const { program } = await openPackage(bytesOf('half.wgpu'), has);
-      assert.equal(program.target.name, wanted);
-      assert.equal(program.kernels.some((it) => it.wgsl.some((text) => text.includes('enable f16'))), wanted === 'web-f16');
+      // `reduced` sums up rows; `half` is a product, in which subgroups change nothing.
+      for (const [file, name] of [['reduced.wgpu', wanted], ['half.wgpu', wantedOfProducts]]) {
+        const { program } = await openPackage(bytesOf(file), has);
+        assert.equal(program.target.name, name);
+        const texts = program.kernels.flatMap((it) => it.wgsl);
+        for (const [enabled, part] of [['enable f16;', 'f16'], ['enable subgroups;', 'subgroups']]) {
+          assert.equal(texts.some((text) => text.includes(enabled)), name.includes(part), enabled);
+        }
+      }
     });
   }
   test('below the limits of all: an error with both numbers', async () => {

@@ -20,7 +20,7 @@ from ..compiler.tune import SWIFTSHADER
 from ..errors import OptionError, ProgramError, UnsupportedError
 from ..program.dtypes import DType
 from ..program.program import Program
-from ..program.target import WEB_BASELINE, Target
+from ..program.target import SUBGROUPS, WEB_BASELINE, Target
 from .arguments import model_argument
 from .precision import Precision, Reduced, reduce
 from .web_files import GRAIN, pack, write_folder
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 16 << 20  # so that one is read while another is checked, and little is in memory at once
 HALVES = replace(WEB_BASELINE, name="web-f16", features=frozenset({"shader-f16"}))
+REDUCING = replace(WEB_BASELINE, name="web-subgroups", features=frozenset({SUBGROUPS}))
+BOTH = replace(WEB_BASELINE, name="web-f16-subgroups", features=HALVES.features | REDUCING.features)
 # For browsers without a GPU: kernels for GPUs take them seconds to compile.
 SOFTWARE = replace(WEB_BASELINE, name="web-software", software=True, tuning=SWIFTSHADER)
 
@@ -158,12 +160,19 @@ def _with_types(model: ir.Model, target: Target) -> list[str | None]:
 def _beside(source: Path, fixed: Mapping[tuple[str, int], int], base: Program) -> Iterator[Program]:
     """Programs for richer or poorer adapters, where they differ from the one for all."""
     halves = any(value.dtype is DType.FLOAT16 for value in base.values)
-    for target in (SOFTWARE, *([HALVES] if halves else [])):
-        # A software adapter may refuse what is too long for it; the Program for all still runs there.
-        with suppress(UnsupportedError):
-            program = _compile(source, fixed, target)
-            if _texts(program) != _texts(base):
-                yield program
+    # A software adapter may refuse what is too long for it; the Program for all still runs there.
+    with suppress(UnsupportedError):
+        yield from _different(_compile(source, fixed, SOFTWARE), base)
+    if halves:
+        plain = _compile(source, fixed, HALVES)
+        yield from _different(_compile(source, fixed, BOTH), plain)
+        yield from _different(plain, base)
+    yield from _different(_compile(source, fixed, REDUCING), base)
+
+
+def _different(program: Program, other: Program) -> Iterator[Program]:
+    if _texts(program) != _texts(other):
+        yield program
 
 
 def _read(source: Path) -> ir.Model:

@@ -14,6 +14,9 @@ from ..errors import ProgramError
 from .dtypes import DType
 from .tuning import Choice
 
+# The feature of WebGPU. What wgpu-native has is a feature of its own, `subgroup`, which no kernel uses.
+SUBGROUPS = "subgroups"
+
 # Whether a target that has `has` runs what was lowered for one that has `needs`: rule(needs, has).
 Rule = Callable[[Any, Any], bool]
 

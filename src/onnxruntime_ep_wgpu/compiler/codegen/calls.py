@@ -5,6 +5,8 @@ In: a Call and the `Writer` of its group. Out: the texts of its variants, which 
 
 from __future__ import annotations
 
+import re
+
 from ..dims import product, quotient
 from ..ir import Call, Function, Inner, Tensor, View, Write, split_groups
 from . import prelude
@@ -49,8 +51,16 @@ def call_texts(w: Writer, call: Call) -> list[Text]:
         own = marks | {n: w.dim(d) for n, d in variant.parameters}
         own |= {n: constant(c) for n, c in variant.constants}
         own["WG"] = f"{variant.workgroup_size}u"
-        main = w.main(variant.workgroup_size, variant.workgroups)
-        text = substitute(preprocess(template, call.constants | dict(variant.constants)), own)
+        chosen = {
+            **call.constants,
+            **dict(variant.constants),
+            "SUBGROUPS": w.subgroups,
+            "INVOCATIONS": variant.workgroup_size,
+        }
+        text = substitute(preprocess(template, chosen), own)
+        if w.subgroups:
+            text = re.sub(rf"\blanes_(sum|max)\(lane, {variant.workgroup_size}u, ", r"workgroup_\1(lane, ", text)
+        main = w.main(variant.workgroup_size, variant.workgroups, bool(re.search(r"\b(workgroup|subgroup)_\w", text)))
         texts.append(w.text(variant.guard, variant.workgroups, f"{text}\n{main}"))
     return texts
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from ...program.dtypes import DType
-from ...program.target import Target, elements_per_word
+from ...program.target import SUBGROUPS, Target, elements_per_word
 from ..dims import Dim, quotient
 from ..ir import REPETITION, Map, Tensor, View
 from ..passes.fuse import Group
@@ -42,6 +42,7 @@ class Writer:
     def __init__(self, group: Group, target: Target) -> None:
         self.group, self.target = group, target
         self.scalars = Scalars(target.int64)
+        self.subgroups = SUBGROUPS in target.features
         inner = group.anchor.inner.values() if group.anchor else ()
         maps = {n.output: n for n in (*group.nodes, *(it for i in inner for it in i.maps)) if isinstance(n, Map)}
         loads = group.loads
@@ -197,21 +198,27 @@ class Writer:
     def text(self, guard: Dim, workgroups: Dim, code: str) -> Text:
         return Text(guard, workgroups, code, self.access.functions, self.vectors)
 
-    def main(self, workgroup_size: int, workgroups: Dim) -> str:
+    def main(self, workgroup_size: int, workgroups: Dim, subgroups: bool = False) -> str:
         """The entry point. A grid of more than 65,535 workgroups is folded, so the number of a workgroup is made of two,
-        and the surplus of a grid that did not fold evenly ends here: together, so that barriers stay legal."""
+        and the surplus of a grid that did not fold evenly ends here: together, so that barriers stay legal. With `subgroups`
+        the prelude is told which invocation of which one this is."""
+        inputs, told = "", ""
+        if subgroups:
+            inputs = ", @builtin(subgroup_invocation_id) place: u32, @builtin(subgroup_size) width: u32"
+            told = "  subgroup_lane = place;\n  subgroup_width = width;\n"
         return (
             f"const WORKGROUP = {workgroup_size}u;\n@compute @workgroup_size({workgroup_size})\n"
             "fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) count: vec3u, "
-            "@builtin(local_invocation_index) lane: u32) {\n"
+            f"@builtin(local_invocation_index) lane: u32{inputs}) {{\n"
             "  let w = id.x + id.y * count.x;\n"
             f"  if (w >= {self.dim(workgroups)}) {{ return; }}\n"
-            "  kernel(w, lane);\n}"
+            f"{told}  kernel(w, lane);\n}}"
         )
 
     def module(self, body: str, uniforms: int, vectors: frozenset[Tensor]) -> str:
         """The whole text: features, bindings, the block of `uniforms` dims, and the body."""
         head = ["enable f16;"] if any(self._element(t.dtype) == "f16" for t in self.bindings) else []
+        head += ["enable subgroups;"] if "subgroup_lane" in body else []
         names = [(tensor, name) for tensor in self.bindings for name in self.names(tensor)]
         for k, (tensor, name) in enumerate(names):
             mode = "read" if tensor in self.loads else "read_write"

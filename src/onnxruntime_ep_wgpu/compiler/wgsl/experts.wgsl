@@ -42,11 +42,22 @@ fn kernel(w: u32, lane: u32) {
 #end
     sum += vec4f(dot0 * b0.scale, dot1 * b1.scale, dot2 * b2.scale, dot3 * b3.scale);
   }
+#if SUBGROUPS and PARTS == INVOCATIONS
+  sum = subgroupAdd(sum);
+  parts[lane] = select(vec4f(), sum, subgroupElect());
+  workgroupBarrier();
+  sum = vec4f();
+  for (var p = subgroup_lane; p < $WG; p += subgroup_width) { sum += parts[p]; }
+  sum = subgroupAdd(sum);
+  workgroupBarrier();
+  parts[lane] = sum;
+#else
   parts[lane] = sum;
   for (var half = $PARTS / 2u; half > 0u; half /= 2u) {
     workgroupBarrier();
     if (part < half) { parts[lane] += parts[lane + half]; }
   }
+#end
   workgroupBarrier();
   if (n < $n && part == 0u) {
     for (var e = 0u; e < min(4u, $n - n); e++) { y_put(row, n + e, parts[lane][e] + bias_at(expert, n + e)); }

@@ -51,6 +51,23 @@ fn kernel(w: u32, lane: u32) {
     }
 #end
   }
+#if SUBGROUPS and PARTS == INVOCATIONS
+  // As in workgroup_sum, for all rows between two barriers.
+#for r ROWS
+  sum#r = subgroupAdd(sum#r);
+  parts[#ru * $WG + lane] = select(vec4<$y_t>(), sum#r, subgroupElect());
+#end
+  workgroupBarrier();
+#for r ROWS
+  sum#r = vec4<$y_t>();
+  for (var p = subgroup_lane; p < $WG; p += subgroup_width) { sum#r += parts[#ru * $WG + p]; }
+  sum#r = subgroupAdd(sum#r);
+#end
+  workgroupBarrier();
+#for r ROWS
+  parts[#ru * $WG + lane] = sum#r;
+#end
+#else
 #for r ROWS
   parts[#ru * $WG + lane] = sum#r;
 #end
@@ -62,6 +79,7 @@ fn kernel(w: u32, lane: u32) {
 #end
     }
   }
+#end
   workgroupBarrier();
   if (n < $n) {
     for (var m = part; m < min($m, $ROWS); m += $PARTS) {

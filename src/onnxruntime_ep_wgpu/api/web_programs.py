@@ -1,0 +1,134 @@
+"""Programs of an export in few bytes: what repeats within one, and between those for several adapters, is there once.
+
+In: Programs, and where in the pool their weights are. Out: deflated JSON, `{lines, texts, expressions, columns, programs}`. One of
+`texts` is numbers of `lines`, a negative one the length of the range that begins with the number before it; a table of a header
+is numbers of `columns`, in which WGSL is a number of `texts`, and in those of EXPRESSIONS a list `[k]` is expression k. Targets
+are in the manifest. Invariant: the tokens of a kernel stay what the compiler wrote; the same reader is in `web/src/program.ts`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..program.file import header
+from ..program.program import Program
+from ..program.weights import weight_array
+
+POOLS = ("texts", "expressions", "columns")
+TABLES = ("values", "kernels", "dispatches", "weights")
+# Columns whose rows are lists of expressions over dims, which many rows have in common.
+EXPRESSIONS = {"values": (2, 5), "dispatches": (2, 3, 4)}
+_TEXTS = 1  # the column of `kernels` that has a row of texts for each
+# Columns that browsers do not read: whether a kernel makes infinities, work for profiles, what values say of their weights.
+_UNREAD = {"kernels": (4,), "dispatches": (7, 8), "weights": (0, 1)}
+
+
+def encode(programs: Sequence[Program], offsets: Sequence[Sequence[int]]) -> bytes:
+    """The file of Programs; each of `offsets` has a place in the pool for every weight of its Program."""
+    lines, texts, expressions, columns = _Numbers(), _Numbers(), _Numbers(), _Numbers()
+    headers = []
+    for program, places in zip(programs, offsets, strict=True):
+        found = header(program, [weight_array(it) for it in program.weights])
+        found["weights"] = [[*row, place] for row, place in zip(found["weights"], places, strict=True)]
+        for name in ("target", "declined", "assertions"):  # those who compile, or check every index, know them
+            del found[name]
+        for name in TABLES:
+            table = [list(column) for column in zip(*found[name], strict=True)]
+            for at in EXPRESSIONS.get(name, ()) if table else ():
+                table[at] = _expressions(table[at], lambda it: [expressions(_json(it))])
+            if name == "kernels" and table:
+                table[_TEXTS] = [[texts(_json(_text(it, lines))) for it in row] for row in table[_TEXTS]]
+            for at in _UNREAD.get(name, ()) if table else ():
+                table[at] = [0] * len(table[at])
+            found[name] = [columns(_json(column)) for column in table]
+        headers.append(found)
+    parts = {
+        "lines": _json("\n".join(lines.all)),
+        **{name: f"[{','.join(it.all)}]" for name, it in zip(POOLS, (texts, expressions, columns), strict=True)},
+        "programs": _json(headers),
+    }
+    whole = ",".join(f'"{name}":{text}' for name, text in parts.items())
+    return zlib.compress(f"{{{whole}}}".encode(), 9)
+
+
+def decode(data: bytes) -> list[dict[str, Any]]:
+    """The headers of the Programs but for their Targets, with a row `[0, 0, bytes, offset]` for each weight."""
+    found = json.loads(zlib.decompress(data))
+    lines = found["lines"].split("\n")
+    texts, expressions, columns = (found[name] for name in POOLS)
+    for it in found["programs"]:
+        for name in TABLES:
+            table = [list(columns[k]) for k in it[name]]
+            for at in EXPRESSIONS.get(name, ()) if table else ():
+                table[at] = _expressions(table[at], lambda it: expressions[it[0]])
+            if name == "kernels" and table:
+                table[_TEXTS] = [["\n".join(_lines(texts[it], lines)) for it in row] for row in table[_TEXTS]]
+            it[name] = [list(row) for row in zip(*table, strict=True)]
+        it["declined"], it["assertions"] = [], []
+    return list(found["programs"])
+
+
+class _Numbers:
+    """Different texts, numbered as they come."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        return self.all.setdefault(text, len(self.all))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _expressions(column: list[Any], change: Callable[[Any], Any]) -> list[Any]:
+    """A column of lists with their expressions changed; numbers stay."""
+    return [[change(it) if isinstance(it, list | tuple) else it for it in row] for row in column]
+
+
+# ---- texts
+
+
+def _text(text: str, lines: _Numbers) -> list[int]:
+    out: list[int] = []
+    end = -1  # of the range that the last numbers are
+    for line in tight(text):
+        number = lines(line)
+        if number != end:
+            out.append(number)
+        elif out[-1] < 0:
+            out[-1] -= 1
+        else:
+            out.append(-2)
+        end = number + 1
+    return out
+
+
+def _lines(numbers: Sequence[int], lines: Sequence[str]) -> Iterator[str]:
+    first = 0
+    for number in numbers:
+        if number >= 0:
+            first = number
+            yield lines[first]
+        else:
+            yield from lines[first + 1 : first - number]
+
+
+def tight(text: str) -> list[str]:
+    """Lines of WGSL, which has no texts in quotes, without comments and spaces that no token needs; brackets that end a block
+    stand behind its last line."""
+    out: list[str] = []
+    for line in text.split("\n"):
+        code = " ".join(re.sub(r"//.*", "", line).split())
+        # Between two signs a space stays: they could be another sign together.
+        code = re.sub(r"(?<=\w) (?=\W)|(?<=\W) (?=\w)|(?<=[(){}\[\],;:]) | (?=[(){}\[\],;:])", "", code)
+        if code == "}" and out:
+            out[-1] += code
+        elif code:
+            out.append(code)
+    return out

@@ -1,0 +1,97 @@
+"""Programs for adapters with subgroups, run by the web runtime on Dawn, give what the Program for all gives in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.helper import make_node as make
+
+from onnxruntime_ep_wgpu.api.web_export import REDUCING
+from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
+from tests.support import Runner, compile_model, make_model
+
+from . import node
+
+F = np.float32
+Made = tuple[onnx.ModelProto, tuple[Any, ...]]
+RNG = np.random.default_rng(5)
+
+
+def _rows(rows: int, columns: int) -> Any:
+    """Rows with NaN, minus infinity and nothing else, zeros of both signs, and negative numbers alone."""
+    x = RNG.normal(size=(rows, columns)).astype(F) * 3
+    x[1, columns // 2], x[2], x[3, 0], x[4] = np.nan, np.abs(x[2]), -np.inf, -np.inf
+    x[5, ::2], x[6] = -0.0, -np.abs(x[6])
+    return x
+
+
+def _softmax(columns: int) -> Made:
+    return make_model([make("Softmax", ["x"], ["y"])], {"x": (F, ["n", columns])}), (_rows(7, columns),)
+
+
+def _norm(columns: int) -> Made:
+    nodes = [make("LayerNormalization", ["x", "g", "b"], ["y"])]
+    weights = {"g": RNG.normal(size=columns).astype(F), "b": RNG.normal(size=columns).astype(F)}
+    return make_model(nodes, {"x": (F, ["n", columns])}, weights), (_rows(7, columns),)
+
+
+def _range(columns: int) -> Made:
+    nodes = [make("DynamicQuantizeLinear", ["x"], ["y", "scale", "zero"])]
+    return make_model(nodes, {"x": (F, [1, columns])}), (RNG.normal(size=(1, columns)).astype(F),)
+
+
+def _packed(rows: int, k: int, n: int, bits: int = 4) -> Made:
+    blocks = k // 32
+    weights = {
+        "w": RNG.integers(0, 256, (n, blocks, 32 * bits // 8), np.uint8),
+        "s": RNG.uniform(0.5, 1.5, n * blocks).astype(F) / 16,
+    }
+    nodes = [make("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=32)]
+    model = make_model(nodes, {"x": (F, ["m", k])}, weights)
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    return model, (RNG.normal(size=(rows, k)).astype(F),)
+
+
+def _attention(keys: int) -> Made:
+    shapes = {"q": (F, [1, 2, 1, 32]), "k": (F, [1, 2, "n", 32]), "v": (F, [1, 2, "n", 32])}
+    model = make_model([make("Attention", ["q", "k", "v"], ["y"])], shapes, opset=23)
+    return model, tuple(RNG.normal(size=(1, 2, n, 32)).astype(F) for n in (1, keys, keys))
+
+
+CASES: dict[str, Callable[[], Made]] = {
+    **{f"softmax_{n}": lambda n=n: _softmax(n) for n in (33, 64, 100, 2050)},  # type: ignore[misc]
+    **{f"norm_{n}": lambda n=n: _norm(n) for n in (40, 257, 3000)},  # type: ignore[misc]
+    "range": lambda: _range(300),
+    "packed_1": lambda: _packed(1, 1024, 20),
+    "packed_3": lambda: _packed(3, 2048, 12),
+    "packed_8_bits": lambda: _packed(2, 512, 9, 8),
+    "attention": lambda: _attention(300),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_of_the_program_for_all(name: str, tmp_path: Path) -> None:
+    model, arrays = CASES[name]()
+    program = compile_model(model, REDUCING)
+    texts = [text for kernel in program.kernels for text in kernel.wgsl]
+    assert any(text.startswith("enable subgroups;") for text in texts)
+    found = node.run([node.Case(name, program, arrays)], tmp_path)[name]
+    assert not isinstance(found, str), found
+    wanted = Runner(compile_model(model, WEB_BASELINE))(*arrays)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+def test_kernels_that_share_no_rows_are_as_without() -> None:
+    model, _ = _softmax(64)
+    texts = [text for kernel in compile_model(model, WEB_BASELINE).kernels for text in kernel.wgsl]
+    assert not any("subgroup" in text for text in texts)
+    pointwise = make_model([make("Exp", ["x"], ["y"])], {"x": (F, ["n", 4])})
+    one, other = (compile_model(pointwise, target).kernels for target in (REDUCING, WEB_BASELINE))
+    assert one == other
