@@ -146,10 +146,10 @@ export class Executable {
     this.#checkShapes(feeds, symbols);
     const layout = this.#layouts.layout(symbols);
     this.#made += 1;
-    // Shapes change, so sooner or later every variant is wanted: later shapes then compile nothing.
-    const { kernels } = this.program;
-    const all = this.#made === 2 ? kernels.flatMap((it) => it.wgsl.map((_, k) => this.gpu.pipeline(it, k))) : [];
-    const [pipelines] = await Promise.all([pipelinesOf(this.program, this.gpu, layout), ...all]);
+    const needed = pipelinesOf(this.program, this.gpu, layout);
+    // Shapes change, so sooner or later every variant is wanted: later shapes then compile nothing. This one does not wait.
+    if (this.#made === 2) compileUsable(this.program, this.gpu);
+    const pipelines = await needed;
     this.#alive();
     return this.gpu.guarded(
       'the device cannot hold a run of this size',
@@ -357,6 +357,16 @@ function compileAhead(program: Program, gpu: Gpu, known: readonly Int[] | undefi
     const last = kernel.wgsl.length - 1;
     // Kernels of one variant are needed for any shape; on a software adapter the last of several serves nearly all shapes.
     if (last === 0 || program.target.software) void gpu.pipeline(kernel, last).catch(() => undefined);
+  }
+}
+
+/** Begins to compile all that some shape may take: what stands behind a guard that always holds, or never, is not. */
+function compileUsable(program: Program, gpu: Gpu): void {
+  for (const { kernel, guards } of program.dispatches) {
+    const last = guards.findIndex((it) => typeof it !== 'object' && it);
+    guards.forEach((guard, variant) => {
+      if (guard && (last < 0 || variant <= last)) void gpu.pipeline(program.kernels[kernel]!, variant).catch(() => undefined);
+    });
   }
 }
 
