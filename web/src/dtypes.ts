@@ -8,23 +8,34 @@ export interface DType {
   /** As in Python, lower case: `float32`. */
   readonly name: string;
   readonly bits: number;
-  /** What onnxruntime-common calls it; undefined for types that it has no tensors of. */
+  /** The type of tensors of onnxruntime-common that carry it, as bits where it has none of its own; undefined where none can. */
   readonly tensor: Tensor.Type | undefined;
 }
 
 const BITS: Record<string, number> = {
   float32: 32, uint8: 8, int8: 8, uint16: 16, int16: 16, int32: 32, int64: 64, bool: 8, float16: 16, float64: 64,
   uint32: 32, uint64: 64, bfloat16: 16, float8e4m3fn: 8, float8e4m3fnuz: 8, float8e5m2: 8, float8e5m2fnuz: 8, uint4: 4,
-  int4: 4, float4e2m1: 4, uint2: 2, int2: 2,
+  int4: 4, float4e2m1: 4, uint2: 2, int2: 2, string: 0,
 }; // prettier-ignore
-const WITHOUT_TENSORS = /^(bfloat16|float8|float4|u?int2)/;
+/** Of types that onnxruntime-common does not know: one of the same size. Packed ones have none, but for its own int4 and uint4. */
+const CARRIERS: readonly (readonly [RegExp, Tensor.Type | undefined])[] = [
+  [/^bfloat16/, 'uint16'], [/^float8/, 'uint8'], [/^(float4|u?int2)/, undefined],
+]; // prettier-ignore
+/** Types of which onnxruntime-common has tensors in GPU buffers. */
+const ON_GPU = /^(float32|float16|u?int32|int64|uint8|bool|u?int4)$/;
 
 /** The type of a name as a Program has it, `FLOAT32`. Raises ProgramError. */
 export function dtype(name: string): DType {
   const label = name.toLowerCase();
   const bits = BITS[label];
   if (bits === undefined) throw new ProgramError(`the program has the unknown element type '${name}': export it again`);
-  return { name: label, bits, tensor: WITHOUT_TENSORS.test(label) ? undefined : (label as Tensor.Type) };
+  const carrier = CARRIERS.find(([types]) => types.test(label));
+  return { name: label, bits, tensor: carrier ? carrier[1] : (label as Tensor.Type) };
+}
+
+/** Whether a tensor of this type can be in a GPU buffer. */
+export function fitsGpu({ tensor }: DType): boolean {
+  return ON_GPU.test(tensor ?? '');
 }
 
 /** Bytes of a tensor of `count` elements. */
@@ -41,7 +52,7 @@ export function typedArray(type: DType, bytes: ArrayBuffer): ArrayBufferView {
     float32: Float32Array, float64: Float64Array, float16: half, int8: Int8Array, int16: Int16Array, uint16: Uint16Array,
     int32: Int32Array, uint32: Uint32Array, int64: BigInt64Array, uint64: BigUint64Array,
   }; // prettier-ignore
-  return new (arrays[type.name] ?? Uint8Array)(bytes);
+  return new (arrays[type.tensor ?? ''] ?? Uint8Array)(bytes);
 }
 
 /** Integers as the bytes of a tensor of `type`, wrapped around as C does. */

@@ -2,6 +2,7 @@
 // OptionError that names the option, the value and the domain. What has no effect here is accepted; docs/web.md lists it.
 
 import type { InferenceSession, Tensor } from 'onnxruntime-common';
+import { type DType, fitsGpu } from './dtypes.js';
 import { OptionError } from './errors.js';
 import type { Program } from './program.js';
 
@@ -158,9 +159,14 @@ export function checkAgainst(program: Program, options: Options, outputNames: re
   }
 }
 
-/** Whether an output is to stay on the GPU. Raises OptionError for a location that there is not. */
-export function staysOnGpu(options: Options, output: string): boolean {
+/** Whether an output is to stay on the GPU. Raises OptionError for a location that there is not, or not for tensors of its type. */
+export function staysOnGpu(options: Options, output: string, dtype: DType): boolean {
   const location: Tensor.DataLocation = (typeof options.location === 'object' ? options.location[output] : options.location) ?? 'cpu';
+  if (location === 'gpu-buffer' && !fitsGpu(dtype)) {
+    throw new OptionError(
+      `preferredOutputLocation of '${output}' is 'gpu-buffer', where onnxruntime-common has no tensors of ${dtype.name}: choose by output, with 'cpu' for this one`,
+    );
+  }
   if (location === 'gpu-buffer') return true;
   if (location === 'cpu' || location === 'cpu-pinned') return false;
   throw new OptionError(`preferredOutputLocation of '${output}' is '${String(location)}', it takes 'cpu' or 'gpu-buffer'`);

@@ -2,7 +2,7 @@
 
 import { type InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
 import { Gpu, sharedGpu } from './device.js';
-import { type DType, typedArray } from './dtypes.js';
+import { type DType, nbytes, typedArray } from './dtypes.js';
 import { DeviceError, InputError, OptionError } from './errors.js';
 import { Executable, type Feed, type Result, type RunHooks, type Wanted } from './executable.js';
 import type { Made, Model, Port } from './generate/loop.js';
@@ -38,7 +38,8 @@ export class Session implements InferenceSessionHandler {
     this.inputNames = this.#inputs.map((it) => it.name);
     this.outputNames = this.#outputs.map((it) => it.name);
     checkAgainst(program, options, this.outputNames);
-    this.#onGpu = this.outputNames.map((it) => staysOnGpu(options, it));
+    for (const it of this.#inputs) tensorType(it, 'begin');
+    this.#onGpu = this.#outputs.map((it) => staysOnGpu(options, it.name, it.dtype));
     this.inputMetadata = this.#inputs.map((it) => metadata(it, options));
     this.outputMetadata = this.#outputs.map((it) => metadata(it, options));
     this.#operators = new Set(program.dispatches.flatMap((it) => it.operators));
@@ -99,7 +100,10 @@ export class Session implements InferenceSessionHandler {
 
   #feed({ name, dtype, shape }: Value, tensor: Tensor | undefined): Feed {
     if (!(tensor instanceof Tensor)) throw new InputError(`input '${name}' is not a tensor`);
-    if (tensor.type !== dtype.tensor) throw new InputError(`input '${name}' is ${tensor.type}, the model wants ${dtype.name}`);
+    if (tensor.type !== dtype.tensor) {
+      const carried = dtype.tensor === dtype.name ? '' : `, as the bits of ${dtype.tensor}`;
+      throw new InputError(`input '${name}' is ${tensor.type}, the model wants ${dtype.name}${carried}`);
+    }
     const { dims } = tensor;
     if (dims.length !== shape.length) {
       throw new InputError(`input '${name}' has rank ${dims.length} [${dims.join(', ')}], the model wants rank ${shape.length}`);
@@ -108,7 +112,13 @@ export class Session implements InferenceSessionHandler {
     if (tensor.location !== 'cpu' && tensor.location !== 'cpu-pinned') {
       throw new InputError(`input '${name}' is at '${tensor.location}', it has to be in memory or in a GPU buffer`);
     }
+    if (dtype.name === 'string') return { dims, bytes: new Uint8Array() }; // which nothing reads
     const { buffer, byteOffset, byteLength } = tensor.data as Exclude<Tensor['data'], string[]>;
+    if (byteLength !== nbytes(dtype, tensor.size)) {
+      throw new InputError(
+        `input '${name}' has ${byteLength} bytes, ${tensor.size} elements of ${dtype.name} take ${nbytes(dtype, tensor.size)}: two share a byte, the first in its low half`,
+      );
+    }
     return { dims, bytes: new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength) };
   }
 
@@ -147,7 +157,7 @@ export class Session implements InferenceSessionHandler {
       (given.data as Uint8Array).set(data as Uint8Array);
       return given;
     }
-    const size = Math.ceil((dims.reduce((a, b) => a * b, 1) * dtype.bits) / 8);
+    const size = nbytes(dtype, dims.reduce((a, b) => a * b, 1));
     return Tensor.fromGpuBuffer(buffer as never, {
       dataType: tensorType(value) as Tensor.GpuBufferDataTypes,
       dims,
@@ -270,9 +280,9 @@ function knownSymbols({ symbols }: Program, { overrides }: Options): number[] | 
 }
 
 /** What onnxruntime-common calls the type. Raises OptionError for one that it has no tensors of. */
-function tensorType({ name, dtype }: { name: string; dtype: DType }): Tensor.Type {
+function tensorType({ name, dtype }: { name: string; dtype: DType }, place = 'end'): Tensor.Type {
   if (dtype.tensor) return dtype.tensor;
-  throw new OptionError(`'${name}' is ${dtype.name}, which onnxruntime-common has no tensors of: end the model with a Cast`);
+  throw new OptionError(`'${name}' is ${dtype.name}, which onnxruntime-common has no tensors of: ${place} the model with a Cast`);
 }
 
 function metadata({ name, dtype, shape }: Value, { overrides }: Options): InferenceSession.ValueMetadata {

@@ -14,13 +14,16 @@ export const bytesOf = (file) => new Uint8Array(readFileSync(`${folder}/${file}`
 const ARRAYS = {
   float32: Float32Array, float64: Float64Array, float16: globalThis.Float16Array ?? Uint16Array, int8: Int8Array, uint8: Uint8Array,
   int16: Int16Array, uint16: Uint16Array, int32: Int32Array, uint32: Uint32Array, int64: BigInt64Array, uint64: BigUint64Array,
-  bool: Uint8Array,
+  bool: Uint8Array, int4: Uint8Array, uint4: Uint8Array,
 };
+/** Tensors that carry the bits of types that onnxruntime-common does not have. */
+const CARRIERS = { bfloat16: 'uint16', float8e4m3fn: 'uint8', float8e5m2: 'uint8' };
 
 /** A tensor of the description in a NAME.json. */
 export function tensor(ort, { type, dims, hex }) {
   const bytes = new Uint8Array(Buffer.from(hex, 'hex'));
-  return new ort.Tensor(type, new ARRAYS[type](bytes.buffer), dims);
+  const carrier = CARRIERS[type] ?? type;
+  return new ort.Tensor(carrier, new ARRAYS[carrier](bytes.buffer), dims);
 }
 
 /** The samples of a model: tensors by name. */

@@ -73,6 +73,54 @@ describe('results are those of the CPU provider', () => {
   }
 });
 
+describe('types that few libraries have', () => {
+  const unread = () => ({ text: new Tensor('string', ['a', 'b'], [2]), double: new Tensor('float64', new Float64Array(2), [2]) });
+
+  test('elements that share bytes, bits of floats, and inputs that nothing reads', () =>
+    withSession('narrow', {}, async (session) => {
+      const types = Object.fromEntries(session.inputMetadata.map(({ name, type }) => [name, type]));
+      assert.deepEqual(types, {
+        x_int4: 'int4', x_uint4: 'uint4', x_bfloat16: 'uint16', x_float8e4m3fn: 'uint8', x_float8e5m2: 'uint8', text: 'string', double: 'float64',
+      });
+      for (const { feeds, wanted } of samples(ort, 'narrow')) {
+        const results = await session.run({ ...feeds, ...unread() });
+        for (const output of session.outputNames) {
+          assert.deepEqual([results[output].type, [...results[output].dims]], [wanted[output].type, [...wanted[output].dims]]);
+          assert.deepEqual(results[output].data, wanted[output].data, output);
+        }
+      }
+    }));
+
+  test('on the GPU, where onnxruntime-common has tensors of the type', () =>
+    withSession('narrow', { preferredOutputLocation: { y_int4: 'gpu-buffer', y_uint4: 'gpu-buffer', y_float8e5m2: 'gpu-buffer' } }, async (session) => {
+      const [{ feeds, wanted }] = samples(ort, 'narrow');
+      const x_int4 = await onGpu(feeds.x_int4);
+      const results = await session.run({ ...feeds, ...unread(), x_int4 });
+      for (const output of ['y_int4', 'y_uint4', 'y_float8e5m2']) {
+        assert.equal(results[output].location, 'gpu-buffer');
+        assert.deepEqual(await results[output].getData(), wanted[output].data, output);
+        results[output].dispose();
+      }
+    }));
+
+  test('elements that have a byte each where two share one', () =>
+    withSession('narrow', {}, async (session) => {
+      const [{ feeds }] = samples(ort, 'narrow');
+      const x_int4 = new Tensor('int4', new Uint8Array(5), [5]);
+      await assert.rejects(session.run({ ...feeds, ...unread(), x_int4 }), { name: 'InputError', message: /'x_int4' has 5 bytes, 5 elements of int4 take 3: two share a byte/ });
+      const x_bfloat16 = new Tensor('float32', new Float32Array(5), [5]);
+      await assert.rejects(session.run({ ...feeds, ...unread(), x_bfloat16 }), /'x_bfloat16' is float32, the model wants bfloat16, as the bits of uint16/);
+    }));
+
+  test('what no tensor carries, or none on the GPU, is said by name when the session is made', async () => {
+    const held = memory();
+    await assert.rejects(create('unfed'), { name: 'OptionError', message: /'x' is int2, which onnxruntime-common has no tensors of: begin the model with a Cast/ });
+    await assert.rejects(create('narrow', GPU), { name: 'OptionError', message: /'y_bfloat16' is 'gpu-buffer', where onnxruntime-common has no tensors of bfloat16/ });
+    await assert.rejects(create('numbers', GPU), { name: 'OptionError', message: /'y_\w+' is 'gpu-buffer', where .* no tensors of u?int\d+: choose by output, with 'cpu'/ });
+    assert.deepEqual(memory(), held);
+  });
+});
+
 test('names, types and shapes of inputs and outputs', () =>
   withSession('tiny', { freeDimensionOverrides: { batch: 2 } }, async (session) => {
     assert.deepEqual(session.inputMetadata, [{ name: 'x', isTensor: true, type: 'float32', shape: [2, 3, 'height', 'width'] }]);
@@ -209,6 +257,42 @@ describe('replaying', () => {
       delete gpu.createComputePipelineAsync;
       assert.equal(compiled, before);
     }));
+
+  test('a second shape waits for no kernel that only others need', async () => {
+    // A device of its own, because compiled kernels stay with one; `wait(code)` gives kernels that are never ready.
+    const fresh = async (wait) => {
+      const own = await (await navigator.gpu.requestAdapter()).requestDevice();
+      const texts = new Map();
+      const asked = [];
+      const plain = { module: own.createShaderModule, pipeline: own.createComputePipelineAsync };
+      own.createShaderModule = (it) => {
+        const module = plain.module.call(own, it);
+        texts.set(module, it.code);
+        return module;
+      };
+      own.createComputePipelineAsync = (it) => {
+        const code = texts.get(it.compute.module);
+        asked.push(code);
+        return wait(code) ? new Promise(() => undefined) : plain.pipeline.call(own, it);
+      };
+      const session = await create('growing', { executionProviders: [{ name: 'webgpu', device: own }] });
+      return { session, asked, own };
+    };
+    const [first, second] = samples(ort, 'growing');
+    const alone = await fresh(() => false);
+    await alone.session.run(second.feeds);
+    const needed = new Set(alone.asked);
+    let later = false;
+    const both = await fresh((code) => later && !needed.has(code));
+    await both.session.run(first.feeds);
+    later = true;
+    await assertSame((await both.session.run(second.feeds)).y, second.wanted.y);
+    assert(both.asked.some((code) => !needed.has(code)), 'this model has no kernel that only other shapes need');
+    for (const { session, own } of [alone, both]) {
+      await session.release();
+      own.destroy();
+    }
+  });
 
   test('many inputs in one run, as many as there are, compile nothing after the third time', () =>
     withSession('tiny', {}, async (session) => {
