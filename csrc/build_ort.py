@@ -28,7 +28,13 @@ GLUE = """
 typedef struct { void *data; const int64_t *dims; size_t rank; int type; } WgpuTensor;
 OrtStatus *wgpu_tensor(const OrtApi *api, const OrtValue *value, WgpuTensor *out);
 OrtStatus *wgpu_inputs(const OrtApi *api, OrtKernelContext *context, size_t count, WgpuTensor *out);
-OrtStatus *wgpu_output(const OrtApi *api, OrtKernelContext *context, size_t index, const int64_t *dims, size_t rank, void **data);
+OrtStatus *wgpu_outputs(const OrtApi *api, OrtKernelContext *context, size_t count, const size_t *numbers, const int64_t *dims,
+                        const size_t *ranks, void **data);
+typedef struct {
+  const void *data; const uint64_t *marks; uint64_t place, value; int type; size_t rank; int64_t dims[8];
+} WgpuSeen;
+size_t wgpu_other_inputs(const WgpuTensor *now, const WgpuSeen *seen, size_t count, size_t *others);
+size_t wgpu_other_outputs(void *const *now, const WgpuSeen *seen, size_t count, size_t *others);
 void *wgpu_reserve(size_t bytes);
 void wgpu_interrupt_later(void);
 void wgpu_answer(int64_t answer);

@@ -34,14 +34,55 @@ static OrtStatus *wgpu_inputs(const OrtApi *api, OrtKernelContext *context, size
   return NULL;
 }
 
-/* Makes output `index` with the given shape; `*data` is NULL when nobody asked for it or memory ran out. */
-static OrtStatus *wgpu_output(const OrtApi *api, OrtKernelContext *context, size_t index, const int64_t *dims, size_t rank,
-                              void **data) {
-  OrtValue *value = NULL;
-  *data = NULL;
-  OrtStatus *status = api->KernelContext_GetOutput(context, index, dims, rank, &value);
-  if (status != NULL || value == NULL) return status;
-  return api->GetTensorMutableData(value, data);
+/* Makes the outputs with these numbers; `dims` are those of all, `ranks` says how many each has. `data[k]` is NULL when nobody
+   asked for it or memory ran out. */
+static OrtStatus *wgpu_outputs(const OrtApi *api, OrtKernelContext *context, size_t count, const size_t *numbers,
+                               const int64_t *dims, const size_t *ranks, void **data) {
+  for (size_t k = 0; k < count; dims += ranks[k], k++) {
+    OrtValue *value = NULL;
+    data[k] = NULL;
+    OrtStatus *status = api->KernelContext_GetOutput(context, numbers[k], dims, ranks[k], &value);
+    if (status == NULL && value != NULL) status = api->GetTensorMutableData(value, &data[k]);
+    if (status != NULL) return status;
+  }
+  return NULL;
+}
+
+/* A tensor that a run has seen: marks of the memory at `data` (see memo.c) are still `place` and `value` when it is the same. */
+typedef struct {
+  const void *data; /* NULL: nothing is known */
+  const uint64_t *marks;
+  uint64_t place, value;
+  int type;
+  size_t rank;
+  int64_t dims[8];
+} WgpuSeen;
+
+static int wgpu_stands(const WgpuSeen *it, const void *data, int valued) {
+  if (it->data == NULL || it->data != data) return 0;
+  const volatile uint64_t *marks = it->marks;
+  return marks[0] == it->place && (!valued || marks[1] == it->value);
+}
+
+/* The inputs that are not those seen, by number; how many. What memory holds does not matter. */
+static size_t wgpu_other_inputs(const WgpuTensor *now, const WgpuSeen *seen, size_t count, size_t *others) {
+  size_t found = 0;
+  for (size_t i = 0; i < count; i++) {
+    const WgpuTensor *a = &now[i];
+    const WgpuSeen *b = &seen[i];
+    if (!wgpu_stands(b, a->data, 0) || a->type != b->type || a->rank != b->rank ||
+        (a->rank && memcmp(a->dims, b->dims, a->rank * sizeof *a->dims)))
+      others[found++] = i;
+  }
+  return found;
+}
+
+/* The same for outputs, whose memory must have no host copy now if it had none then. Their types and shapes are the same. */
+static size_t wgpu_other_outputs(void *const *now, const WgpuSeen *seen, size_t count, size_t *others) {
+  size_t found = 0;
+  for (size_t i = 0; i < count; i++)
+    if (!wgpu_stands(&seen[i], now[i], 1)) others[found++] = i;
+  return found;
 }
 
 static void *wgpu_reserve(size_t bytes) { return platform_reserve(bytes); }

@@ -3,8 +3,6 @@ and by a kernel when it grows; whatever else looks at it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import pytest
@@ -178,7 +176,7 @@ def test_places_in_one_buffer_are_kept_apart(program: Program) -> None:
     both = device().buffer(2 * nbytes)
     device().upload(both, 0, feeds["past_k"].tobytes())
     at = [executable.program.values[v].name for v in executable.program.inputs].index("past_k")
-    run.tensors[at] = replace(run.tensors[at], buffer=both)
+    run.tensors[at] = run.tensors[at]._replace(buffer=both)
 
     def allocate(index: int, dtype: DType, shape: tuple[int, ...]) -> Place:
         place = run.allocate(index, dtype, shape)

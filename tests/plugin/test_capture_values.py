@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from onnxruntime_ep_wgpu.plugin import node as compute
+from onnxruntime_ep_wgpu.plugin import tensors as compute
 
 from . import models
 

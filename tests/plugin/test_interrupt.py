@@ -18,7 +18,7 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import _ort
 from onnxruntime_ep_wgpu.plugin import abi, callbacks, watch
-from onnxruntime_ep_wgpu.plugin import node as compute
+from onnxruntime_ep_wgpu.plugin import tensors as compute
 
 from . import models
 
@@ -130,7 +130,7 @@ def test_an_interrupt_in_compute_is_raised_by_the_run_of_our_session(monkeypatch
         signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(compute._Tensors, "inputs", interrupted)
+        patch.setattr(compute.Tensors, "inputs", interrupted)
         with pytest.raises(KeyboardInterrupt):
             session.run(None, {"x": x})
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
@@ -139,16 +139,16 @@ def test_an_interrupt_in_compute_is_raised_by_the_run_of_our_session(monkeypatch
 def test_a_session_of_onnx_runtime_itself_ends_the_run_before_it_is_interrupted(open_session: Any) -> None:
     """An error would be ONNX Runtime's, and hide the interrupt from `except KeyboardInterrupt`."""
     session, x = open_session(models.square()), np.ones((2, 8), np.float32)
-    inputs, interrupts = compute._Tensors.inputs, []
+    inputs, interrupts = compute.Tensors.inputs, []
 
-    def interrupted(self: compute._Tensors, valued: frozenset[int]) -> Any:
+    def interrupted(self: compute.Tensors, valued: frozenset[int]) -> Any:
         if not interrupts:
             interrupts.append(1)
             signal.raise_signal(signal.SIGINT)
         return inputs(self, valued)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(compute._Tensors, "inputs", interrupted)
+        patch.setattr(compute.Tensors, "inputs", interrupted)
         session.run(None, {"x": x})
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .buffers import Buffer
@@ -55,6 +55,15 @@ class Recording:
         self.words = array(
             "Q", [word for kernel, group, (x, y, z) in dispatches for word in (kernel.address, group.address, x, y, z)]
         )
+
+    def changed(self, rows: Mapping[int, Dispatch]) -> Recording:
+        """The same but for some dispatches, by number."""
+        made = Recording(())
+        made._dispatches, made.words = self._dispatches.copy(), self.words[:]
+        for number, (kernel, group, grid) in rows.items():
+            made._dispatches[number] = kernel, group, grid
+            made.words[number * _WORDS : (number + 1) * _WORDS] = array("Q", (kernel.address, group.address, *grid))
+        return made
 
     def __len__(self) -> int:
         return len(self._dispatches)

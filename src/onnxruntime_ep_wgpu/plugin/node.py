@@ -8,26 +8,19 @@ are uploaded before and downloaded after.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
-from .._ort import ffi, lib
-from ..device import Place, forget_errors
-from ..errors import DeviceError, InputError
-from ..program.dtypes import DType
+from ..device import forget_errors
 from ..runtime.executable import Run
 from ..runtime.inputs import DeviceTensor
 from . import memo
-from .abi import Ort, address
+from .abi import Ort
 from .callbacks import Exported, callback
-from .memory import space as memory
-from .memory import transfer
+from .tensors import Signature, Tensors
 
 if TYPE_CHECKING:
-    from ..device import Buffer, Device, Recording
+    from ..device import Device, Place, Recording
     from .captures import CapturedNode
 
 
@@ -55,8 +48,7 @@ class Group(Protocol):
 class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     """A compiled group, shared by all runs.
 
-    `inputs` and `outputs` give the fused node's place of each input and output of the group; `input_names` and
-    `output_names` are the fused node's. `captured` when the session captures its runs. `before` is called before the first
+    `captured` when the session captures its runs. `before` is called before the first
     run and may refuse it by raising.
     """
 
@@ -64,20 +56,13 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
         self,
         ort: Ort,
         group: Group,
+        signature: Signature,
         *,
-        inputs: list[int],
-        outputs: list[int],
-        input_names: list[str],
-        output_names: list[str],
         captured: CapturedNode | None = None,
         before: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(ort)
-        self.group, self.inputs, self.outputs = group, inputs, outputs
-        self.input_names = input_names
-        # As messages name them; made once, and not in every run.
-        self.input_labels = [f"input {name!r}" for name in input_names]
-        self.output_labels = [f"output {name!r}" for name in output_names]
+        self.group, self._signature = group, signature
         self.captured, self._before = captured, before
         self.memos: memo.Memos | None = None
         self._noted: Runnable | None = None  # what the memos are of
@@ -85,7 +70,7 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     def repeat_in_c(self) -> None:
         """From here on runs that are the same as before are repeated without Python. Before ONNX Runtime gets the object."""
         if memo.native is not None and self.captured is None:
-            self.memos = memo.Memos(self.ort, self.pointer, len(self.input_names), len(self.output_labels))
+            self.memos = memo.Memos(self.ort, self.pointer, *self._signature.counts)
             self.pointer = self.memos.node
 
     def release(self) -> None:
@@ -113,7 +98,7 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
         if self._noted is not None and executable is not self._noted and self.memos is not None:
             self.memos.close()  # what was noted of another one, whose device was lost
             self._noted = None
-        tensors = _Tensors(self, executable.device, context)
+        tensors = Tensors(self.ort, self._signature, executable.device, context)
         try:
             with executable.prepare(tensors.inputs(executable.valued_inputs)) as run:
                 outputs = tensors.outputs(run.outputs)
@@ -133,140 +118,8 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
         executable: Runnable,
         run: Run,
         recording: Recording,
-        tensors: _Tensors,
+        tensors: Tensors,
         outputs: Sequence[Place | None],
     ) -> None:
         self._noted = executable
         memos.ran(run, recording, lambda: tensors.bound(run, outputs))
-
-
-class _Tensors:
-    """Those of one call of Compute, on `device`: where they lie, and the temporary buffers for those in host memory.
-
-    `addresses`: the device address of every tensor so far, inputs first; 0 for one in a temporary buffer or empty.
-    """
-
-    def __init__(self, node: ComputeInfo, device: Device, context: Any) -> None:
-        self.addresses: list[int] = []
-        self._node, self._device, self._context = node, device, context
-        self._space = memory.space()
-        self._temporary: list[Buffer] = []
-        self._deliveries: list[tuple[memory.Located, Any, int]] = []
-        self._given: Any = None  # the inputs as ONNX Runtime has them
-        self._values: dict[int, bytes] = {}  # by number of the group's input
-
-    def inputs(self, valued: frozenset[int]) -> list[DeviceTensor]:
-        """The inputs of the group as the runtime takes them, those in `valued` with their values."""
-        ort, count = self._node.ort, len(self._node.input_names)
-        tensors = ffi.new("WgpuTensor[]", max(1, count))
-        status = lib.wgpu_inputs(ort.api, self._context, count, tensors)
-        if status:
-            self._require_tensors(count)
-            ort.check_status(status)
-        self._given = tensors
-        labels = self._node.input_labels
-        return [self._input(tensors[i], labels[i], k in valued) for k, i in enumerate(self._node.inputs)]
-
-    def _require_tensors(self, count: int) -> None:
-        """Raises InputError for an input that holds nothing, as one does that was fed None."""
-        ort = self._node.ort
-        tensors = ffi.new("WgpuTensor[]", [{"type": -1}] * count)
-        status = lib.wgpu_inputs(ort.api, self._context, count, tensors)
-        if status:
-            ort.api.ReleaseStatus(status)
-            empty = next((i for i in range(count) if tensors[i].type == -1), None)
-            if empty is not None:
-                raise InputError(f"input {self._node.input_names[empty]!r} is None; the model wants a tensor")
-
-    def _input(self, tensor: Any, what: str, valued: bool) -> DeviceTensor:
-        dtype, shape = transfer.element_type(tensor.type), transfer.shape_of(tensor)
-        nbytes = dtype.nbytes(math.prod(shape))
-        at = address(tensor.data)
-        self.addresses.append(0)
-        value = None
-        if valued:
-            value = read_value(tensor.data, nbytes, dtype, shape)
-            self._values[len(self.addresses) - 1] = value.tobytes()
-        if not nbytes:
-            return DeviceTensor(dtype, shape, None, 0, value)
-        if not at:
-            raise DeviceError(f"no memory for {what} of shape {shape}: ONNX Runtime passed a null pointer")
-        if self._space.owns(at):
-            found = self._space.read(at, nbytes, what)
-            if found.device is not self._device:
-                here = self._scratch(nbytes, what)
-                memory.copy(found, here, nbytes)
-                found = here
-            else:
-                self.addresses[-1] = at
-        else:
-            found = self._scratch(nbytes, what)
-            self._device.upload(*found.place, transfer.host_bytes(tensor.data, nbytes))
-        return DeviceTensor(dtype, shape, *found.place, value)
-
-    def outputs(self, wanted: Sequence[tuple[DType, tuple[int, ...]]]) -> list[Place | None]:
-        """Where the outputs of the group go, by type and shape; None for those that are empty."""
-        return [self._output(index, dtype, shape) for index, (dtype, shape) in enumerate(wanted)]
-
-    def _output(self, index: int, dtype: DType, shape: tuple[int, ...]) -> Place | None:
-        ort, out = self._node.ort, ffi.new("void **")
-        number = self._node.outputs[index]
-        dims = ffi.new("int64_t[]", shape or (0,))
-        ort.check_status(lib.wgpu_output(ort.api, self._context, number, dims, len(shape), out))
-        nbytes = dtype.nbytes(math.prod(shape))
-        what = self._node.output_labels[number]
-        self.addresses.append(0)
-        if not nbytes:
-            return None
-        at = address(out[0])
-        if not at:
-            raise DeviceError(f"no memory for {what} of shape {shape}, {nbytes} bytes")
-        if self._space.owns(at):
-            found = self._space.write(at, nbytes, what)
-            if found.device is self._device:
-                self.addresses[-1] = at
-                return found.place
-        # Host memory, or memory of another device: brought there when the run is queued.
-        here = self._scratch(nbytes, what)
-        self._deliveries.append((here, out[0], nbytes))
-        return here.place
-
-    def bound(self, run: Run, outputs: Sequence[Place | None]) -> list[memo.Bound]:
-        """All of them as the fused node has them, inputs before outputs."""
-        node, places = self._node, run.places(outputs)
-        given: list[memo.Bound] = [memo.LEFT_OUT] * (len(node.input_names) + len(node.output_labels))
-        for k, i in enumerate(node.inputs):
-            tensor = self._given[i]
-            dims = transfer.shape_of(tensor)
-            nbytes = transfer.element_type(tensor.type).nbytes(math.prod(dims))
-            given[i] = memo.Bound(tensor.type, dims, self.addresses[k], nbytes, places[k], self._values.get(k))
-        for k, (dtype, dims) in enumerate(run.outputs, len(node.inputs)):
-            i = len(node.input_names) + node.outputs[k - len(node.inputs)]
-            given[i] = memo.Bound(dtype.code, dims, self.addresses[k], dtype.nbytes(math.prod(dims)), places[k])
-        return given
-
-    def deliver(self) -> None:
-        """Brings outputs to the host memory, or the other device, that ONNX Runtime wants them in."""
-        for here, pointer, nbytes in self._deliveries:
-            if self._space.owns(address(pointer)):
-                memory.copy(here, self._space.write(address(pointer), nbytes), nbytes)
-            else:
-                here.device.download(*here.place, transfer.host_bytes(pointer, nbytes))
-
-    def close(self) -> None:
-        """Gives the temporary buffers back; work that uses them is queued already."""
-        if self._temporary and not self._device.lost:
-            for buffer in self._temporary:
-                self._device.caches.storage.give(buffer)
-
-    def _scratch(self, nbytes: int, what: str) -> memory.Located:
-        buffer = self._device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
-        self._temporary.append(buffer)
-        return memory.Located(self._device, Place(buffer, 0))
-
-
-def read_value(pointer: Any, nbytes: int, dtype: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The value of a tensor: from its host copy when there is one, else read back from the device, which waits for it."""
-    data = ffi.new("char[]", max(1, nbytes))
-    transfer.copy(pointer, data, nbytes)
-    return np.frombuffer(ffi.buffer(data, nbytes), dtype.numpy).reshape(shape)

@@ -31,6 +31,7 @@ from .group import CompiledGroup
 from .node import ComputeInfo
 from .settings import asked, compile_settings_of, run_settings_of, settings_of
 from .specialise import Specialiser
+from .tensors import Signature
 from .wrap import wrapped
 
 if TYPE_CHECKING:
@@ -209,16 +210,13 @@ class SessionState:
         if self.captures is not None and running is group:
             defaults = self._with_default(handle)
             captured = CapturedNode(self.captures, frozenset(k for k, it in enumerate(graph_inputs) if it in defaults))
-        info = ComputeInfo(
-            self.ort,
-            running,
+        signature = Signature(
             inputs=[inputs.index(it) for it in graph_inputs],
             outputs=[outputs.index(it) for it in graph_outputs],
             input_names=inputs,
             output_names=outputs,
-            captured=captured,
-            before=self.copy_guard.check_copies,
         )
+        info = ComputeInfo(self.ort, running, signature, captured=captured, before=self.copy_guard.check_copies)
         if running is group:
             info.repeat_in_c()
         return info

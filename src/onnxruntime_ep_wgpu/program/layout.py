@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -56,6 +57,14 @@ class Layout:
     begins: tuple[tuple[int, int], ...] = ()  # an output, and the input that it begins as; none that is empty
     made_of: MadeOf | None = field(default=None, repr=False, compare=False)
 
+    def changes_since(self, other: Layout) -> frozenset[int] | None:
+        """The places of the steps that are others than those of a layout that this one was made like, that have a value whose
+        bytes are more or fewer, or one whose elements the host knows; all other steps are the same objects. None where that is
+        not known, or where these are more or fewer steps."""
+        made = self.made_of
+        known = made is not None and made.like is not None and made.like() is other
+        return made.changes if made is not None and known else None
+
 
 @dataclass(frozen=True)
 class MadeOf:
@@ -63,6 +72,8 @@ class MadeOf:
 
     numbers: list[int]
     steps: list[tuple[Step, ...]]
+    like: weakref.ref[Layout] | None = None  # see `Layout.changes_since`
+    changes: frozenset[int] | None = None
 
 
 class Layouts:
@@ -106,6 +117,10 @@ class Layouts:
         for number in range(len(program.dispatches)):
             for place in {*self._guards[number], *self._workgroups[number], *self._uniforms[number]}:
                 self._dispatches_with[place].append(number)
+        self._dispatches_of: list[list[int]] = [[] for _ in program.values]
+        for number, it in enumerate(program.dispatches):
+            for arg in set(it.args):
+                self._dispatches_of[arg].append(number)
 
     def layout(self, symbols: Sequence[int], like: Layout | None = None) -> Layout:
         """`symbols` has a value for each of the Program's.
@@ -130,18 +145,22 @@ class Layouts:
         for number in values:
             shapes[number] = tuple([numbers[k] for k in self._shapes[number]])
             nbytes[number] = program.values[number].dtype.nbytes(math.prod(shapes[number]))
-        self._check_shapes([numbers[k] for k in self._conditions], shapes, symbols)
+        self._check_shapes([numbers[k] for k in self._conditions], shapes, values, symbols)
         slots_of = None
+        resized: frozenset[int] = frozenset()
         if like is not None and before is not None:
-            if all(
-                bool(nbytes[v]) == bool(like.nbytes[v]) for v in values
-            ):  # otherwise others may have nothing to write
+            resized = frozenset([v for v in values if nbytes[v] != like.nbytes[v]])
+            if all(nbytes[v] and like.nbytes[v] for v in resized):  # otherwise others may have nothing to write
                 dispatches = self._repeated.union(*(self._dispatches_with[k] for k in changed))
-            if all(nbytes[v] == like.nbytes[v] or program.values[v].storage is not Storage.TEMP for v in values):
+            if not any(program.values[v].storage is Storage.TEMP for v in resized):
                 slots_of = like.slots, like.slot_of
         for number in dispatches:
             by_dispatch[number] = self._steps(number, numbers, nbytes, symbols)
         slots, slot_of = slots_of or _slots(program, nbytes)
+        made_of = MadeOf(numbers, by_dispatch)
+        if like is not None and before is not None:
+            changes = self._changes(before.steps, by_dispatch, dispatches, resized)
+            made_of = MadeOf(numbers, by_dispatch, weakref.ref(like), changes)
         return Layout(
             tuple(symbols),
             tuple(shapes),
@@ -152,8 +171,24 @@ class Layouts:
             tuple(itertools.chain.from_iterable(by_dispatch)),
             tuple([(numbers[low], numbers[high]) for low, high in self._bounds]),
             tuple((a, b) for a, b in program.aliases if shapes[a] == shapes[b] and nbytes[a]),
-            MadeOf(numbers, by_dispatch),
+            made_of,
         )
+
+    def _changes(
+        self,
+        before: Sequence[tuple[Step, ...]],
+        now: Sequence[tuple[Step, ...]],
+        made: Iterable[int],
+        resized: Iterable[int],
+    ) -> frozenset[int] | None:
+        """See `Layout.changes_since`; `made` are the dispatches whose steps were made anew, `resized` the values."""
+        if any(len(before[k]) != len(now[k]) for k in made):
+            return None
+        numbers = set(made).union(*(self._dispatches_of[v] for v in (*resized, *self._elements)))
+        if len(numbers) > len(now) // 2:
+            return None  # nothing is saved
+        ends = list(itertools.accumulate(map(len, now)))
+        return frozenset([place for k in numbers for place in range(ends[k] - len(now[k]), ends[k])])
 
     def _steps(
         self, number: int, numbers: Sequence[int], nbytes: Sequence[int], symbols: Sequence[int]
@@ -180,13 +215,16 @@ class Layouts:
             steps.append(Step(number, variant, grid, _words(values[:own]), windows if any(windows) else (), k, repeats))
         return steps
 
-    def _check_shapes(self, holds: Sequence[int], shapes: Sequence[tuple[int, ...]], symbols: Sequence[int]) -> None:
+    def _check_shapes(
+        self, holds: Sequence[int], shapes: Sequence[tuple[int, ...]], values: Iterable[int], symbols: Sequence[int]
+    ) -> None:
+        """`values` are those whose shapes have not been looked at."""
         program = self.program
-        failed = [check for check, it in zip(program.checks, holds, strict=True) if not it]
+        failed = [] if all(holds) else [check for check, it in zip(program.checks, holds, strict=True) if not it]
         for check in sorted(failed, key=lambda check: check.limit):  # first what would be wrong for any program
             message = f"{self._said(check, symbols)}; {self._given(symbols)}"
             raise LimitError(message, program.sizes(symbols)) if check.limit else InputError(message)
-        wrong = next((k for k, shape in enumerate(shapes) if any(extent < 0 for extent in shape)), None)
+        wrong = min((k for k in values if shapes[k] and min(shapes[k]) < 0), default=None)
         if wrong is not None:
             name = program.values[wrong].name or "a result"
             raise InputError(f"{name} would have shape {list(shapes[wrong])}; {self._given(symbols)}")

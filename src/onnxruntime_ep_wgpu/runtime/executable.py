@@ -126,7 +126,7 @@ class Executable:
         known = self._plans.known(key)
         if known is not None:
             return known
-        with span("plan", self.program.name, inputs=_shapes(inputs)):
+        with span("plan", self.program.name, inputs=_shapes(inputs) if listeners() else ""):
             latest = self._plans.latest()
             like = None if latest is None else latest.layout
             layout = self._layouts.layout(self._checks.symbols(inputs, key[1]), like)

@@ -7,8 +7,8 @@ here uses the device: what lies there and sets a shape has been read by whoever 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from ..program.postfix import Postfix, compile_dims
 from ..program.program import Program
 
 
-@dataclass(frozen=True)
-class DeviceTensor:
+class DeviceTensor(NamedTuple):
     """An input: elements at a byte offset of a buffer. `value` has them as numpy, for integers that set shapes."""
 
     dtype: DType
@@ -43,6 +42,8 @@ class InputChecks:
         self._elements = [s for s in program.symbols if s.is_element]
         self.valued = frozenset(s.input for s in self._elements)  # the inputs whose values set shapes
         self._values = [program.values[v] for v in program.inputs]
+        self._dtypes = [it.dtype for it in self._values]
+        self._ranks = [len(it.shape) for it in self._values]
         self._dims: list[tuple[int, int, Postfix]] = [
             (k, axis, d) for k, v in enumerate(self._values) for axis, d in enumerate(v.shape)
         ]
@@ -62,6 +63,8 @@ class InputChecks:
         return symbols
 
     def _check_types(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DType]) -> None:
+        if dtypes == self._dtypes and list(map(len, shapes)) == self._ranks:
+            return
         if len(shapes) != len(self._values):
             raise InputError(f"{len(shapes)} inputs are given, the program has {len(self._values)}")
         for value, shape, dtype in zip(self._values, shapes, dtypes, strict=True):
@@ -73,7 +76,10 @@ class InputChecks:
                 raise InputError(f"input {value.name!r} is {dtype.label}, the model wants {value.dtype.label}")
 
     def _check_extents(self, shapes: Sequence[tuple[int, ...]], symbols: Sequence[int]) -> None:
-        for (k, axis, dim), wanted in zip(self._dims, self._evaluate(symbols), strict=True):
+        extents = self._evaluate(symbols)
+        if extents == list(chain.from_iterable(shapes)):
+            return
+        for (k, axis, dim), wanted in zip(self._dims, extents, strict=True):
             if shapes[k][axis] != wanted:
                 name = dim if isinstance(dim, int) else " ".join(map(str, dim)).replace("$", "")
                 raise InputError(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,6 +30,18 @@ MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
 Variant = tuple[int, int]  # a kernel of the program, and a variant of it
 
 
+Places = tuple[tuple[int, int], ...]  # buffers by number, with offsets: of each input and output
+Row = tuple[Pipeline, BindGroup, tuple[int, int, int]]
+
+
+class _LastBound(NamedTuple):
+    """What was bound, for which dispatches and to which places."""
+
+    dispatches: Sequence[PlannedDispatch]
+    places: Places
+    bound: Bound
+
+
 class Repeater(Protocol):
     """Somebody who submits a plan's work without telling the plan; see `plugin/memo.py`."""
 
@@ -45,10 +57,17 @@ class Plan:
     """Ready to run for the sizes it was made for.
 
     `pipelines` has those of all variants that the layout takes, by kernel and variant; `plan_checks` looks at sizes and
-    aliasing (see `checks`). What a plan has in common with one that it is `like` it takes from there. `runs`, `last_run`,
-    `captures` and `repeaters` belong to the Executable and its callers: the runs that are using the plan, the number of the last
-    one that did, the captures that replay it, and who submits its work by himself; `submits` counts what the Executable did.
+    aliasing (see `checks`). What a plan has in common with one that it is `like` it takes from there, also what is bound. `runs`,
+    `last_run`, `captures` and `repeaters` belong to the Executable and its callers: the runs that are using the plan, the number
+    of the last one that did, the captures that replay it, and who submits its work by himself; `submits` counts what the
+    Executable did.
     """
+
+    buffers: dict[int, Buffer | None]
+    temps: frozenset[Buffer]
+    dispatches: list[PlannedDispatch]
+    _readers: dict[int, list[int]]
+    _uniforms: set[Uniforms]
 
     def __init__(
         self,
@@ -73,24 +92,38 @@ class Plan:
         self.shapes, self.nbytes = layout.shapes, layout.nbytes
         self.output_shapes = tuple(layout.shapes[v] for v in program.outputs)
         self._lock = threading.Lock()
-        self._bound: OrderedDict[tuple[tuple[int, int], ...], Bound] = OrderedDict()
+        self._bound: OrderedDict[Places, Bound] = OrderedDict()
+        # What was bound last, of this plan or of the one it is like: most of it is the same the next time.
+        self._last: _LastBound | None = like._last if like is not None else None
         self._scratch: dict[int, Buffer] = {}
         self._groups = groups
         self._host_values: list[Buffer] = []
-        buffers = self._temps(temps)
-        self.temps = frozenset(buffer for buffer in buffers.values() if buffer is not None)
-        for index, value in enumerate(program.values):
-            if value.storage is Storage.WEIGHT:
-                buffers[index] = weights[value.weight]
-            elif value.storage is Storage.HOST:
-                buffers[index] = self._host_value(value.dtype, layout.elements[index])
+        if like is not None and layout.slots is like.layout.slots:
+            # Of a plan that may run, so nobody has given them back.
+            buffers, self.temps = like.buffers.copy(), like.temps
+        else:
+            buffers = self._temps(temps)
+            self.temps = frozenset(buffer for buffer in buffers.values() if buffer is not None)
+            buffers |= {v: weights[it.weight] for v, it in enumerate(program.values) if it.storage is Storage.WEIGHT}
+        for index, elements in layout.elements.items():
+            buffers[index] = self._host_value(program.values[index].dtype, elements)
         self.buffers = buffers
-        shared = self._shared(like)
-        new = [step for step in layout.steps if id(step) not in shared]
+        # The dispatches of the plan that this one is like, and the places of those that are others here, where that is known.
+        changes = None if like is None else layout.changes_since(like.layout)
+        self._new: tuple[Sequence[PlannedDispatch], frozenset[int]] | None = None
+        if like is not None and changes is not None and self.temps is like.temps:
+            self._new = like.dispatches, changes
+            made, uniforms = self._planned_steps(changes, pipelines)
+            self.dispatches, self._readers = like.dispatches.copy(), like._readers
+            for place, dispatch in made.items():
+                self.dispatches[place] = dispatch
+        else:
+            shared = self._shared(like)
+            made, uniforms = self._planned_steps([k for k, it in enumerate(shared) if it is None], pipelines)
+            self.dispatches = [it or made[k] for k, it in enumerate(shared)]
+            self._readers = _readers(program, layout.steps)
         # Taken from the device's caches for as long as a plan lives that has dispatches with them.
-        uniforms = Uniforms(device, [step.uniforms for step in new])
-        self.dispatches = [shared.get(id(step)) or self._planned(step, pipelines, uniforms) for step in layout.steps]
-        self._uniforms = list(dict.fromkeys([uniforms, *(it.uniforms for it in self.dispatches if it.uniforms)]))
+        self._uniforms = {uniforms, *[it.uniforms for it in self.dispatches if it.uniforms is not None]}
         for it in self._uniforms:
             it.users.add(self)
 
@@ -138,6 +171,7 @@ class Plan:
             # First it lets go, then the next one may have them: an interrupt in between costs a buffer that is made anew.
             self._host_values, self._scratch, self.dispatches = [], {}, []
             self._bound.clear()
+            self._last = None
             for buffer in own:
                 storage.give(buffer)
             for uniforms in self._uniforms:
@@ -145,13 +179,23 @@ class Plan:
 
     # ---- dispatches
 
-    def _shared(self, like: Plan | None) -> dict[int, PlannedDispatch]:
-        """The dispatches of another plan that are the same in this one, by the identity of their step."""
+    def _shared(self, like: Plan | None) -> list[PlannedDispatch | None]:
+        """Per step the dispatch of another plan that is the same in this one."""
+        steps = self.layout.steps
         if like is None:
-            return {}
+            return [None] * len(steps)
         moved = {v for v, nbytes in enumerate(self.nbytes) if nbytes != like.nbytes[v]}
         moved |= {v for v, buffer in self.buffers.items() if like.buffers.get(v) is not buffer}
-        return {id(it.step): it for it in like.dispatches if moved.isdisjoint(it.args)}
+        known = {id(it.step): it for it in like.dispatches if moved.isdisjoint(it.args)}
+        return [known.get(id(step)) for step in steps]
+
+    def _planned_steps(
+        self, places: Collection[int], pipelines: Mapping[Variant, Pipeline]
+    ) -> tuple[dict[int, PlannedDispatch], Uniforms]:
+        """New dispatches for the steps at these places, and the uniforms that they share."""
+        steps = self.layout.steps
+        uniforms = Uniforms(self.device, [steps[place].uniforms for place in places])
+        return {place: self._planned(steps[place], pipelines, uniforms) for place in places}, uniforms
 
     def _planned(self, step: Step, pipelines: Mapping[Variant, Pipeline], uniforms: Uniforms) -> PlannedDispatch:
         dispatch = self.program.dispatches[step.dispatch]
@@ -188,35 +232,53 @@ class Plan:
 
     def bind(self, callers: dict[int, Place]) -> Recording:
         """The dispatches with the callers' buffers in place; `callers` has the place of each value by number."""
-        key = tuple((buffer.number, offset) for buffer, offset in callers.values())
+        key = tuple([(buffer.number, offset) for buffer, offset in callers.values()])
         with self._lock:
             found = self._bound.get(key)
             recording = None if found is None else found.recording
             if recording is not None:
                 self._bound.move_to_end(key)
                 return recording
-        recording = self.device.record(self.bound(callers))
+            last = self._last
+        recording = self._bound_like(last, key, callers)
         # Only what memory the callers keep is worth keeping this for: it goes with the first of their buffers.
         bound = Bound(recording, (buffer for buffer, _ in callers.values()))
         with self._lock:
             self._bound[key] = bound
+            self._last = _LastBound(self.dispatches, key, bound)
             while len(self._bound) > MAX_BOUND_SETS:
                 self._bound.popitem(last=False)
         return recording
 
-    def bound(self, callers: dict[int, Place]) -> list[tuple[Pipeline, BindGroup, tuple[int, int, int]]]:
+    def _bound_like(self, last: _LastBound | None, key: Places, callers: dict[int, Place]) -> Recording:
+        """The recording for `callers`, with the rows of the last one that are the same."""
+        before = None if last is None else last.bound.recording
+        if last is None or before is None or len(last.dispatches) != len(self.dispatches):
+            return self.device.record(self.bound(callers))
+        if last.dispatches is self.dispatches:
+            others: Iterable[int] = ()
+        elif self._new is not None and last.dispatches is self._new[0]:
+            others = self._new[1]
+        else:
+            pairs = enumerate(zip(self.dispatches, last.dispatches, strict=True))
+            others = [place for place, (now, then) in pairs if now is not then]
+        moved = [v for v, now, then in zip(callers, key, last.places, strict=True) if now != then]
+        rows = set(others).union(*(self._readers.get(value, ()) for value in moved))
+        return before.changed({place: self._row(self.dispatches[place], callers) for place in rows})
+
+    def bound(self, callers: dict[int, Place]) -> list[Row]:
         """Pipeline, bind group and grid of every dispatch, with the callers' buffers in place."""
-        out = []
-        for planned in self.dispatches:
-            group = planned.bound
+        return [self._row(planned, callers) for planned in self.dispatches]
+
+    def _row(self, planned: PlannedDispatch, callers: dict[int, Place]) -> Row:
+        group = planned.bound
+        if group is None:
+            places = tuple([(callers[arg][0].number, callers[arg][1]) for arg in planned.theirs])
+            group = self._groups.get(planned, places)
             if group is None:
-                places = tuple([(callers[arg][0].number, callers[arg][1]) for arg in planned.theirs])
-                group = self._groups.get(planned, places)
-                if group is None:
-                    group = self._bound_to(planned, callers)
-                    self._groups.keep(planned, places, group, (callers[arg][0] for arg in planned.theirs))
-            out.append((planned.pipeline, group, planned.step.grid))
-        return out
+                group = self._bound_to(planned, callers)
+                self._groups.keep(planned, places, group, (callers[arg][0] for arg in planned.theirs))
+        return planned.pipeline, group, planned.step.grid
 
     def _bound_to(self, planned: PlannedDispatch, callers: Mapping[int, Place]) -> BindGroup:
         args = planned.args
@@ -242,3 +304,13 @@ class Plan:
 
 def dispatch_label(kernel: str, dispatch: Dispatch) -> str:
     return f"{kernel}: {', '.join(dispatch.origin[:4])}{'...' if len(dispatch.origin) > 4 else ''}"
+
+
+def _readers(program: Program, steps: Sequence[Step]) -> dict[int, list[int]]:
+    """The places of the steps that have an input or output of the program."""
+    theirs = {*program.inputs, *program.outputs}
+    found: dict[int, list[int]] = {value: [] for value in theirs}
+    for place, step in enumerate(steps):
+        for value in theirs.intersection(program.dispatches[step.dispatch].args):
+            found[value].append(place)
+    return found

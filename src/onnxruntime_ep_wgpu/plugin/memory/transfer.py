@@ -229,7 +229,7 @@ class MemcpyKernel(Exported, struct="OrtKernelImpl"):
         ort, tensor, out = self.ort, ffi.new("WgpuTensor *"), ffi.new("void **")
         ort.check_status(lib.wgpu_inputs(ort.api, context, 1, tensor))
         nbytes = tensor_bytes(tensor.type, shape_of(tensor))
-        ort.check_status(lib.wgpu_output(ort.api, context, 0, tensor.dims, tensor.rank, out))
+        ort.check_status(lib.wgpu_outputs(ort.api, context, 1, [0], tensor.dims, [tensor.rank], out))
         copy(tensor.data, out[0], nbytes)
 
     @callback("Release")
