@@ -21,7 +21,7 @@ from .cache import appended, started, turned_and_appended
 from .core import Direct, attend, merged, scale_of
 from .masks import Past, biased, hidden, present
 from .quantised_cache import quantised
-from .rotary import STEPS_FIRST, Placed, per_step, second_part, turned
+from .rotary import STEPS_FIRST, Rows, per_step, second_part, turned
 
 NONE = "NONE"
 
@@ -192,10 +192,7 @@ def _turned(
 ) -> Operand:
     """`begin`: per sequence, the rows of the cache before this run, and where its part of the cosines begins."""
     used, part = begin
-    row, operands = "used_at(batch) + i32(step)", dict[str, Placed](used=(used, (1,)))
-    if positions is not None:
-        row, operands = per_step(b, positions, cosines)
+    each = None if positions is None else per_step(b, positions, cosines)
+    rows = Rows(each, used if each is None else None, part)
     size = 2 * cosines.shape[1]
-    return turned(
-        b, x, STEPS_FIRST, cosines, sines, row, operands, part, size=size, interleaved=interleaved, inline=inline
-    )
+    return turned(b, x, STEPS_FIRST, cosines, sines, rows, size=size, interleaved=interleaved, inline=inline)

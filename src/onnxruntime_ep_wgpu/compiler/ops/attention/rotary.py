@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
@@ -18,6 +19,21 @@ STEPS_FIRST = ("batch", "step", "head", "d")
 
 Placed = tuple[Operand, Sequence[int]]
 """An operand of a map, and how its axes are grouped."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows of the caches turn a (batch, step), in i32: that of `each`, or from the one of the `first` step (batch) on. With
+    neither the caches are (batch, step, half). `part` (batch) is where the part of the caches begins in which a sequence counts."""
+
+    each: Operand | None = None
+    first: Operand | None = None
+    part: Operand | None = None
+
+    @property
+    def operands(self) -> dict[str, Placed]:
+        given = {"each": (self.each, (1, 1)), "first": (self.first, (1,)), "part": (self.part, (1,))}
+        return {name: (it, groups) for name, (it, groups) in given.items() if it is not None}
 
 
 @op("RotaryEmbedding", types=FLOATS, positions=INDICES)
@@ -37,19 +53,16 @@ def rotary_embedding(
     if x.rank == 3 and not num_heads:
         raise UnsupportedError("num_heads is needed for an input of three axes")
     whole = x if x.rank == 4 else _split(b, x, num_heads)
-    row, operands, part = "", dict[str, Placed](), None
+    rows = Rows()
     if positions is not None:
-        row, operands = per_step(b, positions, cosines)
-        part = _part_of_last(b, positions)
+        rows = Rows(each=per_step(b, positions, cosines), part=_part_of_last(b, positions))
     y = turned(
         b,
         whole,
         HEADS_FIRST if x.rank == 4 else STEPS_FIRST,
         cosines,
         sines,
-        row,
-        operands,
-        part,
+        rows,
         size=rotary_embedding_dim or whole.shape[3],
         interleaved=bool(interleaved),
     )
@@ -81,23 +94,21 @@ def microsoft_rotary_embedding(
     size: Dim = rotary_embedding_dim or 2 * cosines.shape[1]
     heads = num_heads if rotary_embedding_dim else 0
     whole = x if x.rank == 4 else _split(b, x, heads or floordiv(x.shape[2], size))
-    part = None
     if positions.rank == 1:
-        rows = cosines.shape[0]
+        part = None
         steps = whole.shape[2 if x.rank == 4 else 1]
-        first = index32(b, positions, Allowed(0, rows - steps, f"the rows of the cosines {cosines}"))
-        row, operands = "positions_at(0u) + i32(step)", dict[str, Placed](positions=(first, (1,)))
+        first = index32(b, positions, Allowed(0, cosines.shape[0] - steps, f"the rows of the cosines {cosines}"))
         if b.settings.rotary_switch:
             last = b.map(
                 "return first_at(0u) + i32($steps) - 1;", DType.INT32, (whole.shape[0],), ("batch",), (1,),
                 {"first": (first, (1,))}, parameters={"steps": steps},
             )  # fmt: skip
             part = second_part(b, last)
+        rows = Rows(first=b.expand(first, (whole.shape[0],)), part=part)
     else:
-        row, operands = per_step(b, positions, cosines)
-        part = _part_of_last(b, positions)
+        rows = Rows(each=per_step(b, positions, cosines), part=_part_of_last(b, positions))
     names = HEADS_FIRST if x.rank == 4 else STEPS_FIRST
-    y = turned(b, whole, names, cosines, sines, row, operands, part, size=size, interleaved=bool(interleaved))
+    y = turned(b, whole, names, cosines, sines, rows, size=size, interleaved=bool(interleaved))
     return b.reshape(y, x.shape)
 
 
@@ -122,10 +133,9 @@ def second_part(b: Builder, last: Operand) -> Operand:
     )
 
 
-def per_step(b: Builder, positions: Operand, cosines: Operand) -> tuple[str, dict[str, Placed]]:
-    """The row of the caches for a position (batch, step) of its own, and what it reads."""
-    allowed = Allowed(0, cosines.shape[0] - 1, f"the rows of the cosines {cosines}")
-    return "positions_at(batch, step)", {"positions": (index32(b, positions, allowed), (1, 1))}
+def per_step(b: Builder, positions: Operand, cosines: Operand) -> Operand:
+    """Positions (batch, step) that are rows of the caches, in i32."""
+    return index32(b, positions, Allowed(0, cosines.shape[0] - 1, f"the rows of the cosines {cosines}"))
 
 
 def _part_of_last(b: Builder, positions: Operand) -> Operand | None:
@@ -142,9 +152,7 @@ def turned(
     names: Sequence[str],
     cosines: Operand,
     sines: Operand,
-    row: str,
-    operands: Mapping[str, Placed],
-    part: Operand | None = None,
+    rows: Rows,
     *,
     size: Dim,
     interleaved: bool,
@@ -152,28 +160,24 @@ def turned(
 ) -> Operand:
     """x, whose axes are called `names`, with the first `size` elements of d turned: pairs are neighbours when `interleaved`,
     else as far apart as half of them.
-
-    `row` is the row of the caches for (batch, step), an i32 expression that reads `operands`; without one the caches are
-    (batch, step, half). `part` (batch) is where the part of the caches begins in which a sequence counts its rows.
     """
-    rows = cosines.shape[0]
     groups = (1,) * cosines.rank
-    placed: dict[str, Placed] = {"part": (part, (1,))} if part is not None else {}
+    caches: dict[str, Placed] = {"cosines": (cosines, groups), "sines": (sines, groups)}
     return b.map(
         map_body("rotary"),
         x.dtype,
         x.shape,
         names,
         (1, 1, 1, 1),
-        {"x": (x, (1, 1, 1, 1)), "cosines": (cosines, groups), "sines": (sines, groups), **operands} | placed,
-        parameters={"half": floordiv(size, 2), "rows": rows},
+        {"x": (x, (1, 1, 1, 1)), **caches, **rows.operands},
+        parameters={"half": floordiv(size, 2), "rows": cosines.shape[0]},
         cost=12,
         reuse=True,
         inline=inline,
         INTERLEAVED=interleaved,
-        ROW=row,
-        IN_PARTS=part is not None,
-        MAY_BE_EMPTY=may_be(rows, 0),
+        ROWS="each" if rows.each is not None else "from" if rows.first is not None else "",
+        IN_PARTS=rows.part is not None,
+        MAY_BE_EMPTY=may_be(cosines.shape[0], 0),
         AXIS0=names[0],
         AXIS1=names[1],
         AXIS2=names[2],

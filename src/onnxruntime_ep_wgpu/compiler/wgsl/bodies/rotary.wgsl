@@ -1,14 +1,20 @@
 // An element of x turned with the other one of its pair, its neighbour when INTERLEAVED, else `half` elements away; those behind
-// the pairs stay. AXIS0 to AXIS2 are the names of the coordinates before d. ROW is an expression for the row of the tables of
-// cosines and sines; without one they are by batch and step. With IN_PARTS it counts from where the part of a sequence begins.
-#if ROW
+// the pairs stay. AXIS0 to AXIS2 are the names of the coordinates before d. ROWS says which row of the tables of cosines and sines:
+// that of "each" step, or "from" the one of the first step on; when it is empty they are by batch and step. With IN_PARTS rows count
+// from where the part of a sequence begins.
+#if ROWS
 #if MAY_BE_EMPTY
   if ($rows == 0u) { return $out_t(); }
 #end
-#if IN_PARTS
-  let row = element_of(#(ROW) + part_at(batch), $rows);
+#if ROWS == "each"
+  let position = each_at(batch, step);
 #else
-  let row = element_of(#(ROW), $rows);
+  let position = first_at(batch) + i32(step);
+#end
+#if IN_PARTS
+  let row = element_of(position + part_at(batch), $rows);
+#else
+  let row = element_of(position, $rows);
 #end
 #end
   let v = x_at(#[#(AXIS#k) for k 3], d);
@@ -22,7 +28,7 @@
   let k = select(d, d - $half, second);
   let other = select(d + $half, k, second);
 #end
-  let c = cosines_at(#("row" if ROW else "batch, step"), k);
-  let s = sines_at(#("row" if ROW else "batch, step"), k);
+  let c = cosines_at(#("row" if ROWS else "batch, step"), k);
+  let s = sines_at(#("row" if ROWS else "batch, step"), k);
   let u = x_at(#[#(AXIS#k) for k 3], other);
   return select(c * v - s * u, s * u + c * v, second);
