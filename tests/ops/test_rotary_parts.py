@@ -11,7 +11,7 @@ import pytest
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
 from onnxruntime_ep_wgpu.options import parse
-from onnxruntime_ep_wgpu.plugin.settings import compile_settings_of
+from onnxruntime_ep_wgpu.options.fields import made_of
 from tests import support
 
 from .compare import expected, model, random
@@ -86,5 +86,7 @@ def test_attention_turns_by_the_part_for_the_whole_length(length: int, room: int
 
 
 def test_the_option_sets_it() -> None:
-    assert compile_settings_of(parse({"multiRotaryCacheConcatOffset": "4096"})) == CompileSettings(rotary_switch=4096)
-    assert compile_settings_of(parse({"validationMode": "full"})) == CompileSettings(with_assertions=True)
+    assert made_of(CompileSettings, parse({"multiRotaryCacheConcatOffset": "4096"}).values) == CompileSettings(
+        rotary_switch=4096
+    )
+    assert made_of(CompileSettings, parse({"validationMode": "full"}).values) == CompileSettings(with_assertions=True)

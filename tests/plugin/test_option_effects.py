@@ -18,12 +18,13 @@ from onnx import TensorProto, helper
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.compiler import tune
+from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
 from onnxruntime_ep_wgpu.device import Device, Settings, adapters
-from onnxruntime_ep_wgpu.device.settings import option_of
 from onnxruntime_ep_wgpu.errors import OptionError
 from onnxruntime_ep_wgpu.options import OPTIONS, parse
+from onnxruntime_ep_wgpu.options.fields import made_of, options_of
 from onnxruntime_ep_wgpu.plugin import watch
-from onnxruntime_ep_wgpu.plugin.settings import run_settings_of, settings_of
+from onnxruntime_ep_wgpu.plugin.settings import settings_of
 from onnxruntime_ep_wgpu.program.tuning import write_choices
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests.device.test_submission import renderdoc
@@ -294,7 +295,7 @@ def test_a_tensor_above_the_binding_size_is_bound_in_windows(open_session: Calla
 
 def test_robustness_compiles_bounds_checks_without_full_validation() -> None:
     def settings(**options: str) -> Any:
-        return run_settings_of(parse(options))
+        return made_of(RunSettings, parse(options).values)
 
     assert settings(enableRobustness="1").bounds_checks
     assert not settings(enableRobustness="1").stepwise
@@ -334,8 +335,12 @@ def test_every_run_is_a_capture(renderdoc: Path) -> None:
 
 
 def test_every_setting_has_the_default_of_the_option_that_sets_it() -> None:
-    named = {option_of(it) for it in (*fields(Settings), *fields(RunSettings))} - {""}
-    assert named <= set(OPTIONS)
-    assert run_settings_of(parse({})) == RunSettings()
+    for kind in (Settings, RunSettings, CompileSettings):
+        for field in fields(kind):
+            assert options_of(field) and {*options_of(field)} <= set(OPTIONS), field.name
+    assert made_of(RunSettings, parse({}).values) == RunSettings()
+    assert made_of(CompileSettings, parse({}).values) == CompileSettings()
     changed = {"maxNumPendingDispatches": "7", "sessionBufferPoolGenerations": "5", "enablePIXCapture": "1"}
-    assert run_settings_of(parse(changed)) == RunSettings(per_submission=7, temp_generations=5, debugger_capture=True)
+    assert made_of(RunSettings, parse(changed).values) == RunSettings(
+        per_submission=7, temp_generations=5, debugger_capture=True
+    )

@@ -11,7 +11,7 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.errors import NonFiniteError
 from onnxruntime_ep_wgpu.options import OPTIONS, parse
-from onnxruntime_ep_wgpu.plugin.settings import run_settings_of
+from onnxruntime_ep_wgpu.options.fields import made_of
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 
 from . import models
@@ -29,12 +29,12 @@ MODES = ("disabled", "wgpuOnly", "basic", "full")
     ],
 )
 def test_a_mode_chooses_what_is_checked(mode: str, checks: bool, bounds: bool, stepwise: bool) -> None:
-    settings = run_settings_of(parse({"validationMode": mode}))
+    settings = made_of(RunSettings, parse({"validationMode": mode}).values)
     assert (settings.plan_checks, settings.bounds_checks, settings.stepwise) == (checks, bounds, stepwise)
 
 
 def test_runs_without_settings_are_those_of_the_options_defaults() -> None:
-    assert run_settings_of(parse({})) == RunSettings()
+    assert made_of(RunSettings, parse({}).values) == RunSettings()
     assert OPTIONS["validationMode"].default == "basic"
 
 

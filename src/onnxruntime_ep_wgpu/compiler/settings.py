@@ -1,18 +1,23 @@
-"""What a session asks of the compiler beside a Target: the same model on the same adapter compiles to another Program with it."""
+"""What a session asks of the compiler beside a Target: the same model on the same adapter compiles to another Program with it.
+
+In: provider options. Out: `CompileSettings`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..options.fields import set_by
+
 
 @dataclass(frozen=True)
 class CompileSettings:
-    """`with_assertions`: what nodes rely on in data is asserted, for runs that check everything, at the price of memory and
-    fusion. `rotary_switch`: caches of cosines and sines have so many rows for short sequences, and behind them those for
-    sequences that are longer; 0 for caches that are one."""
+    """What Programs are compiled with."""
 
-    with_assertions: bool = False
-    rotary_switch: int = 0
+    # What nodes rely on in data is asserted, for runs that check everything, at the price of memory and fusion.
+    with_assertions: bool = set_by("validationMode", default=False, value=lambda mode: mode == "full")
+    # Caches of cosines and sines have so many rows for short sequences, and behind them those for longer ones; 0: they are one.
+    rotary_switch: int = set_by("multiRotaryCacheConcatOffset", default=0)
 
 
 DEFAULT = CompileSettings()

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 from .. import process
 from ..errors import OptionError
 from ..live import LiveSet
+from ..options.fields import options_of
 from ..program.target import Target
 from .adapters import Adapter
-from .settings import DEFAULT, Settings, option_of
+from .settings import DEFAULT, Settings
 
 if TYPE_CHECKING:
     from .device import Device
@@ -127,7 +128,7 @@ class Context:
                 has, wants = getattr(self.settings, field.name), getattr(settings, field.name)
                 if field.name in asked and has != wants:
                     raise OptionError(
-                        f"option {option_of(field)!r}: {wants!r} contradicts {has!r}, with which {users} the device"
+                        f"option {options_of(field)[0]!r}: {wants!r} contradicts {has!r}, with which {users} the device"
                         f" (deviceId {self.number} of {self.adapter.name!r}) already;"
                         " another deviceId gives a device of its own"
                     )

@@ -6,20 +6,10 @@ sets it.
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+from ..options.fields import set_by
 from ..program.tuning import Choice
-
-
-def set_by(option: str, default: Any) -> Any:
-    """A field that the provider option `option` sets."""
-    return field(default=default, metadata={"option": option})
-
-
-def option_of(setting: Field[Any]) -> str:
-    """The provider option that sets a field; "" for one that several options decide."""
-    return str(setting.metadata.get("option", ""))
 
 
 @dataclass(frozen=True)
@@ -27,21 +17,21 @@ class Settings:
     """Choices about one device; see `cache` for what the modes of its four buffer caches mean."""
 
     # The graphics API; "" is the adapter's best.
-    backend: str = set_by("dawnBackendType", "")
+    backend: str = set_by("dawnBackendType", default="")
     # Storage buffers per kernel; eight is what every WebGPU implementation offers. Lowered to the adapter's own limit.
-    storage_buffers: int = set_by("maxStorageBuffersPerShaderStage", 8)
+    storage_buffers: int = set_by("maxStorageBuffersPerShaderStage", default=8)
     # The largest binding in bytes, at most the adapter's own; 0 is the adapter's own.
-    binding_bytes: int = set_by("maxStorageBufferBindingSize", 0)
+    binding_bytes: int = set_by("maxStorageBufferBindingSize", default=0)
     # Tensors and intermediate values.
-    storage_cache: str = set_by("storageBufferCacheMode", "bucket")
+    storage_cache: str = set_by("storageBufferCacheMode", default="bucket")
     # Sizes and offsets that kernels read, one buffer per plan.
-    uniform_cache: str = set_by("uniformBufferCacheMode", "simple")
+    uniform_cache: str = set_by("uniformBufferCacheMode", default="simple")
     # Timestamps on their way from the queries to the host.
-    query_resolve_cache: str = set_by("queryResolveBufferCacheMode", "disabled")
+    query_resolve_cache: str = set_by("queryResolveBufferCacheMode", default="disabled")
     # Everything else: buffers that the host reads from.
-    default_cache: str = set_by("defaultBufferCacheMode", "bucket")
+    default_cache: str = set_by("defaultBufferCacheMode", default="bucket")
     # Which kernels are chosen before those that are shipped.
-    tuning: tuple[Choice, ...] = set_by("tuningTable", ())
+    tuning: tuple[Choice, ...] = set_by("tuningTable", default=())
 
 
 DEFAULT = Settings()

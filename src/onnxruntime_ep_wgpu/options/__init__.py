@@ -1,5 +1,5 @@
-"""Provider options: `table` has them, `kinds` says what values one can take, `types` is the table as types for editors; here they
-are checked.
+"""Provider options: `table` has them, `kinds` says what values one can take, `types` is the table as types for editors; `fields`
+says which settings they make. Here they are checked.
 
 In: options as text, in layers: the defaults that a program sets, the environment's, a session's own. Out: `Options`,
 checked. Invariant: an unknown key or a value outside the domain raises OptionError, which names the key, the value and

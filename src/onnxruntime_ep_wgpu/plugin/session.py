@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterable, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.compile import compile_graph, compile_lowered
+from ..compiler.settings import CompileSettings
 from ..device import debugger
 from ..errors import Fault, InternalError, OptionError
 from ..options import Options
+from ..options.fields import made_of
+from ..runtime.settings import RunSettings
 from ..runtime.weights import FromModel
 from ..trace import span
 from . import watch
@@ -29,7 +32,7 @@ from .captures import CapturedNode, Captures, check_placements
 from .choose import context_for
 from .group import CompiledGroup
 from .node import ComputeInfo
-from .settings import asked, compile_settings_of, run_settings_of, settings_of
+from .settings import asked, settings_of
 from .specialise import Specialiser
 from .tensors import Signature
 from .wrap import wrapped
@@ -56,7 +59,7 @@ class SessionState:
             settings_of(options, adapter), asked(options), preserve=options["preserveDevice"]
         )
         self.target = self.context.target
-        self._compiling = compile_settings_of(options)
+        self._compiling = made_of(CompileSettings, options.values)
         self._path = ""  # of the model, when it is a file
         self._others = False  # whether other providers took nodes before
         self._completed = False
@@ -203,7 +206,9 @@ class SessionState:
             graph_inputs, graph_outputs = ([it.name or "" for it in them] for them in (graph.inputs, graph.outputs))
             specialise = Specialiser(graph, graph.opset_imports, self.target, name, self._compiling)
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
-        group = CompiledGroup(program, self.device, run_settings_of(self.options), FromModel(path), specialise)
+        group = CompiledGroup(
+            program, self.device, made_of(RunSettings, self.options.values), FromModel(path), specialise
+        )
         self.assignment.compiled(made, program)
         running = wrapped(group, lambda: ort_graph.read(self.ort, handle))
         captured = None

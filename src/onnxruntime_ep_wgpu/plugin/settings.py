@@ -1,17 +1,16 @@
-"""A session's provider options as the settings of its device, of its runs, and of the compiler."""
+"""A session's provider options as the settings of its device: those for which the adapter has to be known."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from ..compiler.settings import CompileSettings
 from ..compiler.tune import check_choices
-from ..device.settings import Settings, option_of
+from ..device.settings import Settings
 from ..errors import OptionError
 from ..options import Options
+from ..options.fields import made_of, options_of
 from ..program.tuning import Choices, read_choices
-from ..runtime.settings import RunSettings
 
 if TYPE_CHECKING:
     from ..device import Adapter
@@ -28,16 +27,12 @@ def settings_of(options: Options, adapter: Adapter) -> Settings:
             f"option 'maxStorageBufferBindingSize': {binding} is more than the adapter {adapter.name!r} allows;"
             f" valid: 0, or up to {limit} ({_BINDING})"
         )
-    chosen = {field.name: options[option_of(field)] for field in fields(Settings)}
-    if binding == limit:
-        chosen["binding_bytes"] = 0  # the same device
-    if "dawnBackendType" not in options.given:
-        chosen["backend"] = ""  # the adapter's best
-    if options["tuningTable"]:
-        chosen["tuning"] = _choices(options["tuningTable"], adapter.through(chosen["backend"]).target())
-    else:
-        chosen["tuning"] = ()
-    return Settings(**chosen)
+    # A backend that nobody asked for is the adapter's best; the largest binding is the same device as none.
+    backend = options["dawnBackendType"] if "dawnBackendType" in options.given else ""
+    path = options["tuningTable"]
+    tuning = _choices(path, adapter.through(backend).target()) if path else ()
+    own = 0 if binding == limit else binding
+    return made_of(Settings, options.values, backend=backend, binding_bytes=own, tuning=tuning)
 
 
 def _choices(path: str, target: Target) -> Choices:
@@ -56,22 +51,4 @@ def _choices(path: str, target: Target) -> Choices:
 
 def asked(options: Options) -> frozenset[str]:
     """The fields of the settings that the user set; in the others the session takes its context as it is."""
-    return frozenset(field.name for field in fields(Settings) if option_of(field) in options.given)
-
-
-def run_settings_of(options: Options) -> RunSettings:
-    """How the session's groups run."""
-    mode = options["validationMode"]
-    return RunSettings(
-        bounds_checks=mode == "full" or options["enableRobustness"],
-        plan_checks=mode in ("basic", "full"),
-        stepwise=mode == "full",
-        **{field.name: options[option] for field in fields(RunSettings) if (option := option_of(field))},
-    )
-
-
-def compile_settings_of(options: Options) -> CompileSettings:
-    """What the session's groups are compiled with."""
-    return CompileSettings(
-        with_assertions=options["validationMode"] == "full", rotary_switch=options["multiRotaryCacheConcatOffset"]
-    )
+    return frozenset(field.name for field in fields(Settings) if options.given.keys() & {*options_of(field)})

@@ -1,4 +1,4 @@
-"""What a user may choose about runs. In: provider options, by way of `plugin/settings.py`. Out: `RunSettings`.
+"""What a user may choose about runs. In: provider options. Out: `RunSettings`.
 
 Unlike `device/settings.py`, sessions with different ones share a device.
 """
@@ -7,19 +7,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..device.settings import set_by
+from ..options.fields import set_by
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How an Executable runs; every field has the default of the provider option that sets it."""
+    """How an Executable runs."""
 
-    bounds_checks: bool = False  # kernels test every index
-    plan_checks: bool = True  # sizes and aliasing; see `checks`
-    stepwise: bool = False  # dispatch by dispatch, each result looked at; see `stepwise`
+    # Kernels test every index.
+    bounds_checks: bool = set_by(
+        "validationMode", "enableRobustness", default=False, value=lambda mode, robust: mode == "full" or robust
+    )
+    # Sizes and aliasing; see `checks`.
+    plan_checks: bool = set_by("validationMode", default=True, value=lambda mode: mode in ("basic", "full"))
+    # Dispatch by dispatch, each result looked at; see `stepwise`.
+    stepwise: bool = set_by("validationMode", default=False, value=lambda mode: mode == "full")
     # Dispatches.
-    per_submission: int = set_by("maxNumPendingDispatches", 4096)
+    per_submission: int = set_by("maxNumPendingDispatches", default=4096)
     # Runs after which an unused buffer for intermediate values is given back.
-    temp_generations: int = set_by("sessionBufferPoolGenerations", 1)
+    temp_generations: int = set_by("sessionBufferPoolGenerations", default=1)
     # Every run is a capture for the attached graphics debugger.
-    debugger_capture: bool = set_by("enablePIXCapture", False)
+    debugger_capture: bool = set_by("enablePIXCapture", default=False)
