@@ -1,5 +1,6 @@
 // The same model with three libraries, each in a fresh worker, one after another; bars for what they took.
 
+import { json } from './files.js';
 import Runner from './bench-worker.js?worker';
 
 const ENGINES = [
@@ -70,7 +71,13 @@ async function run() {
 }
 
 export async function start() {
-  models = await (await fetch('./models/bench/models.json')).json();
+  try {
+    models = await json('./models/bench/models.json');
+  } catch (error) {
+    byId('bench-note').textContent = `There is nothing to measure: ${error.message}`;
+    byId('run').disabled = true;
+    return;
+  }
   byId('model').replaceChildren(...models.map((it) => Object.assign(document.createElement('option'), { textContent: `${it.title} (${(it.bytes / 1e6).toFixed(1)} MB)` })));
   byId('run').addEventListener('click', () => void run());
   draw([]);

@@ -3,11 +3,11 @@
 import { Template } from '@huggingface/jinja';
 import { Tokenizer } from '@huggingface/tokenizers';
 import { InferenceSession, generate, streamText } from 'onnxruntime-ep-wgpu-web/proxy';
+import { json } from './files.js';
 
 const MODEL = './models/chat/';
 const MOST = 200;
 const byId = (id) => document.getElementById(id);
-const json = async (file) => (await fetch(MODEL + file)).json();
 
 let about;
 let config;
@@ -98,8 +98,8 @@ export async function start() {
   });
   for (const name of ['temperature', 'top-p']) byId(name).addEventListener('input', ({ target }) => (byId(`${name}-shown`).textContent = target.value));
   try {
-    [about, config] = await Promise.all([json('about.json'), json('tokenizer_config.json')]);
-    tokenizer = new Tokenizer(await json('tokenizer.json'), config);
+    [about, config] = await Promise.all([json(`${MODEL}about.json`), json(`${MODEL}tokenizer_config.json`)]);
+    tokenizer = new Tokenizer(await json(`${MODEL}tokenizer.json`), config);
     byId('chat-about').textContent = about.random
       ? 'A language model of four layers with random weights: its words mean nothing, but its KV cache and sampling stay on the GPU as those of a trained one do. Put your own in with make web-demo CHAT=FOLDER.'
       : `${about.title}: its KV cache and the choice of the next word stay on the GPU.`;

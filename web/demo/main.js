@@ -62,6 +62,8 @@ if (usable) {
   notice.textContent = `These models need WebGPU: ${reason}.`;
   notice.hidden = false;
 }
-select(tabs.find((it) => `#${it.getAttribute('aria-controls')}` === location.hash) ?? tabs[0]);
+const named = () => tabs.find((it) => `#${it.getAttribute('aria-controls')}` === location.hash);
+select(named() ?? tabs[0]);
+addEventListener('hashchange', () => named() && select(named()));
 
 if ('serviceWorker' in navigator && import.meta.env.PROD) void navigator.serviceWorker.register('./sw.js');

@@ -2,6 +2,7 @@
 
 import { Tokenizer } from '@huggingface/tokenizers';
 import { InferenceSession, Tensor } from 'onnxruntime-ep-wgpu-web/proxy';
+import { json } from './files.js';
 import { SENTENCES } from './sentences.js';
 
 const MODEL = './models/search/';
@@ -9,7 +10,6 @@ const EXAMPLES = ['something to eat', 'how machines learn', 'my back hurts', 'a 
 const BATCH = 8;
 const SHOWN = 6;
 const byId = (id) => document.getElementById(id);
-const json = async (file) => (await fetch(MODEL + file)).json();
 
 let session;
 let tokenizer;
@@ -86,7 +86,7 @@ export async function start() {
     progress(0, 'Loading the model…');
     const onProgress = ({ loaded, total }) => progress(0.7 * (loaded / total), `Loading the model, ${(loaded / 2 ** 20).toFixed(0)} of ${(total / 2 ** 20).toFixed(0)} MB`);
     [tokenizer, session] = await Promise.all([
-      Promise.all([json('tokenizer.json'), json('tokenizer_config.json')]).then(([model, config]) => new Tokenizer(model, config)),
+      Promise.all([json(`${MODEL}tokenizer.json`), json(`${MODEL}tokenizer_config.json`)]).then(([model, config]) => new Tokenizer(model, config)),
       InferenceSession.create(`${MODEL}model.onnx.wgpu/`, { executionProviders: [{ name: 'webgpu', onProgress }] }),
     ]);
     await index();

@@ -1,0 +1,141 @@
+// How the page of web/demo looks and is used, without models: colours in light and dark, tabs, widths, what is missing.
+
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { build, preview } from 'vite';
+import { launch, open, web } from './chromium.mjs';
+
+const OUT = { outDir: `${web}build/demo-look`, emptyOutDir: true };
+const TABS = ['search', 'chat', 'bench'];
+let server;
+let browser;
+let page;
+before(async () => {
+  const configFile = `${web}demo/vite.config.js`;
+  await build({ configFile, publicDir: false, logLevel: 'error', build: OUT });
+  server = await preview({ configFile, build: OUT, preview: { port: 0 }, logLevel: 'silent' });
+  browser = await launch();
+  page = await open(browser, server.resolvedUrls.local[0], () => document.getElementById('adapter').textContent !== 'Looking for a GPU…');
+  // What models would fill in, with the classes of search.js, chat.js and bench.js.
+  await page.waitForFunction(() => document.getElementById('search-note').textContent.includes('cannot be loaded'));
+  for (const name of TABS) await page.click(`#tab-${name}`);
+  await page.waitForFunction(() => document.querySelector('.log .error') && document.getElementById('bench-note').textContent);
+  await page.evaluate(() => {
+    const fill = (id, html) => (document.getElementById(id).innerHTML += html);
+    fill('examples', '<button type="button">an example</button>');
+    fill('results', '<li>first<div class="meter"><div></div></div><span>0.61</span></li><li>second<div class="meter"><div></div></div><span>0.40</span></li>');
+    fill('log', '<p class="you">a question</p><p class="model">an answer</p>');
+    fill('charts', '<div class="chart"><h3>Steady run</h3><dl><div><dt>this runtime<b>1 ms</b></dt><dd><div></div></dd></div></dl></div>');
+    fill('model', '<option>MiniLM</option>');
+    document.getElementById('speed').textContent = '12.3 tokens/s';
+    document.getElementById('unsupported').textContent = 'a notice';
+    document.getElementById('unsupported').hidden = false;
+    for (const it of document.querySelectorAll(':disabled')) it.disabled = false; // which may be faint
+  });
+});
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+/** Texts and edges of fields whose contrast with what is behind them is below 4.5 and 3. */
+const faint = () => {
+  const numbers = (colour) => {
+    const [r, g, b, a = 1] = colour.match(/[\d.]+/g).map(Number);
+    return [r, g, b, a];
+  };
+  const over = ([r, g, b, a], [x, y, z]) => [r * a + x * (1 - a), g * a + y * (1 - a), b * a + z * (1 - a)];
+  const behind = (element) => {
+    if (!element) return [255, 255, 255];
+    const own = numbers(getComputedStyle(element).backgroundColor);
+    return own[3] === 1 ? own : over(own, behind(element.parentElement));
+  };
+  const luminance = (colour) => {
+    const [r, g, b] = colour.map((it) => (it / 255 <= 0.04045 ? it / 255 / 12.92 : ((it / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const contrast = (front, back) => {
+    const [low, high] = [luminance(over(numbers(front), back)), luminance(back)].sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const found = [];
+  let seen = 0;
+  for (const element of document.querySelectorAll('body *')) {
+    if (!element.checkVisibility()) continue;
+    const told = (what, ratio, least) => {
+      seen += 1;
+      if (ratio < least) found.push(`${what} of ${element.tagName}.${element.className}#${element.id}: ${ratio.toFixed(2)}`);
+    };
+    const style = getComputedStyle(element);
+    const text = [...element.childNodes].some((it) => it.nodeType === Node.TEXT_NODE && it.data.trim());
+    if (text) told('text', contrast(style.color, behind(element)), 4.5);
+    if (!element.matches('input:not([type=range]), textarea, select')) continue;
+    if (element.placeholder) told('placeholder', contrast(getComputedStyle(element, '::placeholder').color, behind(element)), 4.5);
+    told('edge', contrast(style.borderTopColor, behind(element.parentElement)), 3);
+  }
+  return { found, seen };
+};
+
+describe('colours', () => {
+  for (const colorScheme of ['light', 'dark']) {
+    for (const width of [390, 1280]) {
+      test(`${colorScheme}, ${width} pixels: texts and fields stand out, and nothing is wider than the page`, async () => {
+        await page.emulateMedia({ colorScheme });
+        await page.setViewportSize({ width, height: 844 });
+        const ground = await page.evaluate(() => getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number)[0]);
+        assert.equal(ground < 128, colorScheme === 'dark');
+        for (const name of TABS) {
+          await page.click(`#tab-${name}`);
+          const { found, seen } = await page.evaluate(faint);
+          assert(seen > 12, `${seen} texts were looked at`);
+          assert.deepEqual(found, [], name);
+          assert(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), name);
+        }
+      });
+    }
+  }
+
+  test('the button changes them, and the choice is remembered', async () => {
+    const dark = () => page.evaluate(() => getComputedStyle(document.documentElement).colorScheme === 'dark');
+    await page.emulateMedia({ colorScheme: 'dark' });
+    assert(await dark());
+    await page.click('#theme');
+    assert(!(await dark()));
+    assert.equal(await page.evaluate(() => localStorage.getItem('theme')), 'light');
+    await page.click('#theme');
+    assert(await dark());
+  });
+});
+
+describe('tabs', () => {
+  const state = () => page.evaluate(() => [...document.querySelectorAll('[role=tab]')].map((it) => {
+    const panel = document.getElementById(it.getAttribute('aria-controls'));
+    return { selected: it.ariaSelected === 'true', reached: it.tabIndex === 0, shown: panel.checkVisibility(), focused: document.activeElement === it,
+      named: panel.getAttribute('aria-labelledby') === it.id && panel.role === 'tabpanel' };
+  })); // prettier-ignore
+
+  test('arrows, Home and End choose among them, and one of them is reached with Tab', async () => {
+    await page.focus('#tab-bench');
+    await page.click('#tab-bench');
+    for (const [key, wanted] of [['ArrowRight', 0], ['ArrowRight', 1], ['ArrowLeft', 0], ['ArrowLeft', 2], ['Home', 0], ['End', 2]]) {
+      await page.keyboard.press(key);
+      const on = (k) => ({ selected: k === wanted, reached: k === wanted, shown: k === wanted, focused: k === wanted, named: true });
+      assert.deepEqual(await state(), [0, 1, 2].map(on), key);
+    }
+    await page.keyboard.press('Tab');
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'bench');
+    await page.keyboard.press('Shift+Tab');
+    assert.equal(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), 'solid');
+  });
+
+  test('an address names one', async () => {
+    await page.evaluate(() => (location.hash = '#chat'));
+    await page.waitForFunction(() => document.getElementById('chat').checkVisibility());
+    assert.deepEqual((await state()).map((it) => it.selected), [false, true, false]);
+  });
+});
+
+test('models that are not there are said, with the command that writes them', async () => {
+  const texts = await page.evaluate(() => ['search-note', 'log', 'bench-note'].map((id) => document.getElementById(id).textContent));
+  for (const text of texts) assert.match(text, /is not there.*make web-demo/);
+});
