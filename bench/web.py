@@ -7,8 +7,9 @@
 A page of its own for each library, model and round, in turns, with nothing cached. *First result*: from the beginning of the
 navigation to the result in memory. *Steady run*: runs with inputs and results in memory. *CPU* of both: of all processes of the
 browser, which on a software adapter calculate, too; on Linux. *Call of run*: between GPU buffers, until `run` is done, which does
-not wait for the GPU; *page's thread*: its CPU for that, with what the browser does there. *Library*: its scripts and WebAssembly,
-unpacked. *Model*: what is fetched of it, unpacked.
+not wait for the GPU; *page's thread*: its CPU for that, with what the browser does there; both also for as many dispatches that
+`web/bench/bare.js` gives to WebGPU itself. *Library*: its scripts and WebAssembly, unpacked. *Model*: what is fetched of it,
+unpacked.
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ BEGIN, END = "<!-- written by bench.web -->", "<!-- end -->"
 LIBRARIES = {"ours": "ours", "webgpu": "onnxruntime-web, WebGPU", "wasm": "onnxruntime-web, WebAssembly"}
 MEASURES = {
     "first": "first result", "firstCpu": "first result, CPU", "steady": "steady run", "steadyCpu": "steady run, CPU",
-    "cpu": "call of run", "thread": "page's thread",
+    "cpu": "call of run", "bare": "the same calls without a library", "thread": "page's thread",
+    "bareThread": "the same without a library",
 }  # fmt: skip
-DISPATCHES = 200
+CALLS = ("cpu", "bare", "thread", "bareThread")  # measured where the dispatches take no time
+DISPATCHES = 200  # as in web/bench/page.js
 Row = dict[str, Any]
 
 
@@ -178,7 +181,7 @@ def table(report: Row) -> list[str]:
     for model in dict.fromkeys(row["model"] for row in rows):
         for measure, title in MEASURES.items():
             cells = [cell(model, library, measure) for library in libraries]
-            if any(cells) and (measure not in ("cpu", "thread") or model == "chain"):
+            if any(cells) and (measure not in CALLS or model == "chain"):
                 out.append(f"| {model} | {title} | {' | '.join(cells)} |")
         sizes = [
             next((r["modelBytes"] for r in rows if (r["model"], r["library"]) == (model, it)), 0) for it in libraries

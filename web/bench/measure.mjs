@@ -1,5 +1,5 @@
 // Drives pages in one Chromium: node bench/measure.mjs JOB.json. The job: {folder, models: [{name, inputs, runs}], libraries,
-// rounds, gpu, chromium}. Prints one line of JSON for each page: {library, model, round, ...}. Libraries alternate, and each page
+// rounds, gpu, chromium}. Pages are isolated, because others have a clock of a tenth of a millisecond. Prints one line of JSON for each page: {library, model, round, ...}. Libraries alternate, and each page
 // has a browser of its own, so that nothing is cached.
 
 import { readFileSync } from 'node:fs';
@@ -14,6 +14,7 @@ const web = fileURLToPath(new URL('..', import.meta.url));
 const { folder, models, libraries, rounds, gpu, chromium: executablePath } = JSON.parse(readFileSync(process.argv[2], 'utf8'));
 const TYPES = { '.js': 'text/javascript', '.mjs': 'text/javascript', '.json': 'application/json', '.html': 'text/html', '.wasm': 'application/wasm' };
 const MOUNTS = { '/dist/': `${web}dist/`, '/ort/': `${web}node_modules/onnxruntime-web/dist/`, '/models/': `${folder}/` };
+const ISOLATED = { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' };
 const SOFTWARE = ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'];
 const HARDWARE = ['--enable-unsafe-webgpu', '--enable-features=Vulkan', '--use-angle=vulkan', '--ignore-gpu-blocklist'];
 
@@ -27,7 +28,7 @@ const server = createServer(async (request, response) => {
   };
   try {
     const body = pages[path] ?? (await readFile(mount ? MOUNTS[mount] + path.slice(mount.length) : `${web}bench${path}`));
-    response.writeHead(200, { 'content-type': TYPES[extname(path)] ?? (path === '/' ? 'text/html' : 'application/octet-stream') }).end(body);
+    response.writeHead(200, { 'content-type': TYPES[extname(path)] ?? (path === '/' ? 'text/html' : 'application/octet-stream'), ...ISOLATED }).end(body);
   } catch {
     response.writeHead(404).end();
   }

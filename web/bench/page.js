@@ -1,5 +1,7 @@
 // One library with one model in a fresh page: what `measure.mjs` asks for, as JSON in window.result.
 
+import { bare } from './bare.js';
+
 const { library, model, runs, inputs } = await (await fetch('/job.json')).json();
 const LIBRARIES = {
   ours: ['/dist/ort.wgpu.bundle.min.mjs', 'webgpu'],
@@ -15,7 +17,9 @@ function numbers(count) {
     return state / 2 ** 31 - 1;
   });
 }
-const QUICK = 1000; // milliseconds; runs that take longer are not repeated fifty times
+const DISPATCHES = 200; // of the model `chain`
+const CALLS = 100;
+const QUICK = 1000; // milliseconds; runs that take longer are not repeated a hundred times
 const median = (all) => all.toSorted((a, b) => a - b)[all.length >> 1];
 
 async function main() {
@@ -44,21 +48,21 @@ async function main() {
   const found = { first, firstCpu, steady: median(times), steadyCpu, fastest: Math.min(...times), sample: Array.from(data.slice(0, 1000), Number) };
   const loaded = performance.getEntriesByType('resource');
   const bytes = (wanted) => loaded.filter(wanted).reduce((sum, it) => sum + it.decodedBodySize, 0);
-  found.bytes = bytes((it) => /\.(m?js|wasm)$/.test(it.name) && !/page\.js/.test(it.name));
+  found.bytes = bytes((it) => /\.(m?js|wasm)$/.test(it.name) && !/(page|bare)\.js/.test(it.name));
   found.modelBytes = bytes((it) => it.name.includes('/models/'));
   await session.release();
-  if (library !== 'wasm' && found.steady < QUICK) [found.cpu, found.thread] = await cpu(ort, await create({ preferredOutputLocation: 'gpu-buffer' }), feeds, output);
+  if (library !== 'wasm' && found.steady < QUICK) Object.assign(found, await calls(ort, await create({ preferredOutputLocation: 'gpu-buffer' }), feeds, output));
   const { description, vendor, architecture } = (await navigator.gpu.requestAdapter()).info;
   return { ...found, adapter: description || `${vendor} ${architecture}` };
 }
 
 /**
  * Milliseconds for a run between GPU buffers, for one input and one output: until `run` is done, which does not wait for the GPU,
- * and CPU of the page's thread, with what the browser does there.
+ * and CPU of the page's thread, with what the browser does there. Of our library in turns with as many dispatches without one.
  */
-async function cpu(ort, session, feeds, output) {
+async function calls(ort, session, feeds, output) {
   const [[name, tensor], ...more] = Object.entries(feeds);
-  if (more.length) return [];
+  if (more.length) return {};
   const device = await ort.env.webgpu.device;
   const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
   const onGpu = (dims) => {
@@ -67,18 +71,27 @@ async function cpu(ort, session, feeds, output) {
   };
   const given = { [name]: onGpu(tensor.dims) };
   const wanted = { [output]: onGpu((await session.run(given))[output].dims) };
-  const times = [];
-  const { pages } = await window.cpuTimes();
-  for (let k = 0; k < 50; k++) {
-    const start = performance.now();
-    await session.run(given, wanted);
-    times.push(performance.now() - start);
-    await device.queue.onSubmittedWorkDone();
+  const run = () => session.run(given, wanted);
+  const measured = { cpu: run, ...(library === 'ours' && { bare: bare(device, DISPATCHES) }) };
+  const times = Object.fromEntries(Object.keys(measured).map((it) => [it, []]));
+  for (let k = 0; k < CALLS; k++) {
+    for (const [key, call] of Object.entries(measured)) {
+      const start = performance.now();
+      await call();
+      times[key].push(performance.now() - start);
+      await device.queue.onSubmittedWorkDone();
+    }
   }
-  const thread = ((await window.cpuTimes()).pages - pages) / times.length;
-  // The clock of a page has a tenth of a millisecond; its mean has more.
-  const middle = times.toSorted((a, b) => a - b).slice(10, 40);
-  return [middle.reduce((a, b) => a + b) / middle.length, thread];
+  const found = Object.fromEntries(Object.entries(times).map(([key, all]) => [key, median(all)]));
+  for (const [key, call] of Object.entries(measured)) {
+    const { pages } = await window.cpuTimes();
+    for (let k = 0; k < CALLS; k++) {
+      await call();
+      await device.queue.onSubmittedWorkDone();
+    }
+    found[key === 'cpu' ? 'thread' : `${key}Thread`] = ((await window.cpuTimes()).pages - pages) / CALLS;
+  }
+  return found;
 }
 
 window.result = await main().catch((error) => ({ error: String(error.message ?? error).slice(0, 500) }));
