@@ -59,7 +59,12 @@ _MORE: Mapping[str, Sequence[Parameters]] = {
         tune.Tile(128, 64, 8, 8, 8, 1, 8), tune.Tile(64, 64, 8, 8, 8, 1, 8), tune.Tile(64, 64, 16, 4, 8, 1, 16),
         tune.Tile(64, 64, 16, 4, 4, 1), tune.Tile(32, 32, 16, 4, 4, 4),
     ),
-    "matvec": (tune.RowProduct(1, 4, 2), tune.RowProduct(1, 32, 2), tune.RowProduct(1, 8, 4), tune.RowProduct(1, 16, 4)),
+    "matvec": (
+        tune.RowProduct(1, 2, 1),
+        tune.RowProduct(1, 4, 2, 512),
+        tune.RowProduct(1, 16, 1, 1024),
+        tune.RowProduct(1, 4, 1, 1024),
+    ),
     "packed_rows": (tune.PackedRows(1, 64, 1, 2, 1), tune.PackedRows(1, 128, 1, 1, 1), tune.PackedRows(1, 32, 2, 2, 1)),
     "rows": (tune.Rows(16, 4), tune.Rows(32, 2), tune.Rows(32, 8), tune.Rows(128, 1)),
     "rows_across": (tune.RowsAcross(1, 64), tune.RowsAcross(1, 128), tune.RowsAcross(2, 128)),

@@ -174,7 +174,7 @@ def matmul_variants(
         elif isinstance(it, RowProduct):
             tiles_n = ceildiv(n, 4 * it.columns4)
             constants = _constants(ROWS=it.rows, COLUMNS4=it.columns4, STEPS=it.steps, K_WHOLE=whole)
-            variants.append(Variant(batch * tiles_n, 256, guard, constants, (("tiles_n", tiles_n),), "matvec"))
+            variants.append(Variant(batch * tiles_n, it.threads, guard, constants, (("tiles_n", tiles_n),), "matvec"))
             template = template or "matvec"
         elif isinstance(it, PackedRows):
             run = run or min(longest, it.words * 32 // bits)
@@ -182,7 +182,8 @@ def matmul_variants(
             template = template or "packed_rows"
         elif isinstance(it, Tile):
             template = "matmul"
-            variants.append(_tiled(it, guard, sizes, whole))
+            run = run or min(longest, 32 // bits)
+            variants.append(_tiled(it, guard, sizes, whole, run))
     return template, tuple(variants), parameters
 
 
@@ -197,10 +198,10 @@ def expert_rows(k: int, bits: int, longest: int, target: Target) -> tuple[int, i
 
 
 def _packed(it: PackedRows, guard: Dim, sizes: Mapping[str, Dim], run: int, whole: bool) -> Variant:
-    tiles_n = ceildiv(sizes["n"], 4 * it.columns)
+    tiles = (("tiles_m", ceildiv(sizes["m"], it.rows)), ("tiles_n", ceildiv(sizes["n"], 4 * it.columns)))
     constants = _constants(ROWS=it.rows, PARTS=it.parts, STEPS=it.steps, RUN4=run // 4, K_WHOLE=whole)
-    workgroups = sizes["batch"] * tiles_n
-    return Variant(workgroups, it.invocations, guard, constants, (("tiles_n", tiles_n),), "packed_rows")
+    workgroups = sizes["batch"] * tiles[0][1] * tiles[1][1]
+    return Variant(workgroups, it.invocations, guard, constants, tiles, "packed_rows")
 
 
 def _own(parameters: Parameters, sizes: Mapping[str, Dim]) -> dict[str, Dim]:
@@ -216,7 +217,9 @@ def _workgroups(tile: Tile, sizes: Mapping[str, Dim]) -> Dim:
     return sizes["batch"] * ceildiv(sizes["m"], tile.m) * ceildiv(sizes["n"], tile.n)
 
 
-def _tiled(tile: Tile, guard: Dim, sizes: Mapping[str, Dim], whole: bool) -> Variant:
+def _tiled(tile: Tile, guard: Dim, sizes: Mapping[str, Dim], whole: bool, run: int) -> Variant:
+    """Packed weights are loaded `run` at a time where a tile's invocations can share them evenly, others four at a time."""
+    packed = bool(run) and tile.k % run == 0 == tile.n * tile.k // run % tile.per_slice
     constants = _constants(
         TILE_M=tile.m,
         TILE_N=tile.n,
@@ -224,10 +227,12 @@ def _tiled(tile: Tile, guard: Dim, sizes: Mapping[str, Dim], whole: bool) -> Var
         ROWS4=tile.rows // 4,
         COLUMNS4=tile.columns // 4,
         A_LOADS=tile.m * tile.k // 4 // tile.per_slice,
-        B_LOADS=tile.n * tile.k // 4 // tile.per_slice,
+        B_LOADS=tile.n * tile.k // (run if packed else 4) // tile.per_slice,
         SLICES=tile.slices,
         UNROLLED=tile.unrolled,
         K_WHOLE=whole,
+        PACKED=packed,
+        **({"RUN4": run // 4} if packed else {}),
     )
     tiles = (("tiles_m", ceildiv(sizes["m"], tile.m)), ("tiles_n", ceildiv(sizes["n"], tile.n)))
     return Variant(_workgroups(tile, sizes), tile.invocations, guard, constants, tiles)

@@ -21,8 +21,9 @@ from .base import Parameters
 class Tile(Parameters):
     """A tile of `m` x `n` results of a product from `k` columns at a time; an invocation computes `rows` x `columns` of it.
 
-    `slices` groups of invocations split k between them; `unrolled` steps of k are written out. Quantities: batch, m, n, k, and
-    `workgroups`, which the tile itself gives. Raises ValueError for a tile that its invocations cannot share evenly.
+    `slices` groups of invocations split k between them; `unrolled` steps of k are written out. Quantities: batch, m, n, k,
+    `packed` as of PackedRows, and `workgroups`, which the tile itself gives. Raises ValueError for a tile that its invocations
+    cannot share evenly.
     """
 
     kernel: ClassVar[str] = "matmul"
@@ -59,18 +60,21 @@ class Tile(Parameters):
 
 @dataclass(frozen=True)
 class RowProduct(Parameters):
-    """A product of at most `rows` rows: a workgroup sums 4 x `columns4` columns of them, its invocations parts of k, `steps`
-    rows of the other operand at a time. Quantities: batch, m, n, k, and `transposed`, 1 where neighbours in k are neighbours in
-    memory."""
+    """A product of at most `rows` rows: a workgroup of `threads` sums 4 x `columns4` columns of them, its invocations parts of
+    k, `steps` rows of the other operand at a time. Quantities: batch, m, n, k, and `transposed`, 1 where neighbours in k are
+    neighbours in memory."""
 
     kernel: ClassVar[str] = "matvec"
     rows: int
     columns4: int
     steps: int
+    threads: int = 256
 
     def __post_init__(self) -> None:
         self._require(self.rows > 0 < self.steps, "rows and steps are at least 1")
-        self._require(self.columns4 in (1, 2, 4, 8, 16, 32, 64), "columns4 is a power of two up to 64")
+        self._require(self.threads > 0 and self.threads & (self.threads - 1) == 0, "threads are a power of two")
+        halves = self.columns4 > 0 and self.columns4 & (self.columns4 - 1) == 0
+        self._require(halves and self.columns4 <= self.threads, "columns4 is a power of two up to the threads")
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -78,14 +82,19 @@ class RowProduct(Parameters):
 
     @property
     def invocations(self) -> int:
-        return 256
+        return self.threads
+
+    @property
+    def workgroup_bytes(self) -> int:
+        return 16 * (self.threads + self.rows * self.columns4)
 
 
 @dataclass(frozen=True)
 class PackedRows(Parameters):
-    """A product of at most `rows` rows by packed weights that lie along k: an invocation sums four columns, which `parts` of a
-    workgroup share, `columns` times; it unpacks at most `words` words of each at a time, in `steps` places. Quantities: batch,
-    m, n, k, `packed`, the words that can be unpacked together, and `words`, those of a column where it is known."""
+    """A product by packed weights that lie along k, of `rows` rows at a time and at most `tiles` times that: an invocation sums
+    four columns, which `parts` of a workgroup share, `columns` times; it unpacks at most `words` words of each at a time, in
+    `steps` places. Quantities: batch, m, n, k, `packed`, the words that can be unpacked together, and `words`, those of a column
+    where it is known."""
 
     kernel: ClassVar[str] = "packed_rows"
     rows: int
@@ -93,6 +102,7 @@ class PackedRows(Parameters):
     columns: int
     steps: int
     words: int
+    tiles: int = 1
 
     def __post_init__(self) -> None:
         self._require_positive()
@@ -100,7 +110,7 @@ class PackedRows(Parameters):
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        return (Bound("m", None, self.rows), Bound("packed", 1))
+        return (Bound("m", None, self.rows * self.tiles), Bound("packed", 1))
 
     @property
     def invocations(self) -> int:

@@ -28,36 +28,60 @@ from .parameters import (
 )
 
 _LONG = Bound("k", 256)  # with a shorter k most parts of a workgroup would idle
-_WIDE = (Bound("n", 8192, None, known=True), Bound("transposed", None, 0))
-_NARROW = (Bound("bits", None, 8), Bound("transposed", None, 0))
+_MANY = Bound("n", 4096, None, known=True)
+_AS_IS = Bound("transposed", None, 0)
+_NARROW = (Bound("bits", None, 8), _AS_IS)
+_WORDS, _PLAIN = Bound("packed", 1), Bound("packed", None, 0)
+_EXACTLY = {1: (), 2: (Bound("m", None, 2, known=True),), 4: ()}
 
 # Of packed weights an invocation unpacks a word at a time, so that neighbours read neighbours, of the other operand too; as
-# many share a column as it has words, so that a short column is read at once.
-_PACKED = tuple(
-    use(PackedRows(rows, parts, 1, steps, 1), *bounds, Bound("words", parts * steps if parts > 32 else None))
-    for rows, steps, bounds in ((1, 2, ()), (2, 2, (Bound("m", None, 2, known=True),)), (4, 1, ()))
-    for parts in (256, 128, 64, 32)
+# many share a column as it has words, so that a short column is read at once. Where columns alone keep an H200 busy, fewer
+# share one: 30 us for 1 x 2048 x 32768 of 4 bits instead of 39.
+_PACKED = (
+    use(PackedRows(1, 32, 1, 1, 1), Bound("n", 8192, None, known=True), Bound("words", None, 256)),
+    *(
+        use(
+            PackedRows(rows, parts, 1, steps, 1), *_EXACTLY[rows], Bound("words", parts * steps if parts > 32 else None)
+        )
+        for rows, steps in ((1, 2), (2, 2), (4, 1))
+        for parts in (256, 128, 64, 32)
+    ),
+    # More rows eight at a time, which read the weights from a cache again: 23 us for 8 x 2048 x 8192, 109 for 32 (tiles: 76
+    # and 132), 55 for 8 x 8192 x 2048 (306).
+    use(PackedRows(8, 64, 1, 1, 1, tiles=4), Bound("words", 512)),
+    use(PackedRows(8, 32, 1, 1, 1, tiles=4)),
+)
+
+# A product of few rows is bound by reading the other operand: neighbours shall load 32 bytes together at least, and there
+# shall be some hundred workgroups of many invocations. With bench/rows.py on an H200, one row by 4096 x 11008 takes 88 us in
+# f32 and 33 in f16 (128 and 50 with 256 invocations each), by 8192 x 2048 in f16 14 (24), and transposed 12 (24).
+_ROWS = tuple(
+    use(RowProduct(rows, columns4, steps, threads), *_EXACTLY[rows], _LONG, *bounds)
+    for rows in (1, 2, 4)
+    for columns4, steps, threads, bounds in (
+        (4, 1, 256, (Bound("transposed", 1), _MANY)),
+        (1, 1, 256, (Bound("transposed", 1),)),
+        (16, 2, 512, (*_NARROW, _MANY)),
+        (8, 1, 512, _NARROW),
+        (8, 2, 512, (_MANY,)),
+        (4, 1, 512, ()),
+        (16, 2, 256, (_AS_IS, Bound("n", 8192, None, known=True))),  # for adapters of 256 invocations, as the next ones
+        (16, 2, 256, _NARROW),
+        (8, 2, 256, ()),
+    )
 )
 
 GPU: Choices = (
     *_PACKED,
-    # A product of few rows is bound by reading the other operand. With bench/rows.py on an H200, one row by 4096 x 11008 took
-    # 70 us (f32; 49 where the weights are transposed) and 45 us (f16), tiles 152 and 140; from 8 rows on tiles are as fast.
-    # Neighbours shall load 32 bytes at least, which of narrow elements are more columns.
-    use(RowProduct(1, 16, 2), _LONG, *_WIDE),
-    use(RowProduct(1, 16, 2), _LONG, *_NARROW),
-    use(RowProduct(1, 8, 2), _LONG),
-    use(RowProduct(2, 16, 2), Bound("m", None, 2, known=True), _LONG, *_WIDE),
-    use(RowProduct(2, 16, 2), Bound("m", None, 2, known=True), _LONG, *_NARROW),
-    use(RowProduct(2, 8, 2), Bound("m", None, 2, known=True), _LONG),
-    use(RowProduct(4, 16, 2), _LONG, *_WIDE),
-    use(RowProduct(4, 16, 2), _LONG, *_NARROW),
-    use(RowProduct(4, 8, 2), _LONG),
+    *_ROWS,
     # Largest first, each from as many workgroups on as keep the GPU busy; the smallest serves what is left. Measured with
     # bench/kernels.py on an H200, in TFLOP/s: 44 for 4096 x 4096 x 4096, 30 for 1024 (22 with tiles of 64 x 64), 36 for
     # 1576 x 768 x 3072 (27), and for 48 x 1536 x 384 four times the speed of a 32 x 32 tile without slices.
-    use(Tile(128, 128, 8, 8, 8, 1, unrolled=8), Bound("workgroups", 512)),
-    use(Tile(64, 128, 8, 8, 8, 1, unrolled=8), Bound("workgroups", 120)),
+    # Of packed weights whole words are fetched, which a tile of 64 x 128 shares evenly: 1.35 ms for 1024 x 8192 x 2048 of 4 bits
+    # (1.89 in fours of 128 x 128).
+    use(Tile(64, 128, 16, 8, 8, 1, unrolled=16), _WORDS, Bound("workgroups", 120)),
+    use(Tile(128, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, Bound("workgroups", 512)),
+    use(Tile(64, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, Bound("workgroups", 120)),
     use(Tile(32, 64, 16, 4, 4, 2), Bound("workgroups", 96)),
     use(Tile(16, 64, 16, 4, 4, 4), Bound("workgroups", 72)),
     use(Tile(16, 32, 16, 4, 4, 8)),

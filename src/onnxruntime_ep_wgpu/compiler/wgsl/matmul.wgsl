@@ -1,7 +1,7 @@
 // Matrix product y = a b from tiles in workgroup memory: a workgroup computes TILE_M x TILE_N elements, an invocation
 // 4 * ROWS4 x 4 * COLUMNS4 of them, whose sums are variables of their own. The next tiles are fetched into registers while
 // the present ones are multiplied. SLICES groups of invocations share a tile and each take their part of k, which keeps
-// small products parallel.
+// small products parallel. Of PACKED weights b (n, k) an invocation fetches RUN neighbours of a column, which are whole words.
 const THREADS_X = $TILE_N / (4u * $COLUMNS4);
 const THREADS = THREADS_X * $TILE_M / (4u * $ROWS4);  // per slice
 const A_SIZE = $SLICES * $TILE_K * $TILE_M / 4u;
@@ -19,6 +19,15 @@ fn a_part(batch: u32, m: u32, k: u32) -> vec4<$y_t> {
   return select(vec4<$y_t>(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
 }
 
+#if PACKED
+const RUN = 4u * $RUN4;
+
+// A run of column n of b from row k on, with what multiplies it; zeros from the end of k on.
+fn b_part(batch: u32, k: u32, n: u32) -> b_run_t {
+  if (k >= $k) { return b_run_t(); }
+  return b_run(batch, n, k);
+}
+#else
 // Four elements of a row of b from column n on; with TRANSPOSED, where these are no neighbours in memory, of a column from row
 // k on.
 fn b_part(batch: u32, k: u32, n: u32) -> vec4<$y_t> {
@@ -28,6 +37,7 @@ fn b_part(batch: u32, k: u32, n: u32) -> vec4<$y_t> {
   if ($K_WHOLE) { return v; }
   return select(vec4<$y_t>(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
 }
+#end
 
 fn kernel(w: u32, lane: u32) {
   // Neighbouring workgroups share rows of b in groups of 8 tiles, which the cache then holds.
@@ -63,8 +73,13 @@ fn kernel(w: u32, lane: u32) {
 #end
 #for l B_LOADS
   let b_element#l = me + #lu * THREADS;
+#if PACKED
+  let b_row#l = b_element#l / $TILE_N * RUN;
+  let b_column#l = min(column + b_element#l % $TILE_N, $n - 1u);
+#else
   let b_row#l = select(b_element#l / ($TILE_N / 4u), b_element#l / $TILE_N * 4u, $TRANSPOSED);
   let b_column#l = select(min(column + b_element#l % ($TILE_N / 4u) * 4u, last), min(column + b_element#l % $TILE_N, $n - 1u), $TRANSPOSED);
+#end
   var next_b#l = b_part(batch, slice * $TILE_K + b_row#l, b_column#l);
 #end
   for (var k0 = 0u; k0 < $k; k0 += $SLICES * $TILE_K) {
@@ -81,6 +96,18 @@ fn kernel(w: u32, lane: u32) {
     }
 #end
 #for l B_LOADS
+#if PACKED
+    {
+      let e = me + #lu * THREADS;
+      let at = b_base + e / $TILE_N * RUN * ($TILE_N / 4u) + e % $TILE_N / 4u;
+      let part = e % 4u;
+#for r RUN4
+#for e 4
+      tiles[at + #(4 * #r + #e)u * ($TILE_N / 4u)][part] = next_b#l.v[#r][#e] * next_b#l.scale;
+#end
+#end
+    }
+#else
     if ($TRANSPOSED) {
       let e = me + #lu * THREADS;
       let at = b_base + e / $TILE_N * $TILE_N + e % $TILE_N / 4u;
@@ -92,6 +119,7 @@ fn kernel(w: u32, lane: u32) {
     } else {
       tiles[b_base + me + #lu * THREADS] = next_b#l;
     }
+#end
 #end
     workgroupBarrier();
     let k1 = k0 + ($SLICES + slice) * $TILE_K;

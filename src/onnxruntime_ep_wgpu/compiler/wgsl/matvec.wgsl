@@ -54,15 +54,15 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
   }
+  let mine = column4 * PARTS + part;
 #for r ROWS
   workgroupBarrier();
-  parts[column4 * PARTS + part] = sum#r;
-  workgroupBarrier();
-  if (lane < $COLUMNS4) {
-    var total = parts[lane * PARTS];
-    for (var p = 1u; p < PARTS; p++) { total += parts[lane * PARTS + p]; }
-    totals[#ru * $COLUMNS4 + lane] = total;
+  parts[mine] = sum#r;
+  for (var half = PARTS / 2u; half > 0u; half /= 2u) {
+    workgroupBarrier();
+    if (part < half) { parts[mine] += parts[mine + half]; }
   }
+  if (part == 0u) { totals[#ru * $COLUMNS4 + column4] = parts[mine]; }
 #end
   workgroupBarrier();
   for (var e = lane; e < min($m, $ROWS) * $COLUMNS4; e += $WG) {

@@ -1,5 +1,5 @@
-// Matrix product y = a b for at most ROWS rows and packed weights b (n, k): the time is that of reading b, which is read
-// once. An invocation sums four columns; PARTS neighbours share them and take turns along k, RUN elements at a time, which
+// Matrix product y = a b for few rows and packed weights b (n, k): the time is that of reading b, which is read once for ROWS
+// of them. An invocation sums four columns; PARTS neighbours share them and take turns along k, RUN elements at a time, which
 // are whole words of b. What a run has as a common factor, the scale of its block, multiplies its sum once.
 const RUN = 4u * $RUN4;
 
@@ -13,7 +13,8 @@ fn a_part(batch: u32, m: u32, k: u32) -> vec4<$y_t> {
 }
 
 fn kernel(w: u32, lane: u32) {
-  let batch = w / $tiles_n;
+  let batch = w / ($tiles_m * $tiles_n);
+  let row = w / $tiles_n % $tiles_m * $ROWS;
   let part = lane % $PARTS;
   let n = (w % $tiles_n * ($WG / $PARTS) + lane / $PARTS) * 4u;
 #for c 4
@@ -21,7 +22,7 @@ fn kernel(w: u32, lane: u32) {
 #end
 #for r ROWS
   var sum#r = vec4<$y_t>();
-  let row#r = min(#ru, $m - 1u);
+  let row#r = min(row + #ru, $m - 1u);
 #end
   let last = ($k - 1u) / RUN * RUN;
   for (var k0 = part * RUN; k0 < $k; k0 += $PARTS * RUN * $STEPS) {
@@ -82,12 +83,12 @@ fn kernel(w: u32, lane: u32) {
 #end
   workgroupBarrier();
   if (n < $n) {
-    for (var m = part; m < min($m, $ROWS); m += $PARTS) {
-      let total = parts[m * $WG + lane - part];
+    for (var r = part; r < min($m - row, $ROWS); r += $PARTS) {
+      let total = parts[r * $WG + lane - part];
 #if FOURS
-      y_put4(batch, m, n, total);
+      y_put4(batch, row + r, n, total);
 #else
-      for (var e = 0u; e < min(4u, $n - n); e++) { y_put(batch, m, n + e, total[e]); }
+      for (var e = 0u; e < min(4u, $n - n); e++) { y_put(batch, row + r, n + e, total[e]); }
 #end
     }
   }
