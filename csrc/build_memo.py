@@ -38,7 +38,7 @@ ffibuilder.cdef(
       size_t rank, first;
     } Tensor;
     typedef struct {
-      int64_t live, users, hits, last;
+      int64_t live, users, hits, last, graph;
       const Tensor *tensors;
       const int64_t *dims;
       int (*run)(void *work);
@@ -48,12 +48,14 @@ ffibuilder.cdef(
       const OrtApi *api;
       OrtStatus *(*python)(OrtNodeComputeInfo *, void *, OrtKernelContext *);
       size_t inputs, outputs;
+      int captured;
       int64_t hits;
       Memo memos[...];
       ...;
     } Node;
     extern int64_t forked;
     void listen(int listens);
+    void begin_run(int64_t graph);
     void memo_begin(Memo *memo);
     int memo_end(Memo *memo);
     OrtStatus *compute(OrtNodeComputeInfo *this, void *state, OrtKernelContext *context);

@@ -34,6 +34,8 @@ ffibuilder.cdef(
       Queue *queue;
       const uint64_t *dispatches;
       size_t count, per_submission;
+      const uint64_t *copies;
+      size_t before, after;
       ...;
     } Work;
     void queue_begin(Queue *queue);

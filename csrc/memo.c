@@ -22,6 +22,7 @@ typedef struct {
 
 typedef struct {
   int64_t live, users, hits, last;
+  int64_t graph;         /* what a run has to have been begun as, where the session captures */
   const Tensor *tensors; /* inputs of the node, then outputs */
   const int64_t *dims;   /* of all tensors */
   int (*run)(void *work);
@@ -33,6 +34,7 @@ typedef struct {
   const OrtApi *api;
   OrtStatus *(*python)(OrtNodeComputeInfo *, void *, OrtKernelContext *);
   size_t inputs, outputs;
+  int captured; /* whether the session captures its runs */
   int64_t hits; /* of all memos; orders them by their last use */
   Memo memos[MEMOS];
 } Node;
@@ -40,6 +42,10 @@ typedef struct {
 /* Whether this thread's work is recorded: then Python does it. */
 static PLATFORM_THREAD_LOCAL int listening;
 static void listen(int listens) { listening = listens; }
+
+/* What the run of this thread has been begun as, in a session that captures: the number of a captured graph; 0 for a new one. */
+static PLATFORM_THREAD_LOCAL int64_t begun;
+static void begin_run(int64_t graph) { begun = graph; }
 
 /* Whether this process may use no GPU; see process.py. */
 static int64_t forked;
@@ -90,7 +96,7 @@ static int same_run(Node *node, OrtKernelContext *context) {
     if (!platform_read(&memo->live)) continue;
     candidates |= 1u << k;
     platform_add(&memo->users, 1);
-    if (!platform_read(&memo->live)) leave(node, &candidates, k);
+    if (!platform_read(&memo->live) || (node->captured && memo->graph != begun)) leave(node, &candidates, k);
   }
   for (size_t i = 0; candidates && i < node->inputs; i++) {
     const OrtValue *value = NULL;

@@ -18,11 +18,13 @@ typedef struct {
   platform_lock_t lock;
 } Queue;
 
-/* The same dispatches in every run. */
+/* The same dispatches in every run, and the same copies: `before` rows for those in front of them, then `after` rows. */
 typedef struct {
   Queue *queue;
   const uint64_t *dispatches;
   size_t count, per_submission;
+  const uint64_t *copies;
+  size_t before, after;
 } Work;
 
 typedef void (*write_buffer)(handle queue, handle buffer, uint64_t offset, const void *data, size_t size);
@@ -75,14 +77,16 @@ static int run(Work *work) {
     if (commands != few) free(commands);
     return 0;
   }
-  uint64_t before = reported(queue);
+  uint64_t complaints = reported(queue);
   for (size_t i = 0; i < parts; i++) {
     size_t first = i * step, rest = work->count - first;
     const uint64_t *rows = work->dispatches + first * DISPATCH_WORDS;
-    commands[i] = encode(functions, queue->device, NULL, 0, 0, rows, rest < step ? rest : step);
+    const uint64_t *copies = work->copies + (i ? work->before * COPY_WORDS : 0);
+    size_t before = i ? 0 : work->before, after = i + 1 < parts ? 0 : work->after;
+    commands[i] = encode(functions, queue->device, copies, before, after, rows, rest < step ? rest : step);
   }
   /* An invalid command buffer, which ends the process, has been complained about. */
-  int good = reported(queue) == before && submit(queue, commands, parts, &index);
+  int good = reported(queue) == complaints && submit(queue, commands, parts, &index);
   for (size_t i = 0; i < parts; i++) POINTER(use, functions[RELEASE_COMMANDS])(POINTER(handle, commands[i]));
   if (commands != few) free(commands);
   if (good) {

@@ -22,6 +22,7 @@ from onnxruntime_ep_wgpu.plugin.abi import Logger, text
 from tests import zoo
 
 from . import models
+from .test_memo import hits
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((5, 8), np.float32)
@@ -286,6 +287,46 @@ def test_a_released_id_takes_another_binding() -> None:
         session.release_captured_graph(7)
     session.release_captured_graph(99)
     close(first.run(7), X)
+
+
+@needs_release
+@pytest.mark.parametrize("seed", range(3))
+def test_runs_of_captured_graphs_are_repeated_in_c_whatever_is_run_between_them(seed: int) -> None:
+    """Random runs under three ids and under none, with tensors that stay, and releases. A table says what has to be refused."""
+    session, random = captured(), np.random.default_rng(seed)
+    bound = [Bound(session, random.standard_normal((rows, 8)).astype(np.float32)) for rows in (3, 3, 5)]
+    arrays = [it.x.numpy() for it in bound]
+    graphs: dict[int, int] = {}  # which binding has been captured under an id
+    before, wanted, refused = hits(), 0, 0
+    for _ in range(250):
+        which, graph_id = int(random.integers(3)), int(random.choice([-1, 0, 1, 2]))
+        if random.random() < 0.04:
+            session.release_captured_graph(graph_id)
+            graphs.pop(graph_id, None)
+            continue
+        if random.random() < 0.2:
+            arrays[which] = random.standard_normal(arrays[which].shape).astype(np.float32)
+            bound[which].x.update_inplace(arrays[which])
+        if graph_id >= 0 and graphs.setdefault(graph_id, which) != which:
+            with pytest.raises(Exception, match=f"graph {graph_id} does not fit this run"):
+                bound[which].run(graph_id)
+            refused += 1
+        else:
+            close(bound[which].run(graph_id), arrays[which])
+            wanted += 1
+    assert refused > 20
+    assert hits() - before > wanted // 3
+
+
+def test_a_captured_run_makes_nothing_and_needs_no_python_after_some_runs() -> None:
+    bound = Bound(captured(), X)
+    for _ in range(4):
+        close(bound.run(5), X)
+    before = hits()
+    for k in range(3):
+        bound.x.update_inplace(X * k)
+        close(bound.run(5), X * k)
+    assert hits() == before + 3
 
 
 @needs_release

@@ -22,7 +22,7 @@ from .library import version as native_version
 from .native import forget_errors
 from .owned import depend, let_go
 from .settings import Settings
-from .work import Work
+from .work import Submission, Work
 
 if TYPE_CHECKING:
     from .cache import BufferCache, CacheCounters
@@ -66,6 +66,7 @@ __all__ = [
     "Place",
     "Recording",
     "Settings",
+    "Submission",
     "Work",
     "adapters",
     "adapters_problem",

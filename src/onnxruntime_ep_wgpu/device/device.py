@@ -32,7 +32,7 @@ from .request import request_device
 from .scopes import error_scope
 from .settings import DEFAULT, Settings
 from .timing import Timed, Timer
-from .work import Work
+from .work import Submission, Work
 
 # What is counted: `pipelines` and `bind_groups` that were made, and calls. `counters` adds what lives now: `buffers`,
 # `buffer_bytes` and `held_pipelines`.
@@ -220,9 +220,9 @@ class Device:
         self.queue.submit(commands, "the work")
         self._count(submits=len(commands), dispatches=total)
 
-    def work(self, recording: Recording, per_submission: int = 0) -> Work | None:
+    def work(self, submission: Submission, per_submission: int = 0) -> Work | None:
         """What `submit` would do, for C code; None where that has not been built."""
-        return None if self.queue.shared is None else Work(self.queue, recording, per_submission)
+        return None if self.queue.shared is None else Work(self.queue, submission, per_submission)
 
     def submit_alone(self, dispatch: Dispatch, what: str) -> None:
         """Runs one dispatch within error scopes; `what` names it in the DeviceError. For debugging: it is slow."""

@@ -88,6 +88,14 @@ class Bound:
             self.recording = None
 
 
+def copy_words(copies: Iterable[Copy]) -> array[int]:
+    """Copies (rounded up to 4 bytes) as csrc/encode.c reads them."""
+    words = array("Q")
+    for source, start, destination, place, nbytes in copies:
+        words.extend((address(source.handle), start, address(destination.handle), place, (nbytes + 3) & ~3))
+    return words
+
+
 def encode_copies(encoder: Any, copies: Sequence[Copy]) -> None:
     """Adds copies (rounded up to 4 bytes) to a command encoder."""
     for source, start, destination, place, nbytes in copies:
@@ -132,14 +140,7 @@ class Encoder:
     def _lists(
         self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], first: int, count: int
     ) -> tuple[Any, ...]:
-        rows = array(
-            "Q",
-            [
-                word
-                for source, start, destination, place, nbytes in (*before, *after)
-                for word in (address(source.handle), start, address(destination.handle), place, (nbytes + 3) & ~3)
-            ],
-        )
+        rows = copy_words((*before, *after))
         words = native.ffi.from_buffer
         return (
             words("uint64_t[]", FUNCTIONS),

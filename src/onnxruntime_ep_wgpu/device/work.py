@@ -7,22 +7,45 @@ of it has made sure that no thread is in such a call, and that none will be.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from . import encoding
-from .encoding import Recording
+from .encoding import Copy, Recording, copy_words
 from .native import address
+from .owned import shared
 from .queue import Queue
 
 
+class Submission(NamedTuple):
+    """What a run submits: copies, dispatches, copies."""
+
+    recording: Recording
+    before: Sequence[Copy] = ()
+    after: Sequence[Copy] = ()
+
+
 class Work:
-    """`recording` on the device of `queue`, at most `per_submission` dispatches at a time, 0 meaning all of them."""
+    """A submission on the device of `queue`, at most `per_submission` dispatches at a time, 0 meaning all of them.
 
-    __slots__ = ("_queue", "_words", "function", "number", "recording")
+    Of buffers it keeps the memory and not the object, as bind groups do, so that their owner can tell when nobody uses them.
+    """
 
-    def __init__(self, queue: Queue, recording: Recording, per_submission: int = 0) -> None:
+    __slots__ = ("_memory", "_queue", "_words", "function", "number", "recording")
+
+    def __init__(self, queue: Queue, submission: Submission, per_submission: int = 0) -> None:
         assert encoding.native is not None and queue.shared is not None
         ffi = encoding.native.ffi
+        recording, before, after = submission
+        copies = (*before, *after)
+        self._memory = [
+            shared("Buffer", it.handle) for source, _, destination, *_ in copies for it in (source, destination)
+        ]
         self._queue, self.recording = queue, recording
+        words = copy_words(copies)
         rows = ffi.from_buffer("uint64_t[]", recording.words)
-        self._words = ffi.new("Work *", (queue.shared, rows, len(recording), per_submission)), rows
+        copied = ffi.from_buffer("uint64_t[]", words)
+        given = (queue.shared, rows, len(recording), per_submission, copied, len(before), len(after))
+        self._words = ffi.new("Work *", given), rows, copied
         self.number = address(self._words[0])
         self.function = address(ffi.addressof(encoding.native.lib, "run"))

@@ -16,19 +16,20 @@ Invariants: a run under an id gives what an uncaptured run gives, or raises; wha
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..errors import InputError, LimitError, UnsupportedError
-from . import watch
+from . import memo, watch
 from .abi import ERROR, INFO, WARNING, Logger, Ort, message_of, text
 from .assign.claim import ISLAND
 from .callbacks import callback
 from .memory import space as memory
 
 if TYPE_CHECKING:
-    from ..device import Place
+    from ..device import Place, Submission
     from ..runtime.executable import Run
     from ..runtime.replay import CapturedRun
     from .assign.placement import Placement
@@ -42,13 +43,18 @@ MAX_CAPTURES = 8
 # ONNX Runtime's OrtGraphCaptureNodeAssignmentPolicy.
 _ALLOW_CPU_FOR_SHAPES = 1
 _SHOWN_NODES = 20
+# What runs without capture are begun as.
+_NOT_CAPTURED = -1
+_numbers = itertools.count(1)
 
 
 class _CurrentRun(NamedTuple):
-    """The run that a thread is in: its graph id, and the number of the newest allocation when it began."""
+    """The run that a thread is in: its graph id, the number of the newest allocation when it began, and the number of the graph
+    that has been captured under the id; 0 when none has."""
 
     graph: int
     newest: int
+    number: int
 
 
 class Captures:
@@ -68,7 +74,11 @@ class Captures:
             number = int(graph_id) if graph_id else DEFAULT_ID
         except ValueError:
             raise InputError(f"run option {RUN_KEY}: {graph_id!r} is not an integer") from None
-        self._thread.run = _CurrentRun(number, memory.space().allocations_made)
+        known = self._graphs.get(number)
+        begun = _NOT_CAPTURED if number == NO_CAPTURE else 0 if known is None else known.number
+        memo.begin_run(0)
+        self._thread.run = _CurrentRun(number, memory.space().allocations_made, begun)
+        memo.begin_run(begun)  # from here on C code repeats runs of this graph
 
     def current(self) -> _CurrentRun:
         """The run that this thread is in. Raises UnsupportedError when it is in none of this session."""
@@ -111,7 +121,9 @@ class Captures:
     def release(self, number: int) -> None:
         """Forgets what was captured under an id; nothing happens when that is nothing."""
         with self._lock:
-            self._graphs.pop(number, None)
+            graph = self._graphs.pop(number, None)
+        if graph is not None:
+            graph.end_repeats()
 
     def forget(self, node: CapturedNode) -> None:
         """Forgets what was captured of a node, under any id."""
@@ -126,9 +138,11 @@ class Captures:
 
 
 class _Graph:
-    """What is captured under one id: by node, and what a run of the node must have in common with its capture."""
+    """What is captured under one id: by node, and what a run of the node must have in common with its capture. `number` is no
+    other graph's, also when this one has been released."""
 
     def __init__(self) -> None:
+        self.number = next(_numbers)
         self._captures: dict[CapturedNode, dict[Any, CapturedRun]] = {}
         self._lock = threading.Lock()
 
@@ -143,6 +157,12 @@ class _Graph:
         with self._lock:
             self._captures.pop(node, None)
 
+    def end_repeats(self) -> None:
+        """C code repeats none of its runs any more."""
+        for node in self._captures.copy():
+            if node.memos is not None:
+                node.memos.end_graph(self.number)
+
     def keep(self, node: CapturedNode, key: Any, capture: CapturedRun) -> CapturedRun:
         """Keeps a capture; gives the one that another thread made first, if one did."""
         with self._lock:
@@ -155,9 +175,13 @@ class CapturedNode:
     def __init__(self, captures: Captures, defaults: frozenset[int]) -> None:
         self._captures, self._defaults = captures, defaults
         self._executable: object = None
+        self.memos: memo.Memos | None = None  # of its runs, where C code repeats them
 
-    def run(self, executable: object, run: Run, outputs: Sequence[Place | None], addresses: Sequence[int]) -> None:
-        """Runs the node: a replay when such a run has been captured, a capture when it is new.
+    def run(
+        self, executable: object, run: Run, outputs: Sequence[Place | None], addresses: Sequence[int]
+    ) -> tuple[Submission | None, int]:
+        """Runs the node: a replay when such a run has been captured, a capture when it is new. Gives what was submitted, when
+        that is to be repeated in runs of the graph with the number that comes with it.
 
         What was captured of another `executable`, one whose device was lost, is forgotten. `addresses` are those of the
         inputs and outputs; 0 for a temporary place. Raises InputError when the caller's own tensors are not those of the
@@ -168,22 +192,22 @@ class CapturedNode:
             self._captures.forget(self)
             self._executable = executable
         if current.graph == NO_CAPTURE:
-            run.submit(outputs)
-            return
+            return run.submit(outputs), current.number
         places = run.places(outputs)
         space = memory.space()
         kept = tuple(at != 0 and space.number(at) <= current.newest for at in addresses)
         capture = self._capture(current.graph, run, places, kept)
         if capture is None:
             run.submit(outputs)
-            return
+            return None, 0
         difference = capture.difference(run.plan, places)
         if difference is not None:
             raise InputError(
                 f"graph {current.graph} does not fit this run: {difference}; change the captured tensors in place or use "
                 f"another {RUN_KEY}; {self._captures.ways_out(current.graph)}"
             )
-        capture.replay(places)
+        submission = capture.replay(places)
+        return (submission, current.number) if current.number else (None, 0)
 
     def _capture(
         self, number: int, run: Run, places: Sequence[Place | None], kept: tuple[bool, ...]

@@ -27,7 +27,7 @@ except ImportError:
 native: Any = _extension
 
 if TYPE_CHECKING:
-    from ..device import Recording
+    from ..device import Submission
     from ..runtime.executable import Run
 
 MOST_PASSED_OVER = 1024
@@ -89,12 +89,13 @@ class _Thread(threading.local):
 class Memos:
     """Those of one node: `table` is its OrtNodeComputeInfo. `node` is what ONNX Runtime gets instead."""
 
-    def __init__(self, ort: Ort, table: Any, inputs: int, outputs: int) -> None:
+    def __init__(self, ort: Ort, table: Any, inputs: int, outputs: int, captured: bool) -> None:
+        """`captured`: the session captures its runs, so a run is repeated only where it belongs to the same graph."""
         self._node = native.ffi.new("Node *")
         self.node = _ort_ffi.cast("OrtNodeComputeInfo *", address(self._node))
         _ort_ffi.memmove(self.node, table, _ort_ffi.sizeof("OrtNodeComputeInfo"))
         self._node.api = native.ffi.cast("OrtApi *", address(ort.api))
-        self._node.inputs, self._node.outputs = inputs, outputs
+        self._node.inputs, self._node.outputs, self._node.captured = inputs, outputs, captured
         self._node.python = native.ffi.cast(native.ffi.typeof(self._node.python), address(table.Compute))
         compute = address(native.ffi.addressof(native.lib, "compute"))
         self.node.Compute = _ort_ffi.cast(_ort_ffi.typeof(table.Compute), compute)
@@ -113,9 +114,9 @@ class Memos:
         """Runs that C code may repeat now."""
         return sum(bool(it.live) for it in self._node.memos)
 
-    def ran(self, run: Run, recording: Recording, tensors: Callable[[], Sequence[Bound]]) -> None:
-        """Python has done a run that was nothing but this recording; `run` is still open, `tensors` are the node's inputs, then
-        its outputs.
+    def ran(self, run: Run, submission: Submission, tensors: Callable[[], Sequence[Bound]], graph: int = 0) -> None:
+        """Python has done a run that was nothing but this submission; `run` is still open, `tensors` are the node's inputs, then
+        its outputs, and `graph` is what the session captures it as.
 
         Noted are runs whose tensors were there before: memory that was allocated for this run will not come again.
         """
@@ -130,14 +131,19 @@ class Memos:
         marked = _marked(bound, self._node.inputs, newest)
         if marked is not None:
             with self._lock:
-                self._keep(run, recording, bound, marked)
+                self._keep(run, submission, bound, marked, graph)
 
     def _keep(
-        self, run: Run, recording: Recording, tensors: Sequence[Bound], marked: Sequence[memory.Marked | None]
+        self,
+        run: Run,
+        submission: Submission,
+        tensors: Sequence[Bound],
+        marked: Sequence[memory.Marked | None],
+        graph: int,
     ) -> None:
-        key = tuple([(it.address, it.dims) for it in tensors])
+        key = graph, tuple([(it.address, it.dims) for it in tensors])
         number = self._free_place(key)
-        work = run.work(recording)
+        work = run.work(submission)
         if number is None or work is None:
             return
         words = self._node.memos[number]
@@ -158,7 +164,7 @@ class Memos:
         words.tensors, words.dims = lists
         words.run = native.ffi.cast("int (*)(void *)", work.function)
         words.work = native.ffi.cast("void *", work.number)
-        words.hits = 0
+        words.hits, words.graph = 0, graph
         words.last = self._node.hits
         buffers = [mark.at.place.buffer for mark in marked if mark is not None and mark.at is not None]
         made = Memo(
@@ -188,6 +194,12 @@ class Memos:
         self._passed_over, self._pass_over = 0, 0 if known.hits else min(2 * self._pass_over + 1, MOST_PASSED_OVER)
         return number if known.end() else None
 
+    def end_graph(self, graph: int) -> None:
+        """What has been captured as this number is released."""
+        for k, known in enumerate(self._memos):
+            if known is not None and int(self._node.memos[k].graph) == graph:
+                known.end()
+
     def close(self) -> None:
         """The session ends: no run is under way."""
         for known in self._memos:
@@ -215,6 +227,12 @@ def _marked(tensors: Sequence[Bound], inputs: int, newest: int) -> list[memory.M
             return None
         marked.append(mark)
     return marked[::-1]
+
+
+def begin_run(graph: int) -> None:
+    """A run begins on this thread, in a session that captures, of what has been captured as this number."""
+    if native is not None:
+        native.lib.begin_run(graph)
 
 
 def _forked() -> None:

@@ -20,7 +20,7 @@ from .callbacks import Exported, callback
 from .tensors import Signature, Tensors
 
 if TYPE_CHECKING:
-    from ..device import Device, Place, Recording
+    from ..device import Device
     from .captures import CapturedNode
 
 
@@ -69,9 +69,11 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
 
     def repeat_in_c(self) -> None:
         """From here on runs that are the same as before are repeated without Python. Before ONNX Runtime gets the object."""
-        if memo.native is not None and self.captured is None:
-            self.memos = memo.Memos(self.ort, self.pointer, *self._signature.counts)
+        if memo.native is not None:
+            self.memos = memo.Memos(self.ort, self.pointer, *self._signature.counts, self.captured is not None)
             self.pointer = self.memos.node
+            if self.captured is not None:
+                self.captured.memos = self.memos
 
     def release(self) -> None:
         if self.memos is not None:
@@ -102,24 +104,14 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
         try:
             with executable.prepare(tensors.inputs(executable.valued_inputs)) as run:
                 outputs = tensors.outputs(run.outputs)
+                graph = 0
                 if self.captured is None:
-                    recording = run.submit(outputs)
-                    if self.memos is not None and recording is not None:
-                        self._note(self.memos, executable, run, recording, tensors, outputs)
+                    submission = run.submit(outputs)
                 else:
-                    self.captured.run(executable, run, outputs, tensors.addresses)
+                    submission, graph = self.captured.run(executable, run, outputs, tensors.addresses)
+                if self.memos is not None and submission is not None:
+                    self._noted = executable
+                    self.memos.ran(run, submission, lambda: tensors.bound(run, outputs), graph)
             tensors.deliver()
         finally:
             tensors.close()
-
-    def _note(
-        self,
-        memos: memo.Memos,
-        executable: Runnable,
-        run: Run,
-        recording: Recording,
-        tensors: Tensors,
-        outputs: Sequence[Place | None],
-    ) -> None:
-        self._noted = executable
-        memos.ran(run, recording, lambda: tensors.bound(run, outputs))

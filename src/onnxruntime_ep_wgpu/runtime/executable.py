@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Buffer, Copy, Device, Place, Recording, Work
+from ..device import Buffer, Copy, Device, Place, Recording, Submission, Work
 from ..program.dtypes import DType
 from ..program.layout import Layouts
 from ..program.program import Program
@@ -61,14 +61,14 @@ class Run:
         """Where all tensors lie, inputs before outputs; None for empty ones."""
         return [*self.inputs, *outputs]
 
-    def submit(self, outputs: Sequence[Place | None]) -> Recording | None:
+    def submit(self, outputs: Sequence[Place | None]) -> Submission | None:
         """Queues the work, which stores the outputs at these places, None for empty ones. Gives what was queued when that is
         all that such a run does, so that the same may be queued again while the plan and the places stay."""
         return self.executable.submit(self.plan, self.places(outputs))
 
-    def work(self, recording: Recording) -> Work | None:
-        """What queues the recording that `submit` gave; None where that has not been built."""
-        return self.executable.device.work(recording, self.executable.settings.per_submission)
+    def work(self, submission: Submission) -> Work | None:
+        """What queues the work that `submit` gave; None where that has not been built."""
+        return self.executable.device.work(submission, self.executable.settings.per_submission)
 
 
 class Executable:
@@ -169,13 +169,11 @@ class Executable:
         with self.prepare(inputs) as run:
             run.submit(outputs)
 
-    def submit(self, plan: Plan, places: Sequence[Place | None]) -> Recording | None:
-        """Runs a plan once on these places: inputs, then outputs, None for empty ones. Gives the recording that was submitted
-        when there was nothing else to do."""
+    def submit(self, plan: Plan, places: Sequence[Place | None]) -> Submission | None:
+        """Runs a plan once on these places: inputs, then outputs, None for empty ones. Gives what was submitted when there was
+        nothing else to do."""
         callers, before, after = self._place(plan, places)
-        recording = self._submit(plan, callers, None, before, after)
-        plain = not before and not after and not self.settings.debugger_capture and not self.device.caches.lazy
-        return recording if plain else None
+        return self._submit(plan, callers, None, before, after)
 
     def capture(self, plan: Plan, places: Sequence[Place | None], kept: Sequence[bool]) -> CapturedRun:
         """What `submit` would run, to be replayed. Runs nothing.
@@ -193,8 +191,8 @@ class Executable:
         callers, before, after = self._place(plan, bound)
         recording = self.device.record(plan.bound(callers))
 
-        def submit(in_front: Sequence[Copy], behind: Sequence[Copy]) -> None:
-            self._submit(plan, callers, recording, [*in_front, *before], [*after, *behind])
+        def submit(in_front: Sequence[Copy], behind: Sequence[Copy]) -> Submission | None:
+            return self._submit(plan, callers, recording, [*in_front, *before], [*after, *behind])
 
         made = CapturedRun(plan, bound, staged, len(recording), submit)
         plan.captures.add(made)
@@ -226,9 +224,9 @@ class Executable:
         recording: Recording | None,
         before: Sequence[Copy],
         after: Sequence[Copy],
-    ) -> Recording | None:
-        """Queues copies, dispatches and copies; `recording` is what `callers` are bound to, when that is known. Gives the
-        recording that was submitted without anybody listening."""
+    ) -> Submission | None:
+        """Queues copies, dispatches and copies; `recording` is what `callers` are bound to, when that is known. Gives what was
+        submitted when nobody listened and such a run does nothing else."""
         scopes = listeners()
         plan.submits += 1
         # Stepwise runs make bind groups dispatch by dispatch.
@@ -244,7 +242,8 @@ class Executable:
                 self._submit_recorded(scopes, plan, recording, before, after)
                 return None
             self.device.submit(recording, before, after, self.settings.per_submission)
-            return recording
+            alone = not self.settings.debugger_capture and not self.device.caches.lazy
+            return Submission(recording, before, after) if alone else None
 
     def _submit_recorded(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..device import Buffer, Copy, Place
+from ..device import Buffer, Copy, Place, Submission
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -29,7 +29,7 @@ class CapturedRun:
         places: Sequence[Place | None],
         staged: Mapping[int, Buffer],
         dispatches: int,
-        submit: Callable[[Sequence[Copy], Sequence[Copy]], None],
+        submit: Callable[[Sequence[Copy], Sequence[Copy]], Submission | None],
     ) -> None:
         """`submit(before, after)` runs the recording of `dispatches` dispatches between copies."""
         self.plan, self.places, self.dispatches = plan, places, dispatches
@@ -51,8 +51,9 @@ class CapturedRun:
                 return f"{kind} {program.values[value].name!r} lies in other memory than when it was captured"
         return None
 
-    def replay(self, places: Sequence[Place | None]) -> None:
-        """Runs again. `places` are where the tensors lie this time; there is no `difference`."""
+    def replay(self, places: Sequence[Place | None]) -> Submission | None:
+        """Runs again. `places` are where the tensors lie this time; there is no `difference`. Gives what was submitted as
+        `Executable.submit` does; with these places it is the same each time."""
         program = self.plan.program
         before: list[Copy] = []
         after: list[Copy] = []
@@ -63,4 +64,4 @@ class CapturedRun:
                 before.append((*place, own, 0, self.plan.nbytes[program.inputs[number]]))
             else:
                 after.append((own, 0, *place, self.plan.nbytes[program.outputs[number - len(program.inputs)]]))
-        self._submit(before, after)
+        return self._submit(before, after)
