@@ -275,7 +275,9 @@ async function requestAdapter(): Promise<GPUAdapter> {
   const gpu = (globalThis.navigator as Navigator | undefined)?.gpu;
   if (!gpu) {
     const insecure = globalThis.isSecureContext === false ? ', which pages have only over https or on localhost' : '';
-    throw new DeviceError(`there is no WebGPU here (navigator.gpu${insecure}): use a current browser, or set env.webgpu.adapter`);
+    throw new DeviceError(
+      `there is no WebGPU here (navigator.gpu${insecure}): use a current browser, or in Node \`create\` of the package webgpu, or set env.webgpu.adapter`,
+    );
   }
   const { powerPreference, forceFallbackAdapter } = flags;
   const adapter = await gpu.requestAdapter({

@@ -6,6 +6,20 @@ import { type DType, fitsGpu } from './dtypes.js';
 import { OptionError } from './errors.js';
 import type { Program } from './program.js';
 
+declare module 'onnxruntime-common' {
+  namespace InferenceSession {
+    interface WebGpuExecutionProviderOption {
+      /** Told how many bytes of the weights are on the device. */
+      onProgress?: (progress: Progress) => void;
+      enableGraphCapture?: boolean;
+    }
+    interface WebAssemblyExecutionProviderOption {
+      /** The ONNX model, by address or as bytes, where it is not beside the export. */
+      model?: string | Uint8Array;
+    }
+  }
+}
+
 /** Told while a session is created: bytes of weights on the device, and of all. */
 export interface Progress {
   readonly loaded: number;
@@ -38,7 +52,7 @@ const CACHE_MODE = oneOf('disabled', 'lazyRelease', 'simple', 'bucket');
 
 const PROVIDER: Record<string, Rule> = {
   name: TEXT,
-  device: OBJECT,
+  device: [(it) => typeof (it as GPUDevice | null)?.createBuffer === 'function', 'a GPUDevice'],
   onProgress: CALLBACK,
   forceCpuNodeNames: NAMES,
   enableGraphCapture: BOOLEAN,

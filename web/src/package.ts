@@ -80,7 +80,7 @@ async function ofBytes(bytes: Uint8Array, what: string, has: Capabilities): Prom
 
 /** The files of a folder one after another at multiples of 16, behind the manifest that lists them in this order. */
 async function ofPack(bytes: Uint8Array, version: number, length: number, what: string, has: Capabilities): Promise<Package> {
-  if (version !== MANIFEST_VERSION) throw wrongVersion(what, version);
+  if (version !== MANIFEST_VERSION) throw wrongVersion(what, version, MANIFEST_VERSION);
   const start = 48 + length;
   if (bytes.byteLength < start) throw wrongSize(what, bytes.byteLength, start);
   const json = bytes.subarray(48, start);
@@ -148,7 +148,10 @@ async function ofManifest(
   open: () => Chunks,
 ): Promise<Package> {
   if (manifest?.format !== 'onnxruntime-ep-wgpu') throw new ProgramError(`${what} is not that of an exported model`);
-  if (manifest.version !== MANIFEST_VERSION) throw wrongVersion(what, manifest.version);
+  if (manifest.version !== MANIFEST_VERSION) throw wrongVersion(what, manifest.version, MANIFEST_VERSION);
+  const files = [manifest.programs, manifest.weights?.chunks];
+  const whole = files.every((all) => Array.isArray(all) && all.every((it: FileEntry) => it?.file && it.sha256 && it.bytes >= 0));
+  if (!whole) throw new ProgramError(`${what} is damaged: it does not name its files`);
   const chosen = choose(manifest, has);
   if (!chosen) throw new ProgramError(`${what} is damaged: it names no program`);
   const { entry, number, target } = chosen;
@@ -171,7 +174,7 @@ async function ofManifest(
 
 /** The first that the adapter has everything for and that is made for its kind; the last one is for every adapter. */
 function choose({ programs }: Manifest, has: Capabilities): { entry: FileEntry; number: number; target: Target } | undefined {
-  const all = programs.flatMap((entry) => entry.targets.map((it, number) => ({ entry, number, target: { ...BASELINE, ...it } })));
+  const all = programs.flatMap((entry) => (entry.targets ?? []).map((it, number) => ({ entry, number, target: { ...BASELINE, ...it } })));
   return all.find(({ target: it }) => it.software === has.software && !lack(it, has.features, has.limits)) ?? all.at(-1);
 }
 

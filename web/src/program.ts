@@ -181,9 +181,9 @@ function read(what: string, make: () => Program): Program {
   }
 }
 
-export function wrongVersion(what: string, found: unknown): ProgramError {
+export function wrongVersion(what: string, found: unknown, reads = FORMAT_VERSION): ProgramError {
   return new ProgramError(
-    `${what} has format version ${String(found)}, this library reads ${FORMAT_VERSION}: export the model again with the wgpu-ep of this version`,
+    `${what} has format version ${String(found)}, this library reads ${reads}: export the model again with the wgpu-ep of this version`,
   );
 }
 

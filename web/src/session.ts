@@ -82,10 +82,7 @@ export class Session implements InferenceSessionHandler {
 
   async run(feeds: Tensors, fetches: Tensors): Promise<Record<string, Tensor>> {
     const given = this.#inputs.map((value) => this.#feed(value, feeds[value.name] as Tensor | undefined));
-    const unknown = Object.keys(feeds).find((it) => !this.inputNames.includes(it));
-    if (unknown !== undefined) {
-      throw new InputError(`there is no input '${unknown}'; the inputs are ${this.inputNames.join(', ')}`);
-    }
+    this.#checkNames(feeds);
     this.#checkOverrides(given);
     const wanted = this.#outputs.map((value, k) => this.#wanted(value, k, fetches));
     const executable = await this.#executable();
@@ -98,8 +95,17 @@ export class Session implements InferenceSessionHandler {
     return out;
   }
 
+  #checkNames(inputs: object): void {
+    const unknown = Object.keys(inputs).find((it) => !this.inputNames.includes(it));
+    if (unknown === undefined) return;
+    throw new InputError(`there is no input '${unknown}'; the inputs are ${this.inputNames.join(', ')}`);
+  }
+
   #feed({ name, dtype, shape }: Value, tensor: Tensor | undefined): Feed {
-    if (!(tensor instanceof Tensor)) throw new InputError(`input '${name}' is not a tensor`);
+    // A tensor may be of another copy of onnxruntime-common.
+    if (!tensor?.location || !Array.isArray(tensor.dims)) {
+      throw new InputError(`input '${name}' is not a tensor: pass new Tensor('${dtype.tensor}', data, dims)`);
+    }
     if (tensor.type !== dtype.tensor) {
       const carried = dtype.tensor === dtype.name ? '' : `, as the bits of ${dtype.tensor}`;
       throw new InputError(`input '${name}' is ${tensor.type}, the model wants ${dtype.name}${carried}`);
@@ -110,7 +116,8 @@ export class Session implements InferenceSessionHandler {
     }
     if (tensor.location === 'gpu-buffer') return { dims, buffer: tensor.gpuBuffer as GPUBuffer };
     if (tensor.location !== 'cpu' && tensor.location !== 'cpu-pinned') {
-      throw new InputError(`input '${name}' is at '${tensor.location}', it has to be in memory or in a GPU buffer`);
+      const where = (tensor.location as string) === 'none' ? 'disposed of' : `at '${tensor.location}'`;
+      throw new InputError(`input '${name}' is ${where}, it has to be in memory or in a GPU buffer`);
     }
     if (dtype.name === 'string') return { dims, bytes: new Uint8Array() }; // which nothing reads
     const { buffer, byteOffset, byteLength } = tensor.data as Exclude<Tensor['data'], string[]>;
@@ -170,9 +177,10 @@ export class Session implements InferenceSessionHandler {
   /** Makes everything that a run of these shapes needs; a tensor stands for its shape and, where that counts, its values. */
   async warmup(inputs: Readonly<Record<string, readonly number[] | Tensor>>): Promise<void> {
     const executable = await this.#executable();
+    this.#checkNames(inputs);
     const feeds = this.#inputs.map((value, k): Feed => {
       const given = inputs[value.name];
-      if (given instanceof Tensor) return this.#feed(value, given);
+      if (given && !Array.isArray(given)) return this.#feed(value, given as Tensor);
       const known = this.inputMetadata[k]!;
       const dims: readonly (number | string)[] = (given as readonly number[] | undefined) ?? (known.isTensor ? known.shape : []);
       if (dims.some((it) => typeof it !== 'number')) throw new InputError(`warmup: the shape of input '${value.name}' is missing`);
@@ -212,8 +220,8 @@ export class Session implements InferenceSessionHandler {
   /** A tensor as a loop passes it on. */
   fed(name: string, tensor: Tensor): Feed {
     const value = this.#inputs.find((it) => it.name === name);
-    if (!value) throw new InputError(`there is no input '${name}'; the inputs are ${this.inputNames.join(', ')}`);
-    return this.#feed(value, tensor);
+    this.#checkNames({ [name]: tensor });
+    return this.#feed(value!, tensor);
   }
 
   // ---- profiling

@@ -76,6 +76,24 @@ describe('exports', () => {
     await refuses(`${server.url}chunks.onnx.wgpu/manifest.json`, /weights-002\.bin cannot be fetched: 500/);
   });
 
+  for (const [what, change, message] of [
+    ['of another version', (it) => (it.version += 1), /manifest\.json has format version 4, this library reads 3: export/],
+    ['without programs', (it) => delete it.programs, /manifest\.json is damaged: it does not name its files/],
+    ['without any program', (it) => (it.programs = []), /manifest\.json is damaged: it names no program/],
+    ['without what programs need', (it) => it.programs.forEach((one) => delete one.targets), /manifest\.json is damaged: it names no program/],
+    ['without weights', (it) => delete it.weights, /manifest\.json is damaged: it does not name its files/],
+    ['without chunks', (it) => delete it.weights.chunks, /manifest\.json is damaged: it does not name its files/],
+    ['with a chunk without a hash', (it) => delete it.weights.chunks[1].sha256, /manifest\.json is damaged: it does not name its files/],
+    ['with fewer chunks', (it) => it.weights.chunks.pop(), /manifest\.json is damaged: its chunks have \d+ bytes/],
+  ]) {
+    test(`a manifest ${what}`, async () => {
+      const manifest = JSON.parse(Buffer.from(bytesOf('chunks.onnx.wgpu/manifest.json')).toString());
+      change(manifest);
+      server.intercept = (path) => (path.endsWith('manifest.json') ? { body: JSON.stringify(manifest) } : undefined);
+      await refuses(`${server.url}chunks.onnx`, message);
+    });
+  }
+
   test('a program that needs more than the device has', async () => {
     server.intercept = (path) => {
       if (!path.endsWith('manifest.json')) return undefined;
@@ -167,6 +185,45 @@ describe('inputs', () => {
     const wrong = { x: new Tensor('float32', new Float32Array(3), [3, 1]), shape: new Tensor('int64', [2n, 5n], [2]) };
     await assert.rejects(limited.run(wrong), /the inputs have .*shape\[0\] = 2/);
     await limited.release();
+  });
+});
+
+describe('what is no tensor, or no name', () => {
+  const withTiny = (use) => async () => {
+    const session = await InferenceSession.create(bytesOf('tiny.wgpu'), options());
+    try {
+      await use(session);
+    } finally {
+      await session.release();
+    }
+  };
+  const pixels = () => new Tensor('float32', new Float32Array(192), [1, 3, 8, 8]);
+
+  test('an array, or an object that looks like a tensor: what to pass instead', withTiny(async (session) => {
+    for (const x of [new Float32Array(192), { type: 'float32', data: new Float32Array(192), dims: [1, 3, 8, 8] }, null]) {
+      await assert.rejects(session.run({ x }), { name: 'InputError', message: /'x' is not a tensor: pass new Tensor\('float32', data, dims\)/ });
+    }
+  }));
+  test('a tensor that was disposed of', withTiny(async (session) => {
+    const x = pixels();
+    x.dispose();
+    await assert.rejects(session.run({ x }), /input 'x' is disposed of/);
+  }));
+  test('a tensor of another copy of onnxruntime-common is one', withTiny(async (session) => {
+    const { Tensor: Other } = await import('../dist/ort.wgpu.bundle.min.mjs?another');
+    const x = new Other('float32', new Float32Array(192).fill(0.5), [1, 3, 8, 8]);
+    assert(!(x instanceof Tensor));
+    const { y } = await session.run({ x });
+    assert.deepEqual(y.data, (await session.run({ x: new Tensor('float32', x.data, x.dims) })).y.data);
+    await ort.warmup(session, { x });
+  }));
+  test('a name that warmup does not know', withTiny(async (session) => {
+    await assert.rejects(ort.warmup(session, { pixels: [1, 3, 8, 8] }), /there is no input 'pixels'; the inputs are x/);
+  }));
+  test('a device that is none', async () => {
+    for (const device of [{}, null, 'gpu']) {
+      await assert.rejects(InferenceSession.create(bytesOf('tiny.wgpu'), { executionProviders: [{ name: 'webgpu', device }] }), { name: 'OptionError', message: /webgpu\.device is .*, it takes a GPUDevice/ });
+    }
   });
 });
 

@@ -20,7 +20,7 @@ const FILES = {
     import { InferenceSession as Common } from 'onnxruntime-common';
 
     const onProgress = ({ loaded, total }: Progress): void => console.log(loaded / total);
-    const session: Common = await InferenceSession.create('model.onnx', { executionProviders: [{ name: 'webgpu', onProgress } as never, 'wasm'] });
+    const session: Common = await InferenceSession.create('model.onnx', { executionProviders: [{ name: 'webgpu', onProgress }, { name: 'wasm', model: 'model.onnx' }] });
     await warmup(session, { x: [1, 3] });
     const { y } = await session.run({ x: new Tensor('float32', new Float32Array(3), [1, 3]) });
     const times: Times = await benchmark(session, {}, 3);
