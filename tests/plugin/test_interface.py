@@ -53,13 +53,18 @@ def test_the_options_have_the_types_that_the_table_accepts() -> None:
     for key, kind in types.items():
         option = OPTIONS[key]
         choices = option.domain.split(", ")
-        literals = {as_text(value) for part in get_args(kind) for value in (get_args(part) or [part])}
+        literals = {
+            as_text(key, value)
+            for part in get_args(kind)
+            for value in (get_args(part) or [part])
+            if not isinstance(value, type)
+        }
         if choices == ["0", "1"]:
             assert kind == Flag, key
         elif key == "forceCpuNodeNames":
-            assert option.parse(as_text(["a", "b"])) == ("a", "b")
-        elif kind is str:
-            assert option.parse("text") == "text", key
+            assert option.parse(as_text(key, ["a", "b"])) == ("a", "b")
+        elif key == "tuningTable":
+            assert option.parse(as_text(key, Path("text"))) == option.parse("text") == "text"
         elif kind == Number:
             assert isinstance(option.parse(option.default), int), key
         else:

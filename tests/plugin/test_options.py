@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from onnxruntime_ep_wgpu.errors import OptionError
-from onnxruntime_ep_wgpu.options import NO_EFFECT, OPTIONS, as_text, parse
+from onnxruntime_ep_wgpu.options import NO_EFFECT, OPTIONS, as_text, parse, set_default_options
 
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 
@@ -119,7 +120,45 @@ def test_what_cannot_be_granted_is_refused_with_the_reason(key: str, text: str, 
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(True, "1"), (False, "0"), (3, "3"), ("NHWC", "NHWC"), (["a", "b"], "a\nb")]
+    ("key", "value", "text"),
+    [
+        ("enableInt64", True, "1"),
+        ("enableInt64", 0, "0"),
+        ("deviceId", 3, "3"),
+        ("deviceId", np.int64(3), "3"),
+        ("kvCacheQuantizationBits", 8, "8"),
+        ("preferredLayout", "NHWC", "NHWC"),
+        ("forceCpuNodeNames", ["a", "b"], "a\nb"),
+        ("forceCpuNodeNames", ("a",), "a"),
+        ("tuningTable", Path("table.json"), "table.json"),
+    ],
 )
-def test_python_values_become_text(value: object, text: str) -> None:
-    assert as_text(value) == text
+def test_python_values_become_text(key: str, value: object, text: str) -> None:
+    assert as_text(key, value) == text
+
+
+class Named:
+    def __str__(self) -> str:
+        return "1"
+
+
+@pytest.mark.parametrize("key", OPTIONS)
+def test_a_value_of_another_type_is_an_error_though_its_text_is_valid(key: str) -> None:
+    """What would be valid as text is not made text of a list, a set, an object or a number that is none."""
+    text = OPTIONS[key].default or "name"
+    names, number, is_flag = key == "forceCpuNodeNames", text.isdigit(), OPTIONS[key].domain == "0, 1"
+    wrong = [None, {text}, {text: text}, iter([text]), text.encode(), Named(), 1.0, [Named()], [[text]], [1]]
+    wrong += [] if names else [[text], (text,)]
+    wrong += [] if number and is_flag else [True, False]
+    wrong += [1] if names or key == "tuningTable" else []
+    for value in wrong:
+        with pytest.raises(OptionError) as raised:
+            as_text(key, value)
+        assert key in str(raised.value) and type(value).__name__ in str(raised.value)
+        with pytest.raises(OptionError):
+            set_default_options(**{key: value})
+
+
+def test_an_unknown_key_is_told_before_its_value_is_looked_at() -> None:
+    with pytest.raises(OptionError, match=r"unknown option 'deviceID'.*did you mean 'deviceId'"):
+        as_text("deviceID", [1])

@@ -116,7 +116,7 @@ def session(
     check_options(options)
     path_or_bytes, settings = model_argument(model), settings_argument(sess_options)
     sizes = sizes_argument(free_dimensions)
-    given = {key: as_text(value) for key, value in options.items()}
+    given = {key: as_text(key, value) for key, value in options.items()}
     if wgpu_device is not None:
         from ..device.wgpu_py import adapter_of
         from .sharing import device_options

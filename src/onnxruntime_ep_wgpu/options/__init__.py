@@ -94,7 +94,7 @@ def set_default_options(**options: Unpack[ProviderOptions]) -> None:
     Replaces the defaults that were set before: without arguments, the built-in ones hold again. A session's own options
     win; these win over the environment's configuration. Raises OptionError, and then changes nothing.
     """
-    texts = {key: as_text(value) for key, value in options.items()}
+    texts = {key: as_text(key, value) for key, value in options.items()}
     parse({}, [Layer("set_default_options", texts)])
     global _program_defaults
     _program_defaults = texts
@@ -105,13 +105,16 @@ def program_defaults() -> Layer:
     return Layer("set_default_options", _program_defaults)
 
 
-def as_text(value: Any) -> str:
-    """A Python value as option text: flags become 1 and 0, sequences become lines."""
-    if isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, list | tuple):
-        return "\n".join(str(item) for item in value)
-    return str(value)
+def as_text(key: str, value: Any) -> str:
+    """A Python value as the text of an option: flags become 1 and 0, several names become lines. Raises OptionError for an unknown
+    key, and for a value of a type that the option does not take: nothing is made text that only looks like one."""
+    option = require(key, f" with the value {cut(value)}")
+    try:
+        return option.text(value)
+    except TypeError:
+        raise OptionError(
+            f"option {key!r}: {cut(value)} is of type {type(value).__name__}; valid: {option.domain}"
+        ) from None
 
 
 def _nearest(text: str, candidates: list[str]) -> str:

@@ -1,7 +1,10 @@
-"""What an option can be: a flag, a choice, a number, an address; how its text becomes a value, or a ValueError."""
+"""What an option can be: a flag, a choice, a number, an address, a path, names; how its text becomes a value, or a ValueError, and
+which Python values become its text, or a TypeError."""
 
 from __future__ import annotations
 
+import operator
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,9 +12,39 @@ from typing import Any
 NO_EFFECT = "none yet"
 
 
+def integer_text(value: Any) -> str:
+    """Text as it is, and integers, numpy's too, in decimals. True is no number."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        raise TypeError(value)
+    return str(operator.index(value))
+
+
+def flag_text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, bool) else integer_text(value)
+
+
+def path_text(value: Any) -> str:
+    path = os.fspath(value)
+    if not isinstance(path, str):
+        raise TypeError(value)
+    return path
+
+
+def lines_text(value: Any) -> str:
+    """A name or several, one per line."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        raise TypeError(value)
+    return "\n".join(value)
+
+
 @dataclass(frozen=True)
 class Option:
-    """One option. `domain` describes the valid values; `parse` turns text into a value or raises ValueError.
+    """One option. `domain` describes the valid values; `parse` turns text into a value or raises ValueError, and `text` turns a
+    Python value into text or raises TypeError for one of a type that the option does not take.
 
     `inert` are values that ask for something and change nothing: the log says so when one is set. When the option has no
     effect at all, that is every value but the default.
@@ -24,6 +57,7 @@ class Option:
     parse: Callable[[str], Any]
     effect: str = NO_EFFECT
     inert: tuple[str, ...] = ()
+    text: Callable[[Any], str] = integer_text
 
     def changes_nothing(self, text: str) -> bool:
         """Whether setting this value asks for something that does not happen."""
@@ -35,7 +69,9 @@ class RefusedValue(ValueError):
 
 
 def flag(key: str, default: str, help: str, effect: str = NO_EFFECT, inert: tuple[str, ...] = ()) -> Option:
-    return Option(key, "0, 1", default, help, lambda text: bool(_member(text, ("0", "1")) == "1"), effect, inert)
+    return Option(
+        key, "0, 1", default, help, lambda text: bool(_member(text, ("0", "1")) == "1"), effect, inert, flag_text
+    )
 
 
 def choice(

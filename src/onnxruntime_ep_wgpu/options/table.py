@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .kinds import Option, address, cache, choice, flag, foreign, lines, number
+from .kinds import Option, address, cache, choice, flag, foreign, lines, lines_text, number, path_text
 
 _UINT32 = 2**32 - 1
 
@@ -38,6 +38,7 @@ OPTIONS: dict[str, Option] = {
             lines,
             "the named nodes are not claimed, bodies of control flow and what a named function expands to included; a name"
             " that no node has is an error",
+            text=lines_text,
         ),
         choice(
             "powerPreference",
@@ -196,6 +197,7 @@ OPTIONS: dict[str, Option] = {
             str,
             "they are tried before those that the package has (docs/tuning.md); an error when the file is none, or was"
             " measured on another adapter",
+            text=path_text,
         ),
     )
 }

@@ -5,6 +5,7 @@ The table in `table.py` is what counts at run time; a test compares the two.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, TypedDict
 
@@ -43,4 +44,4 @@ class ProviderOptions(TypedDict, total=False):
     enableMatmulFp32Accumulation: Flag
     adapterIndex: Number
     maxStorageBuffersPerShaderStage: Number
-    tuningTable: str
+    tuningTable: str | os.PathLike[str]
