@@ -16,6 +16,7 @@ from onnxruntime_ep_wgpu.compiler import dims
 from onnxruntime_ep_wgpu.compiler.builder import Builder, Operand
 from onnxruntime_ep_wgpu.compiler.ops import host
 from onnxruntime_ep_wgpu.errors import InputError, UnsupportedError
+from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests import support
 
 TYPES = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
@@ -312,3 +313,27 @@ def test_a_number_that_is_given_wraps_as_data_and_is_refused_as_a_shape() -> Non
         assert negative == (end + 1 < 0)
     with pytest.raises(InputError, match=r"Slice relies on a number.*int64"):
         run(x, np.array([2**63 - 1]))
+
+
+class _Untouched:
+    """An element that nobody may calculate with: nothing is defined for it."""
+
+
+@pytest.mark.parametrize(
+    "op", ["Add", "Sub", "Mul", "Min", "Max", "And", "Or", "Where", *COMPARISONS, "Gather", "Expand"]
+)
+def test_small_operands_with_a_large_result_are_no_host_values(op: str) -> None:
+    """512 numbers of a column with 512 of a row are a quarter of a million, which are data."""
+
+    def operand(shape: tuple[int, ...], element: object) -> Operand:
+        array = np.empty(shape, object)
+        array.reshape(-1)[:] = [element] * array.size
+        return Operand(DType.INT64, shape, host=lambda: array, known=True)
+
+    column, row = operand((512, 1), _Untouched()), operand((1, 512), _Untouched())
+    given = {
+        "Where": [column, row, column],
+        "Gather": [operand((2, 512), _Untouched()), operand((512,), 1)],
+        "Expand": [column, Operand(DType.INT64, (2,), host=lambda: np.array([512, 512], object), known=True)],
+    }.get(op, [column, row])
+    assert host.evaluate(op, "", given, {}) is None

@@ -274,7 +274,7 @@ class Builder:
         """
         # An invocation computes all the elements that share a word.
         self.bound_loop(iterations * elements_per_word(dtype, self.target), "a loop of {} steps", iterations)
-        reads = {n: Read(x.view, tuple(g), reuse or inline) for n, (x, g) in operands.items()}
+        reads = {n: Read(x.view, tuple(g), reuse) for n, (x, g) in operands.items()}
         output = self._tensor(dtype, shape, not inline or not of_weights(reads.values()))
         return self._append(
             Map(

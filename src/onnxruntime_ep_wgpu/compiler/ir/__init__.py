@@ -15,6 +15,7 @@ from .graph import (
     Pad,
     Variant,
     Write,
+    is_read_again,
     packed_run,
 )
 from .view import (
@@ -35,5 +36,5 @@ from .view import (
 __all__ = [
     "MOST_ELEMENTS", "REPETITION", "Assertion", "Axis", "Call", "Constant", "Factor", "Function", "Inner", "Join",
     "LoweredGraph", "Map", "Message", "Node", "Pad", "Read", "Shape", "Storage", "Tensor", "Variant", "View", "Write",
-    "broadcast_shapes", "coalesce", "distribute", "packed_run", "split_groups",
+    "broadcast_shapes", "coalesce", "distribute", "is_read_again", "packed_run", "split_groups",
 ]  # fmt: skip

@@ -61,7 +61,7 @@ class Map(Node):
 
     `inline` marks what is not worth memory of its own, such as the matrix of windows that a convolution multiplies, or a
     narrow integer less its zero point: its one reader computes it where it loads elements, even when it loads them more
-    than once. `iterations` counts those of the body's loops, 0 without any.
+    than once (`is_read_again`). `iterations` counts those of the body's loops, 0 without any.
     """
 
     output: Tensor
@@ -84,6 +84,20 @@ class Map(Node):
     @property
     def outputs(self) -> list[Tensor]:
         return [self.output]
+
+
+def is_read_again(node: Node, read: Read) -> bool:
+    """Whether a kernel of the node reads an element of this operand more than a few times: because the node does or, as an
+    inline map is calculated where it is read, because one of its readers does."""
+    if read.reuse or not (isinstance(node, Map) and node.inline):
+        return read.reuse
+    for reader in node.output.users:
+        for theirs in reader.operands.values():
+            if theirs.view.tensor is node.output and (
+                theirs.view.size != node.output.size or is_read_again(reader, theirs)
+            ):
+                return True
+    return False
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,7 @@ def _by_elements(
         operands,
         parameters={} if groups is None else {"groups": groups.size},
         cost=8,
+        reuse=True,
         inline=True,
         BITS=bits,
         BLOCK=block,

@@ -81,6 +81,7 @@ def matmul_bnb4(
             "table": (table, (1,)),
         },
         cost=8,
+        reuse=True,
         inline=True,
         K=K,
         BLOCK=block_size,

@@ -171,6 +171,7 @@ def _windows(b: Builder, x: Operand, win: Window) -> Operand:
         {"x": (x, (1,) * x.rank)},
         parameters=parameters(win),
         cost=4 + 2 * win.rank,
+        reuse=True,
         inline=True,
         **constants(win),
     )

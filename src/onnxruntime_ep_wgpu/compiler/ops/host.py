@@ -12,7 +12,7 @@ depends on it requires that it fits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -160,7 +160,14 @@ def _array(value: Any) -> Array:
 
 
 def _elementwise(function: Callable[..., Dim], *arrays: Array) -> Array:
+    _small(np.broadcast_shapes(*(it.shape for it in arrays)))
     return _array(np.frompyfunc(function, len(arrays), 1)(*arrays))
+
+
+def _small(shape: Sequence[int]) -> None:
+    """Raises _Unknown for what would be no small result, before its elements are made: two small operands may give a large one."""
+    if math.prod(shape) > LARGEST_HOST_VALUE:
+        raise _Unknown
 
 
 def _ints(array: Array) -> list[int]:
@@ -248,6 +255,7 @@ def _where(inputs: list[Array], attributes: dict[str, Any]) -> Array:
 @_rule("Gather")
 def _gather(inputs: list[Array], attributes: dict[str, Any]) -> Array:
     indices = np.array(_ints(inputs[1]), np.int64).reshape(inputs[1].shape)
+    _small((inputs[0].size // max(1, inputs[0].shape[attributes.get("axis", 0)]), indices.size))
     return _array(np.take(inputs[0], indices, axis=attributes.get("axis", 0)))
 
 
@@ -318,8 +326,7 @@ def _range(inputs: list[Array], attributes: dict[str, Any]) -> Array:
 @_rule("ConstantOfShape")
 def _constant_of_shape(inputs: list[Array], attributes: dict[str, Any]) -> Array:
     shape = _ints(inputs[0])
-    if math.prod(shape) > LARGEST_HOST_VALUE:
-        raise _Unknown
+    _small(shape)
     out = np.empty(shape, object)
     out[...] = attributes["value"].reshape(-1)[0].item() if "value" in attributes else 0
     return out
@@ -328,8 +335,7 @@ def _constant_of_shape(inputs: list[Array], attributes: dict[str, Any]) -> Array
 @_rule("Expand")
 def _expand(inputs: list[Array], attributes: dict[str, Any]) -> Array:
     shape = np.broadcast_shapes(inputs[0].shape, tuple(_ints(inputs[1])))
-    if math.prod(shape) > LARGEST_HOST_VALUE:
-        raise _Unknown
+    _small(shape)
     return np.broadcast_to(inputs[0], shape)
 
 

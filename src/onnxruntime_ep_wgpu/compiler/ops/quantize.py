@@ -52,6 +52,7 @@ def spread(b: Builder, p: Operand, x: Operand, axis: int, block: int = 0) -> Ope
             groups,
             {"p": (p, groups)},
             parameters={"count": count},
+            reuse=True,
             inline=True,
             BLOCK=block,
         )

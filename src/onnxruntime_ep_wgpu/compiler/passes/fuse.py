@@ -8,11 +8,11 @@ Groups never form a cycle, never bind more buffers than the target allows, and s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...program.target import Target, elements_per_word
-from ..ir import Call, Join, LoweredGraph, Map, Node, Tensor, View
-from ..windows import Placement, is_large, is_way_to_read, placed
+from ..ir import Call, Join, LoweredGraph, Map, Node, Read, Tensor, View, is_read_again
+from ..windows import Placement, is_large, is_storable, is_way_to_read, placed
 
 MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe
 MAX_INLINED_COST = 24
@@ -140,17 +140,27 @@ class _Fusion:
         return needed <= self.target.max_storage_buffers
 
     def _with_ways_to_read(self, loads: dict[Tensor, list[View]]) -> dict[Tensor, list[View]]:
-        """What is loaded once ways to read weights are calculated here: what joins first must leave them the bindings, because
-        else the weights would be written to memory as real numbers in every run."""
+        """What is loaded once all is calculated here that is to be in no memory: ways to read weights, to which what joins first
+        must leave the bindings, because else the weights would be written to memory as real numbers in every run, and maps
+        that no buffer holds."""
         out: dict[Tensor, list[View]] = {}
         for tensor, views in loads.items():
             maker = tensor.producer
-            if not isinstance(maker, Map) or not is_way_to_read(maker):
+            if not isinstance(maker, Map):
                 out.setdefault(tensor, []).extend(views)
-                continue
-            for view in maker.reads:
-                if not view.tensor.is_literal:
-                    out.setdefault(view.tensor, []).append(view)
+            elif is_way_to_read(maker):
+                for view in maker.reads:
+                    if not view.tensor.is_literal:
+                        out.setdefault(view.tensor, []).append(view)
+            elif not is_storable(tensor, self.target):
+                own: dict[Tensor, list[View]] = {}
+                for view in maker.reads:
+                    if not view.tensor.is_literal:
+                        own.setdefault(view.tensor, []).append(view)
+                for made_of, theirs in self._with_ways_to_read(own).items():
+                    out.setdefault(made_of, []).extend(theirs)
+            else:
+                out.setdefault(tensor, []).extend(views)
         return out
 
     def _loops_fit(self, nodes: list[Node], stored: list[Tensor]) -> bool:
@@ -186,17 +196,26 @@ class _Fusion:
         return True
 
     def _absorb_producers(self, node: Node) -> None:
-        """Maps that only this node reads move into its kernel when nothing is computed more than once or twice."""
-        if isinstance(node, Join):
-            return  # what it joins is stored by others
+        """Maps that only this node reads move into its kernel when nothing is computed more than once or twice. A result that no
+        buffer holds is calculated where it is read, whatever that costs, and by each reader for itself."""
+        if isinstance(node, Join) or node not in self.group:
+            return  # what a join has is stored by others
         for read in node.operands.values():
             producer = read.view.tensor.producer
             if not isinstance(producer, Map) or producer not in self.group:
                 continue
             ours, theirs = self.group[node], self.group[producer]
-            if ours is theirs or theirs.anchor or theirs.cost > MAX_INLINED_COST or not self._is_private(theirs, node):
+            nowhere = not is_storable(producer.output, self.target)
+            if ours is theirs or theirs.anchor:
                 continue
-            if read.reuse and not all(isinstance(n, Map) and n.inline for n in theirs.nodes):
+            is_own = self._is_private(theirs, node)
+            if not is_own:
+                if not nowhere or not self._may_have_a_copy(producer.output, node):
+                    continue
+                theirs = self._needed_for(producer.output, theirs)
+            if theirs.cost > MAX_INLINED_COST and not nowhere:
+                continue
+            if is_read_again(node, read) and not all(isinstance(n, Map) and n.inline for n in theirs.nodes):
                 continue
             if isinstance(node, Map) and read.view.size != producer.output.size and not producer.inline:
                 continue
@@ -208,9 +227,13 @@ class _Fusion:
             stored = self._stored(ours.nodes)
             fits = ours.cost + theirs.cost <= MAX_COST and self._loops_fit(merged.nodes, stored)
             if fits and self._binds(merged, stored):
+                if not is_own:
+                    theirs = self._copy(theirs, producer.output, node)
                 inlined = set(theirs.nodes)
                 self._merge(ours, theirs)
                 self.group[node].inlined |= inlined
+                for copy in reversed(theirs.nodes if not is_own else ()):
+                    self._absorb_producers(copy)  # which the graph does not have
 
     def _is_private(self, group: Group, node: Node) -> bool:
         """True when `node` is the only reader, outside the group, of the one result that leaves it."""
@@ -219,6 +242,49 @@ class _Fusion:
             return False  # a tensor may have as many readers as the graph has nodes
         inside = set(group.nodes)
         return [user for user in stored[0].users if user not in inside] == [node]
+
+    # ---- results that no buffer holds
+
+    def _may_have_a_copy(self, tensor: Tensor, reader: Node) -> bool:
+        """Whether a reader can calculate the tensor for itself: not where maps in its middle say by themselves what they read."""
+        return not tensor.is_stored and not (isinstance(reader, Call) and (reader.inner or reader.onto))
+
+    def _needed_for(self, tensor: Tensor, group: Group) -> Group:
+        """The maps of a group that calculate `tensor`."""
+        needed = {tensor}
+        nodes = []
+        for node in reversed(group.nodes):
+            if not needed.isdisjoint(node.outputs):
+                nodes.append(node)
+                needed.update(view.tensor for view in node.reads)
+        return Group(nodes[::-1], first=group.first, last=group.last)
+
+    def _copy(self, group: Group, tensor: Tensor, reader: Node) -> Group:
+        """A copy of maps that calculate `tensor`, for `reader` alone; of the maps themselves those stay that others read."""
+        made: dict[Tensor, Tensor] = {}
+        copied = Group([], first=group.first, last=group.last)
+        for node in group.nodes:
+            assert isinstance(node, Map)
+            output = made[node.output] = replace(node.output, users=[])
+            output.producer = copy = replace(node, output=output, operands=_reading(node.operands, made))
+            self.position[copy] = self.position[node]
+            self.group[copy] = copied
+            copied.nodes.append(copy)
+            for operand in dict.fromkeys(view.tensor for view in copy.reads):
+                operand.users.append(copy)
+        reader.operands.update(_reading(reader.operands, {tensor: made[tensor]}))
+        made[tensor].users.append(reader)
+        self._leave(reader, tensor)
+        return copied
+
+    def _leave(self, reader: Node, tensor: Tensor) -> None:
+        """A node reads a tensor no more; a map that nobody reads any more is taken out of its group."""
+        tensor.users.remove(reader)
+        maker = tensor.producer
+        if isinstance(maker, Map) and maker in self.group and not tensor.users and not tensor.is_stored:
+            self.group.pop(maker).nodes.remove(maker)
+            for operand in dict.fromkeys(view.tensor for view in maker.reads):
+                self._leave(maker, operand)
 
     # ---- groups
 
@@ -286,11 +352,19 @@ class _Fusion:
                     stack.append((following, iter(self._before(following))))
 
         for node in self.graph.nodes:
-            if self.group[node] not in done:
+            if node in self.group and self.group[node] not in done:
                 visit(self.group[node])
         for group in out:
             group.stores = self._stored(group.nodes)
         return [group for group in out if not isinstance(group.nodes[0], Join)]
+
+
+def _reading(operands: dict[str, Read], made: dict[Tensor, Tensor]) -> dict[str, Read]:
+    """The operands with tensors of `made` instead of those they are copies of."""
+    return {
+        name: replace(read, view=replace(read.view, tensor=made.get(read.view.tensor, read.view.tensor)))
+        for name, read in operands.items()
+    }
 
 
 def fuse(graph: LoweredGraph, target: Target) -> list[Group]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from ...program.target import Target, elements_per_word
 from ..dims import Dim, quotient
-from ..ir import Call, Join, LoweredGraph, Map, Node, Pad, Read, Tensor, View
+from ..ir import Call, Join, LoweredGraph, Map, Node, Pad, Read, Tensor, View, is_read_again
 from ..joins import Shared, count_of_maps, picked
 from ..pads import Strip, filled, inside, padding, strips
 from .fuse import MAX_INLINED_COST
@@ -192,7 +192,7 @@ class _Placer:
                 if isinstance(user, Map) and read.view.tensor is tensor:
                     if user.is_pointwise and read.view.is_whole and read.view.size == user.output.size:
                         return True
-                    if len(tensor.users) == 1 and not read.reuse and read.view.size == tensor.size:
+                    if len(tensor.users) == 1 and not is_read_again(user, read) and read.view.size == tensor.size:
                         return True
         return False
 

@@ -53,6 +53,7 @@ def hidden(b: Builder, scores: Operand, past: Past, *, causal: bool, window: int
         ONES,
         {} if past.used is None else {"used": (past.used, (1,))},
         parameters=dims | ({} if causal else {"steps": past.steps}),
+        reuse=True,
         inline=True,
         USED=past.used is not None,
         CAUSAL=causal,
@@ -103,6 +104,7 @@ def padded(b: Builder, scores: Operand, mask: Operand | None, filter_value: floa
         ONES,
         {"mask": (index32(b, mask), (1,) * mask.rank)},
         parameters=dims,
+        reuse=mask.rank == 1,
         inline=True,
         FILTER=float(filter_value),
         RANK=mask.rank,
@@ -124,5 +126,6 @@ def present(b: Builder, values: Operand, past: Past) -> Operand:
         ONES,
         {"x": (values, ONES), "used": (past.used, (1,))},
         parameters={"steps": past.steps},
+        reuse=True,
         inline=True,
     )
