@@ -29,7 +29,7 @@ from .parallel import in_threads
 from .pipelines import BindGroup, Compiler, Pipeline
 from .queue import Queue
 from .request import request_device
-from .scopes import error_scope
+from .scopes import in_error_scope
 from .settings import DEFAULT, Settings
 from .timing import Timed, Timer
 from .work import Submission, Work
@@ -227,10 +227,8 @@ class Device:
     def submit_alone(self, dispatch: Dispatch, what: str) -> None:
         """Runs one dispatch within error scopes; `what` names it in the DeviceError. For debugging: it is slow."""
         self.queue.check_not_lost()
-        with error_scope(self.handle, what):
-            commands = self._encoder.encode(Recording([dispatch]), ())
-        with error_scope(self.handle, what):
-            self.queue.submit([commands], what)
+        commands = in_error_scope(self.handle, what, self._encoder.encode, Recording([dispatch]), ())
+        in_error_scope(self.handle, what, self.queue.submit, [commands], what)
         self._count(submits=1, dispatches=1)
 
     def debugger_capture(self) -> AbstractContextManager[None]:
