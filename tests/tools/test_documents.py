@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +70,56 @@ def test_the_programs_in_documents_run_as_they_are_printed(document: str, number
 def test_the_programs_about_language_models_run_as_they_are_printed(number: int, folder: Path) -> None:
     pytest.importorskip("onnxruntime_genai")
     run(blocks("python", "docs/language.md")[number], folder, ending="\nassert model is not None")
+
+
+LIBRARIES = Path(__file__).parent / "libraries"
+"""Stand-ins for libraries that make sessions themselves; each does with providers and sessions what the library does."""
+
+
+@pytest.mark.parametrize("number", range(len(blocks("python", "docs/clients.md"))))
+def test_the_programs_about_libraries_run_with_stand_ins(number: int, folder: Path) -> None:
+    for name in ("det", "cls", "rec", "det_10g"):
+        shutil.copy(folder / "model.onnx", folder / f"{name}.onnx")
+    shutil.copytree(LIBRARIES, folder, dirs_exist_ok=True)
+    ending = """
+from onnxruntime_ep_wgpu import check
+held = {"model": lambda it: [it.model.model], "detector": lambda it: [it.session], "magika": lambda it: [it._onnx_session],
+        "engine": lambda it: [section.session for section in it.cfg.values()]}
+found = [it for name, sessions in held.items() if name in globals() for it in sessions(globals()[name])]
+assert found
+for it in found:
+    check(it)
+"""
+    run(blocks("python", "docs/clients.md")[number], folder, ending)
+
+
+def test_the_programs_for_pyodide_use_what_there_is() -> None:
+    """They run in a browser; here their names are looked up."""
+    package = ROOT / "src" / "onnxruntime_ep_wgpu"
+    for block in blocks("python", "docs/web.md"):
+        tree = compile(block, "docs/web.md", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        (source,) = (it for it in ast.walk(tree) if isinstance(it, ast.ImportFrom))
+        assert source.module == "onnxruntime_ep_wgpu.web"
+        session = ast.parse((package / "web" / "session.py").read_text())
+        (made,) = (it for it in session.body if isinstance(it, ast.ClassDef) and it.name == "InferenceSession")
+        methods = {it.name for it in made.body if isinstance(it, ast.FunctionDef | ast.AsyncFunctionDef)}
+        used = {it.attr for it in ast.walk(tree) if isinstance(it, ast.Attribute) and it.attr != "install"}
+        assert used and used <= methods
+        exported = (package / "web" / "__init__.py").read_text()
+        assert all(re.search(rf"\b{name.name}\b", exported) for name in source.names)
+
+
+def test_what_the_map_prints_is_what_the_sources_say() -> None:
+    sources = [path.read_text() for path in (ROOT / "src" / "onnxruntime_ep_wgpu").rglob("*.py")]
+    for block in blocks("python", "docs/architecture.md"):
+        assert any(block in text for text in sources), block
+
+
+def test_every_python_program_in_documents_is_looked_at() -> None:
+    looked_at = {document for document, _ in PROGRAMS}
+    looked_at |= {f"docs/{name}.md" for name in ("architecture", "clients", "language", "web")}
+    having = {f"docs/{it.name}" for it in (ROOT / "docs").glob("*.md") if blocks("python", f"docs/{it.name}")}
+    assert having == looked_at
 
 
 def test_every_file_that_a_document_links_exists():
