@@ -224,6 +224,10 @@ class Builder:
 
     # ---- nodes
 
+    def cast(self, x: Operand, dtype: DType) -> Operand:
+        """x in another type; x itself where that is its own."""
+        return x if x.dtype is dtype else self.pointwise("x", {"x": x}, dtype)
+
     def pointwise(
         self,
         expression: str,

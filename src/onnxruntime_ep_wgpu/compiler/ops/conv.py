@@ -47,7 +47,7 @@ def conv(
             raise UnsupportedError(f"a bias {bias} is not one number for each feature")
         spread = b.reshape(bias, (bias.shape[0], *(1,) * (result.rank - 2)))
         return b.pointwise("x + bias", {"x": result, "bias": spread}, x.dtype, result.shape)
-    return result if result.dtype is x.dtype else b.pointwise("x", {"x": result}, x.dtype)
+    return b.cast(result, x.dtype)
 
 
 def convolution(b: Builder, x: Operand, w: Operand, **attributes: Unpack[ConvAttributes]) -> Operand:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
@@ -24,6 +24,30 @@ def longest_sum(target: Target) -> int | None:
     return None if target.longest_loop is None else max(1, target.longest_loop // 2)
 
 
+@dataclass(frozen=True)
+class _Product:
+    """result[batch, m, n] = sum over k of x[batch, m, k] * y[batch, k, n]: which axes count as what."""
+
+    x: Operand
+    x_groups: Groups
+    y: Operand
+    y_groups: Groups
+    shape: Shape
+    groups: Groups
+    dtype: DType
+
+    @property
+    def sizes(self) -> tuple[Dim, Dim, Dim, Dim]:
+        """m, n, k, and k as y has it."""
+        (_, m, k), (_, also_k, n) = _sizes(self.x.shape, self.x_groups), _sizes(self.y.shape, self.y_groups)
+        return m, n, k, also_k
+
+
+def _sizes(extents: Shape, parts: Groups) -> tuple[Dim, Dim, Dim]:
+    first, second, _ = parts
+    return product(extents[:first]), product(extents[first : first + second]), product(extents[first + second :])
+
+
 def matrix_product(
     b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups, shape: Shape, groups: Groups, dtype: DType
 ) -> Operand:
@@ -31,43 +55,32 @@ def matrix_product(
 
     The groups say which axes of the operands and of `shape` count as batch, m, n and k; the batches agree in size.
     """
+    return _made(b, _Product(x, x_groups, y, y_groups, shape, groups, dtype))
 
-    def sizes(extents: Shape, parts: Groups) -> tuple[Dim, Dim, Dim]:
-        first, second, _ = parts
-        return product(extents[:first]), product(extents[first : first + second]), product(extents[first + second :])
 
-    _, m, k = sizes(x.shape, x_groups)
-    _, also_k, n = sizes(y.shape, y_groups)
-    b.require(equal(k, also_k), "cannot multiply {} by {}", x, y)
-    if dtype.bits == 64:
-        return b.reshape(_summed_products(b, x, x_groups, y, y_groups), shape)
+def _made(b: Builder, it: _Product) -> Operand:
+    """The product, by as many kernels as it takes."""
+    _, _, k, also_k = it.sizes
+    b.require(equal(k, also_k), "cannot multiply {} by {}", it.x, it.y)
+    if it.dtype.bits == 64:
+        return b.reshape(_summed_products(b, it.x, it.x_groups, it.y, it.y_groups), it.shape)
     longest = longest_sum(b.target)
     if longest is not None and isinstance(k, int) and k > longest:
-        return _long_product(b, x, x_groups, y, y_groups, shape, groups, dtype, k, longest)
+        return _long(b, it, k, longest)
     b.bound_loop(2 * k, "a matrix product over {} columns", k)
     mark = b.mark()
     try:
-        return _product(b, x, x_groups, y, y_groups, shape, groups, dtype, (m, n, k))
+        return _by_one_kernel(b, it)
     except BindingsError:
         b.undo(mark)
-        return _divided_product(b, x, x_groups, y, y_groups, shape, groups, dtype)
+        return _divided(b, it)
 
 
-def _product(
-    b: Builder,
-    x: Operand,
-    x_groups: Groups,
-    y: Operand,
-    y_groups: Groups,
-    shape: Shape,
-    groups: Groups,
-    dtype: DType,
-    sizes: tuple[Dim, Dim, Dim],
-) -> Operand:
-    """The product by one kernel. Raises BindingsError."""
-    m, n, k = sizes
-    batch = product(shape[: groups[0]])
-    right = Read(y.view, y_groups, reuse=True, vector=True)
+def _by_one_kernel(b: Builder, it: _Product) -> Operand:
+    """Raises BindingsError."""
+    (m, n, k, _), x, y = it.sizes, it.x, it.y
+    batch = product(it.shape[: it.groups[0]])
+    right = Read(y.view, it.y_groups, reuse=True, vector=True)
     turned = _with_neighbours_in_k(right)
     template, variants, parameters = matmul_variants(
         batch,
@@ -89,16 +102,16 @@ def _product(
     puts_fours = not b.target.software
     (result,) = b.call(
         template,
-        {"a": Read(x.view, x_groups, reuse=True, vector=in_fours), "b": right},
-        {"y": (dtype.accumulated, shape, groups)},
+        {"a": Read(x.view, it.x_groups, reuse=True, vector=in_fours), "b": right},
+        {"y": (it.dtype.accumulated, it.shape, it.groups)},
         variants,
         parameters={"m": m, "n": n, "k": k, **parameters},
-        flops=2 * product(shape) * k,
+        flops=2 * product(it.shape) * k,
         vectors=puts_fours,
         TRANSPOSED=turned is not None,
         FOURS=puts_fours,
     )
-    return b.pointwise("x", {"x": result}, dtype) if result.dtype is not dtype else result
+    return b.cast(result, it.dtype)
 
 
 def _bits(tensor: Tensor) -> int:
@@ -119,19 +132,18 @@ def _with_neighbours_in_k(right: Read) -> Read | None:
     return turned if turned.loads_vectors and not right.loads_vectors else None
 
 
-def _divided_product(
-    b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups, shape: Shape, groups: Groups, dtype: DType
-) -> Operand:
+def _divided(b: Builder, it: _Product) -> Operand:
     """The product of operands that take too many bindings in parts: along the axis that leaves least to reach of all three."""
-    if x_groups[2] == y_groups[1] == 1:  # both sides have what either knows of k
-        at, where = x.rank - 1, y_groups[0]
+    x, y, shape = it.x, it.y, it.shape
+    if it.x_groups[2] == it.y_groups[1] == 1:  # both sides have what either knows of k
+        at, where = x.rank - 1, it.y_groups[0]
         known = next((d for d in (x.shape[at], y.shape[where]) if isinstance(d, int)), None)
         if known is not None:
             x, y = (b.slice(o, axis, 0, 1, known) for o, axis in ((x, at), (y, where)))
-    ends = [(sum(g[:k]), sum(g[: k + 1])) for g in (x_groups, y_groups, groups) for k in range(3)]
+    ends = [(sum(g[:k]), sum(g[: k + 1])) for g in (it.x_groups, it.y_groups, it.groups) for k in range(3)]
     # Where the batch, m, n and k are in x, in y and in the result.
     places = [(ends[0], ends[3], ends[6]), (ends[1], None, ends[7]), (None, ends[5], ends[8]), (ends[2], ends[4], None)]
-    result = View.of(Tensor(dtype.accumulated, shape))
+    result = View.of(Tensor(it.dtype.accumulated, shape))
     views = (x.view, y.view, result)
     options = [[(view, _first(view.shape, span)) for view, span in zip(views, spans, strict=True)] for spans in places]
     chosen = least_reach(options)
@@ -146,14 +158,13 @@ def _divided_product(
     def part(start: int, count: int) -> Operand:
         these = [o if axis is None else b.slice(o, axis, start, 1, count) for o, axis in ((x, left), (y, right))]
         part_shape = shape if out is None else (*shape[:out], count, *shape[out + 1 :])
-        return matrix_product(b, these[0], x_groups, these[1], y_groups, part_shape, groups, dtype.accumulated)
+        return _made(b, replace(it, x=these[0], y=these[1], shape=part_shape, dtype=it.dtype.accumulated))
 
     half = -(-extent // 2)
     parts = [part(0, half), part(half, extent - half)]
     if out is None:
-        return b.pointwise("x + y", {"x": parts[0], "y": parts[1]}, dtype)
-    total = b.beside(parts, out)
-    return b.pointwise("x", {"x": total}, dtype) if total.dtype is not dtype else total
+        return b.pointwise("x + y", {"x": parts[0], "y": parts[1]}, it.dtype)
+    return b.cast(b.beside(parts, out), it.dtype)
 
 
 def _first(shape: Shape, span: tuple[int, int] | None) -> int | None:
@@ -163,39 +174,20 @@ def _first(shape: Shape, span: tuple[int, int] | None) -> int | None:
     return next((k for k in range(*span) if shape[k] != 1), span[0])
 
 
-def _long_product(
-    b: Builder,
-    x: Operand,
-    x_groups: Groups,
-    y: Operand,
-    y_groups: Groups,
-    shape: Shape,
-    groups: Groups,
-    dtype: DType,
-    k: int,
-    most: int,
-) -> Operand:
+def _long(b: Builder, it: _Product, k: int, most: int) -> Operand:
     """The sum of products over parts of k, each of which adds what those before it have summed."""
-    at, where = x.rank - x_groups[2], y_groups[0]
-    x = b.reshape(x, (*x.shape[:at], k))
-    y = b.reshape(y, (*y.shape[:where], k, *y.shape[where + y_groups[1] :]))
+    at, where = it.x.rank - it.x_groups[2], it.y_groups[0]
+    x = b.reshape(it.x, (*it.x.shape[:at], k))
+    y = b.reshape(it.y, (*it.y.shape[:where], k, *it.y.shape[where + it.y_groups[1] :]))
+    flat = replace(it, x_groups=(*it.x_groups[:2], 1), y_groups=(where, 1, it.y_groups[2]), dtype=it.dtype.accumulated)
     total: Operand | None = None
     for start in range(0, k, most):
         length = min(most, k - start)
         left, right = b.slice(x, at, start, 1, length), b.slice(y, where, start, 1, length)
-        part = matrix_product(
-            b,
-            left,
-            (*x_groups[:2], 1),
-            right,
-            (where, 1, y_groups[2]),
-            shape,
-            groups,
-            dtype.accumulated,
-        )
+        part = _made(b, replace(flat, x=left, y=right))
         total = part if total is None else b.pointwise("x + y", {"x": part, "y": total}, part.dtype)
     assert total is not None
-    return b.pointwise("x", {"x": total}, dtype) if total.dtype is not dtype else total
+    return b.cast(total, it.dtype)
 
 
 def _summed_products(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups) -> Operand:

@@ -17,10 +17,6 @@ from .rows import by_rows
 from .shape import axis_of
 
 
-def narrowed(b: Builder, x: Operand, dtype: DType) -> Operand:
-    return x if x.dtype is dtype else b.pointwise("x", {"x": x}, dtype)
-
-
 def softmax_rows(
     b: Builder, x: Operand, axes: int, logarithm: bool = False, *, masked: bool = False, sink: Operand | None = None
 ) -> Operand:
@@ -33,7 +29,7 @@ def softmax_rows(
     found = by_rows(b, x, kept, lambda rows, *own: _softmax(b, rows, kept, logarithm, masked, *own), *sinks)
     if found is None:
         return _long_softmax(b, x, list(range(kept, x.rank)), logarithm, masked, *sinks)
-    return narrowed(b, found[0], x.dtype)
+    return b.cast(found[0], x.dtype)
 
 
 def _softmax(
@@ -58,7 +54,7 @@ def _long_softmax(
     b: Builder, x: Operand, axes: list[int], logarithm: bool, masked: bool, sink: Operand | None = None
 ) -> Operand:
     """The same for rows that no invocation comes to the end of, by reductions."""
-    wide = narrowed(b, x, DType.FLOAT32)
+    wide = b.cast(x, DType.FLOAT32)
     highest = reduce_axes(b, "ReduceMax", wide, axes, True)
     if sink is not None:
         sink = b.reshape(sink, highest.shape)
@@ -153,7 +149,7 @@ def _long_normalised(
     b: Builder, x: Operand, axes: list[int], epsilon: float, gain: Operand | None, bias: Operand | None, centred: bool
 ) -> dict[str, Operand]:
     """The same for rows that no invocation comes to the end of, by reductions."""
-    wide = narrowed(b, x, DType.FLOAT32)
+    wide = b.cast(x, DType.FLOAT32)
     mean = reduce_axes(b, "ReduceMean", wide, axes, True)
     centre = b.pointwise("x - m", {"x": wide, "m": mean}, DType.FLOAT32) if centred else wide
     squares = reduce_axes(b, "ReduceMean", b.pointwise("x * x", {"x": centre}, DType.FLOAT32), axes, True)
@@ -183,7 +179,7 @@ def layer_normalization(
     y, *rest = normalised(
         b, x, count, epsilon, gain=gain, bias=bias, statistics=("mean", "inverse") if outputs > 1 else ()
     )
-    return [narrowed(b, y, x.dtype), *rest]
+    return [b.cast(y, x.dtype), *rest]
 
 
 @op("RMSNormalization", types=FLOATS)
@@ -195,7 +191,7 @@ def rms_normalization(
     if gain.rank > x.rank - axis:  # one that varies between rows
         (y, *_) = normalised(b, x, x.rank - axis, epsilon, centred=False)
         return b.pointwise("x * gain", {"x": y, "gain": gain}, x.dtype, x.shape)
-    return narrowed(b, normalised(b, x, x.rank - axis, epsilon, gain=gain, centred=False)[0], x.dtype)
+    return b.cast(normalised(b, x, x.rank - axis, epsilon, gain=gain, centred=False)[0], x.dtype)
 
 
 @op("InstanceNormalization", types=FLOATS)
@@ -255,7 +251,7 @@ def mean_variance_normalization(b: Builder, x: Operand, *, axes: list[int] | Non
     over = sorted({axis_of(a, x.rank) for a in (axes if axes is not None else (0, 2, 3))})
     order = [*(k for k in range(x.rank) if k not in over), *over]
     (y,) = normalised(b, b.permute(x, order), len(over), 1e-18)
-    return b.permute(narrowed(b, y, x.dtype), np.argsort(order).tolist())
+    return b.permute(b.cast(y, x.dtype), np.argsort(order).tolist())
 
 
 @op("LpNormalization", types=FLOATS)

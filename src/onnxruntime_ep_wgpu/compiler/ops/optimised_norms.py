@@ -16,7 +16,7 @@ from ..builder import Builder, Operand
 from ..dims import Dim, equal, less_equal
 from .activations import activated
 from .indexing import gather
-from .normalise import channel_groups, check_groups, layer_normalization, narrowed, normalised
+from .normalise import channel_groups, check_groups, layer_normalization, normalised
 from .optimised import MICROSOFT
 from .reduction import reduce_axes
 from .registry import FLOATS, op
@@ -102,7 +102,7 @@ def _after_skip(
         centred="mean" in statistics.values(),
         statistics=tuple(statistics[k] for k in asked),
     )
-    results: list[Operand | None] = [narrowed(b, y, x.dtype), None, None, summed]
+    results: list[Operand | None] = [b.cast(y, x.dtype), None, None, summed]
     for k, result in zip(asked, rest, strict=True):
         results[k] = result
     return results[: len(wanted)]
@@ -126,7 +126,7 @@ def simplified_layer_normalization(
     y, *inverse = normalised(
         b, x, count, epsilon, gain=scale, centred=False, statistics=("inverse",) if outputs > 1 else ()
     )
-    return [narrowed(b, y, scale.dtype), *inverse]
+    return [b.cast(y, scale.dtype), *inverse]
 
 
 @op(

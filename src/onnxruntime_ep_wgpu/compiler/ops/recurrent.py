@@ -191,7 +191,7 @@ def _layer(
     last = [b.reshape(b.slice(state, 0, k, 1, 1), shape) for k in range(len(states))]
     if layout:
         y, last = b.permute(y, (2, 0, 1, 3)), [b.permute(s, (1, 0, 2)) for s in last]
-    return [s if x.dtype is DType.FLOAT32 else b.pointwise("x", {"x": s}, x.dtype) for s in (y, *last)]
+    return [b.cast(s, x.dtype) for s in (y, *last)]
 
 
 def _dispatch(b: Builder, hidden: int, products: int) -> tuple[int, int]:

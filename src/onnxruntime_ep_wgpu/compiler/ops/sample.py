@@ -126,4 +126,4 @@ def roi_align(
         found = b.reshape(found, shape[:4])
     else:
         found = reduce_axes(b, "ReduceMax" if mode == "max" else "ReduceSum", found, [4], keepdims=False)
-    return b.pointwise("x", {"x": found}, x.dtype) if x.dtype is not found.dtype else found
+    return b.cast(found, x.dtype)

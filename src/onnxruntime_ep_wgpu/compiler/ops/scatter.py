@@ -61,7 +61,7 @@ def _in_pieces(
             for start, length in pieces:
                 here, these = (b.slice(o, axis, start, 1, length) if len(pieces) > 1 else o for o in updates)
                 y = scattered(y, here, these)
-            return y if y.dtype is x.dtype else b.pointwise("x", {"x": y}, x.dtype)
+            return b.cast(y, x.dtype)
         except BindingsError:
             if not isinstance(count, int) or count < 2 or most == 1:
                 raise
@@ -71,8 +71,7 @@ def _in_pieces(
 
 def _wide(b: Builder, x: Operand, reduction: str) -> Operand:
     """What updates are combined with piece by piece: sums are rounded once."""
-    wide = x.dtype.accumulated if reduction != "none" else x.dtype
-    return x if x.dtype is wide else b.pointwise("x", {"x": x}, wide)
+    return b.cast(x, x.dtype.accumulated) if reduction != "none" else x
 
 
 def _most_updates(b: Builder, x: Operand, reduction: str) -> int | None:

@@ -66,7 +66,7 @@ def attention(
             raise UnsupportedError(f"attribute qk_matmul_output_mode={qk_matmul_output_mode} is not 0 to 3")
         stage = (found.scores, found.capped, found.hidden, found.weights)[qk_matmul_output_mode]
         assert stage is not None
-        results.append(b.pointwise("x", {"x": stage}, q.dtype) if stage.dtype is not q.dtype else stage)
+        results.append(b.cast(stage, q.dtype))
     return results[:outputs]
 
 
