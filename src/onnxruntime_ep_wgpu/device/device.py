@@ -246,24 +246,18 @@ class Device:
         copies_before: Sequence[Copy] = (),
         copies_after: Sequence[Copy] = (),
         per_submission: int = 0,
+        *,
+        host_clock: bool = True,
     ) -> Timed:
         """As `submit`, and notes when each dispatch begins and ends on the GPU; every dispatch is a pass of its own.
 
-        Raises UnsupportedError when the adapter has no timestamps.
+        `host_clock`: their times can be put beside those of the host, for which the first call measures how the two clocks
+        differ. Raises UnsupportedError when the adapter has no timestamps.
         """
-        if self.has_timestamps and not self._timer.clock.is_set:
-            self._timer.calibrate()
-        return self._submit_timed(recording, copies_before, copies_after, per_submission)
-
-    def _submit_timed(
-        self,
-        recording: Recording,
-        copies_before: Sequence[Copy] = (),
-        copies_after: Sequence[Copy] = (),
-        per_submission: int = 0,
-    ) -> Timed:
         if not self.has_timestamps:
             raise UnsupportedError(f"the adapter {self.adapter.name!r} has no timestamps (feature timestamp-query)")
+        if host_clock and not self._timer.clock.is_set:
+            self._timer.calibrate()
         self.queue.check_not_lost()
         timed, submits = self._timer.submit(recording, copies_before, copies_after, per_submission)
         timed.device = self
@@ -275,7 +269,7 @@ class Device:
 
         Raises UnsupportedError when the adapter has no timestamps.
         """
-        timed = self._submit_timed(Recording(dispatches))
+        timed = self.submit_timed(Recording(dispatches), host_clock=False)
         period = self._timer.clock.period * 1e-9
         return [max(0, end - begin) * period for begin, end in timed.ticks()]
 

@@ -7,11 +7,7 @@ var<workgroup> update: array<f32, $HIDDEN>;
 var<workgroup> reset: array<f32, $HIDDEN>;  // the state as the candidate sees it, or what that adds to the candidate
 
 fn kernel(w: u32, lane: u32) {
-  let direction = w / $batch;
-  let sequence = w % $batch;
-  let length = min(u32(lengths_at(sequence)), $steps);
-  let begin = $repetition * $chunk;
-  let end = min(begin + $chunk, $steps);
+#include recurrent_steps
   for (var u = lane; u < $HIDDEN; u += $WG) {
     if (begin == 0u) { hidden[u] = hidden_at(direction, sequence, u); } else { hidden[u] = state_at(0u, direction, sequence, u); }
   }

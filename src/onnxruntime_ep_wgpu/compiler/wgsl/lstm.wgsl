@@ -6,11 +6,7 @@ var<workgroup> hidden: array<f32, 2u * $HIDDEN>;  // of this step and the next, 
 var<workgroup> cell: array<f32, $HIDDEN>;
 
 fn kernel(w: u32, lane: u32) {
-  let direction = w / $batch;
-  let sequence = w % $batch;
-  let length = min(u32(lengths_at(sequence)), $steps);
-  let begin = $repetition * $chunk;
-  let end = min(begin + $chunk, $steps);
+#include recurrent_steps
   for (var u = lane; u < $HIDDEN; u += $WG) {
     if (begin == 0u) {
       hidden[u] = hidden_at(direction, sequence, u);
