@@ -1,6 +1,6 @@
 """Declares the extension module `onnxruntime_ep_wgpu._submit` (cffi, one binary for Python 3.11 and later).
 
-In: encode.c and submit.c. Out: `ffibuilder`, which setup.py names in `cffi_modules`.
+In: encode.c, submit.c and copy.c. Out: `ffibuilder`, which setup.py names in `cffi_modules`.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ ffibuilder.cdef(
     void queue_release(Queue *queue);
     int submit(Queue *queue, const uint64_t *commands, size_t count, uint64_t *index);
     int run(Work *work);
+    void copy_bytes(uint64_t to, uint64_t from, size_t count, size_t threads);
     """
 )
 ffibuilder.set_source(
     "onnxruntime_ep_wgpu._submit",
-    '#include "encode.c"\n#include "submit.c"',
+    '#include "encode.c"\n#include "submit.c"\n#include "copy.c"',
     include_dirs=[str(HERE)],
-    depends=[str(HERE / name) for name in ("encode.c", "submit.c", "platform.h")],
+    depends=[str(HERE / name) for name in ("encode.c", "submit.c", "copy.c", "platform.h")],
     py_limited_api=True,
 )

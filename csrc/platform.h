@@ -159,6 +159,34 @@ PLATFORM_MAYBE_UNUSED static void platform_take(platform_lock_t *lock) { pthread
 PLATFORM_MAYBE_UNUSED static void platform_give(platform_lock_t *lock) { pthread_mutex_unlock(lock); }
 #endif
 
+/* Threads that are waited for. What they run gives nothing. */
+#ifdef _WIN32
+typedef HANDLE platform_thread_t;
+typedef DWORD platform_thread_result_t;
+#define PLATFORM_THREAD_CALL WINAPI
+#else
+typedef pthread_t platform_thread_t;
+typedef void *platform_thread_result_t;
+#define PLATFORM_THREAD_CALL
+#endif
+typedef platform_thread_result_t(PLATFORM_THREAD_CALL *platform_thread_function_t)(void *);
+PLATFORM_MAYBE_UNUSED static int platform_thread_begin(platform_thread_t *thread, platform_thread_function_t function, void *argument) {
+#ifdef _WIN32
+  *thread = CreateThread(NULL, 0, function, argument, 0, NULL);
+  return *thread != NULL;
+#else
+  return pthread_create(thread, NULL, function, argument) == 0;
+#endif
+}
+PLATFORM_MAYBE_UNUSED static void platform_thread_end(platform_thread_t thread) {
+#ifdef _WIN32
+  WaitForSingleObject(thread, INFINITE);
+  CloseHandle(thread);
+#else
+  pthread_join(thread, NULL);
+#endif
+}
+
 /* Numbers that several threads change; all threads see all changes in one order. */
 #if defined(__GNUC__)
 PLATFORM_MAYBE_UNUSED static int64_t platform_add(int64_t *number, int64_t more) {

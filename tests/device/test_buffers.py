@@ -8,7 +8,7 @@ import gc
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu.device import Device
+from onnxruntime_ep_wgpu.device import Device, encoding
 from onnxruntime_ep_wgpu.errors import DeviceError, LimitError
 
 from .conftest import get, put
@@ -105,3 +105,14 @@ def test_dropped_buffers_give_their_memory_back(device: Device) -> None:
 def test_buffers_are_equal_only_to_themselves(device: Device) -> None:
     one, other = device.buffer(16), device.buffer(16)
     assert len({one, other, one}) == 2
+
+
+@pytest.mark.skipif(encoding.native is None, reason="the extension has not been built")
+@pytest.mark.parametrize("count", [0, 1, (1 << 20) - 1, (3 << 20) + 7, 9 << 20])
+def test_threads_copy_every_byte_and_no_other(count: int) -> None:
+    source = np.random.default_rng(count).integers(0, 256, count + 64, np.uint8)
+    for threads in (0, 1, 3, 8, 100):
+        target = np.zeros_like(source)
+        encoding.native.lib.copy_bytes(target.ctypes.data + 32, source.ctypes.data + 32, count, threads)
+        assert np.array_equal(target[32 : 32 + count], source[32 : 32 + count])
+        assert not target[:32].any() and not target[32 + count :].any()

@@ -7,6 +7,7 @@ readback needs little memory however large it is; no lock is held while waiting,
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from ..errors import DeviceError
+from . import encoding
 from .buffers import Buffer
 from .cache import BufferCache
 from .native import MAP_READ, address, expect, ffi, lib, new, on_mapped
@@ -21,6 +23,8 @@ from .owned import own
 from .queue import Queue
 
 PIECE_BYTES = 16 << 20
+# Threads that copy a large piece: half of the processors that this process may use, so that others go on.
+COPIERS = max(1, min(4, (os.cpu_count() or 1) // 2))
 # (buffer, offset, C pointer, bytes): the bytes of the buffer from the offset on belong at the pointer.
 Range = tuple[Buffer, int, Any, int]
 
@@ -80,11 +84,18 @@ class Reader:
             self._queue.look()
             mapped = lib.wgpuBufferGetConstMappedRange(piece.staging.handle, 0, piece.length)
             source = int(ffi.cast("uintptr_t", mapped))
-            # ctypes.memmove lets other Python threads run, unlike a copy between memoryviews.
             for span in piece.spans:
-                ctypes.memmove(span.destination, source + span.place + span.skip, span.nbytes)
+                _copy(span.destination, source + span.place + span.skip, span.nbytes)
             lib.wgpuBufferUnmap(piece.staging.handle)
         self._staging.give(piece.staging)
+
+
+def _copy(destination: int, source: int, nbytes: int) -> None:
+    """Copies between addresses, while other Python threads run."""
+    if encoding.native is None:
+        ctypes.memmove(destination, source, nbytes)
+    else:
+        encoding.native.lib.copy_bytes(destination, source, nbytes, COPIERS)
 
 
 class _Packed(NamedTuple):

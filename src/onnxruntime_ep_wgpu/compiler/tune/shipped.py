@@ -43,13 +43,14 @@ _PACKED = (
         use(
             PackedRows(rows, parts, 1, steps, 1), *_EXACTLY[rows], Bound("words", parts * steps if parts > 32 else None)
         )
-        for rows, steps in ((1, 2), (2, 2), (4, 1))
+        for rows, steps in ((1, 1), (2, 2), (4, 1))
         for parts in (256, 128, 64, 32)
     ),
-    # More rows eight at a time, which read the weights from a cache again: 23 us for 8 x 2048 x 8192, 109 for 32 (tiles: 76
-    # and 132), 55 for 8 x 8192 x 2048 (306).
+    # More rows eight at a time, which read the weights from a cache again: 23 us for 8 x 2048 x 8192 of 4 bits, 68 for 32 and
+    # 122 for 64 x 8192 x 2048 (tiles: 92, 84 and 178).
     use(PackedRows(8, 64, 1, 1, 1, tiles=4), Bound("words", 512)),
-    use(PackedRows(8, 32, 1, 1, 1, tiles=4)),
+    use(PackedRows(8, 32, 1, 1, 1, tiles=16), Bound("n", None, 4095, known=True)),
+    use(PackedRows(8, 32, 1, 1, 1, tiles=8)),
 )
 
 # A product of few rows is bound by reading the other operand: neighbours shall load 32 bytes together at least, and there
@@ -64,7 +65,7 @@ _ROWS = tuple(
         (16, 2, 512, (*_NARROW, _MANY)),
         (8, 1, 512, _NARROW),
         (8, 2, 512, (_MANY,)),
-        (4, 1, 512, ()),
+        (4, 2, 512, ()),
         (16, 2, 256, (_AS_IS, Bound("n", 8192, None, known=True))),  # for adapters of 256 invocations, as the next ones
         (16, 2, 256, _NARROW),
         (8, 2, 256, ()),
@@ -77,8 +78,9 @@ GPU: Choices = (
     # Largest first, each from as many workgroups on as keep the GPU busy; the smallest serves what is left. Measured with
     # bench/kernels.py on an H200, in TFLOP/s: 44 for 4096 x 4096 x 4096, 30 for 1024 (22 with tiles of 64 x 64), 36 for
     # 1576 x 768 x 3072 (27), and for 48 x 1536 x 384 four times the speed of a 32 x 32 tile without slices.
-    # Of packed weights whole words are fetched, which a tile of 64 x 128 shares evenly: 1.35 ms for 1024 x 8192 x 2048 of 4 bits
-    # (1.89 in fours of 128 x 128).
+    # Of packed weights whole words are fetched, which these share evenly: 1.12 and 1.19 ms for 1024 x 2048 x 8192 and 1024 x 8192
+    # x 2048 of 4 bits (in fours, 128 x 128: 1.13 and 1.6; of f16: 0.77 and 0.86).
+    use(Tile(128, 64, 16, 8, 8, 1, unrolled=16), _WORDS, Bound("workgroups", 256)),
     use(Tile(64, 128, 16, 8, 8, 1, unrolled=16), _WORDS, Bound("workgroups", 120)),
     use(Tile(128, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, Bound("workgroups", 512)),
     use(Tile(64, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, Bound("workgroups", 120)),
