@@ -290,7 +290,7 @@ def test_who_takes_the_kernel_for_few_rows() -> None:
     many = "registers" if support.target().tuning else "direct" if support.target().software else "tiles"
     weights = Weights(256, 64, 4, 32)
     assert templates(weights.model([1, 256])) == templates(weights.model([4, 256])) == {"packed"}
-    assert templates(weights.model([64, 256])) == {many}
+    assert templates(weights.model([192, 256])) == {many}
     assert templates(weights.model(["rows", 256])) == {"packed", many}
     assert templates(Weights(255, 64, 4, 32).model([1, 255])) == {many}, "no whole words"
 
