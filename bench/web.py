@@ -23,6 +23,7 @@ import shutil
 import statistics
 import subprocess
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -205,15 +206,18 @@ def document() -> None:
         report = json.loads(path.read_text())
         adapter = next(row["adapter"] for row in report["rows"] if "adapter" in row)
         browser = next(row["browser"] for row in report["rows"] if "browser" in row)
-        failed = [
-            f"{row['model']} on {LIBRARIES[row['library']]}: {row['error']}" for row in report["rows"] if "error" in row
-        ]
+        failed = Counter(
+            f"{row['model']} on {LIBRARIES[row['library']]}: {row['error'].rstrip('.')}"
+            for row in report["rows"]
+            if "error" in row
+        )
         differences = [row["difference"] for row in report["rows"] if "difference" in row]
+        sizes = "Sizes that people use: " if report["full"] else ""
         parts += [
-            f"{adapter}, Chromium {browser}, {report['host']}, onnxruntime-web {report['onnxruntime-web']}, {report['date']},"
-            f" load average {report['load']} at the start;"
+            f"{sizes}{adapter}, Chromium {browser}, {report['host']},"
+            f" onnxruntime-web {report['onnxruntime-web']}, {report['date']}, load average {report['load']} at the start;"
             f" medians of {report['rounds']} page(s) of {report['runs']} runs. Results differ by at most {max(differences):.1g}."
-            + "".join(f" Failed: {it}." for it in failed),
+            + "".join(f" {count} page(s) failed, {it}." for it, count in failed.items()),
             "",
             *table(report),
             "",

@@ -54,7 +54,7 @@ for (let round = 0; round < rounds; round++) {
         await page.waitForFunction(() => window.result, null, { timeout: 600_000 });
         console.log(JSON.stringify({ library, model: name, round, ...(await page.evaluate(() => window.result)) }));
       } catch (error) {
-        console.log(JSON.stringify({ library, model: name, round, error: error.message.slice(0, 300) }));
+        console.log(JSON.stringify({ library, model: name, round, error: error.name === 'TimeoutError' ? 'longer than ten minutes' : error.message.slice(0, 300) }));
       }
       await browser.close();
     }
