@@ -127,11 +127,19 @@ def test_wrong_input_is_named(model: webgpu_ep.LanguageModel) -> None:
     for prompts, kind, text in (
         ([], InputError, "no prompts"), ([[]], InputError, "empty"), ([[5], []], InputError, "empty"),
         ([[5] * 129], LimitError, "129 of the prompt are more than the 128"),
+        ([[5], [7, 320]], InputError, "prompt 1 has the id 320; the model has those from 0 to 319"),
+        ([[5, -1]], InputError, "prompt 0 has the id -1"),
     ):  # fmt: skip
         with pytest.raises(kind, match=text):
             list(model.tokens(prompts))
     with pytest.raises(InputError, match=r"top_p is 1.5; it is from 1e-09 to 1"):
         list(model.tokens([[5]], top_p=1.5))
+    with pytest.raises(InputError, match=r"max_new_tokens=-1: it is 0 or more"):
+        list(model.tokens([[5]], max_new_tokens=-1))
+    for prompt in (None, 5, [5, 6], b"text"):
+        with pytest.raises(InputError, match=r"pass a text or a list of texts"):
+            model.generate(prompt)  # type: ignore[arg-type]
+    assert greedy(model, [5], 0) == []
     assert len(greedy(model, [5] * 120, 1000)) == 9, "as many as there is room for, and the last one needs none"
 
 
@@ -150,6 +158,35 @@ def test_a_folder_without_a_template_has_no_chats(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no chat template"):
         next(chat.say("hi"))
     assert chat.messages == []
+
+
+@pytest.mark.parametrize("length", [0, -3, 129])
+def test_a_length_that_the_model_was_not_made_for_is_refused(folder: Path, length: int) -> None:
+    with pytest.raises(InputError, match=rf"max_length={length}: it is from 1 to 128"):
+        webgpu_ep.LanguageModel(folder, max_length=length)
+
+
+def test_a_tokenizer_or_a_template_that_is_damaged_is_named(tmp_path: Path) -> None:
+    path = write(Decoder(layers=1), tmp_path / "model")
+    for template in ("{% for %}", "{{ nothing.at_all.here }}"):
+        (path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+        chat = webgpu_ep.LanguageModel(path).chat()
+        with pytest.raises(ModelError, match=r"the chat template of .* does not work"):
+            next(chat.say("hi"))
+        assert chat.messages == []
+    (path / "tokenizer.json").write_text("{")
+    with pytest.raises(ModelError, match=r"tokenizer\.json is no tokenizer"):
+        webgpu_ep.generate(path, "hello", max_new_tokens=1)
+
+
+def test_a_mask_that_is_shorter_than_its_ids_is_refused_as_by_the_cpu_provider(tmp_path: Path) -> None:
+    path = write(Decoder(layers=1), tmp_path / "model") / "model.onnx"
+    cache = np.zeros((1, 2, 16, 16), np.float32)
+    feeds = {"past_key_values.0.key": cache, "past_key_values.0.value": cache}
+    feeds |= {"input_ids": np.full((1, 5), 7), "attention_mask": np.ones((1, 3), np.int64)}
+    for session in (ort.InferenceSession(path, providers=["CPUExecutionProvider"]), webgpu_ep.session(path)):
+        with pytest.raises(Exception, match=r"total.sequence.length"):
+            session.run(None, feeds)
 
 
 def test_logits_that_are_not_a_number_are_an_error(tmp_path: Path) -> None:

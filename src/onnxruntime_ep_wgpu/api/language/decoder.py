@@ -90,6 +90,13 @@ class State:
         """
         if not ids or not all(ids):
             raise InputError("a prompt is empty: pass at least one id, or text that has one")
+        for row, it in enumerate(ids):
+            wrong = next((n for n in it if not 0 <= n < self.decoder.vocabulary), None)
+            if wrong is not None:
+                raise InputError(
+                    f"prompt {row} has the id {wrong}; the model has those from 0 to {self.decoder.vocabulary - 1}: does the"
+                    " tokenizer belong to it?"
+                )
         longest = max(map(len, ids))
         if int(self.used.max()) + longest > self.decoder.rows:
             raise LimitError(

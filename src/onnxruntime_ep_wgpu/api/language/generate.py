@@ -30,7 +30,7 @@ class LanguageModel:
     """A decoder in the folder layout of onnxruntime-genai or of optimum, on the device that the options choose.
 
     `max_length` is the length of the longest sequence, prompt and answer together; by default what the model was made for, at
-    most 8,192. Raises ModelError for a folder that lacks something.
+    most 8,192. Raises ModelError for a folder that lacks something, and InputError for another `max_length`.
     """
 
     def __init__(
@@ -38,7 +38,13 @@ class LanguageModel:
     ) -> None:
         self.folder = open_folder(folder)
         self._options = options
-        self.decoder = Decoder(self.folder.model, max_length or min(self.folder.context, LONGEST), options)
+        rows = min(self.folder.context, LONGEST) if max_length is None else max_length
+        if not 1 <= rows <= self.folder.context:
+            raise InputError(
+                f"max_length={rows}: it is from 1 to {self.folder.context}, the longest sequence that the model was made for"
+                f" according to {self.folder.path}"
+            )
+        self.decoder = Decoder(self.folder.model, rows, options)
         self._samplers: dict[Sampling, Any] = {}
 
     @cached_property
@@ -64,7 +70,9 @@ class LanguageModel:
 
         `max_new_tokens` is for each; texts of `stop` end an answer and are no part of it. For `sampling` see `Sampling`.
         """
-        given = [prompts] if isinstance(prompts, str) else list(prompts)
+        given = [prompts] if isinstance(prompts, str) else prompts
+        if not isinstance(given, Sequence) or not all(isinstance(it, str) for it in given):
+            raise InputError(f"prompts={prompts!r}: pass a text or a list of texts; tokens() takes ids")
         streams = [Stream(self.text, stop) for _ in given]
         texts = [""] * len(given)
         ids = [self.text.ids(prompt) for prompt in given]
@@ -112,6 +120,10 @@ class LanguageModel:
         """
         if not prompts:
             raise InputError("no prompts: pass at least one")
+        if max_new_tokens is not None and max_new_tokens < 0:
+            raise InputError(
+                f"max_new_tokens={max_new_tokens}: it is 0 or more, or None for as many as there is room for"
+            )
         settings = Sampling(**sampling)
         state = state or State(self.decoder, len(prompts))
         logits, last = state.prompt(prompts, CHUNK)

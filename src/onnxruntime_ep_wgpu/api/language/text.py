@@ -24,7 +24,12 @@ class Text:
             raise ModelError(f"text needs the package tokenizers (pip install tokenizers): {error}") from error
         if not folder.tokenizer.is_file():
             raise ModelError(f"{folder.tokenizer} is missing: export the model with its tokenizer, or pass ids")
-        self._tokenizer = Tokenizer.from_file(str(folder.tokenizer))
+        try:
+            self._tokenizer = Tokenizer.from_file(str(folder.tokenizer))
+        except Exception as error:  # the package raises nothing narrower
+            raise ModelError(
+                f"{folder.tokenizer} is no tokenizer that the package tokenizers can read: {error}"
+            ) from error
         self._folder = folder
 
     def ids(self, text: str) -> list[int]:
@@ -39,6 +44,7 @@ class Text:
                 " use generate() with a prompt"
             )
         try:
+            from jinja2 import TemplateError
             from jinja2.sandbox import ImmutableSandboxedEnvironment
         except ImportError as error:
             raise ModelError(f"chat templates need the package jinja2 (pip install jinja2): {error}") from error
@@ -48,8 +54,11 @@ class Text:
 
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = refuse
-        template = environment.from_string(self._folder.template)
-        text = template.render(messages=list(messages), add_generation_prompt=True, **self._folder.tokens)
+        try:
+            template = environment.from_string(self._folder.template)
+            text = template.render(messages=list(messages), add_generation_prompt=True, **self._folder.tokens)
+        except TemplateError as error:
+            raise ModelError(f"the chat template of {self._folder.path} does not work: {error}") from error
         found: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return found
 

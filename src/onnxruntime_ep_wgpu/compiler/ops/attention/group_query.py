@@ -85,7 +85,7 @@ def group_query_attention(
         raise UnsupportedError("sliding_window_cache: a cache as long as its window")
     q, k, v = _projections(b, query, key, value, num_heads, kv_num_heads)
     steps, size = q.shape[1], q.shape[3]
-    rows = _rows(total_length, past_key, steps)
+    rows = _rows(b, total_length, past_key, steps)
     used = _used(b, seqlens, steps, rows)
     if query_gain is not None and key_gain is not None:
         q = rms_normalization(b, q, query_gain, epsilon=qk_norm_epsilon)
@@ -172,10 +172,16 @@ def _used(b: Builder, seqlens: Operand, steps: Dim, rows: Dim) -> Operand:
     )
 
 
-def _rows(total_length: Operand, past: Operand | None, steps: Dim) -> Dim:
+def _rows(b: Builder, total_length: Operand, past: Operand | None, steps: Dim) -> Dim:
     """Rows of the present cache. A length that is known on the device alone must fit into the past one."""
     if total_length.has_host:
         (total,) = total_length.dims("the total sequence length")
+        b.require(
+            less_equal(steps, total),
+            "the total sequence length {} is less than the {} steps that are new",
+            total,
+            steps,
+        )
         return total if past is None else maximum(total, past.shape[2])
     return steps if past is None else past.shape[2]
 
