@@ -123,13 +123,11 @@ class Compiler:
         count = len(entries)
         if count != len(pipeline.bindings):
             raise DeviceError(f"kernel {pipeline.label!r} has {len(pipeline.bindings)} bindings, {count} were given")
-        array = new("WGPUBindGroupEntry[]", max(1, count))
-        for number, (buffer, offset, size) in enumerate(entries):
-            entry = array[number]
-            entry.binding = number
-            entry.buffer = buffer.handle
-            entry.offset = offset
-            entry.size = size
+        # In the order of the structure: the next in its chain, then what it has of a buffer.
+        rows = [
+            (ffi.NULL, number, buffer.handle, offset, size) for number, (buffer, offset, size) in enumerate(entries)
+        ]
+        array = new("WGPUBindGroupEntry[]", rows or 1)
         descriptor = new("WGPUBindGroupDescriptor *")
         descriptor.layout = pipeline.layout
         descriptor.entryCount = count

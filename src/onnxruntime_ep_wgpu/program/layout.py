@@ -117,6 +117,7 @@ class Layouts:
         for number in range(len(program.dispatches)):
             for place in {*self._guards[number], *self._workgroups[number], *self._uniforms[number]}:
                 self._dispatches_with[place].append(number)
+        self._written = [written(program, it) for it in program.dispatches]
         self._dispatches_of: list[list[int]] = [[] for _ in program.values]
         for number, it in enumerate(program.dispatches):
             for arg in set(it.args):
@@ -193,10 +194,10 @@ class Layouts:
     def _steps(
         self, number: int, numbers: Sequence[int], nbytes: Sequence[int], symbols: Sequence[int]
     ) -> tuple[Step, ...]:
-        """The runs of a dispatch: none when it has nothing to write."""
+        """The runs of a dispatch: none when all its results are empty, whatever the kernel would look at to find that out."""
         variant = next(k for k, place in enumerate(self._guards[number]) if numbers[place])
         count = numbers[self._workgroups[number][variant]]
-        if not count or not _writes(self.program, self.program.dispatches[number], nbytes):
+        if not count or not any(map(nbytes.__getitem__, self._written[number])):
             return ()
         grid = fold_grid(count)
         if number in self._repeated:
@@ -254,15 +255,8 @@ def _words(values: Sequence[int]) -> tuple[int, ...]:
     return tuple([value & 0xFFFFFFFF for value in values])
 
 
-def _writes(program: Program, dispatch: Dispatch, nbytes: Sequence[int]) -> bool:
-    """False when all results are empty, whatever the kernel would look at to find that out."""
-    bindings = program.kernels[dispatch.kernel].bindings
-    return any(nbytes[arg] for arg, kind in zip(dispatch.args, bindings, strict=True) if kind == "read_write")
-
-
-def written(program: Program, step: Step) -> tuple[int, ...]:
-    """The values that a step writes, or of which it writes a part."""
-    dispatch = program.dispatches[step.dispatch]
+def written(program: Program, dispatch: Dispatch) -> tuple[int, ...]:
+    """The values that a dispatch writes, or of which it writes a part."""
     bindings = program.kernels[dispatch.kernel].bindings
     return tuple(dict.fromkeys(arg for arg, kind in zip(dispatch.args, bindings, strict=True) if kind == "read_write"))
 
@@ -273,7 +267,7 @@ def finished(program: Program, steps: Sequence[Step]) -> list[tuple[int, ...]]:
     out: list[tuple[int, ...]] = []
     later: set[int] = set()
     for step in reversed(steps):
-        values = written(program, step)
+        values = written(program, program.dispatches[step.dispatch])
         out.append(tuple(value for value in values if value not in later))
         later.update(values)
     return out[::-1]

@@ -12,6 +12,7 @@ from ..device import BufferBinding, Device
 from ..errors import InputError, LimitError
 from ..program.layout import Layout
 from ..program.program import Program
+from .planned import PlannedDispatch
 
 
 def limits(device: Device, program: Program, layout: Layout) -> None:
@@ -32,6 +33,20 @@ def limits(device: Device, program: Program, layout: Layout) -> None:
                 " maxStorageBufferBindingSize where it is lower): use a smaller input",
                 program.sizes(layout.symbols),
             )
+
+
+def bindings(
+    planned: PlannedDispatch, program: Program, entries: Sequence[BufferBinding], nbytes: Sequence[int]
+) -> None:
+    """What a dispatch binds for its tensors, `nbytes` each, is large enough, and nothing is written that is used otherwise. Raises
+    InputError."""
+    # Names are for messages, and buffers that are all different cannot overlap: nearly always nothing more is asked.
+    large_enough = all(wanted <= it.buffer.size - it.offset for it, wanted in zip(entries, nbytes, strict=True))
+    if large_enough and len({id(it.buffer) for it in entries}) == len(entries):
+        return
+    names = [program.values[arg].name or "an intermediate result" for arg in planned.args]
+    sizes(names, entries, nbytes)
+    aliasing(planned.label, names, entries, [kind == "read_write" for kind in planned.pipeline.bindings])
 
 
 def sizes(names: Sequence[str], entries: Sequence[BufferBinding], nbytes: Sequence[int]) -> None:

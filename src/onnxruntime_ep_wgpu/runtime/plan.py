@@ -293,12 +293,12 @@ class Plan:
     def _bind(self, planned: PlannedDispatch, entries: Sequence[BufferBinding | None]) -> BindGroup:
         given = [entry for entry in entries if entry is not None]
         if self.plan_checks:
-            args, windows = planned.args, planned.step.windows or (None,) * len(planned.args)
+            args = planned.args
             tensors = given[: len(args)]  # without the uniforms
-            names = [self.program.values[arg].name or "an intermediate result" for arg in args]
-            wanted = [w[1] if w else self.nbytes[arg] for arg, w in zip(args, windows, strict=True)]
-            checks.sizes(names, tensors, wanted)
-            checks.aliasing(planned.label, names, tensors, [kind == "read_write" for kind in planned.pipeline.bindings])
+            wanted = [self.nbytes[arg] for arg in args]
+            for place, window in enumerate(planned.step.windows):
+                wanted[place] = window[1] if window else wanted[place]
+            checks.bindings(planned, self.program, tensors, wanted)
         return self.device.bind_group(planned.pipeline, given)
 
 

@@ -66,7 +66,7 @@ class Stepwise:
             done = finished(self._program, plan.layout.steps)
             for planned, bound, values in zip(plan.dispatches, plan.bound(dict(callers)), done, strict=True):
                 self._device.submit_alone(bound, f"the kernel {planned.label!r} of {self._nodes([planned])}")
-                for value in written(self._program, planned.step):
+                for value in written(self._program, self._program.dispatches[planned.step.dispatch]):
                     makers.setdefault(value, []).append(planned)
                 for value in values:
                     self._check_value(plan, value, makers[value], callers, finite)
