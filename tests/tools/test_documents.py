@@ -112,6 +112,7 @@ def test_the_programs_for_pyodide_use_what_there_is() -> None:
 def test_what_the_map_prints_is_what_the_sources_say() -> None:
     sources = [path.read_text() for path in (ROOT / "src" / "onnxruntime_ep_wgpu").rglob("*.py")]
     for block in blocks("python", "docs/architecture.md"):
+        assert len(ast.parse(block).body) == 1, "one definition"
         assert any(block in text for text in sources), block
 
 
