@@ -26,7 +26,8 @@ before(async () => {
     fill('results', '<li>first<div class="meter"><div></div></div><span>0.61</span></li><li>second<div class="meter"><div></div></div><span>0.40</span></li>');
     fill('log', '<p class="you">a question</p><p class="model">an answer</p>');
     fill('charts', '<div class="chart"><h3>Steady run</h3><dl><div><dt>this runtime<b>1 ms</b></dt><dd><div></div></dd></div></dl></div>');
-    fill('model', '<option>MiniLM</option>');
+    fill('model', '<option>MiniLM, sentences of up to 128 tokens as vectors (90.3 MB)</option>');
+    fill('bench-note', `https://example.org/${'a-long-address/'.repeat(6)}`);
     document.getElementById('speed').textContent = '12.3 tokens/s';
     document.getElementById('unsupported').textContent = 'a notice';
     document.getElementById('unsupported').hidden = false;
@@ -78,7 +79,7 @@ const faint = () => {
 
 describe('colours', () => {
   for (const colorScheme of ['light', 'dark']) {
-    for (const width of [390, 1280]) {
+    for (const width of [320, 390, 1280]) {
       test(`${colorScheme}, ${width} pixels: texts and fields stand out, and nothing is wider than the page`, async () => {
         await page.emulateMedia({ colorScheme });
         await page.setViewportSize({ width, height: 844 });
