@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from onnxruntime_ep_wgpu.compiler import ops
 from onnxruntime_ep_wgpu.compiler.ops import registry
-from tests import targets
+from tests import shared, targets
 
 from . import batches, check, shrink, values
 from .case import Case, Node, Source
@@ -32,11 +31,19 @@ def _batches() -> list[object]:
     return found
 
 
+def _key(first: int) -> str:
+    return f"graphs-{first}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "way"), _batches())
-def test_random_graphs_give_what_they_must(first: int, way: targets.Way) -> None:
+def test_random_graphs_give_what_they_must(
+    first: int, way: targets.Way, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     flags = ["--target", way.target, "--int64", way.int64]
-    rows = batches.run(range(first, first + BATCH), flags)
+    run = shared.folder_of(tmp_path_factory)
+    found = shared.once(run, _key(first), lambda: list(batches.run(range(first, first + BATCH), flags).values()))
+    rows = {row["seed"]: row for row in found}
     assert len(rows) == BATCH
     wrong = [
         f"{row['status']}: python -m tests.graphs.worker {seed} {' '.join(flags)}: {row['detail']}"
@@ -60,13 +67,17 @@ NOT_DRAWN = {
 
 
 @pytest.mark.slow
-def test_the_seeds_of_a_test_draw_every_operator() -> None:
+def test_the_seeds_of_a_test_draw_every_operator(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What processes drew that ran these graphs is taken from them, and the others are drawn."""
     ops.load()
     declared = {name for domain, name in registry._OPERATORS if not domain}
-    drawn: Counter[str] = Counter()
-    for seed in range(COUNT):
-        drawn.update(node.op for node in generate(seed)[0].nodes)
-    assert declared - set(drawn) == set(" ".join(NOT_DRAWN).split())
+    drawn: set[str] = set()
+    for first in range(0, COUNT, BATCH):
+        rows = shared.made(shared.folder_of(tmp_path_factory), _key(first)) or []
+        known = {row["seed"]: row["drawn"] for row in rows if "drawn" in row}
+        for seed in range(first, first + BATCH):
+            drawn.update(known[seed] if seed in known else (node.op for node in generate(seed)[0].nodes))
+    assert declared - drawn == set(" ".join(NOT_DRAWN).split())
 
 
 def test_a_seed_makes_the_same_graph_again() -> None:

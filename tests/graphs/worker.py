@@ -107,7 +107,8 @@ def main() -> int:
                 outcome = check.run(case, graph.by_name, partial(_say_cpu, seed) if chosen.json else lambda: None)
             failed = failed or outcome.status != check.RIGHT
             if chosen.json:
-                print(json.dumps({"seed": seed, **check.summary_of(outcome)}), flush=True)
+                row = {"seed": seed, **check.summary_of(outcome), "drawn": sorted({node.op for node in case.nodes})}
+                print(json.dumps(row), flush=True)
             else:
                 print(f"  {outcome.status}: {outcome.detail}", flush=True)
             if chosen.shrink and outcome.status != check.RIGHT:
