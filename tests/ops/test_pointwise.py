@@ -291,3 +291,12 @@ def test_activations_with_parameters(op: str, dtype: type) -> None:
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_gelu(approximate: str) -> None:
     check("Gelu", np.linspace(-8, 8, 333, dtype=np.float32), approximate=approximate)
+
+
+@pytest.mark.parametrize("shape", [[3, 4, 5], ["n", 5], []], ids=str)
+def test_the_mask_of_dropout_is_all_true_and_reads_nothing(shape: list[int | str]) -> None:
+    node = helper.make_node("Dropout", ["x"], ["y", "mask"])
+    x = random(*(3 if isinstance(d, str) else d for d in shape))
+    y, mask = support.run_model(support.make_model([node], {"x": (np.float32, shape)}), x)
+    np.testing.assert_array_equal(y, x)
+    assert mask.dtype == bool and mask.shape == x.shape and mask.all()
