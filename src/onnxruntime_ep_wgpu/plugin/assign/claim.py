@@ -151,12 +151,16 @@ def _is_small_integer(value: ir.Value) -> bool:
 
 
 def readers(graph: ir.Graph, ours: frozenset[int]) -> tuple[ir.Node, ...]:
-    """The nodes outside the places `ours` that read what a node inside makes or an input of the graph that one reads."""
+    """The nodes outside the places `ours` that read what a node inside makes or an input of the graph that one reads.
+
+    What the bodies of a node take from outside counts for the nodes in the bodies, which are decided on by themselves: ONNX
+    Runtime hands it to a body as it hands inputs to a model, copied to where it is read.
+    """
     inputs = {value.name for value in graph.inputs}
     shared: set[str | None] = set()
     others: list[tuple[ir.Node, set[str | None]]] = []
     for place, node in enumerate(graph):
-        read = {value.name for value in (*node.inputs, *node.meta.get("implicit_inputs", ())) if value is not None}
+        read = {value.name for value in node.inputs if value is not None}
         if place in ours:
             shared.update(value.name for value in node.outputs)
             shared.update(read & inputs)
