@@ -1,5 +1,5 @@
 # make demo      recognise text in a page, on the GPU that is found
-# make web-demo  builds and serves the page of web/demo; CHAT=DIR has a model folder of transformers.js to chat with
+# make web-demo  serves the page of web/demo and prints its address; CHAT=DIR has a model folder of transformers.js to chat with
 # make test      make check, then the tests, in an environment made on the first run (.venv)
 # make test-all  make check, then every test, the exhaustive ones too
 # make check     ruff and mypy

@@ -13,6 +13,8 @@ const shared = {
   entryPoints: ['src/index.ts'],
   bundle: true,
   minify: true,
+  // Node prints the line of an error that nobody catches: it should be no screen of text.
+  lineLimit: 160,
   target: 'es2022',
   define: { VERSION: JSON.stringify(version) },
   legalComments: 'none',

@@ -284,6 +284,6 @@ async function requestAdapter(): Promise<GPUAdapter> {
     ...(powerPreference && { powerPreference }),
     ...(forceFallbackAdapter && { forceFallbackAdapter }),
   });
-  if (!adapter) throw new DeviceError('this browser has WebGPU, but no adapter: the GPU or its driver is not supported');
+  if (!adapter) throw new DeviceError('there is WebGPU here, but no adapter: no GPU has a driver that it supports');
   return adapter;
 }

@@ -31,6 +31,23 @@ export class DeviceError extends WgpuError {
   override name = 'DeviceError';
 }
 
+/** Which option an unknown name means, by the most letters that both have in one order; all options where none is like it. */
+export function instead(name: string, names: readonly string[]): string {
+  const likeness = (other: string): number => {
+    // The longest common subsequence, row by row.
+    const [a, b] = [name.slice(0, 100).toLowerCase(), other.toLowerCase()];
+    let row = new Array<number>(b.length + 1).fill(0);
+    for (const letter of a) {
+      const next = [0];
+      for (let k = 0; k < b.length; k++) next.push(letter === b[k] ? row[k]! + 1 : Math.max(row[k + 1]!, next[k]!));
+      row = next;
+    }
+    return (2 * row[b.length]!) / (a.length + b.length);
+  };
+  const [like, best] = names.map((it) => [likeness(it), it] as const).reduce((most, it) => (it[0] > most[0] ? it : most), [0, '']);
+  return like >= 0.55 ? ` (did you mean '${best}'?)` : `; the options are ${names.join(', ')}`;
+}
+
 /** `error.message`, or whatever was thrown as text. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

@@ -3,7 +3,7 @@
 
 import type { InferenceSession, Tensor } from 'onnxruntime-common';
 import { type DType, fitsGpu } from './dtypes.js';
-import { OptionError } from './errors.js';
+import { OptionError, instead } from './errors.js';
 import type { Program } from './program.js';
 
 declare module 'onnxruntime-common' {
@@ -114,7 +114,7 @@ function providerOptions(options: InferenceSession.SessionOptions): Record<strin
   const found: Record<string, unknown> = {};
   const set = (name: string, value: unknown, shown: string): void => {
     const key = Object.keys(PROVIDER).find((it) => it.toLowerCase() === name.toLowerCase());
-    if (!key) throw new OptionError(`${shown}: there is no such option; the options are ${Object.keys(PROVIDER).join(', ')}`);
+    if (!key) throw new OptionError(`${shown}: there is no such option${instead(name, Object.keys(PROVIDER))}`);
     if (value === undefined) return;
     check(shown, value, PROVIDER[key]!);
     found[key] = value;

@@ -204,7 +204,7 @@ test('wrong options and models are errors with the way out', async () => {
       [{ temperature: -1 }, /temperature is -1, it takes a number from 0 on/],
       [{ topP: 0 }, /topP is 0/],
       [{ topK: 1.5 }, /topK is 1.5/],
-      [{ maxTokens: 3 }, /no option 'maxTokens'; the options are maxLength, maxNewTokens/],
+      [{ maxTokens: 3 }, /no option 'maxTokens' \(did you mean 'maxNewTokens'\?\)$/],
       [{ feeds: { other: new Tensor('float32', [1], [1]) } }, /no input 'other'; the inputs are input_ids/],
     ]) {
       await assert.rejects(collect(generate(session, prompt, given)), message);

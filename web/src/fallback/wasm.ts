@@ -3,6 +3,7 @@
 
 import type { InferenceSession, InferenceSessionHandler, OnnxValue, Tensor, env } from 'onnxruntime-common';
 import type * as errors from '../errors.js';
+import { localPath } from '../files.js';
 
 /** Of a library that has the interface of onnxruntime-common. */
 export interface Library {
@@ -23,20 +24,29 @@ export async function open(
   if (given !== undefined && typeof given !== 'string' && !(given instanceof Uint8Array)) {
     throw new OptionError(`executionProviders: wasm.model is ${JSON.stringify(given)}, it takes an address or the bytes of an ONNX model`);
   }
-  const model = given ?? modelOf(ours, source);
+  const place = given ?? modelOf(ours, source);
+  const model = await inMemory(ours, place);
   const library = await loaded(ours, load);
   // What a page sets about WebAssembly, it sets on the env that it knows.
   if (library.env !== ours.env) {
     Object.assign(library.env.wasm, ours.env.wasm);
     if (ours.env.logLevel) library.env.logLevel = ours.env.logLevel;
   }
+  // In Node its file for bundlers cannot start threads: it would fetch itself at a `file:` URL.
+  if (localPath('.') !== undefined) library.env.wasm.numThreads ??= 1;
   const shared = { ...options, executionProviders: [wasm] } as InferenceSession.SessionOptions;
+  if (options.externalData) {
+    shared.externalData = await Promise.all(options.externalData.map(async (it) => {
+      const { path, data } = typeof it === 'string' ? { path: it, data: it } : it;
+      return { path, data: typeof data === 'string' ? await inMemory(ours, data) : data };
+    })) as typeof options.externalData;
+  }
   // They are about GPUs.
   for (const name of ['preferredOutputLocation', 'enableGraphCapture'] as const) delete (shared as Record<string, unknown>)[name];
   try {
     return new WasmSession(ours, library, await library.InferenceSession.create(model as string, shared));
   } catch (error) {
-    const what = typeof model === 'string' ? model : 'the model';
+    const what = typeof place === 'string' ? place : 'the model';
     throw new ProgramError(`${what} cannot be opened in WebAssembly: ${messageOf(error)}`, { cause: error });
   }
 }
@@ -44,13 +54,25 @@ export async function open(
 /** The ONNX model of an export: `model.onnx` of `model.onnx.wgpu/` and of `model.wgpu`. */
 function modelOf({ errors }: Ours, source: string | Uint8Array): string | Uint8Array {
   if (typeof source === 'string') {
-    const [, path, rest] = source.match(/^([^?#]*)(.*)$/s)!;
+    // A path has no query.
+    const [, path, rest] = localPath(source) === source ? ['', source, ''] : source.match(/^([^?#]*)(.*)$/s)!;
     const whole = path!.replace(/\/(manifest\.json)?$/, '').replace(/\.(onnx|ort)\.wgpu$/, '.$1').replace(/\.wgpu$/, '.onnx');
     return whole + rest;
   }
   if (!/^wgpu(pack|prog)$/.test(new TextDecoder().decode(source.subarray(0, 8)))) return source;
   throw new errors.OptionError(
     "these bytes are an export, which runs on WebGPU alone: say where its ONNX model is, executionProviders: ['webgpu', {name: 'wasm', model: 'model.onnx'}]",
+  );
+}
+
+/** What onnxruntime-web takes: it fetches addresses, and in Node knows no paths and no `file:` URLs, whose bytes these are then. */
+async function inMemory({ errors }: Ours, place: string | Uint8Array): Promise<string | Uint8Array> {
+  const local = typeof place === 'string' ? localPath(place) : undefined;
+  if (local === undefined) return place;
+  const found = await (await import('../disk.js')).onDisk(local);
+  if (found.ok) return found.bytes();
+  throw new errors.ProgramError(
+    `${place} cannot be read: ${found.status}; WebAssembly runs the ONNX model, say where it is: {name: 'wasm', model: 'model.onnx'}`,
   );
 }
 

@@ -1,7 +1,7 @@
 // What people may set about a generation. In: as they write it. Out: whole `GenerateOptions`, or an OptionError.
 
 import type { Tensor } from 'onnxruntime-common';
-import { OptionError } from '../errors.js';
+import { OptionError, instead } from '../errors.js';
 
 export interface GenerateOptions {
   /** Most tokens, the prompt included. */
@@ -62,7 +62,7 @@ export function readGenerateOptions(tokens: Prompts, given: GenerateOptions): { 
   for (const [name, value] of Object.entries(given)) {
     const rule = RULES[name];
     if (!rule && !OTHERS.includes(name)) {
-      throw new OptionError(`generate: there is no option '${name}'; the options are ${[...Object.keys(RULES), ...OTHERS].join(', ')}`);
+      throw new OptionError(`generate: there is no option '${name}'${instead(name, [...Object.keys(RULES), ...OTHERS])}`);
     }
     if (rule && value !== undefined && !(typeof value === 'number' && rule[0](value))) {
       throw new OptionError(`generate: ${name} is ${String(value)}, it takes ${rule[1]}`);
