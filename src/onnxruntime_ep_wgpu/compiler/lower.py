@@ -103,10 +103,7 @@ class Lowering:
     def _dim(self, name: str, index: int, axis: int, dim: Any) -> Dim:
         if isinstance(dim, int) and dim >= 0:
             return dim
-        label = dim.value if isinstance(dim, ir.SymbolicDim) else None
-        # Names that say nothing ("?", a number) must not make two dimensions equal.
-        if not isinstance(label, str) or not label.isidentifier():
-            label = f"{name}.{axis}"
+        label = label_of(dim) or f"{name}.{axis}"
         if label in self.fixed:
             return self.fixed[label]
         self.symbols.setdefault(label, (label, index, axis, False))
@@ -205,6 +202,12 @@ class Lowering:
                 f"the function body of {node.op_type} reads {inner.inputs[0].name!r}, which is not given"
             )
         return [inner.values.get(v) if v is not None else None for v in body.outputs]
+
+
+def label_of(dim: Any) -> str | None:
+    """The name of an extent that the run decides. Names that say nothing ("?", a number) must not make two extents equal."""
+    label = dim.value if isinstance(dim, ir.SymbolicDim) else None
+    return label if isinstance(label, str) and label.isidentifier() else None
 
 
 def _with_host(result: Operand | None, small: Operand | None) -> Operand | None:

@@ -1,7 +1,7 @@
 """A compiled group of nodes as a session runs it: for any sizes, and on the next device when one was lost.
 
 In: the group's Program and its graph. Out: a `Run` of what fits the inputs. Invariant: who compiles decides here. The runtime
-says that sizes are beyond a limit, and which they are; it asks for nothing.
+says that sizes are beyond a limit, and which they are, or that shapes are not those of the Program; it asks for nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from ..device import Device
-from ..errors import LimitError
+from ..errors import InputError, LimitError
 from ..program.program import Program
 from ..runtime.executable import Executable, Run
 from ..runtime.inputs import DeviceTensor
@@ -26,12 +26,16 @@ MAX_SPECIALISED = 8  # sets of input shapes beyond a limit whose programs are ke
 
 
 class AnySize:
-    """An executable, and beside it the same graph compiled for sizes that are beyond a limit for its Program. Thread safe."""
+    """An executable, and beside it the same graph compiled for sizes that are beyond a limit for its Program. Thread safe.
+
+    A run that shows that an inferred shape was wrong puts another one in its place, which does not rely on it.
+    """
 
     def __init__(self, executable: Executable, specialise: Specialiser | None) -> None:
         """Without `specialise` there are no others."""
         self.executable, self._specialise = executable, specialise
         self.specialised: OrderedDict[Key, Executable] = OrderedDict()
+        self._relaxed: AnySize | None = None
         self._lock, self._compiling = threading.Lock(), threading.Lock()
 
     @property
@@ -41,10 +45,12 @@ class AnySize:
     @property
     def valued_inputs(self) -> frozenset[int]:
         """The inputs whose values set shapes: to be given with their `value`."""
-        return self.executable.valued_inputs
+        return self.executable.valued_inputs if self._relaxed is None else self._relaxed.valued_inputs
 
     def prepare(self, inputs: Sequence[DeviceTensor]) -> Run:
         """A run with these inputs. Raises InputError; LimitError when nothing helps."""
+        if self._relaxed is not None:
+            return self._relaxed.prepare(inputs)
         if self.specialised:
             known = self._known(self.executable.key(inputs))
             if known is not None:
@@ -55,7 +61,26 @@ class AnySize:
             if not error.sizes or self._specialise is None:
                 raise
             sizes = error.sizes
+        except InputError as error:
+            try:
+                relaxed = self._relax([tensor.shape for tensor in inputs])
+            except LimitError as why:  # without what was inferred it does not compile
+                raise error from why
+            if relaxed is None:
+                raise
+            return relaxed.prepare(inputs)
         return self._compiled(self._specialise, self.executable.key(inputs), sizes).prepare(inputs)
+
+    def _relax(self, shapes: Sequence[tuple[int, ...]]) -> AnySize | None:
+        """What runs inputs of these shapes from now on; None when no inferred shape is to blame that they do not fit."""
+        with self._compiling:
+            specialise = None if self._specialise is None else self._specialise.relaxed(shapes)
+            if specialise is None or self._relaxed is not None:  # another thread may have waited for the same
+                return self._relaxed
+            with span("compile", self.executable.program.name, reason="an inferred shape was wrong"):
+                program = specialise()
+            self._relaxed = AnySize(self.executable.compiled_for(program, specialise.constants), specialise)
+            return self._relaxed
 
     def _known(self, key: Key) -> Executable | None:
         with self._lock:
@@ -91,7 +116,7 @@ class CompiledGroup:
         specialise: Specialiser,
     ) -> None:
         self.recoverable = RecoverableExecutable(program, current, settings, source_of)
-        self._specialise = specialise if program.symbols else None
+        self._specialise = specialise if program.symbols or specialise.may_relax else None
         if self._specialise is not None:
             self._specialise.keep(self.recoverable.named_sources(), source_of)
         self._lock = threading.Lock()

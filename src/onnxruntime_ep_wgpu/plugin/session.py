@@ -204,7 +204,9 @@ class SessionState:
             else:
                 program = compile_graph(graph, graph.opset_imports, self.target, name, self._compiling)
             graph_inputs, graph_outputs = ([it.name or "" for it in them] for them in (graph.inputs, graph.outputs))
-            specialise = Specialiser(graph, graph.opset_imports, self.target, name, self._compiling)
+            # The body of a control-flow node is compiled before the main graph is known, and may read what nodes make.
+            declared = frozenset(self.inputs)
+            specialise = Specialiser(graph, graph.opset_imports, self.target, name, self._compiling, declared)
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         group = CompiledGroup(
             program, self.device, made_of(RunSettings, self.options.values), FromModel(path), specialise

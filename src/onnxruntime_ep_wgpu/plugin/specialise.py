@@ -1,20 +1,24 @@
-"""A graph compiled once more for sizes that are known: what happens when a tensor or a loop turns out beyond a limit.
+"""A graph compiled once more, for what only a run tells: that a tensor or a loop is beyond a limit, or that an inferred shape
+is wrong.
 
-In: the graph of a Program and values for its symbols. Out: a Program in which these values are constants, so that tensors
-are split over bindings and loops over dispatches where it takes that. Invariant: the graph keeps no memory of its caller:
-its constants are read again from where the Program's weights are.
+In: the graph of a Program, and values for its symbols or the shapes of a run's inputs. Out: a Program in which these values
+are constants, so that tensors are split over bindings and loops over dispatches where it takes that, or one that believes
+less of what was inferred. Invariant: the graph keeps no memory of its caller: its constants are read again from where the
+Program's weights are.
 """
 
 from __future__ import annotations
 
+import copy
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from ..compiler.compile import compile_graph
+from ..compiler.lower import label_of
 from ..compiler.settings import DEFAULT, CompileSettings
 from ..compiler.tied import ties_of
 from ..errors import LimitError, UnsupportedError
@@ -27,7 +31,12 @@ COPIED_BYTES = 4096  # a smaller constant is copied: looking for it in the model
 
 
 class Specialiser:
-    """Compiles `graph` again, thread safe. Call `keep` after the upload."""
+    """Compiles `graph` again, thread safe. Call `keep` after the upload.
+
+    `declared` names the inputs whose shapes are the model's own word, None for all. Those of the others, which nodes
+    elsewhere make, were inferred: mostly they are right, so that what they call equal is compiled as equal, but ONNX
+    Runtime's inference gives the present of a growing cache the length of the past.
+    """
 
     def __init__(
         self,
@@ -36,9 +45,13 @@ class Specialiser:
         target: Target,
         name: str = "",
         settings: CompileSettings = DEFAULT,
+        declared: Collection[str] | None = None,
     ) -> None:
         self._graph, self._opsets, self._target, self._name = graph, opset_imports, target, name
         self._settings = settings
+        self._inputs = [it for it in graph.inputs if it.const_value is None]
+        self._inferred = frozenset(it.name for it in self._inputs if declared is not None and it.name not in declared)
+        self._shapes: list[ir.Shape | None] = [it.shape for it in self._inputs]
         self._lock = threading.Lock()
         self.constants = frozenset(graph.initializers)
 
@@ -58,13 +71,60 @@ class Specialiser:
                 source = _Copy(array.copy()) if array.nbytes <= COPIED_BYTES else source_of(name, array)
             value.const_value = ir.LazyTensor(_reader(source, tensor.dtype, tensor.shape), tensor.dtype, _fixed(tensor))
 
-    def __call__(self, values: Mapping[str, int]) -> Program:
-        """The Program for these values of the symbols. Raises LimitError when even that is beyond a limit."""
+    @property
+    def may_relax(self) -> bool:
+        """Whether a shape was inferred."""
+        return bool(self._inferred)
+
+    def relaxed(self, shapes: Sequence[tuple[int, ...]]) -> Specialiser | None:
+        """What compiles the graph for inputs of these shapes too, where what was inferred of them is wrong; None where it is
+        not. Extents of one name that are equal in this run stay one symbol."""
+        if [len(shape) for shape in shapes] != [-1 if it is None else len(it) for it in self._shapes]:
+            return None
+        told = [(value.name, shape or ()) for value, shape in zip(self._inputs, self._shapes, strict=True)]
+        labels = {label for _, dims in told for dim in dims if (label := label_of(dim))}
+        sizes: dict[str, int] = {}
+        for (name, dims), shape in zip(told, shapes, strict=True):
+            for dim, size in zip(dims, shape, strict=True) if name not in self._inferred else ():
+                label = label_of(dim)
+                if size != (dim if isinstance(dim, int) else sizes.setdefault(label, size) if label else size):
+                    return None  # against the model's own word nothing helps
+        split: dict[tuple[str, int], str] = {}
+
+        def believed(dim: int | ir.SymbolicDim, size: int) -> int | str | ir.SymbolicDim | None:
+            label = label_of(dim)
+            if label is None:
+                return None if isinstance(dim, int) and dim != size else dim
+            if sizes.setdefault(label, size) == size:
+                return label
+            number = len(labels)
+            while f"{label}_{number}" in labels:
+                number += 1
+            found = split.setdefault((label, size), f"{label}_{number}")
+            labels.add(found)
+            return found
+
+        made = [
+            ir.Shape([believed(dim, size) for dim, size in zip(dims, shape, strict=True)])
+            if name in self._inferred
+            else known
+            for (name, dims), shape, known in zip(told, shapes, self._shapes, strict=True)
+        ]
+        if made == self._shapes:
+            return None
+        found = copy.copy(self)
+        found._shapes = made
+        return found
+
+    def __call__(self, values: Mapping[str, int] | None = None) -> Program:
+        """The Program for these values of symbols, by name. Raises LimitError when even that is beyond a limit."""
         try:
             with self._lock:
+                for value, shape in zip(self._inputs, self._shapes, strict=True):
+                    value.shape = shape
                 return compile_graph(self._graph, self._opsets, self._target, self._name, self._settings, values)
         except UnsupportedError as error:
-            raise LimitError(f"{error}, with {dict(values)}") from error
+            raise LimitError(f"{error}, with {dict(values or {})}") from error
 
 
 class _Copy:
