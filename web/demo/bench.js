@@ -75,10 +75,10 @@ export async function start() {
     models = await json('./models/bench/models.json');
   } catch (error) {
     byId('bench-note').textContent = `There is nothing to measure: ${error.message}`;
-    byId('run').disabled = true;
     return;
   }
   byId('model').replaceChildren(...models.map((it) => Object.assign(document.createElement('option'), { textContent: `${it.title} (${(it.bytes / 1e6).toFixed(1)} MB)` })));
   byId('run').addEventListener('click', () => void run());
+  for (const it of ['model', 'run']) byId(it).disabled = false;
   draw([]);
 }

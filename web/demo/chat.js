@@ -97,15 +97,17 @@ export async function start() {
     byId('chat-form').requestSubmit();
   });
   for (const name of ['temperature', 'top-p']) byId(name).addEventListener('input', ({ target }) => (byId(`${name}-shown`).textContent = target.value));
+  byId('speed').textContent = 'Loading…';
+  byId('message').disabled = false; // one may write meanwhile
   try {
     [about, config] = await Promise.all([json(`${MODEL}about.json`), json(`${MODEL}tokenizer_config.json`)]);
     tokenizer = new Tokenizer(await json(`${MODEL}tokenizer.json`), config);
     byId('chat-about').textContent = about.random
       ? 'A language model of four layers with random weights: its words mean nothing, but its KV cache and sampling stay on the GPU as those of a trained one do. Put your own in with make web-demo CHAT=FOLDER.'
       : `${about.title}: its KV cache and the choice of the next word stay on the GPU.`;
-    byId('speed').textContent = 'Loading…';
     session = await InferenceSession.create(MODEL + about.model, { executionProviders: ['webgpu'] });
     byId('speed').textContent = '';
+    byId('send').disabled = false;
   } catch (error) {
     say('model', `The model cannot be loaded: ${error.message}`).classList.add('error');
     byId('speed').textContent = '';

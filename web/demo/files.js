@@ -2,7 +2,9 @@
 
 /** What a JSON file holds; an error that says how it gets there where there is none. */
 export async function json(address) {
-  const response = await fetch(address);
+  const response = await fetch(address).catch((error) => {
+    throw new Error(`${address} cannot be fetched: ${error.message}; open this once with a network`);
+  });
   // Servers of single pages answer with the page where there is no file.
   if (response.ok && !response.headers.get('content-type')?.includes('html')) return response.json();
   const status = response.ok ? '' : `, ${response.status}`;

@@ -50,7 +50,24 @@ async function adapterName() {
   return info.description || [info.vendor, info.architecture].filter(Boolean).join(' ') || 'WebGPU';
 }
 
-const { supported: usable, reason } = await checkWebGPUSupport();
+/** On a first visit, waits until the service worker is there, which keeps what is fetched from then on for days without a network. */
+async function keeping() {
+  if (!('serviceWorker' in navigator) || !import.meta.env.PROD) return;
+  try {
+    const { installing, waiting } = await navigator.serviceWorker.register('./sw.js');
+    const worker = installing ?? waiting;
+    if (navigator.serviceWorker.controller || !worker) return;
+    await new Promise((resolve) => {
+      const ended = () => /activated|redundant/.test(worker.state) && resolve();
+      worker.addEventListener('statechange', ended);
+      ended();
+    });
+  } catch (error) {
+    console.warn(`The page will not work offline: ${error.message}`);
+  }
+}
+
+const [{ supported: usable, reason }] = await Promise.all([checkWebGPUSupport(), keeping()]);
 const badge = document.getElementById('adapter');
 if (usable) {
   supported = true;
@@ -61,9 +78,10 @@ if (usable) {
   const notice = document.getElementById('unsupported');
   notice.textContent = `These models need WebGPU: ${reason}.`;
   notice.hidden = false;
+  // Their fields are disabled until a model is there.
+  for (const note of ['search-note', 'speed', 'bench-note']) document.getElementById(note).textContent = 'This needs WebGPU.';
+  document.getElementById('search-progress').hidden = true;
 }
 const named = () => tabs.find((it) => `#${it.getAttribute('aria-controls')}` === location.hash);
 select(named() ?? tabs[0]);
 addEventListener('hashchange', () => named() && select(named()));
-
-if ('serviceWorker' in navigator && import.meta.env.PROD) void navigator.serviceWorker.register('./sw.js');

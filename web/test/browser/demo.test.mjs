@@ -1,4 +1,5 @@
-// How the page of web/demo looks and is used, without models: colours in light and dark, tabs, widths, what is missing.
+// How the page of web/demo looks and is used, without models: colours in light and dark, tabs, widths, what is missing: models,
+// a network, WebGPU.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -139,4 +140,73 @@ describe('tabs', () => {
 test('models that are not there are said, with the command that writes them', async () => {
   const texts = await page.evaluate(() => ['search-note', 'log', 'bench-note'].map((id) => document.getElementById(id).textContent));
   for (const text of texts) assert.match(text, /is not there.*make web-demo/);
+});
+
+const told = () => document.getElementById('search-note').textContent;
+const disabled = (it) => it.$$eval('main button, main input, main textarea, main select', (all) => all.filter((field) => field.disabled).map((field) => field.id));
+
+test('after a first visit the page opens without a network, at any of its addresses, with all tabs', async () => {
+  const [url] = server.resolvedUrls.local;
+  const visitor = await open(browser, url, told);
+  const cached = await visitor.evaluate(async () => {
+    const [name] = (await caches.keys()).filter((it) => it.startsWith('page-'));
+    return (await (await caches.open(name)).keys()).map((it) => new URL(it.url).pathname);
+  });
+  for (const part of [/^\/$/, /\.css$/, /\.svg$/, /search.*\.js$/, /chat.*\.js$/, /bench-worker.*\.js$/, /ort\.wgpu\.worker|worker-.*js$/]) assert(cached.some((it) => part.test(it)), `${part}: ${cached}`);
+  await visitor.context().setOffline(true);
+  for (const address of ['', '?from=elsewhere', '#chat', 'index.html']) {
+    await visitor.goto('about:blank');
+    await visitor.goto(url + address);
+    await visitor.waitForFunction(() => document.getElementById('adapter').textContent !== 'Looking for a GPU…');
+    for (const name of TABS) await visitor.click(`#tab-${name}`);
+    await visitor.waitForFunction(() => document.querySelector('.log .error') && document.getElementById('bench-note').textContent && document.getElementById('search-note').textContent);
+    assert.match(await visitor.textContent('.log .error'), /chat\/\S+ cannot be fetched: .*open this once with a network/);
+    const style = await visitor.evaluate(() => getComputedStyle(document.querySelector('[role=tablist]')).display);
+    assert.equal(style, 'inline-flex', address);
+  }
+  await visitor.context().close();
+});
+
+test('a new build takes the place of what was kept of an old one', async () => {
+  const visitor = await open(browser, server.resolvedUrls.local[0], told);
+  await visitor.evaluate(async () => {
+    for (const name of ['page', 'page-0123', 'visited', 'vectors']) await caches.open(name);
+    const [registration] = await navigator.serviceWorker.getRegistrations();
+    await registration.unregister();
+  });
+  await visitor.reload();
+  await visitor.waitForFunction(told);
+  const names = await visitor.evaluate(() => caches.keys());
+  assert.deepEqual(names.filter((it) => /^page/.test(it)).length, 1, names.join());
+  assert(!names.includes('page-0123') && names.includes('visited') && names.includes('vectors'), names.join());
+  await visitor.context().close();
+});
+
+test('what has no model yet cannot be sent or run', async () => {
+  const visitor = await open(browser, server.resolvedUrls.local[0], told);
+  assert.deepEqual(await disabled(visitor), ['query', 'message', 'send', 'model', 'run']);
+  await visitor.click('#tab-chat');
+  await visitor.waitForFunction(() => document.querySelector('.log .error'));
+  await visitor.click('#tab-bench');
+  await visitor.waitForFunction(() => document.getElementById('bench-note').textContent);
+  // There is no model, so one may write and not send.
+  assert.deepEqual(await disabled(visitor), ['query', 'send', 'model', 'run']);
+  await visitor.context().close();
+});
+
+test('without WebGPU every field of a model is disabled and the page says why', async () => {
+  const other = await launch(false);
+  try {
+    const visitor = await open(other, server.resolvedUrls.local[0], told);
+    assert.match(await visitor.textContent('#unsupported'), /need WebGPU: /);
+    for (const [name, note] of [['chat', 'speed'], ['bench', 'bench-note'], ['search', 'search-note']]) {
+      await visitor.click(`#tab-${name}`);
+      assert.equal(await visitor.textContent(`#${note}`), 'This needs WebGPU.');
+      assert(await visitor.isVisible(`#${note}`));
+    }
+    assert.deepEqual(await disabled(visitor), ['query', 'message', 'send', 'model', 'run']);
+    assert(!(await visitor.isVisible('#search-progress')));
+  } finally {
+    await other.close();
+  }
 });
