@@ -7,8 +7,8 @@
     ort.register_execution_provider_library("webgpu_ep_registration", webgpu_ep.get_library_path())
     devices = [d for d in ort.get_ep_devices() if d.ep_name == webgpu_ep.get_ep_name()]
 
-A program that passes names passes `PROVIDER`, "WgpuExecutionProvider": `providers=["WebGpuExecutionProvider"]` never
-reaches this package and gives a session on the CPU.
+A program that passes names passes `PROVIDER`, "WgpuExecutionProvider": before onnxruntime 1.32,
+`providers=["WebGpuExecutionProvider"]` does not reach this package and gives a session on the CPU.
 
 Everything is imported when first used: importing this package costs nothing.
 """
@@ -105,7 +105,7 @@ def get_ep_name() -> str:
 
 
 def get_ep_names() -> list[str]:
-    """The provider's name, and `PROVIDER`, the one for `providers=[...]`, where ONNX Runtime keeps the first for itself."""
+    """The provider's name, and `PROVIDER`, the one for `providers=[...]`: older ONNX Runtimes keep the first for themselves."""
     from .names import NAMES
 
     return list(NAMES)

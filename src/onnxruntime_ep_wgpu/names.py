@@ -1,13 +1,15 @@
 """The names of the provider in ONNX Runtime, and the warning about the one that ONNX Runtime keeps for itself.
 
 Clients look for devices of `WebGpuExecutionProvider`, the name of ONNX Runtime's own provider. Passed as text,
-`providers=["WebGpuExecutionProvider"]`, that name never reaches a library: ONNX Runtime takes it for the provider that it
-may have been built with, and when it was not, as in the packages on PyPI, it makes a session on the CPU and says nothing.
-So the devices are there under both names, and `PROVIDER` is the one to pass as text.
+`providers=["WebGpuExecutionProvider"]`, that name does not reach a library before ONNX Runtime 1.32: it is taken for the
+provider that ONNX Runtime may have been built with, and when it was not, as in the packages on PyPI, the session is made on
+the CPU and nothing says so. So the devices are there under both names, and `PROVIDER` is the one to pass as text, which
+reaches them in every version.
 
 No callback of ours runs when the wrong name is passed. What can be seen is that a program registered the library and that
-no session used it until the end: only then is there a warning, about the line that registered. A program that passes
-devices, or the right name, makes a session here and is told nothing; `check()` tells at once, for a session.
+no session used it until the end: only then is there a warning, about the line that registered, and only where the name can
+be the cause: ONNX Runtime keeps it, and there was a device. A program that passes devices, or the right name, makes a session
+here and is told nothing; `check()` tells at once, for a session.
 """
 
 from __future__ import annotations
@@ -26,10 +28,8 @@ NAMES = (EP_NAME, PROVIDER)
 REGISTRATION = "onnxruntime_ep_wgpu"
 """Under which name this package registers its library by itself. Programs choose other names."""
 
-PASS_THIS = (
-    f"pass providers=[{PROVIDER!r}] (onnxruntime_ep_wgpu.PROVIDER): onnxruntime takes {EP_NAME!r}, passed as text, for a"
-    " provider of its own and makes a session on the CPU without a word"
-)
+GIVEN_BACK = (1, 32)
+"""Since this version ONNX Runtime asks the registered libraries for EP_NAME as well, when it was built without."""
 
 _PACKAGE = os.path.dirname(__file__)
 
@@ -46,6 +46,7 @@ class _State(threading.local):
 _state = _State()
 _knows_the_name = False
 _used = False
+_device_shown = False
 _registered_at: tuple[str, int, int] | None = None  # file, line, process
 
 
@@ -64,6 +65,34 @@ def used() -> None:
     """Notes that ONNX Runtime makes a session with this provider."""
     global _used
     _used = True
+
+
+def device_shown() -> None:
+    """Notes that ONNX Runtime has a device of this provider."""
+    global _device_shown
+    _device_shown = True
+
+
+def kept() -> bool:
+    """Whether ONNX Runtime keeps EP_NAME, passed as text, for itself."""
+    return ort_version() < GIVEN_BACK
+
+
+def ort_version() -> tuple[int, ...]:
+    """The first two numbers of ONNX Runtime's version."""
+    import onnxruntime as ort
+
+    return tuple(map(int, ort.__version__.split(".")[:2]))
+
+
+def pass_this() -> str:
+    """What to pass instead of EP_NAME, and why, for an ONNX Runtime that keeps it."""
+    import onnxruntime as ort
+
+    return (
+        f"pass providers=[{PROVIDER!r}] (onnxruntime_ep_wgpu.PROVIDER): onnxruntime {ort.__version__} takes {EP_NAME!r},"
+        " passed as text, for a provider of its own and makes a session on the CPU without a word"
+    )
 
 
 @contextmanager
@@ -90,12 +119,14 @@ def registering() -> None:
 
 def _warn_when_unused() -> None:
     # Programs without Python's onnxruntime have no `providers=[...]`.
-    if _registered_at is None or _used or _knows_the_name or "onnxruntime" not in sys.modules:
+    if _registered_at is None or _used or _knows_the_name or not _device_shown or "onnxruntime" not in sys.modules:
+        return
+    if not kept():
         return
     file, line, process = _registered_at
     if process == os.getpid():
         warnings.warn_explicit(
-            f"onnxruntime_ep_wgpu was registered here, and no session used it. If one was meant to, {PASS_THIS}; or pass"
+            f"onnxruntime_ep_wgpu was registered here, and no session used it. If one was meant to, {pass_this()}; or pass"
             " devices of onnxruntime.get_ep_devices(). onnxruntime_ep_wgpu.check(session) says why a session is not on"
             " this provider.",
             ProviderNameWarning,

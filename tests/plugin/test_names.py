@@ -48,7 +48,7 @@ def warned(tmp_path: Path, script: str, *flags: str) -> str:
 
 WRONG_NAME = """
 from tests.plugin import models
-ort.InferenceSession(models.square(), providers=["WebGpuExecutionProvider"])
+session = ort.InferenceSession(models.square(), providers=["WebGpuExecutionProvider"])
 """
 
 
@@ -56,9 +56,22 @@ ort.InferenceSession(models.square(), providers=["WebGpuExecutionProvider"])
 def test_who_registers_and_makes_no_session_here_is_told_the_name_to_pass_once(tmp_path: Path, line: str) -> None:
     own = "ep" if line == "register()" else "onnxruntime_ep_wgpu"
     text = warned(tmp_path, f"{line}\nort.unregister_execution_provider_library('{own}')\n{line}{WRONG_NAME}")
+    if not names.kept():
+        all_here = "\nassert not webgpu_ep.report(session).on_cpu"
+        assert "ProviderNameWarning" not in text + warned(tmp_path, line + WRONG_NAME + all_here)
+        return
     assert text.count("ProviderNameWarning:") == 1
     assert "providers=['WgpuExecutionProvider']" in text
     assert f"program.py:{3 if own == 'ep' else 4}:" in text, "the warning is about the program's line"
+
+
+def test_the_name_is_called_no_cause_where_it_is_none(tmp_path: Path) -> None:
+    """An onnxruntime that gives the name to libraries, and a machine without an adapter, which is logged once."""
+    given_back = "ort.__version__ = '1.32.0'\nregister()"
+    assert warned(tmp_path, given_back) == ""
+    no_driver = "import os\nos.environ['VK_DRIVER_FILES'] = os.environ['VK_ICD_FILENAMES'] = os.devnull\nregister()"
+    text = warned(tmp_path, no_driver + WRONG_NAME)
+    assert text.count("no WebGPU adapter: ") == 1 and "ProviderNameWarning" not in text
 
 
 @pytest.mark.parametrize(
@@ -79,7 +92,9 @@ def test_nobody_is_told_who_passes_no_name_or_knows_the_right_one(tmp_path: Path
 def test_check_raises_for_a_session_that_the_name_left_on_the_cpu(devices: list[object]) -> None:
     for providers in (["WebGpuExecutionProvider"], [("WebGpuExecutionProvider", {"preferredLayout": "NHWC"})]):
         session = ort.InferenceSession(models.square(), providers=providers)
-        if session.get_providers() == ["CPUExecutionProvider"]:  # what onnxruntime does today
+        on_the_cpu = session.get_providers() == ["CPUExecutionProvider"]
+        assert on_the_cpu == names.kept()
+        if on_the_cpu:
             with pytest.raises(
                 webgpu_ep.WgpuEpError, match=r"CPUExecutionProvider .* providers=\['WgpuExecutionProvider'\]"
             ):
@@ -114,7 +129,11 @@ def test_check_tries_the_causes_in_turn(on_the_cpu: ort.InferenceSession, monkey
         return str(caught.value)
 
     monkeypatch.setattr(names, "_knows_the_name", False)
-    assert "takes 'WebGpuExecutionProvider', passed as text, for a provider of its own" in why()
+    monkeypatch.setattr(ort, "__version__", "1.31.1")
+    assert "onnxruntime 1.31.1 takes 'WebGpuExecutionProvider', passed as text, for a provider of its own" in why()
+    monkeypatch.setattr(ort, "__version__", "1.32.0")
+    assert "did not reach InferenceSession" in why() and "for a provider of its own" not in why()
+    monkeypatch.setattr(ort, "__version__", "1.31.1")
     monkeypatch.setattr(names, "_knows_the_name", True)
     assert "did not reach InferenceSession" in why() and "chooses providers itself" in why()
     monkeypatch.setattr(ort, "__version__", "1.24.4")

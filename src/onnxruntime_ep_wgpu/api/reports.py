@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import DeviceError, UnsupportedError, WgpuEpError
-from ..names import NAMES, PASS_THIS, PROVIDER, knows_the_name
+from ..names import NAMES, PROVIDER, kept, knows_the_name, ort_version, pass_this
 from ..tabular import rich_table, text_lines
 from .arguments import session_argument
 
@@ -157,19 +157,19 @@ def _elsewhere(session: Any, kind: type[_Error]) -> _Error | DeviceError:
         return DeviceError(f"{runs}: {problem}")
     if not registered():
         return kind(f"{runs}, which is not registered: call onnxruntime_ep_wgpu.register() before the session is made")
-    if tuple(map(int, ort.__version__.split(".")[:2])) < NAMES_SINCE:
+    if ort_version() < NAMES_SINCE:
         return kind(
             f"{runs}: onnxruntime {ort.__version__} takes names of providers in libraries for unknown ones; install"
             f" {'.'.join(map(str, NAMES_SINCE))} or later, pass devices (SessionOptions.add_provider_for_devices), or make"
             " it with onnxruntime_ep_wgpu.session()"
         )
-    if knows_the_name():
-        return kind(
-            f"{runs}: {PROVIDER!r} is registered and was read, but providers=[{PROVIDER!r}] did not reach InferenceSession:"
-            " another name was passed, or the library that made the session chooses providers itself (give it a session"
-            " made with onnxruntime_ep_wgpu.session(), if it takes one)"
-        )
-    return kind(f"{runs}; {PASS_THIS}")
+    if kept() and not knows_the_name():
+        return kind(f"{runs}; {pass_this()}")
+    return kind(
+        f"{runs}: {PROVIDER!r} is registered, but providers=[{PROVIDER!r}] did not reach InferenceSession: another name was"
+        " passed, it was made before the provider was registered, or the library that made it chooses providers itself (give"
+        " it a session made with onnxruntime_ep_wgpu.session(), if it takes one)"
+    )
 
 
 def _match(session: Any) -> SessionState:

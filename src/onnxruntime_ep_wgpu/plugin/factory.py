@@ -14,7 +14,7 @@ from .._ort import ffi
 from ..device import adapters, adapters_problem, context_of
 from ..errors import DeviceError
 from ..live import LiveSet
-from ..names import NAMES, REGISTRATION, used
+from ..names import EP_NAME, NAMES, REGISTRATION, device_shown, used
 from .abi import INFO, WARNING, Logger, Ort, address
 from .allocator import Allocator
 from .callbacks import Exported, callback, held
@@ -95,7 +95,9 @@ class Factory(Exported, struct="OrtEpFactory"):
         if self._shown_already():
             return
         found = adapters()
-        if not found:
+        if found:
+            device_shown()
+        elif self.name == EP_NAME:  # once for both names
             self.logger.log(WARNING, adapters_problem() or "no WebGPU adapter")
         free = [hardware[i] for i in range(count) if self.ort.api.HardwareDevice_Type(hardware[i]) == _HARDWARE_GPU]
         for place, adapter in enumerate(found[:capacity]):
