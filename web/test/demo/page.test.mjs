@@ -43,6 +43,7 @@ test('tabs are chosen with the keyboard, and a model answers', async () => {
   assert.equal(await page.evaluate(() => document.activeElement.id), 'tab-chat');
   assert(await page.isVisible('#chat'));
   await page.waitForFunction(() => document.getElementById('speed').textContent === '' && document.getElementById('chat-about').textContent.includes('random'));
+  assert(await page.isEnabled('#send'));
   await page.fill('#message', 'the device and its buffers');
   await page.keyboard.press('Enter');
   await page.waitForFunction(() => /tokens\/s/.test(document.getElementById('speed').textContent) && document.getElementById('send').textContent === 'Send');
