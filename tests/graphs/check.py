@@ -117,6 +117,8 @@ def run(case: Case, known: Mapping[str, Value], before_cpu: Callable[[], None] =
         before_cpu()
         if _Session(case, model, cpu=True).problem:
             return Outcome(RIGHT, "unsupported", ours.problem)  # a type or a form that neither provider has
+        if case.optimise and _Session(case, model, cpu=True, optimise=True).problem == ours.problem:
+            return Outcome(RIGHT, "ONNX Runtime's optimiser made a graph that it refuses", ours.problem)
         return Outcome("refused", _kind(ours.problem), ours.problem)
     outcome.on_gpu = Counter(op for _, op in ours.placed.on_gpu)
     outcome.on_cpu = Counter(op for _, op in ours.placed.on_cpu)

@@ -33,7 +33,7 @@ EXACT = MOVES | _names("""
     Sign Equal Less LessOrEqual Greater GreaterOrEqual ArgMax ArgMin TopK Cast CastLike ScatterElements ScatterND Not
     And Or Xor IsNaN IsInf ThresholdedRelu Shrink PRelu Mod Hardmax Col2Im Det
 """)  # fmt: skip
-POINTWISE = frozenset([*semantics.UNARY, *semantics.BINARY, "Sum", "Mean", "Clip", "Cast", "CastLike", "Where",
+POINTWISE = frozenset([*semantics.UNARY, *semantics.BINARY, "Clip", "Cast", "CastLike", "Where",
                        "DequantizeLinear", "QuantizeLinear", "Dropout"])  # fmt: skip
 JUMPS = _names("""
     Floor Ceil Round Sign Equal Less LessOrEqual Greater GreaterOrEqual ArgMax ArgMin TopK Cast CastLike
