@@ -54,7 +54,21 @@ def test_hardmax(opset: int, axis: int) -> None:
     x = random(3, 4, 5)
     x[1, 2] = x[0, 0, 0]
     check("Hardmax", x, axis=axis, opset=opset)
-    check("Hardmax", np.ascontiguousarray(_with_ties_and_nan()[0]), axis=axis, opset=opset)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("columns", [1, 2, 3, 37, 3000])
+def test_hardmax_is_where_argmax_is_with_nan_anywhere(dtype: type, columns: int) -> None:
+    """The CPU provider's maximum of a long row with NaN depends on the place of the NaN; a NaN is never marked."""
+    x = random(40, columns, dtype=dtype)
+    x[np.random.default_rng(4).random(x.shape) < np.linspace(0, 1, 40)[:, None] ** 2] = np.nan
+    x[::5, 0], x[1::7, -1], x[3::7] = np.nan, np.inf, x[3:4]
+    # As a loop from the first element on: NaN there is never beaten, and elsewhere never wins.
+    first = np.where(np.isnan(x[:, 0]), 0, np.argmax(np.where(np.isnan(x), -np.inf, x), 1))
+    want = np.zeros_like(x)
+    want[np.arange(40), first] = ~np.isnan(x[:, 0])
+    check("Hardmax", x, axis=1, want=[want])
+    check("ArgMax", x, axis=1, keepdims=0, outputs=[np.int64], want=[first])
 
 
 @pytest.mark.parametrize(("dtype", "int64"), both_ways(NUMBERS))
@@ -147,3 +161,25 @@ def test_dispatches_that_sort_grow_with_the_square_of_the_logarithm(columns: int
         "TopK", [np.zeros((1, columns), np.float32), _count(columns)], constants=[1], outputs=[np.float32, np.int64]
     )
     assert max(it.repeats for it in support.compile_model(built).dispatches) == dispatches
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("columns", [5, 700, 5000])
+def test_nan_is_the_largest_in_top_k_whatever_its_sign(largest: int, columns: int) -> None:
+    x = random(4, columns)
+    x[:, 1::3] = np.inf
+    x[:, ::4] = np.nan
+    x[:, ::8] = np.copysign(np.nan, -1)
+    # NumPy sorts NaN last; places break ties.
+    order = np.argsort(x, 1, kind="stable")
+    if largest:
+        order = columns - 1 - np.argsort(x[:, ::-1], 1, kind="stable")[:, ::-1]
+    want = order[:, : (k := columns - 1)]
+    check(
+        "TopK",
+        x,
+        _count(k),
+        largest=largest,
+        outputs=[np.float32, np.int64],
+        want=[np.take_along_axis(x, want, 1), want],
+    )

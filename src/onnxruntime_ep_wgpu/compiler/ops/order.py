@@ -107,9 +107,10 @@ _declare("ArgMin", "x < y")
 
 
 def _hardmax(b: Builder, x: Operand, axes: int) -> Operand:
-    """1 at the first of the largest elements over the last `axes` axes of x, else 0; nowhere in a row with NaN."""
+    """1 at the first of the largest elements over the last `axes` axes of x, where ArgMax finds it, else 0; nowhere in a row that
+    begins with NaN."""
     kept = x.rank - axes
-    place = _best(b, x, axes, "x > y or (isnan(x) and not isnan(y))", False)
+    place = _best(b, x, axes, "x > y", False)
     return b.map(
         "return select(0f, 1f, at == u32(place_at(row)) && !isnan_f32(x_at(row, at)));",
         x.dtype,
