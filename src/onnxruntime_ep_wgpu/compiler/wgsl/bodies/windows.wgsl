@@ -13,10 +13,13 @@
   let at#k = place#(#k + 1);
 #end
 #end
+  // One test for all axes: a load waits for one branch.
+  var outside = false;
 #for k RANK
   let i#k = at#k * $STRIDE#k + t#k * $DILATION#k - $begin#k;
 #if LEAVES#k
-  if (i#k >= $in#k) { return $out_t(); }
+  outside = outside | (i#k >= $in#k);
 #end
 #end
+  if (outside) { return $out_t(); }
   return x_at(image, channel0, #[i#k for k RANK]);
