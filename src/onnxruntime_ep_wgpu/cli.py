@@ -1,71 +1,130 @@
 """The command `wgpu-ep`. In: arguments. Out: text, or JSON with --json, and an exit code.
 
 Every module of `tools/` whose name has no underscore in front is a subcommand: its docstring is the help, its
-`add_arguments(parser)` declares what it takes and its `main(args)` does the work and gives the exit code. Invariant: a
-problem is one line on stderr and exit code 2; a traceback appears only with --debug.
+`add_arguments(parser)` declares what it takes and its `main(args)` does the work and gives the exit code. Only the module of
+the subcommand that is called is imported; of the others the source's first line is read. Invariants: a problem is one line
+on stderr and exit code 2, a traceback appears only with --debug; Ctrl-C is exit code 130 and nothing on stderr, whatever a
+library makes of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import os
 import pkgutil
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
-from types import ModuleType
-from typing import NoReturn
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 from . import tools
 from .version import VERSION
 
 FAILURE = 2
+INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong with the arguments in one line."""
+    """Says what is wrong with the arguments in one line, and the nearest option where one is not known."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(FAILURE, f"error: {message} (see {self.prog} --help)\n")
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            command = getattr(found, "parser", self)
+            near = _nearest(unknown[0].partition("=")[0], list(command._option_string_actions))
+            command.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        return found
 
-def commands() -> Iterator[tuple[str, ModuleType]]:
-    """(name, module) of every subcommand, by name."""
+
+def _nearest(text: str, names: Sequence[str]) -> str:
+    near = get_close_matches(text, names, 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """(name, summary) of every subcommand, by name. The modules are not imported."""
     for found in pkgutil.iter_modules(tools.__path__):
         if not found.name.startswith("_"):
-            yield found.name, importlib.import_module(f"{tools.__name__}.{found.name}")
+            source = pkgutil.get_data(tools.__name__, f"{found.name}.py") or b""
+            yield found.name, (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+def make_parser(argv: Sequence[str]) -> Parser:
+    """The parser of the command line `argv`. Raises SystemExit, with a line on stderr, for a subcommand that is not there."""
     parser = Parser(prog="wgpu-ep", description="Run and inspect ONNX models on WebGPU.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, module in commands():
-        summary = (module.__doc__ or "").strip().splitlines()[0]
-        command = subparsers.add_parser(name.replace("_", "-"), help=summary, description=summary)
+    called = next((word for word in argv if not word.startswith("-")), None)
+    known = dict(commands())
+    if called is not None and called not in known:
+        parser.error(f"there is no command {called!r}{_nearest(called, list(known))}; there are {', '.join(known)}")
+    for name, summary in known.items():
+        command = subparsers.add_parser(name, help=summary, description=summary)
         command.add_argument("--json", action="store_true", help="print JSON")
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
-        module.add_arguments(command)
-        command.set_defaults(main=module.main)
+        if name == called:
+            module = importlib.import_module(f"{tools.__name__}.{name}")
+            module.add_arguments(command)
+            command.set_defaults(main=module.main, parser=command)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand and gives the exit code: the command's own, 2 for a problem, 130 when interrupted."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell: `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    with _noting_interrupts() as interrupts:
+        try:
+            return _main(sys.argv[1:] if argv is None else argv, interrupts)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except Exception:
+            if interrupts:  # a library turned it into an error of its own: numpy says that its installation is broken
+                return INTERRUPTED
+            raise
+
+
+@contextmanager
+def _noting_interrupts() -> Iterator[list[int]]:
+    """The list has an entry for every Ctrl-C while the block runs."""
+    seen: list[int] = []
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield seen
+        return
+
+    def interrupt(number: int, frame: Any) -> NoReturn:
+        seen.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
-        args = make_parser().parse_args(argv)
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _main(argv: Sequence[str], interrupts: list[int]) -> int:
+    try:
+        args = make_parser(argv).parse_args(argv)
     except SystemExit as stop:  # argparse has printed its line or its help
         return stop.code if isinstance(stop.code, int) else FAILURE
     try:
         return int(args.main(args))
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:  # the reader, `head` for one, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as problem:
-        if args.debug:
+        if args.debug or interrupts:
             raise
         print(f"error: {_one_line(problem)}", file=sys.stderr)
         return FAILURE

@@ -73,25 +73,21 @@ def device_shown() -> None:
     _device_shown = True
 
 
-def kept() -> bool:
-    """Whether ONNX Runtime keeps EP_NAME, passed as text, for itself."""
-    return ort_version() < GIVEN_BACK
+def version(text: str) -> tuple[int, ...]:
+    """The first two numbers of a version of ONNX Runtime."""
+    return tuple(map(int, text.split(".")[:2]))
 
 
-def ort_version() -> tuple[int, ...]:
-    """The first two numbers of ONNX Runtime's version."""
-    import onnxruntime as ort
-
-    return tuple(map(int, ort.__version__.split(".")[:2]))
+def kept(ort_version: str) -> bool:
+    """Whether this ONNX Runtime keeps EP_NAME, passed as text, for itself."""
+    return version(ort_version) < GIVEN_BACK
 
 
-def pass_this() -> str:
-    """What to pass instead of EP_NAME, and why, for an ONNX Runtime that keeps it."""
-    import onnxruntime as ort
-
+def pass_this(ort_version: str) -> str:
+    """What to pass instead of EP_NAME, and why, to an ONNX Runtime that keeps it."""
     return (
-        f"pass providers=[{PROVIDER!r}] (onnxruntime_ep_wgpu.PROVIDER): onnxruntime {ort.__version__} takes {EP_NAME!r},"
-        " passed as text, for a provider of its own and makes a session on the CPU without a word"
+        f"pass providers=[{PROVIDER!r}] (onnxruntime_ep_wgpu.PROVIDER): onnxruntime {ort_version} takes {EP_NAME!r}, passed"
+        " as text, for a provider of its own and makes a session on the CPU without a word"
     )
 
 
@@ -118,17 +114,17 @@ def registering() -> None:
 
 
 def _warn_when_unused() -> None:
-    # Programs without Python's onnxruntime have no `providers=[...]`.
-    if _registered_at is None or _used or _knows_the_name or not _device_shown or "onnxruntime" not in sys.modules:
+    ort = sys.modules.get("onnxruntime")  # programs without have no `providers=[...]`
+    if _registered_at is None or _used or _knows_the_name or not _device_shown or ort is None:
         return
-    if not kept():
+    if not kept(ort.__version__):
         return
     file, line, process = _registered_at
     if process == os.getpid():
         warnings.warn_explicit(
-            f"onnxruntime_ep_wgpu was registered here, and no session used it. If one was meant to, {pass_this()}; or pass"
-            " devices of onnxruntime.get_ep_devices(). onnxruntime_ep_wgpu.check(session) says why a session is not on"
-            " this provider.",
+            "onnxruntime_ep_wgpu was registered here, and no session used it. If one was meant to,"
+            f" {pass_this(ort.__version__)}; or pass devices of onnxruntime.get_ep_devices()."
+            " onnxruntime_ep_wgpu.check(session) says why a session is not on this provider.",
             ProviderNameWarning,
             file,
             line,

@@ -56,7 +56,8 @@ RULES = {
     "tools": Rule(f"api device plugin profiles program {WORDS}", "numpy onnxruntime rich"),
     "cli": Rule(f"tools version {WORDS}"),
     "__init__": Rule(f"api version {WORDS}"),
-    "__main__": Rule("cli"),
+    "start": Rule("cli"),
+    "__main__": Rule("start"),
 }
 
 

@@ -19,9 +19,9 @@ from onnxruntime_ep_wgpu.tools import _output, info
 def test_every_tool_has_a_summary_and_appears_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
-    for name, module in cli.commands():
+    for name, summary in cli.commands():
         assert name in text
-        assert (module.__doc__ or "").strip().splitlines()[0][:20] in text
+        assert summary and summary[:20] in text
 
 
 def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,3 +112,59 @@ def test_options_are_those_of_the_table(capsys: pytest.CaptureFixture[str]) -> N
     assert OPTIONS["validationMode"].effect in capsys.readouterr().out
     assert cli.main(["options", "validation"]) == 2
     assert "did you mean 'validationMode'?" in capsys.readouterr().err
+
+
+# Sends the signal when the modules of a command are imported, at the import with a given number.
+INTERRUPTED = """
+import os, signal, sys
+from onnxruntime_ep_wgpu.start import main
+
+class Interrupt:
+    left = int(sys.argv.pop(1))
+
+    def find_spec(self, *about):
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+sys.exit(main())
+"""
+
+
+def started(*arguments: str, closing: str = "") -> subprocess.CompletedProcess[str]:
+    """Python with these arguments in a process of its own, with this package."""
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 9, 17, 33, 65, 100, 140, 180, 220])
+def test_an_interrupt_while_modules_are_imported_ends_the_command_without_a_word(number: int) -> None:
+    done = started("-c", INTERRUPTED, str(number), "info", "--json")
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+@pytest.mark.parametrize("line", ["--version", "--help", "nonsense", "options"])
+def test_what_needs_no_model_imports_neither_numpy_nor_onnxruntime(line: str) -> None:
+    script = (
+        "import sys; from onnxruntime_ep_wgpu import cli; code = cli.main(sys.argv[1:]);"
+        " print(sorted({'numpy', 'onnx', 'onnxruntime', 'wgpu'} & sys.modules.keys())); sys.exit(code)"
+    )
+    done = started("-c", script, line)
+    assert done.returncode == (2 if line == "nonsense" else 0) and done.stdout.endswith("[]\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "nearest"),
+    [("exprot m.onnx", "did you mean export?"), ("run m.onnx --optoin a=b", "did you mean --option?")],
+)
+def test_the_nearest_name_is_suggested(line: str, nearest: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(line.split()) == 2
+    assert nearest in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closing", [">&-", "2>&-"])
+def test_a_closed_stream_is_no_error(closing: str) -> None:
+    done = started("-m", "onnxruntime_ep_wgpu", "info", closing=closing)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -161,7 +161,7 @@ def model(tmp_path: Path) -> Path:
 def test_a_model_becomes_a_page_a_trace_and_tables(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prefix = tmp_path / "out" / "result"
+    prefix = tmp_path / "result"
     arguments = ["profile", str(model), "--shape", "x=3,8", "--runs", "2", "--output", str(prefix)]
     assert cli.main([*arguments, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)

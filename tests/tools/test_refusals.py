@@ -66,6 +66,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("run model.onnx --input two.npz", "two.npz has 2 arrays (a, b)"),
         ("run model.onnx --input model.onnx", "model.onnx is not a .npy file"),
         ("run model.onnx --input dir", "dir is a folder"),
+        ("run model.onnx --input x=one.npz --shape x=3,3", "--shape x=3,3: 'x' has the shape of its file, one.npz"),
+        ("run model.onnx --input one.npz --input two.npz", "--input x=two.npz: x is one.npz already; give it once"),
+        ("run model.onnx --shape x=2,3 --shape x=4,3", "--shape x=4,3: x is 2,3 already; give it once"),
+        ("run model.onnx --dim n=2 --dim n=3", "--dim n=3: n is 2 already; give it once"),
+        ("run model.onnx --output code.py", "--output code.py: that is a file; name a folder"),
+        ("run model.onnx --output none/out", "--output none/out: there is no folder none to write out in"),
+        ("profile model.onnx --output none/p", "--output none/p.html: there is no folder none to write p.html in"),
+        ("tune --out none/t.json", "--out none/t.json: there is no folder none to write t.json in"),
+        ("tune --out dir", "--out dir: that is a folder; name a file"),
         ("profile object.json", "object.json is not a profile of ONNX Runtime, which is a list of events"),
         ("profile list.json", "list.json is not a profile of ONNX Runtime, which is a list of events"),
         ("profile events.json", "events.json has no run in it"),
@@ -134,3 +143,24 @@ def test_what_is_above_the_tolerance_is_counted_by_it(folder: Path, capsys: pyte
         cli.main(["verify", "exp.onnx", "--tolerance", tolerance, "--json"])
         (compared,) = json.loads(capsys.readouterr().out)["kernels_by_running_order"]
         assert (compared["elements"] != "0 of 1000") == above == (compared["error"] > float(tolerance))
+
+
+@pytest.mark.parametrize("line", ["run model.onnx --output out", "profile model.onnx --output p"])
+def test_results_are_printed_when_they_cannot_be_written(
+    line: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: object, **_more: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(np, "save", full)
+    assert cli.main([*shlex.split(line), "--runs", "1", "--json"]) == 2
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["device"]
+    assert "No space left on device" in captured.err
+
+
+def test_a_profile_that_is_overwritten_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for there in (False, True):
+        assert cli.main(["profile", "model.onnx", "--runs", "1"]) == 0
+        assert ("note: model.profile.html is there already and will be overwritten" in capsys.readouterr().err) == there

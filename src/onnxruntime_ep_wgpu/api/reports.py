@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import DeviceError, UnsupportedError, WgpuEpError
-from ..names import NAMES, PROVIDER, kept, knows_the_name, ort_version, pass_this
+from ..names import NAMES, PROVIDER, kept, knows_the_name, pass_this, version
 from ..tabular import rich_table, text_lines
 from .arguments import session_argument
 
@@ -157,14 +157,14 @@ def _elsewhere(session: Any, kind: type[_Error]) -> _Error | DeviceError:
         return DeviceError(f"{runs}: {problem}")
     if not registered():
         return kind(f"{runs}, which is not registered: call onnxruntime_ep_wgpu.register() before the session is made")
-    if ort_version() < NAMES_SINCE:
+    if version(ort.__version__) < NAMES_SINCE:
         return kind(
             f"{runs}: onnxruntime {ort.__version__} takes names of providers in libraries for unknown ones; install"
             f" {'.'.join(map(str, NAMES_SINCE))} or later, pass devices (SessionOptions.add_provider_for_devices), or make"
             " it with onnxruntime_ep_wgpu.session()"
         )
-    if kept() and not knows_the_name():
-        return kind(f"{runs}; {pass_this()}")
+    if kept(ort.__version__) and not knows_the_name():
+        return kind(f"{runs}; {pass_this(ort.__version__)}")
     return kind(
         f"{runs}: {PROVIDER!r} is registered, but providers=[{PROVIDER!r}] did not reach InferenceSession: another name was"
         " passed, it was made before the provider was registered, or the library that made it chooses providers itself (give"

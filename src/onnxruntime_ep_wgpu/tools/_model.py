@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from ._sizes import sizes
 
 if TYPE_CHECKING:
     from ..device import Adapter
+
+Value = TypeVar("Value")
 
 NUMPY_TYPES = {
     "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64, "tensor(bool)": np.bool_,
@@ -82,7 +84,7 @@ def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **sessi
     from ..api.sessions import session
 
     check_file(args.model)
-    options: dict[str, Any] = dict(_pair(text, "--option", "KEY=VALUE") for text in args.option)
+    options: dict[str, Any] = _once("--option", (_pair(text, "--option", "KEY=VALUE") for text in args.option))
     device = int(args.device) if args.device is not None and args.device.isdecimal() else args.device
     settings = ort.SessionOptions()
     settings.log_severity_level = 4  # what goes wrong is raised, and printed once
@@ -119,14 +121,18 @@ def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
     """An array per input: from --input, else random, with the sizes of --shape and --dim, or chosen ones (see `_sizes`),
     which a line on stderr tells."""
     wanted = {value.name: value for value in session.get_inputs()}
-    files = dict(_named_file(text, list(wanted)) for text in args.input)
-    shapes = dict(_pair(text, "--shape", "NAME=1,3,224,224") for text in args.shape)
+    files = _once("--input", (_named_file(text, list(wanted)) for text in args.input))
+    shapes = _once("--shape", (_pair(text, "--shape", "NAME=1,3,224,224") for text in args.shape))
     for name in (*files, *shapes):
         if name not in wanted:
             raise InputError(f"the model has no input {name!r}; it has {', '.join(wanted)}")
+    for name in files.keys() & shapes.keys():
+        raise OptionError(
+            f"--shape {name}={shapes[name]}: {name!r} has the shape of its file, {files[name]}; leave one out"
+        )
     read = {name: _read(path) for name, path in files.items()}
     given = {name: _shape(name, text) for name, text in shapes.items()} | {n: array.shape for n, array in read.items()}
-    dims = dict(dimension(text, "--dim") for text in args.dim)
+    dims = _once("--dim", (dimension(text, "--dim") for text in args.dim))
     found = sizes({name: value.shape for name, value in wanted.items()}, dims, given)
     if found.sentence():
         print(f"note: {found.sentence()}", file=sys.stderr)
@@ -134,6 +140,15 @@ def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
     return {
         name: read[name] if name in read else _made_up(rng, value, found.shapes[name]) for name, value in wanted.items()
     }
+
+
+def _once(option: str, pairs: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+    """The pairs by name. Raises OptionError for a name that has two values."""
+    found: dict[str, Value] = {}
+    for name, value in pairs:
+        if found.setdefault(name, value) != value:
+            raise OptionError(f"{option} {name}={value}: {name} is {found[name]} already; give it once")
+    return found
 
 
 def _pair(text: str, option: str, form: str) -> tuple[str, str]:

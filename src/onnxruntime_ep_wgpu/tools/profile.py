@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._model import add_input_arguments, add_model_arguments, check_file, make_feeds, open_session, whole
 from ._output import progress, show_json, show_pairs, show_table
+from ._places import check_files
 
 if TYPE_CHECKING:
     from ..device import Device
@@ -35,26 +37,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     from ..profiles.page import page
     from ..profiles.perfetto import trace
-    from ..profiles.tables import by_dispatch, by_kernel, by_operator, summary
+    from ..profiles.tables import summary
 
-    profile = _read(args) if args.model.suffix == ".json" else _run(args)
     prefix = args.output or Path(f"{args.model.stem}.profile")
-    prefix.parent.mkdir(parents=True, exist_ok=True)
     written = {"page": Path(f"{prefix}.html"), "trace": Path(f"{prefix}.trace.json")}
-    written["page"].write_text(page(profile), encoding="utf-8")
-    written["trace"].write_text(json.dumps(trace(profile)), encoding="utf-8")
+    check_file(args.model)
+    check_files("--output", *written.values())
+    profile = _read(args) if args.model.suffix == ".json" else _run(args)
     total = summary(profile)
     files = {name: str(path) for name, path in written.items()}
+    _show(args, profile, total, files)
+    written["page"].write_text(page(profile), encoding="utf-8")
+    written["trace"].write_text(json.dumps(trace(profile)), encoding="utf-8")
+    return 0
+
+
+def _show(args: argparse.Namespace, profile: Profile, total: Mapping[str, Any], files: Mapping[str, str]) -> None:
+    from ..profiles.tables import by_dispatch, by_kernel, by_operator
+
     if args.json:
         tables = {"operators": by_operator, "kernels": by_kernel, "dispatches": by_dispatch}
         rows = {name: [asdict(row) for row in table(profile)] for name, table in tables.items()}
         show_json({**profile.facts, "summary": total, "tables": rows, **files})
-        return 0
+        return
     shown = {name: _time(total[name]) for name in ("first_run", "run", "gpu") if total[name] is not None}
     show_pairs({**profile.facts, **shown, "dispatches": round(total["dispatches"], 1), **files})
     columns = ("operator", "on", "calls", "time", "of GPU time", "FLOP/s", "B/s", "of peak")
     show_table(columns, [_shown(row) for row in by_operator(profile)[: args.rows]], f"\n{_which(len(profile.runs))}")
-    return 0
 
 
 def _shown(row: Row) -> list[object]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session, whole
 from ._output import progress, show_json, show_pairs, show_table
+from ._places import check_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     from ..api.reports import report
 
+    if args.output is not None:
+        check_folder("--output", args.output)
     with progress("session", 2 + args.runs) as step:
         start = time.perf_counter()
         session = open_session(args)
@@ -52,26 +55,28 @@ def main(args: argparse.Namespace) -> int:
         "inputs": [_summary(name, array) for name, array in feeds.items()],
         "outputs": [_summary(name, array) for name, array in zip(names, results, strict=True)],
     }
+    _show(args, data)
     if args.output is not None:
-        args.output.mkdir(parents=True, exist_ok=True)
+        args.output.mkdir(exist_ok=True)
         for name, array in zip(names, results, strict=True):
             np.save(args.output / f"{name.replace('/', '_')}.npy", array)
+    return 0
+
+
+def _show(args: argparse.Namespace, data: dict[str, Any]) -> None:
     if args.json:
         show_json(data)
-        return 0
-    steady = (
-        f"{data['run_s']['median']:.4f} s (median of {args.runs}, {min(times):.4f} to {max(times):.4f})"
-        if times
-        else None
-    )
+        return
+    times = data["run_s"]
+    steady = times and f"{times['median']:.4f} s (median of {args.runs}, {times['min']:.4f} to {times['max']:.4f})"
     show_pairs({
         **{key: data[key] for key in ("model", "device", "nodes", "nodes_on_cpu")},
-        "session": f"{created:.3f} s", "first run": f"{first:.3f} s", **({"later runs": steady} if steady else {}),
+        "session": f"{data['session_s']:.3f} s", "first run": f"{data['first_run_s']:.3f} s",
+        **({"later runs": steady} if steady else {}),
     })  # fmt: skip
     columns = ("name", "type", "shape", "min", "mean", "max")
     for title in ("inputs", "outputs"):
         show_table(columns, [[row[c] for c in columns] for row in data[title]], f"\n{title}")
-    return 0
 
 
 def _summary(name: str, array: Any) -> dict[str, Any]:

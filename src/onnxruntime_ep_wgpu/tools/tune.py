@@ -10,6 +10,7 @@ from typing import Any
 
 from ._model import adapter_of, whole
 from ._output import progress, show_json, show_table
+from ._places import check_files
 
 OUT = Path("tuning.json")
 
@@ -25,12 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from ..api.tuning import Outcome, choices_of, opened, shown, shown_bounds, tuned, wanted
-    from ..errors import OptionError
     from ..program.tuning import write_choices
 
     classes = wanted(args.kernels)
-    if args.out.is_dir() or not args.out.parent.is_dir():
-        raise OptionError(f"--out {args.out}: name a file in a folder that is there")
+    check_files("--out", args.out)
     device = opened(adapter_of(args.adapter))
     if device.adapter.software:
         print(
@@ -45,11 +44,11 @@ def main(args: argparse.Namespace) -> int:
             step(outcome.shapes.kernel)
     name = device.target.name
     choices = choices_of(outcomes)
-    write_choices(choices, args.out, name)
     for problem in dict.fromkeys(it for outcome in outcomes for it in outcome.refused):
         print(f"note: not chosen: {problem}", file=sys.stderr)
     if args.json:
         show_json({"adapter": name, "file": str(args.out), "kernels": [_data(it) for it in outcomes]})
+        write_choices(choices, args.out, name)
         return 0
     rows = [
         [
@@ -63,6 +62,7 @@ def main(args: argparse.Namespace) -> int:
         for it in outcomes
     ]
     show_table(["kernel", "type", "shapes", "tried", "chosen", "times as fast"], rows, f"{name}\n")
+    write_choices(choices, args.out, name)
     print(f"\n{args.out}: {len(choices)} choices; use it with the option tuningTable={args.out}")
     return 0
 

@@ -1,0 +1,42 @@
+"""The places that a command writes to, checked before it works for minutes.
+
+In: paths of the command line. Out: nothing, or a note on stderr about what is overwritten. Invariant: a path that cannot be
+written is refused here with the option and the reason; folders above it are never made.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ..errors import OptionError
+
+
+def check_files(option: str, *paths: Path) -> None:
+    """For files that will be written. Raises OptionError for a folder, and where no file can be written."""
+    for path in paths:
+        if path.is_dir():
+            raise OptionError(f"{option} {path}: that is a folder; name a file")
+        _check_parent(option, path)
+        if path.exists():
+            if not os.access(path, os.W_OK):
+                raise OptionError(f"{option} {path}: the file is there and cannot be written")
+            print(f"note: {path} is there already and will be overwritten", file=sys.stderr)
+
+
+def check_folder(option: str, path: Path) -> None:
+    """For a folder that gets files, and is made when it is missing. Raises OptionError for a file, and where none can be."""
+    if not path.exists():
+        _check_parent(option, path)
+    elif not path.is_dir():
+        raise OptionError(f"{option} {path}: that is a file; name a folder, which gets a file per output")
+    elif not os.access(path, os.W_OK | os.X_OK):
+        raise OptionError(f"{option} {path}: nothing can be written in this folder")
+
+
+def _check_parent(option: str, path: Path) -> None:
+    if not path.parent.is_dir():
+        raise OptionError(f"{option} {path}: there is no folder {path.parent} to write {path.name} in")
+    if not path.exists() and not os.access(path.parent, os.W_OK | os.X_OK):
+        raise OptionError(f"{option} {path}: nothing can be written in the folder {path.parent}")
