@@ -12,7 +12,8 @@ TARGET = Path(__file__).parents[1] / "docs" / "options.md"
 HEAD = """# Provider options
 
 Written by `scripts/document_options.py` from the table in `options/table.py`; `wgpu-ep options`
-prints the same. Options are text (numbers in base 10, flags 0 or 1). They are set in three places; later settings override
+prints keys, defaults and what they set, `wgpu-ep options KEY` all about one.
+Options are text (numbers in base 10, flags 0 or 1). They are set in three places; later settings override
 earlier ones:
 
 1. for all sessions of an ONNX Runtime environment, as its configuration `ep_factory.WebGpuExecutionProvider.key`. Programs

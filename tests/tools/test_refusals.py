@@ -29,6 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("code.py").write_text("print('no model')\n" * 9)
     Path("bare.onnx").write_bytes(onnx.ModelProto(ir_version=10).SerializeToString())
     Path("dir").mkdir()
+    np.save("whole.npy", np.ones((2, 3), np.int64))
     np.savez("one.npz", a=np.ones((2, 3), F))
     np.savez("two.npz", a=np.ones((2, 3), F), b=np.ones(1, F))
     for name, data in {
@@ -64,7 +65,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("verify model.onnx --tolerance nan", "argument --tolerance: 'nan' is not a number from 0 on"),
         ("info --adapter -1", "argument --adapter: '-1' is not a whole number from 0 on"),
         ("run model.onnx --input two.npz", "two.npz has 2 arrays (a, b)"),
-        ("run model.onnx --input model.onnx", "model.onnx is not a .npy file"),
+        ("run model.onnx --input model.onnx", "model.onnx is not a .npy file, which numpy.save writes"),
+        ("run model.onnx --input whole.npy", "input 'x' is tensor(float), whole.npy has int64: save it as float32"),
         ("run model.onnx --input dir", "dir is a folder"),
         ("run model.onnx --input x=one.npz --shape x=3,3", "--shape x=3,3: 'x' has the shape of its file, one.npz"),
         ("run model.onnx --input one.npz --input two.npz", "--input x=two.npz: x is one.npz already; give it once"),
@@ -115,7 +117,9 @@ def test_a_model_that_cannot_run_here_is_explained_and_not_run(
 ) -> None:
     onnx.save(make_model([node("Mul", ["x", "x"], ["y"])], {"x": (np.float64, [3])}), "doubles.onnx")
     assert cli.main(["run", "doubles.onnx"]) == 2
-    assert "the only node of the model on the CPU: Mul" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "the only node of the model on the CPU: Mul" in error
+    assert "wgpu-ep explain" in error and "allow_cpu_only" not in error, "what a user of the command line can do"
     assert cli.main(["explain", "doubles.onnx", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["nodes_on_cpu"] == 1
 
@@ -164,3 +168,34 @@ def test_a_profile_that_is_overwritten_is_told(folder: Path, capsys: pytest.Capt
     for there in (False, True):
         assert cli.main(["profile", "model.onnx", "--runs", "1"]) == 0
         assert ("note: model.profile.html is there already and will be overwritten" in capsys.readouterr().err) == there
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "text"), [(np.int64, [], "16000"), (F, [3], "1,-2.5,3e1"), (F, [1, 3], "0,1,2")]
+)
+def test_numbers_of_an_input_stand_on_the_command_line(
+    dtype: type, shape: list[int], text: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(
+        make_model([node("Identity", ["x"], ["i"]), node("Add", ["i", "i"], ["y"])], {"x": (dtype, shape)}), "m.onnx"
+    )
+    assert cli.main(["run", "m.onnx", "--input", f"x={text}", "--runs", "0", "--output", "out", "--json"]) == 0
+    expected = 2 * np.array([float(it) for it in text.split(",")]).astype(dtype).reshape(shape)
+    np.testing.assert_array_equal(np.load("out/y.npy"), expected)
+
+
+def test_numbers_that_an_input_cannot_hold_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(make_model([node("Add", ["x", "x"], ["y"])], {"x": (np.int8, [2])}), "m.onnx")
+    for text in ("300,1", "1.5,2"):
+        assert cli.main(["run", "m.onnx", "--input", f"x={text}"]) == 2
+        assert "tensor(int8), which does not have these values" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["info --adapter 0", "tune"])
+def test_without_an_adapter_its_driver_is_what_is_missing(
+    line: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("onnxruntime_ep_wgpu.device.adapters", tuple)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.device.adapters_problem", lambda: "install a driver")
+    assert cli.main(line.split()) == 2
+    assert capsys.readouterr().err == "error: install a driver\n"

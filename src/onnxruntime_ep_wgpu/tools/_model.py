@@ -7,21 +7,25 @@ of the input and what it wants.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import zipfile
+from ast import literal_eval
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..errors import InputError, OptionError
+from ..errors import DeviceError, InputError, OptionError, UnsupportedError
 from ._sizes import sizes
 
 if TYPE_CHECKING:
     from ..device import Adapter
 
 Value = TypeVar("Value")
+_NUMBER = r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
+NUMBERS = re.compile(rf"{_NUMBER}(?:,{_NUMBER})*")
 
 NUMPY_TYPES = {
     "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64, "tensor(bool)": np.bool_,
@@ -43,11 +47,13 @@ def whole(least: int) -> Callable[[str], int]:
 
 def adapter_of(number: int) -> Adapter:
     """The adapter with a number, as `--adapter` names it. Raises OptionError."""
-    from ..device import adapters
+    from ..device import adapters, adapters_problem
 
     found = adapters()
+    if not found:
+        raise DeviceError(adapters_problem() or "no WebGPU adapter")
     if number >= len(found):
-        indices = ", ".join(str(adapter.index) for adapter in found) or "none"
+        indices = ", ".join(str(adapter.index) for adapter in found)
         raise OptionError(f"--adapter {number}: no such adapter; there are: {indices}")
     return found[number]
 
@@ -91,9 +97,12 @@ def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **sessi
     for name, value in session_options.items():
         setattr(settings, name, value)
     try:
-        made = session(args.model, device=device, sess_options=settings, allow_cpu_only=allow_cpu_only, **options)
+        made = session(args.model, device=device, sess_options=settings, allow_cpu_only=True, **options)
     except InvalidProtobuf as error:
         raise InputError(f"{args.model} is not an ONNX model: {error}") from error
+    assigned = state_of(made).assignment
+    if not allow_cpu_only and (nothing := assigned.nothing_ours()) and not assigned.asked_for():
+        raise UnsupportedError(f"{nothing} (wgpu-ep explain shows every node with its reason)")
     for line in state_of(made).options.warnings():
         print(f"warning: {line}", file=sys.stderr)
     return made
@@ -112,7 +121,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[NAME=]FILE.npy",
-        help="an input from a file (.npz: of one array)",
+        help="an input from a file (.npz: of one array), or its numbers: NAME=16000, NAME=1,2,3",
     )
     parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of the made-up inputs (0)")
 
@@ -130,7 +139,7 @@ def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
         raise OptionError(
             f"--shape {name}={shapes[name]}: {name!r} has the shape of its file, {files[name]}; leave one out"
         )
-    read = {name: _read(path) for name, path in files.items()}
+    read = {name: _given(wanted[name], path) for name, path in files.items()}
     given = {name: _shape(name, text) for name, text in shapes.items()} | {n: array.shape for n, array in read.items()}
     dims = _once("--dim", (dimension(text, "--dim") for text in args.dim))
     found = sizes({name: value.shape for name, value in wanted.items()}, dims, given)
@@ -177,8 +186,32 @@ def _named_file(text: str, names: list[str]) -> tuple[str, Path]:
     return names[0], Path(text)
 
 
+def _given(value: Any, path: Path) -> Any:
+    """The array of an input: numbers as they stand on the command line, or a file's. Raises InputError for another type."""
+    wanted = NUMPY_TYPES.get(value.type)
+    if wanted is not None and not path.exists() and NUMBERS.fullmatch(str(path)):
+        numbers = np.array([literal_eval(part) for part in str(path).split(",")])
+        array: np.ndarray[Any, Any] = numbers.astype(wanted)
+        if not np.array_equal(array.astype(numbers.dtype), numbers) and array.dtype.kind != "f":
+            raise InputError(
+                f"--input {value.name}={path}: the input is {value.type}, which does not have these values"
+            )
+        rank = len(value.shape)
+        return array.reshape(()) if rank == 0 and array.size == 1 else array.reshape((1,) * (rank - 1) + (-1,))
+    array = _read(path)
+    if wanted is not None and array.dtype != wanted:
+        raise InputError(
+            f"input {value.name!r} is {value.type}, {path} has {array.dtype.name}: save it as {np.dtype(wanted).name}"
+            f" (array.astype({np.dtype(wanted).name!r}))"
+        )
+    return array
+
+
 def _read(path: Path) -> Any:
     check_file(path, "an array (.npy)")
+    with open(path, "rb") as file:
+        if not file.read(6).startswith((b"\x93NUMPY", b"PK")):
+            raise InputError(f"{path} is not a .npy file, which numpy.save writes")
     try:
         found = np.load(path, allow_pickle=False)
         if isinstance(found, np.ndarray):
