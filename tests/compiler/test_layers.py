@@ -31,9 +31,10 @@ class Rule(NamedTuple):
 
 
 # Vocabulary: files of the root that any part may use.
-WORDS = "errors live names options platform process tabular trace"
+WORDS = "errors fields live names options platform process tabular trace"
 RULES = {
     "errors": Rule(),
+    "fields": Rule(),
     "live": Rule(),
     "names": Rule(),
     "platform": Rule(),

@@ -52,6 +52,7 @@ CPU_REASONS = {
     "the list of axes depends on": "axes as a run-time input would change ranks; models give them as constants",
     "the rank of": "follows from axes as a run-time input",
     "a bound of the range is computed": "the length of the result is data, not shape",
+    "control flow runs on the CPU": "the Loop that a Range of such a length becomes where no provider has it",
     "the depth is not a constant": "the length of the result is data, not shape",
     "the block shape depends on": "taps as a run-time input; models give them as constants",
     "the scale is not a constant": "float scales as a run-time input: the result's shape is data",

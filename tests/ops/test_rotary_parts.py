@@ -10,8 +10,8 @@ import pytest
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
+from onnxruntime_ep_wgpu.fields import made_of
 from onnxruntime_ep_wgpu.options import parse
-from onnxruntime_ep_wgpu.options.fields import made_of
 from tests import support
 
 from .compare import expected, model, random

@@ -21,8 +21,8 @@ from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
 from onnxruntime_ep_wgpu.device import Device, Settings, adapters
 from onnxruntime_ep_wgpu.errors import OptionError
+from onnxruntime_ep_wgpu.fields import made_of, options_of
 from onnxruntime_ep_wgpu.options import OPTIONS, parse
-from onnxruntime_ep_wgpu.options.fields import made_of, options_of
 from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.plugin.settings import settings_of
 from onnxruntime_ep_wgpu.program.tuning import write_choices

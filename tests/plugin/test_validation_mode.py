@@ -10,8 +10,8 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.errors import NonFiniteError
+from onnxruntime_ep_wgpu.fields import made_of
 from onnxruntime_ep_wgpu.options import OPTIONS, parse
-from onnxruntime_ep_wgpu.options.fields import made_of
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 
 from . import models

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import process
 from ..errors import OptionError
+from ..fields import options_of
 from ..live import LiveSet
-from ..options.fields import options_of
 from ..program.target import Target
 from .adapters import Adapter
 from .settings import DEFAULT, Settings

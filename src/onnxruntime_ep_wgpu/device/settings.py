@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..options.fields import set_by
+from ..fields import set_by
 from ..program.tuning import Choice
 
 

@@ -1,5 +1,5 @@
-"""Provider options: `table` has them, `kinds` says what values one can take, `types` is the table as types for editors; `fields`
-says which settings they make. Here they are checked.
+"""Provider options: `table` has them, `kinds` says what values one can take, `types` is the table as types for editors; fields of
+settings say which they are made of (`fields.py` of the package). Here they are checked.
 
 In: options as text, in layers: the defaults that a program sets, the environment's, a session's own. Out: `Options`,
 checked. Invariant: an unknown key or a value outside the domain raises OptionError, which names the key, the value and
@@ -94,7 +94,7 @@ def set_default_options(**options: Unpack[ProviderOptions]) -> None:
     Replaces the defaults that were set before: without arguments, the built-in ones hold again. A session's own options
     win; these win over the environment's configuration. Raises OptionError, and then changes nothing.
     """
-    texts = {key: as_text(key, value) for key, value in options.items()}
+    texts = {key: as_text(key, value, " (set_default_options)") for key, value in options.items()}
     parse({}, [Layer("set_default_options", texts)])
     global _program_defaults
     _program_defaults = texts
@@ -105,15 +105,16 @@ def program_defaults() -> Layer:
     return Layer("set_default_options", _program_defaults)
 
 
-def as_text(key: str, value: Any) -> str:
+def as_text(key: str, value: Any, source: str = "") -> str:
     """A Python value as the text of an option: flags become 1 and 0, several names become lines. Raises OptionError for an unknown
-    key, and for a value of a type that the option does not take: nothing is made text that only looks like one."""
-    option = require(key, f" with the value {cut(value)}")
+    key, and for a value of a type that the option does not take: nothing is made text that only looks like one. `source` goes
+    behind the key."""
+    option = require(key, f"{source} with the value {cut(value)}")
     try:
         return option.text(value)
     except TypeError:
         raise OptionError(
-            f"option {key!r}: {cut(value)} is of type {type(value).__name__}; valid: {option.domain}"
+            f"option {key!r}{source}: {cut(value)} is of type {type(value).__name__}; valid: {option.domain}"
         ) from None
 
 

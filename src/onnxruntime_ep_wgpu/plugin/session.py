@@ -15,8 +15,8 @@ from ..compiler.compile import compile_graph, compile_lowered
 from ..compiler.settings import CompileSettings
 from ..device import debugger
 from ..errors import Fault, InternalError, OptionError
+from ..fields import made_of
 from ..options import Options
-from ..options.fields import made_of
 from ..runtime.settings import RunSettings
 from ..runtime.weights import FromModel
 from ..trace import span

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ..compiler.tune import check_choices
 from ..device.settings import Settings
 from ..errors import OptionError
+from ..fields import made_of, options_of
 from ..options import Options
-from ..options.fields import made_of, options_of
 from ..program.tuning import Choices, read_choices
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..options.fields import set_by
+from ..fields import set_by
 
 
 @dataclass(frozen=True)
