@@ -1,4 +1,4 @@
-"""Which chains of arithmetic an adapter's driver rearranges inside a kernel: `python -m bench.rearranged [DEVICE]`.
+"""Which chains of arithmetic an adapter's driver rearranges inside a kernel: `python -m bench.rearranged [--device D]`.
 
 In: chains of nodes that are fused, and inputs for which a rearranged chain gives another result: large, infinite, NaN. Out:
 per chain the inputs whose result is not that of its nodes one by one in f32, and both results. The sign of zero counts.
@@ -6,7 +6,7 @@ per chain the inputs whose result is not that of its nodes one by one in f32, an
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 import numpy as np
 import onnx.parser
@@ -40,10 +40,13 @@ CHAINS = {
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", help="number or part of the name of a device (see wgpu-ep info)")
+    asked = parser.parse_args().device
+    device = int(asked) if asked is not None and asked.isdigit() else asked
     settings = ort.SessionOptions()
     settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     settings.log_severity_level = 3
-    device = sys.argv[1] if len(sys.argv) > 1 else None
     for chain, nodes in CHAINS.items():
         text = f'<ir_version: 10, opset_import: ["" : 21]> g (float[N] x, float[N] z) => (float[N] y) {{ {nodes} }}'
         model = onnx.parser.parse_model(text).SerializeToString()
