@@ -1,7 +1,7 @@
 """Fields of settings that say which options they are made of, so that nobody between passes an option on.
 
-In: a frozen dataclass whose fields are `set_by` options, and the options of a session. Out: the settings. Invariant: without
-options every field has its default.
+In: a frozen dataclass whose fields are `set_by` options, and the options of a session. Out: the settings. Fields of which
+options say too little, as what `dawnBackendType` means for an adapter, are given by their owner (`plugin/settings.py`).
 """
 
 from __future__ import annotations

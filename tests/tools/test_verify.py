@@ -120,3 +120,14 @@ def test_values_that_were_not_compared_are_named(tmp_path, capsys):
 def test_a_wrong_device_is_named(model, capsys):
     assert cli.main(["verify", str(model), "--device", "Voodoo"]) == 2
     assert "Voodoo" in capsys.readouterr().err
+
+
+def test_sizes_beyond_a_limit_are_compared_in_the_program_that_ran(tmp_path, capsys):
+    """Longer than software adapters can loop, so the graph is compiled once more for these sizes."""
+    path = tmp_path / "long.onnx"
+    product = make_model([node("MatMul", ["b", "a"], ["y"])], {"a": (F, ["k", 3]), "b": (F, [2, "k"])})
+    onnx.save(product, path)
+    assert cli.main(["verify", str(path), "--dim", "k=70000", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (product,) = found["kernels_by_running_order"]
+    assert product["value"] == "y" and product["kernel"].split()[0] != "0"  # the last of several

@@ -164,7 +164,7 @@ class _Group:
     def compare(self, found: Found, tolerance: float | None) -> None:
         from ..runtime.inputs import DeviceTensor
 
-        program, device = self.live.executable.program, self.device
+        program, device = self.live.executable.program, self.device  # whose inputs every Program of the group has
         tensors = []
         for value, array in zip(program.inputs, self.given or (), strict=True):
             data = packed(array)
@@ -173,6 +173,9 @@ class _Group:
                 device.upload(buffer, 0, data.data)
             dtype = program.values[value].dtype
             tensors.append(DeviceTensor(dtype, array.shape, buffer, 0, np.asarray(array)))
+        with self.live.prepare(tensors) as run:
+            executable = run.executable  # the one that ran: for these sizes maybe another than for most
+        program = executable.program
         names = [program.values[value].name for value in program.inputs]
         truth = _calculated(self.path, dict(zip(names, self.given or (), strict=True)))
 
@@ -183,7 +186,7 @@ class _Group:
 
         first = found.dispatches
         found.dispatches += len(program.dispatches)
-        for number, written in self.live.executable.trace(tensors, right):
+        for number, written in executable.trace(tensors, right):
             dispatch = program.dispatches[number]
             label = f"{first + number} {program.kernels[dispatch.kernel].label}"
             found.stored += len(written)

@@ -1,8 +1,8 @@
 """Which nodes of a graph run here, in which groups, and why the others do not.
 
 In: a graph, what the compiler says about its nodes, the user's wishes. Out: a `Claim`.
-Invariants: pure, so that asking twice gives one answer; a group that is claimed compiles, because it was checked cut out
-of the graph as it will be compiled; every node that is not claimed has a reason.
+Invariants: asking twice gives one answer (what becomes known of the graph's shapes is noted in it); a group that is claimed
+compiles, because it was checked cut out of the graph as it will be compiled; every node that is not claimed has a reason.
 """
 
 from __future__ import annotations
