@@ -127,6 +127,11 @@ def run(case: Case, known: Mapping[str, Value], before_cpu: Callable[[], None] =
     for run in (*range(case.runs), 0, 0):
         got, problem = ours.results(run)
         if problem:
+            before_cpu()
+            if _Session(case, model, cpu=True).results(run)[
+                1
+            ]:  # as of functions of ONNX that have no empty tensors in mind
+                return Outcome(RIGHT, "unsupported", problem)
             return _failed(outcome, "error", f"run {run}: {problem}", _kind(problem))
         for k, (name, dtype, _) in enumerate(case.outputs):
             different = difference(got[k], known[name].runs[run], dtype)
