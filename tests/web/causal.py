@@ -12,6 +12,17 @@ import onnxruntime as ort
 from tests.zoo.graph import GraphBuilder
 from tests.zoo.layers import Layers
 
+# The token that ends a text, as a tokenizer.json lists it.
+END = {
+    "id": 0,
+    "content": "</s>",
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": False,
+    "special": True,
+}
+
 
 @dataclass(frozen=True)
 class Size:

@@ -98,17 +98,8 @@ def _text(folder: Path) -> Any:
     size = causal.Size()
     session = _save(folder, causal.build(size))
     words = {"</s>": 0, **{f"w{k}": k for k in range(1, size.words)}}
-    end = {
-        "id": 0,
-        "content": "</s>",
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-    }
     _configure(
-        folder, "tokenizer.json", version="1.0", truncation=None, padding=None, added_tokens=[end], normalizer=None,
+        folder, "tokenizer.json", version="1.0", truncation=None, padding=None, added_tokens=[causal.END], normalizer=None,
         pre_tokenizer={"type": "WhitespaceSplit"}, post_processor=None, decoder=None,
         model={"type": "WordLevel", "vocab": words, "unk_token": "</s>"},
     )  # fmt: skip

@@ -114,17 +114,8 @@ def babble(folder: Path) -> None:
     words, counts = np.unique(re.findall(r"[a-zA-Z]{2,}", texts), return_counts=True)
     chosen = [str(it) for it in words[np.argsort(-counts, kind="stable")][: size.words - 2]]
     vocabulary = {"</s>": 0, "<unk>": 1, **{word: k + 2 for k, word in enumerate(chosen)}}
-    end = {
-        "id": 0,
-        "content": "</s>",
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-    }
     tokenizer = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [end], "normalizer": None,
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [causal.END], "normalizer": None,
         "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None,
         "model": {"type": "WordPiece", "vocab": vocabulary, "unk_token": "<unk>", "continuing_subword_prefix": "##",
                   "max_input_chars_per_word": 100},

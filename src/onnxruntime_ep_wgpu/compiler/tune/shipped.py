@@ -47,7 +47,7 @@ _PACKED = (
         for parts in (256, 128, 64, 32)
     ),
     # More rows eight at a time, which read the weights from a cache again: 23 us for 8 x 2048 x 8192 of 4 bits, 68 for 32 and
-    # 122 for 64 x 8192 x 2048 (tiles: 92, 84 and 178).
+    # 122 for 64 x 8192 x 2048 (tiles: 76, 84 and 178).
     use(PackedRows(8, 64, 1, 1, 1, tiles=4), Bound("words", 512)),
     use(PackedRows(8, 32, 1, 1, 1, tiles=16), Bound("n", None, 4095, known=True)),
     use(PackedRows(8, 32, 1, 1, 1, tiles=8)),
@@ -79,7 +79,7 @@ GPU: Choices = (
     # bench/kernels.py on an H200, in TFLOP/s: 44 for 4096 x 4096 x 4096, 30 for 1024 (22 with tiles of 64 x 64), 36 for
     # 1576 x 768 x 3072 (27), and for 48 x 1536 x 384 four times the speed of a 32 x 32 tile without slices.
     # Of packed weights whole words are fetched, which these share evenly: 1.12 and 1.19 ms for 1024 x 2048 x 8192 and 1024 x 8192
-    # x 2048 of 4 bits (in fours, 128 x 128: 1.13 and 1.6; of f16: 0.77 and 0.86).
+    # x 2048 of 4 bits (of f16: 0.77 and 0.86).
     use(Tile(128, 64, 16, 8, 8, 1, unrolled=16), _WORDS, Bound("workgroups", 256)),
     use(Tile(64, 128, 16, 8, 8, 1, unrolled=16), _WORDS, Bound("workgroups", 120)),
     use(Tile(128, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, Bound("workgroups", 512)),
