@@ -23,7 +23,7 @@ from .owned import own
 from .queue import Queue
 
 PIECE_BYTES = 16 << 20
-# Threads that copy a large piece: half of the processors that this process may use, so that others go on.
+# Threads that copy a large piece: at most half of the processors, so that others go on.
 COPIERS = max(1, min(4, (os.cpu_count() or 1) // 2))
 # (buffer, offset, C pointer, bytes): the bytes of the buffer from the offset on belong at the pointer.
 Range = tuple[Buffer, int, Any, int]
