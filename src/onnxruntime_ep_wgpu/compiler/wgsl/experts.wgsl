@@ -4,17 +4,11 @@ const RUN = 4u * $RUN4;
 
 var<workgroup> parts: array<vec4f, $WG>;
 
+#include before_end
+
 fn a_part(m: u32, k: u32) -> vec4f {
   if (k >= $k) { return vec4f(); }
-  let v = a_at4(m, k);
-  if ($K_WHOLE) { return v; }
-  return select(vec4f(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
-}
-
-// Four of a run of weights; zeros from the end of k on, whatever lies in memory there.
-fn b_part(v: vec4f, k: u32) -> vec4f {
-  if ($K_WHOLE) { return v; }
-  return select(vec4f(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
+  return before_end(a_at4(m, k), k);
 }
 
 fn kernel(w: u32, lane: u32) {
@@ -36,7 +30,7 @@ fn kernel(w: u32, lane: u32) {
       let at = k + 4u * #ju;
       let left = a_part(row / $SHARE, at);
 #for c 4
-      dot#c += dot(left, b_part(b#c.v[#j], at));
+      dot#c += dot(left, before_end(b#c.v[#j], at));
 #end
     }
 #end

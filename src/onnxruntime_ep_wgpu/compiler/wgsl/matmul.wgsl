@@ -11,13 +11,7 @@ const ROW_SIZE = $SLICES * THREADS * $COLUMNS4;
 // While multiplying, the tile of a, per slice k-major, then that of b; afterwards one row of results per invocation.
 var<workgroup> tiles: array<vec4<$y_t>, max(A_SIZE + B_SIZE, ROW_SIZE)>;
 
-// Four elements of a row of a from column k on; zeros from the end of k on, whatever lies in memory there.
-fn a_part(batch: u32, m: u32, k: u32) -> vec4<$y_t> {
-  if (k >= $k) { return vec4<$y_t>(); }
-  let v = a_at4(batch, m, k);
-  if ($K_WHOLE) { return v; }
-  return select(vec4<$y_t>(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
-}
+#include a_part
 
 #if PACKED
 const RUN = 4u * $RUN4;
@@ -33,9 +27,7 @@ fn b_part(batch: u32, k: u32, n: u32) -> b_run_t {
 fn b_part(batch: u32, k: u32, n: u32) -> vec4<$y_t> {
   if (k >= $k) { return vec4<$y_t>(); }
   if (!$TRANSPOSED) { return b_at4(batch, k, n); }
-  let v = b_at4(batch, n, k);
-  if ($K_WHOLE) { return v; }
-  return select(vec4<$y_t>(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
+  return before_end(b_at4(batch, n, k), k);
 }
 #end
 

@@ -6,20 +6,13 @@ const PARTS = $WG / $COLUMNS4;
 var<workgroup> parts: array<vec4<$y_t>, $WG>;
 var<workgroup> totals: array<vec4<$y_t>, $ROWS * $COLUMNS4>;
 
-fn a_part(batch: u32, m: u32, k: u32) -> vec4<$y_t> {
-  if (k >= $k) { return vec4<$y_t>(); }
-  let v = a_at4(batch, m, k);
-  if ($K_WHOLE) { return v; }
-  return select(vec4<$y_t>(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
-}
+#include a_part
 
 // Row k + e of b from column n on; or column n + e from row k on. Zeros from the end of k on, whatever lies there.
 fn b_part(batch: u32, k: u32, n: u32, e: u32) -> vec4<$y_t> {
   if ($TRANSPOSED) {
     if (k >= $k) { return vec4<$y_t>(); }
-    let v = b_at4(batch, min(n + e, $n - 1u), k);
-    if ($K_WHOLE) { return v; }
-    return select(vec4<$y_t>(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
+    return before_end(b_at4(batch, min(n + e, $n - 1u), k), k);
   }
   if (k + e >= $k) { return vec4<$y_t>(); }
   return b_at4(batch, k + e, n);

@@ -5,12 +5,7 @@ const RUN = 4u * $RUN4;
 
 var<workgroup> parts: array<vec4<$y_t>, $ROWS * $WG>;
 
-fn a_part(batch: u32, m: u32, k: u32) -> vec4<$y_t> {
-  if (k >= $k) { return vec4<$y_t>(); }
-  let v = a_at4(batch, m, k);
-  if ($K_WHOLE) { return v; }
-  return select(vec4<$y_t>(), v, vec4u(k, k + 1u, k + 2u, k + 3u) < vec4u($k));
-}
+#include a_part
 
 fn kernel(w: u32, lane: u32) {
   let batch = w / ($tiles_m * $tiles_n);
