@@ -7,6 +7,7 @@ that it comes from.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -212,6 +213,21 @@ def test_no_imports_go_in_circles() -> None:
         }
         for path in OWN
     }
+    assert circles(graph) == []
+
+
+def test_no_imports_of_the_web_runtime_go_in_circles() -> None:
+    """Types count, and what is imported when it is asked for."""
+    folder = Path(__file__).parents[2] / "web" / "src"
+    said = re.compile(r"(?:\bfrom|\bimport\(?)\s*'(\.[^']+)\.js'")
+    graph = {
+        path.relative_to(folder).as_posix(): {
+            (path.parent / f"{name}.ts").resolve().relative_to(folder.resolve()).as_posix()
+            for name in said.findall(path.read_text())
+        }
+        for path in folder.rglob("*.ts")
+    }
+    assert graph["files.ts"] == {"disk.ts", "errors.ts", "found.ts"}
     assert circles(graph) == []
 
 

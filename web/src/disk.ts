@@ -1,7 +1,7 @@
 // Files in Node. In: a path, or a `file:` URL. Out: what lies there, as from a network.
 
 import { messageOf } from './errors.js';
-import type { Found } from './files.js';
+import type { Found } from './found.js';
 
 interface Handle {
   stat(): Promise<{ size: number; isDirectory(): boolean }>;

@@ -2,6 +2,7 @@
 // hash that the manifest has, or a ProgramError. Invariant: a file of known size is in memory once, however it arrives.
 
 import { ProgramError, messageOf } from './errors.js';
+import type { Found } from './found.js';
 
 const CACHE = 'onnxruntime-ep-wgpu';
 
@@ -9,19 +10,6 @@ export interface FileEntry {
   readonly file: string;
   readonly bytes: number;
   readonly sha256: string;
-}
-
-/** What lies at an address. It is not read yet: a response whose body waits holds no more than the network's buffers. */
-export interface Found {
-  readonly ok: boolean;
-  /** Why not, where it is not. */
-  readonly status: string;
-  /** It comes from the cache. */
-  readonly cached?: boolean;
-  /** All bytes, or those up to `size` and a sign of more: then the array is longer. */
-  bytes(size?: number): Promise<Uint8Array>;
-  /** Lets go of what was not read. */
-  cancel(): void;
 }
 
 // ---- where files are

@@ -3,7 +3,8 @@
 // at most one chunk is in memory at once, while the next ones are on their way.
 
 import { LimitError, ProgramError, messageOf } from './errors.js';
-import { type FileEntry, type Found, asking, find, hex, localPath, notFound, sha256, tampered, verified, wrongSize } from './files.js';
+import { type FileEntry, asking, find, hex, localPath, notFound, sha256, tampered, verified, wrongSize } from './files.js';
+import type { Found } from './found.js';
 import { BASELINE, FORMAT_VERSION, type Program, type Target, lack, readExport, readProgram, wrongVersion } from './program.js';
 
 const PROGRAM = 'wgpuprog';
