@@ -134,8 +134,9 @@ def session(
         made = Session(path_or_bytes, settings, enable_fallback=0)
         provider = watch.providers[-1] if watch.providers else None
         if provider is not None and provider.state is not None:
-            # ONNX Runtime below 1.27 does not say when all graphs have been decided.
+            # ONNX Runtime below 1.27 does not say when all graphs have been decided, and what is copied.
             provider.state.complete()
+            provider.state.copy_guard.check_copies()
     if provider is None or provider.state is None or provider.refusal is not None:
         # ONNX Runtime below 1.27 asks nothing of us for a graph without nodes.
         raise watch.reason() or WgpuEpError("ONNX Runtime made a session without this provider")

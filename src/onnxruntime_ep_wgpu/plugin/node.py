@@ -8,7 +8,7 @@ are uploaded before and downloaded after.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..device import forget_errors
@@ -48,8 +48,7 @@ class Group(Protocol):
 class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     """A compiled group, shared by all runs.
 
-    `captured` when the session captures its runs. `before` is called before the first
-    run and may refuse it by raising.
+    `captured` when the session captures its runs.
     """
 
     def __init__(
@@ -59,11 +58,10 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
         signature: Signature,
         *,
         captured: CapturedNode | None = None,
-        before: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(ort)
         self.group, self._signature = group, signature
-        self.captured, self._before = captured, before
+        self.captured = captured
         self.memos: memo.Memos | None = None
         self._noted: Runnable | None = None  # what the memos are of
 
@@ -91,9 +89,6 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
 
     @callback("Compute", repeatable=True, device=True)
     def compute(self, _state: Any, context: Any) -> None:
-        if self._before is not None:
-            self._before()
-            self._before = None
         if self.memos is not None:
             forget_errors()
         executable = self.group.executable()

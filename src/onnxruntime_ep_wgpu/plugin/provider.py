@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _numbers = itertools.count()
 # The version of ONNX Runtime that has OnSessionInitializationEnd.
 _TELLS_OF_INITIALISATION = 27
+_RUN_START = "OnRunStart"
 
 
 class Maker(Protocol):
@@ -67,7 +68,9 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         except BaseException as error:
             self._refuse(error)
         if self.captures is None:
-            self.leave_out(*capture_slots())
+            # Below that version the first run is when ONNX Runtime tells that the session is complete.
+            needed = {_RUN_START} if self.ort.version < _TELLS_OF_INITIALISATION else set()
+            self.leave_out(*(slot for slot in capture_slots() if slot not in needed))
         watch.made(self)
 
     def _copies(self) -> int:
@@ -174,6 +177,8 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         state = self._required_state()
         if state.decided and self.ort.version < _TELLS_OF_INITIALISATION:
             state.complete()
+            if self.captures is None and not state.copy_guard.needed:
+                self.leave_out(_RUN_START)
         state.check_captures()
         made = [state.compile(graphs[i], fused[i]) for i in range(count)]
         if state.decided:
@@ -182,7 +187,15 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
 
     @callback("OnSessionInitializationEnd", since=_TELLS_OF_INITIALISATION)
     def on_session_initialization_end(self) -> None:
-        self._required_state().complete()
+        state = self._required_state()
+        state.complete()
+        state.copy_guard.check_copies()
+
+    @callback("OnRunStart")
+    def on_run_start(self, options: Any) -> None:
+        if self.ort.version < _TELLS_OF_INITIALISATION:
+            self._required_state().copy_guard.check_copies()
+        super().on_run_start(options)
 
     @callback("ReleaseNodeComputeInfos", device=True)
     def release_node_compute_infos(self, infos: Any, count: int) -> None:

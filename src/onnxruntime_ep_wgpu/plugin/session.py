@@ -223,7 +223,7 @@ class SessionState:
             input_names=inputs,
             output_names=outputs,
         )
-        info = ComputeInfo(self.ort, running, signature, captured=captured, before=self.copy_guard.check_copies)
+        info = ComputeInfo(self.ort, running, signature, captured=captured)
         if running is group:
             info.repeat_in_c()
         return info

@@ -1,8 +1,8 @@
 """Models between whose providers ONNX Runtime copies nothing: those in its own format (`.ort`).
 
 In: which nodes of other providers share values with ours, and how many kernels ONNX Runtime made for this session to copy
-them. Out: an error before the first run of a session that needs copies and has none. Without it such a node would follow a
-device address, which ends the process.
+them. Out: an error for a session that needs copies and has none, when it is complete or, where ONNX Runtime does not tell of
+that, before its first run. Without it such a node would follow a device address, which ends the process.
 Invariants: the kernels are this session's, whatever other sessions are made meanwhile; a node is known by the decision that
 it is part of and by what it makes, not by its name, which a node of another graph may have too; what a provider under our
 other name took later is ours.
@@ -48,6 +48,11 @@ class CopyGuard:
         )
         self._made.append(frozenset(it.name for group in groups for k in group for it in graph[k].outputs))
         self._whole = is_main
+
+    @property
+    def needed(self) -> bool:
+        """Whether a node of another provider shares a value with ours, by the last decisions."""
+        return any(self._readers)
 
     def check_copies(self) -> None:
         """Raises UnsupportedError when other providers' nodes would read device memory as if it were their own."""
