@@ -1,6 +1,7 @@
 // The compiled form of a graph, as Python's `program.py` writes it, read from its JSON. In: text. Out: a Program, or a
 // ProgramError. Invariant: every number in a Program that indexes something else is in range.
 
+import { COLUMNS, EXPRESSIONS, type Row, type Table, named } from './columns.js';
 import { type DType, dtype, nbytes } from './dtypes.js';
 import { ProgramError, messageOf } from './errors.js';
 import { type Postfix, exact } from './postfix.js';
@@ -145,8 +146,6 @@ interface Shared {
   readonly columns: readonly (readonly unknown[])[];
   readonly programs: readonly Header[];
 }
-/** Columns whose rows are lists of numbers and `[k]`, expression k. */
-const EXPRESSIONS: Record<string, readonly number[]> = { values: [2, 5], dispatches: [2, 3, 4] };
 
 /** Program `number` of those in a file of an export, which is made for `target`. */
 export function readExport(json: string, number: number, target: Target, what: string): Program {
@@ -159,13 +158,12 @@ export function readExport(json: string, number: number, target: Target, what: s
       return ranges.flat().join('\n');
     };
     const header: Header = { ...programs[number]!, target };
-    for (const name of ['values', 'kernels', 'dispatches', 'weights']) {
-      const table = (header[name] as number[]).map((it) => columns[it]!);
-      const change = (at: number, by: (it: any) => unknown): void => { // eslint-disable-line @typescript-eslint/no-explicit-any
-        if (table[at]) table[at] = (table[at] as unknown[][]).map((row) => row.map(by));
-      };
-      for (const at of EXPRESSIONS[name] ?? []) change(at, (it) => (Array.isArray(it) ? expressions[it[0]] : it));
-      if (name === 'kernels') change(1, wgsl);
+    const cell = (it: any): unknown => (Array.isArray(it) ? expressions[it[0]] : it); // eslint-disable-line @typescript-eslint/no-explicit-any
+    for (const name of ['values', 'kernels', 'dispatches', 'weights'] as const) {
+      const table = (header[name] as number[]).map((number, k) => {
+        const by = COLUMNS[name][k] === 'wgsl' ? wgsl : EXPRESSIONS.includes(COLUMNS[name][k]!) ? cell : undefined;
+        return columns[number]!.map((row) => (by && Array.isArray(row) ? row.map(by) : row));
+      });
       header[name] = (table[0] ?? []).map((_, row) => table.map((column) => column[row]));
     }
     return fromHeader(header, what, 0);
@@ -191,32 +189,26 @@ type Header = Record<string, any>; // eslint-disable-line @typescript-eslint/no-
 
 function fromHeader(header: Header, what: string, start: number): Program {
   if (header['format_version'] !== FORMAT_VERSION) throw wrongVersion(what, header['format_version']);
-  const rows = <T>(name: string, make: (row: any[], k: number) => T): T[] => (header[name] as any[][]).map(make); // eslint-disable-line @typescript-eslint/no-explicit-any
-  const values = rows('values', ([name, type, shape, storage, weight, elements]): Value => ({
-    name, dtype: dtype(type), shape, storage, weight, elements,
-  })); // prettier-ignore
+  const rows = <Name extends Table>(table: Name): Row<Name>[] =>
+    (header[table] as unknown[][]).map((row) => named(table, row));
+  const values: Value[] = rows('values').map((it) => ({ ...it, dtype: dtype(it.dtype) }));
   const names = new Map(values.filter((it) => it.weight >= 0).map((it) => [it.weight, it.name]));
   let end = start;
   const program: Program = {
     name: header['name'],
     target: header['target'],
-    symbols: rows('symbols', ([name, input, index, isElement]) => ({ name, input, index, isElement })),
+    symbols: rows('symbols').map(({ is_element: isElement, ...it }) => ({ ...it, isElement })),
     definitions: header['definitions'],
     said: header['said'],
     aliases: header['aliases'],
     inputs: header['inputs'],
     outputs: header['outputs'],
     values,
-    kernels: rows('kernels', ([label, wgsl, bindings, uniforms]) => ({ label, wgsl, bindings, uniforms })),
-    dispatches: rows(
-      'dispatches',
-      ([kernel, args, uniforms, guards, workgroups, origin, operators, , , repeats, windows]): Dispatch => ({
-        kernel, args, uniforms, guards, workgroups, origin, operators, repeats, windows,
-      }), // prettier-ignore
-    ),
-    checks: rows('checks', ([condition, text, dims, limit]) => ({ condition, text, dims, limit })),
-    weights: rows('weights', ([, , bytes, offset], k) => {
-      const from = (offset as number | undefined) ?? aligned(end);
+    kernels: rows('kernels'),
+    dispatches: rows('dispatches'),
+    checks: rows('checks'),
+    weights: rows('weights').map(({ nbytes: bytes, offset }, k) => {
+      const from: number = offset ?? aligned(end);
       end = from + bytes;
       return { name: names.get(k) ?? '', offset: from, bytes };
     }),

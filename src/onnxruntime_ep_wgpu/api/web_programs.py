@@ -14,17 +14,16 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..program.file import header
+from ..program.file import COLUMNS, header
 from ..program.program import Program
 from ..program.weights import weight_array
 
 POOLS = ("texts", "expressions", "columns")
 TABLES = ("values", "kernels", "dispatches", "weights")
-# Columns whose rows are lists of expressions over dims, which many rows have in common.
-EXPRESSIONS = {"values": (2, 5), "dispatches": (2, 3, 4)}
-_TEXTS = 1  # the column of `kernels` that has a row of texts for each
+# Columns of lists of expressions over dims, which many rows have in common.
+EXPRESSIONS = ("shape", "elements", "uniforms", "guards", "workgroups")
 # Columns that browsers do not read: whether a kernel makes infinities, work for profiles, what values say of their weights.
-_UNREAD = {"kernels": (4,), "dispatches": (7, 8), "weights": (0, 1)}
+_UNREAD = {"kernels": ("makes_infinity",), "dispatches": ("flops", "traffic"), "weights": ("dtype", "shape")}
 
 
 def encode(programs: Sequence[Program], offsets: Sequence[Sequence[int]]) -> bytes:
@@ -37,14 +36,16 @@ def encode(programs: Sequence[Program], offsets: Sequence[Sequence[int]]) -> byt
         for name in ("target", "declined", "assertions"):  # those who compile, or check every index, know them
             del found[name]
         for name in TABLES:
-            table = [list(column) for column in zip(*found[name], strict=True)]
-            for at in EXPRESSIONS.get(name, ()) if table else ():
+            table = dict(
+                zip(columns_of(name), map(list, zip(*found[name], strict=True)), strict=False)
+            )  # {} without rows
+            for at in [it for it in table if it in EXPRESSIONS]:
                 table[at] = _expressions(table[at], lambda it: [expressions(_json(it))])
             if name == "kernels" and table:
-                table[_TEXTS] = [[texts(_json(_text(it, lines))) for it in row] for row in table[_TEXTS]]
+                table["wgsl"] = [[texts(_json(_text(it, lines))) for it in row] for row in table["wgsl"]]
             for at in _UNREAD.get(name, ()) if table else ():
                 table[at] = [0] * len(table[at])
-            found[name] = [columns(_json(column)) for column in table]
+            found[name] = [columns(_json(column)) for column in table.values()]
         headers.append(found)
     parts = {
         "lines": _json("\n".join(lines.all)),
@@ -62,14 +63,19 @@ def decode(data: bytes) -> list[dict[str, Any]]:
     texts, expressions, columns = (found[name] for name in POOLS)
     for it in found["programs"]:
         for name in TABLES:
-            table = [list(columns[k]) for k in it[name]]
-            for at in EXPRESSIONS.get(name, ()) if table else ():
+            table = dict(zip(columns_of(name), [list(columns[k]) for k in it[name]], strict=False))
+            for at in [it for it in table if it in EXPRESSIONS]:
                 table[at] = _expressions(table[at], lambda it: expressions[it[0]])
             if name == "kernels" and table:
-                table[_TEXTS] = [["\n".join(_lines(texts[it], lines)) for it in row] for row in table[_TEXTS]]
-            it[name] = [list(row) for row in zip(*table, strict=True)]
+                table["wgsl"] = [["\n".join(_lines(texts[it], lines)) for it in row] for row in table["wgsl"]]
+            it[name] = [list(row) for row in zip(*table.values(), strict=True)]
         it["declined"], it["assertions"] = [], []
     return list(found["programs"])
+
+
+def columns_of(table: str) -> tuple[str, ...]:
+    """The columns of a table of an export; a weight has its place in the pool too."""
+    return (*COLUMNS[table], "offset") if table == "weights" else COLUMNS[table]
 
 
 class _Numbers:
@@ -87,8 +93,11 @@ def _json(value: Any) -> str:
 
 
 def _expressions(column: list[Any], change: Callable[[Any], Any]) -> list[Any]:
-    """A column of lists with their expressions changed; numbers stay."""
-    return [[change(it) if isinstance(it, list | tuple) else it for it in row] for row in column]
+    """A column of lists with their expressions changed; numbers stay, and so do the `uniforms` of kernels, which are numbers."""
+    lists = (list, tuple)
+    return [
+        [change(it) if isinstance(it, lists) else it for it in row] if isinstance(row, lists) else row for row in column
+    ]
 
 
 # ---- texts

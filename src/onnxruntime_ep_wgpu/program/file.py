@@ -6,6 +6,7 @@ what was saved; a damaged file, another format version and a Target that does no
 
 from __future__ import annotations
 
+import enum
 import json
 import struct
 from collections.abc import Sequence
@@ -22,6 +23,20 @@ from .target import Target, check_target
 from .weights import weight_array, weight_bytes
 
 _MAGIC = b"wgpuprog"
+_ROWS: dict[str, type[Any]] = {
+    "symbols": Symbol,
+    "values": Value,
+    "kernels": Kernel,
+    "dispatches": Dispatch,
+    "checks": Check,
+    "assertions": Assertion,
+    "declined": Declined,
+}
+COLUMNS: dict[str, tuple[str, ...]] = {
+    **{table: tuple(it.name for it in fields(kind)) for table, kind in _ROWS.items()},
+    "weights": ("dtype", "shape", "nbytes"),
+}
+"""The tables of a header, a row for each thing, and what their columns are; `web/src/columns.ts` has those that browsers read."""
 
 
 def save(program: Program, path: str | Path) -> None:
@@ -68,17 +83,11 @@ def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
         "format_version": program.format_version,
         "name": program.name,
         "target": program.target.as_json(),
-        "symbols": [[s.name, s.input, s.index, s.is_element] for s in program.symbols],
         "definitions": program.definitions,
         "inputs": program.inputs,
         "outputs": program.outputs,
-        "values": [[v.name, v.dtype.name, v.shape, v.storage.name, v.weight, v.elements] for v in program.values],
-        "kernels": [[k.label, k.wgsl, k.bindings, k.uniforms, k.makes_infinity] for k in program.kernels],
-        "dispatches": [[getattr(d, f.name) for f in fields(Dispatch)] for d in program.dispatches],
-        "checks": [[c.condition, c.text, c.dims, c.limit] for c in program.checks],
+        **{table: [_row(it, COLUMNS[table]) for it in getattr(program, table)] for table in _ROWS},
         "said": program.said,
-        "declined": [[d.rule, d.reason, d.origin] for d in program.declined],
-        "assertions": [[getattr(a, f.name) for f in fields(Assertion)] for a in program.assertions],
         "aliases": program.aliases,
         "weights": [[a.dtype.name, a.shape, a.nbytes] for a in arrays],
     }
@@ -87,26 +96,32 @@ def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
 def from_header(found: dict[str, Any], weights: Sequence[Any] = ()) -> Program:
     """The program of a header; raises KeyError, TypeError or ValueError when it is damaged."""
     target = Target(**{**found["target"], "features": frozenset(found["target"]["features"])})
+    tables: dict[str, Any] = {
+        table: tuple([_of_row(kind, row, COLUMNS[table]) for row in found[table]]) for table, kind in _ROWS.items()
+    }
     return Program(
         name=found["name"],
         target=target,
-        symbols=tuple(Symbol(*s) for s in found["symbols"]),
         definitions=_tuple(found["definitions"]),
         inputs=tuple(found["inputs"]),
         outputs=tuple(found["outputs"]),
-        values=tuple(Value(n, DType[d], _tuple(s), Storage[t], w, _tuple(e)) for n, d, s, t, w, e in found["values"]),
-        kernels=tuple(Kernel(label, _tuple(w), _tuple(b), *rest) for label, w, b, *rest in found["kernels"]),
-        dispatches=tuple(
-            Dispatch(**{it.name: _tuple(v) for it, v in zip(fields(Dispatch), row, strict=True)})
-            for row in found["dispatches"]
-        ),
-        checks=tuple(Check(*map(_tuple, it)) for it in found["checks"]),
-        assertions=tuple(Assertion(*map(_tuple, it)) for it in found["assertions"]),
         said=_tuple(found["said"]),
-        declined=tuple(Declined(*map(_tuple, it)) for it in found["declined"]),
         aliases=_tuple(found["aliases"]),
         weights=tuple(weights),
+        **tables,
     )
+
+
+def _row(it: Any, columns: Sequence[str]) -> list[Any]:
+    cells = [getattr(it, name) for name in columns]
+    return [cell.name if isinstance(cell, enum.Enum) else cell for cell in cells]
+
+
+def _of_row(kind: type[Any], row: Sequence[Any], columns: Sequence[str]) -> Any:
+    cells = dict(zip(columns, map(_tuple, row), strict=True))
+    if kind is Value:
+        cells |= {"dtype": DType[cells["dtype"]], "storage": Storage[cells["storage"]]}
+    return kind(**cells)
 
 
 def _mapped(rows: Sequence[Any], path: str | Path, start: int) -> list[Any]:
