@@ -63,6 +63,27 @@ def _attention(keys: int) -> Made:
     return model, tuple(RNG.normal(size=(1, 2, n, 32)).astype(F) for n in (1, keys, keys))
 
 
+def _reduce(name: str, columns: int, kind: Any = F) -> Made:
+    x = _rows(7, columns) if kind is F else RNG.integers(-9, 9, (7, columns)).astype(kind)
+    if name == "ReduceL2":
+        x = RNG.normal(size=(7, columns)).astype(F)
+    return make_model([make(name, ["x"], ["y"], axes=[1])], {"x": (kind, ["n", columns])}, opset=13), (x,)
+
+
+def _best(name: str, columns: int, last: int) -> Made:
+    """Rows in which the best is there many times, and rows that begin with NaN."""
+    x = _rows(8, columns)
+    x[0], x[7], x[5, 0] = RNG.integers(0, 4, columns), x[7, 0], np.nan
+    return make_model([make(name, ["x"], ["y"], axis=1, select_last_index=last)], {"x": (F, ["n", columns])}), (x,)
+
+
+def _few_rows(rows: int, k: int, n: int) -> Made:
+    """A product of few rows by weights that lie transposed."""
+    nodes = [make("Gemm", ["x", "w"], ["y"], transB=1)]
+    model = make_model(nodes, {"x": (F, [rows, k])}, {"w": RNG.normal(size=(n, k)).astype(F) / 16})
+    return model, (RNG.normal(size=(rows, k)).astype(F),)
+
+
 CASES: dict[str, Callable[[], Made]] = {
     **{f"softmax_{n}": lambda n=n: _softmax(n) for n in (33, 64, 100, 2050)},  # type: ignore[misc]
     **{f"norm_{n}": lambda n=n: _norm(n) for n in (40, 257, 3000)},  # type: ignore[misc]
@@ -71,6 +92,16 @@ CASES: dict[str, Callable[[], Made]] = {
     "packed_3": lambda: _packed(3, 2048, 12),
     "packed_8_bits": lambda: _packed(2, 512, 9, 8),
     "attention": lambda: _attention(300),
+    **{
+        f"{name}_{n}": lambda name=name, n=n: _reduce(name, n)  # type: ignore[misc]
+        for name in ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2")
+        for n in (33, 2050)
+    },
+    **{
+        f"{name}_{n}_{last}": lambda name=name, n=n, last=last: _best(name, n, last)  # type: ignore[misc]
+        for name, n, last in (("ArgMax", 100, 0), ("ArgMax", 2050, 1), ("ArgMin", 100, 1), ("ArgMin", 2050, 0))
+    },
+    **{f"few_rows_{m}": lambda m=m: _few_rows(m, 520, 70) for m in (1, 2, 4)},  # type: ignore[misc]
 }
 
 
@@ -92,6 +123,9 @@ def test_kernels_that_share_no_rows_are_as_without() -> None:
     model, _ = _softmax(64)
     texts = [text for kernel in compile_model(model, WEB_BASELINE).kernels for text in kernel.wgsl]
     assert not any("subgroup" in text for text in texts)
+    for other in (_reduce("ReduceMean", 64, np.int32), _reduce("ReduceProd", 64)):
+        one, all_ = (compile_model(other[0], target).kernels for target in (REDUCING, WEB_BASELINE))
+        assert one == all_
     pointwise = make_model([make("Exp", ["x"], ["y"])], {"x": (F, ["n", 4])})
     one, other = (compile_model(pointwise, target).kernels for target in (REDUCING, WEB_BASELINE))
     assert one == other

@@ -28,14 +28,16 @@ def _best(b: Builder, x: Operand, axes: int, expression: str, last: bool) -> Ope
 
 def _best_of_rows(b: Builder, x: Operand, kept: int, expression: str, last: bool) -> list[Operand]:
     rows, columns, axes = product(x.shape[:kept]), product(x.shape[kept:]), x.rank - kept
+    kind = x.dtype.compute or ""
     return b.call(
         "argmax",
         {"x": Read(x.view, (kept, axes))},
         {"y": (DType.INT32, x.shape[:kept], (kept,))},
         row_variants(rows, columns, b.target),
         parameters={"rows": rows, "columns": columns},
-        functions=comparison(x.dtype.compute or "", "better", expression),
+        functions=comparison(kind, "better", expression),
         LAST=last,
+        TOGETHER={"x > y": "max", "x < y": "min"}[expression] if kind == "f32" else "",
     )
 
 

@@ -157,7 +157,14 @@ def _reduced_rows(
         parameters={"rows": rows, "columns": columns, "count": count},
         functions=functions,
         flops=rows * columns,
+        TOGETHER=together(functions["combine"]),
     )
+
+
+def together(combine: Function) -> str:
+    """The reduction of a workgroup that combines so, where the adapter has subgroups; "" for what has none."""
+    found = {"x + y": "sum", "max(x, y)": "max", "min(x, y)": "min"}
+    return found.get(combine.expression, "") if combine.result == "f32" else ""
 
 
 def _of_parts(

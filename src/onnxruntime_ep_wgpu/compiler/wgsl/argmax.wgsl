@@ -1,7 +1,11 @@
 // The position of the best element of each row; the operator supplies better(a, b) and same(a, b). Every lane starts with
 // element 0: as in a loop over the row, a NaN there is never beaten, and a NaN elsewhere never wins.
+// TOGETHER is the reduction over a workgroup of the prelude that gives the best, where there is one.
+#if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
+#else
 var<workgroup> bests: array<$x_t, $WG>;
 var<workgroup> places: array<u32, $WG>;
+#end
 
 fn kernel(w: u32, lane: u32) {
   let row = w * $ROWS + lane / $LANES;
@@ -14,6 +18,12 @@ fn kernel(w: u32, lane: u32) {
       if (better(v, best) || ($LAST && same(v, best))) { best = v; place = k; }
     }
   }
+#if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
+  // Of the invocations that have the best; none has it where it is NaN, which is element 0 then.
+  let mine = same(best, workgroup_#(TOGETHER)(lane, best));
+  let least = workgroup_least(lane, select(0xffffffffu, select(place, ~place, $LAST), mine));
+  place = select(select(least, ~least, $LAST), 0u, least == 0xffffffffu);
+#else
   if ($LANES > 1u) {
     bests[lane] = best;
     places[lane] = place;
@@ -31,5 +41,6 @@ fn kernel(w: u32, lane: u32) {
     }
     place = places[lane];
   }
+#end
   if (me == 0u && row < $rows) { y_put(row, i32(place)); }
 }

@@ -47,6 +47,19 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
   }
+#if SUBGROUPS and COLUMNS4 == 1
+  // As in workgroup_sum: all invocations share the columns.
+#for r ROWS
+  sum#r = subgroupAdd(sum#r);
+  workgroupBarrier();
+  parts[lane] = select(vec4<$y_t>(), sum#r, subgroupElect());
+  workgroupBarrier();
+  sum#r = vec4<$y_t>();
+  for (var p = subgroup_lane; p < $WG; p += subgroup_width) { sum#r += parts[p]; }
+  sum#r = subgroupAdd(sum#r);
+  if (lane == 0u) { totals[#r] = sum#r; }
+#end
+#else
   let mine = column4 * PARTS + part;
 #for r ROWS
   workgroupBarrier();
@@ -56,6 +69,7 @@ fn kernel(w: u32, lane: u32) {
     if (part < half) { parts[mine] += parts[mine + half]; }
   }
   if (part == 0u) { totals[#ru * $COLUMNS4 + column4] = parts[mine]; }
+#end
 #end
   workgroupBarrier();
   for (var e = lane; e < min($m, $ROWS) * $COLUMNS4; e += $WG) {

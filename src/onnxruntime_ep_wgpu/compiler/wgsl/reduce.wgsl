@@ -1,6 +1,10 @@
 // Reduces rows of `columns` elements: LANES neighbouring invocations share a row, ROWS rows share a workgroup.
-// The operator supplies identity, prepare (per element), combine and finish (on the result and the number of elements).
+// The operator supplies identity, prepare (per element), combine and finish (on the result and the number of elements). TOGETHER
+// is the reduction over a workgroup of the prelude that combines alike, where there is one.
+#if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
+#else
 var<workgroup> partial: array<$y_t, $WG>;
+#end
 
 fn kernel(w: u32, lane: u32) {
   let row = w * $ROWS + lane / $LANES;
@@ -15,6 +19,9 @@ fn kernel(w: u32, lane: u32) {
       total = combine(total, block);
     }
   }
+#if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
+  total = workgroup_#(TOGETHER)(lane, total);
+#else
   if ($LANES > 1u) {
     partial[lane] = total;
     for (var n = $LANES / 2u; n > 0u; n /= 2u) {
@@ -23,5 +30,6 @@ fn kernel(w: u32, lane: u32) {
     }
     total = partial[lane];
   }
+#end
   if (me == 0u && row < $rows) { y_put(row, finish(total, f32($count))); }
 }

@@ -15,6 +15,18 @@ fn workgroup_sum(lane: u32, value: f32) -> f32 {
   return subgroupAdd(total);
 }
 
+fn workgroup_least(lane: u32, value: u32) -> u32 {
+  let part = subgroupMin(value);
+  workgroupBarrier();
+  shared_bits[lane] = select(0xffffffffu, part, subgroupElect());
+  workgroupBarrier();
+  var least = 0xffffffffu;
+  for (var k = subgroup_lane; k < WORKGROUP; k += subgroup_width) { least = min(least, shared_bits[k]); }
+  return subgroupMin(least);
+}
+
+fn workgroup_min(lane: u32, value: f32) -> f32 { return -workgroup_max(lane, -value); }
+
 // NaN is what remains, as of max_f32: it is the highest in this order.
 fn workgroup_max(lane: u32, value: f32) -> f32 {
   let part = subgroupMax(ordered_f32(value));
