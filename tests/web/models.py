@@ -94,7 +94,7 @@ def _elements() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
 
 
 def _chunks() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
-    """Weights of several chunks, two of them equal, one across a border."""
+    """Weights of several chunks, the first of which are deflated, two of them equal, one across a border."""
     rng = _rng()
     w = rng.normal(size=(40, 40)).astype(F)
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["a", "v"], ["b"]), node("Add", ["b", "w2"], ["y"])]
@@ -103,7 +103,7 @@ def _chunks() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
 
 
 def _conv() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
-    """Weights across several chunks, which software adapters read in another order, padded."""
+    """Weights across several chunks, none deflated, which software adapters read in another order, padded."""
     rng = _rng()
     nodes = [node("Conv", ["x", "w"], ["h"], pads=[1, 1, 1, 1]), node("Conv", ["h", "v"], ["y"], group=2)]
     weights = {"w": rng.normal(size=(12, 30, 3, 3)).astype(F) / 16, "v": rng.normal(size=(18, 6, 2, 2)).astype(F) / 5}

@@ -34,13 +34,13 @@ function ofResponse(response: Response, cached = false): Found {
     ok: response.ok,
     status: `${response.status} ${response.statusText}`,
     cached,
-    bytes: (size) => read(response, size),
+    bytes: (size) => bodyOf(response, size),
     cancel: () => void response.body?.cancel().catch(() => undefined),
   };
 }
 
-/** The body of a response, straight into an array of the size that it should have. */
-async function read(response: Response, size: number | undefined): Promise<Uint8Array> {
+/** The body of a response, straight into an array of the size that it should have; a longer array is a sign of more. */
+export async function bodyOf(response: Response, size: number | undefined): Promise<Uint8Array> {
   if (size === undefined || !response.body) return new Uint8Array(await response.arrayBuffer());
   const whole = new Uint8Array(size);
   const reader = response.body.getReader();

@@ -3,13 +3,13 @@
 // at most one chunk is in memory at once, while the next ones are on their way.
 
 import { LimitError, ProgramError, messageOf } from './errors.js';
-import { type FileEntry, asking, find, hex, localPath, notFound, sha256, tampered, verified, wrongSize } from './files.js';
+import { type FileEntry, asking, bodyOf, find, hex, localPath, notFound, sha256, tampered, verified, wrongSize } from './files.js';
 import type { Found } from './found.js';
 import { BASELINE, FORMAT_VERSION, type Program, type Target, lack, readExport, readProgram, wrongVersion } from './program.js';
 
 const PROGRAM = 'wgpuprog';
 const PACK = 'wgpupack';
-const MANIFEST_VERSION = 3;
+const MANIFEST_VERSION = 4;
 /** Chunks that are asked for ahead of the one that is read. */
 const AHEAD = 4;
 
@@ -31,12 +31,17 @@ export interface Capabilities {
   readonly software: boolean;
 }
 
+/** Bytes of weights; where the file has them deflated, `inflated` is their number. */
+interface Chunk extends FileEntry {
+  readonly inflated?: number;
+}
+
 interface Manifest {
   readonly format: string;
   readonly version: number;
   /** Files of Programs, in the order in which they are tried; of what each needs, that which BASELINE does not have. */
   readonly programs: readonly (FileEntry & { readonly targets: readonly Partial<Target>[] })[];
-  readonly weights: { readonly bytes: number; readonly chunks: readonly FileEntry[] };
+  readonly weights: { readonly bytes: number; readonly chunks: readonly Chunk[] };
 }
 
 /** Opens an exported model for a device with these capabilities. Raises ProgramError, and LimitError when these do not suffice. */
@@ -103,8 +108,8 @@ async function ofPack(bytes: Uint8Array, version: number, length: number, what: 
   const hand = async (take: Take): Promise<void> => {
     let offset = 0;
     for (const chunk of manifest.weights.chunks) {
-      take(offset, await read(chunk));
-      offset += chunk.bytes;
+      take(offset, await inflatedChunk(await read(chunk), chunk, what));
+      offset += weightBytes(chunk);
     }
   };
   return ofManifest(manifest, what, has, read, () => ({ hand, cancel: () => undefined }));
@@ -160,9 +165,9 @@ async function ofManifest(
   const weights = open(); // on their way while the program is fetched, read and compiled
   try {
     const name = `${what}, ${entry.file}`;
-    const program = readExport(await inflated(await read(entry), name), number, target, name);
+    const program = readExport(text(await inflated(await read(entry), name)), number, target, name);
     const { bytes: total, chunks } = manifest.weights;
-    const stored = chunks.reduce((sum, it) => sum + it.bytes, 0);
+    const stored = chunks.reduce((sum, it) => sum + weightBytes(it), 0);
     if (stored !== total || program.weights.some((it) => it.offset + it.bytes > total)) {
       throw new ProgramError(`${what} is damaged: its chunks have ${stored} bytes, the weights have ${total}`);
     }
@@ -180,7 +185,7 @@ function choose({ programs }: Manifest, has: Capabilities): { entry: FileEntry; 
 }
 
 /** Hands over the chunks of a folder one after another; the first ones are asked for at once. */
-function chunksOf(folder: string, chunks: readonly FileEntry[], ask: ReturnType<typeof asking>): Chunks {
+function chunksOf(folder: string, chunks: readonly Chunk[], ask: ReturnType<typeof asking>): Chunks {
   const asked = new Map<number, Promise<Found>>();
   const askFrom = (first: number): void => {
     for (let k = first; k < Math.min(first + AHEAD, chunks.length); k++) {
@@ -194,7 +199,7 @@ function chunksOf(folder: string, chunks: readonly FileEntry[], ask: ReturnType<
   const one = async (k: number, offset: number, take: Take): Promise<void> => {
     const found = await asked.get(k)!;
     asked.delete(k);
-    take(offset, await verified(folder, chunks[k]!, found));
+    take(offset, await inflatedChunk(await verified(folder, chunks[k]!, found), chunks[k]!, folder));
   };
   const cancel = (): void => {
     for (const it of asked.values()) void it.then((found) => found.cancel(), () => undefined);
@@ -203,10 +208,10 @@ function chunksOf(folder: string, chunks: readonly FileEntry[], ask: ReturnType<
   const hand = async (take: Take): Promise<void> => {
     let offset = 0;
     try {
-      for (const [k, { bytes }] of chunks.entries()) {
+      for (const [k, chunk] of chunks.entries()) {
         askFrom(k);
         await one(k, offset, take);
-        offset += bytes;
+        offset += weightBytes(chunk);
       }
     } finally {
       cancel();
@@ -226,10 +231,23 @@ function parsed(json: string, what: string): Manifest {
   }
 }
 
-async function inflated(bytes: Uint8Array, what: string): Promise<string> {
+function weightBytes({ bytes, inflated }: Chunk): number {
+  return inflated ?? bytes;
+}
+
+/** The weights of a chunk. */
+async function inflatedChunk(bytes: Uint8Array, { file, inflated: size }: Chunk, what: string): Promise<Uint8Array> {
+  if (size === undefined) return bytes;
+  const name = `${what}, ${file}`;
+  const whole = await inflated(bytes, name, size);
+  if (whole.byteLength !== size) throw wrongSize(name, whole.byteLength, size);
+  return whole;
+}
+
+async function inflated(bytes: Uint8Array, what: string, size?: number): Promise<Uint8Array> {
   const stream = new Blob([bytes as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream('deflate'));
   try {
-    return await new Response(stream).text();
+    return await bodyOf(new Response(stream), size);
   } catch (error) {
     throw new ProgramError(`${what} is damaged: ${messageOf(error)}`, { cause: error });
   }

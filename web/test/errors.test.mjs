@@ -61,23 +61,23 @@ describe('exports', () => {
     await refuses(`${server.url}tiny.onnx`, /tiny\.onnx is not an exported model/);
   });
 
-  for (const [what, body, message] of [
-    ['truncated', (bytes) => bytes.slice(0, -4), /weights-001\.bin is truncated: it has \d+ bytes of \d+/],
-    ['changed', (bytes) => ((bytes[7] ^= 1), bytes), /weights-001\.bin is damaged: its SHA-256/],
-  ]) {
-    test(`weights that were ${what} on the way`, async () => {
-      server.intercept = (path) => path.endsWith('001.bin') ? { body: body(bytesOf('chunks.onnx.wgpu/weights-001.bin')) } : undefined;
-      await refuses(`${server.url}chunks.onnx`, message);
-    });
+  for (const file of ['conv.onnx.wgpu/weights-001.bin', 'chunks.onnx.wgpu/weights-001.bin.deflated']) {
+    const folder = file.split('/')[0];
+    for (const [what, instead, message] of [
+      ['truncated on the way', (bytes) => ({ body: bytes.slice(0, -4) }), / is truncated: it has \d+ bytes of \d+/],
+      ['longer than they were', (bytes) => ({ body: Buffer.concat([bytes, bytes]) }), / is damaged: it has more than the \d+ bytes/],
+      ['changed on the way', (bytes) => ((bytes[7] ^= 1), { body: bytes }), / is damaged: its SHA-256/],
+      ['missing', () => ({ status: 500, body: '' }), / cannot be fetched: 500/],
+    ]) {
+      test(`${file} is ${what}`, async () => {
+        server.intercept = (path) => (path.endsWith(file) ? instead(bytesOf(file)) : undefined);
+        await refuses(`${server.url}${folder}/manifest.json`, new RegExp(file.replaceAll('.', '\\.') + message.source));
+      });
+    }
   }
 
-  test('weights that are missing', async () => {
-    server.intercept = (path) => (path.endsWith('002.bin') ? { status: 500, body: '' } : undefined);
-    await refuses(`${server.url}chunks.onnx.wgpu/manifest.json`, /weights-002\.bin cannot be fetched: 500/);
-  });
-
   for (const [what, change, message] of [
-    ['of another version', (it) => (it.version += 1), /manifest\.json has format version 4, this library reads 3: export/],
+    ['of another version', (it) => (it.version += 1), /manifest\.json has format version 5, this library reads 4: export/],
     ['without programs', (it) => delete it.programs, /manifest\.json is damaged: it does not name its files/],
     ['without any program', (it) => (it.programs = []), /manifest\.json is damaged: it names no program/],
     ['without what programs need', (it) => it.programs.forEach((one) => delete one.targets), /manifest\.json is damaged: it names no program/],
@@ -89,6 +89,19 @@ describe('exports', () => {
     test(`a manifest ${what}`, async () => {
       const manifest = JSON.parse(Buffer.from(bytesOf('chunks.onnx.wgpu/manifest.json')).toString());
       change(manifest);
+      server.intercept = (path) => (path.endsWith('manifest.json') ? { body: JSON.stringify(manifest) } : undefined);
+      await refuses(`${server.url}chunks.onnx`, message);
+    });
+  }
+
+  for (const [what, change, message] of [
+    ['another size', (chunks) => ((chunks[0].inflated -= 16), (chunks[1].inflated += 16)), /weights-000\.bin\.deflated is damaged: it has more/],
+    ['more bytes', (chunks) => ((chunks[0].inflated += 16), (chunks[1].inflated -= 16)), /weights-000\.bin\.deflated is truncated: it has 4096 bytes of 4112/],
+    ['what is not deflated', (chunks) => (chunks.at(-1).inflated = chunks.at(-1).bytes), /weights-003\.bin is damaged: /],
+  ]) {
+    test(`a manifest that tells ${what} of deflated weights`, async () => {
+      const manifest = JSON.parse(Buffer.from(bytesOf('chunks.onnx.wgpu/manifest.json')).toString());
+      change(manifest.weights.chunks);
       server.intercept = (path) => (path.endsWith('manifest.json') ? { body: JSON.stringify(manifest) } : undefined);
       await refuses(`${server.url}chunks.onnx`, message);
     });

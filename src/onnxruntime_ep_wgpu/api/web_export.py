@@ -40,8 +40,8 @@ SOFTWARE = replace(WEB_BASELINE, name="web-software", software=True, tuning=SWIF
 class Exported:
     """What an export wrote. Sizes are bytes; `targets` are the names of the Targets that have a Program of their own.
 
-    `files` are those of the folder, or in the one file; `kernels` and `dispatches` are those of the Program for all;
-    `reduced` says what smaller numbers cost.
+    `weights` are those on a device, `programs` the files of everything else; `files` are those of the folder, or in the one
+    file; `kernels` and `dispatches` are those of the Program for all; `reduced` says what smaller numbers cost.
     """
 
     path: Path
@@ -84,6 +84,7 @@ def export(
         raise OptionError(
             "smaller numbers need `samples`, an array for each input, to find what overflows and the error"
         )
+    wanted = _model_bytes(source)
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as temporary:
         reduced = None
         if precision and samples is not None:
@@ -95,7 +96,7 @@ def export(
         programs = [*_beside(source, fixed, base), base]
         partial = Path(temporary) / place.name
         partial.mkdir()
-        manifest = write_folder(partial, programs, chunk_bytes // GRAIN * GRAIN)
+        manifest = write_folder(partial, programs, chunk_bytes // GRAIN * GRAIN, wanted)
         files = tuple((it.name, it.stat().st_size) for it in sorted(partial.iterdir()))
         if single_file:
             packed = Path(temporary) / "packed"
@@ -104,12 +105,23 @@ def export(
         shutil.move(partial, place)
     weights = int(manifest["weights"]["bytes"])
     names = tuple(program.target.name for program in programs)
-    code = sum(size for _, size in files) - weights
+    code = sum(size for _, size in files) - sum(int(it["bytes"]) for it in manifest["weights"]["chunks"])
     return Exported(place, names, code, weights, len(base.kernels), len(base.dispatches), files, reduced)
 
 
 def _place(model: Path, single_file: bool) -> Path:
     return model.with_suffix(".wgpu") if single_file else model.with_name(f"{model.name}.wgpu")
+
+
+def _model_bytes(source: Path) -> int:
+    """Of a model's file, and of those that its weights lie in."""
+    import onnx_ir as ir
+
+    graph = _read(source).graph
+    beside = {
+        it.const_value.path for it in graph.initializers.values() if isinstance(it.const_value, ir.ExternalTensor)
+    }
+    return source.stat().st_size + sum(Path(it).stat().st_size for it in beside)
 
 
 # ---- compiling

@@ -2,7 +2,8 @@
 
 In: Programs over the same weights. Out: what was written. Invariants: each file is named in the manifest with its size and
 SHA-256; a weight is there once for all Programs; a page fetches the Programs of its kind of adapter alone. Programs are in the
-order in which they are tried, those for software adapters first, the one for every adapter last.
+order in which they are tried, those for software adapters first, the one for every adapter last. Weights are deflated only where
+that makes all files together no larger than the model, and no more of them than it takes: inflating costs a page time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 import shutil
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,13 +22,19 @@ from ..program.target import WEB_BASELINE
 from ..program.weights import weight_array, weight_bytes
 from .web_programs import decode, encode
 
-MANIFEST_VERSION = 3
+MANIFEST_VERSION = 4
 GRAIN = 16  # bytes; weights and chunks begin at multiples of it
+FIRST_BYTES = 1 << 20  # of the first chunk at most: deflated, floats save 7 % and more, which is what kernels take
+_MARKED = len('.deflated,"inflated":') + 12  # bytes that the manifest takes to say that a chunk is deflated
 _PACK = b"wgpupack"  # one file: this, the manifest's version, length and SHA-256, the manifest, then the files that it lists
+_HEAD = 48  # bytes of it before the manifest
 
 
-def write_folder(folder: Path, programs: list[Program], chunk_bytes: int) -> dict[str, Any]:
-    """Writes all files of an export to a folder; chunks have at most `chunk_bytes`. Gives the manifest."""
+def write_folder(folder: Path, programs: list[Program], chunk_bytes: int, wanted: int = 0) -> dict[str, Any]:
+    """Writes all files of an export to a folder; chunks have at most `chunk_bytes`. Gives the manifest.
+
+    `wanted` is the number of bytes that all files, or the one file of `pack`, should not be larger than.
+    """
     with _Chunks(folder, chunk_bytes) as chunks:
         offsets = [[chunks.add(weight_bytes(weight_array(it))) for it in program.weights] for program in programs]
     manifest: dict[str, Any] = {
@@ -36,15 +44,44 @@ def write_folder(folder: Path, programs: list[Program], chunk_bytes: int) -> dic
         "programs": list(_programs(folder, programs, offsets)),
         "weights": {"bytes": chunks.written, "chunks": [_entry(path) for path in chunks.paths]},
     }
-    (folder / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":")) + "\n")
+    _write_manifest(folder, manifest)
+    excess = sum(it.stat().st_size + GRAIN for it in folder.iterdir()) + _HEAD - wanted
+    smaller = _deflated(chunks.paths, excess) if excess > 0 else []
+    for entry, (path, data) in zip(manifest["weights"]["chunks"], smaller, strict=False):
+        inflated = entry["bytes"]
+        path.unlink()
+        path = path.with_name(f"{path.name}.deflated")
+        path.write_bytes(data)
+        entry.update(_entry(path), inflated=inflated)
+    _write_manifest(folder, manifest)
     return manifest
+
+
+def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    (folder / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":")) + "\n")
+
+
+def _deflated(chunks: Sequence[Path], excess: int) -> list[tuple[Path, bytes]]:
+    """The first chunks, deflated, as many as save `excess` bytes; none where they would not."""
+    found = []
+    for path in chunks:
+        data = path.read_bytes()
+        found.append((path, zlib.compress(data, 9)))
+        excess += _MARKED + len(found[-1][1]) - len(data)
+        if excess <= 0:
+            return found
+        if len(data) - len(found[-1][1]) < len(data) // 50:  # such weights are as random as they look
+            break
+    return []
 
 
 def pack(path: Path, folder: Path, manifest: dict[str, Any]) -> None:
     """The files of a folder in one, at multiples of GRAIN, in the order of the manifest."""
     text = (folder / "manifest.json").read_bytes()
     with open(path, "wb") as file:
-        file.write(_PACK + struct.pack("<II", MANIFEST_VERSION, len(text)) + hashlib.sha256(text).digest() + text)
+        head = _PACK + struct.pack("<II", MANIFEST_VERSION, len(text)) + hashlib.sha256(text).digest()
+        assert len(head) == _HEAD
+        file.write(head + text)
         for entry in (*manifest["programs"], *manifest["weights"]["chunks"]):
             file.write(bytes(-file.tell() % GRAIN))
             with open(folder / entry["file"], "rb") as part:
@@ -85,12 +122,12 @@ def _entry(path: Path) -> dict[str, Any]:
 
 
 class _Chunks:
-    """Writes bytes one after another into files of at most `size` bytes; equal bytes are there once."""
+    """Writes bytes one after another into files of at most `size` bytes, the first one FIRST_BYTES; equal bytes are there once."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.paths: list[Path] = []
         self.written = 0
-        self._folder, self._size = folder, size
+        self._folder, self._size, self._end = folder, size, 0
         self._places: dict[bytes, int] = {}
         self._file: BinaryIO | None = None
 
@@ -112,10 +149,10 @@ class _Chunks:
 
     def _write(self, data: memoryview) -> None:
         while data:
-            if self._file is None or self.written % self._size == 0:
+            if self.written == self._end:
                 self._next()
             assert self._file is not None
-            part = data[: self._size - self.written % self._size]
+            part = data[: self._end - self.written]
             self._file.write(part)
             self.written += len(part)
             data = data[len(part) :]
@@ -123,5 +160,6 @@ class _Chunks:
     def _next(self) -> None:
         if self._file is not None:
             self._file.close()
+        self._end += self._size if self.paths else min(self._size, FIRST_BYTES)
         self.paths.append(self._folder / f"weights-{len(self.paths):03}.bin")
         self._file = open(self.paths[-1], "wb")  # noqa: SIM115  closed by the next one, or at the end
