@@ -27,7 +27,7 @@ ffibuilder.cdef(
       const uint64_t *functions;
       uint64_t device, queue, nothing;
       const uint64_t *reported;
-      int64_t lost, submits, dispatches;
+      int64_t lost, submits, dispatches, runs, runs_ahead, last[...];
       ...;
     } Queue;
     typedef struct {
@@ -36,6 +36,7 @@ ffibuilder.cdef(
       size_t count, per_submission;
       const uint64_t *copies;
       size_t before, after;
+      int64_t ahead;
       ...;
     } Work;
     void queue_begin(Queue *queue);
@@ -43,6 +44,9 @@ ffibuilder.cdef(
     void queue_hold(Queue *queue);
     void queue_release(Queue *queue);
     int submit(Queue *queue, const uint64_t *commands, size_t count, uint64_t *index);
+    uint64_t encode_ahead(const Work *work);
+    void set_ahead(Work *work, uint64_t commands);
+    int is_behind(const Work *work);
     int run(Work *work);
     void copy_bytes(uint64_t to, uint64_t from, size_t count, size_t threads);
     """

@@ -196,6 +196,9 @@ PLATFORM_MAYBE_UNUSED static int64_t platform_read(const int64_t *number) { retu
 PLATFORM_MAYBE_UNUSED static void platform_write(int64_t *number, int64_t value) {
   __atomic_store_n(number, value, __ATOMIC_SEQ_CST);
 }
+PLATFORM_MAYBE_UNUSED static int64_t platform_exchange(int64_t *number, int64_t value) {
+  return __atomic_exchange_n(number, value, __ATOMIC_SEQ_CST);
+}
 #else
 PLATFORM_MAYBE_UNUSED static int64_t platform_add(int64_t *number, int64_t more) {
   return _InterlockedExchangeAdd64(number, more) + more;
@@ -204,6 +207,9 @@ PLATFORM_MAYBE_UNUSED static int64_t platform_read(const int64_t *number) {
   return _InterlockedOr64((volatile int64_t *)number, 0);
 }
 PLATFORM_MAYBE_UNUSED static void platform_write(int64_t *number, int64_t value) { _InterlockedExchange64(number, value); }
+PLATFORM_MAYBE_UNUSED static int64_t platform_exchange(int64_t *number, int64_t value) {
+  return _InterlockedExchange64(number, value);
+}
 #endif
 
 #endif

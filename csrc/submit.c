@@ -8,6 +8,8 @@
  */
 #include "platform.h"
 
+enum { LAST = 8 };
+
 typedef struct {
   const uint64_t *functions; /* as in encode.c */
   uint64_t device, queue;
@@ -15,16 +17,22 @@ typedef struct {
   const uint64_t *reported;  /* how many errors wgpu-native has reported in this process */
   int64_t lost;              /* whether the device is known to be lost */
   int64_t submits, dispatches; /* by `run` */
+  int64_t runs, runs_ahead;    /* by `run`, and those that had been encoded ahead */
+  int64_t last[LAST];          /* the addresses of the Works that the last ones were of */
   platform_lock_t lock;
 } Queue;
 
-/* The same dispatches in every run, and the same copies: `before` rows for those in front of them, then `after` rows. */
+/* The same dispatches in every run, and the same copies: `before` rows for those in front of them, then `after` rows.
+ *
+ * `ahead` is the command buffer of the next run, which a thread that had to wait has encoded, or 0. Python owns it (device/work.py)
+ * and lets go of it only when `ahead` is 0 and then `users` is 0: who took it has submitted it. */
 typedef struct {
   Queue *queue;
   const uint64_t *dispatches;
   size_t count, per_submission;
   const uint64_t *copies;
   size_t before, after;
+  int64_t ahead, users;
 } Work;
 
 typedef void (*write_buffer)(handle queue, handle buffer, uint64_t offset, const void *data, size_t size);
@@ -66,8 +74,25 @@ static int submit(Queue *queue, const uint64_t *commands, size_t count, uint64_t
   return good;
 }
 
+/* Encodes all of a work that is one submission. The command buffer, or 0 when wgpu-native complained. */
+static uint64_t encode_ahead(const Work *work) {
+  const Queue *queue = work->queue;
+  if (platform_read(&queue->lost)) return 0;
+  uint64_t complaints = reported(queue);
+  uint64_t commands = encode(queue->functions, queue->device, work->copies, work->before, work->after, work->dispatches, work->count);
+  if (reported(queue) == complaints) return commands;
+  POINTER(use, queue->functions[RELEASE_COMMANDS])(POINTER(handle, commands));
+  return 0;
+}
+
+/* The next run of `work` submits `commands`. */
+static void set_ahead(Work *work, uint64_t commands) { platform_write(&work->ahead, (int64_t)commands); }
+
+/* Whether the command buffer that `set_ahead` was given has been submitted, or never was any. */
+static int is_behind(const Work *work) { return platform_read(&work->ahead) == 0 && platform_read(&work->users) == 0; }
+
 /* Encodes and submits. Whether it did; nothing has run otherwise. */
-static int run(Work *work) {
+static int run_now(Work *work) {
   Queue *queue = work->queue;
   const uint64_t *functions = queue->functions;
   size_t step = work->per_submission && work->per_submission < work->count ? work->per_submission : work->count;
@@ -89,9 +114,24 @@ static int run(Work *work) {
   int good = reported(queue) == complaints && submit(queue, commands, parts, &index);
   for (size_t i = 0; i < parts; i++) POINTER(use, functions[RELEASE_COMMANDS])(POINTER(handle, commands[i]));
   if (commands != few) free(commands);
+  if (good) platform_add(&queue->submits, (int64_t)parts);
+  return good;
+}
+
+/* Submits what was encoded ahead, else what is encoded now. Whether it did; nothing has run otherwise. */
+static int run(Work *work) {
+  Queue *queue = work->queue;
+  platform_add(&work->users, 1);
+  uint64_t index, ahead = (uint64_t)platform_exchange(&work->ahead, 0);
+  int good = ahead ? submit(queue, &ahead, 1, &index) : run_now(work);
+  platform_add(&work->users, -1);
   if (good) {
-    platform_add(&queue->submits, (int64_t)parts);
+    if (ahead) {
+      platform_add(&queue->submits, 1);
+      platform_add(&queue->runs_ahead, 1);
+    }
     platform_add(&queue->dispatches, (int64_t)work->count);
+    platform_write(&queue->last[platform_add(&queue->runs, 1) % LAST], (int64_t)(uintptr_t)work);
   }
   return good;
 }

@@ -7,19 +7,26 @@ wgpu-native is called, which would abort the process.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import process
 from ..errors import DeviceError, DeviceLostError
+from ..live import LiveMap
 from . import encoding
 from .native import USAGE_COPY_DST, address, errors, ffi, forget_errors, lib, new, reported
 from .owned import let_go, own
 
+if TYPE_CHECKING:
+    from .work import Work
+
 # Writes wait in wgpu-native's own staging memory until the next submit; past this many bytes we submit them ourselves.
 FLUSH_BYTES = 64 << 20
+MOST_SOON = 8  # of what is prepared meanwhile
 _NO_BYTES = new("char[]", 1)
 
 
@@ -38,6 +45,9 @@ class Queue:
         # No finaliser takes this lock: garbage may be collected by a thread that has it.
         self.lock = threading.Lock()
         self._unflushed = 0
+        self.works: LiveMap[int, Work] = LiveMap()  # by address
+        self._runs = 0  # of theirs, that `meanwhile` has looked at
+        self._soon: deque[Callable[[], None]] = deque(maxlen=MOST_SOON)
         descriptor = new("WGPUBufferDescriptor *", {"size": 16, "usage": USAGE_COPY_DST})
         self._nothing = own("Buffer", lib.wgpuDeviceCreateBuffer, self.device, descriptor)
         if encoding.native is not None:
@@ -109,6 +119,24 @@ class Queue:
     def wait(self) -> None:
         """Returns when everything submitted so far has run. Other Python threads run meanwhile."""
         lib.wgpuDevicePoll(self.device, True, new("WGPUSubmissionIndex *", self.submit()))
+
+    def soon(self, prepare: Callable[[], None]) -> None:
+        """The next thread that waits for the GPU calls `prepare` first, once, unless it is one of too many; it raises nothing."""
+        self._soon.append(prepare)
+
+    def meanwhile(self) -> None:
+        """For a thread that is about to wait for the GPU, which has work: prepares what will probably be submitted next."""
+        while self._soon:
+            with contextlib.suppress(IndexError):  # another thread took it
+                self._soon.popleft()()
+        words = self.shared
+        if words is None or words.runs == self._runs:
+            return
+        self._runs, new_ones = words.runs, min(words.runs - self._runs, len(words.last))
+        for number in {words.last[(self._runs - k) % len(words.last)] for k in range(new_ones)}:
+            work = self.works.get(number)
+            if work is not None:
+                work.encode_ahead()
 
     def look(self) -> None:
         """Raises DeviceLostError when the device is lost, also when nobody was told of it yet.

@@ -71,6 +71,7 @@ class Reader:
         return piece
 
     def _finish(self, piece: _Piece) -> None:
+        self._queue.meanwhile()
         lib.wgpuDevicePoll(self._device, True, new("WGPUSubmissionIndex *", piece.index))
         # The callback may be running on another thread, one that polled at the same time.
         while (answer := piece.answer(0.01)) is None:

@@ -1,19 +1,21 @@
 """Dispatches that are submitted again and again without Python: a `Work` of csrc/submit.c.
 
 In: a recording. Out: two numbers for C code, a function and what to call it with; the call encodes, submits and gives 1, or gives
-0 when nothing was submitted, as on a lost device. Invariant: the object keeps alive what the numbers refer to; whoever lets go
-of it has made sure that no thread is in such a call, and that none will be.
+0 when nothing was submitted, as on a lost device. A thread that has to wait for the GPU encodes the next command buffer meanwhile
+(`Queue.meanwhile`): it says the same as this object, which never changes, so it cannot be out of date, and goes with it.
+Invariant: the object keeps alive what the numbers refer to; whoever lets go of it has made sure that no thread is in such a call,
+and that none will be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import encoding
 from .encoding import Copy, Recording, copy_words
 from .native import address
-from .owned import shared
+from .owned import own_address, shared
 from .queue import Queue
 
 
@@ -31,7 +33,7 @@ class Work:
     Of buffers it keeps the memory and not the object, as bind groups do, so that their owner can tell when nobody uses them.
     """
 
-    __slots__ = ("_memory", "_queue", "_words", "function", "number", "recording")
+    __slots__ = ("__weakref__", "_ahead", "_memory", "_queue", "_words", "function", "number", "recording")
 
     def __init__(self, queue: Queue, submission: Submission, per_submission: int = 0) -> None:
         assert encoding.native is not None and queue.shared is not None
@@ -49,3 +51,12 @@ class Work:
         self._words = ffi.new("Work *", given), rows, copied
         self.number = address(self._words[0])
         self.function = address(ffi.addressof(encoding.native.lib, "run"))
+        self._ahead: Any = None  # the last command buffer that was encoded before it was wanted
+        queue.works.set(self.number, self)
+
+    def encode_ahead(self) -> None:
+        """Encodes what the next run submits, unless that has been done; only a work that is one submission."""
+        (words, *_), native = self._words, encoding.native.lib
+        if native.is_behind(words) and (not words.per_submission or words.count <= words.per_submission):
+            self._ahead = own_address("CommandBuffer", native.encode_ahead, words)
+            native.set_ahead(words, address(self._ahead))

@@ -1,0 +1,140 @@
+"""What a thread encodes while it waits for the GPU is what the next run submits: never older than the tensors, and kept no longer
+than they are."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.device import let_go
+
+from . import models
+from .loss import device_of, lose
+from .test_memo import RANDOM, Bound, hits, made_by, repeats
+
+
+def ahead(number: int = 0) -> int:
+    """Runs of a device that submitted what had been encoded ahead."""
+    return int(device_of(number).queue.shared.runs_ahead)
+
+
+@pytest.fixture
+def session() -> Any:
+    return webgpu_ep.session(models.chain())
+
+
+def test_runs_behind_a_readback_were_encoded_meanwhile_and_see_what_tensors_hold_now(session: Any) -> None:
+    bound = Bound(session, 6)
+    assert repeats(bound.run) >= 3
+    for _ in range(5):
+        before = ahead()
+        bound.put(RANDOM.standard_normal((6, 8), np.float32))
+        bound.run()
+        assert ahead() == before + 1
+
+
+def test_runs_without_a_readback_between_them_are_each_encoded(session: Any) -> None:
+    bound = Bound(session, 6)
+    assert repeats(bound.run) >= 3
+    before, device = ahead(), device_of(0)
+    submits = device.counters["submits"]
+    for _ in range(4):
+        session.run_with_iobinding(bound.binding)
+    assert ahead() == before + 1
+    assert device.counters["submits"] == submits + 4
+    bound.run()
+
+
+def test_tensors_that_were_exchanged_are_the_ones_that_the_next_run_has(session: Any) -> None:
+    bound, other = Bound(session, 6), Bound(session, 6)
+    for it in (bound, other) * 4:
+        it.run()
+    bound.binding.bind_ortvalue_input("x", other.x)
+    bound.array = other.array
+    bound.run()
+    np.testing.assert_allclose(bound.y.numpy(), other.y.numpy())
+
+
+def test_a_cache_in_place_advances_once_per_run(session: Any) -> None:
+    """What is encoded ahead runs when it is submitted, and not before."""
+    cell = webgpu_ep.session(models.square("N", 8))
+    x = made_by(cell, np.full((2, 8), 1.01, np.float32))
+    y = made_by(cell, np.zeros((2, 8), np.float32))
+    there, back = Bound(cell, 2, x, y), Bound(cell, 2, y, x)
+    expected = x.numpy()
+    for _ in range(3):
+        for it in (there, back):
+            cell.run_with_iobinding(it.binding)
+            expected = expected**2
+            np.testing.assert_allclose(it.y.numpy(), expected, rtol=1e-4)
+
+
+def test_what_was_encoded_keeps_no_memory_of_tensors_or_sessions() -> None:
+    device = None
+    for _ in range(3):
+        session = webgpu_ep.session(models.chain(), deviceId=44, storageBufferCacheMode="disabled")
+        device = device_of(44)
+        gc.collect()
+        let_go()
+        before = device.counters["buffer_bytes"]
+        x = RANDOM.standard_normal((500, 8)).astype(np.float32)
+        bound = Bound(session, 500, made_by(session, x), made_by(session, x))
+        bound.array = bound.x.numpy()
+        assert repeats(bound.run) >= 3
+        taken = ahead(44)
+        bound.run()
+        assert ahead(44) == taken + 1
+        del bound
+        gc.collect()
+        let_go()
+        assert device.counters["buffer_bytes"] <= before + (1 << 16)  # of the plan, which stays with the session
+        del session
+        gc.collect()
+    let_go()
+    assert device is not None
+    assert device.counters["buffer_bytes"] <= 1 << 14  # a readback's
+
+
+def test_a_lost_device_gets_nothing_of_it() -> None:
+    session = webgpu_ep.session(models.chain(), deviceId=45)
+    array = np.ones((3, 8), np.float32)
+    for _ in range(3):
+        bound = Bound(session, 3, made_by(session, array), made_by(session, array))
+        bound.array = models.chain_reference(array)
+        assert repeats(bound.run) >= 3
+        lose(device_of(45))
+        with pytest.raises(webgpu_ep.DeviceLostError):
+            session.run_with_iobinding(bound.binding)
+        device_of(45).queue.meanwhile()  # there is nothing left to encode for
+
+
+def test_threads_that_wait_encode_for_each_other(session: Any) -> None:
+    """Each run submits a command buffer once, whoever encoded it."""
+    wrong: list[BaseException] = []
+    shared = [Bound(session, 1 + k) for k in range(3)]
+
+    def work(number: int) -> None:
+        try:
+            own = Bound(session, 10 + number)
+            for k in range(30):
+                it = shared[k % 3]
+                it.run()
+                own.put(RANDOM.standard_normal(own.array.shape).astype(np.float32))
+                own.run()
+        except BaseException as error:
+            wrong.append(error)
+
+    before, taken = hits(), ahead()
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong
+    assert hits() - before > 100
+    assert 0 < ahead() - taken <= hits() - before
