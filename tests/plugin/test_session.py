@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,41 @@ def test_sessions_that_are_gone_leave_nothing_behind() -> None:
     gc.collect()
     assert len(held) == before
     assert len(watch.live()) <= providers
+
+
+@pytest.mark.parametrize("captured", ["0", "1"])
+@pytest.mark.parametrize("bound", [False, True], ids=["plain", "bound"])
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "stock"])
+def test_a_session_that_is_gone_is_not_taken_for_a_live_one(
+    open_session: Callable[..., ort.InferenceSession], ours: bool, bound: bool, captured: str
+) -> None:
+    """Whether or not garbage is collected: another session with the same names of inputs and outputs is told from it."""
+    options = {"enableGraphCapture": captured}
+
+    def use(model: bytes) -> ort.InferenceSession:
+        session = webgpu_ep.session(model, **options) if ours else open_session(model, options)
+        if bound:
+            binding = session.io_binding()
+            value = ort.OrtValue.ortvalue_from_numpy(X, "webgpu", 0)
+            binding.bind_ortvalue_input("x", value)
+            binding.bind_output("y", "webgpu")
+            session.run_with_iobinding(binding)
+        else:
+            session.run(None, {"x": X})
+        return session
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = watch.live()
+        use(models.square())
+        assert watch.live() == before
+        session = open_session(models.chain())
+        assert (
+            len(webgpu_ep.report(session).nodes) == len(webgpu_ep.report(webgpu_ep.session(models.chain())).nodes) > 1
+        )
+    finally:
+        gc.enable()
 
 
 def test_a_model_that_needs_the_cpu_is_refused_when_the_user_forbids_it(fake: Fake) -> None:

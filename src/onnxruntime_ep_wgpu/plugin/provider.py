@@ -208,6 +208,10 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         # In an order that may be begun again after an interrupt.
         if self.state is not None:
             self.state.close()
+        # The state counts the session's kernels by this object: let go of here, it ends now, and not with the next collection
+        # of garbage. Until then it would be taken for a live session.
+        self.state = None
+        watch.ended(self)
         if self._kernels is not None:
             self._kernels.close()
         self.factory.let_go(self)

@@ -100,6 +100,11 @@ def made(provider: Watched) -> None:
         watch.providers.append(provider)
 
 
+def ended(provider: Watched) -> None:
+    """Notes that ONNX Runtime let go of a provider, whoever else still holds it."""
+    _live.discard(provider)
+
+
 def is_watched() -> bool:
     """Whether somebody collects what happens on this thread."""
     return _current() is not None
