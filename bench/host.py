@@ -3,8 +3,8 @@
 In: the first adapter. Out: microseconds of CPU time of the calling thread, from `run` to its return, the GPU being idle before:
 the median and the least of many runs, with every provider in a process of its own. Kernels are tiny; what runs on other
 threads does not count, and neither does waiting, except that a software adapter's threads empty the caches of this one.
-Of a decoder also a step whose mask is one longer than the one before, as onnxruntime-genai gives it without graph capture. For a
-bound model on ours also where they go, as differences of medians:
+Of a decoder also a step whose mask, in host memory, is one longer than the one before, as onnxruntime-genai gives it without graph
+capture. For a bound model on ours also where they go, as differences of medians:
 
   wrapper    Python's `run_with_iobinding`, before and behind ONNX Runtime
   ORT        ONNX Runtime's own run, and the call of the node in which tensors are compared
@@ -117,9 +117,7 @@ def measure(which: str, name: str, layers: int, runs: int) -> None:
     wait = smallest.numpy  # a value that has been read must have been calculated
     process.give({"bound": shown(timed(bound, wait, runs))})
     if name == "decoder":
-        masks = cycle(
-            [ort.OrtValue.ortvalue_from_numpy(np.ones((1, n), np.int64), where, 0) for n in range(8, CACHE_ROWS)]
-        )
+        masks = cycle([ort.OrtValue.ortvalue_from_numpy(np.ones((1, n), np.int64)) for n in range(8, CACHE_ROWS)])
 
         def wait_with_longer_mask() -> None:
             wait()

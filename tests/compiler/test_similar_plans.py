@@ -11,6 +11,7 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.device import Device, Place
 from onnxruntime_ep_wgpu.program.dtypes import DType
+from onnxruntime_ep_wgpu.runtime.ahead import Course
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from onnxruntime_ep_wgpu.runtime.plans import MAX_PLANS
@@ -75,8 +76,38 @@ def test_what_depends_on_nothing_new_is_not_made_again(model: Model, groups: lis
     groups.clear()
     for length in (6, 7, 8):
         model(4, length)
-    assert 0 < len(groups) <= 3 * 2
-    assert len(model.executable.plans) == 4
+    assert len(model.executable.plans) == 5  # one of them is for what will probably follow
+    assert 0 < len(groups) <= 4 * 2
+
+
+def test_what_will_probably_follow_is_prepared_by_who_waits(model: Model, groups: list[int]) -> None:
+    """Lengths that grow by as much: the next plan is there, with its bind groups and its command buffer, and others are as ever."""
+    for length in (5, 7, 9):
+        model(4, length)
+    (shapes, _), expected = next(reversed(model.executable.plans.items()))
+    assert shapes == ((4, 16), (1, 11))
+    groups.clear()
+    kind = DType.FLOAT32
+    inputs = [DeviceTensor(kind, (4, 16), model.x), DeviceTensor(kind, (1, 11), model.mask)]
+    with model.executable.planned(inputs) as plan:
+        assert plan is expected
+        callers, *_ = model.executable._place(plan, [Place(model.x, 0), Place(model.mask, 0), Place(model.y, 0)])
+        recording = plan.bind(callers)
+    assert not groups
+    assert len(recording.ahead) == 1
+    model(4, 11)
+    assert not recording.ahead
+    for length in (13, 3, 11, 15, 2, 4, 6, 5, 8):
+        model(4, length)
+
+
+def test_a_course_goes_on_only_as_it_did_twice() -> None:
+    course = Course()
+    keys = [(((1, n), (2,)), (n + 7,)) for n in (3, 4, 5, 6, 8, 10, 10, 10, 9, 8)]
+    found = [None if (after := course.next(key)) is None else after[0][0][1] for key in keys]
+    assert found == [None, None, 6, 7, None, 12, None, None, None, 7]
+    assert course.next((((1, 7, 1), (2,)), (14,))) is None
+    assert Course().next((((0,),), ())) is None
 
 
 def test_other_sizes_in_between_change_nothing(model: Model) -> None:

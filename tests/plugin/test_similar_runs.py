@@ -14,6 +14,8 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.device import device as device_module
+from onnxruntime_ep_wgpu.device import encoding
 
 from ..language.models import Decoder, graph_of, growing_graph_of
 from .loss import device_of
@@ -119,6 +121,48 @@ def test_steps_of_a_decoder_whose_mask_is_longer_each_time(in_place: tuple[Any, 
     sequence = Sequence(in_place, seed)
     for _ in range(60):
         sequence.step()
+
+
+def test_steps_that_are_waited_for_are_prepared_meanwhile(
+    in_place: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As onnxruntime-genai gives them: ids, mask and logits in host memory, caches in place. Now and then another one."""
+    ours, cpu = in_place
+    ready: list[int] = []
+
+    def counted(commands: list[Any]) -> list[Any]:
+        ready.append(len(commands))
+        return encoding.take_one(commands)
+
+    monkeypatch.setattr(device_module, "take_one", counted)
+    random, results = np.random.default_rng(5), [it.name for it in ours.get_outputs()]
+    for _ in range(3):
+        host = {n: np.zeros((1, DECODER.groups, ROWS, DECODER.size), np.float32) for n in NAMES}
+        caches, binding = {n: on_device(a) for n, a in host.items()}, ours.io_binding()
+        logits = ort.OrtValue.ortvalue_from_numpy(np.zeros((1, 1, DECODER.vocabulary), np.float32))
+        for n, value in caches.items():
+            binding.bind_ortvalue_input(f"past_key_values.{n}", value)
+            binding.bind_ortvalue_output(f"present.{n}", value)
+        binding.bind_ortvalue_output("logits", logits)
+        used = 0
+        while used < ROWS:
+            if random.random() < 0.05:
+                used = int(random.integers(used + 1))
+            ids, mask = random.integers(3, 60, (1, 1)), np.ones((1, used + 1), np.int64)
+            feeds = {"input_ids": ids, "attention_mask": mask}
+            wanted = dict(
+                zip(
+                    results, cpu.run(results, feeds | {f"past_key_values.{n}": a for n, a in host.items()}), strict=True
+                )
+            )
+            host = {n: wanted[f"present.{n}"] for n in NAMES}
+            values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()}
+            for name, value in values.items():
+                binding.bind_ortvalue_input(name, value)
+            ours.run_with_iobinding(binding)
+            np.testing.assert_allclose(logits.numpy(), wanted["logits"], rtol=2e-3, atol=2e-3)
+            used += 1
+    assert sum(ready) > ROWS
 
 
 def test_sequences_in_turns_and_in_threads(in_place: tuple[Any, Any]) -> None:

@@ -22,7 +22,7 @@ from . import debugger
 from .adapters import Adapter
 from .buffers import Buffer, BufferBinding
 from .cache import Caches
-from .encoding import Copy, Dispatch, Encoder, Recording
+from .encoding import Copy, Dispatch, Encoder, Recording, take_one
 from .memory import Memory
 from .owned import let_go
 from .parallel import in_threads
@@ -212,13 +212,23 @@ class Device:
         self.queue.check_not_lost()
         total = len(recording)
         step = per_submission or total or 1
-        commands = []
-        for first in range(0, max(total, 1), step):
+        commands = [] if copies_before or copies_after else take_one(recording.ahead)
+        for first in range(0, 0 if commands else max(total, 1), step):
             before = copies_before if first == 0 else ()
             after = copies_after if first + step >= total else ()
             commands.append(self._encoder.encode(recording, before, after, first, min(step, total - first)))
         self.queue.submit(commands, "the work")
         self._count(submits=len(commands), dispatches=total)
+
+    def encode_ahead(self, recording: Recording, per_submission: int = 0) -> None:
+        """Encodes what the next `submit` of a recording without copies needs, unless that is more than one submission. Raises
+        DeviceError, DeviceLostError."""
+        if recording.ahead or (per_submission and len(recording) > per_submission):
+            return
+        self.queue.check_not_lost()
+        commands = self._encoder.encode(recording)
+        self.queue.complain("the work")
+        recording.ahead.append(commands)
 
     def work(self, submission: Submission, per_submission: int = 0) -> Work | None:
         """What `submit` would do, for C code; None where that has not been built."""

@@ -46,11 +46,13 @@ _WORDS = 5
 
 
 class Recording:
-    """A dispatch list ready to be submitted any number of times; keeps its pipelines and bind groups alive."""
+    """A dispatch list ready to be submitted any number of times; keeps its pipelines and bind groups alive. `ahead` has a command
+    buffer of it, or none, that was encoded before it is wanted (`Device.encode_ahead`)."""
 
-    __slots__ = ("_dispatches", "words")
+    __slots__ = ("_dispatches", "ahead", "words")
 
     def __init__(self, dispatches: Sequence[Dispatch]) -> None:
+        self.ahead: list[Any] = []
         self._dispatches = list(dispatches)
         self.words = array(
             "Q", [word for kernel, group, (x, y, z) in dispatches for word in (kernel.address, group.address, x, y, z)]
@@ -70,6 +72,14 @@ class Recording:
 
     def __iter__(self) -> Iterator[Dispatch]:
         return iter(self._dispatches)
+
+
+def take_one(commands: list[Any]) -> list[Any]:
+    """What a list has last, which it then has no more; [] when it is empty, or another thread was faster."""
+    try:
+        return [commands.pop()]
+    except IndexError:
+        return []
 
 
 class Bound:

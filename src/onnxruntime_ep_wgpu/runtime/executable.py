@@ -6,9 +6,10 @@ caller passes is bound as it is, but for what WebGPU cannot bind, which is copie
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from ..program.target import check_target
 from ..program.weights import weight_array, weight_bytes, weight_names
 from ..trace import Scope, listeners, span
 from . import checks, inspect
+from .ahead import Course, Places, still_there
 from .describe import Descriptions
 from .inputs import DeviceTensor, InputChecks
 from .plan import Plan
@@ -64,7 +66,11 @@ class Run:
     def submit(self, outputs: Sequence[Place | None]) -> Submission | None:
         """Queues the work, which stores the outputs at these places, None for empty ones. Gives what was queued when that is
         all that such a run does, so that the same may be queued again while the plan and the places stay."""
-        return self.executable.submit(self.plan, self.places(outputs))
+        places = self.places(outputs)
+        submission = self.executable.submit(self.plan, places)
+        if submission is not None:
+            self.executable.expect(self._planned.key, submission, places)
+        return submission
 
     def work(self, submission: Submission) -> Work | None:
         """What queues the work that `submit` gave; None where that has not been built."""
@@ -100,6 +106,7 @@ class Executable:
         self._stepwise = Stepwise(program, device, self._weights) if self.settings.stepwise else None
         self._descriptions = Descriptions(program)
         self._empty = device.buffer(256, "empty tensor")
+        self._course = Course()
 
     @staticmethod
     def _upload(device: Device, weight: Any, name: str) -> Buffer:
@@ -123,9 +130,9 @@ class Executable:
     def planned(self, inputs: Sequence[DeviceTensor]) -> PlannedRun:
         """The plan for these inputs, which keeps its buffers during a `with` that submits a run; raises like `plan`."""
         key = self.key(inputs)
-        known = self._plans.known(key)
-        if known is not None:
-            return known
+        return self._plans.known(key) or self._planned(key, inputs)
+
+    def _planned(self, key: Key, inputs: Sequence[DeviceTensor]) -> PlannedRun:
         with span("plan", self.program.name, inputs=_shapes(inputs) if listeners() else ""):
             latest = self._plans.latest()
             like = None if latest is None else latest.layout
@@ -174,6 +181,35 @@ class Executable:
         nothing else to do."""
         callers, before, after = self._place(plan, places)
         return self._submit(plan, callers, None, before, after)
+
+    # ---- what comes next
+
+    def expect(self, key: Key, submission: Submission, places: Sequence[Place | None]) -> None:
+        """A run with this key has been submitted. Where sizes went on as they did before, as a decoder's mask, the next run is
+        prepared while somebody waits for this one: its plan, and its command buffer where it is known where tensors will lie."""
+        following, there = self._course.next(key), self._course.places(places)
+        if following is None:
+            return
+        here, known = weakref.ref(self), None if submission.before or submission.after else there
+
+        def prepare() -> None:
+            executable = here()
+            if executable is not None and not listeners():
+                with suppress(Exception):  # the run itself says what is wrong with it
+                    executable._prepare_ahead(following, known)
+
+        self.device.queue.soon(prepare)
+
+    def _prepare_ahead(self, key: Key, places: Places | None) -> None:
+        """The plan of a run with this key; where the places of its tensors are known, also what it submits."""
+        values = [self.program.values[v] for v in self.program.inputs]
+        inputs = [DeviceTensor(value.dtype, shape, None) for value, shape in zip(values, key[0], strict=True)]
+        run = self._plans.known(key) or self._planned(key, inputs)
+        there = None if places is None else still_there(places)
+        if there is not None:
+            callers, before, after = self._place(run.plan, there)
+            if not before and not after:
+                self.device.encode_ahead(run.plan.bind(callers), self.settings.per_submission)
 
     def capture(self, plan: Plan, places: Sequence[Place | None], kept: Sequence[bool]) -> CapturedRun:
         """What `submit` would run, to be replayed. Runs nothing.

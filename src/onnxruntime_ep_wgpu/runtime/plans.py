@@ -28,10 +28,10 @@ Key = tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]  # the shapes of the i
 class PlannedRun:
     """A run that is about to be submitted: its plan keeps its buffers until the `with` ends, or nobody holds this."""
 
-    __slots__ = ("__weakref__", "_plans", "plan")
+    __slots__ = ("__weakref__", "_plans", "key", "plan")
 
-    def __init__(self, plans: Plans, plan: Plan) -> None:
-        self._plans, self.plan = plans, plan
+    def __init__(self, plans: Plans, key: Key, plan: Plan) -> None:
+        self._plans, self.key, self.plan = plans, key, plan
         plan.runs.add(self)
 
     def __enter__(self) -> Plan:
@@ -110,14 +110,14 @@ class Plans:
             if found is None:
                 return None
             self.kept.move_to_end(key)
-            return PlannedRun(self, found)
+            return PlannedRun(self, key, found)
 
     def made(self, key: Key, layout: Layout) -> PlannedRun:
         """The plan for these inputs, made of their layout unless another thread has. Raises LimitError, InputError."""
         # Compiling takes long: outside the lock, so that runs of other shapes go on.
         self._compile(layout)
         with self.family.lock:
-            return PlannedRun(self, self.kept.get(key) or self._make(key, layout))
+            return PlannedRun(self, key, self.kept.get(key) or self._make(key, layout))
 
     def _make(self, key: Key, layout: Layout) -> Plan:
         like = next(reversed(self.kept.values()), None)

@@ -1,0 +1,75 @@
+"""What the next run will probably be: with sizes that go on as they did, as of a sequence that is longer by one in every run, and
+with tensors where they were.
+
+In: the key of each run, and where its tensors lie. Out: the key and the places that would follow. Invariant: a guess decides
+nothing; a run with other sizes or tensors finds what it would have found.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+
+from ..device import Buffer, Place
+from .plans import Key
+
+Places = list[tuple[int, int, "weakref.ref[Buffer]"] | None]
+"""Of tensors: the number of a buffer, an offset, and the buffer, which is not kept; None for an empty tensor."""
+
+
+REMEMBERED = 8  # runs
+
+
+class Course:
+    """How runs went on from one to the next. Thread safe: what threads do at once costs a guess."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Key, tuple[int, ...]] | None = (
+            None  # a key, and how much more its sizes are than those before
+        )
+        self._places: list[Places] = []  # of the last runs
+
+    def next(self, key: Key) -> Key | None:
+        """Of a run that has begun. The key after it, where its sizes grew, twice in a row by as much; else None."""
+        before = self._last
+        steps = () if before is None else _steps(before[0], key)
+        self._last = key, steps
+        return _after(key, steps) if before is not None and any(steps) and steps == before[1] else None
+
+    def places(self, now: Sequence[Place | None]) -> Places | None:
+        """Of a run whose tensors lie there. Where those of the next one will: where they went on from there the last time, as
+        tensors take turns that are allocated before the last ones are freed; None where they have not been there lately."""
+        here = [
+            None if place is None else (place.buffer.number, place.offset, weakref.ref(place.buffer)) for place in now
+        ]
+        lately = [*self._places, here]
+        self._places = lately[-REMEMBERED:]
+        return next((lately[k + 1] for k in reversed(range(len(lately) - 1)) if lately[k] == here), None)
+
+
+def _steps(before: Key, now: Key) -> tuple[int, ...]:
+    """How much more each size and element is; () where there are not as many."""
+    then, here = _numbers(before), _numbers(now)
+    alike = list(map(len, before[0])) == list(map(len, now[0])) and len(then) == len(here)
+    return tuple([b - a for a, b in zip(then, here, strict=True)]) if alike else ()
+
+
+def _numbers(key: Key) -> list[int]:
+    return [*(extent for shape in key[0] for extent in shape), *key[1]]
+
+
+def _after(key: Key, steps: tuple[int, ...]) -> Key | None:
+    numbers = iter([number + step for number, step in zip(_numbers(key), steps, strict=True)])
+    shapes = tuple([tuple([next(numbers) for _ in shape]) for shape in key[0]])
+    return None if any(extent < 0 for shape in shapes for extent in shape) else (shapes, tuple(numbers))
+
+
+def still_there(places: Places) -> list[Place | None] | None:
+    """The places, or None when a buffer has gone."""
+    found: list[Place | None] = []
+    for it in places:
+        buffer = None if it is None else it[2]()
+        if it is not None and buffer is None:
+            return None
+        found.append(None if it is None or buffer is None else Place(buffer, it[1]))
+    return found
