@@ -92,5 +92,9 @@ class InputError(WgpuEpError, ValueError):
     """An input has the wrong name, type, rank or shape, or two inputs disagree on a dimension."""
 
 
+class ExtentError(InputError):
+    """An input has not the extents that the model says, or that were inferred for it where the model says nothing."""
+
+
 class ProgramError(WgpuEpError):
     """A saved Program is damaged, of another format version, or made for another target."""

@@ -15,7 +15,7 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import Device, Place
-from onnxruntime_ep_wgpu.errors import InputError, LimitError
+from onnxruntime_ep_wgpu.errors import InputError, LimitError, UnsupportedError
 from onnxruntime_ep_wgpu.plugin.group import MAX_SPECIALISED, AnySize, CompiledGroup
 from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
 from onnxruntime_ep_wgpu.program.dtypes import DType
@@ -134,6 +134,22 @@ def test_after_a_loss_they_are_compiled_for_the_next_device() -> None:
     for rows in (5, 150):
         run(after, rows)
     assert rows_of(specialise.asked) == [150, 150]
+
+
+def test_sizes_that_do_not_compile_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    group, _ = group_of(35)
+    tried = []
+
+    def refuse(*arguments: object) -> None:
+        tried.append(arguments[-1])
+        raise UnsupportedError("too large")
+
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.specialise.compile_graph", refuse)
+    for rows in (150, 160, 150, 160):
+        with pytest.raises(LimitError, match=f"too large, with .*{rows}"):
+            run(group.executable(), rows)
+    assert rows_of(tried) == [150, 160]
+    run(group.executable(), 5)
 
 
 def test_a_limit_names_the_sizes_that_are_beyond_it() -> None:

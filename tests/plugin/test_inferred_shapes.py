@@ -11,6 +11,9 @@ import onnxruntime as ort
 import pytest
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.errors import UnsupportedError
+
+from .loss import device_of, lose
 
 OpenSession = Callable[..., ort.InferenceSession]
 HEADS, SIZE = 2, 16
@@ -72,6 +75,46 @@ def test_a_cache_that_grows_on_the_cpu_is_read_at_its_length(
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
     # However many presents a group reads and lengths they come to; a group that reads no more than one needs it not even once.
     assert len(again) == len(set(again))
+
+
+def test_what_was_learnt_is_known_on_the_next_device(open_session: OpenSession, again: list[str]) -> None:
+    model = growing("past and present", "P", 1)
+    session = open_session(model, {"forceCpuNodeNames": "attend0", "deviceId": "38"}, log_severity_level=4)
+    reference = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+
+    def run(length: int) -> None:
+        given = feeds(length, 1)
+        for got, want in zip(session.run(None, given), reference.run(None, given), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+    run(5)
+    learnt = list(again)
+    assert learnt
+    for length in (6, 7):
+        lose(device_of(38))
+        with pytest.raises(Exception, match="DeviceLostError"):
+            session.run(None, feeds(length, 1))
+        run(length)
+    assert again == learnt
+
+
+def test_what_does_not_compile_without_a_shape_is_tried_once(
+    open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def refuse(*_: object) -> None:
+        tried.append(1)
+        raise UnsupportedError("not without that shape")
+
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.specialise.compile_graph", refuse)
+    session = open_session(growing("past and present", "P", 1), {"forceCpuNodeNames": "attend0"}, log_severity_level=4)
+    for length in (5, 6, 5):
+        with pytest.raises(
+            Exception, match=f"has {length} elements along axis 2, the model wants {length + 1}|wants {length}"
+        ):
+            session.run(None, feeds(length, 1))
+    assert len(tried) == 1
 
 
 def test_names_that_are_right_are_kept(open_session: OpenSession, again: list[str]) -> None:

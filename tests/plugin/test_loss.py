@@ -21,7 +21,6 @@ from onnxruntime_ep_wgpu.device import Device
 from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.group import CompiledGroup
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
-from onnxruntime_ep_wgpu.runtime.recovery import RecoverableExecutable
 from onnxruntime_ep_wgpu.runtime.weights import InFile, InMemory
 from tests.support import compile_model
 
@@ -109,7 +108,7 @@ def test_eight_threads_that_fail_at_once_rebuild_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
     assert failures
-    assert group.recoverable.rebuilt == 1
+    assert group.rebuilt == 1
     assert group.executable().device is device_of(32) is not device
 
 
@@ -120,7 +119,7 @@ def test_threads_that_find_the_device_lost_wait_for_one_rebuild() -> None:
         made.append(device_of(32))
         return made[-1]
 
-    group = RecoverableExecutable(compile_model(onnx.load_from_string(models.chain())), current)
+    group = CompiledGroup(compile_model(onnx.load_from_string(models.chain())), current)
     lose(made[0])
     with pytest.raises(webgpu_ep.DeviceLostError):
         made[0].buffer(16)
@@ -142,7 +141,7 @@ def test_weights_in_the_model_file_are_not_kept_in_host_memory(tmp_path: Path) -
         session = webgpu_ep.session(chain(kind, tmp_path), deviceId=31)
         (group,) = (it for it in groups() if id(it) not in before)
         expected = InMemory if kind == "given as bytes" else InFile
-        assert [type(source) for source in group.recoverable.sources] == [expected] * 2
+        assert [type(source) for source in group.sources.values()] == [expected] * 2
         assert group.executable().executable.program.weights == ()
         run(session)
 

@@ -29,7 +29,7 @@ def laid_out(layouts: Layouts, symbols: Sequence[int], like: Layout | None = Non
     case: dict[str, Any] = {"symbols": symbols}
     try:
         case["layout"] = asdict(layouts.layout(symbols, like))
-        del case["layout"]["symbols"], case["layout"]["made_of"]
+        del case["layout"]["symbols"], case["layout"]["basis"]
     except (InputError, LimitError) as error:
         case |= {"error": type(error).__name__, "message": str(error)}
     return as_json(case)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from hypothesis import strategies as st
+
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.postfix import Postfix
 from onnxruntime_ep_wgpu.program.program import Assertion, Check, Dispatch, Kernel, Program, Storage, Symbol, Value
@@ -214,3 +216,46 @@ def checks() -> Case:
 def every() -> Iterator[Case]:
     for make in (grids, arithmetic, variants, repeats, windows, slots, aliases, checks):
         yield make()
+
+
+_EXTENTS = ("$a", "$b", "$a $b *", "$a 3 //", "$b 4 min", 2)
+_NUMBERS = ("$a", "$b", "$a $b +", "$b 2 //", 7)
+_GUARDS = ("$a 3 <", "$a $b <", "$b 1 min")
+
+
+def drawn(data: st.DataObject) -> Program:
+    """Any Program with symbols a and b: weights, values on the host, intermediate values, dispatches with variants, some of them
+    repeated or with windows."""
+
+    def some(texts: Sequence[Text], least: int = 0) -> list[Text]:
+        return data.draw(st.lists(st.sampled_from(texts), min_size=least, max_size=2))
+
+    values = [
+        value("x", Storage.INPUT, "$a", "$b"),
+        value("z", Storage.INPUT, *some(_EXTENTS)),
+        value("y", Storage.OUTPUT, "$a"),
+    ]
+    values.append(replace(value("w", Storage.WEIGHT, 8), weight=0))
+    values.append(Value("h", I64, (2,), Storage.HOST, elements=dims("$b", "$a 3 <")))
+    dispatches, kernels = [], []
+    for _ in range(data.draw(st.integers(1, 7))):
+        read = data.draw(
+            st.lists(st.sampled_from([k for k, it in enumerate(values) if k != 2]), min_size=1, max_size=3, unique=True)
+        )
+        last = data.draw(st.booleans())
+        if not last:
+            values.append(value("t", Storage.TEMP, *some(_EXTENTS)))
+        args, uniforms = [*read, 2 if last else len(values) - 1], some(_NUMBERS)
+        guards = [*some(_GUARDS), 1]
+        repeats: Text = data.draw(st.sampled_from([1, 1, 1, "$a", 2]))
+        kernels.append(kernel("r" * len(read) + "w", len(uniforms), len(guards)))
+        dispatches.append(
+            dispatch(
+                len(kernels) - 1, args, uniforms, guards, [data.draw(st.sampled_from(("$a", "$b", 1))) for _ in guards],
+                repeats, [(0, 4), *[None] * len(read)] if data.draw(st.integers(0, 4)) == 0 else (),
+            )
+        )  # fmt: skip
+    return replace(
+        EMPTY, name="drawn", symbols=axes("a", "b"), inputs=(0, 1), outputs=(2,), values=tuple(values),
+        kernels=tuple(kernels), dispatches=tuple(dispatches), weights=(),
+    )  # fmt: skip

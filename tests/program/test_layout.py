@@ -57,6 +57,37 @@ def test_a_layout_is_the_same_whichever_it_is_like(path: Path, seed: int) -> Non
             like = made
 
 
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_layout_says_which_dispatches_another_one_has_too(data: st.DataObject) -> None:
+    """Whichever it was made like: exactly those whose steps, bytes or places of values differ are others; what was made for the
+    rest is right where the other steps are put in between."""
+    program = programs.drawn(data)
+    layouts, made = Layouts(program), list[Layout]()
+    for symbols in data.draw(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=2, max_size=6)):
+        like = data.draw(st.sampled_from([None, *made]))
+        now, fresh = layouts.layout(symbols, like), Layouts(program).layout(symbols)
+        assert now == fresh and now.basis.steps == fresh.basis.steps
+        moved = data.draw(st.sets(st.integers(0, len(program.values) - 1), max_size=2))
+        for then in [*made, now]:
+            changed = now.changed_since(then, moved)
+            others = moved | {v for v, nbytes in enumerate(then.nbytes) if nbytes != fresh.nbytes[v]}
+            steps = list(then.steps)
+            for number, it in reversed(list(enumerate(program.dispatches))):
+                mine = now.steps[now.places(number)]
+                assert mine == tuple(step for step in fresh.steps if step.dispatch == number)
+                differs = mine != then.steps[then.places(number)] or not others.isdisjoint(it.args)
+                assert (number in changed) == differs
+                if number in changed:
+                    steps[then.places(number)] = mine
+            assert steps == list(fresh.steps)
+            users = {
+                k for k, step in enumerate(now.steps) if not moved.isdisjoint(program.dispatches[step.dispatch].args)
+            }
+            assert now.places_with(moved) == users
+        made.append(now)
+
+
 class Values:
     """Dims calculated one token after the other."""
 

@@ -214,7 +214,7 @@ class _Run:
         where = {v: Place(t.buffer, 0) for v, t in zip(program.inputs, tensors, strict=True) if t.buffer is not None}
         where |= {v: Place(buffer, 0) for v, (buffer, _, _) in zip(program.outputs, outputs, strict=True)}
         self._kept = executable, plan
-        self._dispatches = plan.bound(where)
+        self._dispatches = plan.rows(where)
 
     def seconds(self) -> float:
         """The time of all dispatches on the GPU."""

@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from ..errors import Fault, InternalError, ModelError, UnsupportedError, WgpuEpError
 from ..program.dtypes import DType
+from ..program.program import NO_EXTENT
 from ..program.target import Target
 from . import expand, ops
 from .builder import Builder
@@ -112,7 +113,7 @@ class Lowering:
     def _elements(self, name: str, index: int, shape: tuple[Dim, ...], dtype: DType) -> Any:
         array: Any = np.empty(tuple(map(int, shape)), object)  # type: ignore[arg-type]
         for k in range(array.size):
-            label = f"@{name}[{k}]"  # "@": unlike a dimension it may be negative
+            label = f"{NO_EXTENT}{name}[{k}]"
             if label in self.fixed:
                 array.reshape(-1)[k] = self.fixed[label]
                 continue

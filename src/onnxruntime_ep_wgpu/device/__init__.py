@@ -27,7 +27,7 @@ from .work import Submission, Work
 if TYPE_CHECKING:
     from .cache import BufferCache, CacheCounters
     from .device import Device
-    from .encoding import Bound, Copy, Recording
+    from .encoding import BoundRecording, Copy, Recording
     from .pipelines import BindGroup, Pipeline
 
 # What only an open device needs; programs that list devices do without it.
@@ -35,7 +35,7 @@ _LATER = {
     "BufferCache": "cache",
     "CacheCounters": "cache",
     "Device": "device",
-    "Bound": "encoding",
+    "BoundRecording": "encoding",
     "Copy": "encoding",
     "Recording": "encoding",
     "BindGroup": "pipelines",
@@ -54,7 +54,7 @@ if not TYPE_CHECKING:
 __all__ = [
     "Adapter",
     "BindGroup",
-    "Bound",
+    "BoundRecording",
     "Buffer",
     "BufferBinding",
     "BufferCache",

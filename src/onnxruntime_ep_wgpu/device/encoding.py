@@ -82,7 +82,7 @@ def take_one(commands: list[Any]) -> list[Any]:
         return []
 
 
-class Bound:
+class BoundRecording:
     """A recording for callers' buffers. It keeps none of them alive, and lets go of its bind groups, which keep their memory,
     when the first one dies."""
 

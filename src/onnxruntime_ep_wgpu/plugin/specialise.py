@@ -22,11 +22,13 @@ from ..compiler.lower import label_of
 from ..compiler.settings import DEFAULT, CompileSettings
 from ..compiler.tied import ties_of
 from ..errors import LimitError, UnsupportedError
-from ..program.program import Program
+from ..program.program import NO_EXTENT, Program
 from ..program.target import Target
 from ..program.weights import weight_array
 from ..runtime.weights import SourceOf, WeightSource
+from ..trace import span
 
+MOST_FAILED = 64  # sets of sizes that do not compile, and are not tried again
 COPIED_BYTES = 4096  # a smaller constant is copied: looking for it in the model's file costs more
 
 
@@ -53,6 +55,7 @@ class Specialiser:
         self._inferred = frozenset(it.name for it in self._inputs if declared is not None and it.name not in declared)
         self._shapes: list[ir.Shape | None] = [it.shape for it in self._inputs]
         self._lock = threading.Lock()
+        self._failed: dict[tuple[object, ...], str] = {}  # why it did not compile; also of those that are `relaxed`
         self.constants = frozenset(graph.initializers)
 
     def keep(self, sources: Mapping[str, WeightSource], source_of: SourceOf) -> None:
@@ -117,14 +120,23 @@ class Specialiser:
         return found
 
     def __call__(self, values: Mapping[str, int] | None = None) -> Program:
-        """The Program for these values of symbols, by name. Raises LimitError when even that is beyond a limit."""
+        """The Program for these values of symbols, by name. Raises LimitError when even that is beyond a limit, which is found out
+        once."""
+        values = values or {}
+        tried = *map(str, self._shapes), *sorted(values.items())
         try:
             with self._lock:
+                if tried in self._failed:
+                    raise LimitError(self._failed[tried])
                 for value, shape in zip(self._inputs, self._shapes, strict=True):
                     value.shape = shape
-                return compile_graph(self._graph, self._opsets, self._target, self._name, self._settings, values)
+                shown: dict[str, object] = {name.removeprefix(NO_EXTENT): size for name, size in values.items()}
+                with span("compile", self._name, **(shown or {"reason": "an inferred shape was wrong"})):
+                    return compile_graph(self._graph, self._opsets, self._target, self._name, self._settings, values)
         except UnsupportedError as error:
-            raise LimitError(f"{error}, with {dict(values or {})}") from error
+            if len(self._failed) < MOST_FAILED:
+                self._failed[tried] = f"{error}, with {dict(values)}"
+            raise LimitError(f"{error}, with {dict(values)}") from error
 
 
 class _Copy:

@@ -12,11 +12,12 @@ import itertools
 import math
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..errors import InputError, LimitError
 from .postfix import Postfix, compile_dims
 from .program import REPETITION, Check, Dispatch, Program, Storage
+from .slots import slots_of
 
 MAX_GROUPS = 65535  # WebGPU's limit per dimension of a grid
 _SHOWN = 12  # sizes that a message names
@@ -54,26 +55,54 @@ class Layout:
     slot_of: dict[int, int]  # of TEMP values that a dispatch has
     steps: tuple[Step, ...]  # in the order in which they run; those that write nothing are left out
     allowed: tuple[tuple[int, int], ...]  # per assertion of the Program: the least and the largest number
-    begins: tuple[tuple[int, int], ...] = ()  # an output, and the input that it begins as; none that is empty
-    made_of: MadeOf | None = field(default=None, repr=False, compare=False)
+    begins: tuple[tuple[int, int], ...]  # an output, and the input that it begins as; none that is empty
+    basis: Basis = field(repr=False, compare=False)
 
-    def changes_since(self, other: Layout) -> frozenset[int] | None:
-        """The places of the steps that are others than those of a layout that this one was made like, that have a value whose
-        bytes are more or fewer, or one whose elements the host knows; all other steps are the same objects. None where that is
-        not known, or where these are more or fewer steps."""
-        made = self.made_of
-        known = made is not None and made.like is not None and made.like() is other
-        return made.changes if made is not None and known else None
+    def changed_since(self, other: Layout, moved: Iterable[int] = ()) -> frozenset[int]:
+        """The dispatches that are others than in another layout of the Program: their steps are, a value of theirs has more or
+        fewer bytes there, or is one of `moved`, which the caller has elsewhere. What was made of all others there is right here.
+
+        The one place where that is decided. It costs little for the layout that this one was made like.
+        """
+        here, there = self.basis, other.basis
+        if other is self:
+            found: frozenset[int] = frozenset()
+        elif here.like is not None and here.like() is other:
+            found = here.changed
+        else:
+            resized = [v for v, (now, then) in enumerate(zip(self.nbytes, other.nbytes, strict=True)) if now != then]
+            found = _changed(here, there.steps, range(len(here.steps)), resized)
+        return found.union(*(here.users[v] for v in moved))
+
+    def places(self, dispatch: int) -> slice:
+        """Where among `steps` those of a dispatch are."""
+        end = self.basis.ends[dispatch]
+        return slice(end - len(self.basis.steps[dispatch]), end)
+
+    def places_with(self, values: Iterable[int]) -> set[int]:
+        """The places of the steps that have one of these values."""
+        basis = self.basis
+        numbers = {k for v in values for k in basis.users[v]}
+        return {place for k in numbers for place in range(basis.ends[k] - len(basis.steps[k]), basis.ends[k])}
 
 
-@dataclass(frozen=True)
-class MadeOf:
-    """What a layout that is like another one begins with: the numbers of its expressions, and its steps by dispatch."""
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """What a layout that is like another one begins with."""
 
-    numbers: list[int]
-    steps: list[tuple[Step, ...]]
-    like: weakref.ref[Layout] | None = None  # see `Layout.changes_since`
-    changes: frozenset[int] | None = None
+    numbers: list[int]  # of all expressions
+    steps: list[tuple[Step, ...]]  # by dispatch
+    ends: list[int]  # by dispatch: how many steps it and those before it have
+    users: Sequence[Sequence[int]]  # by value: the dispatches that have it
+    like: weakref.ref[Layout] | None = None  # the layout that this one is like
+    changed: frozenset[int] = frozenset()  # since that one
+
+
+def _changed(
+    now: Basis, before: Sequence[tuple[Step, ...]], among: Iterable[int], resized: Iterable[int]
+) -> frozenset[int]:
+    """See `Layout.changed_since`; steps differ `among` these dispatches at most, and the bytes of the values that are `resized`."""
+    return frozenset([k for k in among if now.steps[k] != before[k]]).union(*(now.users[v] for v in resized))
 
 
 class Layouts:
@@ -118,20 +147,20 @@ class Layouts:
             for place in {*self._guards[number], *self._workgroups[number], *self._uniforms[number]}:
                 self._dispatches_with[place].append(number)
         self._written = [written(program, it) for it in program.dispatches]
-        self._dispatches_of: list[list[int]] = [[] for _ in program.values]
+        self._users: list[list[int]] = [[] for _ in program.values]
         for number, it in enumerate(program.dispatches):
             for arg in set(it.args):
-                self._dispatches_of[arg].append(number)
+                self._users[arg].append(number)
 
     def layout(self, symbols: Sequence[int], like: Layout | None = None) -> Layout:
         """`symbols` has a value for each of the Program's.
 
         `like` is another layout of the Program, and changes no number of this one, which takes from it what depends on none
-        of the numbers that differ: `slots` and `slot_of` as wholes, and of `steps` each. So a sequence that is one longer
-        than another one costs little. Raises InputError, or LimitError for a limit of the target, when a check of the
+        of the numbers that differ: `slots` and `slot_of` as wholes, and the steps of each dispatch. So a sequence that is
+        one longer than another one costs little. Raises InputError, or LimitError for a limit of the target, when a check of the
         Program fails.
         """
-        program, before = self.program, like.made_of if like else None
+        program, before = self.program, like.basis if like else None
         numbers = [int(it) for it in self._evaluate([*symbols, 0])]  # a comparison is a bool
         values: Iterable[int] = range(len(program.values))
         dispatches: Iterable[int] = range(len(program.dispatches))
@@ -147,21 +176,25 @@ class Layouts:
             shapes[number] = tuple([numbers[k] for k in self._shapes[number]])
             nbytes[number] = program.values[number].dtype.nbytes(math.prod(shapes[number]))
         self._check_shapes([numbers[k] for k in self._conditions], shapes, values, symbols)
-        slots_of = None
+        known_slots: tuple[tuple[int, ...], dict[int, int]] | None = None
         resized: frozenset[int] = frozenset()
         if like is not None and before is not None:
             resized = frozenset([v for v in values if nbytes[v] != like.nbytes[v]])
             if all(nbytes[v] and like.nbytes[v] for v in resized):  # otherwise others may have nothing to write
                 dispatches = self._repeated.union(*(self._dispatches_with[k] for k in changed))
             if not any(program.values[v].storage is Storage.TEMP for v in resized):
-                slots_of = like.slots, like.slot_of
+                known_slots = like.slots, like.slot_of
+        ends = None if before is None else before.ends
         for number in dispatches:
-            by_dispatch[number] = self._steps(number, numbers, nbytes, symbols)
-        slots, slot_of = slots_of or _slots(program, nbytes)
-        made_of = MadeOf(numbers, by_dispatch)
+            steps, known = self._steps(number, numbers, nbytes, symbols), by_dispatch[number]
+            if steps != known:  # what is the same stays the same objects
+                by_dispatch[number] = steps
+                ends = ends if len(steps) == len(known) else None
+        basis = Basis(numbers, by_dispatch, ends or list(itertools.accumulate(map(len, by_dispatch))), self._users)
         if like is not None and before is not None:
-            changes = self._changes(before.steps, by_dispatch, dispatches, resized)
-            made_of = MadeOf(numbers, by_dispatch, weakref.ref(like), changes)
+            since = _changed(basis, before.steps, dispatches, resized)
+            basis = replace(basis, like=weakref.ref(like), changed=since)
+        slots, slot_of = known_slots or slots_of(program, nbytes)
         return Layout(
             tuple(symbols),
             tuple(shapes),
@@ -172,24 +205,8 @@ class Layouts:
             tuple(itertools.chain.from_iterable(by_dispatch)),
             tuple([(numbers[low], numbers[high]) for low, high in self._bounds]),
             tuple((a, b) for a, b in program.aliases if shapes[a] == shapes[b] and nbytes[a]),
-            made_of,
+            basis,
         )
-
-    def _changes(
-        self,
-        before: Sequence[tuple[Step, ...]],
-        now: Sequence[tuple[Step, ...]],
-        made: Iterable[int],
-        resized: Iterable[int],
-    ) -> frozenset[int] | None:
-        """See `Layout.changes_since`; `made` are the dispatches whose steps were made anew, `resized` the values."""
-        if any(len(before[k]) != len(now[k]) for k in made):
-            return None
-        numbers = set(made).union(*(self._dispatches_of[v] for v in (*resized, *self._elements)))
-        if len(numbers) > len(now) // 2:
-            return None  # nothing is saved
-        ends = list(itertools.accumulate(map(len, now)))
-        return frozenset([place for k in numbers for place in range(ends[k] - len(now[k]), ends[k])])
 
     def _steps(
         self, number: int, numbers: Sequence[int], nbytes: Sequence[int], symbols: Sequence[int]
@@ -271,33 +288,6 @@ def finished(program: Program, steps: Sequence[Step]) -> list[tuple[int, ...]]:
         out.append(tuple(value for value in values if value not in later))
         later.update(values)
     return out[::-1]
-
-
-def _slots(program: Program, nbytes: Sequence[int]) -> tuple[tuple[int, ...], dict[int, int]]:
-    """Slots from liveness: a slot is free again after the last dispatch that has its value."""
-    last = {arg: k for k, it in enumerate(program.dispatches) for arg in it.args}
-    slots: list[int] = []
-    free: list[int] = []
-    slot_of: dict[int, int] = {}
-    for k, dispatch in enumerate(program.dispatches):
-        args = dict.fromkeys(arg for arg in dispatch.args if program.values[arg].storage is Storage.TEMP)
-        for arg in args:
-            if arg not in slot_of:
-                slot_of[arg] = _best_slot(slots, free, nbytes[arg])
-        free += [slot_of[arg] for arg in args if last[arg] == k]
-    return tuple(slots), slot_of
-
-
-def _best_slot(slots: list[int], free: list[int], nbytes: int) -> int:
-    """The free slot that wastes least, growing the largest when none is large enough; a new one when none is free."""
-    if not free:
-        slots.append(nbytes)
-        return len(slots) - 1
-    fitting = [s for s in free if slots[s] >= nbytes]
-    slot = min(fitting, key=lambda s: slots[s]) if fitting else max(free, key=lambda s: slots[s])
-    free.remove(slot)
-    slots[slot] = max(slots[slot], nbytes)
-    return slot
 
 
 def fold_grid(workgroups: int) -> Grid:

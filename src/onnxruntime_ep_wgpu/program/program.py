@@ -16,7 +16,10 @@ from .postfix import Postfix
 from .target import Target
 
 FORMAT_VERSION = 8
-REPETITION = "@repetition"  # the symbol that counts the runs of a repeated dispatch
+NO_EXTENT = (
+    "@"  # begins the names of symbols that are no extents and may be negative: elements of inputs, and REPETITION
+)
+REPETITION = f"{NO_EXTENT}repetition"  # the symbol that counts the runs of a repeated dispatch
 
 
 class Storage(enum.Enum):

@@ -1,5 +1,4 @@
-"""A Program on a device: `recovery` (on the next one after a loss), `executable` (weights, runs), `inputs` (what they must be),
-`plans` (which are kept), `plan` (a layout on the device: `planned` dispatches and `groups` of
-bindings) with `temps`, `uniforms` and `checks`, `replay` (captures), `stepwise`
+"""A Program on a device: `executable` (weights, runs), `inputs` (what they must be), `plans` (which are kept), `plan` (a layout on
+the device: `planned` dispatches and `groups` of bindings) with `temps`, `uniforms` and `checks`, `replay` (captures), `stepwise`
 (looking at every dispatch), `inspect` (at every value), `describe` (for profiles), `weights` and `weight_file` (where weights
 can be read again), `settings`."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..device import Buffer, Place
-from ..errors import InputError
+from ..errors import ExtentError, InputError
 from ..program.dtypes import DType
 from ..program.postfix import Postfix, compile_dims
 from ..program.program import Program
@@ -54,7 +54,8 @@ class InputChecks:
         return tuple([_element(inputs[s.input], s.index) for s in self._elements])
 
     def symbols(self, inputs: Sequence[DeviceTensor], elements: tuple[int, ...]) -> list[int]:
-        """The values of the program's symbols, in its order. Raises InputError for inputs that it is not compiled for."""
+        """The values of the program's symbols, in its order. Raises InputError for inputs that it is not compiled for, ExtentError
+        where only extents are others."""
         shapes = [tensor.shape for tensor in inputs]
         self._check_types(shapes, [tensor.dtype for tensor in inputs])
         values = iter(elements)
@@ -82,7 +83,7 @@ class InputChecks:
         for (k, axis, dim), wanted in zip(self._dims, extents, strict=True):
             if shapes[k][axis] != wanted:
                 name = dim if isinstance(dim, int) else " ".join(map(str, dim)).replace("$", "")
-                raise InputError(
+                raise ExtentError(
                     f"input {self._values[k].name!r} has {shapes[k][axis]} elements along axis {axis}, "
                     f"the model wants {wanted} ({name})"
                 )

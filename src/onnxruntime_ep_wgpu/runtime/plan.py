@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain, compress, count, islice
+from operator import is_not
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..device import BindGroup, Bound, Buffer, BufferBinding, Device, Pipeline, Place, Recording
+from ..device import BindGroup, BoundRecording, Buffer, BufferBinding, Device, Pipeline, Place, Recording
 from ..device.sizes import padded
 from ..live import LiveSet
 from ..program.dtypes import DType
@@ -34,12 +36,12 @@ Places = tuple[tuple[int, int], ...]  # buffers by number, with offsets: of each
 Row = tuple[Pipeline, BindGroup, tuple[int, int, int]]
 
 
-class _LastBound(NamedTuple):
-    """What was bound, for which dispatches and to which places."""
+class _Last(NamedTuple):
+    """What was bound last: which dispatches, to which places."""
 
     dispatches: Sequence[PlannedDispatch]
     places: Places
-    bound: Bound
+    bound: BoundRecording
 
 
 class Repeater(Protocol):
@@ -57,7 +59,8 @@ class Plan:
     """Ready to run for the sizes it was made for.
 
     `pipelines` has those of all variants that the layout takes, by kernel and variant; `plan_checks` looks at sizes and
-    aliasing (see `checks`). What a plan has in common with one that it is `like` it takes from there, also what is bound. `runs`,
+    aliasing (see `checks`). What a plan has in common with one that it is `like` (`Layout.changed_since`) it takes from there, so
+    that dispatches are the same objects exactly where they are the same, also when they are bound. `runs`,
     `last_run`, `captures` and `repeaters` belong to the Executable and its callers: the runs that are using the plan, the number
     of the last one that did, the captures that replay it, and who submits its work by himself; `submits` counts what the
     Executable did.
@@ -65,8 +68,6 @@ class Plan:
 
     buffers: dict[int, Buffer | None]
     temps: frozenset[Buffer]
-    dispatches: list[PlannedDispatch]
-    _readers: dict[int, list[int]]
     _uniforms: set[Uniforms]
 
     def __init__(
@@ -92,36 +93,34 @@ class Plan:
         self.shapes, self.nbytes = layout.shapes, layout.nbytes
         self.output_shapes = tuple(layout.shapes[v] for v in program.outputs)
         self._lock = threading.Lock()
-        self._bound: OrderedDict[Places, Bound] = OrderedDict()
+        self._recordings: OrderedDict[Places, BoundRecording] = OrderedDict()
         # What was bound last, of this plan or of the one it is like: most of it is the same the next time.
-        self._last: _LastBound | None = like._last if like is not None else None
+        self._last: _Last | None = like._last if like is not None else None
         self._scratch: dict[int, Buffer] = {}
         self._groups = groups
         self._host_values: list[Buffer] = []
         if like is not None and layout.slots is like.layout.slots:
             # Of a plan that may run, so nobody has given them back.
-            buffers, self.temps = like.buffers.copy(), like.temps
+            buffers, self.temps, moved = like.buffers.copy(), like.temps, list[int]()
         else:
             buffers = self._temps(temps)
             self.temps = frozenset(buffer for buffer in buffers.values() if buffer is not None)
             buffers |= {v: weights[it.weight] for v, it in enumerate(program.values) if it.storage is Storage.WEIGHT}
+            moved = [v for v, buffer in buffers.items() if like is None or like.buffers.get(v) is not buffer]
         for index, elements in layout.elements.items():
             buffers[index] = self._host_value(program.values[index].dtype, elements)
         self.buffers = buffers
-        # The dispatches of the plan that this one is like, and the places of those that are others here, where that is known.
-        changes = None if like is None else layout.changes_since(like.layout)
-        self._new: tuple[Sequence[PlannedDispatch], frozenset[int]] | None = None
-        if like is not None and changes is not None and self.temps is like.temps:
-            self._new = like.dispatches, changes
-            made, uniforms = self._planned_steps(changes, pipelines)
-            self.dispatches, self._readers = like.dispatches.copy(), like._readers
-            for place, dispatch in made.items():
-                self.dispatches[place] = dispatch
+        self.dispatches: list[PlannedDispatch]
+        if like is None:
+            self.dispatches, uniforms = self._planned_steps(layout.steps, pipelines)
         else:
-            shared = self._shared(like)
-            made, uniforms = self._planned_steps([k for k, it in enumerate(shared) if it is None], pipelines)
-            self.dispatches = [it or made[k] for k, it in enumerate(shared)]
-            self._readers = _readers(program, layout.steps)
+            changed = sorted(layout.changed_since(like.layout, (*moved, *layout.elements)), reverse=True)
+            steps = [layout.steps[layout.places(number)] for number in changed]
+            new, uniforms = self._planned_steps([*chain.from_iterable(steps)], pipelines)
+            made = iter(new)
+            self.dispatches = like.dispatches.copy()
+            for number, own in zip(changed, steps, strict=True):  # the last one first: places of those before it stay
+                self.dispatches[like.layout.places(number)] = islice(made, len(own))
         # Taken from the device's caches for as long as a plan lives that has dispatches with them.
         self._uniforms = {uniforms, *[it.uniforms for it in self.dispatches if it.uniforms is not None]}
         for it in self._uniforms:
@@ -170,7 +169,7 @@ class Plan:
             own = [*self._host_values, *self._scratch.values()]
             # First it lets go, then the next one may have them: an interrupt in between costs a buffer that is made anew.
             self._host_values, self._scratch, self.dispatches = [], {}, []
-            self._bound.clear()
+            self._recordings.clear()
             self._last = None
             for buffer in own:
                 storage.give(buffer)
@@ -179,23 +178,12 @@ class Plan:
 
     # ---- dispatches
 
-    def _shared(self, like: Plan | None) -> list[PlannedDispatch | None]:
-        """Per step the dispatch of another plan that is the same in this one."""
-        steps = self.layout.steps
-        if like is None:
-            return [None] * len(steps)
-        moved = {v for v, nbytes in enumerate(self.nbytes) if nbytes != like.nbytes[v]}
-        moved |= {v for v, buffer in self.buffers.items() if like.buffers.get(v) is not buffer}
-        known = {id(it.step): it for it in like.dispatches if moved.isdisjoint(it.args)}
-        return [known.get(id(step)) for step in steps]
-
     def _planned_steps(
-        self, places: Collection[int], pipelines: Mapping[Variant, Pipeline]
-    ) -> tuple[dict[int, PlannedDispatch], Uniforms]:
-        """New dispatches for the steps at these places, and the uniforms that they share."""
-        steps = self.layout.steps
-        uniforms = Uniforms(self.device, [steps[place].uniforms for place in places])
-        return {place: self._planned(steps[place], pipelines, uniforms) for place in places}, uniforms
+        self, steps: Sequence[Step], pipelines: Mapping[Variant, Pipeline]
+    ) -> tuple[list[PlannedDispatch], Uniforms]:
+        """New dispatches for these steps, and the uniforms that they share."""
+        uniforms = Uniforms(self.device, [step.uniforms for step in steps])
+        return [self._planned(step, pipelines, uniforms) for step in steps], uniforms
 
     def _planned(self, step: Step, pipelines: Mapping[Variant, Pipeline], uniforms: Uniforms) -> PlannedDispatch:
         dispatch = self.program.dispatches[step.dispatch]
@@ -209,14 +197,14 @@ class Plan:
         own = uniforms if kernel.uniforms else None
         planned = PlannedDispatch(step, kernel.label, pipeline, args, entries, None, own, theirs)
         if None not in entries:
-            planned.bound = self._bind(planned, entries)
+            planned.group = self._group(planned, entries)
         return planned
 
     def _entry(self, arg: int, window: Range | None) -> BufferBinding | None:
         buffer = self.buffers.get(arg)
-        return None if buffer is None else self._bound_part(arg, window, Place(buffer, 0))
+        return None if buffer is None else self._part(arg, window, Place(buffer, 0))
 
-    def _bound_part(self, arg: int, window: Range | None, where: Place) -> BufferBinding:
+    def _part(self, arg: int, window: Range | None, where: Place) -> BufferBinding:
         """What is bound of a tensor that lies at `where`."""
         (buffer, offset), (first, nbytes) = where, window or (0, self.nbytes[arg])
         return BufferBinding(buffer, offset + first, min(padded(nbytes), buffer.size - offset - first))
@@ -234,63 +222,58 @@ class Plan:
         """The dispatches with the callers' buffers in place; `callers` has the place of each value by number."""
         key = tuple([(buffer.number, offset) for buffer, offset in callers.values()])
         with self._lock:
-            found = self._bound.get(key)
+            found = self._recordings.get(key)
             recording = None if found is None else found.recording
             if recording is not None:
-                self._bound.move_to_end(key)
+                self._recordings.move_to_end(key)
                 return recording
             last = self._last
-        recording = self._bound_like(last, key, callers)
+        recording = self._recorded(last, key, callers)
         # Only what memory the callers keep is worth keeping this for: it goes with the first of their buffers.
-        bound = Bound(recording, (buffer for buffer, _ in callers.values()))
+        bound = BoundRecording(recording, (buffer for buffer, _ in callers.values()))
         with self._lock:
-            self._bound[key] = bound
-            self._last = _LastBound(self.dispatches, key, bound)
-            while len(self._bound) > MAX_BOUND_SETS:
-                self._bound.popitem(last=False)
+            self._recordings[key] = bound
+            self._last = _Last(self.dispatches, key, bound)
+            while len(self._recordings) > MAX_BOUND_SETS:
+                self._recordings.popitem(last=False)
         return recording
 
-    def _bound_like(self, last: _LastBound | None, key: Places, callers: dict[int, Place]) -> Recording:
+    def _recorded(self, last: _Last | None, key: Places, callers: dict[int, Place]) -> Recording:
         """The recording for `callers`, with the rows of the last one that are the same."""
         before = None if last is None else last.bound.recording
         if last is None or before is None or len(last.dispatches) != len(self.dispatches):
-            return self.device.record(self.bound(callers))
-        if last.dispatches is self.dispatches:
-            others: Iterable[int] = ()
-        elif self._new is not None and last.dispatches is self._new[0]:
-            others = self._new[1]
-        else:
-            pairs = enumerate(zip(self.dispatches, last.dispatches, strict=True))
-            others = [place for place, (now, then) in pairs if now is not then]
+            return self.device.record(self.rows(callers))
         moved = [v for v, now, then in zip(callers, key, last.places, strict=True) if now != then]
-        rows = set(others).union(*(self._readers.get(value, ()) for value in moved))
+        rows = self.layout.places_with(moved)
+        if last.dispatches is not self.dispatches:
+            rows.update(compress(count(), map(is_not, self.dispatches, last.dispatches)))
         return before.changed({place: self._row(self.dispatches[place], callers) for place in rows})
 
-    def bound(self, callers: dict[int, Place]) -> list[Row]:
+    def rows(self, callers: dict[int, Place]) -> list[Row]:
         """Pipeline, bind group and grid of every dispatch, with the callers' buffers in place."""
         return [self._row(planned, callers) for planned in self.dispatches]
 
     def _row(self, planned: PlannedDispatch, callers: dict[int, Place]) -> Row:
-        group = planned.bound
+        group = planned.group
         if group is None:
             places = tuple([(callers[arg][0].number, callers[arg][1]) for arg in planned.theirs])
             group = self._groups.get(planned, places)
             if group is None:
-                group = self._bound_to(planned, callers)
+                group = self._group_with(planned, callers)
                 self._groups.keep(planned, places, group, (callers[arg][0] for arg in planned.theirs))
         return planned.pipeline, group, planned.step.grid
 
-    def _bound_to(self, planned: PlannedDispatch, callers: Mapping[int, Place]) -> BindGroup:
+    def _group_with(self, planned: PlannedDispatch, callers: Mapping[int, Place]) -> BindGroup:
         args = planned.args
         windows = planned.step.windows or (None,) * len(args)
         entries = [
-            entry or self._bound_part(arg, window, callers[arg])
+            entry or self._part(arg, window, callers[arg])
             for arg, window, entry in zip(args, windows, planned.entries, strict=False)
         ]
         entries += [e for e in planned.entries[len(args) :] if e is not None]
-        return self._bind(planned, entries)
+        return self._group(planned, entries)
 
-    def _bind(self, planned: PlannedDispatch, entries: Sequence[BufferBinding | None]) -> BindGroup:
+    def _group(self, planned: PlannedDispatch, entries: Sequence[BufferBinding | None]) -> BindGroup:
         given = [entry for entry in entries if entry is not None]
         if self.plan_checks:
             args = planned.args
@@ -304,13 +287,3 @@ class Plan:
 
 def dispatch_label(kernel: str, dispatch: Dispatch) -> str:
     return f"{kernel}: {', '.join(dispatch.origin[:4])}{'...' if len(dispatch.origin) > 4 else ''}"
-
-
-def _readers(program: Program, steps: Sequence[Step]) -> dict[int, list[int]]:
-    """The places of the steps that have an input or output of the program."""
-    theirs = {*program.inputs, *program.outputs}
-    found: dict[int, list[int]] = {value: [] for value in theirs}
-    for place, step in enumerate(steps):
-        for value in theirs.intersection(program.dispatches[step.dispatch].args):
-            found[value].append(place)
-    return found

@@ -12,13 +12,14 @@ from .uniforms import Uniforms
 @dataclass(eq=False)
 class PlannedDispatch:
     """A step of the layout with what it needs of the device. `entries` has None where a caller's buffer goes, which are those
-    of `theirs`; `uniforms` has its block, None for one without. Plans share those that are the same in both."""
+    of `theirs`; without any, `group` is made once. `uniforms` has its block, None for one without. Plans share those that are
+    the same in both."""
 
     step: Step
     label: str
     pipeline: Pipeline
     args: tuple[int, ...]
     entries: list[BufferBinding | None]
-    bound: BindGroup | None
+    group: BindGroup | None
     uniforms: Uniforms | None
     theirs: tuple[int, ...]

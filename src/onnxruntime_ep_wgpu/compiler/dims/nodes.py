@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import Any, Union
 
 from ...live import LiveMap
+from ...program.program import NO_EXTENT
 from . import samples
 from .intervals import DIMENSION, SMALL, Interval, counted, of_call, plus, times
 from .intervals import ELEMENT as ANY_ELEMENT
@@ -28,7 +29,6 @@ Monomial = tuple[Atom, ...]
 Terms = tuple[tuple[Monomial, int], ...]
 
 MOST_TERMS = 24  # of a polynomial, and half of it the factors of a monomial; longer ones become parts that have a name
-ELEMENT = "@"  # begins the names of elements of inputs, which unlike dimensions may be negative
 _SHOWN = 240  # characters of an expression in messages
 
 
@@ -51,7 +51,7 @@ class Symbol:
 
     def __init__(self, name: str, interval: Interval | None) -> None:
         self.name = self.order = name
-        self.reads_elements = name.startswith(ELEMENT)
+        self.reads_elements = name.startswith(NO_EXTENT)
         self.interval = low, high = interval or (ANY_ELEMENT if self.reads_elements else DIMENSION)
         self.samples: Sample = tuple(int(min(max(v, low), high)) for v in samples.of_name(name, self.reads_elements))
 

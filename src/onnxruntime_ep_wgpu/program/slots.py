@@ -1,0 +1,38 @@
+"""Slots of intermediate memory, from liveness.
+
+In: the dispatches of a Program, and the bytes of its values. Out: the bytes of each slot, and the slot of every TEMP value that a
+dispatch has. Invariant: two values that some dispatch has, or that lie ready while it runs, never share a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .program import Program, Storage
+
+
+def slots_of(program: Program, nbytes: Sequence[int]) -> tuple[tuple[int, ...], dict[int, int]]:
+    """Slots from liveness: a slot is free again after the last dispatch that has its value."""
+    last = {arg: k for k, it in enumerate(program.dispatches) for arg in it.args}
+    slots: list[int] = []
+    free: list[int] = []
+    slot_of: dict[int, int] = {}
+    for k, dispatch in enumerate(program.dispatches):
+        args = dict.fromkeys(arg for arg in dispatch.args if program.values[arg].storage is Storage.TEMP)
+        for arg in args:
+            if arg not in slot_of:
+                slot_of[arg] = _best_slot(slots, free, nbytes[arg])
+        free += [slot_of[arg] for arg in args if last[arg] == k]
+    return tuple(slots), slot_of
+
+
+def _best_slot(slots: list[int], free: list[int], nbytes: int) -> int:
+    """The free slot that wastes least, growing the largest when none is large enough; a new one when none is free."""
+    if not free:
+        slots.append(nbytes)
+        return len(slots) - 1
+    fitting = [s for s in free if slots[s] >= nbytes]
+    slot = min(fitting, key=lambda s: slots[s]) if fitting else max(free, key=lambda s: slots[s])
+    free.remove(slot)
+    slots[slot] = max(slots[slot], nbytes)
+    return slot
