@@ -19,10 +19,10 @@ const shared = {
   logLevel: 'warning',
 };
 // What few pages need is a file of its own, fetched when it is asked for.
-const LATER = { operators: 'ort.wgpu.host.mjs', loop: 'ort.wgpu.generate.mjs', wasm: 'ort.wgpu.wasm.mjs', disk: 'ort.wgpu.disk.mjs' };
+const LATER = { session: 'ort.wgpu.host.mjs', loop: 'ort.wgpu.generate.mjs', wasm: 'ort.wgpu.wasm.mjs', disk: 'ort.wgpu.disk.mjs' };
 const later = {
   name: 'later',
-  setup: ({ onResolve }) => onResolve({ filter: /\/(operators|loop|wasm|disk)\.js$/ }, ({ kind, path }) =>
+  setup: ({ onResolve }) => onResolve({ filter: /\/(session|loop|wasm|disk)\.js$/ }, ({ kind, path }) =>
     kind === 'dynamic-import' ? { path: `./${LATER[path.match(/(\w+)\.js$/)[1]]}`, external: true } : undefined),
 };
 // Node prints the line of an error that nobody catches: it should be no screen of text. Pages save 3 % of bytes without.
@@ -40,7 +40,7 @@ await Promise.all([
   module('ort.wgpu.proxy.mjs', { entryPoints: ['src/worker/proxy.ts'], external: ['onnxruntime-common'] }),
   module('ort.wgpu.proxy.bundle.min.mjs', { entryPoints: ['src/worker/proxy.ts'] }),
   module('ort.wgpu.worker.mjs', { entryPoints: ['src/worker/worker.ts'] }),
-  module(LATER.operators, { entryPoints: ['src/host/operators.ts'], ...forNode }),
+  module(LATER.session, { entryPoints: ['src/host/session.ts'], ...forNode }),
   module(LATER.loop, { entryPoints: ['src/generate/loop.ts'], ...forNode }),
   module(LATER.wasm, { entryPoints: ['src/fallback/wasm.ts'], ...forNode }),
   module(LATER.disk, { entryPoints: ['src/disk.ts'], ...forNode }),

@@ -234,7 +234,14 @@ def test_the_command_prints_sizes_and_refuses_in_one_line(model: Path, capsys: p
     assert printed["weights"] == 2 * WEIGHT.nbytes and "web-baseline" in printed["targets"]
     assert cli.main(["export", str(model), "--single-file"]) == 0
     assert "needs the CPU" in capsys.readouterr().out
-    for wrong in (["--chunk", "0"], ["--chunk", "1XB"], ["--override", "batch"], ["--override", "batch=x"], []):
+    for wrong in (
+        ["--chunk", "0"],
+        ["--chunk", "1XB"],
+        ["--override", "batch"],
+        ["--override", "batch=x"],
+        ["--override", "batch=1", "--override", "batch=2"],
+        [],
+    ):
         assert cli.main(["export", str(model), *wrong]) == 2
         assert capsys.readouterr().err.count("\n") == 1
 

@@ -1,13 +1,12 @@
 // onnxruntime-ep-wgpu-web: importing it registers the backend `webgpu` of onnxruntime-common, all of which it exports too.
 
 import * as common from 'onnxruntime-common';
-import { InferenceSession, type Tensor, env } from 'onnxruntime-common';
-import { DeviceError } from './errors.js';
+import { type InferenceSession, type InferenceSessionHandler, Tensor, env } from 'onnxruntime-common';
+import * as errors from './errors.js';
 import { hasDevice, sharedAdapter, sharedGpu } from './device.js';
 import { register } from './fallback/backend.js';
 import { type GenerateOptions, type Prompt, type Prompts, isBatch, readGenerateOptions } from './generate/options.js';
 import type { Step } from './generate/texts.js';
-import { HostSession } from './host/session.js';
 import { BASELINE, lack } from './program.js';
 import { Session } from './session.js';
 
@@ -49,16 +48,27 @@ export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
 const HOST_BYTES = 4096;
 const EXPORT = 'w'.charCodeAt(0);
 
+/** A session on an ONNX model of one node, in JavaScript; undefined for other bytes. */
+async function openHere(bytes: Uint8Array): Promise<InferenceSessionHandler | undefined> {
+  const { open } = await import('./host/session.js').catch((error) => {
+    throw new errors.ProgramError(
+      'the model is not an exported model: make one of an ONNX model with `wgpu-ep export`; or it is of a single node, and ' +
+        `ort.wgpu.host.mjs, which runs such, cannot be loaded beside the library: ${errors.messageOf(error).slice(0, 200)}`,
+      { cause: error },
+    );
+  });
+  return open({ Tensor, errors }, bytes);
+}
+
 register({
   async init() {
     const { reason } = await checkWebGPUSupport();
-    if (reason !== undefined) throw new DeviceError(reason);
+    if (reason !== undefined) throw new errors.DeviceError(reason);
   },
   async create(source, options) {
     // Models of a few bytes that are no export: of libraries that use one operator.
     const small = typeof source === 'object' && source.byteLength < HOST_BYTES && source[0] !== EXPORT;
-    const host = small && (await HostSession.create(source));
-    return host || Session.create(source, options);
+    return (small && (await openHere(source))) || Session.create(source, options);
   },
 }, 20);
 // Not as `web`: transformers.js takes that for a version of onnxruntime-web, whose WebAssembly it fetches.
@@ -92,7 +102,7 @@ export async function* generate(
   session: InferenceSession, tokens: Prompts, options: GenerateOptions = {},
 ): AsyncGenerator<number | Step, void, void> {
   const on = sessionOf(session);
-  if (!on) throw new DeviceError('generate needs WebGPU, and this session runs on another backend');
+  if (!on) throw new errors.DeviceError('generate needs WebGPU, and this session runs on another backend');
   const { prompts, settings } = readGenerateOptions(tokens, options);
   const feeds = Object.fromEntries(Object.entries(settings.feeds).map(([name, it]) => [name, on.fed(name, it)]));
   const { generated } = await import('./generate/loop.js');

@@ -48,6 +48,7 @@ const NAMES: Rule = [
   (it) => typeof it === 'string' || (Array.isArray(it) && it.every((name) => typeof name === 'string')),
   'a list of node names',
 ];
+const LAYOUT = oneOf('NCHW', 'NHWC');
 const CACHE_MODE = oneOf('disabled', 'lazyRelease', 'simple', 'bucket');
 
 const PROVIDER: Record<string, Rule> = {
@@ -57,7 +58,7 @@ const PROVIDER: Record<string, Rule> = {
   forceCpuNodeNames: NAMES,
   enableGraphCapture: BOOLEAN,
   // Without effect: kernels are compiled beforehand, 64-bit integers are always exact, buffers are always pooled.
-  preferredLayout: oneOf('NCHW', 'NHWC'),
+  preferredLayout: LAYOUT,
   validationMode: oneOf('disabled', 'wgpuOnly', 'basic', 'full'),
   enableInt64: BOOLEAN,
   enableRobustness: BOOLEAN,
@@ -70,11 +71,13 @@ const PROVIDER: Record<string, Rule> = {
   deviceId: COUNT,
 };
 const SESSION: Record<string, Rule> = {
+  executionProviders: OBJECT,
   freeDimensionOverrides: OBJECT,
   enableGraphCapture: BOOLEAN,
   enableProfiling: BOOLEAN,
   preferredOutputLocation: [(it) => typeof it === 'string' || (typeof it === 'object' && it !== null), 'a location'],
   // Without effect: they are about the ONNX graph, threads, or memory of the CPU.
+  preferredLayout: LAYOUT,
   graphOptimizationLevel: oneOf('disabled', 'basic', 'extended', 'layout', 'all'),
   executionMode: oneOf('sequential', 'parallel'),
   enableCpuMemArena: BOOLEAN,
@@ -93,8 +96,12 @@ const SESSION: Record<string, Rule> = {
 /** Reads the options of a session. Raises OptionError. */
 export function readOptions(options: InferenceSession.SessionOptions): Options {
   const session = options as Record<string, unknown>;
-  for (const [name, rule] of Object.entries(SESSION)) if (session[name] !== undefined) check(name, session[name], rule);
-  if (session['preferredLayout'] !== undefined) check('preferredLayout', session['preferredLayout'], PROVIDER['preferredLayout']!);
+  for (const [name, value] of Object.entries(session)) {
+    const rule = SESSION[name];
+    // No error, because it may be for another backend.
+    if (!rule) console.warn(`there is no session option '${name}'${instead(name, Object.keys(SESSION))}`);
+    else if (value !== undefined) check(name, value, rule);
+  }
   const provider = providerOptions(options);
   const on = (value: unknown): boolean => value === true || value === 'true' || value === 1 || value === '1';
   const forced = provider['forceCpuNodeNames'];
@@ -139,13 +146,18 @@ function* flat(options: object, prefix = ''): Generator<[string, unknown]> {
 }
 
 function check(name: string, value: unknown, [accepts, domain]: Rule): void {
-  if (!accepts(value)) throw new OptionError(`${name} is ${JSON.stringify(value)}, it takes ${domain}`);
+  if (!accepts(value)) throw new OptionError(`${name} is ${shown(value)}, it takes ${domain}`);
+}
+
+/** A value in an error, whatever it is: JSON has no promises, and raises for what goes round. */
+function shown(value: unknown): string {
+  return typeof value === 'string' ? JSON.stringify(value) : String(value);
 }
 
 function overridesOf(given: Readonly<Record<string, number>>): Map<string, number> {
   for (const [name, size] of Object.entries(given)) {
     if (!Number.isInteger(size) || size < 1) {
-      throw new OptionError(`freeDimensionOverrides: '${name}' is ${size}, a size is a whole number from 1 on`);
+      throw new OptionError(`freeDimensionOverrides: '${name}' is ${shown(size)}, a size is a whole number from 1 on`);
     }
   }
   return new Map(Object.entries(given));

@@ -183,7 +183,9 @@ export class Session implements InferenceSessionHandler {
       if (given && !Array.isArray(given)) return this.#feed(value, given as Tensor);
       const known = this.inputMetadata[k]!;
       const dims: readonly (number | string)[] = (given as readonly number[] | undefined) ?? (known.isTensor ? known.shape : []);
-      if (dims.some((it) => typeof it !== 'number')) throw new InputError(`warmup: the shape of input '${value.name}' is missing`);
+      if (!dims.every((it) => Number.isInteger(it) && Number(it) >= 0)) {
+        throw new InputError(`warmup: input '${value.name}' ${given ? `cannot have the shape [${dims.join(', ')}]` : 'has free dimensions: give its shape'}`);
+      }
       if (dims.length !== value.shape.length) {
         throw new InputError(`warmup: input '${value.name}' has rank ${dims.length}, the model wants rank ${value.shape.length}`);
       }

@@ -133,6 +133,8 @@ describe('options', () => {
   for (const [more, message] of [
     [{ graphOptimizationLevel: 'most' }, /graphOptimizationLevel is "most", it takes "disabled", "basic"/],
     [{ executionMode: 3 }, /executionMode is 3/],
+    [{ preferredLayout: 'HWC' }, /^OptionError: preferredLayout is "HWC", it takes "NCHW", "NHWC"$/],
+    [{ freeDimensionOverrides: { batch: '2' } }, /'batch' is "2", a size is a whole number/],
     [{ preferredOutputLocation: 'texture' }, /preferredOutputLocation of 'y' is 'texture'/],
     [{ preferredOutputLocation: { z: 'cpu' } }, /no output 'z'; the outputs are y/],
     [{ freeDimensionOverrides: { bach: 1 } }, /no input has a free dimension 'bach'; the model has batch, height, width/],
@@ -161,6 +163,27 @@ describe('options', () => {
     });
     await session.run(samples(ort, 'tiny')[0].feeds);
     await session.release();
+  });
+
+  test('values that are no JSON are said, too', async () => {
+    const round = [];
+    round.push({ round });
+    for (const [device, message] of [[Promise.resolve(), /is \[object Promise\]/], [1n, /is 1,/], [round, /is \[object Object\]/], [Symbol('x'), /is Symbol\(x\)/]]) {
+      await refuses(bytesOf('tiny.wgpu'), message, { executionProviders: [{ name: 'webgpu', device }] });
+    }
+  });
+
+  test('a session option that there is not is a warning with the nearest one', async () => {
+    const told = [];
+    const { warn } = console;
+    console.warn = (text) => told.push(text);
+    try {
+      const session = await InferenceSession.create(bytesOf('tiny.wgpu'), options({ enableGraphCpature: true, enableMemPattern: true }));
+      await session.release();
+    } finally {
+      console.warn = warn;
+    }
+    assert.deepEqual(told, ["there is no session option 'enableGraphCpature' (did you mean 'enableGraphCapture'?)"]);
   });
 });
 

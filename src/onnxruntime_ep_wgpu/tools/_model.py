@@ -90,7 +90,7 @@ def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **sessi
     from ..api.sessions import session
 
     check_file(args.model)
-    options: dict[str, Any] = _once("--option", (_pair(text, "--option", "KEY=VALUE") for text in args.option))
+    options: dict[str, Any] = once("--option", (_pair(text, "--option", "KEY=VALUE") for text in args.option))
     device = int(args.device) if args.device is not None and args.device.isdecimal() else args.device
     settings = ort.SessionOptions()
     settings.log_severity_level = 4  # what goes wrong is raised, and printed once
@@ -130,8 +130,8 @@ def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
     """An array per input: from --input, else random, with the sizes of --shape and --dim, or chosen ones (see `_sizes`),
     which a line on stderr tells."""
     wanted = {value.name: value for value in session.get_inputs()}
-    files = _once("--input", (_named_file(text, list(wanted)) for text in args.input))
-    shapes = _once("--shape", (_pair(text, "--shape", "NAME=1,3,224,224") for text in args.shape))
+    files = once("--input", (_named_file(text, list(wanted)) for text in args.input))
+    shapes = once("--shape", (_pair(text, "--shape", "NAME=1,3,224,224") for text in args.shape))
     for name in (*files, *shapes):
         if name not in wanted:
             raise InputError(f"the model has no input {name!r}; it has {', '.join(wanted)}")
@@ -141,7 +141,7 @@ def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
         )
     read = {name: _given(wanted[name], path) for name, path in files.items()}
     given = {name: _shape(name, text) for name, text in shapes.items()} | {n: array.shape for n, array in read.items()}
-    dims = _once("--dim", (dimension(text, "--dim") for text in args.dim))
+    dims = once("--dim", (dimension(text, "--dim") for text in args.dim))
     found = sizes({name: value.shape for name, value in wanted.items()}, dims, given)
     if found.sentence():
         print(f"note: {found.sentence()}", file=sys.stderr)
@@ -151,7 +151,7 @@ def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _once(option: str, pairs: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+def once(option: str, pairs: Iterable[tuple[str, Value]]) -> dict[str, Value]:
     """The pairs by name. Raises OptionError for a name that has two values."""
     found: dict[str, Value] = {}
     for name, value in pairs:

@@ -12,7 +12,7 @@ from ..api.precision import Precision, Reduced
 from ..api.transformers_export import SUFFIXES, export_transformers
 from ..api.web_export import CHUNK_BYTES, export
 from ..errors import OptionError
-from ._model import add_input_arguments, check_file, dimension, make_feeds
+from ._model import add_input_arguments, check_file, dimension, make_feeds, once
 from ._output import show_json, show_pairs, show_table
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
@@ -58,7 +58,7 @@ def main(args: argparse.Namespace) -> int:
                     f"{name} {given[0]} is about the inputs by which --fp16, --int4 and --int8 are judged, and none of them is"
                     " there; --override NAME=SIZE fixes a free dimension"
                 )
-    overrides = dict(dimension(text, "--override") for text in args.override)
+    overrides = once("--override", (dimension(text, "--override") for text in args.override))
     chunk_bytes = _bytes(args.chunk)
     precision = Precision(args.fp16, args.bits)
     if args.transformers is not None:
