@@ -132,7 +132,7 @@ export class Gpu {
   }
 
   lostError(): DeviceError {
-    return new DeviceError(`the WebGPU device is lost (${this.lost}); tensors on it are gone, the next run makes a new one`);
+    return new DeviceError(`the WebGPU device is lost (${this.lost}); tensors on it are gone; the next run makes a new one, unless the device was yours`);
   }
 
   /** Calls `work` and raises what the device has against its calls, which WebGPU otherwise only prints. */

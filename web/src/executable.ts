@@ -192,10 +192,18 @@ export class Executable {
     while (plan.released) plan = await this.plan(feeds); // by many runs of other shapes in between
     this.#alive();
     const profiled = hooks.profile && Profiled.on(this.gpu, plan.steps.length);
-    const started = this.#start(plan, feeds, wanted, profiled);
-    if (started.fresh) await started.fresh;
-    if (profiled) hooks.profile!(await profiled.read(plan), plan.layout);
-    return started.finish();
+    const taken: GPUBuffer[] = [];
+    try {
+      const started = this.#start(plan, feeds, wanted, profiled, taken);
+      if (started.fresh) await started.fresh;
+      if (profiled) hooks.profile!(await profiled.read(plan), plan.layout);
+      return await started.finish();
+    } catch (error) {
+      for (const buffer of taken) this.gpu.free(buffer);
+      throw error;
+    } finally {
+      profiled?.release();
+    }
   }
 
   #alive(): void {
@@ -203,15 +211,15 @@ export class Executable {
     if (this.gpu.lost) throw this.gpu.lostError();
   }
 
-  /** Writes, encodes and submits a run. `fresh` says later whether newly bound buffers were right. */
-  #start(plan: Plan, feeds: readonly Feed[], wanted: readonly Wanted[], profiled: Profiled | undefined) {
+  /** Writes, encodes and submits a run. `fresh` says later whether newly bound buffers were right; `taken` is told the buffers that
+   * are nobody's when the run fails. */
+  #start(plan: Plan, feeds: readonly Feed[], wanted: readonly Wanted[], profiled: Profiled | undefined, taken: GPUBuffer[]) {
     const { program, gpu } = this;
     this.#results.next();
     const { nbytes, shapes } = plan.layout;
     const callers = new Map<number, GPUBuffer>();
     const before: Copy[] = [];
     const after: Copy[] = [];
-    const made: GPUBuffer[] = [];
     const results = program.outputs.map((value, k) => {
       const place = wanted[k];
       if (typeof place === 'object') {
@@ -220,7 +228,7 @@ export class Executable {
         return { value, place, buffer: place.buffer };
       }
       const buffer = place === 'gpu' ? this.#results.take(nbytes[value]!) : undefined;
-      if (buffer) made.push(buffer);
+      if (buffer) taken.push(buffer);
       callers.set(value, buffer ?? plan.own(value));
       return { value, place, buffer: place === 'kept' ? plan.own(value) : buffer };
     });
@@ -246,6 +254,7 @@ export class Executable {
     const key = [...callers.values()].map((it) => this.#id(it)).join();
     const total = results.reduce((sum, it) => sum + (it.place === 'cpu' ? bindingBytes(nbytes[it.value]!) : 0), 0);
     const staging = total ? this.#results.stage(total) : undefined;
+    if (staging) taken.push(staging);
     const submit = (groups: Groups): void => {
       const encoder = gpu.device.createCommandEncoder();
       for (const it of before) encoder.copyBufferToBuffer(it.from, 0, it.to, 0, it.bytes);
@@ -265,11 +274,12 @@ export class Executable {
     let fresh: Promise<void> | undefined;
     if (groups) submit(groups);
     else {
-      fresh = gpu.guarded('the run is refused by the device', () => submit(plan.bind(callers, key))).catch((error) => {
-        for (const buffer of made) gpu.free(buffer);
-        if (staging) gpu.free(staging);
-        throw error;
-      });
+      const bind = (): Groups => {
+        const made = plan.bind(callers);
+        submit(made);
+        return made;
+      };
+      fresh = gpu.guarded('the run is refused by the device', bind).then((made) => plan.keep(key, made));
     }
     const finish = async (): Promise<Result[]> => {
       if (staging) await gpu.map(staging);
@@ -302,7 +312,7 @@ export class Executable {
     const bytes = plan.layout.nbytes[value]!;
     const { name } = this.program.values[value]!;
     const copied = Math.ceil(bytes / 4) * 4;
-    if (buffer.size < copied) {
+    if (!(buffer.size >= copied)) {
       throw new InputError(
         `the tensor '${name}' takes ${bytes} bytes, its buffer has ${buffer.size}: pass one of at least ${copied} bytes`,
       );

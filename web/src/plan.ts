@@ -134,9 +134,9 @@ export class Plan {
     return found;
   }
 
-  /** Binds callers' buffers and keeps the groups under `key`. */
-  bind(callers: ReadonlyMap<number, GPUBuffer>, key: string): Groups {
-    const groups = this.steps.map((step) => {
+  /** Binds callers' buffers. */
+  bind(callers: ReadonlyMap<number, GPUBuffer>): Groups {
+    return this.steps.map((step) => {
       if (step.group) return step.group;
       const entries = step.entries.map((entry, k) => {
         if (entry) return entry;
@@ -145,9 +145,13 @@ export class Plan {
       });
       return this.#group(step.kernel, entries);
     });
+  }
+
+  /** Keeps groups that a run was right with: what is wrong with others, every run with them has to be told. */
+  keep(key: string, groups: Groups): void {
+    if (this.released) return;
     this.#bound.set(key, groups);
     if (this.#bound.size > MAX_BOUND_SETS) this.#bound.delete(this.#bound.keys().next().value!);
-    return groups;
   }
 
   /** Frees what the plan alone uses; it must not run again. */

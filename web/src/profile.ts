@@ -57,8 +57,13 @@ export class Profiled {
         end: Number(times[2 * k + 1]),
       }));
     } finally {
-      this.gpu.free(this.#buffer);
-      for (const set of this.#sets) set.destroy();
+      this.release();
     }
+  }
+
+  /** Frees what it holds; twice is harmless. */
+  release(): void {
+    this.gpu.free(this.#buffer);
+    for (const set of this.#sets) set.destroy();
   }
 }

@@ -226,6 +226,41 @@ describe('inputs', () => {
   });
 });
 
+describe('buffers that cannot be used', () => {
+  const bytes = 4 * 192;
+  const { STORAGE, COPY_DST } = globalThis.GPUBufferUsage;
+  for (const [what, make, message] of [
+    ['too small', (device) => device.createBuffer({ size: 64, usage: STORAGE }), /^InputError: the tensor 'x' takes 768 bytes, its buffer has 64: /],
+    ['for copies alone', (device) => device.createBuffer({ size: bytes, usage: COPY_DST }), /^DeviceError: the run is refused by the device: /],
+    ['of another device', async () => (await (await gpu.requestAdapter()).requestDevice()).createBuffer({ size: bytes, usage: STORAGE }), /^DeviceError: .*refused/],
+    ['none at all', () => ({}), /^InputError: the tensor 'x' takes 768 bytes, its buffer has undefined: /],
+  ]) {
+    for (const preferredOutputLocation of ['cpu', 'gpu-buffer']) {
+      test(`${what}, results in '${preferredOutputLocation}': told every time, and nothing is left`, async () => {
+        const session = await InferenceSession.create(bytesOf('tiny.wgpu'), options({ preferredOutputLocation }));
+        const run = async (x) => {
+          const { y } = await session.run({ x });
+          const data = [...(await y.getData())];
+          y.dispose();
+          return data;
+        };
+        try {
+          const right = new Tensor('float32', new Float32Array(192).fill(0.5), [1, 3, 8, 8]);
+          const wrong = Tensor.fromGpuBuffer(await make(await ort.env.webgpu.device), { dataType: 'float32', dims: [1, 3, 8, 8] });
+          const found = await run(right);
+          await run(right);
+          const before = memory();
+          for (let time = 0; time < 3; time++) await assert.rejects(run(wrong), message);
+          assert(memory().bytes <= before.bytes, `${memory().bytes} bytes, ${before.bytes} before`);
+          assert.deepEqual(await run(right), found);
+        } finally {
+          await session.release();
+        }
+      });
+    }
+  }
+});
+
 describe('what is no tensor, or no name', () => {
   const withTiny = (use) => async () => {
     const session = await InferenceSession.create(bytesOf('tiny.wgpu'), options());
