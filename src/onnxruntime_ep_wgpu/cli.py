@@ -4,7 +4,7 @@ Every module of `tools/` whose name has no underscore in front is a subcommand: 
 `add_arguments(parser)` declares what it takes and its `main(args)` does the work and gives the exit code. Only the module of
 the subcommand that is called is imported; of the others the source's first line is read. Invariants: a problem is one line
 on stderr and exit code 2, a traceback appears only with --debug; Ctrl-C is exit code 130 and nothing on stderr, whatever a
-library makes of it.
+library makes of it, but for a line where it has to wait (`tools/_waits.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from . import tools
+from .tools._waits import telling_of_waits
 from .version import VERSION
 
 FAILURE = 2
@@ -108,7 +109,8 @@ def _noting_interrupts() -> Iterator[list[int]]:
 
     signal.signal(signal.SIGINT, interrupt)
     try:
-        yield seen
+        with telling_of_waits():
+            yield seen
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.errors import OptionError
 from onnxruntime_ep_wgpu.options import OPTIONS
-from onnxruntime_ep_wgpu.tools import _output, info
+from onnxruntime_ep_wgpu.tools import _output, _waits, info
 
 
 def test_every_tool_has_a_summary_and_appears_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,6 +145,28 @@ def started(*arguments: str, closing: str = "") -> subprocess.CompletedProcess[s
 def test_an_interrupt_while_modules_are_imported_ends_the_command_without_a_word(number: int) -> None:
     done = started("-c", INTERRUPTED, str(number), "info", "--json")
     assert (done.returncode, done.stderr) == (130, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends the process on Windows")
+@pytest.mark.parametrize("goes_on", [False, True], ids=["waits", "met"])
+def test_an_interrupt_that_has_to_wait_is_told(
+    goes_on: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line comes while the main thread is still busy; none when the command has met the interrupt."""
+    told = threading.Event()
+    monkeypatch.setattr(_waits, "SECONDS", 0.0)
+    monkeypatch.setattr(_waits, "print", lambda *a, **k: (print(*a, **k), told.set()), raising=False)
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        with _waits.telling_of_waits():
+            if goes_on:
+                _waits.met()
+            os.kill(os.getpid(), signal.SIGINT)
+            assert goes_on or told.wait(60)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == ("" if goes_on else f"{_waits.LINE}\n")
+    assert signal.set_wakeup_fd(-1) == -1
 
 
 @pytest.mark.parametrize("line", ["--version", "--help", "nonsense", "options"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shutil
@@ -21,7 +22,8 @@ from onnxruntime_ep_wgpu.errors import InputError
 from onnxruntime_ep_wgpu.profiles.events import RUN, Event, Profile, from_ort, from_spans
 from onnxruntime_ep_wgpu.profiles.page import page
 from onnxruntime_ep_wgpu.profiles.perfetto import trace
-from onnxruntime_ep_wgpu.profiles.tables import by_dispatch, by_kernel, by_operator, summary
+from onnxruntime_ep_wgpu.profiles.tables import BEYOND, by_dispatch, by_kernel, by_operator, summary
+from onnxruntime_ep_wgpu.tools.profile import show
 from onnxruntime_ep_wgpu.trace import GPU_THREAD, Span
 
 timed = pytest.mark.skipif("timestamp-query" not in adapters()[0].features, reason="the adapter has no timestamps")
@@ -69,6 +71,21 @@ def test_rates_are_work_by_time_and_compared_with_the_peak_that_is_nearer(profil
     assert (relu.of_peak, relu.bound) == (pytest.approx(0.8), "memory")
     total = summary(profile)
     assert (total["run"], total["first_run"], total["gpu"], total["dispatches"]) == (100, 1000, 40, 3)
+
+
+@pytest.mark.parametrize(("peak_bytes", "beyond"), [(8e8, False), (7.99e8, False), (7e8, True)])
+def test_what_is_beyond_the_measured_peak_is_marked_and_explained(
+    profile: Profile, peak_bytes: float, beyond: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the table that is printed and in the page; 100 % is what rounds to it."""
+    faster = Profile(profile.events, profile.facts, profile.peak_flops, peak_bytes)
+    relu = by_operator(faster)[1]
+    assert relu.beyond == beyond
+    args = argparse.Namespace(json=False, rows=15)
+    show(args, faster, summary(faster), {})
+    out = capsys.readouterr().out
+    assert ("% memory*" in out) == (f"\n* {BEYOND}\n" in out) == beyond
+    assert BEYOND in embedded(page(faster))["beyond"]
 
 
 def test_a_profile_of_one_run_has_its_tables() -> None:
@@ -202,7 +219,7 @@ def test_without_timestamps_the_page_shows_the_cpu_and_a_line_says_why(
     monkeypatch.setattr(Device, "has_timestamps", False)
     assert cli.main(["profile", str(model), "--dim", "n=1", "--runs", "1", "--output", str(tmp_path / "p")]) == 0
     expected = f"warning: the adapter {adapters()[0].name} has no timestamps (feature timestamp-query)"
-    assert capsys.readouterr().err.startswith(expected)
+    assert expected in capsys.readouterr().err
     shown = embedded((tmp_path / "p.html").read_text(encoding="utf-8"))
     assert shown["summary"]["gpu"] is None and shown["summary"]["runs"] == 2
     assert "submit" in {event[0] for event in shown["events"]}

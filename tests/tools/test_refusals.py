@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -15,6 +16,7 @@ import pytest
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu import cli
+from onnxruntime_ep_wgpu.api import web_files
 from tests.support import make_model
 
 F = np.float32
@@ -25,6 +27,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with a model and files that are none."""
     monkeypatch.chdir(tmp_path)
     onnx.save(make_model([node("Relu", ["x"], ["y"])], {"x": (F, ["n", 3])}), "model.onnx")
+    for name, kept in (("short", 100), ("gone", None)):
+        product = make_model([node("MatMul", ["x", "w"], ["y"])], {"x": (F, ["n", 64])}, {"w": np.ones((64, 64), F)})
+        onnx.save(product, f"{name}.onnx", save_as_external_data=True, location=f"{name}.data", size_threshold=0)
+        if kept is None:
+            Path(f"{name}.data").unlink()
+        else:
+            os.truncate(f"{name}.data", kept)
     Path("empty.onnx").touch()
     Path("code.py").write_text("print('no model')\n" * 9)
     Path("bare.onnx").write_bytes(onnx.ModelProto(ir_version=10).SerializeToString())
@@ -77,6 +86,43 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("profile model.onnx --output none/p", "--output none/p.html: there is no folder none to write p.html in"),
         ("tune --out none/t.json", "--out none/t.json: there is no folder none to write t.json in"),
         ("tune --out dir", "--out dir: that is a folder; name a file"),
+        ("run short.onnx", "short.data has 100 bytes, and the weight 'w' of short.onnx is the bytes 0 to 16384"),
+        (
+            "explain short.onnx",
+            "short.data has 100 bytes, and the weight 'w' of short.onnx is the bytes 0 to 16384 of it",
+        ),
+        (
+            "verify short.onnx",
+            "short.data has 100 bytes, and the weight 'w' of short.onnx is the bytes 0 to 16384 of it",
+        ),
+        (
+            "export short.onnx",
+            "short.data has 100 bytes, and the weight 'w' of short.onnx is the bytes 0 to 16384 of it",
+        ),
+        (
+            "export short.onnx --single-file",
+            "short.data has 100 bytes, and the weight 'w' of short.onnx is the bytes 0 to 16384 of it",
+        ),
+        (
+            "export short.onnx --int8",
+            "short.data has 100 bytes, and the weight 'w' of short.onnx is the bytes 0 to 16384 of it",
+        ),
+        ("run gone.onnx", "gone.onnx keeps its weights in gone.data, which is not there ('w' is the first)"),
+        ("verify gone.onnx", "gone.onnx keeps its weights in gone.data, which is not there ('w' is the first)"),
+        ("export gone.onnx", "gone.onnx keeps its weights in gone.data, which is not there ('w' is the first)"),
+        ("export gone.onnx --fp16", "gone.onnx keeps its weights in gone.data, which is not there ('w' is the first)"),
+        ("export model.onnx --override n", "--override n: write it as NAME=SIZE"),
+        ("export model.onnx --override n=x", "--override n=x: a size is a whole number"),
+        ("export model.onnx --override m=3", "overrides: no input has a free dimension 'm'; the model has n"),
+        ("export model.onnx --override n=0", "overrides: 'n': 0 is not a size"),
+        ("export model.onnx --override n=2 --override n=3", "--override n=3: n is 2 already; give it once"),
+        ("chat dir --device 99", "no device 99; there are 0: "),
+        ("chat dir --device nonesuch", "no device is called 'nonesuch'; there are 0: "),
+        ("chat dir --option validationMode", "--option validationMode: write it as KEY=VALUE"),
+        (
+            "chat dir --device 0 --option adapterIndex=7",
+            "--option adapterIndex=0: adapterIndex is 7 already; give it once",
+        ),
         ("profile object.json", "object.json is not a profile of ONNX Runtime, which is a list of events"),
         ("profile list.json", "list.json is not a profile of ONNX Runtime, which is a list of events"),
         ("profile events.json", "events.json has no run in it"),
@@ -95,6 +141,33 @@ def test_nonsense_is_refused_by_its_cause(
     assert captured.err.count("\n") == 1 and captured.err.startswith("error: "), captured.err
     assert cause in captured.err and "Error:" not in captured.err
     assert sorted(os.listdir(folder)) == before
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.getuid() == 0, reason="root writes anywhere")
+@pytest.mark.parametrize("way", ["", " --single-file"])
+def test_a_place_that_cannot_be_written_is_named(way: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("dir").chmod(0o555)
+    assert cli.main(shlex.split(f"export model.onnx --output dir/out{way}")) == 2
+    assert "output dir/out: nothing can be written in the folder dir (Permission denied)" in capsys.readouterr().err
+
+
+def test_a_place_that_a_file_system_refuses_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "dir")
+
+    monkeypatch.setattr(web_files.tempfile, "TemporaryDirectory", refuse)
+    assert cli.main(["export", "model.onnx", "--output", "dir/out"]) == 2
+    assert "output dir/out: nothing can be written in the folder dir (Read-only file system)" in capsys.readouterr().err
+
+
+def test_made_up_values_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in ("run", "verify", "profile --output p"):
+        assert cli.main([*line.split(), "model.onnx"]) == 0
+        assert "note: made-up values (seed 0) for x: --input NAME=FILE.npy gives real ones" in capsys.readouterr().err
+        assert cli.main([*line.split(), "model.onnx", "--input", "one.npz"]) == 0
+        assert "made-up" not in capsys.readouterr().err
 
 
 def test_an_archive_of_one_array_is_that_array(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

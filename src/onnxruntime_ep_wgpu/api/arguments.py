@@ -6,6 +6,7 @@ In: arguments of the functions in this folder. Out: the same, of the right kind.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,14 +85,39 @@ def feeds_argument(feeds: Any, session: Any) -> None:
 _NAMES = {"float32": "float", "float64": "double"}
 
 
-def note_types(error: Exception, feeds: Mapping[str, Any], session: Any) -> None:
-    """Adds to ONNX Runtime's error about a run which inputs have another type than the model wants: its text names none."""
+_UNEXPECTED = re.compile(r"Actual: \(tensor\((\w+)\)\) , expected: \((tensor\(\w+\))\)")
+
+
+def tell_types(error: Exception, session: Any, feeds: Mapping[str, Any] | None = None) -> None:
+    """Adds to ONNX Runtime's error about a run which inputs have another type than the model wants: its text names none.
+
+    `feeds` are arrays or OrtValues; None for those of a binding, of which only ONNX Runtime's text tells the types.
+    """
+    problems = []
+    unexpected = _UNEXPECTED.search(str(error)) if feeds is None else None
     for it in session.get_inputs():
-        name = getattr(getattr(feeds.get(it.name), "dtype", None), "name", "")
-        wanted = it.type.removeprefix("tensor(").removesuffix(")")
-        if name and _NAMES.get(name, name) != wanted and name != "object":
-            to = next((numpy for numpy, its in _NAMES.items() if its == wanted), wanted)
-            error.add_note(f"input {it.name!r} has the type {name}, the model wants {to}: pass array.astype({to!r})")
+        if feeds is not None:
+            given = _type_of(feeds.get(it.name))
+        else:
+            given = _numpy_name(unexpected[1]) if unexpected and unexpected[2] == it.type else ""
+        wanted = _numpy_name(it.type.removeprefix("tensor(").removesuffix(")"))
+        if given not in ("", "object", wanted):
+            problems.append(
+                f"input {it.name!r} has the type {given}, the model wants {wanted}: pass array.astype({wanted!r})"
+            )
+    if problems:
+        error.args = (f"{error}; {' or '.join(problems) if feeds is None else '; '.join(problems)}",)
+
+
+def _numpy_name(kind: str) -> str:
+    return next((numpy for numpy, its in _NAMES.items() if its == kind), kind)
+
+
+def _type_of(value: Any) -> str:
+    """numpy's name for the element type of an array or an OrtValue; "" when it has none."""
+    if callable(getattr(value, "data_type", None)):
+        return _numpy_name(value.data_type().removeprefix("tensor(").removesuffix(")"))
+    return str(getattr(getattr(value, "dtype", None), "name", ""))
 
 
 def check_options(options: Mapping[str, Any]) -> None:

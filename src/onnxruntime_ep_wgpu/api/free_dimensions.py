@@ -26,7 +26,7 @@ class Free:
     denotation: str
 
 
-def free_dimensions(model: str | os.PathLike[str] | bytes) -> list[Free]:
+def free_dimensions(model: str | os.PathLike[str] | bytes, argument: str = "free_dimensions") -> list[Free]:
     """The free dimensions of a model's inputs that have a name or a denotation. Raises OptionError for a file that is not ONNX."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped,unused-ignore]
@@ -38,7 +38,7 @@ def free_dimensions(model: str | os.PathLike[str] | bytes) -> list[Free]:
             graph = onnx.load(os.fspath(model), load_external_data=False).graph
     except DecodeError as error:
         raise OptionError(
-            f"free_dimensions: the model is not an ONNX protobuf, its inputs cannot be read: {error}"
+            f"{argument}: the model is not an ONNX protobuf, its inputs cannot be read: {error}"
         ) from error
     return [
         Free(value.name, axis, dim.dim_param, dim.denotation)
@@ -48,27 +48,31 @@ def free_dimensions(model: str | os.PathLike[str] | bytes) -> list[Free]:
     ]
 
 
-def fix(model: str | os.PathLike[str] | bytes, sizes: Mapping[str, int], settings: Any) -> dict[tuple[str, int], int]:
+def fix(
+    model: str | os.PathLike[str] | bytes,
+    sizes: Mapping[str, int],
+    settings: Any,
+    argument: str = "free_dimensions",
+) -> dict[tuple[str, int], int]:
     """Adds overrides to SessionOptions, unless that is None. Gives the size of every (input, axis) that is fixed.
+    `argument` is what the caller calls `sizes`.
 
     A key of `sizes` is the name of a free dimension or the denotation of some. Raises OptionError for a key that is
     neither, a size below 1, and two sizes for one dimension.
     """
-    known = free_dimensions(model)
+    known = free_dimensions(model, argument)
     names, denotations = {it.name for it in known} - {""}, {it.denotation for it in known} - {""}
     fixed: dict[tuple[str, int], int] = {}
     for key, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise OptionError(
-                f"free_dimensions: {cut(key)}: {cut(size)} is not a size, which is a whole number from 1 on"
-            )
+            raise OptionError(f"{argument}: {cut(key)}: {cut(size)} is not a size, which is a whole number from 1 on")
         if key not in names | denotations:
             shown = ", ".join(sorted(names | denotations)) or "none"
-            raise OptionError(f"free_dimensions: no input has a free dimension {cut(key)}; the model has {shown}")
+            raise OptionError(f"{argument}: no input has a free dimension {cut(key)}; the model has {shown}")
         for it in known:
             if key in (it.name, it.denotation) and fixed.setdefault((it.input, it.axis), size) != size:
                 raise OptionError(
-                    f"free_dimensions: axis {it.axis} of input {it.input!r} would be {fixed[it.input, it.axis]} "
+                    f"{argument}: axis {it.axis} of input {it.input!r} would be {fixed[it.input, it.axis]} "
                     f"and {size} (name {it.name!r}, denotation {it.denotation!r})"
                 )
         if settings is None:

@@ -17,8 +17,8 @@ from ..errors import DeviceError, OptionError, UnsupportedError, WgpuEpError, cu
 from ..live import Known
 from ..options import as_text, parse
 from ..options.types import ProviderOptions
-from ..plugin.factory import VENDOR
-from .arguments import check_options, feeds_argument, model_argument, note_types, settings_argument, sizes_argument
+from ..plugin.factory import ADAPTER_KEY, VENDOR
+from .arguments import check_options, feeds_argument, model_argument, settings_argument, sizes_argument, tell_types
 from .devices import devices
 from .free_dimensions import check_fixed, fix
 from .reports import remember
@@ -42,16 +42,25 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
             try:
                 return super().run(*arguments, **named)
             except Exception as error:
-                note_types(error, feeds, self)
+                tell_types(error, self, feeds)
                 raise
 
     def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
+        feeds = arguments[1] if len(arguments) > 1 else named.get("input_dict_ort_values", {})
         with _RaisingWhatHappened() as watch, watch.lasts:
-            return super().run_with_ort_values(*arguments, **named)
+            try:
+                return super().run_with_ort_values(*arguments, **named)
+            except Exception as error:
+                tell_types(error, self, feeds)
+                raise
 
     def run_with_iobinding(self, *arguments: Any, **named: Any) -> None:
         with _RaisingWhatHappened() as watch, watch.lasts:
-            super().run_with_iobinding(*arguments, **named)
+            try:
+                super().run_with_iobinding(*arguments, **named)
+            except Exception as error:
+                tell_types(error, self)
+                raise
 
 
 class _RaisingWhatHappened:
@@ -148,6 +157,11 @@ def session(
         raise UnsupportedError(f"{nothing} (session(..., allow_cpu_only=True) makes a session all the same)")
     remember(made, provider.state)
     return made
+
+
+def adapter_index(device: Any) -> int:
+    """The number of the adapter of a device as `session()` takes one: what the option adapterIndex is. Raises DeviceError."""
+    return int(_pick(device).ep_metadata[ADAPTER_KEY])
 
 
 def _add_to(

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import OptionError, ProgramError
 from .web_export import CHUNK_BYTES, Exported, export
+from .web_files import folder_beside
 
 # What transformers.js appends to the names of models for its option `dtype`.
 SUFFIXES = {
@@ -55,7 +55,7 @@ def export_transformers(
         raise FileExistsError(f"{place} exists already: remove it, or export to another place")
     if not place.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {place.parent} to write {place.name} in")
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as temporary:
+    with folder_beside(place) as temporary:
         partial = Path(temporary) / place.name
         (partial / "onnx").mkdir(parents=True)
         made = [

@@ -22,8 +22,9 @@ from ..program.dtypes import DType
 from ..program.program import Program
 from ..program.target import SUBGROUPS, WEB_BASELINE, Target
 from .arguments import model_argument
+from .external_data import check_external_data
 from .precision import Precision, Reduced, reduce
-from .web_files import GRAIN, pack, write_folder
+from .web_files import GRAIN, folder_beside, pack, write_folder
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -85,7 +86,7 @@ def export(
             "smaller numbers need `samples`, an array for each input, to find what overflows and the error"
         )
     wanted = _model_bytes(source)
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as temporary:
+    with folder_beside(place) as temporary:
         reduced = None
         if precision and samples is not None:
             (Path(temporary) / "reduced").mkdir()
@@ -195,6 +196,7 @@ def _read(source: Path) -> ir.Model:
             model = ir.load(source)
         except Exception as error:
             raise ProgramError(f"{source} cannot be read as an ONNX model: {error}") from error
+        check_external_data(source, model)
         if not model.opset_imports:  # an empty file is an empty protobuf
             raise ProgramError(f"{source} is not an ONNX model: it names no version of the operators")
         return model
@@ -219,7 +221,7 @@ def _fixed(source: Path, overrides: Mapping[str, int]) -> dict[tuple[str, int], 
         return {}
     if source.suffix == ".ort":
         raise OptionError("overrides fix dimensions of an ONNX model, and this one is in ONNX Runtime's format")
-    return fix(source, overrides, None)
+    return fix(source, overrides, None, "overrides")
 
 
 def _texts(program: Program) -> list[tuple[str, ...]]:

@@ -12,11 +12,14 @@ import hashlib
 import json
 import shutil
 import struct
+import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ..errors import OptionError
 from ..program.program import Program
 from ..program.target import WEB_BASELINE
 from ..program.weights import weight_array, weight_bytes
@@ -73,6 +76,19 @@ def _deflated(chunks: Sequence[Path], excess: int) -> list[tuple[Path, bytes]]:
         if len(data) - len(found[-1][1]) < len(data) // 50:  # such weights are as random as they look
             break
     return []
+
+
+@contextmanager
+def folder_beside(place: Path) -> Iterator[str]:
+    """A temporary folder beside `place`, from which it can be moved there. Raises OptionError where nothing can be written."""
+    try:
+        made = tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.")
+    except OSError as error:
+        raise OptionError(
+            f"output {place}: nothing can be written in the folder {place.parent} ({error.strerror}); name another place"
+        ) from error
+    with made as temporary:
+        yield temporary
 
 
 def pack(path: Path, folder: Path, manifest: dict[str, Any]) -> None:

@@ -234,7 +234,7 @@ const COLUMNS = [
   ["name", "", (row) => row.name], ["where", "on", (row) => row.where], ["calls", "calls", (row) => String(Math.round(row.calls * 10) / 10)],
   ["time", "time", (row) => time(row.time)], ["share", "of GPU time", (row) => (row.where === "GPU" ? percent(row.share) : "")],
   ["flops", "FLOP/s", (row) => (row.flops ? rate(row.flops, "") : "")], ["bytes", "B/s", (row) => (row.bytes ? rate(row.bytes, "") : "")],
-  ["of_peak", "of peak", (row) => (row.of_peak === null ? "" : percent(row.of_peak))], ["bound", "bound by", (row) => row.bound], ["shapes", "shapes", (row) => row.shapes],
+  ["of_peak", "of peak", (row) => (row.of_peak === null ? "" : percent(row.of_peak) + (row.of_peak >= 1.005 ? "*" : ""))], ["bound", "bound by", (row) => row.bound], ["shapes", "shapes", (row) => row.shapes],
 ];
 const ONE = { operators: "operator", kernels: "kernel", dispatches: "dispatch" };
 const TEXT = new Set(["name", "where", "bound", "shapes"]);
@@ -263,7 +263,7 @@ const drawTable = () => {
 };
 for (const name of Object.keys(profile.tables)) make("button", name, element("tabs")).onclick = () => { shown = name; drawTable(); };
 element("legend").textContent = "Times per run, without the first. FLOP/s: arithmetic that the operators ask for (0 where it is not counted). B/s: bytes of the tensors read and written, each once."
-  + (total.peak_flops ? ` Peak, measured on this adapter by a loop of multiply-adds in f32 and by a copy: ${rate(total.peak_flops, "FLOP/s")}, ${rate(total.peak_bytes, "B/s")}; a cache may exceed the copy.` : "");
+  + (total.peak_flops ? ` Peak, measured on this adapter by a loop of multiply-adds in f32 and by a copy: ${rate(total.peak_flops, "FLOP/s")}, ${rate(total.peak_bytes, "B/s")}. * ${profile.beyond}.` : "");
 
 drawTimeline();
 drawFlame(root);

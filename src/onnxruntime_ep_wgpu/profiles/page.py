@@ -14,7 +14,7 @@ from typing import Any
 
 from ..trace import GPU_THREAD
 from .events import Profile
-from .tables import by_dispatch, by_kernel, by_operator, summary
+from .tables import BEYOND, by_dispatch, by_kernel, by_operator, summary
 
 
 def data(profile: Profile) -> dict[str, Any]:
@@ -32,6 +32,7 @@ def data(profile: Profile) -> dict[str, Any]:
     tables = {"operators": by_operator, "kernels": by_kernel, "dispatches": by_dispatch}
     return {
         "facts": dict(profile.facts),
+        "beyond": BEYOND,
         "summary": summary(profile),
         "gpu": GPU_THREAD,
         "steady": profile.steady[0].begin if profile.steady else 0,

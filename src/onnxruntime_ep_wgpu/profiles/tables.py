@@ -12,13 +12,18 @@ from typing import Any
 
 from .events import Event, Profile
 
+BEYOND = (
+    "more than the peak that was measured: a cache served tensors that lie in memory for the copy, the compiler left out"
+    " arithmetic that the operators ask for, or the clock was lower when the peak was measured"
+)
+
 
 @dataclass(frozen=True)
 class Row:
     """Dispatches of one operator, kernel or place, or nodes on the CPU. Times in microseconds per run, rates per second.
 
     `of_peak` is the share of the adapter's peak that is reached, of arithmetic or of memory, whichever is more; `bound`
-    says which. None where there is no peak to compare with.
+    says which. None where there is no peak to compare with; above 1 see BEYOND.
     """
 
     name: str
@@ -31,6 +36,11 @@ class Row:
     shapes: str = ""
     of_peak: float | None = None
     bound: str = ""
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the row shows more than the peak, which BEYOND explains."""
+        return self.of_peak is not None and self.of_peak >= 1.005  # what is shown as more than 100 %
 
 
 def by_operator(profile: Profile) -> list[Row]:

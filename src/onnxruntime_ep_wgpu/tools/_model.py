@@ -71,10 +71,24 @@ def check_file(path: Path, kind: str = "an ONNX model") -> None:
 def add_model_arguments(parser: argparse.ArgumentParser, model: str = "an ONNX file") -> None:
     """`model` is the help of the argument MODEL."""
     parser.add_argument("model", type=Path, metavar="MODEL", help=model)
+    add_device_arguments(parser)
+
+
+def add_device_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", metavar="D", help="number or part of the name of a device (see wgpu-ep info)")
     parser.add_argument(
         "--option", action="append", default=[], metavar="KEY=VALUE", help="a provider option; may be repeated"
     )
+
+
+def given_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The provider options of --option. Raises OptionError."""
+    return once("--option", (_pair(text, "--option", "KEY=VALUE") for text in args.option))
+
+
+def given_device(args: argparse.Namespace) -> int | str | None:
+    """What --device names: a number or a part of a name."""
+    return int(args.device) if args.device is not None and args.device.isdecimal() else args.device
 
 
 def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **session_options: Any) -> Any:
@@ -86,12 +100,12 @@ def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **sessi
     import onnxruntime as ort
     from onnxruntime.capi.onnxruntime_pybind11_state import InvalidProtobuf
 
+    from ..api.external_data import check_external_data
     from ..api.reports import state_of
     from ..api.sessions import session
 
     check_file(args.model)
-    options: dict[str, Any] = once("--option", (_pair(text, "--option", "KEY=VALUE") for text in args.option))
-    device = int(args.device) if args.device is not None and args.device.isdecimal() else args.device
+    options, device = given_options(args), given_device(args)
     settings = ort.SessionOptions()
     settings.log_severity_level = 4  # what goes wrong is raised, and printed once
     for name, value in session_options.items():
@@ -100,6 +114,9 @@ def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **sessi
         made = session(args.model, device=device, sess_options=settings, allow_cpu_only=True, **options)
     except InvalidProtobuf as error:
         raise InputError(f"{args.model} is not an ONNX model: {error}") from error
+    except Exception:
+        check_external_data(args.model)  # ONNX Runtime's text about these files names no way out
+        raise
     assigned = state_of(made).assignment
     if not allow_cpu_only and (nothing := assigned.nothing_ours()) and not assigned.asked_for():
         raise UnsupportedError(f"{nothing} (wgpu-ep explain shows every node with its reason)")
@@ -127,8 +144,8 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
-    """An array per input: from --input, else random, with the sizes of --shape and --dim, or chosen ones (see `_sizes`),
-    which a line on stderr tells."""
+    """An array per input: from --input, else random, with the sizes of --shape and --dim, or chosen ones (see `_sizes`). Lines
+    on stderr tell what was chosen and made up."""
     wanted = {value.name: value for value in session.get_inputs()}
     files = once("--input", (_named_file(text, list(wanted)) for text in args.input))
     shapes = once("--shape", (_pair(text, "--shape", "NAME=1,3,224,224") for text in args.shape))
@@ -145,6 +162,12 @@ def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
     found = sizes({name: value.shape for name, value in wanted.items()}, dims, given)
     if found.sentence():
         print(f"note: {found.sentence()}", file=sys.stderr)
+    made_up = [name for name in wanted if name not in read]
+    if made_up:
+        print(
+            f"note: made-up values (seed {args.seed}) for {', '.join(made_up)}: --input NAME=FILE.npy gives real ones",
+            file=sys.stderr,
+        )
     rng = np.random.default_rng(args.seed)
     return {
         name: read[name] if name in read else _made_up(rng, value, found.shapes[name]) for name, value in wanted.items()

@@ -8,11 +8,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from ._model import add_device_arguments, given_device, given_options, once
 from ._output import show_json
+from ._waits import met
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="MODEL_DIR", help="model.onnx, its configuration and tokenizer.json")
+    add_device_arguments(parser)
     parser.add_argument("--prompt", help="answer this and end; without a chat template it is what the text continues")
     parser.add_argument("--system", help="what the assistant is told first")
     parser.add_argument("--max-length", type=int, metavar="N", help="the longest conversation, in tokens")
@@ -37,8 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Exit code 130 after Ctrl-C outside an answer; one that is interrupted ends there, and the conversation goes on."""
     from ..api.language.generate import LanguageModel
+    from ..api.sessions import adapter_index
 
-    model = LanguageModel(args.folder, max_length=args.max_length)
+    options, device = given_options(args), given_device(args)
+    if device is not None:
+        once("--option", [*options.items(), ("adapterIndex", str(adapter_index(device)))])
+        options["adapterIndex"] = str(adapter_index(device))
+    model = LanguageModel(args.folder, max_length=args.max_length, **options)
     names = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop")
     how: dict[str, Any] = {name: getattr(args, name) for name in names}
     if args.prompt is not None and model.folder.template is None:
@@ -68,7 +76,7 @@ def _answer(pieces: Iterator[str], as_json: bool) -> None:
             if not as_json:
                 print(piece, end="", flush=True)
     except KeyboardInterrupt:
-        pass
+        met()
     now = time.perf_counter()
     rate = (count - 1) / (now - first) if count > 1 else 0.0
     if as_json:

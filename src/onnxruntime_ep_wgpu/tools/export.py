@@ -88,6 +88,9 @@ def _samples(args: argparse.Namespace, overrides: dict[str, int]) -> dict[str, A
     """From --input, or made up, on the CPU provider."""
     import onnxruntime as ort
 
+    from ..api.external_data import check_external_data
+
+    check_external_data(args.model)
     settings = ort.SessionOptions()
     settings.log_severity_level = 3
     args.dim = [*args.dim, *(f"{name}={size}" for name, size in overrides.items())]

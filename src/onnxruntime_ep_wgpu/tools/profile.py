@@ -46,14 +46,15 @@ def main(args: argparse.Namespace) -> int:
     profile = _read(args) if args.model.suffix == ".json" else _run(args)
     total = summary(profile)
     files = {name: str(path) for name, path in written.items()}
-    _show(args, profile, total, files)
+    show(args, profile, total, files)
     written["page"].write_text(page(profile), encoding="utf-8")
     written["trace"].write_text(json.dumps(trace(profile)), encoding="utf-8")
     return 0
 
 
-def _show(args: argparse.Namespace, profile: Profile, total: Mapping[str, Any], files: Mapping[str, str]) -> None:
-    from ..profiles.tables import by_dispatch, by_kernel, by_operator
+def show(args: argparse.Namespace, profile: Profile, total: Mapping[str, Any], files: Mapping[str, str]) -> None:
+    """Prints the tables, or with `args.json` all of them as data."""
+    from ..profiles.tables import BEYOND, by_dispatch, by_kernel, by_operator
 
     if args.json:
         tables = {"operators": by_operator, "kernels": by_kernel, "dispatches": by_dispatch}
@@ -63,12 +64,15 @@ def _show(args: argparse.Namespace, profile: Profile, total: Mapping[str, Any], 
     shown = {name: _time(total[name]) for name in ("first_run", "run", "gpu") if total[name] is not None}
     show_pairs({**profile.facts, **shown, "dispatches": round(total["dispatches"], 1), **files})
     columns = ("operator", "on", "calls", "time", "of GPU time", "FLOP/s", "B/s", "of peak")
-    show_table(columns, [_shown(row) for row in by_operator(profile)[: args.rows]], f"\n{_which(len(profile.runs))}")
+    operators = by_operator(profile)[: args.rows]
+    show_table(columns, [_shown(row) for row in operators], f"\n{_which(len(profile.runs))}")
+    if any(row.beyond for row in operators):
+        print(f"\n* {BEYOND}")
 
 
 def _shown(row: Row) -> list[object]:
     share = f"{row.share:.1%}" if row.where == "GPU" else ""
-    peak = f"{row.of_peak:.0%} {row.bound}" if row.of_peak is not None else ""
+    peak = f"{row.of_peak:.0%} {row.bound}{'*' * row.beyond}" if row.of_peak is not None else ""
     return [row.name, row.where, round(row.calls, 1), _time(row.time), share, _rate(row.flops), _rate(row.bytes), peak]
 
 
@@ -112,7 +116,7 @@ def _run(args: argparse.Namespace) -> Profile:
         step("peak of the adapter")
         device = _device(session)
     found = versions()
-    facts = {"model": str(args.model), "device": device.adapter.name, "backend": device.adapter.backend}
+    facts = {"model": args.model.name, "device": device.adapter.name, "backend": device.adapter.backend}
     facts |= {"driver": device.adapter.driver}
     placed = report(session)
     facts |= {"nodes": str(len(placed.nodes)), "nodes_on_cpu": str(len(placed.on_cpu))}
@@ -129,7 +133,7 @@ def _read(args: argparse.Namespace) -> Profile:
     events = from_ort(args.model)
     name = next((event.args["device"] for event in events if "device" in event.args), None)
     here = next((adapter for adapter in adapters() if adapter.name == name), None)
-    facts = {"model": str(args.model), "device": name or "no event of a GPU"}
+    facts = {"model": args.model.name, "device": name or "no event of a GPU"}
     return _beside_peak(events, facts, open_device(here)) if here is not None else Profile(events, facts)
 
 
