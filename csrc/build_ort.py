@@ -30,11 +30,12 @@ OrtStatus *wgpu_tensor(const OrtApi *api, const OrtValue *value, WgpuTensor *out
 OrtStatus *wgpu_inputs(const OrtApi *api, OrtKernelContext *context, size_t count, WgpuTensor *out);
 OrtStatus *wgpu_outputs(const OrtApi *api, OrtKernelContext *context, size_t count, const size_t *numbers, const int64_t *dims,
                         const size_t *ranks, void **data);
+#define WGPU_MOST_AXES ...
 typedef struct {
-  const void *data; const uint64_t *marks; uint64_t place, value; int type; size_t rank; int64_t dims[8];
-} WgpuSeen;
-size_t wgpu_other_inputs(const WgpuTensor *now, const WgpuSeen *seen, size_t count, size_t *others);
-size_t wgpu_other_outputs(void *const *now, const WgpuSeen *seen, size_t count, size_t *others);
+  const void *data; const uint64_t *marks; uint64_t place, value; int type; size_t rank; int64_t dims[...];
+} WgpuKnown;
+size_t wgpu_other_inputs(const WgpuTensor *now, const WgpuKnown *known, size_t count, size_t *others);
+size_t wgpu_other_outputs(void *const *now, const WgpuKnown *known, size_t count, size_t *others);
 void *wgpu_reserve(size_t bytes);
 void wgpu_interrupt_later(void);
 void wgpu_answer(int64_t answer);
@@ -100,7 +101,7 @@ def make_builder() -> cffi.FFI:
         "onnxruntime_ep_wgpu._ort",
         preamble,
         include_dirs=[str(HERE)],
-        depends=[str(HERE / name) for name in ("platform.h", "glue.h", "python_call.h", "ort_abi.py")],
+        depends=[str(HERE / name) for name in ("platform.h", "glue.h", "marks.h", "python_call.h", "ort_abi.py")],
         libraries=["psapi"] if sys.platform == "win32" else [],
         py_limited_api=True,
     )

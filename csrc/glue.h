@@ -1,5 +1,6 @@
 /* The native half of a run: one call reads all inputs of a kernel, one makes an output, so that Python crosses the border
    a few times per run and not per tensor. Included into the cffi module after the declarations of ort_abi.py. */
+#include "marks.h"
 
 /* One tensor as ONNX Runtime gives it. `type` is the ONNX element type code, 0 for an input that was left out.
    `dims` belongs to ONNX Runtime and lives as long as the value. */
@@ -48,28 +49,28 @@ static OrtStatus *wgpu_outputs(const OrtApi *api, OrtKernelContext *context, siz
   return NULL;
 }
 
-/* A tensor that a run has seen: marks of the memory at `data` (see memo.c) are still `place` and `value` when it is the same. */
+enum { WGPU_MOST_AXES = 8 }; /* of a tensor that is known; others are looked at in every run */
+
+/* A tensor of an earlier run: marks of the memory at `data` are still `place` and `value` when it is the same. */
 typedef struct {
   const void *data; /* NULL: nothing is known */
   const uint64_t *marks;
   uint64_t place, value;
   int type;
   size_t rank;
-  int64_t dims[8];
-} WgpuSeen;
+  int64_t dims[WGPU_MOST_AXES];
+} WgpuKnown;
 
-static int wgpu_stands(const WgpuSeen *it, const void *data, int valued) {
-  if (it->data == NULL || it->data != data) return 0;
-  const volatile uint64_t *marks = it->marks;
-  return marks[0] == it->place && (!valued || marks[1] == it->value);
+static int wgpu_stands(const WgpuKnown *it, const void *data, int valued) {
+  return it->data != NULL && it->data == data && marks_stand(it->marks, it->place, it->value, valued);
 }
 
-/* The inputs that are not those seen, by number; how many. What memory holds does not matter. */
-static size_t wgpu_other_inputs(const WgpuTensor *now, const WgpuSeen *seen, size_t count, size_t *others) {
+/* The inputs that are not those known, by number; how many. What memory holds does not matter. */
+static size_t wgpu_other_inputs(const WgpuTensor *now, const WgpuKnown *known, size_t count, size_t *others) {
   size_t found = 0;
   for (size_t i = 0; i < count; i++) {
     const WgpuTensor *a = &now[i];
-    const WgpuSeen *b = &seen[i];
+    const WgpuKnown *b = &known[i];
     if (!wgpu_stands(b, a->data, 0) || a->type != b->type || a->rank != b->rank ||
         (a->rank && memcmp(a->dims, b->dims, a->rank * sizeof *a->dims)))
       others[found++] = i;
@@ -78,10 +79,10 @@ static size_t wgpu_other_inputs(const WgpuTensor *now, const WgpuSeen *seen, siz
 }
 
 /* The same for outputs, whose memory must have no host copy now if it had none then. Their types and shapes are the same. */
-static size_t wgpu_other_outputs(void *const *now, const WgpuSeen *seen, size_t count, size_t *others) {
+static size_t wgpu_other_outputs(void *const *now, const WgpuKnown *known, size_t count, size_t *others) {
   size_t found = 0;
   for (size_t i = 0; i < count; i++)
-    if (!wgpu_stands(&seen[i], now[i], 1)) others[found++] = i;
+    if (!wgpu_stands(&known[i], now[i], 1)) others[found++] = i;
   return found;
 }
 

@@ -7,6 +7,7 @@
  * `live` before it looks at `users`, so one of both sees the other. An error here is no error: the Python function does it again.
  */
 #include "platform.h"
+#include "marks.h"
 
 enum { MEMOS = 8, LEFT_OUT = 0 };
 
@@ -65,9 +66,7 @@ static int good(const OrtApi *api, OrtStatus *status) {
 }
 
 static int stands(const Tensor *it) {
-  if (it->marks == NULL) return 1;
-  const volatile uint64_t *marks = it->marks;
-  return marks[0] == it->place && (!it->valued || marks[1] == it->value);
+  return it->marks == NULL || marks_stand(it->marks, it->place, it->value, it->valued);
 }
 
 static int is_input(const OrtApi *api, const OrtValue *value, const Memo *memo, const Tensor *it) {

@@ -1,7 +1,7 @@
 """Fields of settings that say which options they are made of, so that nobody between passes an option on.
 
-In: a frozen dataclass whose fields are `set_by` options, and the options of a session. Out: the settings. Fields of which
-options say too little, as what `dawnBackendType` means for an adapter, are given by their owner (`plugin/settings.py`).
+In: a frozen dataclass whose fields are `set_by` options, and the options of a session. Out: the settings. What an option means
+for some adapter only that adapter tells: such fields are `set_by_adapter`, and who knows it gives them (`plugin/settings.py`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,24 @@ def set_by(*options: str, default: Any, value: Callable[..., Any] | None = None)
     return dataclasses.field(default=default, metadata={"options": options, "value": value})
 
 
-def options_of(setting: dataclasses.Field[Any]) -> tuple[str, ...]:
+def set_by_adapter(option: str, default: Any) -> Any:
+    """A field that an option sets, to what it means for the adapter, which `settings_from` has to be told. `default` is what the
+    option's default means for every adapter."""
+    return dataclasses.field(default=default, metadata={"options": (option,), "value": None, "adapter": True})
+
+
+def option_names(setting: dataclasses.Field[Any]) -> tuple[str, ...]:
     """The provider options that set a field."""
     return tuple(setting.metadata.get("options", ()))
 
 
-def made_of(kind: type[Made], options: Mapping[str, Any], **others: Any) -> Made:
-    """The settings that options ask for; `others` are fields of which their owner knows more than the options say."""
+def settings_from(kind: type[Made], options: Mapping[str, Any], **others: Any) -> Made:
+    """The settings that options ask for; `others` are the fields that are `set_by_adapter`."""
     values = dict(others)
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
-        names = options_of(field)
+        names = option_names(field)
+        if field.metadata.get("adapter", False) != (field.name in others):
+            raise TypeError(f"{kind.__name__}.{field.name}: what an adapter decides is given, and nothing else")
         if names and field.name not in values:
             given = [options[name] for name in names]
             value = field.metadata["value"]

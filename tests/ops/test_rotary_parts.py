@@ -10,7 +10,7 @@ import pytest
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
-from onnxruntime_ep_wgpu.fields import made_of
+from onnxruntime_ep_wgpu.fields import settings_from
 from onnxruntime_ep_wgpu.options import parse
 from tests import support
 
@@ -86,7 +86,9 @@ def test_attention_turns_by_the_part_for_the_whole_length(length: int, room: int
 
 
 def test_the_option_sets_it() -> None:
-    assert made_of(CompileSettings, parse({"multiRotaryCacheConcatOffset": "4096"}).values) == CompileSettings(
+    assert settings_from(CompileSettings, parse({"multiRotaryCacheConcatOffset": "4096"}).values) == CompileSettings(
         rotary_switch=4096
     )
-    assert made_of(CompileSettings, parse({"validationMode": "full"}).values) == CompileSettings(with_assertions=True)
+    assert settings_from(CompileSettings, parse({"validationMode": "full"}).values) == CompileSettings(
+        with_assertions=True
+    )

@@ -21,7 +21,7 @@ from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
 from onnxruntime_ep_wgpu.device import Device, Settings, adapters
 from onnxruntime_ep_wgpu.errors import OptionError
-from onnxruntime_ep_wgpu.fields import made_of, options_of
+from onnxruntime_ep_wgpu.fields import option_names, settings_from
 from onnxruntime_ep_wgpu.options import OPTIONS, parse
 from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.plugin.settings import settings_of
@@ -295,7 +295,7 @@ def test_a_tensor_above_the_binding_size_is_bound_in_windows(open_session: Calla
 
 def test_robustness_compiles_bounds_checks_without_full_validation() -> None:
     def settings(**options: str) -> Any:
-        return made_of(RunSettings, parse(options).values)
+        return settings_from(RunSettings, parse(options).values)
 
     assert settings(enableRobustness="1").bounds_checks
     assert not settings(enableRobustness="1").stepwise
@@ -337,10 +337,10 @@ def test_every_run_is_a_capture(renderdoc: Path) -> None:
 def test_every_setting_has_the_default_of_the_option_that_sets_it() -> None:
     for kind in (Settings, RunSettings, CompileSettings):
         for field in fields(kind):
-            assert options_of(field) and {*options_of(field)} <= set(OPTIONS), field.name
-    assert made_of(RunSettings, parse({}).values) == RunSettings()
-    assert made_of(CompileSettings, parse({}).values) == CompileSettings()
+            assert option_names(field) and {*option_names(field)} <= set(OPTIONS), field.name
+    assert settings_from(RunSettings, parse({}).values) == RunSettings()
+    assert settings_from(CompileSettings, parse({}).values) == CompileSettings()
     changed = {"maxNumPendingDispatches": "7", "sessionBufferPoolGenerations": "5", "enablePIXCapture": "1"}
-    assert made_of(RunSettings, parse(changed).values) == RunSettings(
+    assert settings_from(RunSettings, parse(changed).values) == RunSettings(
         per_submission=7, temp_generations=5, debugger_capture=True
     )

@@ -10,7 +10,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.errors import NonFiniteError
-from onnxruntime_ep_wgpu.fields import made_of
+from onnxruntime_ep_wgpu.fields import settings_from
 from onnxruntime_ep_wgpu.options import OPTIONS, parse
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 
@@ -29,12 +29,12 @@ MODES = ("disabled", "wgpuOnly", "basic", "full")
     ],
 )
 def test_a_mode_chooses_what_is_checked(mode: str, checks: bool, bounds: bool, stepwise: bool) -> None:
-    settings = made_of(RunSettings, parse({"validationMode": mode}).values)
+    settings = settings_from(RunSettings, parse({"validationMode": mode}).values)
     assert (settings.plan_checks, settings.bounds_checks, settings.stepwise) == (checks, bounds, stepwise)
 
 
 def test_runs_without_settings_are_those_of_the_options_defaults() -> None:
-    assert made_of(RunSettings, parse({}).values) == RunSettings()
+    assert settings_from(RunSettings, parse({}).values) == RunSettings()
     assert OPTIONS["validationMode"].default == "basic"
 
 

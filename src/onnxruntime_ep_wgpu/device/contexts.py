@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import process
 from ..errors import OptionError
-from ..fields import options_of
+from ..fields import option_names
 from ..live import LiveSet
 from ..program.target import Target
 from .adapters import Adapter
@@ -128,7 +128,7 @@ class Context:
                 has, wants = getattr(self.settings, field.name), getattr(settings, field.name)
                 if field.name in asked and has != wants:
                     raise OptionError(
-                        f"option {options_of(field)[0]!r}: {wants!r} contradicts {has!r}, with which {users} the device"
+                        f"option {option_names(field)[0]!r}: {wants!r} contradicts {has!r}, with which {users} the device"
                         f" (deviceId {self.number} of {self.adapter.name!r}) already;"
                         " another deviceId gives a device of its own"
                     )

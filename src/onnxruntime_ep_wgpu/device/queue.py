@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from .. import process
 from ..errors import DeviceError, DeviceLostError
@@ -21,13 +21,17 @@ from . import encoding
 from .native import USAGE_COPY_DST, address, errors, ffi, forget_errors, lib, new, reported
 from .owned import let_go, own
 
-if TYPE_CHECKING:
-    from .work import Work
-
 # Writes wait in wgpu-native's own staging memory until the next submit; past this many bytes we submit them ourselves.
 FLUSH_BYTES = 64 << 20
 MOST_SOON = 8  # of what is prepared meanwhile
 _NO_BYTES = new("char[]", 1)
+
+
+class RepeatedWork(Protocol):
+    """Work that C code submits again and again (`work.py`)."""
+
+    def encode_ahead(self) -> None:
+        """Encodes its next command buffer."""
 
 
 class Queue:
@@ -45,7 +49,7 @@ class Queue:
         # No finaliser takes this lock: garbage may be collected by a thread that has it.
         self.lock = threading.Lock()
         self._unflushed = 0
-        self.works: LiveMap[int, Work] = LiveMap()  # by address
+        self.works: LiveMap[int, RepeatedWork] = LiveMap()  # by address
         self._runs = 0  # of theirs, that `meanwhile` has looked at
         self._soon: deque[Callable[[], None]] = deque(maxlen=MOST_SOON)
         descriptor = new("WGPUBufferDescriptor *", {"size": 16, "usage": USAGE_COPY_DST})

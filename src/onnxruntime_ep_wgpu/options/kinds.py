@@ -83,14 +83,14 @@ def choice(
     inert: tuple[str, ...] = (),
     refused: Mapping[str, str] | None = None,
 ) -> Option:
-    """One of `values`; `refused` gives the reason for each that cannot be granted."""
+    """One of `values`, or the default, which may be empty; `refused` gives the reason for each that cannot be granted."""
 
     def parse(text: str) -> str:
         if refused and text in refused:
             raise RefusedValue(refused[text])
-        return _member(text, values)
+        return _member(text, (*values, default))
 
-    return Option(key, ", ".join(values), default, help, parse, effect, inert)
+    return Option(key, ", ".join([*values, *([] if default else ["or empty"])]), default, help, parse, effect, inert)
 
 
 def number(

@@ -72,9 +72,9 @@ OPTIONS: dict[str, Option] = {
         choice(
             "dawnBackendType",
             ("D3D12", "Vulkan"),
-            "Vulkan",
-            "Graphics API.",
-            "the adapter is used through this API; an error when that is not possible here; without it the adapter's best",
+            "",
+            "Graphics API; empty is the adapter's best.",
+            "the adapter is used through this API; an error when that is not possible here",
         ),
         flag(
             "enablePIXCapture",

@@ -27,7 +27,7 @@ class ProviderOptions(TypedDict, total=False):
     webgpuInstance: Number
     webgpuDevice: Number
     dawnProcTable: Number
-    dawnBackendType: Literal["D3D12", "Vulkan"]
+    dawnBackendType: Literal["D3D12", "Vulkan", ""]
     enablePIXCapture: Flag
     enableRobustness: Flag
     preserveDevice: Flag

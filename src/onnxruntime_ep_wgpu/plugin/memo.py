@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MOST_PASSED_OVER = 1024
 
 
-class Bound(NamedTuple):
+class NodeTensor(NamedTuple):
     """An input or output of a run, as the fused node has it: `place` is None for one that is empty. `value` are the bytes of
     an input whose elements set shapes."""
 
@@ -45,7 +45,7 @@ class Bound(NamedTuple):
     value: bytes | None = None
 
 
-LEFT_OUT = Bound(0, (), 0, 0, None)
+LEFT_OUT = NodeTensor(0, (), 0, 0, None)
 
 
 class Memo:
@@ -114,7 +114,9 @@ class Memos:
         """Runs that C code may repeat now."""
         return sum(bool(it.live) for it in self._node.memos)
 
-    def ran(self, run: Run, submission: Submission, tensors: Callable[[], Sequence[Bound]], graph: int = 0) -> None:
+    def ran(
+        self, run: Run, submission: Submission, tensors: Callable[[], Sequence[NodeTensor]], graph: int = 0
+    ) -> None:
         """Python has done a run that was nothing but this submission; `run` is still open, `tensors` are the node's inputs, then
         its outputs, and `graph` is what the session captures it as.
 
@@ -137,7 +139,7 @@ class Memos:
         self,
         run: Run,
         submission: Submission,
-        tensors: Sequence[Bound],
+        tensors: Sequence[NodeTensor],
         marked: Sequence[memory.Marked | None],
         graph: int,
     ) -> None:
@@ -207,7 +209,7 @@ class Memos:
                 known.end()
 
 
-def _marked(tensors: Sequence[Bound], inputs: int, newest: int) -> list[memory.Marked | None] | None:
+def _marked(tensors: Sequence[NodeTensor], inputs: int, newest: int) -> list[memory.Marked | None] | None:
     """The marks of all tensors' memory, None for empty ones; None when a run with them is not to be noted."""
     space = memory.space()
     marked: list[memory.Marked | None] = []

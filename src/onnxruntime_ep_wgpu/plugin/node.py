@@ -17,7 +17,7 @@ from ..runtime.inputs import DeviceTensor
 from . import memo
 from .abi import Ort
 from .callbacks import Exported, callback
-from .tensors import Signature, Tensors
+from .tensors import FusedNode, Tensors
 
 if TYPE_CHECKING:
     from ..device import Device
@@ -38,7 +38,7 @@ class Runnable(Protocol):
         """A run with these inputs, which says what its outputs are before it is queued. Thread safe."""
 
 
-class Group(Protocol):
+class RunnableGroup(Protocol):
     """A compiled group, on a new device after a loss."""
 
     def executable(self) -> Runnable:
@@ -54,8 +54,8 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     def __init__(
         self,
         ort: Ort,
-        group: Group,
-        signature: Signature,
+        group: RunnableGroup,
+        signature: FusedNode,
         *,
         captured: CapturedNode | None = None,
     ) -> None:
@@ -106,7 +106,7 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
                     submission, graph = self.captured.run(executable, run, outputs, tensors.addresses)
                 if self.memos is not None and submission is not None:
                     self._noted = executable
-                    self.memos.ran(run, submission, lambda: tensors.bound(run, outputs), graph)
+                    self.memos.ran(run, submission, lambda: tensors.of_node(run, outputs), graph)
             tensors.deliver()
         finally:
             tensors.close()

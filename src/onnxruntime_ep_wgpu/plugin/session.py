@@ -15,7 +15,7 @@ from ..compiler.compile import compile_graph, compile_lowered
 from ..compiler.settings import CompileSettings
 from ..device import debugger
 from ..errors import Fault, InternalError, OptionError
-from ..fields import made_of
+from ..fields import settings_from
 from ..options import Options
 from ..runtime.settings import RunSettings
 from ..runtime.weights import FromModel
@@ -34,7 +34,7 @@ from .group import CompiledGroup
 from .node import ComputeInfo
 from .settings import asked, settings_of
 from .specialise import Specialiser
-from .tensors import Signature
+from .tensors import FusedNode
 from .wrap import wrapped
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class SessionState:
             settings_of(options, adapter), asked(options), preserve=options["preserveDevice"]
         )
         self.target = self.context.target
-        self._compiling = made_of(CompileSettings, options.values)
+        self._compiling = settings_from(CompileSettings, options.values)
         self._path = ""  # of the model, when it is a file
         self._others = False  # whether other providers took nodes before
         self._completed = False
@@ -209,7 +209,7 @@ class SessionState:
             specialise = Specialiser(graph, graph.opset_imports, self.target, name, self._compiling, declared)
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         group = CompiledGroup(
-            program, self.device, made_of(RunSettings, self.options.values), FromModel(path), specialise
+            program, self.device, settings_from(RunSettings, self.options.values), FromModel(path), specialise
         )
         self.assignment.compiled(made, program)
         running = wrapped(group, lambda: ort_graph.read(self.ort, handle))
@@ -217,7 +217,7 @@ class SessionState:
         if self.captures is not None and running is group:
             defaults = self._with_default(handle)
             captured = CapturedNode(self.captures, frozenset(k for k, it in enumerate(graph_inputs) if it in defaults))
-        signature = Signature(
+        signature = FusedNode(
             inputs=[inputs.index(it) for it in graph_inputs],
             outputs=[outputs.index(it) for it in graph_outputs],
             input_names=inputs,

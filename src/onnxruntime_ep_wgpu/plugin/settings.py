@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..compiler.tune import check_choices
 from ..device.settings import Settings
 from ..errors import OptionError
-from ..fields import made_of, options_of
+from ..fields import option_names, settings_from
 from ..options import Options
 from ..program.tuning import Choices, read_choices
 
@@ -27,12 +27,10 @@ def settings_of(options: Options, adapter: Adapter) -> Settings:
             f"option 'maxStorageBufferBindingSize': {binding} is more than the adapter {adapter.name!r} allows;"
             f" valid: 0, or up to {limit} ({_BINDING})"
         )
-    # A backend that nobody asked for is the adapter's best; the largest binding is the same device as none.
-    backend = options["dawnBackendType"] if "dawnBackendType" in options.given else ""
     path = options["tuningTable"]
-    tuning = _choices(path, adapter.through(backend).target()) if path else ()
-    own = 0 if binding == limit else binding
-    return made_of(Settings, options.values, backend=backend, binding_bytes=own, tuning=tuning)
+    tuning = _choices(path, adapter.through(options["dawnBackendType"]).target()) if path else ()
+    own = 0 if binding == limit else binding  # the largest binding is the same device as none
+    return settings_from(Settings, options.values, binding_bytes=own, tuning=tuning)
 
 
 def _choices(path: str, target: Target) -> Choices:
@@ -51,4 +49,4 @@ def _choices(path: str, target: Target) -> Choices:
 
 def asked(options: Options) -> frozenset[str]:
     """The fields of the settings that the user set; in the others the session takes its context as it is."""
-    return frozenset(field.name for field in fields(Settings) if options.given.keys() & {*options_of(field)})
+    return frozenset(field.name for field in fields(Settings) if options.given.keys() & {*option_names(field)})

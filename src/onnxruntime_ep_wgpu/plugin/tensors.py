@@ -29,10 +29,8 @@ from .memory import transfer
 if TYPE_CHECKING:
     from ..device import Buffer, Device
 
-_MOST_AXES = 8  # of tensors that are remembered
 
-
-class _SeenTensor(NamedTuple):
+class _KnownTensor(NamedTuple):
     """A tensor on the device, as it was. The address is ONNX Runtime's."""
 
     dtype: DType
@@ -42,16 +40,16 @@ class _SeenTensor(NamedTuple):
     address: int
 
 
-class Seen:
+class KnownTensors:
     """The tensors of a node's earlier run on a device. One run uses it at a time."""
 
-    def __init__(self, signature: Signature, device: Device) -> None:
+    def __init__(self, signature: FusedNode, device: Device) -> None:
         self.device = device
         inputs, outputs = len(signature.input_names), len(signature.outputs)
-        self.inputs: list[_SeenTensor | None] = [None] * inputs
-        self.outputs: list[_SeenTensor | None] = [None] * outputs
+        self.inputs: list[_KnownTensor | None] = [None] * inputs
+        self.outputs: list[_KnownTensor | None] = [None] * outputs
         self.shapes: tuple[tuple[int, ...], ...] = ()  # of the outputs
-        self.c_inputs, self.c_outputs = ffi.new("WgpuSeen[]", inputs or 1), ffi.new("WgpuSeen[]", outputs or 1)
+        self.c_inputs, self.c_outputs = ffi.new("WgpuKnown[]", inputs or 1), ffi.new("WgpuKnown[]", outputs or 1)
         self.others = ffi.new("size_t[]", max(inputs, outputs, 1))
         self.numbers = ffi.new("size_t[]", signature.outputs or (0,))
         self.data = ffi.new("void *[]", outputs or 1)
@@ -72,9 +70,9 @@ class Seen:
         self.shapes = shapes
 
 
-class Signature:
-    """What a compiled node takes and gives: the names of the fused node's inputs and outputs; `inputs` and `outputs` are the
-    places among them of each input and output of the group."""
+class FusedNode:
+    """The node that ONNX Runtime put in the place of a group: the names of its inputs and outputs; `inputs` and `outputs` are the
+    places among them of each input and output of the group. It keeps the tensors that are known from its runs."""
 
     def __init__(
         self, *, inputs: list[int], outputs: list[int], input_names: list[str], output_names: list[str]
@@ -83,22 +81,22 @@ class Signature:
         # As messages name them; made once, and not in every run.
         self.input_labels = [f"input {name!r}" for name in input_names]
         self.output_labels = [f"output {name!r}" for name in output_names]
-        self._seen: deque[Seen] = deque(maxlen=8)
+        self._seen: deque[KnownTensors] = deque(maxlen=8)
 
     @property
     def counts(self) -> tuple[int, int]:
         """How many inputs and outputs the fused node has."""
         return len(self.input_names), len(self.output_labels)
 
-    def seen(self, device: Device) -> Seen:
+    def seen(self, device: Device) -> KnownTensors:
         """What no other run is using now."""
         try:
             found = self._seen.pop()
         except IndexError:
-            return Seen(self, device)
-        return found if found.device is device else Seen(self, device)
+            return KnownTensors(self, device)
+        return found if found.device is device else KnownTensors(self, device)
 
-    def give_back(self, seen: Seen) -> None:
+    def give_back(self, seen: KnownTensors) -> None:
         """For the next run."""
         self._seen.append(seen)
 
@@ -109,7 +107,7 @@ class Tensors:
     `addresses`: the device address of every tensor so far, inputs first; 0 for one in a temporary buffer or empty.
     """
 
-    def __init__(self, ort: Ort, signature: Signature, device: Device, context: Any) -> None:
+    def __init__(self, ort: Ort, signature: FusedNode, device: Device, context: Any) -> None:
         self.addresses: list[int] = []
         self._ort, self._node, self._device, self._context = ort, signature, device, context
         self._space = memory.space()
@@ -182,7 +180,7 @@ class Tensors:
 
     def _note(
         self,
-        seen: list[_SeenTensor | None],
+        seen: list[_KnownTensor | None],
         native: Any,
         number: int,
         at: int,
@@ -191,14 +189,14 @@ class Tensors:
         """Remembers a tensor of the device, the `number`th of those `seen`, for later runs."""
         dtype, shape, place = tensor
         mark = self._space.marked(at, dtype.nbytes(math.prod(shape)))
-        if len(shape) > _MOST_AXES or mark.at is None or mark.at.place != place:
+        if len(shape) > lib.WGPU_MOST_AXES or mark.at is None or mark.at.place != place:
             return
         it = native[number]
         it.type, it.rank = dtype.code, len(shape)
         it.marks = ffi.cast("uint64_t *", mark.marks.buffer_info()[0])
         it.place, it.value = mark.place, mark.value
         it.dims[0 : len(shape)] = shape
-        seen[number] = _SeenTensor(dtype, shape, weakref.ref(place.buffer), place.offset, at)
+        seen[number] = _KnownTensor(dtype, shape, weakref.ref(place.buffer), place.offset, at)
         it.data = ffi.cast("void *", at)  # the last step: an interrupt leaves nothing half known
 
     def outputs(self, wanted: Sequence[tuple[DType, tuple[int, ...]]]) -> list[Place | None]:
@@ -242,18 +240,18 @@ class Tensors:
         self._deliveries.append((here, pointer, nbytes))
         return here.place
 
-    def bound(self, run: Run, outputs: Sequence[Place | None]) -> list[memo.Bound]:
+    def of_node(self, run: Run, outputs: Sequence[Place | None]) -> list[memo.NodeTensor]:
         """All of them as the fused node has them, inputs before outputs."""
         node, places = self._node, run.places(outputs)
-        given: list[memo.Bound] = [memo.LEFT_OUT] * sum(node.counts)
+        given: list[memo.NodeTensor] = [memo.LEFT_OUT] * sum(node.counts)
         for k, i in enumerate(node.inputs):
             tensor = self._given[i]
             dims = transfer.shape_of(tensor)
             nbytes = transfer.element_type(tensor.type).nbytes(math.prod(dims))
-            given[i] = memo.Bound(tensor.type, dims, self.addresses[k], nbytes, places[k], self._values.get(k))
+            given[i] = memo.NodeTensor(tensor.type, dims, self.addresses[k], nbytes, places[k], self._values.get(k))
         for k, (dtype, dims) in enumerate(run.outputs, len(node.inputs)):
             i = len(node.input_names) + node.outputs[k - len(node.inputs)]
-            given[i] = memo.Bound(dtype.code, dims, self.addresses[k], dtype.nbytes(math.prod(dims)), places[k])
+            given[i] = memo.NodeTensor(dtype.code, dims, self.addresses[k], dtype.nbytes(math.prod(dims)), places[k])
         return given
 
     def deliver(self) -> None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from .node import Group
+    from .node import RunnableGroup
 
 # An executable, and a way to read the graph it was compiled from, as long as the session is being made; what runs instead.
-Wrap = Callable[[Any, "Callable[[], ir.Graph]"], "Group"]
+Wrap = Callable[[Any, "Callable[[], ir.Graph]"], "RunnableGroup"]
 
 _thread = threading.local()
 
@@ -32,7 +32,7 @@ def wrapping(wrap: Wrap) -> Iterator[None]:
         _thread.wrap = outer
 
 
-def wrapped(group: Group, read_graph: Callable[[], ir.Graph]) -> Group:
+def wrapped(group: RunnableGroup, read_graph: Callable[[], ir.Graph]) -> RunnableGroup:
     """What runs as this group."""
     wrap: Wrap | None = getattr(_thread, "wrap", None)
     return group if wrap is None else wrap(group, read_graph)

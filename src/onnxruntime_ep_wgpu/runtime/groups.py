@@ -15,7 +15,7 @@ from .planned import PlannedDispatch
 Places = tuple[tuple[int, int], ...]  # the numbers of buffers, and byte offsets
 
 
-class Groups:
+class BindGroups:
     """Thread safe; takes no lock, because buffers end in finalisers too."""
 
     def __init__(self, most: int) -> None:

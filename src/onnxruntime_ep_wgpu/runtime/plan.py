@@ -22,7 +22,7 @@ from ..program.dtypes import DType
 from ..program.layout import Layout, Range, Step
 from ..program.program import Dispatch, Program, Storage
 from . import checks
-from .groups import Groups
+from .groups import BindGroups
 from .planned import PlannedDispatch
 from .temps import Temps
 from .uniforms import Uniforms
@@ -79,7 +79,7 @@ class Plan:
         weights: Sequence[Buffer | None],
         layout: Layout,
         pipelines: Mapping[Variant, Pipeline],
-        groups: Groups,
+        groups: BindGroups,
         plan_checks: bool = True,
         like: Plan | None = None,
     ) -> None:

@@ -15,7 +15,7 @@ from ..device import Buffer, Device, Pipeline, let_go
 from ..live import LiveSet
 from ..program.layout import Layout
 from ..program.program import Program
-from .groups import Groups
+from .groups import BindGroups
 from .plan import Plan, Variant, dispatch_label
 from .settings import RunSettings
 from .temps import Temps
@@ -87,7 +87,7 @@ class Plans:
         self.family = family or Family(device, settings)
         self._program, self._device, self._settings, self._weights = program, device, settings, weights
         self._variants = sum(len(kernel.wgsl) for kernel in program.kernels)
-        self._groups = Groups(max(64, 4 * len(program.dispatches)))
+        self._groups = BindGroups(max(64, 4 * len(program.dispatches)))
         self._left = False
         with self.family.lock:
             self.family.members.add(self)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-Bound = int | float  # a float is infinite
-Interval = tuple[Bound, Bound]
+End = int | float  # a float is infinite
+Interval = tuple[End, End]
 
 LIMIT = 2**256
 SMALL = 2**120
@@ -20,11 +20,11 @@ MOST_ELEMENTS = 2**47
 """A product of dimensions counts elements of something, and no machine addresses more of them."""
 
 
-def _bounded(value: Bound) -> Bound:
+def _bounded(value: End) -> End:
     return value if -LIMIT < value < LIMIT else inf if value > 0 else -inf
 
 
-def _times(a: Bound, b: Bound) -> Bound:
+def _times(a: End, b: End) -> End:
     return _bounded(a * b) if a and b else 0
 
 
@@ -43,7 +43,7 @@ def counted(a: Interval, b: Interval) -> Interval:
     return _times(a[0], b[0]), min(high, max(MOST_ELEMENTS, b[1]))
 
 
-def _floor(a: Bound, b: Bound) -> Bound:
+def _floor(a: End, b: End) -> End:
     if isinstance(a, float):
         return a
     return a // b if isinstance(b, int) else (0 if a >= 0 else -1)
