@@ -116,3 +116,44 @@ def test_what_is_no_onnx_file_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(b"\xff" * 100)
     with pytest.raises(webgpu_ep.OptionError, match="not an ONNX"):
         webgpu_ep.session(path, free_dimensions={"batch": 2})
+
+
+def squeezed(size: str) -> bytes:
+    """What exporters write for `x.squeeze(1)`: a rank that the size of axis 1 decides, between nodes that do not mind."""
+    text = f"""<ir_version: 10, opset_import: ["" : 17]> g (float[N, {size}, 8] x) => (float[] y)
+        <int64[1] axis = {{1}}, int64 one = {{1}}, int64 place = {{1}}, float[8, 4] w>
+    {{
+        a = Relu (x)  shape = Shape (a)  extent = Gather (shape, place)  c = Equal (extent, one)
+        r = If (c) <then_branch = t () => (float[] p) {{ p = Squeeze (a, axis) }},
+                    else_branch = e () => (float[] q) {{ q = Identity (a) }}>
+        m = MatMul (r, w)  s = Tanh (m)  y = Softmax <axis = -1> (s)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    weight = np.random.default_rng(2).standard_normal((8, 4), np.float32)
+    kept = [it for it in model.graph.initializer if it.name != "w"]
+    del model.graph.initializer[:], model.graph.input[1:]
+    model.graph.initializer.extend([*kept, onnx.numpy_helper.from_array(weight, "w")])
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize("fixed", [{}, {"N": 2}, {"L": 1, "N": 2}], ids=str)
+def test_a_rank_that_sizes_decide_is_known_where_they_are_fixed(fixed: dict[str, int]) -> None:
+    """Else the nodes behind it run on the CPU, and the reason names what decides the rank, and the way out."""
+    model = squeezed("L")
+    session = webgpu_ep.session(model, free_dimensions=fixed)
+    behind = {
+        node.op_type: node for node in webgpu_ep.report(session).nodes if node.op_type in ("MatMul", "Tanh", "Softmax")
+    }
+    assert len(behind) == 3
+    for node in behind.values():
+        assert (node.partition is None) == ("L" not in fixed)
+    if "L" not in fixed:
+        assert "If 'If_4' decides it in a run; fixed dimensions of inputs may tell it" in (
+            behind["MatMul"].reason or ""
+        )
+    for size in (fixed.get("L", 1), fixed.get("L", 3)):
+        x = np.random.default_rng(size).standard_normal((2, size, 8), np.float32)
+        (want,) = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+        (got,) = session.run(None, {"x": x})
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)

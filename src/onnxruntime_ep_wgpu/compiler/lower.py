@@ -29,6 +29,7 @@ from .fold import Folded, fold_constants
 from .ir import LoweredGraph, Storage, Tensor, View
 from .limits import Limits, within_limits
 from .malformed import malformation
+from .messages import unknown_rank
 from .operand import LARGEST_HOST_VALUE, Operand
 from .ops import host, registry
 from .settings import DEFAULT, CompileSettings
@@ -84,7 +85,7 @@ class Lowering:
         if not isinstance(value.type, ir.TensorType):
             raise UnsupportedError(f"{value.name!r} is not a tensor")
         if value.shape is None:
-            raise UnsupportedError(f"the rank of {value.name!r} is unknown")
+            raise UnsupportedError(unknown_rank(value))
         dtype, name, index = _dtype(value.dtype), value.name or "", len(self.inputs)
         shape = tuple(self._dim(name, index, axis, d) for axis, d in enumerate(value.shape))
         tensor = Tensor(dtype, shape, Storage.INPUT, name)

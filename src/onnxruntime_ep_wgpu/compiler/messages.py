@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import onnx_ir as ir
+
 from .dims import Dim
 from .ir import Message
 from .operand import Operand
@@ -25,3 +27,12 @@ def message(origin: tuple[str, ...], text: str, parts: Sequence[Part], limit: bo
             dims.append(shape)
     node = f"node {origin[0]!r}: ".replace("{", "{{").replace("}", "}}") if origin else ""
     return Message(node + text.format(*shown), tuple(dims), limit)
+
+
+def unknown_rank(value: ir.Value) -> str:
+    """Why a value without a rank cannot be read: what makes it, where that says more."""
+    text = f"the rank of {value.name!r} is unknown"
+    maker = value.producer()
+    if maker is None or not any(it.type == ir.AttributeType.GRAPH for it in maker.attributes.values()):
+        return text
+    return f"{text}: {maker.op_type} {maker.name!r} decides it in a run; fixed dimensions of inputs may tell it before"
