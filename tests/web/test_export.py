@@ -18,12 +18,14 @@ from onnx.helper import make_node as node
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import cli
-from onnxruntime_ep_wgpu.api.web_export import REDUCING, SOFTWARE, _compile
+from onnxruntime_ep_wgpu.api.web_export import BOTH, HALVES, REDUCING, SOFTWARE, _compiled, _opened
 from onnxruntime_ep_wgpu.api.web_files import FIRST_BYTES, GRAIN, read_programs
 from onnxruntime_ep_wgpu.api.web_programs import encode, tight
+from onnxruntime_ep_wgpu.compiler.lower import Lowering
 from onnxruntime_ep_wgpu.errors import OptionError, ProgramError, UnsupportedError
 from onnxruntime_ep_wgpu.program.file import from_header
-from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, lack
+from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, Target, lack
+from onnxruntime_ep_wgpu.program.weights import weight_array, weight_bytes
 from tests import zoo
 from tests.support import make_model
 
@@ -88,7 +90,7 @@ def test_a_folder_has_programs_weights_and_their_hashes(model: Path) -> None:
 def test_kernels_are_those_of_the_compiler_without_comments(model: Path) -> None:
     written = read_programs(webgpu_ep.export(model).path)
     for header, target in zip(written, (SOFTWARE, REDUCING, WEB_BASELINE), strict=True):
-        compiled = _compile(model, {}, target)
+        (compiled,) = _compiled(model, _opened(model, {}), target)
         texts = [[tokens(text) for text in kernel.wgsl] for kernel in compiled.kernels]
         assert [[tokens(text) for text in wgsl] for _, wgsl, *_ in header["kernels"]] == texts
         assert from_header(header).dispatches == tuple(replace(it, flops=0, traffic=0) for it in compiled.dispatches)
@@ -111,7 +113,7 @@ def test_a_space_that_keeps_signs_apart_stays(text: str) -> None:
 
 
 def test_programs_that_are_the_same_but_for_a_kernel_share_the_rest(model: Path) -> None:
-    base, richer = _compile(model, {}, WEB_BASELINE), _compile(model, {}, REDUCING)
+    base, richer = _compiled(model, _opened(model, {}), WEB_BASELINE, REDUCING)
     places = [[16 * k for k in range(len(it.weights))] for it in (richer, base)]
     alone, together = len(encode([base], places[1:])), len(encode([richer, base], places))
     changed = sum(a.wgsl != b.wgsl for a, b in zip(base.kernels, richer.kernels, strict=True))
@@ -178,6 +180,37 @@ def test_the_first_chunk_is_short_so_that_inflating_it_is_quick(tmp_path: Path) 
     chunks = json.loads((found.path / "manifest.json").read_text())["weights"]["chunks"]
     assert [it.get("inflated", it["bytes"]) for it in chunks] == [FIRST_BYTES, weight.nbytes - FIRST_BYTES]
     assert total_of(found.path) <= (tmp_path / "large.onnx").stat().st_size
+
+
+@pytest.mark.parametrize("name", ["minilm_f16", "lstm_gru", "cnn_int8_qdq", "t5_decoder_step"])
+def test_programs_that_are_lowered_together_are_those_lowered_apart(name: str) -> None:
+    path = zoo.load(name).path
+    opened = _opened(path, {})
+    for targets in ((WEB_BASELINE, REDUCING), (HALVES, BOTH)):
+        together = _compiled(path, opened, *targets)
+        for target, program in zip(targets, together, strict=True):
+            (apart,) = _compiled(path, _opened(path, {}), target)
+            assert replace(program, weights=()) == replace(apart, weights=())
+            assert list(map(weight_bytes, map(weight_array, program.weights))) == list(
+                map(weight_bytes, map(weight_array, apart.weights))
+            )
+    with pytest.raises(ValueError, match="not lowered alike for web-baseline, web-f16"):
+        _compiled(path, opened, WEB_BASELINE, HALVES)
+
+
+def test_a_model_is_lowered_once_for_all_that_it_is_lowered_alike_for(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lowered: list[Target] = []
+    original = Lowering.__init__
+
+    def counted(self: Lowering, opsets: Any, target: Target, *rest: Any, **more: Any) -> None:
+        lowered.append(target.lowered)
+        original(self, opsets, target, *rest, **more)
+
+    monkeypatch.setattr(Lowering, "__init__", counted)
+    webgpu_ep.export(model)
+    assert lowered == [WEB_BASELINE.lowered, SOFTWARE.lowered]
 
 
 def test_equal_weights_are_there_once(tmp_path: Path) -> None:

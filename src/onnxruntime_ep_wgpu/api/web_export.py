@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,8 +93,8 @@ def export(
             reduced = reduce(source, precision, samples, Path(temporary) / "reduced")
             source = reduced.path
         fixed = _fixed(source, overrides or {})
-        base = _compile(source, fixed, WEB_BASELINE)
-        programs = [*_beside(source, fixed, base), base]
+        programs = _programs(source, _opened(source, fixed))
+        base = programs[-1]
         partial = Path(temporary) / place.name
         partial.mkdir()
         manifest = write_folder(partial, programs, chunk_bytes // GRAIN * GRAIN, wanted)
@@ -128,11 +128,9 @@ def _model_bytes(source: Path) -> int:
 # ---- compiling
 
 
-def _compile(source: Path, fixed: Mapping[tuple[str, int], int], target: Target) -> Program:
+def _opened(source: Path, fixed: Mapping[tuple[str, int], int]) -> ir.Model:
+    """The model with the dimensions that are fixed. Compiling changes nothing of it."""
     import onnx_ir as ir
-
-    from ..compiler.compile import compile_graph
-    from ..compiler.lower import attempt
 
     model = _read(source)
     graph = model.graph
@@ -140,9 +138,21 @@ def _compile(source: Path, fixed: Mapping[tuple[str, int], int], target: Target)
     for value in graph.inputs:
         if value.shape is not None:
             value.shape = ir.Shape([fixed.get((value.name or "", k), d) for k, d in enumerate(value.shape)])
-    refused = attempt(graph, model.opset_imports, target).reasons
+    return model
+
+
+def _compiled(source: Path, model: ir.Model, *targets: Target) -> list[Program]:
+    """The Programs for Targets that graphs are lowered alike for. Raises UnsupportedError naming what cannot run."""
+    from ..compiler.compile import compile_for, compile_graph
+    from ..compiler.lower import attempt
+
+    graph, name = model.graph, model.graph.name or source.stem
+    found = attempt(graph, model.opset_imports, targets[0])
+    if found.lowered is not None:
+        return compile_for(targets, found.lowered, name)
+    refused: Sequence[str | None] = found.reasons
     if any(refused):
-        refused = _with_types(model, target) or refused  # the model is of no other use
+        refused = _with_types(model, targets[0]) or refused
     reasons = [
         f"{node.op_type} {node.name or ', '.join(str(it.name) for it in node.outputs)!r}: {reason}"
         for node, reason in zip(graph, refused, strict=True)
@@ -152,12 +162,12 @@ def _compile(source: Path, fixed: Mapping[tuple[str, int], int], target: Target)
         shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
         count = "1 node" if len(reasons) == 1 else f"{len(reasons)} nodes"
         raise UnsupportedError(f"{source} has {count} that cannot run on WebGPU: {shown}")
-    return compile_graph(graph, model.opset_imports, target, graph.name or source.stem)
+    return [compile_graph(graph, model.opset_imports, target, name) for target in targets]  # says what is wrong
 
 
 def _with_types(model: ir.Model, target: Target) -> list[str | None]:
     """Why nodes are refused, once the model has the types that ONNX infers for what other refused nodes make; [] when that
-    tells no more."""
+    tells no more. The model is of no other use then."""
     from onnx_ir.passes.common import ShapeInferencePass
 
     from ..compiler.lower import attempt
@@ -170,22 +180,22 @@ def _with_types(model: ir.Model, target: Target) -> list[str | None]:
     return reasons if any(reasons) else []
 
 
-def _beside(source: Path, fixed: Mapping[tuple[str, int], int], base: Program) -> Iterator[Program]:
-    """Programs for richer or poorer adapters, where they differ from the one for all."""
-    halves = any(value.dtype is DType.FLOAT16 for value in base.values)
+def _programs(source: Path, model: ir.Model) -> list[Program]:
+    """The Program for all at the end, before it those for richer or poorer adapters, where they differ from it."""
+    base, reducing = _compiled(source, model, WEB_BASELINE, REDUCING)
+    found: list[Program] = []
     # A software adapter may refuse what is too long for it; the Program for all still runs there.
     with suppress(UnsupportedError):
-        yield from _different(_compile(source, fixed, SOFTWARE), base)
-    if halves:
-        plain = _compile(source, fixed, HALVES)
-        yield from _different(_compile(source, fixed, BOTH), plain)
-        yield from _different(plain, base)
-    yield from _different(_compile(source, fixed, REDUCING), base)
+        (software,) = _compiled(source, model, SOFTWARE)
+        found += _different(software, base)
+    if any(value.dtype is DType.FLOAT16 for value in base.values):
+        plain, both = _compiled(source, model, HALVES, BOTH)
+        found += [*_different(both, plain), *_different(plain, base)]
+    return [*found, *_different(reducing, base), base]
 
 
-def _different(program: Program, other: Program) -> Iterator[Program]:
-    if _texts(program) != _texts(other):
-        yield program
+def _different(program: Program, other: Program) -> list[Program]:
+    return [program] if _texts(program) != _texts(other) else []
 
 
 def _read(source: Path) -> ir.Model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -37,8 +37,16 @@ def compile_graph(
 
 def compile_lowered(lowered: LoweredGraph, target: Target, name: str = "") -> p.Program:
     """The Program of a lowered graph, which it changes: one can be compiled once. Raises UnsupportedError."""
-    lowered, groups = kernels_of(lowered, target)
-    return _assemble(name, target, lowered, groups)
+    (program,) = compile_for([target], lowered, name)
+    return program
+
+
+def compile_for(targets: Sequence[Target], lowered: LoweredGraph, name: str = "") -> list[p.Program]:
+    """Like `compile_lowered`, for Targets that graphs are lowered alike for (`Target.lowered`)."""
+    if len({it.lowered for it in targets}) != 1:
+        raise ValueError(f"graphs are not lowered alike for {', '.join(it.name for it in targets)}")
+    lowered, groups = kernels_of(lowered, targets[0])
+    return [_assemble(name, target, lowered, groups) for target in targets]
 
 
 class _Values:

@@ -64,6 +64,11 @@ class Target:
         return self.max_iterations if self.software else None
 
     @property
+    def lowered(self) -> Target:
+        """What lowering and fusion look at: graphs are lowered alike where this is equal. Subgroups only choose texts."""
+        return replace(self, name="", features=self.features - {SUBGROUPS})
+
+    @property
     def needs(self) -> Target:
         """What a Program that was made for this target relies on: all but the choices."""
         return replace(self, tuning=()) if self.tuning else self
