@@ -25,7 +25,7 @@ export async function find(uri: string): Promise<Found> {
   }
 }
 
-export function notFound(uri: string, { status }: Found): ProgramError {
+export function notFound(uri: string, status: string): ProgramError {
   return new ProgramError(`${uri} cannot be ${localPath(uri) === undefined ? 'fetched' : 'read'}: ${status}`);
 }
 
@@ -82,7 +82,7 @@ export function asking(folder: string): (entry: FileEntry) => Promise<Found> {
 export async function verified(folder: string, entry: FileEntry, found?: Found): Promise<Uint8Array> {
   const uri = folder + entry.file;
   found ??= await find(uri);
-  if (!found.ok) throw notFound(uri, found);
+  if (!found.ok) throw notFound(uri, found.status);
   const bytes = await found.bytes(entry.bytes);
   const right = bytes.byteLength === entry.bytes && (await sha256(bytes)) === entry.sha256;
   const cache = await openCache(uri);

@@ -10,6 +10,9 @@ import { BASELINE, FORMAT_VERSION, type Program, type Target, lack, readExport, 
 const PROGRAM = 'wgpuprog';
 const PACK = 'wgpupack';
 const MANIFEST_VERSION = 4;
+/** What servers of single-page applications answer where there is no file. */
+const PAGE = /^\s*</;
+const NO_FILE = 'the server answers with a page, so there is no such file';
 /** Chunks that are asked for ahead of the one that is read. */
 const AHEAD = 4;
 
@@ -48,16 +51,21 @@ interface Manifest {
 export async function openPackage(source: string | Uint8Array, has: Capabilities): Promise<Package> {
   if (typeof source !== 'string') return ofBytes(source, 'the model', has);
   const folder = folderOf(source);
+  let nor = '';
   if (folder !== undefined) {
     const uri = `${folder}manifest.json`;
     const found = await find(uri);
-    if (found.ok) return ofFolder(folder, parsed(text(await found.bytes()), uri), has);
+    const json = found.ok ? text(await found.bytes()) : '';
+    if (found.ok && !PAGE.test(json)) return ofFolder(folder, parsed(json, uri), has);
     found.cancel();
-    if (source.startsWith(folder)) throw notFound(uri, found);
+    const status = found.ok ? NO_FILE : found.status;
+    if (source.startsWith(folder)) throw notFound(uri, status);
+    nor = `; nor can ${uri}: ${status}`;
   }
   const found = await find(source);
-  if (!found.ok) throw notFound(source, found);
-  return ofBytes(await found.bytes(), source, has);
+  const bytes = found.ok && (await found.bytes());
+  if (!bytes || PAGE.test(text(bytes.subarray(0, 99)))) throw notFound(source, (bytes ? NO_FILE : found.status) + nor);
+  return ofBytes(bytes, source, has);
 }
 
 /** The folder of an export, with a slash; that of `model.onnx` is `model.onnx.wgpu/`. Undefined for one file. */

@@ -55,7 +55,19 @@ describe('exports', () => {
     await refuses(bytes, /format version 99, this library reads \d+: export the model again/);
   });
 
-  test('nothing at an address', () => refuses(`${server.url}none.onnx`, /none\.onnx cannot be fetched: 404/));
+  test('nothing at an address', async () => {
+    await refuses(`${server.url}none.onnx`, /none\.onnx cannot be fetched: 404.*; nor can .*none\.onnx\.wgpu\/manifest\.json: 404/);
+    await refuses(`${server.url}none.wgpu`, /none\.wgpu cannot be fetched: 404[^;]*$/);
+  });
+  test('a page where a file was asked for, as servers of single-page applications answer', async () => {
+    server.intercept = (path) => (path.includes('none') ? { body: '\n<!doctype html><title>app</title>' } : undefined);
+    for (const [name, file] of [['none.onnx', 'none.onnx'], ['none.wgpu', 'none.wgpu'], ['none.onnx.wgpu/', 'none.onnx.wgpu/manifest.json']]) {
+      await refuses(server.url + name, new RegExp(`${file} cannot be fetched: the server answers with a page, so there is no such file`));
+    }
+    // The model is there, and was not exported.
+    server.intercept = (path) => (path.includes('.wgpu/') ? { body: '<!doctype html>' } : undefined);
+    await refuses(`${server.url}tiny.onnx`, /tiny\.onnx is not an exported model: make one/);
+  });
   test('an ONNX model that was not exported', async () => {
     server.intercept = (path) => (path.includes('.wgpu/') ? { status: 404, body: '' } : undefined);
     await refuses(`${server.url}tiny.onnx`, /tiny\.onnx is not an exported model/);
