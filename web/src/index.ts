@@ -5,7 +5,7 @@ import { type InferenceSession, type InferenceSessionHandler, Tensor, env } from
 import * as errors from './errors.js';
 import { hasDevice, sharedAdapter, sharedGpu } from './device.js';
 import { register } from './fallback/backend.js';
-import { type GenerateOptions, type Prompt, type Prompts, isBatch, readGenerateOptions } from './generate/options.js';
+import type { GenerateOptions, Prompt, Prompts } from './generate/options.js';
 import type { Step } from './generate/texts.js';
 import { BASELINE, lack } from './program.js';
 import { Session } from './session.js';
@@ -103,9 +103,9 @@ export async function* generate(
 ): AsyncGenerator<number | Step, void, void> {
   const on = sessionOf(session);
   if (!on) throw new errors.DeviceError('generate needs WebGPU, and this session runs on another backend');
-  const { prompts, settings } = readGenerateOptions(tokens, options);
+  const { generated, isBatch, readGenerateOptions } = await import('./generate/loop.js');
+  const { prompts, settings } = readGenerateOptions(tokens, options, errors);
   const feeds = Object.fromEntries(Object.entries(settings.feeds).map(([name, it]) => [name, on.fed(name, it)]));
-  const { generated } = await import('./generate/loop.js');
   const batch = isBatch(tokens);
   for await (const step of generated(on.model(), prompts, settings, feeds)) yield batch ? step : step[0]!;
 }

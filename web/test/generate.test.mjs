@@ -204,12 +204,21 @@ test('wrong options and models are errors with the way out', async () => {
       [{ temperature: -1 }, /temperature is -1, it takes a number from 0 on/],
       [{ topP: 0 }, /topP is 0/],
       [{ topK: 1.5 }, /topK is 1.5/],
+      [{ topP: '0.5' }, /topP is 0.5, it takes a probability/],
+      [{ temperature: Infinity }, /temperature is Infinity/],
+      [{ cacheLength: 0 }, /cacheLength is 0/],
+      [{ stopTokens: 5 }, /^OptionError: generate: stopTokens is 5, it takes a list of tokens$/],
+      [{ stop: 'end' }, /^OptionError: generate: stop is end, it takes a function$/],
+      [{ signal: {} }, /^OptionError: generate: signal is .*, it takes an AbortSignal$/],
+      [{ feeds: 1 }, /^OptionError: generate: feeds is 1, it takes tensors by name$/],
       [{ maxTokens: 3 }, /no option 'maxTokens' \(did you mean 'maxNewTokens'\?\)$/],
       [{ feeds: { other: new Tensor('float32', [1], [1]) } }, /no input 'other'; the inputs are input_ids/],
     ]) {
       await assert.rejects(collect(generate(session, prompt, given)), message);
     }
-    await assert.rejects(collect(generate(session, [])), /the prompt has no tokens/);
+    for (const none of [[], new Tensor('int64', [3], [1, 1])]) {
+      await assert.rejects(collect(generate(session, none)), /the prompt has no tokens; pass numbers/);
+    }
     await assert.rejects(collect(generate(session, [3, undefined])), /token 1 of the prompt is undefined/);
   });
   await withModel('state', async (session) => {

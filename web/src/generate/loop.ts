@@ -7,6 +7,8 @@ import type { Settings } from './options.js';
 import { Sampler } from './sample.js';
 import { type Step, Texts } from './texts.js';
 
+export { isBatch, readGenerateOptions } from './options.js';
+
 /** A value of the model, as the session knows it; a dim that is free is a name. */
 export interface Port {
   readonly name: string;

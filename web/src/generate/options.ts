@@ -1,7 +1,8 @@
-// What people may set about a generation. In: as they write it. Out: whole `GenerateOptions`, or an OptionError.
+// What people may set about a generation. In: as they write it, and the errors of the library, which fetches this with the first
+// generation. Out: whole `GenerateOptions`, or an OptionError.
 
 import type { Tensor } from 'onnxruntime-common';
-import { OptionError, instead } from '../errors.js';
+import type * as Errors from '../errors.js';
 
 export interface GenerateOptions {
   /** Most tokens, the prompt included. */
@@ -45,32 +46,38 @@ export function isBatch(tokens: Prompts): tokens is readonly Prompt[] {
   return typeof tokens[0] === 'object';
 }
 
-const WHOLE = (it: number): boolean => Number.isInteger(it) && it >= 0;
-const RULES: Record<string, readonly [(value: number) => boolean, string]> = {
-  maxLength: [WHOLE, 'a whole number of tokens'],
-  maxNewTokens: [WHOLE, 'a whole number of tokens'],
-  temperature: [(it) => it >= 0 && it < Infinity, 'a number from 0 on'],
+type Rule = readonly [accepts: (value: any) => boolean, domain: string]; // eslint-disable-line @typescript-eslint/no-explicit-any
+const WHOLE = (it: unknown): boolean => Number.isInteger(it) && Number(it) >= 0;
+const TOKENS: Rule = [WHOLE, 'a whole number of tokens'];
+const between = (it: unknown, least: number, most: number): boolean => typeof it === 'number' && it >= least && it <= most;
+const RULES: Record<string, Rule> = {
+  maxLength: TOKENS,
+  maxNewTokens: TOKENS,
+  temperature: [(it) => between(it, 0, Number.MAX_VALUE), 'a number from 0 on'],
   topK: [WHOLE, 'a whole number of tokens, 0 for all'],
-  cacheLength: [(it) => WHOLE(it) && it > 0, 'a whole number of tokens'],
-  topP: [(it) => it > 0 && it <= 1, 'a probability above 0 and up to 1'],
+  cacheLength: [(it) => WHOLE(it) && it > 0, TOKENS[1]],
+  topP: [(it) => between(it, 0, 1) && it > 0, 'a probability above 0 and up to 1'],
   seed: [Number.isSafeInteger, 'a whole number'],
+  stopTokens: [Array.isArray, 'a list of tokens'],
+  stop: [(it) => typeof it === 'function', 'a function'],
+  signal: [(it) => !it || 'throwIfAborted' in Object(it), 'an AbortSignal'],
+  feeds: [(it) => typeof it === 'object', 'tensors by name'],
 };
-const OTHERS = ['stopTokens', 'stop', 'signal', 'feeds'];
 
 /** Raises OptionError. */
-export function readGenerateOptions(tokens: Prompts, given: GenerateOptions): { prompts: number[][]; settings: Settings } {
+export function readGenerateOptions(
+  tokens: Prompts, given: GenerateOptions, { OptionError, instead }: Pick<typeof Errors, 'OptionError' | 'instead'>,
+): { prompts: number[][]; settings: Settings } {
   for (const [name, value] of Object.entries(given)) {
     const rule = RULES[name];
-    if (!rule && !OTHERS.includes(name)) {
-      throw new OptionError(`generate: there is no option '${name}'${instead(name, [...Object.keys(RULES), ...OTHERS])}`);
-    }
-    if (rule && value !== undefined && !(typeof value === 'number' && rule[0](value))) {
+    if (!rule) throw new OptionError(`generate: there is no option '${name}'${instead(name, Object.keys(RULES))}`);
+    if (value !== undefined && !rule[0](value)) {
       throw new OptionError(`generate: ${name} is ${String(value)}, it takes ${rule[1]}`);
     }
   }
   const prompts = (isBatch(tokens) ? tokens : [tokens]).map((prompt) => {
     const found = Array.from(prompt, Number);
-    if (!found.length) throw new OptionError('generate: the prompt has no tokens; begin with the one that begins a text');
+    if (!found.length) throw new OptionError('generate: the prompt has no tokens; pass numbers, of which the first begins a text');
     const unknown = found.findIndex((it) => !WHOLE(it));
     if (unknown >= 0) {
       throw new OptionError(`generate: token ${unknown} of the prompt is ${String(prompt[unknown])}, it takes whole numbers: does the tokenizer know all words?`);

@@ -3,7 +3,7 @@
 
 import { InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
 import type { MemoryUse } from '../device.js';
-import { DeviceError, InputError, OptionError } from '../errors.js';
+import { DeviceError, InputError, OptionError, instead } from '../errors.js';
 import { register } from '../fallback/backend.js';
 import { type GenerateOptions, type Prompt, type Prompts, isBatch, readGenerateOptions } from '../generate/options.js';
 import { type Step, Texts } from '../generate/texts.js';
@@ -207,7 +207,7 @@ class RemoteSession implements InferenceSessionHandler {
   }
 
   async *generate(tokens: Prompts, given: GenerateOptions): AsyncGenerator<Step, void, void> {
-    const { prompts } = readGenerateOptions(tokens, given);
+    const { prompts } = readGenerateOptions(tokens, given, { OptionError, instead });
     const { signal, stop, feeds = {}, ...options } = given;
     signal?.throwIfAborted();
     const more = Object.entries(feeds).map(([name, it]) => [name, this.#sent(name, it)]);
