@@ -277,7 +277,7 @@ def test_weights_that_are_no_constants_are_refused() -> None:
 def templates(model: onnx.ModelProto) -> set[str]:
     """Which algorithms the variants of the product are."""
     marks = {
-        "packed": "var dot0 = 0f",
+        "packed": "var dot0_0 = 0f",
         "tiles": "var<workgroup> tiles",
         "direct": "var<workgroup> results",
         "registers": "var sums",

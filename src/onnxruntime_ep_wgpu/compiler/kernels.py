@@ -12,6 +12,7 @@ from .passes.alias import alias_updates
 from .passes.apart import take_apart
 from .passes.dead import remove_dead
 from .passes.fuse import Group, fuse
+from .passes.one_row import of_one_row
 from .passes.place import place_joins
 from .passes.share import share
 from .rewrite import rewrite
@@ -24,7 +25,7 @@ def kernels_of(lowered: LoweredGraph, target: Target) -> tuple[LoweredGraph, lis
     lowered = rewrite(lowered, target)
     lowered = remove_dead(place_joins(lowered, target))
     lowered = alias_updates(lowered)
-    return lowered, fuse(lowered, target)
+    return lowered, of_one_row(fuse(lowered, target), target)
 
 
 def beyond_limits(groups: list[Group], target: Target) -> frozenset[str]:

@@ -109,10 +109,10 @@ def _put(w: Writer, name: str, write: Write) -> str:
     extents = split_groups(tensor.shape, write.groups)
     position = Position(w.access.scope(), LETTERS[: len(extents)], extents)
     scope = position.scope
-    scope.known[tensor, position] = Value("value", tensor.dtype.compute or "")
+    _know(write, position)
     stores = []
     for target in w.group.stores:
-        if w.follows(target, tensor):
+        if any(w.follows(target, it) for it in (tensor, *write.also)):
             value = w.access.element(View.of(target), position)
             stores.append(w.store(target, position, value.text))
     return _storing(w, f"{name}_put", extents, write, 1, [*scope.lines, *stores])
@@ -135,18 +135,38 @@ def _put4(w: Writer, name: str, write: Write) -> str:
     *outer, last = coordinates
     if not write.in_fours:
         inside = f"if ({last} + e < {w.dim(product(extents[-1]))})"
-        call = f"{name}_put({', '.join([*outer, f'{last} + e'])}, value[e]);"
+        values = [f"{value}[e]" for value in _values(write)]
+        call = f"{name}_put({', '.join([*outer, f'{last} + e', *values])});"
         lines = [f"for (var e = 0u; e < 4u; e++) {{ {inside} {{ {call} }} }}"]
         return _storing(w, f"{name}_put4", extents, write, 4, lines)
     position = Position(w.access.scope(), coordinates, extents, 4)
-    position.scope.known[tensor, position] = Value("value", tensor.dtype.compute or "", 4)
-    stores = [x for t in w.group.stores if w.follows(t, tensor) for x in w.store4(t, position)]
+    _know(write, position)
+    followed = [t for t in w.group.stores if any(w.follows(t, it) for it in (tensor, *write.also))]
+    stores = [x for t in followed for x in w.store4(t, position)]
+    if write.squares:
+        source, squares = write.squares
+        value = w.scalars.spread(w.access.element(View.of(source), position))
+        four = position.scope.let("v", value.text)
+        stores.append(w.set_word(w.bindings[squares], f"{position.number} >> 2u", f"dot({four}, {four})"))
     return _storing(w, f"{name}_put4", extents, write, 4, [*position.scope.lines, *stores])
+
+
+def _values(write: Write) -> list[str]:
+    """The parameters of a store accessor that are elements, of the result and of what is given with it."""
+    return ["value", *(f"value{k}" for k in range(1, 1 + len(write.also)))]
+
+
+def _know(write: Write, position: Position) -> None:
+    """Says what the parameters of a store accessor are."""
+    for name, tensor in zip(_values(write), (write.tensor, *write.also), strict=True):
+        position.scope.known[tensor, position] = Value(name, tensor.dtype.compute or "", position.width)
 
 
 def _storing(w: Writer, name: str, extents: Extents, write: Write, width: int, lines: list[str]) -> str:
     kind = w.scalars.type(write.tensor.dtype.compute or "", width)
-    parameters = ", ".join([*(f"{c}: u32" for c in LETTERS[: len(extents)]), f"value: {kind}"])
+    parameters = ", ".join(
+        [*(f"{c}: u32" for c in LETTERS[: len(extents)]), *(f"{value}: {kind}" for value in _values(write))]
+    )
     return fn(name, parameters, lines)
 
 

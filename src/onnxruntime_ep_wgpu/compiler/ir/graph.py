@@ -121,13 +121,17 @@ class Write:
 
     With `vector` the template stores by `<name>_put4(coordinates..., value)` alone: the elements from the last coordinate, a
     multiple of 4, to the next three, less those beyond its end. With `largest` it does so by `<name>_max(coordinates..., value)`
-    alone, an atomic operation: the largest of what is stored there, and of what was there before, stays; an i32.
+    alone, an atomic operation: the largest of what is stored there, and of what was there before, stays; an i32. The accessor is
+    given an element of each tensor in `also`, of the same shape, behind that of this one. Of `squares` the second tensor gets the
+    sum of squares of each four elements of the first, which is this result or follows it; that needs `in_fours`.
     """
 
     tensor: Tensor
     groups: tuple[int, ...]
     vector: bool = False
     largest: bool = False
+    also: tuple[Tensor, ...] = ()
+    squares: tuple[Tensor, Tensor] | None = None
 
     @property
     def in_fours(self) -> bool:
@@ -204,7 +208,8 @@ class Call(Node):
 
     @property
     def outputs(self) -> list[Tensor]:
-        return [w.tensor for w in self.results.values()]
+        results = self.results.values()
+        return [t for w in results for t in (w.tensor, *w.also, *(w.squares[1:] if w.squares else ()))]
 
 
 @dataclass(eq=False)

@@ -110,6 +110,8 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         vectors=puts_fours,
         TRANSPOSED=turned is not None,
         FOURS=puts_fours,
+        PRODUCTS=1,
+        SCALED=False,
     )
     return b.cast(result, it.dtype)
 

@@ -1,11 +1,13 @@
 // Matrix product y = a b for few rows and packed weights b (n, k): the time is that of reading b, which is read once for ROWS
 // of them. An invocation sums four columns; PARTS neighbours share them and take turns along k, RUN elements at a time, which
-// are whole words of b. What a run has as a common factor, the scale of its block, multiplies its sum once.
+// are whole words of b. What a run has as a common factor, the scale of its block, multiplies its sum once. Of several PRODUCTS
+// with one a, of which b1 is the second's weights, an invocation sums the same columns.
 const RUN = 4u * $RUN4;
 
-var<workgroup> parts: array<vec4<$y_t>, $ROWS * $WG>;
+var<workgroup> parts: array<vec4<$y_t>, $PRODUCTS * $ROWS * $WG>;
 
 #include a_part
+#include a_scale
 
 fn kernel(w: u32, lane: u32) {
   let batch = w / ($tiles_m * $tiles_n);
@@ -16,62 +18,88 @@ fn kernel(w: u32, lane: u32) {
   let column#c = min(n + #cu, $n - 1u);
 #end
 #for r ROWS
-  var sum#r = vec4<$y_t>();
+#for q PRODUCTS
+  var sum#q_#r = vec4<$y_t>();
+#end
   let row#r = min(row + #ru, $m - 1u);
+#end
+#if SCALED
+  let squares = a_squares(lane);
 #end
   let last = ($k - 1u) / RUN * RUN;
   for (var k0 = part * RUN; k0 < $k; k0 += $PARTS * RUN * $STEPS) {
 #for s STEPS
+#for q PRODUCTS
 #for c 4
-    let b#s_#c = b_run(batch, column#c, min(k0 + #su * $PARTS * RUN, last));
+    let b#q_#s_#c = b#(#q or "")_run(batch, column#c, min(k0 + #su * $PARTS * RUN, last));
+#end
 #end
 #end
 #for s STEPS
     if (k0 + #su * $PARTS * RUN < $k) {
 #for r ROWS
       {
+#for q PRODUCTS
 #for c 4
-        var dot#c = 0f;
+        var dot#q_#c = 0f;
+#end
 #end
 #for j RUN4
         {
           let left = a_part(batch, row#r, k0 + #su * $PARTS * RUN + 4u * #ju);
+#for q PRODUCTS
 #for c 4
-          dot#c += dot(left, b#s_#c.v[#j]);
+          dot#q_#c += dot(left, b#q_#s_#c.v[#j]);
+#end
 #end
         }
 #end
-        sum#r += vec4<$y_t>(dot0 * b#s_0.scale, dot1 * b#s_1.scale, dot2 * b#s_2.scale, dot3 * b#s_3.scale);
+#for q PRODUCTS
+        sum#q_#r += vec4<$y_t>(#[dot#q_#c * b#q_#s_#c.scale for c 4]);
+#end
       }
 #end
     }
 #end
   }
+#if SCALED
+  let scale = a_scale(lane, squares);
+#end
 #if SUBGROUPS and PARTS == INVOCATIONS
   // As in workgroup_sum, for all rows between two barriers.
+#for q PRODUCTS
 #for r ROWS
-  sum#r = subgroupAdd(sum#r);
-  parts[#ru * $WG + lane] = select(vec4<$y_t>(), sum#r, subgroupElect());
+  sum#q_#r = subgroupAdd(sum#q_#r);
+  parts[(#qu * $ROWS + #ru) * $WG + lane] = select(vec4<$y_t>(), sum#q_#r, subgroupElect());
+#end
 #end
   workgroupBarrier();
+#for q PRODUCTS
 #for r ROWS
-  sum#r = vec4<$y_t>();
-  for (var p = subgroup_lane; p < $WG; p += subgroup_width) { sum#r += parts[#ru * $WG + p]; }
-  sum#r = subgroupAdd(sum#r);
+  sum#q_#r = vec4<$y_t>();
+  for (var p = subgroup_lane; p < $WG; p += subgroup_width) { sum#q_#r += parts[(#qu * $ROWS + #ru) * $WG + p]; }
+  sum#q_#r = subgroupAdd(sum#q_#r);
+#end
 #end
   workgroupBarrier();
+#for q PRODUCTS
 #for r ROWS
-  parts[#ru * $WG + lane] = sum#r;
+  parts[(#qu * $ROWS + #ru) * $WG + lane] = sum#q_#r;
+#end
 #end
 #else
+#for q PRODUCTS
 #for r ROWS
-  parts[#ru * $WG + lane] = sum#r;
+  parts[(#qu * $ROWS + #ru) * $WG + lane] = sum#q_#r;
+#end
 #end
   for (var half = $PARTS / 2u; half > 0u; half /= 2u) {
     workgroupBarrier();
     if (part < half) {
+#for q PRODUCTS
 #for r ROWS
-      parts[#ru * $WG + lane] += parts[#ru * $WG + lane + half];
+      parts[(#qu * $ROWS + #ru) * $WG + lane] += parts[(#qu * $ROWS + #ru) * $WG + lane + half];
+#end
 #end
     }
   }
@@ -79,11 +107,17 @@ fn kernel(w: u32, lane: u32) {
   workgroupBarrier();
   if (n < $n) {
     for (var r = part; r < min($m - row, $ROWS); r += $PARTS) {
-      let total = parts[r * $WG + lane - part];
-#if FOURS
-      y_put4(batch, row + r, n, total);
+#for q PRODUCTS
+#if SCALED
+      let total#q = parts[(#qu * $ROWS + r) * $WG + lane - part] * scale;
 #else
-      for (var e = 0u; e < min(4u, $n - n); e++) { y_put(batch, row + r, n + e, total[e]); }
+      let total#q = parts[(#qu * $ROWS + r) * $WG + lane - part];
+#end
+#end
+#if FOURS
+      y_put4(batch, row + r, n, #[total#q for q PRODUCTS]);
+#else
+      for (var e = 0u; e < min(4u, $n - n); e++) { y_put(batch, row + r, n + e, #[total#q[e] for q PRODUCTS]); }
 #end
     }
   }

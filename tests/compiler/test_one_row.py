@@ -1,0 +1,215 @@
+"""Kernels for one row: fewer dispatches for a token, and results as of every number of rows and of the CPU provider."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx.helper import make_node
+
+from onnxruntime_ep_wgpu.program.layout import Layouts
+from onnxruntime_ep_wgpu.program.program import Program
+from tests.support import Runner, compile_model, make_model, target
+from tests.targets import OWN, Way
+
+F, H = np.float32, np.float16
+MICROSOFT = "com.microsoft"
+
+
+@dataclass
+class Layer:
+    """A layer of a decoder without its attention: product + residual, norm, gate and up, product + residual, norm, last product.
+
+    `kind` of weights: f32, f16, or bits of a block (4, 8, 2). `norm`: skip, simplified or spelled; `bias`: on which products;
+    `zeros`: zero points; `also`: what else reads something: "norm", "up" or "residual".
+    """
+
+    kind: str | int = "f32"
+    norm: str = "skip"
+    bias: tuple[str, ...] = ()
+    hidden: int = 256
+    inner: int = 288
+    other: int = 0  # columns of up, where they are not as many
+    gate: str = "silu"
+    zeros: bool = False
+    also: str = ""
+    batch: int = 1
+    seed: int = 0
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = np.random.default_rng(self.seed)
+
+    @property
+    def float_type(self) -> type:
+        return H if self.kind == "f16" else F
+
+    def node(self, op: str, inputs: list[str], output: str, domain: str = "", **more: object) -> str:
+        self.nodes.append(make_node(op, inputs, [output], domain=domain, **more))
+        return output
+
+    def array(self, name: str, *shape: int, scale: float = 1.0, around: float = 0.0) -> str:
+        self.weights[name] = (around + self.random.standard_normal(shape) * scale).astype(self.float_type)
+        return name
+
+    def product(self, x: str, name: str, k: int, n: int) -> str:
+        if isinstance(self.kind, str):
+            y = self.node("MatMul", [x, self.array(f"{name}.w", k, n, scale=k**-0.5)], f"{name}.y")
+        else:
+            bits, block = self.kind, 16
+            blocks = -(-k // block)
+            self.weights[f"{name}.q"] = self.random.integers(0, 256, (n, blocks, block * bits // 8), np.uint8)
+            self.weights[f"{name}.s"] = (self.random.random((n, blocks)) * k**-0.5 / (1 << bits)).astype(F) * 4
+            inputs = [x, f"{name}.q", f"{name}.s"]
+            if self.zeros:
+                self.weights[f"{name}.z"] = self.random.integers(0, 256, (n, -(-blocks * bits // 8)), np.uint8)
+                inputs.append(f"{name}.z")
+            y = self.node("MatMulNBits", inputs, f"{name}.y", MICROSOFT, K=k, N=n, bits=bits, block_size=block)
+        if name in self.bias:
+            y = self.node("Add", [y, self.array(f"{name}.bias", n)], f"{name}.biased")
+        return y
+
+    def normed(self, x: str, added: str, name: str, last: bool) -> tuple[str, str]:
+        """The norm of the sum, and the sum."""
+        gain = self.array(f"{name}.gain", self.hidden, scale=0.2, around=1.0)
+        if self.norm == "skip":
+            outputs = [name] if last else [name, "", "", f"{name}.sum"]
+            node = make_node(
+                "SkipSimplifiedLayerNormalization", [x, added, gain], outputs, domain=MICROSOFT, epsilon=1e-5
+            )
+            self.nodes.append(node)
+            return name, outputs[-1]
+        total = self.node("Add", [x, added], f"{name}.sum")
+        if self.norm == "simplified":
+            self.node("SimplifiedLayerNormalization", [total, gain], name, axis=-1, epsilon=1e-5)
+            return name, total
+        self.weights["axes"], self.weights["eps"] = np.array([-1]), np.array(1e-5, self.float_type)
+        square = self.node("Mul", [total, total], f"{name}.square")
+        mean = self.node("ReduceMean", [square, "axes"], f"{name}.mean")
+        root = self.node("Sqrt", [self.node("Add", [mean, "eps"], f"{name}.eps")], f"{name}.root")
+        return self.node("Mul", [gain, self.node("Div", [total, root], f"{name}.ratio")], name), total
+
+    def model(self) -> onnx.ModelProto:
+        x, inner, other = "x", self.inner, self.other or self.inner
+        normed, x = self.normed(x, self.product(x, "o", self.hidden, self.hidden), "middle", last=False)
+        gate, up = self.product(normed, "gate", self.hidden, inner), self.product(normed, "up", self.hidden, other)
+        if self.gate == "silu":
+            active = self.node("Mul", [gate, self.node("Sigmoid", [gate], "sigmoid")], "active")
+        else:
+            active = self.node("Tanh", [gate], "active")
+        if other != inner:
+            self.weights["half"] = np.array([other], np.int64)
+            self.weights["zero"] = np.array([0], np.int64)
+            self.weights["last"] = np.array([2], np.int64)
+            active = self.node("Slice", [active, "zero", "half", "last"], "part")
+        inside = self.node("Mul", [up, active], "inside")
+        if self.also == "up":
+            self.node("Neg", [up], "also")
+        if self.also == "norm":
+            self.node("Neg", [normed], "also")
+        if self.also == "residual":
+            self.node("Neg", [x], "also")
+        normed, _ = self.normed(x, self.product(inside, "down", other, self.hidden), "end", last=True)
+        self.product(normed, "head", self.hidden, 32)
+        model = make_model(self.nodes, {"x": (self.float_type, [self.batch, "n", self.hidden])}, self.weights, opset=20)
+        model.opset_import.append(onnx.helper.make_opsetid(MICROSOFT, 1))
+        return model
+
+
+def compared(layer: Layer, program: Program, model: onnx.ModelProto, rows: tuple[int, ...]) -> None:
+    """Ours and the CPU provider's results, of one row, of more and of one again."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    cpu = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    ours = Runner(program)
+    names = [it.name for it in model.graph.output]
+    error = 2e-2 if layer.kind == "f16" else 3e-4
+    for n in rows:
+        x = layer.random.standard_normal((layer.batch, n, layer.hidden)).astype(layer.float_type)
+        for name, got, wanted in zip(names, ours(x), cpu.run(names, {"x": x}), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=error, atol=error, err_msg=f"{name}, {n} rows")
+
+
+def dispatches(program: Program, rows: int) -> int:
+    symbols = [rows for _ in program.symbols]
+    return len(Layouts(program).layout(symbols).steps)
+
+
+# How many kernels one row takes, and two: products and norms otherwise.
+LAYERS = {
+    "f32": (Layer(), 4, 7),
+    "f16": (Layer("f16"), 4, 7),
+    "4 bits": (Layer(4), 4, 7),
+    "8 bits": (Layer(8), 4, 7),
+    "2 bits": (Layer(2), 4, 7),
+    "zero points, for which bindings are few": (Layer(4, zeros=True), 6, 7),
+    "simplified": (Layer(norm="simplified"), 4, 7),
+    "spelled": (Layer(norm="spelled"), 4, 7),
+    "spelled, 4 bits": (Layer(4, norm="spelled"), 4, 7),
+    "bias on up": (Layer(bias=("up",)), 4, 7),
+    "bias on all but up": (Layer(bias=("o", "gate", "down", "head")), 4, 7),
+    "tanh": (Layer(gate="tanh"), 4, 7),
+    "another reader of the sum": (Layer(also="residual"), 4, 7),
+    "another reader of the norm": (Layer(also="norm"), 5, 7),
+    "another reader of up": (Layer(also="up"), 5, 7),
+    "fewer columns of up": (Layer(other=260), 5, 7),
+    "columns that are no multiple of 16": (Layer(hidden=260, inner=268), 6, 7),
+    "columns that are no multiple of 4": (Layer(hidden=262, inner=270), 6, 7),
+    "wide": (Layer(hidden=1040, inner=1056), 4, 7),
+    "wide, 4 bits": (Layer(4, hidden=1040, inner=1056), 4, 7),
+    "several sequences": (Layer(batch=3), 7, 7),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_on_a_gpu_takes_a_kernel_per_product_for_one_row(name: str) -> None:
+    layer, one, more = LAYERS[name]
+    layer = Layer(**{k: v for k, v in vars(layer).items() if k not in ("weights", "nodes", "random")})
+    model = layer.model()
+    program = compile_model(model, Way("gpu").of(target()))
+    found = dispatches(program, 1), dispatches(program, 2)
+    compared(layer, program, model, (1, 5, 2, 1))
+    assert found == (one, more)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("way", (OWN, Way("gpu"), Way("browser", "pair")), ids=lambda way: way.target)
+def test_random_layers(way: Way, seed: int) -> None:
+    random = np.random.default_rng(seed)
+
+    def one_of(*them):  # type: ignore[no-untyped-def]
+        return them[random.integers(len(them))]
+
+    layer = Layer(
+        kind=one_of("f32", "f16", 4, 8, 2), norm=one_of("skip", "simplified", "spelled"),
+        bias=tuple(it for it in ("o", "gate", "up", "down", "head") if random.random() < 0.4),
+        hidden=int(random.integers(1, 30)) * one_of(4, 16, 16), inner=int(random.integers(1, 400)), gate=one_of("silu", "tanh"),
+        zeros=random.random() < 0.4, also=one_of("", "", "norm", "up", "residual"), batch=one_of(1, 1, 1, 2), seed=seed,
+    )  # fmt: skip
+    model = layer.model()
+    compared(layer, compile_model(model, way.of(target())), model, (1, 3, 1))
+
+
+def test_a_graph_of_one_row_has_no_other_kernels() -> None:
+    layer = Layer(4)
+    model = layer.model()
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 1
+    program = compile_model(model, Way("gpu").of(target()))
+    assert len(program.dispatches) == 4
+    compared(layer, program, model, (1,))
+
+
+def test_rows_that_are_not_finite_are_as_with_norms() -> None:
+    layer = Layer()
+    model = layer.model()
+    run = Runner(compile_model(model, Way("gpu").of(target())))
+    for value in (np.nan, np.inf, 1e30, 1e-30, 0.0):
+        x = np.full((1, 1, layer.hidden), value, F)
+        x[0, 0, 1:] *= 1 if value in (0.0, 1e-30) else 0.5
+        single, double = run(x), run(np.concatenate([x, x], 1))
+        for one, two in zip(single, double, strict=True):
+            np.testing.assert_allclose(one[0, 0], two[0, 0], rtol=1e-4, atol=1e-5)
