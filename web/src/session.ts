@@ -5,6 +5,7 @@ import { Gpu, sharedGpu } from './device.js';
 import { type DType, nbytes, typedArray } from './dtypes.js';
 import { DeviceError, InputError, OptionError } from './errors.js';
 import { Executable, type Feed, type Result, type RunHooks, type Wanted } from './executable.js';
+import { isProfiling } from './flags.js';
 import type { Made, Model, Port } from './generate/loop.js';
 import { checkAgainst, type Options, readOptions, staysOnGpu } from './options.js';
 import { openPackage } from './package.js';
@@ -238,8 +239,7 @@ export class Session implements InferenceSessionHandler {
 
   #hooks(program: Program, feeds: readonly Feed[]): RunHooks {
     const flags = env.webgpu;
-    const asked = (flags.profiling?.mode ?? flags.profilingMode) === 'default';
-    if (!asked && !this.#profiling) return {};
+    if (!isProfiling(flags) && !this.#profiling) return {};
     return {
       profile: (dispatches, { shapes }) => {
         const shown = (value: number): { dims: readonly number[]; dataType: string } => ({

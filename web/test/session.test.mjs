@@ -323,6 +323,10 @@ describe('replaying', () => {
       const [{ feeds, wanted }] = samples(ort, 'elements');
       await ort.warmup(session, { x: [3, 1], shape: feeds.shape });
       await assert.rejects(ort.warmup(session, { x: [3, 1] }), /'shape' set shapes: pass a tensor/);
+      await assert.rejects(ort.warmup(session, { shape: feeds.shape }), /'x' has free dimensions: give its shape/);
+      for (const extent of [1.5, -1, NaN, '3']) {
+        await assert.rejects(ort.warmup(session, { x: [extent, 1], shape: feeds.shape }), { name: 'InputError', message: /'x' cannot have the shape \[.*, 1\]/ });
+      }
       const gpu = await device();
       const plain = gpu.createComputePipelineAsync;
       gpu.createComputePipelineAsync = () => assert.fail('compiled');
@@ -429,6 +433,9 @@ test('profiling tells the nanoseconds of every dispatch', () =>
     } finally {
       env.webgpu.profiling = { mode: 'off' };
     }
+    env.webgpu.profiling = { mode: 'defalt' };
+    await assert.rejects(session.run(feeds), { name: 'OptionError', message: /profiling\.mode is 'defalt', it takes 'default' or 'off'/ });
+    env.webgpu.profiling = { mode: 'off' };
     const { length } = told;
     assert(length > 3);
     assert(told.every((it) => it.version === 1 && it.endTime >= it.startTime && it.programName && it.outputsMetadata.length));

@@ -4,6 +4,7 @@
 import { InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
 import type { MemoryUse } from '../device.js';
 import { DeviceError, InputError, OptionError, instead } from '../errors.js';
+import { isProfiling } from '../flags.js';
 import { register } from '../fallback/backend.js';
 import { type GenerateOptions, type Prompt, type Prompts, isBatch, readGenerateOptions } from '../generate/options.js';
 import { type Step, Texts } from '../generate/texts.js';
@@ -118,9 +119,8 @@ export function terminate(): void {
 }
 
 function environment(): Environment {
-  const { powerPreference, forceFallbackAdapter, profiling, profilingMode } = env.webgpu as unknown as Record<string, unknown>;
-  const mode = (profiling as { mode?: string } | undefined)?.mode ?? profilingMode;
-  return { powerPreference, forceFallbackAdapter, profiling: mode === 'default' };
+  const { powerPreference, forceFallbackAdapter } = env.webgpu as unknown as Record<string, unknown>;
+  return { powerPreference, forceFallbackAdapter, profiling: isProfiling(env.webgpu) };
 }
 
 class RemoteSession implements InferenceSessionHandler {
