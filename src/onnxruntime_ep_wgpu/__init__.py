@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     from .errors import UnsupportedError as UnsupportedError
     from .errors import WgpuEpError as WgpuEpError
     from .names import PROVIDER as PROVIDER
-    from .names import ProviderNameWarning as ProviderNameWarning
     from .options import set_default_options as set_default_options
     from .options.types import ProviderOptions as ProviderOptions
+    from .registration import ProviderNameWarning as ProviderNameWarning
 
 # What the imports above are at run time; a test compares the two.
 _PLACES = {
@@ -71,7 +71,8 @@ _PLACES = {
     for module, names in {
         "errors": "DeviceError DeviceLostError ForkError InputError LimitError ModelChangedError ModelError NonFiniteError"
         " OptionError OutOfMemoryError OutOfRangeError ProgramError ShaderError UnsupportedError WgpuEpError",
-        "names": "PROVIDER ProviderNameWarning",
+        "names": "PROVIDER",
+        "registration": "ProviderNameWarning",
         "options.types": "ProviderOptions",
         "options": "set_default_options",
         "api.benchmark": "Times benchmark",
@@ -117,9 +118,9 @@ if not TYPE_CHECKING:  # a type checker knows the names from above, and that the
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if name == "PROVIDER":
-            from .names import told
+            from .registration import noted
 
-            told()
+            noted.knows_the_name = True
         value = globals()[name] = getattr(import_module(f".{_PLACES[name]}", __name__), name)
         return value
 

@@ -32,12 +32,13 @@ class Rule(NamedTuple):
 
 
 # Vocabulary: files of the root that any part may use.
-WORDS = "errors fields live names options platform process tabular trace"
+WORDS = "errors fields live names options platform process registration tabular trace"
 RULES = {
     "errors": Rule(),
     "fields": Rule(),
     "live": Rule(),
     "names": Rule(),
+    "registration": Rule("names"),
     "platform": Rule(),
     "process": Rule("errors"),
     "tabular": Rule("", "rich"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.dims import symbol
+from onnxruntime_ep_wgpu.compiler.tune.parameters import KERNELS
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.file import load, save
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, Target
 from onnxruntime_ep_wgpu.program.tuning import Bound, Choice, read_choices, write_choices
 from tests.support import Runner, compile_model, make_model, target
 
+ROOT = Path(__file__).parents[2]
 SMALL = tune.Tile(16, 32, 16, 4, 4, 1)
 LARGE = tune.Tile(64, 64, 16, 4, 4, 1)
 CARD = dataclasses.replace(WEB_BASELINE, max_workgroup_storage=32 << 10)
@@ -204,3 +207,15 @@ def model_of(m: onnx.ModelProto) -> list[str]:
 def test_the_same_target_makes_the_same_kernels() -> None:
     model = make_model([node("MatMul", ["x", "x"], ["y"])], {"x": (np.float32, ["n", "n"])})
     assert model_of(model) == model_of(model)
+
+
+def test_every_kernel_and_each_of_its_parameters_is_documented() -> None:
+    rows = [
+        line.split(" | ") for line in (ROOT / "docs" / "tuning.md").read_text().splitlines() if line.startswith("| `")
+    ]
+    said = {row[0].strip("| `"): row[1] for row in rows}
+    assert set(said) == set(KERNELS)
+    for kernel, parameters in KERNELS.items():
+        assert {f"`{it.name}`" for it in dataclasses.fields(parameters)} <= set(re.findall(r"`\w+`", said[kernel])), (
+            kernel
+        )

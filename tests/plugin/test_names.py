@@ -12,6 +12,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import names
+from onnxruntime_ep_wgpu.registration import noted
 
 from . import models
 
@@ -128,13 +129,13 @@ def test_check_tries_the_causes_in_turn(on_the_cpu: ort.InferenceSession, monkey
             webgpu_ep.check(on_the_cpu)
         return str(caught.value)
 
-    monkeypatch.setattr(names, "_knows_the_name", False)
+    monkeypatch.setattr(noted, "knows_the_name", False)
     monkeypatch.setattr(ort, "__version__", "1.31.1")
     assert "onnxruntime 1.31.1 takes 'WebGpuExecutionProvider', passed as text, for a provider of its own" in why()
     monkeypatch.setattr(ort, "__version__", "1.32.0")
     assert "did not reach InferenceSession" in why() and "for a provider of its own" not in why()
     monkeypatch.setattr(ort, "__version__", "1.31.1")
-    monkeypatch.setattr(names, "_knows_the_name", True)
+    monkeypatch.setattr(noted, "knows_the_name", True)
     assert "did not reach InferenceSession" in why() and "chooses providers itself" in why()
     monkeypatch.setattr(ort, "__version__", "1.24.4")
     assert "onnxruntime 1.24.4 takes names of providers in libraries for unknown ones; install 1.25" in why()

@@ -12,8 +12,9 @@ import onnxruntime as ort
 
 from .. import process
 from ..errors import DeviceError
-from ..names import EP_NAME, REGISTRATION, passing_no_name, registering
+from ..names import EP_NAME, REGISTRATION
 from ..platform import library_path
+from ..registration import noted
 
 _register_lock = threading.Lock()
 
@@ -23,9 +24,9 @@ def register(name: str = REGISTRATION) -> None:
 
     Then InferenceSession takes `providers=[PROVIDER]`. Raises DeviceError when there is no device, saying what to install.
     """
-    with passing_no_name():
+    with noted.passing_no_name():
         _require(name)
-    registering()
+    noted.begins()
 
 
 def _register(name: str) -> None:
@@ -46,7 +47,7 @@ def devices() -> list[Any]:
 
     Raises DeviceError when there is none, saying what to install.
     """
-    with passing_no_name():
+    with noted.passing_no_name():
         return _require(REGISTRATION)
 
 

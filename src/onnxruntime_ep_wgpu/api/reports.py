@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import DeviceError, UnsupportedError, WgpuEpError
-from ..names import NAMES, PROVIDER, kept, knows_the_name, pass_this, version
+from ..names import NAMES, PROVIDER, kept, pass_this, version
+from ..registration import noted
 from ..tabular import rich_table, text_lines
 from .arguments import session_argument
 
@@ -163,7 +164,7 @@ def _elsewhere(session: Any, kind: type[_Error]) -> _Error | DeviceError:
             f" {'.'.join(map(str, NAMES_SINCE))} or later, pass devices (SessionOptions.add_provider_for_devices), or make"
             " it with onnxruntime_ep_wgpu.session()"
         )
-    if kept(ort.__version__) and not knows_the_name():
+    if kept(ort.__version__) and not noted.knows_the_name:
         return kind(f"{runs}; {pass_this(ort.__version__)}")
     return kind(
         f"{runs}: {PROVIDER!r} is registered, but providers=[{PROVIDER!r}] did not reach InferenceSession: another name was"

@@ -32,7 +32,7 @@ from .native import (
 from .settings import DEFAULT, Settings
 
 # The features that kernels may use, by the name of the WebGPU specification or of wgpu. Requested wherever they exist.
-USED_FEATURES = ("shader-f16", "shader-int64", "subgroup", "subgroup-barrier", "timestamp-query")
+USED_FEATURES = ("shader-f16", "shader-int64", "timestamp-query")
 BACKEND_ORDER = ("Vulkan", "Metal", "D3D12", "OpenGL")
 _AT_MOST = 1024  # adapters, under all graphics APIs together, of the largest machine
 TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")

@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from .._ort import ffi
-from ..names import NAMES, registering
+from ..names import NAMES
+from ..registration import noted
 from ..version import VERSION
 from . import forked as forked
 from .abi import RUNTIME_EXCEPTION, Logger, Ort, OrtError, address, text
@@ -23,7 +24,7 @@ def _create(registration: Any, base: Any, logger: Any, out: Any, capacity: int, 
     ort = Ort(base)
     if capacity < len(NAMES):
         raise OrtError(f"room for {capacity} factories, {len(NAMES)} are needed")
-    registering()
+    noted.begins()
     log = Logger(ort, logger)
     made = [Factory(ort, name, VERSION, log, text(registration)) for name in NAMES]
     out_count[0] = len(made)

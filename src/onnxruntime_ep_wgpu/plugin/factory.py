@@ -14,7 +14,8 @@ from .._ort import ffi
 from ..device import adapters, adapters_problem, context_of
 from ..errors import DeviceError
 from ..live import LiveSet
-from ..names import EP_NAME, NAMES, REGISTRATION, device_shown, used
+from ..names import EP_NAME, NAMES, REGISTRATION
+from ..registration import noted
 from .abi import INFO, WARNING, Logger, Ort, address
 from .allocator import Allocator
 from .callbacks import Exported, callback, held
@@ -96,7 +97,7 @@ class Factory(Exported, struct="OrtEpFactory"):
             return
         found = adapters()
         if found:
-            device_shown()
+            noted.device_shown = True
         elif self.name == EP_NAME:  # once for both names
             self.logger.log(WARNING, adapters_problem() or "no WebGPU adapter")
         free = [hardware[i] for i in range(count) if self.ort.api.HardwareDevice_Type(hardware[i]) == _HARDWARE_GPU]
@@ -165,7 +166,7 @@ class Factory(Exported, struct="OrtEpFactory"):
     def create_ep(self, _hardware: Any, described: Any, count: int, session: Any, logger: Any, out: Any) -> None:
         from .provider import Provider  # with the compiler and onnx_ir, which registering does without
 
-        used()
+        noted.used = True
         log = Logger(self.ort, logger)
         provider = Provider(self, log, lambda copies: self._session_state(described, count, session, log, copies))
         self._users.add(provider)

@@ -14,7 +14,7 @@ from ..errors import ProgramError
 from .dtypes import DType
 from .tuning import Choice
 
-# The feature of WebGPU. What wgpu-native has is a feature of its own, `subgroup`, which no kernel uses.
+# The feature of WebGPU. What wgpu-native has is a feature of its own, `subgroup`, which no kernel uses and no device is asked for.
 SUBGROUPS = "subgroups"
 
 # Whether a target that has `has` runs what was lowered for one that has `needs`: rule(needs, has).
