@@ -19,7 +19,7 @@ from onnx.helper import make_node as node
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.api.web_export import BOTH, HALVES, REDUCING, SOFTWARE, _compiled, _opened
-from onnxruntime_ep_wgpu.api.web_files import FIRST_BYTES, GRAIN, read_programs
+from onnxruntime_ep_wgpu.api.web_files import FIRST_BYTES, GRAIN, MOST_INFLATED, _deflated, read_programs
 from onnxruntime_ep_wgpu.api.web_programs import encode, tight
 from onnxruntime_ep_wgpu.compiler.lower import Lowering
 from onnxruntime_ep_wgpu.errors import OptionError, ProgramError, UnsupportedError
@@ -172,6 +172,15 @@ def test_weights_that_deflating_does_not_make_smaller_stay_as_they_are(tmp_path:
     found = webgpu_ep.export(large(tmp_path, table))
     chunks = json.loads((found.path / "manifest.json").read_text())["weights"]["chunks"]
     assert not any("inflated" in it for it in chunks) and pool_of(found.path) == table.tobytes()
+
+
+def test_chunks_that_take_long_to_inflate_stay_as_they_are(tmp_path: Path) -> None:
+    chunks = [tmp_path / "first", tmp_path / "second"]
+    chunks[0].write_bytes(np.random.default_rng(2).normal(size=1000).astype(F).tobytes())
+    for size, deflated in ((MOST_INFLATED, 2), (MOST_INFLATED + 16, 0)):
+        with open(chunks[1], "wb") as file:
+            file.truncate(size)
+        assert len(_deflated(chunks, 1 << 20)) == deflated
 
 
 def test_the_first_chunk_is_short_so_that_inflating_it_is_quick(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from .web_programs import decode, encode
 MANIFEST_VERSION = 4
 GRAIN = 16  # bytes; weights and chunks begin at multiples of it
 FIRST_BYTES = 1 << 20  # of the first chunk at most: deflated, floats save 7 % and more, which is what kernels take
+MOST_INFLATED = 16 << 20  # bytes of a chunk that may be deflated: a page takes a tenth of a second for them
 _MARKED = len('.deflated,"inflated":') + 12  # bytes that the manifest takes to say that a chunk is deflated
 _PACK = b"wgpupack"  # one file: this, the manifest's version, length and SHA-256, the manifest, then the files that it lists
 _HEAD = 48  # bytes of it before the manifest
@@ -68,6 +69,8 @@ def _deflated(chunks: Sequence[Path], excess: int) -> list[tuple[Path, bytes]]:
     """The first chunks, deflated, as many as save `excess` bytes; none where they would not."""
     found = []
     for path in chunks:
+        if path.stat().st_size > MOST_INFLATED:
+            break
         data = path.read_bytes()
         found.append((path, zlib.compress(data, 9)))
         excess += _MARKED + len(found[-1][1]) - len(data)
