@@ -115,6 +115,10 @@ class Layer:
             self.node("Neg", [x], "also")
         normed, _ = self.normed(x, self.product(inside, "down", other, self.hidden), "end", last=True)
         self.product(normed, "head", self.hidden, 32)
+        return self.finished()
+
+    def finished(self) -> onnx.ModelProto:
+        """The model of the nodes."""
         model = make_model(self.nodes, {"x": (self.float_type, [self.batch, "n", self.hidden])}, self.weights, opset=20)
         model.opset_import.append(onnx.helper.make_opsetid(MICROSOFT, 1))
         return model
@@ -132,6 +136,11 @@ def compared(layer: Layer, program: Program, model: onnx.ModelProto, rows: tuple
         x = layer.random.standard_normal((layer.batch, n, layer.hidden)).astype(layer.float_type)
         for name, got, wanted in zip(names, ours(x), cpu.run(names, {"x": x}), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=error, atol=error, err_msg=f"{name}, {n} rows")
+
+
+def again(layer: Layer) -> Layer:
+    """The same without nodes."""
+    return Layer(**{k: v for k, v in vars(layer).items() if k not in ("weights", "nodes", "random")})
 
 
 def dispatches(program: Program, rows: int) -> int:
@@ -168,12 +177,49 @@ LAYERS = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_on_a_gpu_takes_a_kernel_per_product_for_one_row(name: str) -> None:
     layer, one, more = LAYERS[name]
-    layer = Layer(**{k: v for k, v in vars(layer).items() if k not in ("weights", "nodes", "random")})
+    layer = again(layer)
     model = layer.model()
     program = compile_model(model, Way("gpu").of(target()))
     found = dispatches(program, 1), dispatches(program, 2)
     compared(layer, program, model, (1, 5, 2, 1))
     assert found == (one, more)
+
+
+# Columns of products of one operand, their weights, and how many kernels one row takes.
+BESIDE = {
+    "queries, keys and values of as many heads": (Layer(), (128, 128, 128), 1),
+    "grouped heads": (Layer(), (256, 128, 128), 2),
+    "grouped heads, f16": (Layer("f16", bias=("p0", "p2")), (256, 128, 128), 2),
+    "grouped heads, 4 bits": (Layer(4, bias=("p1",)), (256, 128, 128), 2),
+    "more than there are bindings for": (Layer(4), (128, 128, 128), 2),
+    "zero points": (Layer(4, zeros=True), (128, 128), 2),
+    "two pairs": (Layer(8), (64, 96, 64, 96), 2),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_products_of_one_operand_with_as_many_columns_are_one_kernel(name: str) -> None:
+    layer, columns, one = BESIDE[name]
+    layer = again(layer)
+    for k, n in enumerate(columns):
+        layer.node("Neg", [layer.product("x", f"p{k}", layer.hidden, n)], f"y{k}")
+    model = layer.finished()
+    program = compile_model(model, Way("gpu").of(target()))
+    compared(layer, program, model, (1, 3, 1))
+    assert (dispatches(program, 1), dispatches(program, 2)) == (one, len(columns))
+
+
+def test_a_product_that_waits_for_what_is_made_of_another_one_is_not_part_of_it() -> None:
+    layer = Layer()
+    first = layer.product("x", "p0", layer.hidden, 64)
+    softmax = layer.node("Softmax", [first], "softmax", axis=-1)
+    second = layer.product("x", "p1", layer.hidden, 64)
+    layer.node("Add", [second, softmax], "y")
+    layer.node("Neg", [first], "z")
+    model = layer.finished()
+    program = compile_model(model, Way("gpu").of(target()))
+    compared(layer, program, model, (1, 3, 1))
+    assert dispatches(program, 1) == 3
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -3,7 +3,7 @@
 In: groups in running order, finished. Out: the same, and beside some products the kernel that runs when they have one row; what it
 stands for does not run then. A dispatch that waits for another one costs more than it does in so small a model, so
 
-- two products of one operand, of which the second one's epilogue reads the first one's result, are one kernel: gate and up;
+- products of one operand with as many columns are one kernel: gate and up, whose results meet in its epilogue, keys and values;
 - a root mean square between products is in these: the one before stores its rows times the gain, and sums of squares of every
   four elements, and those behind multiply their sums by what follows from the latter.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...program.dtypes import DType
 from ...program.target import Target
@@ -49,13 +49,14 @@ class _Between:
 
 @dataclass(eq=False)
 class _Row:
-    """What the kernel for one row of a product is made of. `one` is 1 in runs with one row. `second`: the product that it makes
-    too; `before` and `behind`: the norms of its operand and of a result that it stores."""
+    """What the kernel for one row of a product is made of. `one` is 1 in runs with one row. `others`: the products that it makes
+    too, and `stores` what it stores for them; `before` and `behind`: the norms of its operand and of a result that it stores."""
 
     group: Group
     call: Call
     variant: Variant
-    second: Group | None = None
+    others: list[Group] = field(default_factory=list)
+    stores: list[Tensor] = field(default_factory=list)
     before: _Norm | None = None
     behind: _Norm | None = None
 
@@ -68,26 +69,31 @@ def of_one_row(groups: list[Group], target: Target) -> list[Group]:
     """The groups with kernels for one row, each before that which it stands for."""
     rows = {row.group: row for group in groups if (row := _row(group)) is not None}
     stored_by = {tensor: group for group in groups for tensor in group.stores}
-    seconds: set[Group] = set()
+    position = {group: k for k, group in enumerate(groups)}
+    others: set[Group] = set()
     for row in rows.values():
-        row.second = _second(row, rows, stored_by)
-        if row.second is not None and not _fits(_kernel(row, {}), target):
-            row.second = None
-        if row.second is not None:
-            seconds.add(row.second)
+        second = _waited_for(row, rows, stored_by)
+        if second is not None:
+            _add(row, second, [], others, target)
+    for row in rows.values():
+        if not row.others and row.group not in others:
+            for group, it in rows.items():
+                ready = position[group] > position[row.group] and not it.others and group not in others
+                if ready and _alike(row.call, it.call) and _is_ready(group, position[row.group], position, stored_by):
+                    _add(row, group, group.stores, others, target)
     between: dict[_Norm, _Between] = {}
     for group in groups if rows else ():
         norm = _norm(group)
         if norm is not None and norm.x in stored_by:
             readers = [rows.get(it) for it in groups if norm.y in it.loads]
-            _place(norm, rows.get(stored_by[norm.x]), readers, seconds, between, target)
+            _place(norm, rows.get(stored_by[norm.x]), readers, others, between, target)
     instead = {
         group: _kernel(row, between)
         for group, row in rows.items()
-        if group not in seconds and (row.second or row.before or row.behind)
+        if group not in others and (row.others or row.before or row.behind)
     }
     never = {norm.group: rows[stored_by[norm.x]].one for norm in between}
-    never |= {it: rows[group].one for group in instead for it in (group, rows[group].second) if it is not None}
+    never |= {it: rows[group].one for group in instead for it in (group, *rows[group].others)}
     out: list[Group] = []
     for group in groups:
         if group in instead:
@@ -110,31 +116,44 @@ def _row(group: Group) -> _Row | None:
     return _Row(group, call, first) if alone and batch == 1 and write.tensor.dtype is DType.FLOAT32 else None
 
 
-def _second(row: _Row, rows: Mapping[Group, _Row], stored_by: Mapping[Tensor, Group]) -> Group | None:
-    """The product that the epilogue of this one waits for and nobody else does, of the same operand and size."""
-    call = row.call
+def _waited_for(row: _Row, rows: Mapping[Group, _Row], stored_by: Mapping[Tensor, Group]) -> Group | None:
+    """The product for which the epilogue of this one waits and nobody else does, of the same operand and size."""
     for tensor in row.group.loads:
         other = rows.get(stored_by.get(tensor, row.group))
-        if other is None or other is row or other.second or other.group.stores != [tensor] or tensor.place:
+        if other is None or other is row or other.others or other.group.stores != [tensor]:
             continue
-        theirs = other.call
-        alike = (
-            theirs.operands["a"] == call.operands["a"]
-            and _shape_of_weights(theirs) == _shape_of_weights(call)
-            and (theirs.variants, theirs.constants, theirs.parameters)
-            == (call.variants, call.constants, call.parameters)
-            and theirs.results["y"].groups == call.results["y"].groups
-            and theirs.results["y"].tensor.shape == call.results["y"].tensor.shape
-        )
         maps = [it for it in row.group.nodes if tensor in [view.tensor for view in it.reads]]
-        if (
-            alike
-            and not tensor.is_stored
-            and set(tensor.users) == set(maps)
-            and all(_in_step(it, tensor) for it in maps)
-        ):
+        alone = set(tensor.users) == set(maps) and all(_in_step(it, tensor) for it in maps)
+        if alone and not tensor.is_stored and not tensor.place and _alike(other.call, row.call):
             return other.group
     return None
+
+
+def _alike(one: Call, other: Call) -> bool:
+    """Whether two products are of the same operand, and differ in weights alone."""
+    return (
+        one.operands["a"] == other.operands["a"]
+        and _shape_of_weights(one) == _shape_of_weights(other)
+        and (one.variants, one.constants, one.parameters) == (other.variants, other.constants, other.parameters)
+        and one.results["y"].groups == other.results["y"].groups
+        and one.results["y"].tensor.shape == other.results["y"].tensor.shape
+    )
+
+
+def _is_ready(group: Group, at: int, position: Mapping[Group, int], stored_by: Mapping[Tensor, Group]) -> bool:
+    """Whether what a group needs is stored before the group number `at`."""
+    return all(position[stored_by[it]] < at for it in group.needs() if it in stored_by)
+
+
+def _add(row: _Row, group: Group, stores: list[Tensor], others: set[Group], target: Target) -> None:
+    """Makes a product part of another one's kernel, which then stores these tensors too; unless that does not fit."""
+    row.others.append(group)
+    row.stores += stores
+    if _fits(_kernel(row, {}), target):
+        others.add(group)
+        return
+    row.others.pop()
+    del row.stores[len(row.stores) - len(stores) :]
 
 
 def _shape_of_weights(call: Call) -> tuple[object, ...]:
@@ -193,14 +212,14 @@ def _place(
     norm: _Norm,
     first: _Row | None,
     readers: list[_Row | None],
-    seconds: set[Group],
+    others: set[Group],
     between: dict[_Norm, _Between],
     target: Target,
 ) -> None:
     """Puts into `between` what passes in place of a norm from the product before it to its readers, which then know of it; unless
     one of these cannot, or somebody else reads the norm."""
     known = [it for it in readers if it is not None]
-    if first is None or not known or len(known) < len(readers) or first.behind is not None or first.group in seconds:
+    if first is None or not known or len(known) < len(readers) or first.behind is not None or first.group in others:
         return
     write, columns = first.call.results["y"], norm.call.parameters["columns"]
     fits = (
@@ -219,7 +238,7 @@ def _place(
     for it in known:
         it.before = norm
     between[norm] = _between(norm)
-    kernels = [_kernel(it, between) for it in (first, *known) if it.group not in seconds]
+    kernels = [_kernel(it, between) for it in (first, *known) if it.group not in others]
     if not all(_fits(kernel, target) for kernel in kernels):
         del between[norm]
         first.behind = None
@@ -273,16 +292,18 @@ def _kernel(row: _Row, between: Mapping[_Norm, _Between]) -> Group:
     """The kernel for one row."""
     call, group, inlined = row.call, row.group, set(row.group.inlined)
     nodes: list[Node] = [it for it in group.nodes if it is not call]
-    stores = list(group.stores)
+    stores = [*group.stores, *row.stores]
     operands, write, constants = dict(call.operands), call.results["y"], dict(call.constants)
     origin, flops = call.origin, call.flops
-    if row.second is not None and (other := row.second.anchor) is not None:
-        nodes = [*(it for it in row.second.nodes if it is not other), *nodes]
-        inlined |= row.second.inlined
-        operands["b1"] = other.operands["b"]
-        write = replace(write, also=(other.results["y"].tensor,))
-        constants["PRODUCTS"] = 2
+    for number, it in enumerate(row.others, 1):
+        other = it.anchor
+        assert other is not None
+        nodes = [*(node for node in it.nodes if node is not other), *nodes]
+        inlined |= it.inlined
+        operands[f"b{number}"] = other.operands["b"]
+        write = replace(write, also=(*write.also, other.results["y"].tensor))
         origin, flops = (*other.origin, *origin), flops + other.flops
+    constants["PRODUCTS"] = 1 + len(row.others)
     if row.before is not None:
         passed = between[row.before]
         view = View.of(passed.scaled).reshape(operands["a"].view.shape)

@@ -1,7 +1,7 @@
 // Matrix product y = a b for at most ROWS rows: the time is that of reading b, which is read once. A workgroup computes
 // 4 * COLUMNS4 columns; its PARTS parts of invocations split k between them, four of k at a time, neighbours in the order in
 // which b lies in memory. With TRANSPOSED that is along k, and b_at4(batch, n, k) loads four of k. Of several PRODUCTS with one a,
-// of which b1 is the second's weights, a workgroup computes the same columns.
+// whose weights are b, b1 and so on, a workgroup computes the same columns.
 const PARTS = $WG / $COLUMNS4;
 
 var<workgroup> parts: array<vec4<$y_t>, $WG>;

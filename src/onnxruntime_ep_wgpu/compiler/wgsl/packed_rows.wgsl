@@ -1,7 +1,7 @@
 // Matrix product y = a b for few rows and packed weights b (n, k): the time is that of reading b, which is read once for ROWS
 // of them. An invocation sums four columns; PARTS neighbours share them and take turns along k, RUN elements at a time, which
 // are whole words of b. What a run has as a common factor, the scale of its block, multiplies its sum once. Of several PRODUCTS
-// with one a, of which b1 is the second's weights, an invocation sums the same columns.
+// with one a, whose weights are b, b1 and so on, an invocation sums the same columns.
 const RUN = 4u * $RUN4;
 
 var<workgroup> parts: array<vec4<$y_t>, $PRODUCTS * $ROWS * $WG>;
