@@ -35,7 +35,7 @@ def on(*choices: Choice) -> Target:
 
 def tiles(chosen: Target, m: object, n: int = 512, k: int = 64, dtype: DType | None = None) -> list[tuple[int, int]]:
     """The tiles of a product's variants."""
-    _, variants, _ = tune.matmul_variants(1, m, n, k, chosen, dtype)  # type: ignore[arg-type]
+    _, variants = tune.matmul_variants(1, m, n, k, chosen, dtype)  # type: ignore[arg-type]
     found = [dict(it.constants) for it in variants]
     return [(int(it["TILE_M"]), int(it["TILE_N"])) for it in found if "TILE_M" in it]
 
@@ -74,7 +74,7 @@ def test_what_does_not_fit_into_the_target_is_passed_over() -> None:
 
 @pytest.mark.parametrize("m", [1, 5, 64, 4096, N])
 def test_every_product_has_a_kernel_within_the_smallest_limits(m: object) -> None:
-    _, variants, _ = tune.matmul_variants(1, m, 512, 512, WEB_BASELINE)  # type: ignore[arg-type]
+    _, variants = tune.matmul_variants(1, m, 512, 512, WEB_BASELINE)  # type: ignore[arg-type]
     assert variants[-1].guard == 1
     for it in variants:
         held = dict(it.constants)

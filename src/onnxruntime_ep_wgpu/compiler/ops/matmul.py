@@ -82,7 +82,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
     batch = product(it.shape[: it.groups[0]])
     right = Read(y.view, it.y_groups, reuse=True, vector=True)
     turned = _with_neighbours_in_k(right)
-    template, variants, parameters = matmul_variants(
+    template, variants = matmul_variants(
         batch,
         m,
         n,
@@ -105,7 +105,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         {"a": Read(x.view, it.x_groups, reuse=True, vector=in_fours), "b": right},
         {"y": (it.dtype.accumulated, it.shape, it.groups)},
         variants,
-        parameters={"m": m, "n": n, "k": k, **parameters},
+        parameters={"m": m, "n": n, "k": k},
         flops=2 * product(it.shape) * k,
         vectors=puts_fours,
         TRANSPOSED=turned is not None,

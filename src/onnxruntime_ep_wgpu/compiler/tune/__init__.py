@@ -1,5 +1,6 @@
-"""Which algorithm, tile and grid a kernel has: `parameters` and `attention` (what can be chosen; `base`: what these have in
-common), `shipped` (what is chosen by default), `choose` (variants for sizes and a Target). `docs/tuning.md` is the user's view."""
+"""Which algorithm, tile and grid a kernel has: `parameters`, with `products` and `attention` (what can be chosen; `base`: what they
+have in common), `shipped` (what is chosen by default), `choose` (variants for sizes and a Target). `docs/tuning.md` is the user's
+view."""
 
 from .attention import AttentionForm, FlashParts, FlashRows, FlashTile
 from .choose import (
@@ -21,20 +22,16 @@ from .choose import (
 from .parameters import (
     Depthwise,
     DirectConvolution,
-    DirectProduct,
     Grid,
-    PackedRows,
     Parts,
     RegisterConvolution,
-    RegisterProduct,
-    RowProduct,
     Rows,
     RowsAcross,
-    Tile,
     Vectors,
     parameters_of,
     use,
 )
+from .products import DirectProduct, PackedRows, RegisterProduct, RowProduct, Tile
 from .shipped import GPU, SOFTWARE, SWIFTSHADER, check_choices
 
 __all__ = [

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ...program.tuning import Bound
+from ..dims import Dim, ceildiv
 from .base import Parameters
 
 
@@ -76,6 +78,9 @@ class FlashTile(Parameters):
         operands = max((self.queries + self.tile_k) * self.depth, self.keys * self.widest)
         scores = max(self.tile_k, 4 * self.threads_x) * self.queries
         return 4 * (self.slices * (operands + scores + self.queries) + 2 * self.invocations)
+
+    def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
+        return {"workgroups": sizes["batch"] * ceildiv(sizes["rows"], self.queries) * sizes["splits"]}
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from typing import ClassVar
 
 from ...program.tuning import Bound
+from ..dims import Dim
+from ..ir import Constant
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,18 @@ class Parameters:
         """The shapes for which a kernel with these parameters is right, whatever a table says."""
         return ()
 
+    def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
+        """Those of the shapes that the choice itself gives."""
+        return {}
+
     def _require(self, holds: bool, what: str) -> None:
         if not holds:
             raise ValueError(f"{self}: {what}")
 
     def _require_positive(self) -> None:
         self._require(min(astuple(self)) > 0, "every number is at least 1")
+
+
+def constants(**values: Constant) -> tuple[tuple[str, Constant], ...]:
+    """The constants of a Variant."""
+    return tuple(values.items())

@@ -7,31 +7,27 @@ passed over; the same target always gives the same variants.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...program.dtypes import DType
 from ...program.target import Target
 from ...program.tuning import Bound
 from ..dims import Dim, ceildiv, floordiv, less_equal, maximum, minimum, quotient, select
-from ..ir import Constant, Variant
+from ..ir import Variant
 from .attention import AttentionForm, FlashParts, FlashRows, FlashTile
-from .base import Parameters
+from .base import Parameters, constants
 from .parameters import (
     Depthwise,
     DirectConvolution,
-    DirectProduct,
     Grid,
-    PackedRows,
     Parts,
     RegisterConvolution,
-    RegisterProduct,
-    RowProduct,
     Rows,
     RowsAcross,
-    Tile,
     Vectors,
     parameters_of,
 )
+from .products import DirectProduct, PackedRows, ProductForm, ProductShape, RegisterProduct, RowProduct, Tile
 from .shipped import GPU, SOFTWARE
 
 WIDEST_HEAD = max(it.widest for it in map(parameters_of, GPU) if isinstance(it, FlashTile))
@@ -49,7 +45,7 @@ def _chosen(
         parameters = parameters_of(choice)
         if parameters.invocations > target.max_invocations or parameters.workgroup_bytes > target.max_workgroup_storage:
             continue
-        guard = _guard((*parameters.bounds, *choice.bounds), {**sizes, **_own(parameters, sizes)})
+        guard = _guard((*parameters.bounds, *choice.bounds), {**sizes, **parameters.quantities(sizes)})
         if guard == 0 or any(guard == earlier for earlier, _ in found):
             continue
         if guard == 1 and found and found[-1][1] == parameters:
@@ -73,10 +69,6 @@ def _guard(bounds: tuple[Bound, ...], sizes: Mapping[str, Dim]) -> Dim:
         ):
             guard = holds if guard == 1 else minimum(guard, holds)
     return guard
-
-
-def _constants(**values: Constant) -> tuple[tuple[str, Constant], ...]:
-    return tuple(values.items())
 
 
 @dataclass(frozen=True)
@@ -119,7 +111,7 @@ def across_variants(rows: Dim, columns: Dim, target: Target) -> tuple[Variant, .
 
 def _by_rows(rows: Dim, columns: Dim, target: Target, *classes: type[Rows]) -> tuple[Variant, ...]:
     return tuple(
-        Variant(ceildiv(rows, it.rows), it.invocations, guard, _constants(LANES=it.lanes, ROWS=it.rows))
+        Variant(ceildiv(rows, it.rows), it.invocations, guard, constants(LANES=it.lanes, ROWS=it.rows))
         for guard, it in _chosen(target, {"rows": rows, "columns": columns}, *classes)
         if isinstance(it, Rows)
     )
@@ -148,8 +140,8 @@ def matmul_variants(
     transposed: bool = False,
     bits: int = 32,
     longest: int = 0,
-) -> tuple[str, tuple[Variant, ...], dict[str, Dim]]:
-    """Template, variants and extra parameters of a matrix product: (batch, m, k) by (batch, k, n), of elements of type `dtype`.
+) -> tuple[str, tuple[Variant, ...]]:
+    """Template and variants of a matrix product: (batch, m, k) by (batch, k, n), of elements of type `dtype`.
 
     `transposed`: the other operand is read as (batch, n, k), because neighbours in k are neighbours in memory. Its elements
     take `bits` there; of packed weights so many as `longest` can be unpacked together. RUN4 of the variants that do is a
@@ -158,33 +150,14 @@ def matmul_variants(
     sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "transposed": int(transposed), "bits": bits}
     sizes |= {"packed": longest * bits // 32}
     sizes |= {"words": -(-k * bits // 32)} if isinstance(k, int) else {}
-    run = 0
-    whole = quotient(k, 4) is not None
-    template, variants, parameters = "", [], {}  # type: str, list[Variant], dict[str, Dim]
+    shape = ProductShape(batch, m, n, k, bits, longest)
+    template, variants = "", list[Variant]()
     for guard, it in _chosen(target, sizes, Tile, RowProduct, PackedRows, DirectProduct, RegisterProduct, dtype=dtype):
-        if isinstance(it, DirectProduct):
-            template, parameters = "matmul_direct", {"tiles_n": ceildiv(n, 64)}
-            variants.append(Variant(batch * ceildiv(m, it.rows) * ceildiv(n, 64), 8, guard, _constants(ROWS=it.rows)))
-        elif isinstance(it, RegisterProduct):
-            tiles_n = ceildiv(n, it.lanes * it.columns)
-            constants = _constants(ROWS=it.rows, COLUMNS=it.columns)
-            count = batch * ceildiv(m, it.rows) * tiles_n
-            variants.append(Variant(count, it.lanes, guard, constants, (("tiles_n", tiles_n),), "matmul_registers"))
-            template = template or "matmul_registers"
-        elif isinstance(it, RowProduct):
-            tiles_n = ceildiv(n, 4 * it.columns4)
-            constants = _constants(ROWS=it.rows, COLUMNS4=it.columns4, STEPS=it.steps, K_WHOLE=whole)
-            variants.append(Variant(batch * tiles_n, it.threads, guard, constants, (("tiles_n", tiles_n),), "matvec"))
-            template = template or "matvec"
-        elif isinstance(it, PackedRows):
-            run = run or min(longest, it.words * 32 // bits)
-            variants.append(_packed(it, guard, sizes, run, whole))
-            template = template or "packed_rows"
-        elif isinstance(it, Tile):
-            template = "matmul"
-            run = run or min(longest, 32 // bits)
-            variants.append(_tiled(it, guard, sizes, whole, run))
-    return template, tuple(variants), parameters
+        assert isinstance(it, ProductForm)
+        shape = shape if shape.run else replace(shape, run=it.run(shape))
+        variants.append(it.variant(shape, guard))
+        template = it.kernel if it.general or not template else template
+    return template, tuple(variants)
 
 
 def expert_rows(k: int, bits: int, longest: int, target: Target) -> tuple[int, int, int]:
@@ -195,47 +168,6 @@ def expert_rows(k: int, bits: int, longest: int, target: Target) -> tuple[int, i
         assert isinstance(it, PackedRows)
         return min(longest, it.words * 32 // bits) or 4, it.parts, it.invocations
     return 4, 1, 1  # a table always has one
-
-
-def _packed(it: PackedRows, guard: Dim, sizes: Mapping[str, Dim], run: int, whole: bool) -> Variant:
-    tiles = (("tiles_m", ceildiv(sizes["m"], it.rows)), ("tiles_n", ceildiv(sizes["n"], 4 * it.columns)))
-    constants = _constants(ROWS=it.rows, PARTS=it.parts, STEPS=it.steps, RUN4=run // 4, K_WHOLE=whole)
-    workgroups = sizes["batch"] * tiles[0][1] * tiles[1][1]
-    return Variant(workgroups, it.invocations, guard, constants, tiles, "packed_rows")
-
-
-def _own(parameters: Parameters, sizes: Mapping[str, Dim]) -> dict[str, Dim]:
-    """The quantities that a choice gives itself."""
-    if isinstance(parameters, Tile):
-        return {"workgroups": _workgroups(parameters, sizes)}
-    if isinstance(parameters, FlashTile):
-        return {"workgroups": sizes["batch"] * ceildiv(sizes["rows"], parameters.queries) * sizes["splits"]}
-    return {}
-
-
-def _workgroups(tile: Tile, sizes: Mapping[str, Dim]) -> Dim:
-    return sizes["batch"] * ceildiv(sizes["m"], tile.m) * ceildiv(sizes["n"], tile.n)
-
-
-def _tiled(tile: Tile, guard: Dim, sizes: Mapping[str, Dim], whole: bool, run: int) -> Variant:
-    """Packed weights are loaded `run` at a time where a tile's invocations can share them evenly, others four at a time."""
-    packed = bool(run) and tile.k % run == 0 == tile.n * tile.k // run % tile.per_slice
-    constants = _constants(
-        TILE_M=tile.m,
-        TILE_N=tile.n,
-        TILE_K=tile.k,
-        ROWS4=tile.rows // 4,
-        COLUMNS4=tile.columns // 4,
-        A_LOADS=tile.m * tile.k // 4 // tile.per_slice,
-        B_LOADS=tile.n * tile.k // (run if packed else 4) // tile.per_slice,
-        SLICES=tile.slices,
-        UNROLLED=tile.unrolled,
-        K_WHOLE=whole,
-        PACKED=packed,
-        **({"RUN4": run // 4} if packed else {}),
-    )
-    tiles = (("tiles_m", ceildiv(sizes["m"], tile.m)), ("tiles_n", ceildiv(sizes["n"], tile.n)))
-    return Variant(_workgroups(tile, sizes), tile.invocations, guard, constants, tiles)
 
 
 def direct_convolutions(pixels: Dim, target: Target) -> tuple[tuple[Dim, DirectConvolution | RegisterConvolution], ...]:
@@ -303,11 +235,11 @@ def flash_variants(
     for guard, it in _chosen(target, sizes, FlashRows, FlashTile):
         if isinstance(it, FlashRows):
             template, tiles_q = "flash_rows", ceildiv(rows, it.rows)
-            constants = _constants(ROWS=it.rows, KEYS=it.keys, SIZE_WHOLE=whole)
+            chosen = constants(ROWS=it.rows, KEYS=it.keys, SIZE_WHOLE=whole)
         else:
             assert isinstance(it, FlashTile)
             template, tiles_q = "", ceildiv(rows, it.queries)
-            constants = _constants(
+            chosen = constants(
                 TILE_Q=it.queries,
                 THREADS_X=it.threads_x,
                 ROWS4=it.rows4,
@@ -319,5 +251,5 @@ def flash_variants(
                 SIZE_WHOLE=whole,
             )
         workgroups = batch * tiles_q * splits
-        variants.append(Variant(workgroups, it.invocations, guard, constants, (("tiles_q", tiles_q),), template))
+        variants.append(Variant(workgroups, it.invocations, guard, chosen, (("tiles_q", tiles_q),), template))
     return tuple(variants)

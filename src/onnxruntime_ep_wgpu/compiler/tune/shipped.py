@@ -12,20 +12,16 @@ from .attention import AttentionForm, FlashParts, FlashRows, FlashTile
 from .parameters import (
     Depthwise,
     DirectConvolution,
-    DirectProduct,
     Grid,
-    PackedRows,
     Parts,
     RegisterConvolution,
-    RegisterProduct,
-    RowProduct,
     Rows,
     RowsAcross,
-    Tile,
     Vectors,
     parameters_of,
     use,
 )
+from .products import DirectProduct, PackedRows, RegisterProduct, RowProduct, Tile
 
 _LONG = Bound("k", 256)  # with a shorter k most parts of a workgroup would idle
 _MANY = Bound("n", 4096, None, known=True)

@@ -1,0 +1,235 @@
+"""What can be chosen for a matrix product: one class per kernel, each of which makes the variant that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...program.tuning import Bound
+from ..dims import Dim, ceildiv, quotient
+from ..ir import Variant
+from .base import Parameters, constants
+
+
+@dataclass(frozen=True)
+class ProductShape:
+    """A product (batch, m, k) by (batch, k, n). Elements of the other operand take `bits`; of packed weights `longest` can be
+    unpacked together, 0 for others. RUN4 of all variants is a quarter of `run`."""
+
+    batch: Dim
+    m: Dim
+    n: Dim
+    k: Dim
+    bits: int = 32
+    longest: int = 0
+    run: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether k is a multiple of 4."""
+        return quotient(self.k, 4) is not None
+
+
+@dataclass(frozen=True)
+class ProductForm(Parameters):
+    """A kernel for products. `general`: it serves every shape, and names the Call; others are variants of one that does."""
+
+    general: ClassVar[bool] = False
+
+    def variant(self, shape: ProductShape, guard: Dim) -> Variant:
+        """The kernel for such a product."""
+        raise NotImplementedError
+
+    def run(self, shape: ProductShape) -> int:
+        """How many packed weights it unpacks together; 0 where it loads them one by one."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Tile(ProductForm):
+    """A tile of `m` x `n` results of a product from `k` columns at a time; an invocation computes `rows` x `columns` of it.
+
+    `slices` groups of invocations split k between them; `unrolled` steps of k are written out. Quantities: batch, m, n, k,
+    `packed` as of PackedRows, and `workgroups`, which the tile itself gives. Raises ValueError for a tile that its invocations
+    cannot share evenly.
+    """
+
+    kernel: ClassVar[str] = "matmul"
+    general: ClassVar[bool] = True
+    m: int
+    n: int
+    k: int
+    rows: int
+    columns: int
+    slices: int
+    unrolled: int = 4
+
+    def __post_init__(self) -> None:
+        fours = all(it > 0 and it % 4 == 0 for it in (self.m, self.n, self.k, self.rows, self.columns))
+        self._require(fours, "m, n, k, rows and columns are multiples of 4")
+        self._require(self.m % self.rows == 0 == self.n % self.columns, "rows divide m, and columns n")
+        self._require(self.slices > 0 and self.unrolled > 0 and self.k % self.unrolled == 0, "unrolled divides k")
+        loaded = 4 * self.per_slice
+        evenly = self.m * self.k % loaded == 0 == self.n * self.k % loaded
+        self._require(evenly, f"its {self.per_slice} invocations do not load {self.k} columns in fours evenly")
+
+    @property
+    def per_slice(self) -> int:
+        """Invocations that share a slice of k."""
+        return self.m * self.n // (self.rows * self.columns)
+
+    @property
+    def invocations(self) -> int:
+        return self.per_slice * self.slices
+
+    @property
+    def workgroup_bytes(self) -> int:
+        return 4 * max(self.slices * self.k * (self.m + self.n), self.invocations * self.columns)
+
+    def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
+        return {"workgroups": sizes["batch"] * ceildiv(sizes["m"], self.m) * ceildiv(sizes["n"], self.n)}
+
+    def run(self, shape: ProductShape) -> int:
+        return min(shape.longest, 32 // shape.bits)
+
+    def variant(self, shape: ProductShape, guard: Dim) -> Variant:
+        """Packed weights are loaded a run at a time where a tile's invocations can share them evenly, others four at a time."""
+        run = shape.run
+        packed = bool(run) and self.k % run == 0 == self.n * self.k // run % self.per_slice
+        chosen = constants(
+            TILE_M=self.m,
+            TILE_N=self.n,
+            TILE_K=self.k,
+            ROWS4=self.rows // 4,
+            COLUMNS4=self.columns // 4,
+            A_LOADS=self.m * self.k // 4 // self.per_slice,
+            B_LOADS=self.n * self.k // (run if packed else 4) // self.per_slice,
+            SLICES=self.slices,
+            UNROLLED=self.unrolled,
+            K_WHOLE=shape.whole,
+            PACKED=packed,
+            **({"RUN4": run // 4} if packed else {}),
+        )
+        tiles_m, tiles_n = ceildiv(shape.m, self.m), ceildiv(shape.n, self.n)
+        tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))
+        return Variant(shape.batch * tiles_m * tiles_n, self.invocations, guard, chosen, tiles)
+
+
+@dataclass(frozen=True)
+class RowProduct(ProductForm):
+    """A product of at most `rows` rows: a workgroup of `threads` sums 4 x `columns4` columns of them, its invocations parts of
+    k, `steps` rows of the other operand at a time. Quantities: batch, m, n, k, and `transposed`, 1 where neighbours in k are
+    neighbours in memory."""
+
+    kernel: ClassVar[str] = "matvec"
+    rows: int
+    columns4: int
+    steps: int
+    threads: int = 256
+
+    def __post_init__(self) -> None:
+        self._require(self.rows > 0 < self.steps, "rows and steps are at least 1")
+        self._require(self.threads > 0 and self.threads & (self.threads - 1) == 0, "threads are a power of two")
+        halves = self.columns4 > 0 and self.columns4 & (self.columns4 - 1) == 0
+        self._require(halves and self.columns4 <= self.threads, "columns4 is a power of two up to the threads")
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        return (Bound("m", None, self.rows),)
+
+    @property
+    def invocations(self) -> int:
+        return self.threads
+
+    @property
+    def workgroup_bytes(self) -> int:
+        return 16 * (self.threads + self.rows * self.columns4)
+
+    def variant(self, shape: ProductShape, guard: Dim) -> Variant:
+        tiles_n = ceildiv(shape.n, 4 * self.columns4)
+        chosen = constants(ROWS=self.rows, COLUMNS4=self.columns4, STEPS=self.steps, K_WHOLE=shape.whole)
+        return Variant(shape.batch * tiles_n, self.threads, guard, chosen, (("tiles_n", tiles_n),), self.kernel)
+
+
+@dataclass(frozen=True)
+class PackedRows(ProductForm):
+    """A product by packed weights that lie along k, of `rows` rows at a time and at most `tiles` times that: an invocation sums
+    four columns, which `parts` of a workgroup share, `columns` times; it unpacks at most `words` words of each at a time, in
+    `steps` places. Quantities: batch, m, n, k, `packed`, the words that can be unpacked together, and `words`, those of a column
+    where it is known."""
+
+    kernel: ClassVar[str] = "packed_rows"
+    rows: int
+    parts: int
+    columns: int
+    steps: int
+    words: int
+    tiles: int = 1
+
+    def __post_init__(self) -> None:
+        self._require_positive()
+        self._require(self.parts & (self.parts - 1) == 0, "parts are a power of two")
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        return (Bound("m", None, self.rows * self.tiles), Bound("packed", 1))
+
+    @property
+    def invocations(self) -> int:
+        return self.parts * self.columns
+
+    @property
+    def workgroup_bytes(self) -> int:
+        return 16 * self.rows * self.invocations
+
+    def run(self, shape: ProductShape) -> int:
+        return min(shape.longest, self.words * 32 // shape.bits)
+
+    def variant(self, shape: ProductShape, guard: Dim) -> Variant:
+        tiles_m, tiles_n = ceildiv(shape.m, self.rows), ceildiv(shape.n, 4 * self.columns)
+        chosen = constants(ROWS=self.rows, PARTS=self.parts, STEPS=self.steps, RUN4=shape.run // 4, K_WHOLE=shape.whole)
+        tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))
+        return Variant(shape.batch * tiles_m * tiles_n, self.invocations, guard, chosen, tiles, self.kernel)
+
+
+@dataclass(frozen=True)
+class DirectProduct(ProductForm):
+    """A product whose operands are read directly, `rows` x 64 results per workgroup of 8. Quantities: batch, m, n, k."""
+
+    kernel: ClassVar[str] = "matmul_direct"
+    general: ClassVar[bool] = True
+    rows: int
+
+    @property
+    def invocations(self) -> int:
+        return 8
+
+    def variant(self, shape: ProductShape, guard: Dim) -> Variant:
+        tiles_n = ceildiv(shape.n, 64)
+        count = shape.batch * ceildiv(shape.m, self.rows) * tiles_n
+        return Variant(count, self.invocations, guard, constants(ROWS=self.rows), (("tiles_n", tiles_n),))
+
+
+@dataclass(frozen=True)
+class RegisterProduct(ProductForm):
+    """A product whose operands are read directly, one element at a time: each of `lanes` invocations sums `rows` x
+    `columns` results in variables. Quantities: batch, m, n, k."""
+
+    kernel: ClassVar[str] = "matmul_registers"
+    rows: int
+    columns: int
+    lanes: int
+
+    def __post_init__(self) -> None:
+        self._require_positive()
+
+    @property
+    def invocations(self) -> int:
+        return self.lanes
+
+    def variant(self, shape: ProductShape, guard: Dim) -> Variant:
+        tiles_n = ceildiv(shape.n, self.lanes * self.columns)
+        count = shape.batch * ceildiv(shape.m, self.rows) * tiles_n
+        chosen = constants(ROWS=self.rows, COLUMNS=self.columns)
+        return Variant(count, self.lanes, guard, chosen, (("tiles_n", tiles_n),), self.kernel)
