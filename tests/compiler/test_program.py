@@ -12,7 +12,7 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.errors import ProgramError
 from onnxruntime_ep_wgpu.program.file import load, save
-from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, Target, check_target
+from onnxruntime_ep_wgpu.program.target import FOR_CHOICES, WEB_BASELINE, Target, check_target
 from onnxruntime_ep_wgpu.program.tuning import Choice
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from tests.support import Runner, compile_model, device, make_model, target
@@ -101,7 +101,9 @@ def worse(name: str, value: object) -> object:
     return value * 2 if name == "offset_alignment" else value - 1
 
 
-@pytest.mark.parametrize("name", [it.name for it in dataclasses.fields(Target) if it.name not in ("name", "tuning")])
+@pytest.mark.parametrize(
+    "name", [it.name for it in dataclasses.fields(Target) if it.name not in ("name", *FOR_CHOICES)]
+)
 def test_a_program_is_refused_where_any_field_of_its_target_is_not_met(name):
     needs = dataclasses.replace(WEB_BASELINE, features=frozenset({"shader-f16", "subgroup"}))
     less = dataclasses.replace(needs, **{name: worse(name, getattr(needs, name))})
@@ -111,7 +113,9 @@ def test_a_program_is_refused_where_any_field_of_its_target_is_not_met(name):
 
 
 def test_the_name_of_a_target_is_for_people_and_its_choices_are_made():
-    tuned = dataclasses.replace(WEB_BASELINE, name="another", tuning=(Choice("map", (("workgroup", 32),)),))
+    tuned = dataclasses.replace(
+        WEB_BASELINE, name="another", discrete=True, tuning=(Choice("map", (("workgroup", 32),)),)
+    )
     check_target(WEB_BASELINE, tuned, "a program")
     check_target(tuned, WEB_BASELINE, "a program")
 

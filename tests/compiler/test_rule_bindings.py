@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnx.helper import make_node as node
 
+from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.rewrite import engine
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import Target
 from tests.compiler import attention_models
 from tests.compiler.attention_models import Sizes
 from tests.compiler.test_spelled import INVERSES, SQUARES, expected, model, softmax
-from tests.support import Runner, compile_model, target
+from tests.support import Runner, compile_model, make_model, target
 
 TOLERANCE = 1e-5
 WINDOWS = (1, 2, 3, 4, 5, 6, 7, 9, 12)  # that the largest tensor takes
@@ -22,9 +24,7 @@ WINDOWS = (1, 2, 3, 4, 5, 6, 7, 9, 12)  # that the largest tensor takes
 def limited(nbytes: int, windows: int, buffers: int, software: bool) -> Target:
     """The target with bindings of which a tensor of so many bytes takes so many."""
     step = -(-nbytes // windows // 256) * 256
-    return dataclasses.replace(
-        target(), max_binding_bytes=max(256, step), max_storage_buffers=buffers, software=software
-    )
+    return replace(target(), max_binding_bytes=max(256, step), max_storage_buffers=buffers, software=software)
 
 
 def check(program: Program, on: Target, rule: str, label: str, want: np.ndarray, *given: np.ndarray) -> None:
@@ -82,12 +82,21 @@ def test_every_rule_is_held_to_the_bindings() -> None:
             attention_models.attention_model("scores", "added", Sizes(1, 3, 40, 40, 32, 32)),
             3 * 40 * 32 * 4,
         ),
+        "parts": (
+            make_model(
+                [node("MatMul", ["a", "b"], ["y"])],
+                {"a": (np.float32, [128, 32])},
+                {"b": np.ones((32, 128), np.float32)},
+            ),
+            8 * 128 * 128 * 4,
+        ),
     }
+    parts = (tune.use(tune.ProductParts(32, 4)),)  # eight, of four tiles
     assert cases.keys() == {rule.name for rules in engine.ROUNDS for rule in rules}
     for name, (made, nbytes) in cases.items():
         answers = [
-            {it.reason for it in compile_model(made, limited(nbytes, windows, 8, False)).declined if it.rule == name}
-            for windows in WINDOWS
+            {it.reason for it in compile_model(made, on).declined if it.rule == name}
+            for on in (replace(limited(nbytes, windows, 8, False), tuning=parts) for windows in WINDOWS)
         ]
         assert answers[0] == set(), name
         assert any("in one kernel, and the adapter has 8" in it for reasons in answers for it in reasons), name

@@ -59,6 +59,7 @@ _MORE: Mapping[str, Sequence[Parameters]] = {
         tune.Tile(128, 64, 8, 8, 8, 1, 8), tune.Tile(64, 64, 8, 8, 8, 1, 8), tune.Tile(64, 64, 16, 4, 8, 1, 16),
         tune.Tile(64, 64, 16, 4, 4, 1), tune.Tile(32, 32, 16, 4, 4, 4),
     ),
+    "matmul_parts": (tune.ProductParts(1, 256), tune.ProductParts(600, 256), tune.ProductParts(3000, 256)),
     "matvec": (
         tune.RowProduct(1, 2, 1),
         tune.RowProduct(1, 4, 2, 512),
@@ -217,6 +218,10 @@ def _classes() -> list[ShapeClass]:
         for bounds, sizes in _PRODUCTS
         for kind, dtype in ((np.float32, DType.FLOAT32), (_F16, DType.FLOAT16))
     ]
+    few_tiles = ((1, 1576, 3072, 768), (1, 512, 3072, 768), (1, 512, 768, 2304))
+    out.append(
+        ShapeClass("matmul_parts", (_between("k", 512), _between("m", 128)), partial(_product, few_tiles, np.float32))
+    )
     vector = ((1, 1, 4096, 4096), (1, 1, 4096, 11008))
     out += [
         ShapeClass("matvec", (*_ROW, Bound("bits", None, 31)), partial(_product, vector, _F16), DType.FLOAT16),

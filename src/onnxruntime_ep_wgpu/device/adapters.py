@@ -87,6 +87,7 @@ class Adapter:
             software=self.software,
             # Shipped choices alone keep loops within what software adapters run.
             tuning=() if self.software else settings.tuning,
+            discrete=self.type == "DiscreteGPU",
         )
 
 

@@ -17,6 +17,9 @@ from .tuning import Choice
 # The feature of WebGPU. What wgpu-native has is a feature of its own, `subgroup`, which no kernel uses and no device is asked for.
 SUBGROUPS = "subgroups"
 
+# The fields that decide which kernels are chosen, which no Program relies on.
+FOR_CHOICES = ("tuning", "discrete")
+
 # Whether a target that has `has` runs what was lowered for one that has `needs`: rule(needs, has).
 Rule = Callable[[Any, Any], bool]
 
@@ -51,8 +54,10 @@ class Target:
     software: bool = _compared(lambda needs, has: needs or not has, False)
     # Of all loops of an invocation on a software adapter; lavapipe ends a shader after 65,535.
     max_iterations: int = _at_least(60_000)
-    # Which kernels are chosen before those that are shipped (`compiler/tune/`); a Program has been made by then.
+    # Which kernels are chosen before those that are shipped (`compiler/tune/`), and whether the GPU has memory of its own, which
+    # choices may ask; a Program has been made by then.
     tuning: tuple[Choice, ...] = _compared(lambda needs, has: True, ())
+    discrete: bool = _compared(lambda needs, has: True, False)
 
     @property
     def int64(self) -> str:
@@ -71,11 +76,11 @@ class Target:
     @property
     def needs(self) -> Target:
         """What a Program that was made for this target relies on: all but the choices."""
-        return replace(self, tuning=()) if self.tuning else self
+        return replace(self, tuning=(), discrete=False) if self.tuning or self.discrete else self
 
     def as_json(self) -> dict[str, Any]:
         """What a Program relies on, as JSON has it."""
-        found = {it.name: getattr(self, it.name) for it in fields(Target) if it.name != "tuning"}
+        found = {it.name: getattr(self, it.name) for it in fields(Target) if it.name not in FOR_CHOICES}
         return {**found, "features": sorted(self.features)}
 
 

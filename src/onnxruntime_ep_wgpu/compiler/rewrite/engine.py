@@ -16,11 +16,12 @@ from ..divide import too_many_bindings
 from ..ir import Call, LoweredGraph, Node
 from ..passes.dead import remove_dead
 from .attention import ATTENTION
+from .parts import PARTS
 from .rule import Replace, Rule
 from .spelled import NORMALISATION, SOFTMAX
 
 Round = tuple[Rule, ...]
-ROUNDS: tuple[Round, ...] = ((NORMALISATION, SOFTMAX), (ATTENTION,))
+ROUNDS: tuple[Round, ...] = ((NORMALISATION, SOFTMAX), (ATTENTION,), (PARTS,))
 
 
 def rewrite(graph: LoweredGraph, target: Target, rounds: tuple[Round, ...] = ROUNDS) -> LoweredGraph:

@@ -16,6 +16,7 @@ from .choose import (
     map_shapes,
     maps_in_fours,
     matmul_variants,
+    product_parts,
     row_variants,
     written_out,
 )
@@ -24,6 +25,7 @@ from .parameters import (
     DirectConvolution,
     Grid,
     Parts,
+    ProductParts,
     RegisterConvolution,
     Rows,
     RowsAcross,
@@ -36,8 +38,9 @@ from .shipped import GPU, SOFTWARE, SWIFTSHADER, check_choices
 
 __all__ = [
     "GPU", "SOFTWARE", "SWIFTSHADER", "WIDEST_HEAD", "AttentionForm", "Depthwise", "DirectConvolution", "DirectProduct",
-    "FlashParts", "FlashRows", "FlashTile", "Grid", "MapShape", "PackedRows", "Parts", "RegisterConvolution", "RegisterProduct",
-    "RowProduct", "Rows", "RowsAcross", "Tile", "Vectors", "across_parts", "across_variants", "check_choices", "depthwise",
-    "direct_convolutions", "expert_rows", "flash_splits", "flash_variants", "map_shapes", "maps_in_fours", "matmul_variants",
-    "parameters_of", "row_variants", "use", "written_out",
+    "FlashParts", "FlashRows", "FlashTile", "Grid", "MapShape", "PackedRows", "Parts", "ProductParts",
+    "RegisterConvolution", "RegisterProduct", "RowProduct", "Rows", "RowsAcross", "Tile", "Vectors", "across_parts",
+    "across_variants", "check_choices", "depthwise", "direct_convolutions", "expert_rows", "flash_splits", "flash_variants",
+    "map_shapes", "maps_in_fours", "matmul_variants", "parameters_of", "product_parts", "row_variants", "use",
+    "written_out",
 ]  # fmt: skip

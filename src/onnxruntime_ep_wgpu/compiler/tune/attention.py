@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import ClassVar
 
 from ...program.tuning import Bound
@@ -56,21 +57,25 @@ class FlashTile(Parameters):
     def invocations(self) -> int:
         return self.threads_x * self.threads_y * self.slices
 
+    @property
+    def unrolled(self) -> int:
+        """Steps of a product that are written out."""
+        return gcd(8, self.depth, self.keys)
+
     def iterations(self, size: int) -> int:
         """Of the loops of an invocation for each `tile_k` keys of heads of `size` elements, at most."""
         threads = self.threads_x * self.threads_y
-        row = 1 + self.rows4
         staged = -(-self.queries * self.depth // (4 * threads)) + -(-self.tile_k * self.depth // (4 * threads))
-        scores = -(-size // self.depth) * (1 + staged + self.depth * (row + self.columns4 * row))
+        scores = -(-size // self.depth) * (1 + staged + self.depth)
         parts = threads // self.queries
-        weights = 4 * self.columns4 * row + 2 * -(-self.tile_k // parts) + parts + self.rows4 * (1 + 4 * self.values4)
+        weights = 2 * -(-self.tile_k // parts) + parts
         values = -(-self.tile_k // self.keys) * (1 + -(-self.keys * self.threads_x * self.values4 // threads))
-        return 1 + scores + weights + values + self.tile_k * (row + self.values4 * row)
+        return 1 + scores + weights + values + self.tile_k
 
     @property
     def iterations_at_end(self) -> int:
         """Of the loops that an invocation has besides, at most."""
-        stored = 1 + self.slices * (1 + 4 * self.values4 * (1 + self.rows4)) + self.queries * 4 * self.threads_x
+        stored = 1 + self.slices + self.queries * 4 * self.threads_x
         return self.slices * self.invocations + self.values4 * stored
 
     @property

@@ -21,6 +21,7 @@ from .parameters import (
     DirectConvolution,
     Grid,
     Parts,
+    ProductParts,
     RegisterConvolution,
     Rows,
     RowsAcross,
@@ -160,6 +161,20 @@ def matmul_variants(
     return template, tuple(variants)
 
 
+def product_parts(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target) -> int:
+    """Into how many parts k is cut, each a product of its own, so that a GPU is busy; 1 for sizes that are not known."""
+    if not (isinstance(batch, int) and isinstance(m, int) and isinstance(n, int) and isinstance(k, int)):
+        return 1
+    sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "discrete": int(target.discrete)}
+    for _, it in _chosen(target, sizes, ProductParts):
+        assert isinstance(it, ProductParts)
+        tiles = batch * -(-m // 64) * -(-n // 64)
+        most = min(it.tiles // tiles, k // it.columns) if tiles else 1
+        grain = 4 if k % 4 == 0 else 1  # operands are loaded in fours
+        return max((p for p in range(1, most + 1) if k % (p * grain) == 0), default=1)
+    return 1
+
+
 def expert_rows(k: int, bits: int, longest: int, target: Target) -> tuple[int, int, int]:
     """For rows with weights of their own, of `bits` each in memory: how many an invocation takes at a time, the invocations that
     share four columns, and those of a workgroup. Of packed weights `longest` can be unpacked together, 0 for others."""
@@ -247,6 +262,7 @@ def flash_variants(
                 VALUES4=it.values4,
                 SLICES=it.slices,
                 DEPTH=it.depth,
+                UNROLLED=1 if target.software else it.unrolled,
                 KEYS=it.keys,
                 SIZE_WHOLE=whole,
             )

@@ -19,6 +19,19 @@ from .products import DirectProduct, PackedRows, RegisterProduct, RowProduct, Ti
 
 
 @dataclass(frozen=True)
+class ProductParts(Parameters):
+    """Into how many parts k of a product is cut, which are summed afterwards: as many as `tiles` tiles of 64 x 64 results in all
+    need, of at least `columns` each. Quantities: batch, m, n, k, and `discrete`, 1 for a GPU with memory of its own."""
+
+    kernel: ClassVar[str] = "matmul_parts"
+    tiles: int
+    columns: int
+
+    def __post_init__(self) -> None:
+        self._require(self.tiles > 0 < self.columns, "both are at least 1")
+
+
+@dataclass(frozen=True)
 class Rows(Parameters):
     """Kernels that treat rows: `lanes` invocations share one, and `rows` of them a workgroup. Quantities: rows, columns."""
 
@@ -133,8 +146,8 @@ class Depthwise(Parameters):
 
 
 _CLASSES = (
-    Tile, RowProduct, PackedRows, DirectProduct, RegisterProduct, Rows, RowsAcross, Parts, Grid, Vectors, DirectConvolution,
-    RegisterConvolution, Depthwise, FlashTile, FlashRows, FlashParts, AttentionForm,
+    Tile, ProductParts, RowProduct, PackedRows, DirectProduct, RegisterProduct, Rows, RowsAcross, Parts, Grid, Vectors,
+    DirectConvolution, RegisterConvolution, Depthwise, FlashTile, FlashRows, FlashParts, AttentionForm,
 )  # fmt: skip
 KERNELS: dict[str, type[Parameters]] = {it.kernel: it for it in _CLASSES}
 

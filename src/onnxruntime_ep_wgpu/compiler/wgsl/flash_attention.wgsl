@@ -5,8 +5,8 @@
 // An invocation sums 4 ROWS4 queries by 4 COLUMNS4 keys of a tile of scores, then by 4 VALUES4 elements of results; a vec4
 // is four queries. SLICES groups of invocations take turns in the tiles of keys, which keeps few queries parallel. Scores
 // go through workgroup memory to one loop in which `scored`, the maps between the products, is in the text once; there
-// PARTS invocations share a row. Every index of an array in registers is a constant once loops over constants are unrolled,
-// and none of these has a barrier in it.
+// PARTS invocations share a row. What an invocation sums is in variables of their own, and UNROLLED steps of both products are
+// written out.
 #include flash_span
 const THREADS_Y = $TILE_Q / (4u * $ROWS4);
 const THREADS = $THREADS_X * THREADS_Y;  // per slice
@@ -51,10 +51,18 @@ fn kernel(w: u32, lane: u32) {
 
   var highest = float_bits(0xff800000u);
   var total = 0f;
-  var sum: array<array<vec4f, $ROWS4>, 4u * $VALUES4>;
+#for c 4 * VALUES4
+#for r ROWS4
+  var sum#c_#r = vec4f();
+#end
+#end
   for (var turn = span.begin; turn < span.end; turn += $SLICES * TILE_K) {
     let first = turn + slice * TILE_K;
-    var score = array<array<vec4f, $ROWS4>, 4u * $COLUMNS4>();
+#for c 4 * COLUMNS4
+#for r ROWS4
+    var score#c_#r = vec4f();
+#end
+#end
     for (var depth = 0u; depth < $SIZE; depth += $DEPTH) {
       workgroupBarrier();
       for (var e = me; e < $TILE_Q * $DEPTH / 4u; e += THREADS) {
@@ -78,24 +86,29 @@ fn kernel(w: u32, lane: u32) {
         operands[at + 3u * K4][j % 4u] = v.w;
       }
       workgroupBarrier();
-      for (var d = 0u; d < $DEPTH; d++) {
-        var q: array<vec4f, $ROWS4>;
-        for (var r = 0u; r < $ROWS4; r++) { q[r] = operands[q_base + d * Q4 + ty * $ROWS4 + r]; }
-        for (var c = 0u; c < $COLUMNS4; c++) {
-          let k = operands[k_base + d * K4 + c * $THREADS_X + tx];
-          for (var r = 0u; r < $ROWS4; r++) {
-            score[4u * c][r] += k.x * q[r];
-            score[4u * c + 1u][r] += k.y * q[r];
-            score[4u * c + 2u][r] += k.z * q[r];
-            score[4u * c + 3u][r] += k.w * q[r];
-          }
+      for (var d = 0u; d < $DEPTH; d += $UNROLLED) {
+#for u UNROLLED
+        {
+#for r ROWS4
+          let q#r = operands[q_base + (d + #uu) * Q4 + ty * $ROWS4 + #ru];
+#end
+#for c COLUMNS4
+          let k#c = operands[k_base + (d + #uu) * K4 + #cu * $THREADS_X + tx];
+#for e 4
+#for r ROWS4
+          score#(4 * #c + #e)_#r += k#c[#e] * q#r;
+#end
+#end
+#end
         }
+#end
       }
     }
-    for (var c = 0u; c < 4u * $COLUMNS4; c++) {
-      let j = (c / 4u * $THREADS_X + tx) * 4u + c % 4u;
-      for (var r = 0u; r < $ROWS4; r++) { scores[s_base + j * Q4 + ty * $ROWS4 + r] = score[c][r]; }
-    }
+#for c 4 * COLUMNS4
+#for r ROWS4
+    scores[s_base + ((#(#c // 4)u * $THREADS_X + tx) * 4u + #(#c % 4)u) * Q4 + ty * $ROWS4 + #ru] = score#c_#r;
+#end
+#end
     workgroupBarrier();
     // A NaN among the scores may get lost here. It does not in the sum, and is the result of its row then.
     var now = highest;
@@ -122,28 +135,34 @@ fn kernel(w: u32, lane: u32) {
     highest = now;
     if (part == 0u) { rows[slice * Q4 + row / 4u][row % 4u] = factor; }
     workgroupBarrier();
-    for (var r = 0u; r < $ROWS4; r++) {
-      let down = rows[slice * Q4 + ty * $ROWS4 + r];
-      for (var c = 0u; c < 4u * $VALUES4; c++) { sum[c][r] *= down; }
-    }
+#for r ROWS4
+    let down#r = rows[slice * Q4 + ty * $ROWS4 + #ru];
+#for c 4 * VALUES4
+    sum#c_#r *= down#r;
+#end
+#end
     for (var behind = 0u; behind < TILE_K; behind += $KEYS) {
       workgroupBarrier();
       for (var e = me; e < $KEYS * V4; e += THREADS) {
         operands[q_base + e] = v_part(batch, first + behind + e / V4, e % V4 * 4u, span.end);
       }
       workgroupBarrier();
-      for (var j = 0u; j < $KEYS; j++) {
-        var weight: array<vec4f, $ROWS4>;
-        for (var r = 0u; r < $ROWS4; r++) { weight[r] = scores[s_base + (behind + j) * Q4 + ty * $ROWS4 + r]; }
-        for (var c = 0u; c < $VALUES4; c++) {
-          let v = operands[q_base + j * V4 + c * $THREADS_X + tx];
-          for (var r = 0u; r < $ROWS4; r++) {
-            sum[4u * c][r] += v.x * weight[r];
-            sum[4u * c + 1u][r] += v.y * weight[r];
-            sum[4u * c + 2u][r] += v.z * weight[r];
-            sum[4u * c + 3u][r] += v.w * weight[r];
-          }
+      for (var j = 0u; j < $KEYS; j += $UNROLLED) {
+#for u UNROLLED
+        {
+#for r ROWS4
+          let weight#r = scores[s_base + (behind + j + #uu) * Q4 + ty * $ROWS4 + #ru];
+#end
+#for c VALUES4
+          let v#c = operands[q_base + (j + #uu) * V4 + #cu * $THREADS_X + tx];
+#for e 4
+#for r ROWS4
+          sum#(4 * #c + #e)_#r += v#c[#e] * weight#r;
+#end
+#end
+#end
         }
+#end
       }
     }
   }
@@ -168,17 +187,19 @@ fn kernel(w: u32, lane: u32) {
     for (var s = 0u; s < $SLICES; s++) {
       workgroupBarrier();
       if (slice == s) {
-        for (var c = 0u; c < 4u * $VALUES4; c++) {
-          if (c / 4u == group) {
-            let d = tx * 4u + c % 4u;
-            for (var r = 0u; r < $ROWS4; r++) {
-              let by = rows[slice * Q4 + ty * $ROWS4 + r];
-              let at = d * Q4 + (ty * $ROWS4 + r + d) % Q4;
-              let part_sum = select(sum[c][r] * by, vec4f(), by < vec4f());
-              if (s == 0u) { scores[at] = part_sum; } else { scores[at] += part_sum; }
-            }
+#for c 4 * VALUES4
+        if (group == #(#c // 4)u) {
+          let d = tx * 4u + #(#c % 4)u;
+#for r ROWS4
+          {
+            let by = rows[slice * Q4 + ty * $ROWS4 + #ru];
+            let at = d * Q4 + (ty * $ROWS4 + #ru + d) % Q4;
+            let part_sum = select(sum#c_#r * by, vec4f(), by < vec4f());
+            if (s == 0u) { scores[at] = part_sum; } else { scores[at] += part_sum; }
           }
+#end
         }
+#end
       }
     }
     workgroupBarrier();
