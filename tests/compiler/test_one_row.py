@@ -12,6 +12,7 @@ from onnx.helper import make_node
 
 from onnxruntime_ep_wgpu.program.layout import Layouts
 from onnxruntime_ep_wgpu.program.program import Program
+from tests.language.models import Decoder, graph_of
 from tests.support import Runner, compile_model, make_model, target
 from tests.targets import OWN, Way
 
@@ -259,3 +260,31 @@ def test_rows_that_are_not_finite_are_as_with_norms() -> None:
         single, double = run(x), run(np.concatenate([x, x], 1))
         for one, two in zip(single, double, strict=True):
             np.testing.assert_allclose(one[0, 0], two[0, 0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["fp32", "int4-fp32"])
+def test_a_decoder_goes_on_token_by_token_as_the_cpu_provider_does(kind: str) -> None:
+    decoder = Decoder(kind=kind, layers=2, heads=4, groups=2, size=64, inner=288, length=16)
+    model = graph_of(decoder)
+    for attribute in (it for node in model.graph.node for it in node.attribute if it.name == "accuracy_level"):
+        attribute.i = 1  # the CPU provider takes 8 bits of what is multiplied otherwise
+    program = compile_model(model, Way("gpu").of(target()))
+    ours, cpu = Runner(program), ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names, results = [it.name for it in model.graph.input], [it.name for it in model.graph.output]
+    caches = [np.zeros((1, decoder.groups, decoder.length, decoder.size), F) for _ in range(2 * decoder.layers)]
+    random, used = np.random.default_rng(0), 0
+    for count in (5, 1, 1, 2, 1):
+        ids, mask = random.integers(3, 60, (1, count)), np.ones((1, used + count), np.int64)
+        wanted = cpu.run(results, dict(zip(names, (ids, mask, *caches), strict=True)))
+        got = ours(ids, mask, *caches)
+        np.testing.assert_allclose(got[0], wanted[0], rtol=2e-3, atol=2e-3)
+        used += count
+        for mine, theirs in zip(got[1:], wanted[1:], strict=True):
+            np.testing.assert_allclose(mine[:, :, :used], theirs[:, :, :used], rtol=2e-3, atol=2e-3)
+        caches = [it.copy() for it in wanted[1:]]
+    sizes = {"batch_size": 1, "total_sequence_length": 9, "past_sequence_length": decoder.length}
+    one, two = (
+        len(Layouts(program).layout([{**sizes, "sequence_length": n}[it.name] for it in program.symbols]).steps)
+        for n in (1, 2)
+    )
+    assert two - one == 3 * decoder.layers

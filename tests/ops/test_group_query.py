@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -178,6 +179,44 @@ def test_quantised_caches(kind: str, mode: str, bits: int) -> None:
         np.testing.assert_allclose(got[0], want[0], rtol=1e-3, atol=1e-4)
     else:
         np.testing.assert_allclose(got[0], want[0], rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("mode", ["PER_TENSOR", "PER_CHANNEL"])
+@pytest.mark.parametrize("kind", ["prompt with room", "tokens of a batch", "several tokens", "several tokens, growing"])
+def test_caches_of_8_bit_floats(kind: str, mode: str) -> None:
+    """The CPU provider has none: it is given the numbers that such caches hold."""
+    case = KINDS[kind]
+    arrays = case.inputs(np.float32)
+    make, kept = np.random.default_rng(4), ml_dtypes.float8_e4m3fn
+    scale = (1,) if mode == "PER_TENSOR" else (1, case.groups, 1, case.size)
+    scales = [(make.random(scale) * 0.02 + 0.02).astype(np.float32) for _ in range(2)]
+
+    def held(x: np.ndarray, by: np.ndarray) -> np.ndarray:
+        return np.clip(x / by, -448, 448).astype(kept)
+
+    ours = [*arrays[:3], *(held(arrays[at], by) for at, by in zip((3, 4), scales, strict=True)), *arrays[5:]]
+    known = list(arrays)
+    for at, by in zip((3, 4), scales, strict=True):
+        known[at] = ours[at].astype(np.float32) * by
+        new = np.swapaxes(arrays[at - 2].reshape(*arrays[at - 2].shape[:2], case.groups, case.size), 1, 2)
+        new = np.swapaxes(held(new, by).astype(np.float32) * by, 1, 2)
+        known[at - 2] = new.reshape(arrays[at - 2].shape)
+    missing = [None] * (12 - len(arrays))
+    how = {"domain": "com.microsoft", "opset": 22, "num_heads": case.heads, "kv_num_heads": case.groups}
+    built = model(
+        "GroupQueryAttention", [*ours, *missing, *scales], outputs=[np.float32, kept, kept],
+        kv_cache_bit_width=8, k_quant_type=mode, v_quant_type=mode, **how,
+    )  # fmt: skip
+    plain = model("GroupQueryAttention", known, outputs=[np.float32] * 3, **how)
+    want = expected(plain, {f"x{k}": a for k, a in enumerate(known) if a is not None})
+    got = support.run_model(built, *[a for a in (*ours, *scales) if a is not None])
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-3, atol=1e-4)
+    for cache, theirs, by in zip(got[1:], want[1:], scales, strict=True):
+        assert cache.dtype == kept
+        for batch, before in enumerate(case.lengths):
+            used = np.s_[batch, :, : before + case.steps]
+            numbers = (cache.astype(np.float32) * by)[used]
+            np.testing.assert_allclose(numbers, theirs[used], rtol=1e-6)
 
 
 def test_full_validation_says_that_rows_lie_behind_the_caches() -> None:

@@ -15,12 +15,11 @@ from ...dims import Dim, floordiv, less_equal, maximum
 from ..index import INDICES, Allowed, index32
 from ..normalise import rms_normalization
 from ..optimised import MICROSOFT
-from ..quantize import BYTES
 from ..registry import FLOATS, op
 from .cache import appended, started, turned_and_appended
 from .core import Direct, attend, merged, scale_of
 from .masks import Past, biased, hidden, present
-from .quantised_cache import quantised
+from .quantised_cache import HELD, quantised
 from .rotary import STEPS_FIRST, Rows, per_step, second_part, turned
 
 NONE = "NONE"
@@ -33,8 +32,8 @@ NONE = "NONE"
     seqlens=INDICES,
     total_length=INDICES,
     positions=INDICES,
-    past_key=FLOATS | BYTES,
-    past_value=FLOATS | BYTES,
+    past_key=FLOATS | frozenset(HELD),
+    past_value=FLOATS | frozenset(HELD),
 )
 def group_query_attention(
     b: Builder,

@@ -1,7 +1,7 @@
 """Caches of 8 and 4 bits: rows are rounded where they are stored and multiplied where they are read.
 
-In: rows of floats, and scales, one for all or one for each channel of a head. Out: what lies in the cache, int8, or bytes of two
-numbers of 4 bits, plus 8 each, the first in the low half.
+In: rows of floats, and scales, one for all or one for each channel of a head. Out: what lies in the cache, int8, float8, or bytes
+of two numbers of 4 bits, plus 8 each, the first in the low half.
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...codegen.prelude import map_body
 from ...dims import equal, floordiv
+from ..quantize import quantized
+
+FLOAT8 = DType.FLOAT8E4M3FN
+HELD = {DType.INT8: 8, FLOAT8: 8, DType.UINT8: 4}
+"""The bits of a number, by the type of a cache."""
 
 MODES = ("PER_TENSOR", "PER_CHANNEL")
 _PLACE = ("batch", "head", "row", "d")
@@ -21,15 +26,18 @@ _ONES = (1, 1, 1, 1)
 
 @dataclass(frozen=True)
 class Quantised:
-    """How a cache of `bits` bits is read; `scale` is (1) or broadcasts to (batch, heads, rows, size)."""
+    """How a cache of `dtype`, with `bits` bits of a number, is read; `scale` is (1) or broadcasts to (batch, heads, rows, size)."""
 
     bits: int
     scale: Operand
+    dtype: DType
 
     def stored(self, b: Builder, new: Operand) -> Operand:
         """`new` (batch, heads, rows, size) as it lies in the cache."""
         batch, heads, rows, size = new.shape
         scale = b.expand(_of_four(b, self.scale), new.shape)
+        if self.dtype is FLOAT8:
+            return quantized(b, new, scale, None, FLOAT8)
         if self.bits == 8:
             return b.pointwise(
                 "i32(round(clamp(quotient(x, s), low, high)))",
@@ -72,10 +80,10 @@ def quantised(bits: int, mode: str, scale: Operand | None, cache: Operand | None
         return None
     if mode not in MODES or scale is None or cache is None:
         raise UnsupportedError(f"a quantised cache of mode {mode} needs a past and its scale")
-    held = {DType.INT8: 8, DType.UINT8: 4}.get(cache.dtype)
+    held = HELD.get(cache.dtype)
     if held is None or bits not in (0, held):
         raise UnsupportedError(f"a cache of {cache.dtype.label} with kv_cache_bit_width={bits}")
-    return Quantised(held, scale)
+    return Quantised(held, scale, cache.dtype)
 
 
 def _of_four(b: Builder, scale: Operand) -> Operand:
