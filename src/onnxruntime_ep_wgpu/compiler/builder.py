@@ -18,6 +18,7 @@ from .divide import BindingsError, check_bindings, divided, fits, joined, placed
 from .ir import (
     MOST_ELEMENTS,
     Assertion,
+    Body,
     Call,
     Constant,
     Function,
@@ -284,7 +285,7 @@ class Builder:
             Map(
                 output,
                 reads,
-                body=preprocess(body, constants),
+                body=Body.of(preprocess(body, constants)),
                 coordinates=tuple(coordinates),
                 groups=tuple(groups),
                 inline=inline,

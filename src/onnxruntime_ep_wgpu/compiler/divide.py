@@ -12,14 +12,14 @@ gives the elements that are in its page and leaves the others as they were.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..errors import UnsupportedError
 from ..program.target import Target, elements_per_word
 from .dims import product, quotient
-from .ir import Join, Map, Node, Read, Tensor, View, coalesce
+from .ir import Body, Element, Join, Map, Node, Read, Tensor, View, coalesce
 from .windows import is_large, nbytes, of_node, reached_bits
 
 MOST_PARTS = 1024  # of one map
@@ -64,9 +64,9 @@ def divided(node: Map, target: Target) -> list[Map | Join]:
         check_bindings(node, target)
         return [node]
     except BindingsError:
+        own = tuple(Body((it,)) for it in node.coordinates)
         for name, read in node.operands.items():
-            own = [list(node.coordinates)] * len(sites := _sites(node.body, name))
-            if sites and [args for _, _, args in sites] == own:
+            if {own} == {it.coordinates for it in node.body.elements(name)}:
                 node.operands[name] = replace(read, here=True)
         parts = _parts(node, target)
         if parts is None:
@@ -188,7 +188,7 @@ def _part(node: Map, axis: int, start: int, length: int) -> Map | None:
         reads = {name: replace(node.operands[name], view=view) for name, view in views.items() if view is not None}
         if len(reads) < len(views):
             return None
-        body, coordinates = "", node.coordinates
+        body, coordinates = node.body, node.coordinates
     else:
         found = _part_of_body(node, axis, start, length)
         if found is None:
@@ -199,7 +199,9 @@ def _part(node: Map, axis: int, start: int, length: int) -> Map | None:
     return part
 
 
-def _part_of_body(node: Map, axis: int, start: int, length: int) -> tuple[str, tuple[str, ...], dict[str, Read]] | None:
+def _part_of_body(
+    node: Map, axis: int, start: int, length: int
+) -> tuple[Body, tuple[str, ...], dict[str, Read]] | None:
     """The body for a part of one coordinate's range: it counts from the beginning of the part, and so do the operands that
     are read at that coordinate and no other."""
     group, first = 0, 0
@@ -213,8 +215,8 @@ def _part_of_body(node: Map, axis: int, start: int, length: int) -> tuple[str, t
     own = f"{name}_"
     reads, body = {}, node.body
     for operand, read in node.operands.items():
-        sites = _sites(body, operand)
-        places = [k for k in range(len(read.groups)) if sites and all(args[k] == name for _, _, args in sites)]
+        elements = list(node.body.elements(operand))
+        places = [k for k in range(len(read.groups)) if {it.coordinates[k] for it in elements} == {Body((name,))}]
         places = [k for k in places if read.extents[k] == extents]
         view = None
         if places:
@@ -224,31 +226,20 @@ def _part_of_body(node: Map, axis: int, start: int, length: int) -> tuple[str, t
             reads[operand] = read
             continue
         reads[operand] = replace(read, view=view)
-        for begin, end, args in reversed(sites):
-            shown = [own if k == places[0] else arg for k, arg in enumerate(args)]
-            body = f"{body[:begin]}{operand}_at({', '.join(shown)}){body[end:]}"
+        body = body.changed(operand, partial(_moved, group=places[0], to=own))
     inner = product(extents[axis - first + 1 :])
-    head = f"  let {name} = {own} + {start * inner if isinstance(inner, int) else inner}u;\n"
     if not isinstance(inner, int):
         return None
+    head = f"  let {name} = {own} + {start * inner}u;\n"
     coordinates = (*node.coordinates[:group], own, *node.coordinates[group + 1 :])
-    return head + body, coordinates, reads
+    return Body((head, *body.parts)), coordinates, reads
 
 
-def _sites(body: str, operand: str) -> list[tuple[int, int, list[str]]]:
-    """Where a body reads an operand: begin and end in the text, and the coordinates."""
-    out = []
-    for found in re.finditer(rf"\b{operand}_at\(", body):
-        depth, at, args, begin = 1, found.end(), list[str](), found.end()
-        while depth:
-            c = body[at]
-            depth += (c == "(") - (c == ")")
-            if (c == "," and depth == 1) or depth == 0:
-                args.append(body[begin:at].strip())
-                begin = at + 1
-            at += 1
-        out.append((found.start(), at, args if args != [""] else []))
-    return out
+def _moved(element: Element, group: int, to: str) -> Body:
+    """The element at another coordinate of one group."""
+    coordinates = list(element.coordinates)
+    coordinates[group] = Body((to,))
+    return Body((replace(element, coordinates=tuple(coordinates)),))
 
 
 # ---- pages of an operand
@@ -260,9 +251,7 @@ def _pages(node: Map, target: Target) -> list[Map] | None:
     windows = of_node(node, target).windows
     counts = {name: len(windows.get(read.view.tensor, ())) for name, read in node.operands.items()}
     for name in sorted(counts, key=counts.__getitem__, reverse=True):
-        sites = _sites(node.body, name)
-        returned = sites and all(re.search(r"\breturn $", node.body[:begin]) for begin, _, _ in sites)
-        if node.is_pointwise or not returned or counts[name] < 2:
+        if {it.returned for it in node.body.elements(name)} != {True} or counts[name] < 2:
             continue
         found = _paged(node, name, node.operands[name], target)
         if found is not None:
@@ -321,16 +310,16 @@ def _page(
     view = read.view.slice(axis, start, 1, length)
     if view is None:
         return None
-    at = ", ".join(node.coordinates)
     earlier = f"before{sum(it.startswith('before') for it in node.operands)}"
-    otherwise = f"{earlier}_at({at})" if before is not None else "$out_t()"
-    body = node.body
-    for begin, end, args in reversed(_sites(body, name)):
-        there = ", ".join("page" if k == group else arg for k, arg in enumerate(args))
-        lines = f"let page = {args[group]} - {start * inner}u; if (page < {length * inner}u) {{ return {name}_at({there}); }}"
-        tail = body[end:]
-        begin = body.rindex("return", 0, begin)
-        body = f"{body[:begin]}{lines} return {otherwise}{tail}"
+    here = tuple(Body((it,)) for it in node.coordinates)
+    otherwise = "return $out_t();" if before is None else Element(earlier, here, returned=True)
+
+    def paged(element: Element) -> Body:
+        place = element.coordinates[group].parts
+        within = f" - {start * inner}u; if (page < {length * inner}u) {{ "
+        return Body(("let page = ", *place, within, *_moved(element, group, "page").parts, " } ", otherwise))
+
+    body = node.body.changed(name, paged)
     operands = {**node.operands, name: replace(read, view=view)}
     if before is not None:
         operands[earlier] = Read(View.of(before), node.groups, here=True)

@@ -15,7 +15,7 @@ from ..program.dtypes import DType
 from ..program.target import Target
 from .codegen.prelude import map_body
 from .dims import Dim, maximum
-from .ir import Call, Inner, Map, Node, Read, Tensor, View, Write
+from .ir import Body, Call, Inner, Map, Node, Read, Tensor, View, Write
 from .passes.fuse import MAX_COST
 from .tune import WIDEST_HEAD, flash_splits, flash_variants
 from .windows import is_storable
@@ -110,7 +110,7 @@ class Attention:
         together = Map(
             self.y.tensor,
             {"parts": Read(View.of(parts), groups), "levels": Read(View.of(levels), groups, reuse=True)},
-            body=map_body("flash_parts"),
+            body=Body.of(map_body("flash_parts")),
             coordinates=("batch", "d", "row") if self.values_first else ("batch", "row", "d"),
             groups=self.y.groups,
             parameters={"splits": splits, "keys": self.keys},

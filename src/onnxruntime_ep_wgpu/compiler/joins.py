@@ -11,7 +11,7 @@ from ..program.target import Target
 from .codegen.prelude import map_body
 from .codegen.preprocess import preprocess
 from .dims import Dim
-from .ir import Join, Map, Read, Tensor, View
+from .ir import Body, Join, Map, Read, Tensor, View
 
 
 def picked(join: Join, target: Target) -> Iterator[Map]:
@@ -99,7 +99,7 @@ def _picking(views: list[View], axis: int, output: Tensor, origin: tuple[str, ..
     return Map(
         output,
         {f"x{k}": Read(view, groups) for k, view in enumerate(views)},
-        body=preprocess(map_body("join"), {"PARTS": len(views)}),
+        body=Body.of(preprocess(map_body("join"), {"PARTS": len(views)})),
         coordinates=("outer", "axis", "inner"),
         groups=groups,
         parameters=parameters,

@@ -15,7 +15,7 @@ from .codegen.prelude import map_body
 from .codegen.preprocess import preprocess
 from .coordinates import apart, named
 from .dims import Dim, ceildiv
-from .ir import Call, Constant, Map, Pad, Read, Tensor, Variant, View, Write
+from .ir import Body, Call, Constant, Map, Pad, Read, Tensor, Variant, View, Write
 
 _WORKGROUP = 64
 _MOST_STRIPS = 32  # of a kernel, whose text has a function for each
@@ -32,7 +32,7 @@ def padding(pad: Pad) -> Map:
     pad.output.producer = made = Map(
         pad.output,
         {"x": Read(x, tuple(groups)), "fill": pad.operands["fill"]},
-        body=preprocess(map_body("pad"), constants),
+        body=Body.of(preprocess(map_body("pad"), constants)),
         coordinates=named("at", groups),
         groups=tuple(groups),
         parameters=parameters,

@@ -131,16 +131,15 @@ class Accessors:
         return self._of_maps[node]
 
     def _body(self, node: Map, prefix: str) -> str:
-        """A map's body with its operands' accessors declared and renamed, and constants and dims in place."""
-        text = node.body
+        """A map's body with its operands' accessors declared and in its slots, and constants and dims in place."""
         marks = {"out_t": self._type(node.output)}
+        accessors = {name: f"{prefix}_{name}" for name in node.operands}
         for name, read in node.operands.items():
-            self.accessor(f"{prefix}_{name}", read)
-            text = re.sub(rf"\b{name}_at\(", f"{prefix}_{name}(", text)
+            self.accessor(accessors[name], read)
             marks[f"{name}_t"] = self._type(read.view.tensor)
         marks |= {n: self.dim(d) for n, d in node.parameters.items()}
         marks |= {n: constant(c) for n, c in node.constants.items()}
-        return substitute(text, marks)
+        return substitute(node.body.text(accessors.__getitem__), marks)
 
     def _type(self, tensor: Tensor) -> str:
         return self.scalars.type(tensor.dtype.compute or "")

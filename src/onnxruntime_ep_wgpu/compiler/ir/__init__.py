@@ -1,5 +1,7 @@
-"""The lowered graph: `view` (tensors, how they are looked at, what a node is), `graph` (the kinds of nodes)."""
+"""The lowered graph: `view` (tensors, how they are looked at, what a node is), `body` (what a map reads where), `graph` (the kinds
+of nodes)."""
 
+from .body import Body, Element
 from .graph import (
     MOST_ELEMENTS,
     REPETITION,
@@ -34,7 +36,8 @@ from .view import (
 )
 
 __all__ = [
-    "MOST_ELEMENTS", "REPETITION", "Assertion", "Axis", "Call", "Constant", "Factor", "Function", "Inner", "Join",
-    "LoweredGraph", "Map", "Message", "Node", "Pad", "Read", "Shape", "Storage", "Tensor", "Variant", "View", "Write",
-    "broadcast_shapes", "coalesce", "distribute", "is_read_again", "packed_run", "split_groups",
+    "MOST_ELEMENTS", "REPETITION", "Assertion", "Axis", "Body", "Call", "Constant", "Element", "Factor", "Function",
+    "Inner", "Join", "LoweredGraph", "Map", "Message", "Node", "Pad", "Read", "Shape", "Storage", "Tensor",
+    "Variant", "View", "Write", "broadcast_shapes", "coalesce", "distribute", "is_read_again", "packed_run",
+    "split_groups",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ...program import program
 from ..dims import Dim, product, quotient, symbol
+from .body import Body
 from .view import Node, Read, Storage, Tensor, View, distribute, split_groups
 
 Constant = int | float | str | bool
@@ -56,8 +57,8 @@ class Map(Node):
     """One output element from elements of the operands.
 
     Pointwise: `expression` in Python syntax over the operand names; every operand view has the output's shape.
-    Otherwise `body` is WGSL, the statements of a function of the output's coordinates (named by `coordinates`, grouped
-    by `groups`) that reads operands through `<name>_at(...)` and returns the element.
+    Otherwise `body` has WGSL, the statements of a function of the output's coordinates (named by `coordinates`, grouped
+    by `groups`), and slots where it reads operands; it returns the element.
 
     `inline` marks what is not worth memory of its own, such as the matrix of windows that a convolution multiplies, or a
     narrow integer less its zero point: its one reader computes it where it loads elements, even when it loads them more
@@ -68,7 +69,7 @@ class Map(Node):
     operands: dict[str, Read]
     expression: str = ""
     constants: dict[str, Constant] = field(default_factory=dict)
-    body: str = ""
+    body: Body = field(default_factory=Body)
     coordinates: tuple[str, ...] = ()
     groups: tuple[int, ...] = ()
     parameters: dict[str, Dim] = field(default_factory=dict)
@@ -79,7 +80,7 @@ class Map(Node):
 
     @property
     def is_pointwise(self) -> bool:
-        return not self.body
+        return not self.body.parts
 
     @property
     def outputs(self) -> list[Tensor]:

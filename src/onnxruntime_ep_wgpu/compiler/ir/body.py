@@ -1,0 +1,96 @@
+"""The body of a map: WGSL statements with a slot wherever they read an element of an operand.
+
+In: text that reads by `<name>_at(coordinates...)`, without directives. Out: text and slots, which know operand and coordinates.
+Invariant: who asks what a body reads, or changes that, has slots to look at; the text between them is never looked at again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+
+_READ = re.compile(r"\b(\w+)_at\(")
+_RETURN = re.compile(r"\breturn $")
+
+
+@dataclass(frozen=True)
+class Element:
+    """A slot: the element of an operand at coordinates, which are WGSL and may read elements too. A `returned` one is the
+    statement that returns it, and not only a value."""
+
+    operand: str
+    coordinates: tuple[Body, ...]
+    returned: bool = False
+
+
+@dataclass(frozen=True)
+class Body:
+    """Statements of a map, or a part of them, with what they read in place. Without parts it is that of a pointwise map."""
+
+    parts: tuple[str | Element, ...] = ()
+
+    @staticmethod
+    def of(text: str) -> Body:
+        """The body of a text. Raises ValueError for parentheses that do not match."""
+        return _body(text)
+
+    def elements(self, operand: str) -> Iterator[Element]:
+        """The slots of an operand."""
+        for it in self.parts:
+            if isinstance(it, Element):
+                if it.operand == operand:
+                    yield it
+                for coordinate in it.coordinates:
+                    yield from coordinate.elements(operand)
+
+    def changed(self, operand: str, change: Callable[[Element], Body]) -> Body:
+        """The body with something else in the place of each slot of an operand."""
+
+        def now(part: str | Element) -> tuple[str | Element, ...]:
+            if isinstance(part, str):
+                return (part,)
+            inside = tuple(it.changed(operand, change) for it in part.coordinates)
+            slot = Element(part.operand, inside, part.returned)
+            return change(slot).parts if slot.operand == operand else (slot,)
+
+        return Body(tuple(chain.from_iterable(map(now, self.parts))))
+
+    def text(self, accessor: Callable[[str], str]) -> str:
+        """WGSL, with the functions that `accessor` names for operands in the slots."""
+
+        def shown(part: str | Element) -> str:
+            if isinstance(part, str):
+                return part
+            call = f"{accessor(part.operand)}({', '.join(it.text(accessor) for it in part.coordinates)})"
+            return f"return {call};" if part.returned else call
+
+        return "".join(map(shown, self.parts))
+
+
+@lru_cache(maxsize=1024)
+def _body(text: str) -> Body:
+    parts: list[str | Element] = []
+    done = 0
+    while (found := _READ.search(text, done)) is not None:
+        before, (coordinates, end) = text[done : found.start()], _coordinates(text, found.end())
+        returned = text.startswith(";", end) and _RETURN.search(before) is not None
+        parts += [before.removesuffix("return ") if returned else before, Element(found[1], coordinates, returned)]
+        done = end + returned
+    return Body(tuple(it for it in (*parts, text[done:]) if it))
+
+
+def _coordinates(text: str, begin: int) -> tuple[tuple[Body, ...], int]:
+    """What is separated by commas from `begin` up to the parenthesis that ends it, and where that has ended."""
+    found: list[Body] = []
+    depth = 1
+    for at in range(begin, len(text)):
+        depth += (text[at] == "(") - (text[at] == ")")
+        if depth == 0 or (depth == 1 and text[at] == ","):
+            found.append(_body(text[begin:at].strip()))
+            begin = at + 1
+        if depth == 0:
+            return tuple(it for it in found if it.parts), at + 1
+    raise ValueError(f"a parenthesis of {text!r} is open")
