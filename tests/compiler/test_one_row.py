@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -198,14 +199,18 @@ BESIDE = {
 }
 
 
+@pytest.mark.parametrize("halves", ["shader-f16", "packed"])
 @pytest.mark.parametrize("name", BESIDE)
-def test_products_of_one_operand_with_as_many_columns_are_one_kernel(name: str) -> None:
+def test_products_of_one_operand_with_as_many_columns_are_one_kernel(name: str, halves: str) -> None:
+    """Halves may have words of their own or share them."""
     layer, columns, one = BESIDE[name]
     layer = again(layer)
     for k, n in enumerate(columns):
         layer.node("Neg", [layer.product("x", f"p{k}", layer.hidden, n)], f"y{k}")
-    model = layer.finished()
-    program = compile_model(model, Way("gpu").of(target()))
+    model, on = layer.finished(), Way("gpu").of(target())
+    if halves == "packed":
+        on = dataclasses.replace(on, features=on.features - {"shader-f16"})
+    program = compile_model(model, on)
     compared(layer, program, model, (1, 3, 1))
     assert (dispatches(program, 1), dispatches(program, 2)) == (one, len(columns))
 

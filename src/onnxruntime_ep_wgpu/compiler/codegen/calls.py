@@ -77,7 +77,7 @@ def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
         and r.view.dtype.compute in ("f32", "i32", "u32")
     }
     loaded |= {t for r in call.operands.values() if r.vector for t in _packed(w, r.view.tensor)}
-    written = [it.tensor for it in call.results.values() if it.in_fours]
+    written = [tensor for it in call.results.values() if it.in_fours for tensor in (it.tensor, *it.also)]
     stored = {t for t in w.group.stores if any(w.follows(t, it) for it in written)}
     fitting = {
         t for t in stored if w.has_vectors(t) and all(quotient(d, 4) is not None for d in placed_in_fours(t) or (1,))
