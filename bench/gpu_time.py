@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +36,7 @@ class _Recorder:
     def executable(self) -> _Recorder:
         return self
 
-    @property
-    def valued_inputs(self) -> frozenset[int]:
-        return self._executable.valued_inputs
-
-    def prepare(self, inputs: Sequence[Any]) -> Any:
+    def prepare(self, inputs: Any) -> Any:
         run = self._executable.prepare(inputs)
         self._ran.append((run.executable, run.plan))
         return run

@@ -6,7 +6,7 @@ It lets the plugin be tested by itself: device memory, copies and the real devic
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -80,15 +80,12 @@ class Executable:
     def executable(self) -> Executable:
         return self
 
-    @property
-    def valued_inputs(self) -> frozenset[int]:
-        """Every integer input; the plugin reads them after this."""
-        self._before = self.device.counters["downloads"]
-        return frozenset(self.program.integers)
-
     @contextmanager
-    def prepare(self, inputs: list[DeviceTensor]) -> Iterator[Run]:
-        downloads = self.device.counters["downloads"] - self._before
+    def prepare(self, given: Callable[[frozenset[int]], list[DeviceTensor]]) -> Iterator[Run]:
+        """Asks for the values of every integer input."""
+        before = self.device.counters["downloads"]
+        inputs = given(frozenset(self.program.integers))
+        downloads = self.device.counters["downloads"] - before
         self.host_values += [(tensor.value, downloads) for tensor in inputs if tensor.dtype is DType.INT64]
         values = dict(self.program.constants)
         for name, tensor in zip(self.program.inputs, inputs, strict=True):

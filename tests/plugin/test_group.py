@@ -15,7 +15,7 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import Device, Place
-from onnxruntime_ep_wgpu.errors import InputError, LimitError, UnsupportedError
+from onnxruntime_ep_wgpu.errors import ExtentError, InputError, LimitError, UnsupportedError
 from onnxruntime_ep_wgpu.plugin.group import MAX_SPECIALISED, AnySize, CompiledGroup
 from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
 from onnxruntime_ep_wgpu.program.dtypes import DType
@@ -60,7 +60,7 @@ def run(runnable: AnySize, rows: int) -> None:
     on, x = runnable.device, np.random.default_rng(rows).standard_normal((rows, 10), F)
     given, made = on.buffer(x.nbytes), on.buffer(x.nbytes)
     on.upload(given, 0, x.reshape(-1).view(np.uint8).data)
-    with runnable.prepare([DeviceTensor(DType.FLOAT32, x.shape, given)]) as prepared:
+    with runnable.prepare(lambda _valued: [DeviceTensor(DType.FLOAT32, x.shape, given)]) as prepared:
         (shape,) = (shape for _, shape in prepared.outputs)
         prepared.submit([Place(made, 0)])
     got = np.empty(math.prod(shape), F)
@@ -166,5 +166,85 @@ def test_wrong_inputs_are_no_matter_of_sizes() -> None:
     group, specialise = group_of(35)
     x = DeviceTensor(DType.FLOAT32, (5, 9), device_of(35).buffer(256))
     with pytest.raises(InputError, match="9 elements along axis 1"):
-        group.executable().prepare([x])
+        group.executable().prepare(lambda _valued: [x])
     assert not specialise.asked
+
+
+class OfExtent:
+    """An executable for inputs of one extent; with `valued`, of which it must have the value."""
+
+    def __init__(self, extent: int, valued: bool) -> None:
+        self.extent, self.valued_inputs = extent, frozenset({0} if valued else ())
+
+    def key(self, inputs: Sequence[DeviceTensor]) -> object:
+        return [tensor.shape for tensor in inputs]
+
+    def prepare(self, inputs: Sequence[DeviceTensor]) -> OfExtent:
+        (tensor,) = inputs
+        if tensor.shape != (self.extent,):
+            raise ExtentError(f"{tensor.shape} is not {self.extent}")
+        if self.valued_inputs:
+            assert tensor.value is not None, "an input that sets a shape has no value"
+        return self
+
+    def compiled_for(self, program: Program, _constants: object) -> OfExtent:
+        return OfExtent(program, True)  # type: ignore[arg-type]
+
+    def leave(self) -> None:
+        """Nothing of it is kept."""
+
+
+class ToExtent:
+    """Compiles for the extent that a run has, which it gives instead of a Program; the values of inputs are wanted then."""
+
+    constants = frozenset[str]()
+
+    def __init__(self, extent: int = 0) -> None:
+        self.extent = extent
+
+    def relaxed(self, shapes: Sequence[tuple[int, ...]]) -> ToExtent:
+        return ToExtent(shapes[0][0])
+
+    def __call__(self) -> int:
+        return self.extent
+
+
+def given(extent: int, valued: frozenset[int]) -> list[DeviceTensor]:
+    value = np.zeros(extent, np.int64) if 0 in valued else None
+    return [DeviceTensor(DType.INT64, (extent,), None, 0, value)]
+
+
+@pytest.mark.parametrize("other", [None, 7, 9], ids=["alone", "the same sizes", "other sizes"])
+@pytest.mark.parametrize("before", [False, True], ids=["after the inputs", "before the inputs"])
+def test_inputs_have_the_values_that_the_executable_wants_which_runs_them(other: int | None, before: bool) -> None:
+    """Another thread may put an executable in place that wants more values, while a run looks at its inputs."""
+    group = AnySize(OfExtent(5, False), ToExtent())  # type: ignore[arg-type]
+    others = [other]
+
+    def relax() -> None:
+        size = others.pop() if others else None
+        if size is not None:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(group.prepare, lambda valued: given(size, valued)).result(60)
+
+    def inputs(valued: frozenset[int]) -> list[DeviceTensor]:
+        if before:
+            relax()
+        found = given(7, valued)
+        relax()
+        return found
+
+    run = group.prepare(inputs)
+    assert run is group.executable and (run.extent, run.valued_inputs) == (7, {0})  # type: ignore[attr-defined]
+
+
+def test_a_run_that_began_with_an_executable_ends_with_it() -> None:
+    """The one in its place wants values that these inputs do not have, and is not asked."""
+    group = AnySize(first := OfExtent(5, False), ToExtent())  # type: ignore[arg-type]
+
+    def inputs(valued: frozenset[int]) -> list[DeviceTensor]:
+        if group.executable is first:  # type: ignore[comparison-overlap]
+            group.prepare(lambda valued: given(7, valued))
+        return given(5, valued)
+
+    assert group.prepare(inputs) is first  # type: ignore[comparison-overlap]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,13 +146,9 @@ class _Group:
         """This group: it runs on one device only."""
         return self
 
-    @property
-    def valued_inputs(self) -> frozenset[int]:
-        return self.live.valued_inputs  # type: ignore[no-any-return]
-
-    def prepare(self, inputs: Sequence[Any]) -> Any:
+    def prepare(self, inputs: Any) -> Any:
         if self.given is None:
-            self.given = [self._array(tensor) for tensor in inputs]
+            self.given = [self._array(tensor) for tensor in inputs(frozenset())]
         return self.live.prepare(inputs)
 
     def _array(self, tensor: Any) -> Any:
@@ -173,7 +169,7 @@ class _Group:
                 device.upload(buffer, 0, data.data)
             dtype = program.values[value].dtype
             tensors.append(DeviceTensor(dtype, array.shape, buffer, 0, np.asarray(array)))
-        with self.live.prepare(tensors) as run:
+        with self.live.prepare(lambda _valued: tensors) as run:
             executable = run.executable  # the one that ran: for these sizes maybe another than for most
         program = executable.program
         names = [program.values[value].name for value in program.inputs]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ..device import Device
 from ..errors import ExtentError, LimitError
@@ -25,6 +25,19 @@ from ..runtime.weights import SourceOf, WeightSource, in_memory
 from .specialise import Specialiser
 
 MAX_SPECIALISED = 8  # sets of input shapes beyond a limit whose programs are kept
+
+
+GivenInputs = Callable[[frozenset[int]], Sequence[DeviceTensor]]
+"""The inputs of a run, for an executable: it is asked with those that have to have their `value`."""
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """What a group's graph is compiled to, replaced as one: who has read it has an executable with what belongs to that."""
+
+    executable: Executable
+    specialise: Specialiser | None
+    specialised: OrderedDict[Key, Executable] = field(default_factory=OrderedDict)
 
 
 class AnySize:
@@ -41,77 +54,85 @@ class AnySize:
         relaxed: Callable[[Program, Specialiser], None] = lambda _program, _specialise: None,
     ) -> None:
         """Without `specialise` there are no others. `relaxed` is told what the graph is compiled to from now on."""
-        self.executable, self._specialise, self._tell = executable, specialise, relaxed
-        self.specialised: OrderedDict[Key, Executable] = OrderedDict()
+        self._now, self._tell = _Compiled(executable, specialise), relaxed
         self._lock, self._compiling = threading.Lock(), threading.Lock()
 
     @property
     def device(self) -> Device:
-        return self.executable.device
+        return self._now.executable.device
 
     @property
-    def valued_inputs(self) -> frozenset[int]:
-        """The inputs whose values set shapes: to be given with their `value`."""
-        return self.executable.valued_inputs
+    def executable(self) -> Executable:
+        """What runs most sizes. Which one runs these inputs, a `Run` says."""
+        return self._now.executable
 
-    def prepare(self, inputs: Sequence[DeviceTensor]) -> Run:
-        """A run with these inputs. Raises InputError; LimitError when nothing helps."""
-        executable, specialise = self.executable, self._specialise
+    @property
+    def specialised(self) -> Mapping[Key, Executable]:
+        """What runs sizes beyond a limit."""
+        return self._now.specialised
+
+    def prepare(self, inputs: GivenInputs) -> Run:
+        """A run with these inputs, for which the executable asks that runs them: one that takes the place of another may want
+        more values. Raises InputError; LimitError when nothing helps."""
+        now = self._now
+        tensors = inputs(now.executable.valued_inputs)
         try:
-            if self.specialised:
-                known = self._known(executable.key(inputs))
-                if known is not None:
-                    return known.prepare(inputs)
-            return executable.prepare(inputs)
+            known = self._known(now, now.executable.key(tensors)) if now.specialised else None
+            return (known or now.executable).prepare(tensors)
         except LimitError as error:
-            if not error.sizes or specialise is None:
+            if not error.sizes or now.specialise is None:
                 raise
             sizes = error.sizes
         except ExtentError as error:
             try:
-                relaxed = self._relax(executable, [tensor.shape for tensor in inputs])
+                relaxed = self._relax(now, [tensor.shape for tensor in tensors])
             except LimitError as why:  # without what was inferred it does not compile
                 raise error from why
             if not relaxed:
                 raise
             return self.prepare(inputs)
-        return self._compiled(specialise, executable.key(inputs), sizes).prepare(inputs)
+        made = self._compiled(now, now.specialise, now.executable.key(tensors), sizes)
+        return self.prepare(inputs) if made is None else made.prepare(tensors)
 
-    def _relax(self, executable: Executable, shapes: Sequence[tuple[int, ...]]) -> bool:
+    def _relax(self, now: _Compiled, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Runs inputs of these shapes from now on. Whether it does: not when no inferred shape is to blame that they do not fit."""
         with self._compiling:
-            if self.executable is not executable:
+            if self._now is not now:
                 return True  # another thread has, and this one tries again
-            specialise = None if self._specialise is None else self._specialise.relaxed(shapes)
+            specialise = None if now.specialise is None else now.specialise.relaxed(shapes)
             if specialise is None:
                 return False
             program = specialise()
-            made = executable.compiled_for(program, specialise.constants)
+            made = now.executable.compiled_for(program, specialise.constants)
             self._tell(program, specialise)
             with self._lock:
-                self.executable, self._specialise, gone = made, specialise, [*self.specialised.values(), executable]
-                self.specialised.clear()
+                self._now, gone = _Compiled(made, specialise), [*now.specialised.values(), now.executable]
             for it in gone:
                 it.leave()
             return True
 
-    def _known(self, key: Key) -> Executable | None:
+    def _known(self, now: _Compiled, key: Key) -> Executable | None:
         with self._lock:
-            known = self.specialised.get(key)
+            known = now.specialised.get(key)
             if known is not None:
-                self.specialised.move_to_end(key)
+                now.specialised.move_to_end(key)
             return known
 
-    def _compiled(self, specialise: Specialiser, key: Key, sizes: Mapping[str, int]) -> Executable:
+    def _compiled(
+        self, now: _Compiled, specialise: Specialiser, key: Key, sizes: Mapping[str, int]
+    ) -> Executable | None:
+        """What runs these sizes; None when another thread has put something in the place of `now`."""
         with self._compiling:
-            known = self._known(key)  # another thread may have waited for the same
+            if self._now is not now:
+                return None
+            known = self._known(now, key)  # another thread may have waited for the same
             if known is not None:
                 return known
-            made = self.executable.compiled_for(specialise(sizes), specialise.constants)
+            made = now.executable.compiled_for(specialise(sizes), specialise.constants)
             with self._lock:
-                self.specialised[key] = made
-                if len(self.specialised) > MAX_SPECIALISED:
-                    self.specialised.popitem(last=False)[1].leave()
+                now.specialised[key] = made
+                if len(now.specialised) > MAX_SPECIALISED:
+                    now.specialised.popitem(last=False)[1].leave()
             return made
 
 

@@ -8,12 +8,10 @@ are uploaded before and downloaded after.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..device import forget_errors
 from ..runtime.executable import Run
-from ..runtime.inputs import DeviceTensor
 from . import memo
 from .abi import Ort
 from .callbacks import Exported, callback
@@ -22,6 +20,7 @@ from .tensors import FusedNode, Tensors
 if TYPE_CHECKING:
     from ..device import Device
     from .captures import CapturedNode
+    from .group import GivenInputs
 
 
 class Runnable(Protocol):
@@ -30,11 +29,7 @@ class Runnable(Protocol):
     @property
     def device(self) -> Device: ...
 
-    @property
-    def valued_inputs(self) -> frozenset[int]:
-        """The inputs whose values set shapes."""
-
-    def prepare(self, inputs: Sequence[DeviceTensor]) -> Run:
+    def prepare(self, inputs: GivenInputs) -> Run:
         """A run with these inputs, which says what its outputs are before it is queued. Thread safe."""
 
 
@@ -97,7 +92,7 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
             self._noted = None
         tensors = Tensors(self.ort, self._signature, executable.device, context)
         try:
-            with executable.prepare(tensors.inputs(executable.valued_inputs)) as run:
+            with executable.prepare(tensors.inputs) as run:
                 outputs = tensors.outputs(run.outputs)
                 graph = 0
                 if self.captured is None:

@@ -118,7 +118,8 @@ class Tensors:
         self._values: dict[int, bytes] = {}  # by number of the group's input
 
     def inputs(self, valued: frozenset[int]) -> list[DeviceTensor]:
-        """The inputs of the group as the runtime takes them, those in `valued` with their values."""
+        """The inputs of the group as the runtime takes them, those in `valued` with their values. Asked again it begins again."""
+        self.addresses, self._values = [], {}
         node, seen, count = self._node, self._seen, len(self._node.input_names)
         given = self._given = ffi.new("WgpuTensor[]", max(1, count))
         status = lib.wgpu_inputs(self._ort.api, self._context, count, given)
