@@ -96,17 +96,28 @@ def test_convolutions(seed: int) -> None:
     compare(model, program, normal(seed + 1, 3, channels, *size))
 
 
-def test_windows_are_found_without_a_division_for_their_part() -> None:
-    """The part of k is a digit of the number of a workgroup's batch; channels, taps and pixels are counted as without parts."""
+def test_operands_are_read_as_without_parts() -> None:
+    """A part is where a workgroup begins in k: nothing is divided to find an element."""
     model = make_model(
         [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)],
         {"x": (np.float32, [2, 8, 6, 6])},
         {"w": normal(0, 16, 8, 3, 3)},
     )
-    (text,) = (it.wgsl[0] for it in compile_model(model, cut(4)).kernels if it.label == "matmul")
-    accessor = text[text.index("fn b_at(") : text.index("fn b_at4(")]
-    assert " / " in accessor and "% 2u" in accessor, accessor  # the part, the image
-    assert "* 36u + b" in accessor and "% 36u" not in accessor and "/ 36u" not in accessor, accessor
+    found = []
+    for on in (cut(1), cut(4)):
+        (text,) = (it.wgsl[0] for it in compile_model(model, on).kernels if it.label == "matmul")
+        found.append(text[text.index("fn a_at4(") : text.index("fn y_put")])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("steps", [8, 24, 40])
+def test_a_part_is_whole_steps_of_a_tile(steps: int) -> None:
+    """Also of a tile of a user's table; what is left of k is in the last part, which may be empty."""
+    tile = tune.Tile(16, 16, steps, 4, 4, 1, 4) if steps != 24 else tune.Tile(16, 16, 12, 4, 4, 2, 4)
+    for k in (steps, 2 * steps + 3, 5 * steps - 1, 97):
+        model = make_model([node("MatMul", ["a", "b"], ["y"])], {"a": (np.float32, [16, k])}, {"b": normal(k, k, 16)})
+        on = dataclasses.replace(target(), tuning=(tune.use(tune.ProductParts(5, 4)), tune.use(tile)))
+        compare(model, compile_model(model, on), normal(1, 16, k))
 
 
 @pytest.mark.parametrize("spelling", ["transposed", "sliced", "reversed", "repeated"])
@@ -163,7 +174,7 @@ def test_special_values_are_in_the_sum() -> None:
 def test_the_shipped_choice() -> None:
     """A GPU with memory of its own needs more workgroups than others; large products are whole on both."""
     for discrete, m, k, n, parts in (
-        (True, 1576, 3072, 768, 4),
+        (True, 1576, 3072, 768, 5),
         (True, 512, 768, 768, 3),
         (True, 4096, 4096, 4096, 1),
         (False, 1576, 3072, 768, 1),

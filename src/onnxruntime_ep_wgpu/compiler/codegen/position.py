@@ -106,8 +106,7 @@ class Position:
         if width is None:
             return None
         if (factors, offset) not in self._shown:
-            inline = getattr(view.tensor.producer, "inline", False)
-            along = (self._along_axes(view) or self._along_digits(view)) if inline else None
+            along = self._along_axes(view) if getattr(view.tensor.producer, "inline", False) else None
             if along is not None:
                 self._shown[factors, offset] = Position(self.scope, *along, width)
             else:
@@ -132,29 +131,6 @@ class Position:
                 found.insert(0, (where.pop(stride, "0u"), extent))
             stride = stride * extent
         if axes is None or where or len(found) < 2:
-            return None
-        return tuple(name for name, _ in found), tuple((extent,) for _, extent in found)
-
-    def _along_digits(self, view: View) -> tuple[tuple[str, ...], Extents] | None:
-        """The digits of the coordinates here as digits of the tensor's elements, with their extents, where a view shows all of
-        them in another order: a tensor of which an axis is cut in two, say."""
-        axes = distribute(view.factors, tuple(product(e) for e in self._extents)) if view.offset == 0 else None
-        if axes is None:
-            return None
-        digits: dict[Dim, tuple[str, Dim]] = {}
-        for coordinate, axis in zip(self._coordinates, axes, strict=True):
-            factors = coalesce(axis)
-            for k, factor in enumerate(factors):
-                if factor.stride == 0 or factor.stride in digits:
-                    return None
-                below = product(f.extent for f in factors[k + 1 :])
-                digits[factor.stride] = self._digit(coordinate, below, factor.extent if k else None), factor.extent
-        stride: Dim = 1
-        found: list[tuple[str, Dim]] = []
-        while stride in digits:
-            found.insert(0, digits.pop(stride))
-            stride = stride * found[0][1]
-        if digits or stride != view.tensor.size or len(found) < 2:
             return None
         return tuple(name for name, _ in found), tuple((extent,) for _, extent in found)
 

@@ -110,6 +110,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         vectors=puts_fours,
         TRANSPOSED=turned is not None,
         FOURS=puts_fours,
+        PARTED=False,
         PRODUCTS=1,
         SCALED=False,
     )

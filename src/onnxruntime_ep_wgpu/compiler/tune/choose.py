@@ -162,16 +162,14 @@ def matmul_variants(
 
 
 def product_parts(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target) -> int:
-    """Into how many parts k is cut, each a product of its own, so that a GPU is busy; 1 for sizes that are not known."""
+    """Into how many parts k is cut, so that a GPU is busy; 1 for sizes that are not known."""
     if not (isinstance(batch, int) and isinstance(m, int) and isinstance(n, int) and isinstance(k, int)):
         return 1
     sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "discrete": int(target.discrete)}
     for _, it in _chosen(target, sizes, ProductParts):
         assert isinstance(it, ProductParts)
         tiles = batch * -(-m // 64) * -(-n // 64)
-        most = min(it.tiles // tiles, k // it.columns) if tiles else 1
-        grain = 4 if k % 4 == 0 else 1  # operands are loaded in fours
-        return max((p for p in range(1, most + 1) if k % (p * grain) == 0), default=1)
+        return max(1, min(it.tiles // tiles, k // it.columns)) if tiles else 1
     return 1
 
 

@@ -34,7 +34,18 @@ fn b_part(batch: u32, k: u32, n: u32) -> vec4<$y_t> {
 fn kernel(w: u32, lane: u32) {
   // Neighbouring workgroups share rows of b in groups of 8 tiles, which the cache then holds.
   let count = $tiles_m * $tiles_n;
-  let batch = w / count;
+#if PARTED
+  // A part of k, which is whole tiles of every slice but in the last one; results of different parts are apart like batches.
+  let place = w / count;
+  let batch = place % $batches;
+  let begin = place / $batches * $part_k;
+  let k_end = min(begin + $part_k, $k);
+#else
+  let place = w / count;
+  let batch = place;
+  let begin = 0u;
+  let k_end = $k;
+#end
   let t = w % count;
   let band = t / (8u * $tiles_n);
   let rows_in_band = min(8u, $tiles_m - band * 8u);
@@ -61,7 +72,7 @@ fn kernel(w: u32, lane: u32) {
 #for l A_LOADS
   let a_row#l = min(row + (me + #lu * THREADS) % $TILE_M, $m - 1u);
   let a_column#l = (me + #lu * THREADS) / $TILE_M * 4u;
-  var next_a#l = a_part(batch, a_row#l, slice * $TILE_K + a_column#l);
+  var next_a#l = a_part(batch, a_row#l, begin + slice * $TILE_K + a_column#l);
 #end
 #for l B_LOADS
   let b_element#l = me + #lu * THREADS;
@@ -72,9 +83,9 @@ fn kernel(w: u32, lane: u32) {
   let b_row#l = select(b_element#l / ($TILE_N / 4u), b_element#l / $TILE_N * 4u, $TRANSPOSED);
   let b_column#l = select(min(column + b_element#l % ($TILE_N / 4u) * 4u, last), min(column + b_element#l % $TILE_N, $n - 1u), $TRANSPOSED);
 #end
-  var next_b#l = b_part(batch, slice * $TILE_K + b_row#l, b_column#l);
+  var next_b#l = b_part(batch, begin + slice * $TILE_K + b_row#l, b_column#l);
 #end
-  for (var k0 = 0u; k0 < $k; k0 += $SLICES * $TILE_K) {
+  for (var k0 = begin; k0 < k_end; k0 += $SLICES * $TILE_K) {
     workgroupBarrier();
 #for l A_LOADS
     {
@@ -166,7 +177,7 @@ fn kernel(w: u32, lane: u32) {
       if (m < $m && n < $n) {
         var total = tiles[e];
         for (var s = 1u; s < $SLICES; s++) { total += tiles[e + s * THREADS * $COLUMNS4]; }
-        y_put4(batch, m, n, total);
+        y_put4(place, m, n, total);
       }
     }
   }
