@@ -56,6 +56,7 @@ class Way:
             max_invocations=min(full.max_invocations, 1024),
             max_workgroup_storage=min(full.max_workgroup_storage, 32 << 10),
             software=False,
+            discrete=True,
         )
 
 

@@ -293,3 +293,56 @@ def test_a_decoder_goes_on_token_by_token_as_the_cpu_provider_does(kind: str) ->
         for n in (1, 2)
     )
     assert two - one == 3 * decoder.layers
+
+
+@pytest.mark.parametrize("how", ["add", "gate"])
+@pytest.mark.parametrize("kind", ["f32", 4])
+def test_a_norm_that_the_product_itself_needs_besides(kind: str | int, how: str) -> None:
+    layer = Layer(kind)
+    normed, x = layer.normed("x", layer.product("x", "o", 256, 256), "middle", last=False)
+    p = layer.product(normed, "p", 256, 256)
+    layer.node(*(("Add", [p, normed]) if how == "add" else ("Mul", [layer.node("Sigmoid", [p], "s"), normed])), "y")
+    layer.node("Neg", [x], "z")
+    model = layer.finished()
+    compared(layer, compile_model(model, Way("gpu").of(target())), model, (2, 1, 5, 1))
+
+
+@pytest.mark.parametrize("factor", ["product of x", "product of sum", "softmax of x", "softmax of sum"])
+def test_a_norm_with_a_factor_that_is_made_behind_the_product(factor: str) -> None:
+    layer = Layer()
+    total = layer.node("Add", [layer.product("x", "o", 256, 256), "x"], "sum")
+    what, of = factor.split(" of ")
+    of = "x" if of == "x" else total
+    z = layer.product(of, "z", 256, 256) if what == "product" else layer.node("Softmax", [of], "zs", axis=-1)
+    gain = layer.array("gain", 256, scale=0.2, around=1.0)
+    normed = layer.node("SimplifiedLayerNormalization", [total, gain], "n", axis=-1, epsilon=1e-5)
+    layer.node("Neg", [layer.product(layer.node("Mul", [normed, z], "gated"), "p", 256, 256)], "y")
+    layer.node("Neg", [total], "zz")
+    model = layer.finished()
+    compared(layer, compile_model(model, Way("gpu").of(target())), model, (2, 1, 5, 1))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_graphs_of_products_and_norms(seed: int) -> None:
+    """Products, norms and what may lie between them, each of one of the last three values."""
+    random = np.random.default_rng(seed)
+    layer, values = Layer(seed=seed), ["x"]
+
+    def recent() -> str:
+        return values[max(0, len(values) - 1 - int(random.integers(3)))]
+
+    for number in range(int(random.integers(4, 10))):
+        op = random.choice(["product", "norm", "Add", "Mul", "Sigmoid", "Softmax"], p=[0.4, 0.2, 0.15, 0.1, 0.1, 0.05])
+        name = f"v{number}"
+        if op == "product":
+            values.append(layer.product(recent(), f"p{number}", layer.hidden, layer.hidden))
+        elif op == "norm":
+            gain = layer.array(f"g{number}", layer.hidden, scale=0.2, around=1.0)
+            values.append(layer.node("SimplifiedLayerNormalization", [recent(), gain], name, axis=-1, epsilon=1e-5))
+        elif op in ("Add", "Mul"):
+            values.append(layer.node(op, [recent(), recent()], name))
+        else:
+            values.append(layer.node(op, [recent()], name, **({"axis": -1} if op == "Softmax" else {})))
+    layer.node("Tanh", [values[-1]], "y")
+    model = layer.finished()
+    compared(layer, compile_model(model, Way("gpu").of(target())), model, (2, 1))

@@ -79,12 +79,13 @@ def of_one_row(groups: list[Group], target: Target) -> list[Group]:
         if not row.others and row.group not in others:
             for group, it in rows.items():
                 ready = position[group] > position[row.group] and not it.others and group not in others
-                if ready and _alike(row.call, it.call) and _is_ready(group, position[row.group], position, stored_by):
+                if ready and _alike(row.call, it.call) and _is_ready(group, row.group, position, stored_by):
                     _add(row, group, group.stores, others, target)
     between: dict[_Norm, _Between] = {}
     for group in groups if rows else ():
         norm = _norm(group)
-        if norm is not None and norm.x in stored_by:
+        # Its factors become those of the product before it, which shall not wait for them.
+        if norm is not None and norm.x in stored_by and _is_ready(group, norm.x, position, stored_by):
             readers = [rows.get(it) for it in groups if norm.y in it.loads]
             _place(norm, rows.get(stored_by[norm.x]), readers, others, between, target)
     instead = {
@@ -102,7 +103,23 @@ def of_one_row(groups: list[Group], target: Target) -> list[Group]:
             _leave_out(group, never[group], rows.get(group))
         if never.get(group) != 1:
             out.append(group)
+    _check_stored(out, instead, never, rows)
     return out
+
+
+def _check_stored(
+    groups: list[Group], instead: Mapping[Group, Group], never: Mapping[Group, Dim], rows: Mapping[Group, _Row]
+) -> None:
+    """What a kernel loads in a run of one row, another one that runs then has stored: an error here is one of this pass."""
+    alone = {made: rows[group].one for group, made in instead.items()}
+    made_here = {tensor for group in groups for tensor in group.stores}
+    for one in dict.fromkeys(never.values()):
+        stored: set[Tensor] = set()
+        for group in groups:
+            if never.get(group) != one and alone.get(group, one) == one:
+                missing = [tensor for tensor in group.loads if tensor in made_here and tensor not in stored]
+                assert not missing, f"a run of one row reads {missing} in {group.origin}, which nothing has stored"
+                stored.update(group.stores)
 
 
 def _row(group: Group) -> _Row | None:
@@ -140,9 +157,12 @@ def _alike(one: Call, other: Call) -> bool:
     )
 
 
-def _is_ready(group: Group, at: int, position: Mapping[Group, int], stored_by: Mapping[Tensor, Group]) -> bool:
-    """Whether what a group needs is stored before the group number `at`."""
-    return all(position[stored_by[it]] < at for it in group.needs() if it in stored_by)
+def _is_ready(
+    group: Group, before: Group | Tensor, position: Mapping[Group, int], stored_by: Mapping[Tensor, Group]
+) -> bool:
+    """Whether what a group needs is stored before another group runs, or before the one that stores a tensor, but for that."""
+    at = position[stored_by[before] if isinstance(before, Tensor) else before]
+    return all(position[stored_by[it]] < at for it in group.needs() if it in stored_by and it is not before)
 
 
 def _add(row: _Row, group: Group, stores: list[Tensor], others: set[Group], target: Target) -> None:
@@ -228,9 +248,7 @@ def _place(
         and norm.x.place is None
         and equal(norm.x.size, write.tensor.size) == 1
         and equal(first.call.parameters["n"], columns) == 1
-        and all(
-            it.one == first.one and it.before is None and _multiplies_rows(it.call, norm.y, columns) for it in known
-        )
+        and all(it.one == first.one and it.before is None and _multiplies_rows(it, norm.y, columns) for it in known)
     )
     if not fits:
         return
@@ -246,11 +264,11 @@ def _place(
             it.before = None
 
 
-def _multiplies_rows(call: Call, y: Tensor, columns: Dim) -> bool:
-    """Whether a product reads y once: whole rows, as they are."""
-    read = call.operands["a"]
-    whole = read.view.tensor is y and read.view.is_whole and equal(call.parameters["k"], columns) == 1
-    return whole and [view.tensor for view in call.reads].count(y) == 1
+def _multiplies_rows(row: _Row, y: Tensor, columns: Dim) -> bool:
+    """Whether a product reads y once, whole rows as they are, and nothing else in its kernel does."""
+    read = row.call.operands["a"]
+    whole = read.view.tensor is y and read.view.is_whole and equal(row.call.parameters["k"], columns) == 1
+    return whole and len(row.group.loads[y]) == 1
 
 
 def _between(norm: _Norm) -> _Between:

@@ -31,6 +31,7 @@ from .parameters import (
 from .products import DirectProduct, PackedRows, ProductForm, ProductShape, RegisterProduct, RowProduct, Tile
 from .shipped import GPU, SOFTWARE
 
+MOST_PARTS = 16  # of a product: each is one more operand of the map that adds them
 WIDEST_HEAD = max(it.widest for it in map(parameters_of, GPU) if isinstance(it, FlashTile))
 
 
@@ -169,7 +170,7 @@ def product_parts(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target) -> int:
     for _, it in _chosen(target, sizes, ProductParts):
         assert isinstance(it, ProductParts)
         tiles = batch * -(-m // 64) * -(-n // 64)
-        return max(1, min(it.tiles // tiles, k // it.columns)) if tiles else 1
+        return max(1, min(it.tiles // tiles, k // it.columns, MOST_PARTS)) if tiles else 1
     return 1
 
 
