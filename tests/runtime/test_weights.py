@@ -1,0 +1,105 @@
+"""Weights are found again where they lie: in the model's file, in its external data, else in host memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxruntime_ep_wgpu.errors import ModelChangedError
+from onnxruntime_ep_wgpu.runtime.weight_file import ModelFile
+from onnxruntime_ep_wgpu.runtime.weights import FromModel, InFile, InMemory
+
+W = np.random.default_rng(1).standard_normal((7, 5), np.float32)
+TYPES = ["float32", "float64", "float16", "int64", "int32", "uint8", "bool"]
+
+
+def view(array: np.ndarray) -> np.ndarray:
+    """As ONNX Runtime shows its memory: an array that does not own it."""
+    return array[...]
+
+
+def save(path: Path, tensors: list[TensorProto], **how: object) -> Path:
+    nodes = [helper.make_node("Identity", [tensor.name], [f"{tensor.name}_copy"]) for tensor in tensors]
+    outputs = [onnx.ValueInfoProto(name=node.output[0]) for node in nodes]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [], outputs, tensors)), path, **how)
+    return path
+
+
+def arrays() -> dict[str, np.ndarray]:
+    return {name: (W * 10).astype(name) for name in TYPES}
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_tensors_of_every_type_are_found_in_the_file(tmp_path: Path, external: bool) -> None:
+    tensors = [numpy_helper.from_array(array, name) for name, array in arrays().items()]
+    how = {"save_as_external_data": True, "location": "data", "size_threshold": 0} if external else {}
+    find = FromModel(save(tmp_path / "m.onnx", tensors, **how))
+    for name, array in arrays().items():
+        source = find(name, view(array))
+        assert isinstance(source, InFile) and source.span.path.name == ("data" if external else "m.onnx")
+        found = source.read()
+        assert (found.dtype, found.shape) == (array.dtype, array.shape)
+        np.testing.assert_array_equal(found, array)
+
+
+def test_numbers_in_typed_fields_are_found_when_they_lie_there_as_in_memory(tmp_path: Path) -> None:
+    kinds = {"f": TensorProto.FLOAT, "d": TensorProto.DOUBLE, "i": TensorProto.INT32, "l": TensorProto.INT64}
+    find = FromModel(save(tmp_path / "m.onnx", [helper.make_tensor(n, k, [3], [1, 2, 3]) for n, k in kinds.items()]))
+    found = {n: find(n, view(np.array([1, 2, 3], helper.tensor_dtype_to_np_dtype(k)))) for n, k in kinds.items()}
+    assert {name: type(source) for name, source in found.items()} == {
+        "f": InFile, "d": InFile, "i": InMemory, "l": InMemory
+    }  # fmt: skip
+    assert all(source.read().tolist() == [1, 2, 3] for source in found.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [("float32", W * 10 + 1), ("float32", (W * 10)[:, :4]), ("other", W * 10), ("float32", np.zeros(0, np.float32))],
+    ids=["other values", "other size", "other name", "empty"],
+)
+def test_what_is_not_in_the_file_as_it_is_stays_in_memory(tmp_path: Path, name: str, array: np.ndarray) -> None:
+    find = FromModel(save(tmp_path / "m.onnx", [numpy_helper.from_array((W * 10), "float32")]))
+    lent = view(array.copy())
+    source = find(name, lent)
+    assert isinstance(source, InMemory)
+    lent[...] = 0
+    np.testing.assert_array_equal(source.read(), array)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"ORTM....", b"\x3a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80", b"\x3a\xff\x01\x2a"]
+)
+def test_a_file_that_is_no_model_holds_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "m.ort").write_bytes(content)
+    assert ModelFile(tmp_path / "m.ort").spans("w") == []
+    assert ModelFile(tmp_path / "absent").spans("w") == []
+    assert isinstance(FromModel("")("w", view(W)), InMemory)
+
+
+def test_a_truncated_or_mutated_model_never_raises(tmp_path: Path) -> None:
+    content = save(tmp_path / "m.onnx", [numpy_helper.from_array(W, "w")]).read_bytes()
+    random = np.random.default_rng(0)
+    for case in range(500):
+        data = bytearray(content[: int(random.integers(1, len(content)))] if case % 2 else content)
+        for place in random.integers(0, len(data), 3):
+            data[place] = int(random.integers(256))
+        (tmp_path / "bad.onnx").write_bytes(data)
+        for span in ModelFile(tmp_path / "bad.onnx").spans("w"):
+            span.holds(W.view(np.uint8).reshape(-1))
+
+
+def test_a_source_notices_that_its_file_has_changed(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [numpy_helper.from_array(W, "w")])
+    source = FromModel(path)("w", view(W))
+    content = bytearray(path.read_bytes())
+    content[content.index(W.tobytes()) + 9] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ModelChangedError, match=r"'w' \(140 bytes at offset \d+ of .*m\.onnx\).*has changed"):
+        source.read()
+    path.write_bytes(b"short")
+    with pytest.raises(ModelChangedError, match="cannot be read"):
+        source.read()
