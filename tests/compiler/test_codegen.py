@@ -14,7 +14,7 @@ from onnxruntime_ep_wgpu.compiler.codegen.kernel import generate
 from onnxruntime_ep_wgpu.compiler.ir import Call, LoweredGraph
 from onnxruntime_ep_wgpu.compiler.lower import lower
 from onnxruntime_ep_wgpu.compiler.passes.dead import remove_dead
-from onnxruntime_ep_wgpu.compiler.passes.fuse import Group
+from onnxruntime_ep_wgpu.compiler.passes.fuse import FusedGroup
 from onnxruntime_ep_wgpu.program.program import Program
 from tests.compiler.chains import ANCHORS, chain
 from tests.support import Runner, compile_model, make_model, target
@@ -35,14 +35,14 @@ def test_a_kernel_that_would_load_what_it_computes_is_an_error_and_not_a_wrong_n
     assert isinstance(product, Call)
     for stores in ([total.outputs[0]], [product.outputs[0], total.outputs[0]]):
         with pytest.raises(AssertionError, match=r"would load .*, which it computes"):
-            generate(Group([product, total], product, stores=stores), target())
+            generate(FusedGroup([product, total], product, stores=stores), target())
 
 
 def test_a_binding_that_fusion_counted_and_no_variant_uses_is_an_error() -> None:
     graph = lowered(make_model([node("Neg", ["x"], ["y"]), node("Exp", ["z"], ["e"])], {"x": (F, [4]), "z": (F, [4])}))
     first, second = graph.nodes
     with pytest.raises(AssertionError, match=r"binds z:float32\[4\] for nothing"):
-        generate(Group([first, second], stores=first.outputs), target())
+        generate(FusedGroup([first, second], stores=first.outputs), target())
 
 
 def unused(program: Program) -> list[str]:

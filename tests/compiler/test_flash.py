@@ -15,7 +15,7 @@ from onnxruntime_ep_wgpu.compiler.builder import Builder, Operand
 from onnxruntime_ep_wgpu.compiler.compile import compile_lowered
 from onnxruntime_ep_wgpu.compiler.dims import symbol
 from onnxruntime_ep_wgpu.compiler.ir import LoweredGraph, Storage, Tensor, View
-from onnxruntime_ep_wgpu.compiler.ops.attend import Seen, flash_attention
+from onnxruntime_ep_wgpu.compiler.ops.attend import VisibleKeys, flash_attention
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.program import Program
@@ -165,7 +165,7 @@ def built(case: Case, on: Target) -> Built:
     back = [int(k) for k in np.argsort(order)]
     q, k, v = (b.permute(operands[name], back) for name in "qkv")
     starts = operands.get("starts", case.starts)
-    seen = Seen(starts, operands.get("ends"), q.shape[2] if case.behind else None, case.left, case.right)
+    visible = VisibleKeys(starts, operands.get("ends"), q.shape[2] if case.behind else None, case.left, case.right)
     mask, change = operands.get("mask"), None
     if mask is not None:
         expression = "where(m, x, -infinity)" if mask.dtype is DType.BOOL else "x + m"
@@ -174,7 +174,7 @@ def built(case: Case, on: Target) -> Built:
             return b.pointwise(expression, {"x": scores, "m": mask}, DType.FLOAT32, scores.shape)
 
     y = flash_attention(
-        b, q, k, v, scale=case.scale, softcap=case.softcap, seen=seen,
+        b, q, k, v, scale=case.scale, softcap=case.softcap, visible=visible,
         change=change, sink=operands.get("sink"),
     )  # fmt: skip
     assert not isinstance(y, str), y

@@ -114,10 +114,10 @@ def verify(
     from .reports import report
 
     with tempfile.TemporaryDirectory() as folder:
-        groups: list[_Group] = []
+        groups: list[_ComparedGroup] = []
 
-        def keep(group: Any, read_graph: Callable[[], Any]) -> _Group:
-            groups.append(_Group(group, _with_every_value(read_graph(), Path(folder) / str(len(groups)))))
+        def keep(group: Any, read_graph: Callable[[], Any]) -> _ComparedGroup:
+            groups.append(_ComparedGroup(group, _with_every_value(read_graph(), Path(folder) / str(len(groups)))))
             return groups[-1]
 
         with wrapping(keep):
@@ -133,7 +133,7 @@ def verify(
         return found
 
 
-class _Group:
+class _ComparedGroup:
     """A compiled group that keeps what its first run was given."""
 
     def __init__(self, group: Any, path: Path) -> None:
@@ -142,7 +142,7 @@ class _Group:
         self.given: list[Any] | None = None
         self._reference: Reference | None = None
 
-    def executable(self) -> _Group:
+    def executable(self) -> _ComparedGroup:
         """This group: it runs on one device only."""
         return self
 

@@ -14,7 +14,7 @@ from .dims import Dim, Names, less, symbols_of
 from .ir import LoweredGraph, Message, Storage, Tensor
 from .kernels import kernels_of
 from .lower import lower
-from .passes.fuse import Group
+from .passes.fuse import FusedGroup
 from .passes.work import operations, traffic
 from .settings import DEFAULT, CompileSettings
 
@@ -71,7 +71,7 @@ class _Values:
         return self.index[tensor]
 
 
-def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Group]) -> p.Program:
+def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[FusedGroup]) -> p.Program:
     names = Names()
     values = _Values(names)
     input_index = tuple(values.of(t) for t in lowered.inputs)
@@ -135,7 +135,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Gro
     )
 
 
-def _runs_at_all(group: Group) -> Dim:
+def _runs_at_all(group: FusedGroup) -> Dim:
     """0 in runs where all that a kernel stores is empty, else 1. Of a tensor that lies in another the plan cannot know."""
     if group.anchor is None or not any(tensor.place for tensor in group.stores):
         return 1  # a kernel of maps has no workgroup then

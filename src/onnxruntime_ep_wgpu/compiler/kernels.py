@@ -11,7 +11,7 @@ from .ir import LoweredGraph, Tensor
 from .passes.alias import alias_updates
 from .passes.apart import take_apart
 from .passes.dead import remove_dead
-from .passes.fuse import Group, fuse
+from .passes.fuse import FusedGroup, fuse
 from .passes.one_row import of_one_row
 from .passes.place import place_joins
 from .passes.share import share
@@ -19,7 +19,7 @@ from .rewrite import rewrite
 from .windows import is_countable, is_storable
 
 
-def kernels_of(lowered: LoweredGraph, target: Target) -> tuple[LoweredGraph, list[Group]]:
+def kernels_of(lowered: LoweredGraph, target: Target) -> tuple[LoweredGraph, list[FusedGroup]]:
     """The graph as its kernels have it, and these."""
     lowered = remove_dead(take_apart(remove_dead(share(lowered))))
     lowered = rewrite(lowered, target)
@@ -28,7 +28,7 @@ def kernels_of(lowered: LoweredGraph, target: Target) -> tuple[LoweredGraph, lis
     return lowered, of_one_row(fuse(lowered, target), target)
 
 
-def beyond_limits(groups: list[Group], target: Target) -> frozenset[str]:
+def beyond_limits(groups: list[FusedGroup], target: Target) -> frozenset[str]:
     """The ONNX nodes, by name, whose results kernels store and no buffer holds, that have more elements than a kernel counts,
     or whose kernel needs more bindings than there are."""
     found: set[str] = set()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...program.target import Target
 from ..dims import Dim
 from ..ir import Tensor
-from ..passes.fuse import Group
+from ..passes.fuse import FusedGroup
 from ..windows import Window, parts
 from . import prelude
 from .calls import call_texts
@@ -32,7 +32,7 @@ class Source:
     makes_infinity: bool
 
 
-def generate(group: Group, target: Target) -> Source:
+def generate(group: FusedGroup, target: Target) -> Source:
     """WGSL for a fused group. Bindings and uniforms are the same for all its variants, and as many as fusion counted: never more
     than the target has."""
     w = Writer(group, target)

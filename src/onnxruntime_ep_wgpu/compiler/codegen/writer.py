@@ -13,7 +13,7 @@ from ...program.dtypes import DType
 from ...program.target import SUBGROUPS, Target, elements_per_word
 from ..dims import Dim, quotient
 from ..ir import REPETITION, Map, Tensor, View
-from ..passes.fuse import Group
+from ..passes.fuse import FusedGroup
 from . import storage
 from .accessor import Accessors, fn
 from .position import Position
@@ -39,7 +39,7 @@ class Writer:
     Fusion decided what the kernel reads from memory and what it stores; nothing else has a binding.
     """
 
-    def __init__(self, group: Group, target: Target) -> None:
+    def __init__(self, group: FusedGroup, target: Target) -> None:
         self.group, self.target = group, target
         self.scalars = Scalars(target.int64)
         self.subgroups = SUBGROUPS in target.features

@@ -6,11 +6,11 @@ loaded once for all that share them. Out: results in the type of the queries; su
 
 Which keys a query sees is said by position, not by a mask, so that keys which no query of a workgroup sees are not loaded:
 
-    causal                            seen=Seen(starts=past, right=0)                  past keys before the first query
-    a cache with `used` tokens        seen=Seen(starts=used, behind=steps, right=0)    and the new ones, `steps`, behind these
-    of them the last 4096             seen=Seen(starts=used, behind=steps, left=4095, right=0)
-    sequences of several lengths      seen=Seen(ends=lengths)
-    everything                        seen=Seen()
+    causal, `past` keys before the first query         visible=VisibleKeys(starts=past, right=0)
+    a cache with `used` tokens, `steps` behind these   visible=VisibleKeys(starts=used, behind=steps, right=0)
+    of them the last 4096                              visible=VisibleKeys(starts=used, behind=steps, left=4095, right=0)
+    sequences of several lengths                       visible=VisibleKeys(ends=lengths)
+    everything                                         visible=VisibleKeys()
 
 `starts` and `ends` may be tensors, which are read on the device, so that one program serves every length of a sequence. What is
 behind the end may be anything: it is not loaded. Few queries of long sequences are calculated in parts by as many workgroups
@@ -39,7 +39,7 @@ Change = Callable[[Operand], Operand]
 
 
 @dataclass(frozen=True)
-class Seen:
+class VisibleKeys:
     """Which keys a query sees, by position.
 
     Query i of a sequence stands at position start + i among its keys; `starts` is a number, one for each sequence (batch),
@@ -68,7 +68,7 @@ def flash_attention(
     *,
     scale: float,
     softcap: float = 0.0,
-    seen: Seen = Seen(),
+    visible: VisibleKeys = VisibleKeys(),
     change: Change | None = None,
     sink: Operand | None = None,
 ) -> Operand | str:
@@ -92,7 +92,7 @@ def flash_attention(
         return reason
     assert isinstance(size, int) and isinstance(value_size, int)
     form = written_out(product((batch, heads)), queries, keys, size, value_size, b.target, query.dtype)
-    if form is not None and not seen.hides:  # keys that are hidden are not loaded
+    if form is not None and not visible.hides:  # keys that are hidden are not loaded
         return form
     mark = b.mark()
     inner = _inner(b, (batch, heads, queries, keys), (batch, groups, shared, queries, keys), scale, softcap, change)
@@ -113,14 +113,14 @@ def flash_attention(
         size=size,
         value_size=value_size,
         steps=queries,
-        starts=_of_sequences(b, seen.starts if isinstance(seen.starts, Operand) else None, batch, groups),
-        start=None if isinstance(seen.starts, Operand) else seen.starts,
-        ends=_of_sequences(b, seen.ends, batch, groups),
-        behind=seen.behind,
-        left=seen.left,
-        right=seen.right,
+        starts=_of_sequences(b, visible.starts if isinstance(visible.starts, Operand) else None, batch, groups),
+        start=None if isinstance(visible.starts, Operand) else visible.starts,
+        ends=_of_sequences(b, visible.ends, batch, groups),
+        behind=visible.behind,
+        left=visible.left,
+        right=visible.right,
         sink=_of_heads(b, sink, rows),
-        masked=seen.hides or change is not None,
+        masked=visible.hides or change is not None,
         origin=b.origin,
     )
     nodes = found.nodes(b.target)

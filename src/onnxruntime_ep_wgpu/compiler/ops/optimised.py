@@ -19,7 +19,7 @@ from .pointwise import gelu, swish
 from .pool import max_pool
 from .quantize import BYTES
 from .registry import FLOATS, op
-from .window import ConvAttributes
+from .window import ConvAttributes, PoolAttributes
 
 MICROSOFT = "com.microsoft"
 
@@ -145,27 +145,8 @@ def bias_split_gelu(b: Builder, x: Operand, bias: Operand) -> Operand:
 
 
 @op("NhwcMaxPool", domain=MICROSOFT, types=BYTES)
-def channels_last_max_pool(
-    b: Builder,
-    x: Operand,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
-) -> Operand:
+def channels_last_max_pool(b: Builder, x: Operand, **attributes: Unpack[PoolAttributes]) -> Operand:
     """The largest byte of each window of x (batch, *inputs, channels)."""
     moved = b.permute(x, (0, x.rank - 1, *range(1, x.rank - 1)))
-    (y,) = max_pool(
-        b,
-        moved,
-        kernel_shape=kernel_shape,
-        auto_pad=auto_pad,
-        ceil_mode=ceil_mode,
-        dilations=dilations,
-        pads=pads,
-        strides=strides,
-    )
+    (y,) = max_pool(b, moved, **attributes)
     return b.permute(y, (0, *range(2, x.rank), 1))

@@ -7,7 +7,7 @@ dequantised, calculated and quantised again.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from .quantize import BYTES, centred, quantized, rounded
 from .reduction import reduce_axes
 from .registry import BOOLS, FLOATS, op
 from .shape import concat
+from .window import PoolAttributes
 
 SCALES: dict[str, Any] = {"x_scale": FLOATS, "y_scale": FLOATS, "scale": FLOATS}
 
@@ -180,26 +181,13 @@ def qlinear_average_pool(
     scale: Operand,
     zero: Operand | None = None,
     *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
     count_include_pad: int = 0,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
     channels_last: int = 0,
+    **attributes: Unpack[PoolAttributes],
 ) -> Operand:
     if channels_last:
         x = b.permute(x, (0, x.rank - 1, *range(1, x.rank - 1)))
-    means = average_pool(
-        b,
-        _real(b, x, x_scale, x_zero),
-        kernel_shape=kernel_shape,
-        auto_pad=auto_pad,
-        ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-        pads=pads,
-        strides=strides,
-    )
+    means = average_pool(b, _real(b, x, x_scale, x_zero), count_include_pad=count_include_pad, **attributes)
     # As the CPU provider, which rounds with the zero point added.
     operands = {"x": means, "s": _whole(b, scale), "z": _zero(b, zero, x.dtype)}
     result = rounded(b, "quotient(x, s) + f32(z)", operands, None, x.dtype)

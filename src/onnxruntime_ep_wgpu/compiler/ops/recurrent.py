@@ -121,6 +121,7 @@ def _layer(
     b: Builder,
     kernel: _Kernel,
     given: _Inputs,
+    *,
     bias: Operand | None,
     states: dict[str, Operand | None],
     functions: dict[str, Function],
@@ -132,14 +133,8 @@ def _layer(
     `bias` (directions, gates * hidden) is added to the inputs; `states` are those before the first step; `more` are other
     operands of the kernel, (directions, n).
     """
-    x, w, r, lengths, gates, layout = (
-        given.x,
-        given.w,
-        given.r,
-        given.lengths,
-        kernel.gates,
-        given.attributes.get("layout"),
-    )
+    x, w, r, lengths = given.x, given.w, given.r, given.lengths
+    gates, layout = kernel.gates, given.attributes.get("layout")
     hidden, directions = r.shape[-1], w.shape[0]
     if not isinstance(hidden, int) or not isinstance(directions, int):
         raise UnsupportedError("the size of the state depends on an input")
@@ -258,7 +253,10 @@ def lstm(
     total = _bias(b, bias, 4, (1, 1, 1, 1))
     given = _Inputs(x, w, r, lengths, attributes)
     states = {"hidden": hidden, "cell": cell}
-    return _layer(b, _Kernel("lstm", 4, 3), given, total, states, functions, more, COUPLED=bool(input_forget))
+    coupled = bool(input_forget)
+    return _layer(
+        b, _Kernel("lstm", 4, 3), given, bias=total, states=states, functions=functions, more=more, COUPLED=coupled
+    )
 
 
 @op("GRU", types=FLOATS, lengths=INT32)
@@ -280,12 +278,17 @@ def gru(
     if bias is not None and linear_before_reset:
         inner = b.slice(bias, 1, r.shape[-1] * 5, 1, r.shape[-1])
     total = _bias(b, bias, 3, (1, 1, 0) if linear_before_reset else (1, 1, 1))
-    given, states = (
-        _Inputs(x, w, r, lengths, attributes),
-        {"hidden": hidden},
+    given = _Inputs(x, w, r, lengths, attributes)
+    return _layer(
+        b,
+        _Kernel("gru", 3, 3, products=2),
+        given,
+        bias=total,
+        states={"hidden": hidden},
+        functions=functions,
+        more={"bias": inner},
+        LINEAR_BEFORE_RESET=bool(linear_before_reset),
     )
-    constants = {"LINEAR_BEFORE_RESET": bool(linear_before_reset)}
-    return _layer(b, _Kernel("gru", 3, 3, products=2), given, total, states, functions, {"bias": inner}, **constants)
 
 
 @op("RNN", types=FLOATS, lengths=INT32)
@@ -303,4 +306,4 @@ def rnn(
     functions = _functions(("gate",), ("Tanh",), attributes)
     total = _bias(b, bias, 1, (1,))
     given = _Inputs(x, w, r, lengths, attributes)
-    return _layer(b, _Kernel("rnn", 1, 2), given, total, {"hidden": hidden}, functions, {})
+    return _layer(b, _Kernel("rnn", 1, 2), given, bias=total, states={"hidden": hidden}, functions=functions, more={})

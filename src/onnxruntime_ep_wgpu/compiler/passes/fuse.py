@@ -20,7 +20,7 @@ MOST_BETWEEN = 256  # groups looked at to find that two can be one, so that the 
 
 
 @dataclass(eq=False)
-class Group:
+class FusedGroup:
     """Nodes of one kernel. `stores` are the results that must be in memory, filled in when fusion is finished."""
 
     nodes: list[Node]
@@ -65,12 +65,12 @@ class _Fusion:
         self.graph, self.target = graph, target
         tensors = (t for n in graph.nodes for t in (*(v.tensor for v in n.reads), *n.outputs))
         self._has_large = any(is_large(t, target) for t in tensors)
-        self.group: dict[Node, Group] = {}
+        self.group: dict[Node, FusedGroup] = {}
         for k, node in enumerate(graph.nodes):
-            self.group[node] = Group([node], node if isinstance(node, Call) else None, first=k, last=k)
+            self.group[node] = FusedGroup([node], node if isinstance(node, Call) else None, first=k, last=k)
         self.position = {node: k for k, node in enumerate(graph.nodes)}
 
-    def run(self) -> list[Group]:
+    def run(self) -> list[FusedGroup]:
         for node in self.graph.nodes:
             if isinstance(node, Map):
                 self._join_producers(node)
@@ -105,7 +105,7 @@ class _Fusion:
         reads = [r for r in reader.operands.values() if r.view.tensor is node.output]
         return isinstance(reader, Call) and len(reads) == 1 and not reads[0].reuse and operand.users != [node]
 
-    def _can_merge(self, ours: Group, theirs: Group) -> bool:
+    def _can_merge(self, ours: FusedGroup, theirs: FusedGroup) -> bool:
         if (ours.anchor and theirs.anchor) or ours.inlined or theirs.inlined:
             return False
         if any(isinstance(n, Join) for n in (*ours.nodes, *theirs.nodes)):
@@ -121,7 +121,7 @@ class _Fusion:
             return False
         if not self._loops_fit(nodes, stored):
             return False
-        merged = Group(nodes, anchor)
+        merged = FusedGroup(nodes, anchor)
         return self._binds(merged, stored) and not self._cycle(ours, theirs)
 
     def _stores(self, call: Call, tensor: Tensor) -> bool:
@@ -130,7 +130,7 @@ class _Fusion:
         in_fours = tensor.place is None and all(write.in_fours for write in call.results.values())
         return together == 1 or (in_fours and together <= 4)
 
-    def _binds(self, group: Group, stored: list[Tensor]) -> bool:
+    def _binds(self, group: FusedGroup, stored: list[Tensor]) -> bool:
         """True when a kernel of the group needs no more bindings than there are."""
         loads = self._with_ways_to_read(group.loads)
         if self._has_large:
@@ -223,7 +223,7 @@ class _Fusion:
                 not n.is_pointwise and not n.inline for n in theirs.nodes if isinstance(n, Map)
             ):
                 continue
-            merged = Group([*theirs.nodes, *ours.nodes], ours.anchor)
+            merged = FusedGroup([*theirs.nodes, *ours.nodes], ours.anchor)
             stored = self._stored(ours.nodes)
             fits = ours.cost + theirs.cost <= MAX_COST and self._loops_fit(merged.nodes, stored)
             if fits and self._binds(merged, stored):
@@ -235,7 +235,7 @@ class _Fusion:
                 for copy in reversed(theirs.nodes if not is_own else ()):
                     self._absorb_producers(copy)  # which the graph does not have
 
-    def _is_private(self, group: Group, node: Node) -> bool:
+    def _is_private(self, group: FusedGroup, node: Node) -> bool:
         """True when `node` is the only reader, outside the group, of the one result that leaves it."""
         stored = self._stored(group.nodes)
         if len(stored) != 1 or stored[0].is_stored or len(stored[0].users) > len(group.nodes) + 1:
@@ -249,7 +249,7 @@ class _Fusion:
         """Whether a reader can calculate the tensor for itself: not where maps in its middle say by themselves what they read."""
         return not tensor.is_stored and not (isinstance(reader, Call) and (reader.inner or reader.onto))
 
-    def _needed_for(self, tensor: Tensor, group: Group) -> Group:
+    def _needed_for(self, tensor: Tensor, group: FusedGroup) -> FusedGroup:
         """The maps of a group that calculate `tensor`."""
         needed = {tensor}
         nodes = []
@@ -257,12 +257,12 @@ class _Fusion:
             if not needed.isdisjoint(node.outputs):
                 nodes.append(node)
                 needed.update(view.tensor for view in node.reads)
-        return Group(nodes[::-1], first=group.first, last=group.last)
+        return FusedGroup(nodes[::-1], first=group.first, last=group.last)
 
-    def _copy(self, group: Group, tensor: Tensor, reader: Node) -> Group:
+    def _copy(self, group: FusedGroup, tensor: Tensor, reader: Node) -> FusedGroup:
         """A copy of maps that calculate `tensor`, for `reader` alone; of the maps themselves those stay that others read."""
         made: dict[Tensor, Tensor] = {}
-        copied = Group([], first=group.first, last=group.last)
+        copied = FusedGroup([], first=group.first, last=group.last)
         for node in group.nodes:
             assert isinstance(node, Map)
             output = made[node.output] = replace(node.output, users=[])
@@ -295,7 +295,7 @@ class _Fusion:
             t for n in nodes for t in n.outputs if t.is_stored or t in stay or any(u not in inside for u in t.users)
         ]
 
-    def _merge(self, into: Group, other: Group) -> None:
+    def _merge(self, into: FusedGroup, other: FusedGroup) -> None:
         into.nodes = sorted([*into.nodes, *other.nodes], key=self.position.__getitem__)
         into.anchor = into.anchor or other.anchor
         into.inlined |= other.inlined
@@ -303,14 +303,14 @@ class _Fusion:
         for node in other.nodes:
             self.group[node] = into
 
-    def _before(self, group: Group) -> list[Group]:
+    def _before(self, group: FusedGroup) -> list[FusedGroup]:
         return list(dict.fromkeys(self.group[t.producer] for t in group.needs() if t.producer in self.group))
 
-    def _cycle(self, a: Group, b: Group) -> bool:
+    def _cycle(self, a: FusedGroup, b: FusedGroup) -> bool:
         """True when some third group must run between the two."""
         return self._reaches(a, b) or self._reaches(b, a)
 
-    def _reaches(self, late: Group, early: Group) -> bool:
+    def _reaches(self, late: FusedGroup, early: FusedGroup) -> bool:
         """Whether `late` needs a third group that needs `early`; assumed of groups that are too far apart to find out.
 
         A kernel for both would also keep what `early` reads in memory for as long.
@@ -333,12 +333,12 @@ class _Fusion:
                     pending.append(g)
         return False
 
-    def _ordered(self) -> list[Group]:
+    def _ordered(self) -> list[FusedGroup]:
         """Groups in an order that respects data flow, as near to the graph's order as possible."""
-        out: list[Group] = []
-        done: set[Group] = set()
+        out: list[FusedGroup] = []
+        done: set[FusedGroup] = set()
 
-        def visit(group: Group) -> None:
+        def visit(group: FusedGroup) -> None:
             stack = [(group, iter(self._before(group)))]
             done.add(group)
             while stack:
@@ -367,6 +367,6 @@ def _reading(operands: dict[str, Read], made: dict[Tensor, Tensor]) -> dict[str,
     }
 
 
-def fuse(graph: LoweredGraph, target: Target) -> list[Group]:
+def fuse(graph: LoweredGraph, target: Target) -> list[FusedGroup]:
     """Kernels-to-be in running order; every tensor that another group or the caller reads is stored by exactly one."""
     return _Fusion(graph, target).run()

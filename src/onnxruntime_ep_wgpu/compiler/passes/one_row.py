@@ -21,7 +21,7 @@ from ...program.dtypes import DType
 from ...program.target import Target
 from ..dims import Dim, equal, product, quotient
 from ..ir import Call, Map, Node, Read, Tensor, Variant, View
-from .fuse import Group
+from .fuse import FusedGroup
 
 _TEMPLATES = ("matvec", "packed_rows")
 
@@ -30,7 +30,7 @@ _TEMPLATES = ("matvec", "packed_rows")
 class _Norm:
     """A root mean square of rows of `x`, whose result `y` all of `readers` multiply. `maps` make y of what is normalised."""
 
-    group: Group
+    group: FusedGroup
     call: Call
     x: Tensor
     y: Tensor
@@ -52,10 +52,10 @@ class _Row:
     """What the kernel for one row of a product is made of. `one` is 1 in runs with one row. `others`: the products that it makes
     too, and `stores` what it stores for them; `before` and `behind`: the norms of its operand and of a result that it stores."""
 
-    group: Group
+    group: FusedGroup
     call: Call
     variant: Variant
-    others: list[Group] = field(default_factory=list)
+    others: list[FusedGroup] = field(default_factory=list)
     stores: list[Tensor] = field(default_factory=list)
     before: _Norm | None = None
     behind: _Norm | None = None
@@ -65,12 +65,12 @@ class _Row:
         return self.variant.guard
 
 
-def of_one_row(groups: list[Group], target: Target) -> list[Group]:
+def of_one_row(groups: list[FusedGroup], target: Target) -> list[FusedGroup]:
     """The groups with kernels for one row, each before that which it stands for."""
     rows = {row.group: row for group in groups if (row := _row(group)) is not None}
     stored_by = {tensor: group for group in groups for tensor in group.stores}
     position = {group: k for k, group in enumerate(groups)}
-    others: set[Group] = set()
+    others: set[FusedGroup] = set()
     for row in rows.values():
         second = _waited_for(row, rows, stored_by)
         if second is not None:
@@ -95,7 +95,7 @@ def of_one_row(groups: list[Group], target: Target) -> list[Group]:
     }
     never = {norm.group: rows[stored_by[norm.x]].one for norm in between}
     never |= {it: rows[group].one for group in instead for it in (group, *rows[group].others)}
-    out: list[Group] = []
+    out: list[FusedGroup] = []
     for group in groups:
         if group in instead:
             out.append(instead[group])
@@ -108,7 +108,10 @@ def of_one_row(groups: list[Group], target: Target) -> list[Group]:
 
 
 def _check_stored(
-    groups: list[Group], instead: Mapping[Group, Group], never: Mapping[Group, Dim], rows: Mapping[Group, _Row]
+    groups: list[FusedGroup],
+    instead: Mapping[FusedGroup, FusedGroup],
+    never: Mapping[FusedGroup, Dim],
+    rows: Mapping[FusedGroup, _Row],
 ) -> None:
     """What a kernel loads in a run of one row, another one that runs then has stored: an error here is one of this pass."""
     alone = {made: rows[group].one for group, made in instead.items()}
@@ -122,7 +125,7 @@ def _check_stored(
                 stored.update(group.stores)
 
 
-def _row(group: Group) -> _Row | None:
+def _row(group: FusedGroup) -> _Row | None:
     """What a kernel for one row may be made of, where the product has one that reads the other operand once."""
     call = group.anchor
     if call is None or "PRODUCTS" not in call.constants or call.inner or call.onto or call.repeats != 1:
@@ -133,7 +136,9 @@ def _row(group: Group) -> _Row | None:
     return _Row(group, call, first) if alone and batch == 1 and write.tensor.dtype is DType.FLOAT32 else None
 
 
-def _waited_for(row: _Row, rows: Mapping[Group, _Row], stored_by: Mapping[Tensor, Group]) -> Group | None:
+def _waited_for(
+    row: _Row, rows: Mapping[FusedGroup, _Row], stored_by: Mapping[Tensor, FusedGroup]
+) -> FusedGroup | None:
     """The product for which the epilogue of this one waits and nobody else does, of the same operand and size."""
     for tensor in row.group.loads:
         other = rows.get(stored_by.get(tensor, row.group))
@@ -158,14 +163,17 @@ def _alike(one: Call, other: Call) -> bool:
 
 
 def _is_ready(
-    group: Group, before: Group | Tensor, position: Mapping[Group, int], stored_by: Mapping[Tensor, Group]
+    group: FusedGroup,
+    before: FusedGroup | Tensor,
+    position: Mapping[FusedGroup, int],
+    stored_by: Mapping[Tensor, FusedGroup],
 ) -> bool:
     """Whether what a group needs is stored before another group runs, or before the one that stores a tensor, but for that."""
     at = position[stored_by[before] if isinstance(before, Tensor) else before]
     return all(position[stored_by[it]] < at for it in group.needs() if it in stored_by and it is not before)
 
 
-def _add(row: _Row, group: Group, stores: list[Tensor], others: set[Group], target: Target) -> None:
+def _add(row: _Row, group: FusedGroup, stores: list[Tensor], others: set[FusedGroup], target: Target) -> None:
     """Makes a product part of another one's kernel, which then stores these tensors too; unless that does not fit."""
     row.others.append(group)
     row.stores += stores
@@ -191,7 +199,7 @@ def _in_step(node: Node, tensor: Tensor) -> bool:
 # ---- norms
 
 
-def _norm(group: Group) -> _Norm | None:
+def _norm(group: FusedGroup) -> _Norm | None:
     """A group that is a root mean square of rows, maps that multiply it, and nothing else."""
     call = group.anchor
     if call is None or call.template != "layer_norm" or call.constants["CENTRED"] or set(call.results) != {"y"}:
@@ -232,7 +240,7 @@ def _place(
     norm: _Norm,
     first: _Row | None,
     readers: list[_Row | None],
-    others: set[Group],
+    others: set[FusedGroup],
     between: dict[_Norm, _Between],
     target: Target,
 ) -> None:
@@ -306,7 +314,7 @@ def _between(norm: _Norm) -> _Between:
 # ---- kernels
 
 
-def _kernel(row: _Row, between: Mapping[_Norm, _Between]) -> Group:
+def _kernel(row: _Row, between: Mapping[_Norm, _Between]) -> FusedGroup:
     """The kernel for one row."""
     call, group, inlined = row.call, row.group, set(row.group.inlined)
     nodes: list[Node] = [it for it in group.nodes if it is not call]
@@ -348,10 +356,10 @@ def _kernel(row: _Row, between: Mapping[_Norm, _Between]) -> Group:
     if row.behind is not None:
         between[row.behind].squares.producer = made
     before = [it for it in nodes if it in inlined]
-    return Group([*before, made, *(it for it in nodes if it not in inlined)], made, inlined, stores)
+    return FusedGroup([*before, made, *(it for it in nodes if it not in inlined)], made, inlined, stores)
 
 
-def _fits(group: Group, target: Target) -> bool:
+def _fits(group: FusedGroup, target: Target) -> bool:
     call = group.anchor
     assert call is not None
     (variant,) = call.variants
@@ -365,7 +373,7 @@ def _fits(group: Group, target: Target) -> bool:
     return bindings <= target.max_storage_buffers and memory <= target.max_workgroup_storage
 
 
-def _leave_out(group: Group, one: Dim, row: _Row | None) -> None:
+def _leave_out(group: FusedGroup, one: Dim, row: _Row | None) -> None:
     """The group does not run with one row."""
     call = group.anchor
     assert call is not None

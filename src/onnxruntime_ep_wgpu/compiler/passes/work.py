@@ -14,13 +14,13 @@ from ..codegen.expression import parse
 from ..codegen.scalar import KINDS
 from ..dims import Dim, ceildiv, maximum, minimum
 from ..ir import Call, Map, Node, Read, Tensor
-from .fuse import Group
+from .fuse import FusedGroup
 
 _OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Call)
 _FREE = (*KINDS, "narrow")
 
 
-def operations(group: Group) -> Dim:
+def operations(group: FusedGroup) -> Dim:
     """Arithmetic operations; a multiplication and an addition are two.
 
     A Call says itself (0 where it does not know), pointwise maps count the operators and functions of their expression,
@@ -52,7 +52,7 @@ def _per_element(expression: str) -> int:
     return len(found) - len(free)
 
 
-def traffic(group: Group) -> Dim:
+def traffic(group: FusedGroup) -> Dim:
     """Bytes read and written: each stored result once, and of each tensor read what is looked at, at most all of it."""
     inside = {tensor for node in group.nodes for tensor in node.outputs}
     read: dict[Tensor, Dim] = {}

@@ -14,7 +14,7 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...dims import Dim, floordiv, quotient
-from ..attend import Change, Seen, flash_attention
+from ..attend import Change, VisibleKeys, flash_attention
 from ..matmul import matrix_product
 from ..normalise import softmax_rows
 
@@ -28,7 +28,7 @@ class Direct:
     have anything in rows that nobody sees."""
 
     value: Operand
-    seen: Seen
+    visible: VisibleKeys
     change: Change | None = None
 
 
@@ -88,7 +88,15 @@ def attend(
     """
     if direct is not None:
         y = flash_attention(
-            b, query, key, direct.value, scale=scale, softcap=softcap, seen=direct.seen, change=direct.change, sink=sink
+            b,
+            query,
+            key,
+            direct.value,
+            scale=scale,
+            softcap=softcap,
+            visible=direct.visible,
+            change=direct.change,
+            sink=sink,
         )
         if isinstance(y, Operand):
             return Attended(y)

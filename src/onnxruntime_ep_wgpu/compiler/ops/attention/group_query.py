@@ -117,7 +117,7 @@ def group_query_attention(
     def hide(scores: Operand) -> Operand:
         return hidden(b, biased(b, scores, bias), past, causal=bool(causal), window=local_window_size)
 
-    seen = past.seen(causal=bool(causal), window=local_window_size) if outputs <= 3 else None
+    visible = past.visible(causal=bool(causal), window=local_window_size) if outputs <= 3 else None
     found = attend(
         b,
         q,
@@ -127,8 +127,8 @@ def group_query_attention(
         softcap=softcap,
         hide=hide,
         sink=sink,
-        direct=Direct(known_v, seen, (lambda scores: biased(b, scores, bias)) if bias is not None else None)
-        if seen
+        direct=Direct(known_v, visible, (lambda scores: biased(b, scores, bias)) if bias is not None else None)
+        if visible
         else None,
     )
     results = [merged(b, found.y), keys, values]

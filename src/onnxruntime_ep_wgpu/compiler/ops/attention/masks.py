@@ -13,7 +13,7 @@ from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...codegen.prelude import map_body
 from ...dims import Dim, equal
-from ..attend import Seen
+from ..attend import VisibleKeys
 from ..index import index32
 
 PLACE = ("batch", "head", "i", "j")
@@ -29,14 +29,14 @@ class Past:
     used: Operand | None = None
     steps: Dim = 0
 
-    def seen(self, *, causal: bool, window: int = 0) -> Seen | None:
+    def visible(self, *, causal: bool, window: int = 0) -> VisibleKeys | None:
         """What `hidden` leaves, as a kernel of attention wants it; None where a window does not move with the queries."""
         if window > 0 and not causal:
             return None
         right, left = (0 if causal else None), (window - 1 if window > 0 else None)
         if self.used is None:
-            return Seen(starts=self.count, left=left, right=right)
-        return Seen(starts=self.used, behind=self.steps, left=left, right=right)
+            return VisibleKeys(starts=self.count, left=left, right=right)
+        return VisibleKeys(starts=self.used, behind=self.steps, left=left, right=right)
 
 
 def hidden(b: Builder, scores: Operand, past: Past, *, causal: bool, window: int = 0) -> Operand:

@@ -140,8 +140,8 @@ def attended(
     def hide(scores: Operand) -> Operand:
         return hidden(b, masked(scores), past, causal=causal)
 
-    seen = past.seen(causal=causal) if outputs <= 3 else None
-    direct = Direct(found_values, seen, masked) if seen else None
+    visible = past.visible(causal=causal) if outputs <= 3 else None
+    direct = Direct(found_values, visible, masked) if visible else None
     found = attend(
         b, q, found_keys, present(b, found_values, past), scale=scale_of(size, scale), hide=hide, direct=direct
     )

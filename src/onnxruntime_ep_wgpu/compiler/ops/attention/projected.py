@@ -9,7 +9,7 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...dims import Dim, floordiv
-from ..attend import Seen
+from ..attend import VisibleKeys
 from ..index import INDICES, index32
 from ..matmul import matmul
 from ..optimised import MICROSOFT
@@ -174,7 +174,7 @@ def _unpadded(
     def hide(scores: Operand) -> Operand:
         return hidden(b, biased(b, scores, bias), Past(used=lengths), causal=False)
 
-    direct = Direct(v, Seen(ends=lengths), lambda scores: biased(b, scores, bias))
+    direct = Direct(v, VisibleKeys(ends=lengths), lambda scores: biased(b, scores, bias))
     found = attend(b, q, k, v, scale=scale_of(q.shape[3], scale), hide=hide, direct=direct)
     y = merged(b, found.y)
     flat = b.reshape(index32(b, offsets), (batch * steps,))

@@ -9,7 +9,7 @@ from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...codegen.prelude import map_body
 from ...dims import Dim
-from ..attend import Seen
+from ..attend import VisibleKeys
 from ..index import INDICES, index32
 from ..registry import BOOLS, FLOATS, op
 from .cache import extended
@@ -76,14 +76,14 @@ def _direct(
     """What `_masked` means to a kernel of attention; None for queries behind both a past and the end of valid keys."""
     if lengths is not None and past != 0:
         return None
-    seen = Seen(
+    visible = VisibleKeys(
         starts=past if lengths is None else None,
         ends=None if lengths is None else index32(b, lengths),
         left=left if left >= 0 else None,
         right=right if right >= 0 else None,
     )
     change = (lambda scores: _masked(b, scores, mask, None, past, -1, -1)) if mask is not None else None
-    return Direct(value, seen, change)
+    return Direct(value, visible, change)
 
 
 def _masked(
