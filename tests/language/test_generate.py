@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.language import generate
+from onnxruntime_ep_wgpu.api.language.decoder import State
 from onnxruntime_ep_wgpu.cli import main
 from onnxruntime_ep_wgpu.errors import InputError, LimitError, ModelError, NonFiniteError
 
@@ -76,6 +78,21 @@ def test_prompts_of_different_lengths_together(model: webgpu_ep.LanguageModel) -
     for row, token in model.tokens(PROMPTS, max_new_tokens=10):
         found[row].append(token)
     assert found == [greedy(model, prompt, 10) for prompt in PROMPTS]
+
+
+def test_a_mask_is_as_long_as_what_it_is_about(model: webgpu_ep.LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of growing caches of prompts of different lengths: models may add it to scores of the keys."""
+    run, seen = State.run, []
+
+    def checked(self: State, ids: Any, mask: Any, positions: Any) -> Any:
+        if not self.decoder.in_place:
+            rows = next(iter(self._caches.values())).shape()[2]
+            seen.append((mask.shape()[1], rows + ids.shape()[1]))
+        return run(self, ids, mask, positions)
+
+    monkeypatch.setattr(State, "run", checked)
+    list(model.tokens(PROMPTS, max_new_tokens=5))
+    assert all(mask == keys for mask, keys in seen), seen
 
 
 def test_the_likeliest_alone_is_greedy(model: webgpu_ep.LanguageModel) -> None:

@@ -122,6 +122,11 @@ class State:
             row[longest - len(it) :] = it
         return self._run(tokens, lengths), self.decoder.memory.put(np.full(self.batch, longest - 1))
 
+    @property
+    def _rows(self) -> int:
+        """Of growing caches: as many for each sequence, with the padding before it."""
+        return int((self.used + self._padding).max()) if self.used.any() else 0
+
     def _run(self, tokens: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> Any:
         steps = tokens.shape[1]
         after = self.used + lengths
@@ -129,7 +134,7 @@ class State:
             mask = (np.arange(self.decoder.rows)[None] < after[:, None]).astype(np.int64)
             positions = self.used[:, None] + np.arange(steps)
         else:
-            total = int(self.used.max() + self._padding.max()) + steps if self.used.any() else steps
+            total = self._rows + steps
             mask = (np.arange(total)[None] >= self._padding[:, None]).astype(np.int64)
             positions = np.maximum(np.arange(total - steps, total)[None] - self._padding[:, None], 0)
         logits = self.run(
@@ -144,7 +149,7 @@ class State:
         if int(self.used.max()) >= self.decoder.rows:
             raise LimitError(f"the caches have room for {self.decoder.rows} ids: pass a larger max_length")
         if not self.decoder.in_place:
-            total = int(self.used.max() + self._padding.max()) + 1
+            total = self._rows + 1
             mask = self.decoder.memory.put((np.arange(total)[None] >= self._padding[:, None]).astype(np.int64))
             logits = self.run(ids, mask, positions)
         else:

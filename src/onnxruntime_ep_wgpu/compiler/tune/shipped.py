@@ -88,10 +88,10 @@ GPU: Choices = (
     use(Tile(16, 64, 16, 4, 4, 4), Bound("workgroups", 72)),
     use(Tile(16, 32, 16, 4, 4, 8)),
     use(Tile(16, 32, 16, 4, 4, 4)),  # within 16 KiB of workgroup memory
-    # Products of few tiles leave most of a large GPU idle. On an H200, in parts: 0.20 ms for 1576 x 3072 x 768 (0.32), 0.065 for
-    # 512 x 3072 x 768 (0.17), and ResNet-50, batch 16, takes 5.9 ms (7.4). What they write is little beside what a GPU with
-    # memory of its own reads; others have fewer units to keep busy.
-    use(ProductParts(1500, 256), Bound("discrete", 1)),
+    # Products of few tiles leave most of a large GPU idle. On an H200, in parts: 0.21 ms for 1576 x 3072 x 768 (0.32), ResNet-50,
+    # batch 16, takes 6.1 ms (7.4), GPT-2 with 512 tokens 5.3 (6.5); with 1500 tiles 5.9 and 5.7. What they write is little
+    # beside what a GPU with memory of its own reads; others have fewer units to keep busy.
+    use(ProductParts(1100, 256), Bound("discrete", 1)),
     use(ProductParts(96, 512)),
     # An H200 sums 8192 x 8192 f32 over the first axis in 1.57 ms with a workgroup per row, which loads a line of memory for
     # each element. It runs 270,000 invocations at once.
