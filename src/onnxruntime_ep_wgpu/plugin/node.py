@@ -15,7 +15,8 @@ from ..runtime.executable import Run
 from . import memo
 from .abi import Ort
 from .callbacks import Exported, callback
-from .tensors import FusedNode, Tensors
+from .known import FusedNode
+from .tensors import Tensors
 
 if TYPE_CHECKING:
     from ..device import Device

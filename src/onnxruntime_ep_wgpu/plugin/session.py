@@ -31,10 +31,10 @@ from .assign.report import AssignmentReport
 from .captures import CapturedNode, Captures, check_placements
 from .choose import context_for
 from .group import CompiledGroup
+from .known import FusedNode
 from .node import ComputeInfo
 from .settings import asked, settings_of
 from .specialise import Specialiser
-from .tensors import FusedNode
 from .wrap import wrapped
 
 if TYPE_CHECKING:

@@ -2,16 +2,14 @@
 
 In: a kernel context. Out: the inputs as the runtime takes them, places for the outputs. Most of them are the same from run to run,
 also where shapes change in each, as those of a cache's layers are: C code says which are not (csrc/glue.h), by address, shape and
-marks of their memory (`memory/space.py`), and only these are looked at. Invariant: what is known of earlier runs keeps no memory.
+marks of their memory (`memory/space.py`), and only these are looked at; what is known of the others is in `known.py`.
 """
 
 from __future__ import annotations
 
 import math
-import weakref
-from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,82 +21,12 @@ from ..runtime.executable import Run
 from ..runtime.inputs import DeviceTensor
 from . import memo
 from .abi import Ort, address
+from .known import FusedNode
 from .memory import space as memory
 from .memory import transfer
 
 if TYPE_CHECKING:
     from ..device import Buffer, Device
-
-
-class _KnownTensor(NamedTuple):
-    """A tensor on the device, as it was. The address is ONNX Runtime's."""
-
-    dtype: DType
-    shape: tuple[int, ...]
-    buffer: weakref.ref[Buffer]
-    offset: int
-    address: int
-
-
-class KnownTensors:
-    """The tensors of a node's earlier run on a device. One run uses it at a time."""
-
-    def __init__(self, signature: FusedNode, device: Device) -> None:
-        self.device = device
-        inputs, outputs = len(signature.input_names), len(signature.outputs)
-        self.inputs: list[_KnownTensor | None] = [None] * inputs
-        self.outputs: list[_KnownTensor | None] = [None] * outputs
-        self.shapes: tuple[tuple[int, ...], ...] = ()  # of the outputs
-        self.c_inputs, self.c_outputs = ffi.new("WgpuKnown[]", inputs or 1), ffi.new("WgpuKnown[]", outputs or 1)
-        self.others = ffi.new("size_t[]", max(inputs, outputs, 1))
-        self.numbers = ffi.new("size_t[]", signature.outputs or (0,))
-        self.data = ffi.new("void *[]", outputs or 1)
-        self.dims: Any = None
-        self.ranks = ffi.new("size_t[]", outputs or 1)
-
-    def set_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> None:
-        """Those that the outputs have in this run."""
-        if shapes == self.shapes and self.dims is not None:
-            return
-        self.dims = ffi.new("int64_t[]", [extent for shape in shapes for extent in shape] or (0,))
-        for number, shape in enumerate(shapes):
-            self.ranks[number] = len(shape)
-        if shapes != self.shapes:
-            for number, known in enumerate(self.shapes):
-                if known != shapes[number]:
-                    self.c_outputs[number].data = ffi.NULL
-        self.shapes = shapes
-
-
-class FusedNode:
-    """The node that ONNX Runtime put in the place of a group: the names of its inputs and outputs; `inputs` and `outputs` are the
-    places among them of each input and output of the group. It keeps the tensors that are known from its runs."""
-
-    def __init__(
-        self, *, inputs: list[int], outputs: list[int], input_names: list[str], output_names: list[str]
-    ) -> None:
-        self.inputs, self.outputs, self.input_names, self.output_names = inputs, outputs, input_names, output_names
-        # As messages name them; made once, and not in every run.
-        self.input_labels = [f"input {name!r}" for name in input_names]
-        self.output_labels = [f"output {name!r}" for name in output_names]
-        self._seen: deque[KnownTensors] = deque(maxlen=8)
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many inputs and outputs the fused node has."""
-        return len(self.input_names), len(self.output_labels)
-
-    def seen(self, device: Device) -> KnownTensors:
-        """What no other run is using now."""
-        try:
-            found = self._seen.pop()
-        except IndexError:
-            return KnownTensors(self, device)
-        return found if found.device is device else KnownTensors(self, device)
-
-    def give_back(self, seen: KnownTensors) -> None:
-        """For the next run."""
-        self._seen.append(seen)
 
 
 class Tensors:
@@ -173,32 +101,11 @@ class Tensors:
             else:
                 self.addresses[-1] = at
                 seen = self._seen
-                self._note(seen.inputs, seen.c_inputs, number, at, (dtype, shape, found.place))
+                seen.note_input(number, DeviceTensor(dtype, shape, *found.place), at)
         else:
             found = self._scratch(nbytes, what)
             self._device.upload(*found.place, transfer.host_bytes(tensor.data, nbytes))
         return DeviceTensor(dtype, shape, *found.place, value)
-
-    def _note(
-        self,
-        seen: list[_KnownTensor | None],
-        native: Any,
-        number: int,
-        at: int,
-        tensor: tuple[DType, tuple[int, ...], Place],
-    ) -> None:
-        """Remembers a tensor of the device, the `number`th of those `seen`, for later runs."""
-        dtype, shape, place = tensor
-        mark = self._space.marked(at, dtype.nbytes(math.prod(shape)))
-        if len(shape) > lib.WGPU_MOST_AXES or mark.at is None or mark.at.place != place:
-            return
-        it = native[number]
-        it.type, it.rank = dtype.code, len(shape)
-        it.marks = ffi.cast("uint64_t *", mark.marks.buffer_info()[0])
-        it.place, it.value = mark.place, mark.value
-        it.dims[0 : len(shape)] = shape
-        seen[number] = _KnownTensor(dtype, shape, weakref.ref(place.buffer), place.offset, at)
-        it.data = ffi.cast("void *", at)  # the last step: an interrupt leaves nothing half known
 
     def outputs(self, wanted: Sequence[tuple[DType, tuple[int, ...]]]) -> list[Place | None]:
         """Where the outputs of the group go, by type and shape; None for those that are empty."""
@@ -234,7 +141,7 @@ class Tensors:
             found = self._space.write(at, nbytes, what)
             if found.device is self._device:
                 self.addresses[-1] = at
-                self._note(seen.outputs, seen.c_outputs, index, at, (dtype, shape, found.place))
+                seen.note_output(index, DeviceTensor(dtype, shape, *found.place), at)
                 return found.place
         # Host memory, or memory of another device: brought there when the run is queued.
         here = self._scratch(nbytes, what)

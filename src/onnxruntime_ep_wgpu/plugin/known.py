@@ -1,0 +1,112 @@
+"""What is known of the tensors of a compiled node's earlier runs, so that those that are where they were are not looked at again.
+
+In: tensors of a run with their addresses. Out: for later runs those tensors, and the same for C code (csrc/glue.h), which compares
+addresses, shapes and marks of memory. Invariant: what is known keeps no memory, and one run uses it at a time.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .._ort import ffi, lib
+from ..program.dtypes import DType
+from ..runtime.inputs import DeviceTensor
+from .memory import space as memory
+
+if TYPE_CHECKING:
+    from ..device import Buffer, Device
+
+
+class _KnownTensor(NamedTuple):
+    """A tensor on the device, as it was. The address is ONNX Runtime's."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    buffer: weakref.ref[Buffer]
+    offset: int
+    address: int
+
+
+class KnownTensors:
+    """The tensors of a node's earlier run on a device. One run uses it at a time."""
+
+    def __init__(self, signature: FusedNode, device: Device) -> None:
+        self.device = device
+        inputs, outputs = len(signature.input_names), len(signature.outputs)
+        self.inputs: list[_KnownTensor | None] = [None] * inputs
+        self.outputs: list[_KnownTensor | None] = [None] * outputs
+        self.shapes: tuple[tuple[int, ...], ...] = ()  # of the outputs
+        self.c_inputs, self.c_outputs = ffi.new("WgpuKnown[]", inputs or 1), ffi.new("WgpuKnown[]", outputs or 1)
+        self.others = ffi.new("size_t[]", max(inputs, outputs, 1))
+        self.numbers = ffi.new("size_t[]", signature.outputs or (0,))
+        self.data = ffi.new("void *[]", outputs or 1)
+        self.dims: Any = None
+        self.ranks = ffi.new("size_t[]", outputs or 1)
+
+    def set_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> None:
+        """Those that the outputs have in this run."""
+        if shapes == self.shapes and self.dims is not None:
+            return
+        self.dims = ffi.new("int64_t[]", [extent for shape in shapes for extent in shape] or (0,))
+        for number, shape in enumerate(shapes):
+            self.ranks[number] = len(shape)
+        if shapes != self.shapes:
+            for number, known in enumerate(self.shapes):
+                if known != shapes[number]:
+                    self.c_outputs[number].data = ffi.NULL
+        self.shapes = shapes
+
+    def note_input(self, number: int, tensor: DeviceTensor, at: int) -> None:
+        """Remembers an input of the fused node, whose address is `at`, for later runs."""
+        self._note(self.inputs, self.c_inputs, number, tensor, at)
+
+    def note_output(self, number: int, tensor: DeviceTensor, at: int) -> None:
+        """Remembers an output of the group, whose address is `at`, for later runs."""
+        self._note(self.outputs, self.c_outputs, number, tensor, at)
+
+    def _note(self, known: list[_KnownTensor | None], native: Any, number: int, tensor: DeviceTensor, at: int) -> None:
+        dtype, shape, place = tensor.dtype, tensor.shape, tensor.place
+        mark = memory.space().marked(at, dtype.nbytes(math.prod(shape)))
+        if place is None or len(shape) > lib.WGPU_MOST_AXES or mark.at is None or mark.at.place != place:
+            return
+        it = native[number]
+        it.type, it.rank = dtype.code, len(shape)
+        it.marks = ffi.cast("uint64_t *", mark.marks.buffer_info()[0])
+        it.place, it.value = mark.place, mark.value
+        it.dims[0 : len(shape)] = shape
+        known[number] = _KnownTensor(dtype, shape, weakref.ref(place.buffer), place.offset, at)
+        it.data = ffi.cast("void *", at)  # the last step: an interrupt leaves nothing half known
+
+
+class FusedNode:
+    """The node that ONNX Runtime put in the place of a group: the names of its inputs and outputs; `inputs` and `outputs` are the
+    places among them of each input and output of the group. It keeps the tensors that are known from its runs."""
+
+    def __init__(
+        self, *, inputs: list[int], outputs: list[int], input_names: list[str], output_names: list[str]
+    ) -> None:
+        self.inputs, self.outputs, self.input_names, self.output_names = inputs, outputs, input_names, output_names
+        # As messages name them; made once, and not in every run.
+        self.input_labels = [f"input {name!r}" for name in input_names]
+        self.output_labels = [f"output {name!r}" for name in output_names]
+        self._seen: deque[KnownTensors] = deque(maxlen=8)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many inputs and outputs the fused node has."""
+        return len(self.input_names), len(self.output_labels)
+
+    def seen(self, device: Device) -> KnownTensors:
+        """What no other run is using now."""
+        try:
+            found = self._seen.pop()
+        except IndexError:
+            return KnownTensors(self, device)
+        return found if found.device is device else KnownTensors(self, device)
+
+    def give_back(self, seen: KnownTensors) -> None:
+        """For the next run."""
+        self._seen.append(seen)
