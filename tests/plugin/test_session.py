@@ -13,7 +13,9 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.api.reports import NAMES_SINCE
 from onnxruntime_ep_wgpu.device import Context
+from onnxruntime_ep_wgpu.names import version
 from onnxruntime_ep_wgpu.plugin import watch
 
 from . import models
@@ -109,6 +111,17 @@ def test_a_report_names_provider_group_kernels_and_reason_of_every_node(fake: Fa
     assert nodes["double"].reason == "named in forceCpuNodeNames"
     assert report.partitions == 2
     assert {node.name for node in report.on_cpu} == {"softmax", "double"}
+    assert {node.name for node in report.nodes if not node.on_webgpu} == {"softmax", "double"}
+
+
+def test_a_report_tells_whether_a_node_is_here_under_both_names(fake: Fake, open_session: Any) -> None:
+    webgpu_ep.register()
+    made = [webgpu_ep.session(models.mixed(), forceCpuNodeNames=["double"])]
+    if version(ort.__version__) >= NAMES_SINCE:
+        made.append(ort.InferenceSession(models.square(), providers=[webgpu_ep.PROVIDER]))
+    for session, name in zip(made, ("WebGpuExecutionProvider", "WgpuExecutionProvider"), strict=False):
+        here = [node for node in webgpu_ep.report(session).nodes if node.on_webgpu]
+        assert here and {node.provider for node in here} == {name} == {session.get_providers()[0]}
 
 
 def test_a_report_finds_a_session_that_onnx_runtime_made(fake: Fake, open_session: Any) -> None:

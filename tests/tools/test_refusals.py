@@ -194,7 +194,8 @@ def test_a_model_that_cannot_run_here_is_explained_and_not_run(
     assert "the only node of the model on the CPU: Mul" in error
     assert "wgpu-ep explain" in error and "allow_cpu_only" not in error, "what a user of the command line can do"
     assert cli.main(["explain", "doubles.onnx", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["nodes_on_cpu"] == 1
+    explained = json.loads(capsys.readouterr().out)
+    assert explained["nodes_on_cpu"] == 1 and [it["on_webgpu"] for it in explained["placements"]] == [False]
 
 
 @pytest.mark.parametrize("library", ["libc.so.6", "/nowhere/libwgpu_native.so", __file__])

@@ -39,11 +39,9 @@ def node_rows(nodes: Sequence[Placement]) -> list[tuple[str, ...]]:
     """The nodes as rows under COLUMNS."""
     rows: list[tuple[str, ...]] = []
     for node in nodes:
-        kernel = ", ".join(node.kernels) or (
-            "no kernel: a view, or known before the run" if node.partition is not None else ""
-        )
+        kernel = ", ".join(node.kernels) or ("no kernel: a view, or known before the run" if node.on_webgpu else "")
         kernel += "".join(f"; not {it}" for it in node.declined)
-        place = node.provider if node.partition is None else f"WebGPU {node.partition}"
+        place = f"WebGPU {node.partition}" if node.on_webgpu else node.provider
         within = f"{node.within}/" if node.within else ""
         rows.append((within + node.name, node.op_type, place, node.reason or kernel))
     return rows
@@ -63,12 +61,12 @@ class Report:
     @property
     def on_cpu(self) -> tuple[Placement, ...]:
         """The nodes that other providers run, each with its reason."""
-        return tuple(node for node in self.nodes if node.partition is None)
+        return tuple(node for node in self.nodes if not node.on_webgpu)
 
     @property
     def partitions(self) -> int:
         """How many groups were compiled, bodies of control-flow nodes included."""
-        return len({(node.within, node.partition) for node in self.nodes if node.partition is not None})
+        return len({(node.within, node.partition) for node in self.nodes if node.on_webgpu})
 
     @property
     def kernels(self) -> int:
@@ -82,7 +80,7 @@ class Report:
 
     def _rows(self) -> list[tuple[str, ...]]:
         """The first SHOWN nodes, those on the CPU before the others."""
-        return node_rows(sorted(self.nodes, key=lambda node: node.partition is not None)[:SHOWN])
+        return node_rows(sorted(self.nodes, key=lambda node: node.on_webgpu)[:SHOWN])
 
     def _rest(self) -> str:
         more = len(self.nodes) - SHOWN
@@ -111,7 +109,7 @@ def report(session: Any) -> Report:
     state = state_of(session)
     nodes = tuple(state.assignment.placements())
     # A device is opened when something is first put on it.
-    used = any(node.partition is not None for node in nodes)
+    used = any(node.on_webgpu for node in nodes)
     return Report(state.adapter.name, nodes, state.device().caches.counters() if used else {})
 
 

@@ -96,7 +96,7 @@ class Found:
 
     @property
     def on_cpu(self) -> list[Placement]:
-        return [node for node in self.nodes if node.partition is None]
+        return [node for node in self.nodes if not node.on_webgpu]
 
 
 def verify(

@@ -302,7 +302,7 @@ def check_placements(provider: str, placements: Iterable[Placement]) -> None:
     elsewhere = []
     bodies = set()
     for node in placements:
-        if node.partition is None and node.reason != ISLAND:
+        if not node.on_webgpu and node.reason != ISLAND:
             elsewhere.append(f"{node.op_type} {node.name!r} on {node.provider}: {node.reason}")
         elif node.within and node.within not in bodies:
             bodies.add(node.within)

@@ -20,7 +20,7 @@ def main(args: argparse.Namespace) -> int:
 
     with progress("session", 1):
         placed = report(open_session(args, allow_cpu_only=True))
-    nodes = [node for node in placed.nodes if node.partition is None or not args.cpu]
+    nodes = [node for node in placed.nodes if not (node.on_webgpu and args.cpu)]
     data: dict[str, Any] = {
         "model": str(args.model),
         "device": placed.device,
@@ -30,7 +30,7 @@ def main(args: argparse.Namespace) -> int:
         "kernels": placed.kernels,
     }
     if args.json:
-        show_json({**data, "placements": [asdict(node) for node in nodes]})
+        show_json({**data, "placements": [{**asdict(node), "on_webgpu": node.on_webgpu} for node in nodes]})
         return 0
     show_pairs(data)
     if nodes:

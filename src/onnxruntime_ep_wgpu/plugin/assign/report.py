@@ -91,14 +91,14 @@ class AssignmentReport:
         """How many nodes run on the CPU, and why; "" when there are none but those that the user sent there, or that are
         cheaper there."""
         nodes = self.placements()
-        on_cpu = [node for node in nodes if node.partition is None and node.provider == CPU]
+        on_cpu = [node for node in nodes if not node.on_webgpu and node.provider == CPU]
         unwanted = [node for node in on_cpu if node.reason not in (FORCED, ISLAND)]
         return f"{len(on_cpu)} of {len(nodes)} nodes on the CPU: {reasons_of(unwanted)}" if unwanted else ""
 
     def nothing_ours(self) -> str:
         """Says that every node of the session runs elsewhere, and why; "" when one runs here, or there is no node."""
         nodes = self.placements()
-        if not nodes or any(node.partition is not None for node in nodes):
+        if not nodes or any(node.on_webgpu for node in nodes):
             return ""
         count = "the only node" if len(nodes) == 1 else f"all {len(nodes)} nodes"
         return f"{count} of the model on the CPU: {reasons_of(nodes)}"
