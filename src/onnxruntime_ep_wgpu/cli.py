@@ -138,3 +138,7 @@ def _one_line(problem: Exception) -> str:
     if expected and text:
         return text
     return f"{type(problem).__name__}: {text} (--debug shows where)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

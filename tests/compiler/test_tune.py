@@ -186,6 +186,7 @@ def test_what_no_json_is_is_said_too(tmp_path: Path) -> None:
         (Choice("matmul", tuple(dict(tune.use(LARGE).parameters, m=63).items())), "multiples of 4"),
         (Choice("matmul", tuple(dict(tune.use(LARGE).parameters, k=4).items())), "unrolled|evenly"),
         (Choice("matmul_direct", (("rows", 8),)), "software adapters"),
+        (tune.use(tune.Grid(64), Bound("colums", 8)), "about colums; known: size"),
     ],
     ids=lambda it: str(it)[:20],
 )  # fmt: skip
@@ -215,6 +216,9 @@ def test_every_kernel_and_each_of_its_parameters_is_documented() -> None:
     ]
     said = {row[0].strip("| `"): row[1] for row in rows}
     assert set(said) == set(KERNELS)
+    for row in rows:
+        about = set(re.findall(r"`(\w+)`", row[2])) - set(KERNELS)
+        assert about <= KERNELS[row[0].strip("| `")].quantity_names, row
     for kernel, parameters in KERNELS.items():
         assert {f"`{it.name}`" for it in dataclasses.fields(parameters)} <= set(re.findall(r"`\w+`", said[kernel])), (
             kernel

@@ -22,6 +22,9 @@ class FlashTile(Parameters):
     """
 
     kernel: ClassVar[str] = "flash_attention"
+    quantity_names: ClassVar[frozenset[str]] = frozenset(
+        {"batch", "rows", "per", "keys", "size", "value_size", "splits", "workgroups"}
+    )
     threads_x: int
     threads_y: int
     rows4: int
@@ -95,6 +98,9 @@ class FlashRows(Parameters):
     value_size (of a value), splits (parts of the keys)."""
 
     kernel: ClassVar[str] = "flash_rows"
+    quantity_names: ClassVar[frozenset[str]] = frozenset(
+        {"batch", "rows", "per", "keys", "size", "value_size", "splits"}
+    )
     rows: int
     widest: int
 
@@ -135,6 +141,7 @@ class FlashParts(Parameters):
     Quantities: batch, rows, keys."""
 
     kernel: ClassVar[str] = "flash_parts"
+    quantity_names: ClassVar[frozenset[str]] = frozenset({"batch", "rows", "keys"})
     workgroups: int
     rows: int
     keys: int
@@ -150,6 +157,7 @@ class AttentionForm(Parameters):
     largest binding."""
 
     kernel: ClassVar[str] = "attention"
+    quantity_names: ClassVar[frozenset[str]] = frozenset({"batch", "rows", "keys", "size", "value_size", "fits"})
     fused: int
 
     def __post_init__(self) -> None:

@@ -13,9 +13,10 @@ from ..ir import Constant
 
 @dataclass(frozen=True)
 class Parameters:
-    """What is chosen for a kernel, all numbers; `kernel` is its name in tables."""
+    """What is chosen for a kernel, all numbers; `kernel` is its name in tables, whose bounds may be about `quantity_names`."""
 
     kernel: ClassVar[str] = ""
+    quantity_names: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def invocations(self) -> int:

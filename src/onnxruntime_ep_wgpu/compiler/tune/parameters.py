@@ -24,6 +24,7 @@ class ProductParts(Parameters):
     need, of at least `columns` each. Quantities: batch, m, n, k, and `discrete`, 1 for a GPU with memory of its own."""
 
     kernel: ClassVar[str] = "matmul_parts"
+    quantity_names: ClassVar[frozenset[str]] = frozenset({"batch", "m", "n", "k", "discrete"})
     tiles: int
     columns: int
 
@@ -36,6 +37,7 @@ class Rows(Parameters):
     """Kernels that treat rows: `lanes` invocations share one, and `rows` of them a workgroup. Quantities: rows, columns."""
 
     kernel: ClassVar[str] = "rows"
+    quantity_names: ClassVar[frozenset[str]] = frozenset({"rows", "columns"})
     lanes: int
     rows: int
 
@@ -62,6 +64,7 @@ class Parts(Parameters):
     need, of at least `columns` each. Quantities: elements."""
 
     kernel: ClassVar[str] = "parts_across"
+    quantity_names: ClassVar[frozenset[str]] = frozenset({"elements"})
     busy: int
     columns: int
 
@@ -75,6 +78,7 @@ class Grid(Parameters):
     Quantities: size."""
 
     kernel: ClassVar[str] = "map"
+    quantity_names: ClassVar[frozenset[str]] = frozenset({"size"})
     workgroup: int
     steps: int = 1
     elements: int = 0
@@ -103,6 +107,7 @@ class DirectConvolution(Parameters):
     """A convolution read from the image, `pixels` results of 8 channels per invocation. Quantities: pixels."""
 
     kernel: ClassVar[str] = "conv_direct"
+    quantity_names: ClassVar[frozenset[str]] = frozenset({"pixels"})
     pixels: int
     channels: ClassVar[int] = 8
 
@@ -117,6 +122,7 @@ class RegisterConvolution(Parameters):
     channels in variables. Quantities: pixels."""
 
     kernel: ClassVar[str] = "conv_registers"
+    quantity_names: ClassVar[frozenset[str]] = frozenset({"pixels"})
     pixels: int
     channels: int
     lanes: int
@@ -163,7 +169,14 @@ def parameters_of(choice: Choice) -> Parameters:
     """The parameters of a choice; raises ValueError when it names no kernel, or not what can be chosen for it."""
     if choice.kernel not in KERNELS:
         raise ValueError(f"{choice}: no kernel {choice.kernel!r} can be tuned; known: {', '.join(KERNELS)}")
+    kernel = KERNELS[choice.kernel]
+    unknown = {it.quantity for it in choice.bounds} - kernel.quantity_names
+    if unknown:
+        about = ", ".join(sorted(kernel.quantity_names)) or "nothing"
+        raise ValueError(
+            f"{choice}: a bound of {choice.kernel!r} is about {', '.join(sorted(unknown))}; known: {about}"
+        )
     try:
-        return KERNELS[choice.kernel](**dict(choice.parameters))
+        return kernel(**dict(choice.parameters))
     except TypeError as error:
         raise ValueError(f"{choice}: {error}") from error

@@ -36,6 +36,9 @@ class ProductForm(Parameters):
     """A kernel for products. `general`: it serves every shape, and names the Call; others are variants of one that does."""
 
     general: ClassVar[bool] = False
+    quantity_names: ClassVar[frozenset[str]] = frozenset(
+        {"batch", "m", "n", "k", "transposed", "bits", "packed", "words"}
+    )
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
         """The kernel for such a product."""
@@ -56,6 +59,7 @@ class Tile(ProductForm):
     """
 
     kernel: ClassVar[str] = "matmul"
+    quantity_names: ClassVar[frozenset[str]] = ProductForm.quantity_names | {"workgroups"}
     general: ClassVar[bool] = True
     m: int
     n: int
