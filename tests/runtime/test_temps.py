@@ -10,8 +10,9 @@ import pytest
 
 from onnxruntime_ep_wgpu.device import Device, Settings, adapters, open_device
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
-from tests.compiler.test_plan import F, chain, run_chain
 from tests.support import Runner, compile_model
+
+from .test_plan import F, chain, run_chain
 
 _contexts = itertools.count(90_000)  # beyond those of any way in tests/targets.py
 STEPS = 3
