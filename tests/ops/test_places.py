@@ -16,6 +16,7 @@ from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests.support import Runner, compile_model, device, make_model, run_model
+from tests.targets import Way, using
 
 F = np.float32
 TYPES = (np.float32, np.float16, np.int32, np.int64, np.uint8, np.bool_)
@@ -359,3 +360,31 @@ def test_storing_parts_never_takes_more_dispatches_than_maps(seed: int, monkeypa
     np.testing.assert_allclose(found["y"], calculated(joins, x), rtol=1e-3, atol=1e-4)
     monkeypatch.setattr(place._Placer, "_is_stored", lambda *_: False)
     assert len(program.dispatches) <= len(compile_model(layered(joins)).dispatches)
+
+
+@pytest.mark.parametrize("way", [Way("own"), Way("gpu")], ids=str)
+@pytest.mark.parametrize("inner", ["Concat", "Pad"])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_reshape_between_two_that_lie_in_one_another(seed: int, inner: str, way: Way) -> None:
+    """What is cut of the inner one may be no rectangle of the outer one: 9 and 9 of 18 that are 3 rows of 6 there."""
+    rng = np.random.default_rng(seed)
+    rows, columns, copies = (int(it) for it in rng.integers(2, 5, 3))
+    total = rows * columns
+    first = int(rng.integers(1, total))
+    dtype = rng.choice([np.float32, np.bool_, np.int64])
+    x, y = (rng.integers(0, 2, n).astype(dtype) for n in (first, total - first))
+    weights = {"shape": np.array([1, rows, columns]), "pads": np.array([0, total - first])}
+    if inner == "Concat":
+        nodes, wanted = [node("Concat", ["x", "y"], ["c"], axis=0)], np.concatenate([x, y])
+    else:
+        nodes, wanted = [node("Pad", ["x", "pads"], ["c"])], np.concatenate([x, np.zeros_like(y)])
+    axis = int(rng.integers(3))
+    nodes += [node("Reshape", ["c", "shape"], ["r"]), node("Concat", ["r"] * copies, ["z"], axis=axis)]
+    given = {"x": x, "y": y} if inner == "Concat" else {"x": x}
+    model = make_model(
+        nodes, {name: (dtype, list(a.shape)) for name, a in given.items()}, {n: weights[n] for n in ("shape",)}
+        | ({"pads": weights["pads"]} if inner == "Pad" else {}),
+    )  # fmt: skip
+    with using(way):
+        (z,) = Runner(compile_model(model))(*given.values())
+    np.testing.assert_array_equal(z, np.concatenate([wanted.reshape(1, rows, columns)] * copies, axis))

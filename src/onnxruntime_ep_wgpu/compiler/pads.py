@@ -102,5 +102,5 @@ def _filled(around: Sequence[Strip], origin: tuple[str, ...]) -> Call:
 
 def _cut(place: View, axis: int, start: Dim, length: Dim) -> View:
     part = place.slice(axis, start, 1, length)
-    assert part is not None  # an axis of a place has one stride: parts are cut out of whole tensors
+    assert part is not None  # an axis that is cut has one stride (`passes/place.py` asks)
     return part

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from ...program.target import Target, elements_per_word
 from ..dims import Dim, quotient
-from ..ir import Call, Join, LoweredGraph, Map, Node, Pad, Read, Tensor, View, is_read_again
+from ..ir import Call, Join, LoweredGraph, Map, Node, Pad, Read, Tensor, View, coalesce, is_read_again
 from ..joins import Shared, count_of_maps, picked
 from ..pads import Strip, filled, inside, padding, strips
 from .fuse import MAX_INLINED_COST
@@ -94,7 +94,7 @@ class _Placer:
             if pads < _FAR and self._lies_in_another(view):
                 assert isinstance(producer, (Join, Pad))
                 whole = place.reshape(view.tensor.shape)
-                if whole is not None:
+                if whole is not None and _has_sides(producer, whole):
                     plan.inner.append(producer)
                     pads += isinstance(producer, Pad)
                     pending[:0] = [(*side, pads) for side in plan.sides(producer, whole)]
@@ -233,6 +233,17 @@ class _Placer:
         return [*nodes, made]
 
 
+def _has_sides(node: Join | Pad, place: View) -> bool:
+    """Whether the parts of a node that lies at `place` are views: an axis of several strides, as of a reshape of what lies in
+    another tensor, is not cut."""
+    if isinstance(node, Join):
+        cut = [node.axis]
+    else:
+        inner = node.operands["x"].view.shape
+        cut = [axis for axis, extent in enumerate(inner) if extent != place.shape[axis]]
+    return all(len(coalesce(place.axes[axis])) <= 1 for axis in cut)
+
+
 def _sides(join: Join, place: View) -> Iterator[tuple[Read, View]]:
     """The operands of a join that lies at `place`, and where each is then."""
     start: Dim = 0
@@ -240,7 +251,7 @@ def _sides(join: Join, place: View) -> Iterator[tuple[Read, View]]:
         extent = read.view.shape[join.axis]
         part = place.slice(join.axis, start, 1, extent)
         start = start + extent
-        assert part is not None  # an axis of a place has one stride: parts are cut out of whole tensors
+        assert part is not None  # an axis that is cut has one stride (`_has_sides`)
         yield read, part
 
 
