@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from onnxruntime_ep_wgpu.errors import InputError, UnsupportedError
 from tests import support
 
 from .compare import check, expected, model, random
@@ -185,3 +186,23 @@ def test_projections_of_sequences_without_their_padding() -> None:
         {f"x{n}": a for n, a in enumerate(arrays)},
     )[0][inside]
     check("PackedAttention", x[inside], weights, bias, offsets, ends, num_heads=HEADS, want=[want], **HOW)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("shape", [(2, 4), (2, 9), (1, 7), (2, 4, 7), (2, 5, 8), (3, 5, 7)], ids=str)
+def test_masks_of_another_size_are_refused(shape: tuple[int, ...], symbolic: bool) -> None:
+    """As the CPU provider does: what a mask does not say of a key is read nowhere."""
+    arrays = [*parts(), np.ones(shape, np.int32)]
+    made = model(
+        "MultiHeadAttention", [*arrays[:3], None, arrays[3]], domain="com.microsoft", symbolic=symbolic,
+        num_heads=HEADS, scale=0.3,
+    )  # fmt: skip
+    with pytest.raises((InputError, UnsupportedError), match="a mask"):
+        support.Runner(support.compile_model(made))(*arrays)
+
+
+def test_a_bias_of_another_size_is_refused() -> None:
+    arrays = [*parts(), random(1, HEADS, STEPS, KEYS + 1, seed=8)]
+    made = model("MultiHeadAttention", [*arrays[:3], None, None, arrays[3]], domain="com.microsoft", num_heads=HEADS)
+    with pytest.raises((InputError, UnsupportedError), match="a bias"):
+        support.Runner(support.compile_model(made))(*arrays)

@@ -12,7 +12,7 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...codegen.prelude import map_body
-from ...dims import Dim, equal
+from ...dims import Dim, equal, less_equal
 from ..attend import VisibleKeys
 from ..index import index32
 
@@ -112,6 +112,28 @@ def padded(b: Builder, scores: Operand, mask: Operand | None, filter_value: floa
         SHORT=short,
     )
     return b.pointwise("x + y", {"x": scores, "y": added}, DType.FLOAT32, scores.shape)
+
+
+def fitting(
+    b: Builder, mask: Operand | None, bias: Operand | None, batch: Dim, queries: Dim, keys: Dim, past: Past
+) -> None:
+    """Requires that a mask for `padded` and a bias for `biased` are of this many queries and keys: of fewer keys only where a cache
+    has rows that mean nothing."""
+
+    def last(count: Dim) -> Dim:
+        return less_equal(count, keys) if past.used is not None else equal(count, keys)
+
+    if mask is not None and 1 < mask.rank < 5:
+        if mask.rank < 4:
+            b.require(last(mask.shape[-1]), "a mask {} for {} keys", mask, keys)
+        elif past.used is None:
+            b.require(less_equal(keys, mask.shape[3]), "a mask {} for {} keys", mask, keys)
+            b.require(less_equal(past.count + queries, mask.shape[2]), "a mask {} for {} queries", mask, queries)
+        b.require(equal(mask.shape[0], batch), "a mask {} for a batch of {}", mask, batch)
+        if mask.rank == 3:
+            b.require(equal(mask.shape[1], queries), "a mask {} for {} queries", mask, queries)
+    if bias is not None and bias.rank == 4:
+        b.require(last(bias.shape[3]), "a bias {} of scores for {} keys", bias, keys)
 
 
 def present(b: Builder, values: Operand, past: Past) -> Operand:
