@@ -41,3 +41,8 @@ def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: 
     for row in texts:
         table.add_row(*(Text(text) for text in row))
     return table
+
+
+def words(key: str) -> str:
+    """A key of JSON as people read it: "nodes_on_cpu" is "nodes on the CPU"."""
+    return key.replace("_on_cpu", " on the CPU").replace("_in_f64", " in f64").replace("_", " ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import html
 import json
 import re
 import shutil
@@ -57,6 +58,9 @@ def profile() -> Profile:
 def test_tables_leave_out_the_first_run_and_count_per_run(profile: Profile) -> None:
     product, relu, on_cpu = by_operator(profile)
     assert (product.name, product.calls, product.time, product.share) == ("MatMul", 2, 30, 0.75)
+    assert [repr(it) for it in (product.calls, on_cpu.calls, summary(profile)["dispatches"])] == ["2", "1", "3"], (
+        "counts"
+    )
     assert (relu.name, relu.calls, relu.time, relu.share) == ("Relu", 1, 10, 0.25)
     assert (on_cpu.name, on_cpu.where, on_cpu.time) == ("NonZero", "CPU", 5)
     assert [row.name for row in by_kernel(profile)] == ["matmul", "matmul_direct", "map"]
@@ -125,6 +129,70 @@ def test_a_browser_draws_the_page(profile: Profile, tmp_path: Path) -> None:
     assert ">75 %<" in result.stdout
     assert re.search(r'<div id="flame"[^>]*><button', result.stdout)
     assert re.search(r'<canvas id="timeline"[^>]*style="height', result.stdout)
+
+
+# Beside what the page draws: the texts on its canvas, for `shown` below.
+NOTED = """<script>
+const texts = [], plain = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y) { texts.push([text, x, y]); plain.call(this, text, x, y); };
+</script>"""
+TOLD = """<script>
+const flame = [...document.querySelectorAll("#flame button")];
+const boxes = flame.map((it) => [it.textContent, it.scrollWidth - it.clientWidth, it.ariaLabel]);
+document.body.append(Object.assign(document.createElement("pre"), { id: "noted", textContent: JSON.stringify({ texts, boxes }) }));
+</script>"""
+
+
+def drawn(profile: Profile, folder: Path) -> tuple[list[list[Any]], list[list[Any]], str]:
+    """The texts on the timeline with their places, the boxes of the flame view as text, what of it is cut and name, and
+    the document, as a browser draws the page."""
+    path = folder / "page.html"
+    text = page(profile).replace("</head>", NOTED + "</head>").replace("</body>", TOLD + "</body>")
+    path.write_text(text, encoding="utf-8")
+    assert CHROMIUM is not None
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'user'}"]
+    command += ["--enable-logging=stderr", "--window-size=1200,900", "--dump-dom", path.as_uri()]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "CONSOLE" not in result.stderr  # where errors of scripts go
+    (found,) = re.findall(r'<pre id="noted">(.*?)</pre>', result.stdout, re.DOTALL)
+    noted = json.loads(html.unescape(found))
+    return noted["texts"], noted["boxes"], result.stdout
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to draw the page with")
+@pytest.mark.parametrize(
+    ("begin", "duration"), [(0, 30), (1e3, 1e6), (1.15e6, 4e3), (7e6, 40), (3e7, 5e7), (999_990, 90)]
+)
+def test_labels_of_the_axis_tell_their_places_apart(begin: float, duration: float, tmp_path: Path) -> None:
+    events = [run(0, 1), Event("compile", "group", 0, 1, 9, {}), run(begin + 2, duration)]
+    texts, _, _ = drawn(Profile(events, {"model": "m.onnx", "nodes_on_cpu": "3"}), tmp_path)
+    axis = [(text, x) for text, x, y in texts if y == min(it[2] for it in texts)]
+    assert len(axis) > 3
+    units = {" s": 1e6, " ms": 1e3, " µs": 1.0}
+    (unit,) = {text[text.index(" ") :] for text, _ in axis}
+    at = [float(text.split()[0]) * units[unit] for text, _ in axis]
+    steps, pixels = np.diff(at), np.diff([x for _, x in axis])
+    np.testing.assert_allclose(steps, steps[0], rtol=1e-6)  # labels are exact
+    np.testing.assert_allclose(steps[0] / pixels, duration * 1.04 / 1100, rtol=0.1)  # and where they say
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to draw the page with")
+def test_what_has_no_room_or_no_events_in_view_is_left_out(tmp_path: Path) -> None:
+    events = [run(0, 10), Event("compile", "group", 0, 9, 9, {}), run(500, 1000)]
+    wide, at = ["QLinearConv" * 20, "MatMul", "Relu"], 501.0
+    for number in range(40):
+        name, duration = (wide[number], 200.0) if number < 3 else (f"Narrow{number}", 0.5 * number)
+        events.append(dispatch(at, duration, name))
+        at += duration
+    texts, boxes, document = drawn(Profile(events, {"model": "m.onnx", "nodes_on_cpu": "3"}), tmp_path)
+    assert ">nodes on the CPU<" in document and "nodes_on_cpu" not in re.findall(r"<dl.*?</dl>", document, re.DOTALL)[0]
+    assert "thread 7" in [text for text, _, _ in texts] and "thread 9" not in [text for text, _, _ in texts]
+    assert not [it for it in boxes if it[0] and it[1] > 0], "no text is wider than its box"
+    assert {name for text, _, name in boxes if text == name} >= {"MatMul", "Relu", "all"}
+    (long,) = {text for text, _, name in boxes if name == wide[0]}
+    assert wide[0].startswith(long[:-1]) and long.endswith("…") and len(long) > 6
+    narrow = [(text, name) for text, _, name in boxes if name.startswith("Narrow")]
+    assert {text for text, _ in narrow} >= {""} and all(text in ("", name) or len(text) > 3 for text, name in narrow)
 
 
 def test_the_trace_is_chromes_format_with_a_named_track_for_the_gpu(profile: Profile) -> None:

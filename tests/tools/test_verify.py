@@ -114,7 +114,24 @@ def test_values_that_were_not_compared_are_named(tmp_path, capsys):
     (norm,) = found["uncompared"]
     assert norm == {"kernel": "0 reduce", "value": "", "nodes": ["norm"], "reason": "lies between values of the model"}
     assert cli.main(["verify", str(path)]) == 0
-    assert "values that were not compared" in capsys.readouterr().out
+    assert "values that were not compared\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 5])
+def test_as_many_rows_as_asked_for_are_shown_of_every_table(rows, tmp_path, capsys):
+    nodes = [
+        node("Softmax" if k % 2 else "LpNormalization", [f"x{k}"], [f"x{k + 1}"], name=f"node{k}") for k in range(6)
+    ]
+    path = tmp_path / "model.onnx"
+    onnx.save(make_model(nodes, {"x0": (F, [3, 5])}), path)
+    command = ["verify", str(path), "--rows", str(rows), "--option", "forceCpuNodeNames=node1\nnode3\nnode5"]
+    assert cli.main(command) == 0
+    tables = capsys.readouterr().out.split("\n\n")
+    for title, all_rows in (("largest errors", 3), ("values that were not compared", 3), ("nodes on the CPU", 3)):
+        (table,) = (it.rstrip("\n").split("\n") for it in tables if it.startswith(title))
+        shown = min(rows, all_rows)
+        assert len([line for line in table[2:] if line.strip("- ")]) == shown, table
+        assert (f"{rows} of 3 (--json has all)" in table[0]) == (rows < all_rows and title != "largest errors")
 
 
 def test_a_wrong_device_is_named(model, capsys):

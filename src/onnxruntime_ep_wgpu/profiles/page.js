@@ -16,6 +16,11 @@ const events = profile.events.map(([kind, name, begin, duration, thread, args]) 
 
 const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2));
 const time = (us) => (us >= 1e6 ? digits(us / 1e6) + " s" : us >= 1e3 ? digits(us / 1e3) + " ms" : digits(us) + " µs");
+// A place on the axis, in the unit of the whole axis and with as many digits as neighbours `tick` apart need to differ.
+const placed = (us, largest, tick) => {
+  const [size, unit] = largest >= 1e6 ? [1e6, " s"] : largest >= 1e3 ? [1e3, " ms"] : [1, " µs"];
+  return (us / size).toFixed(Math.max(0, -Math.floor(Math.log10(tick / size) + 1e-9))) + unit;
+};
 const prefixes = [[1e12, " T"], [1e9, " G"], [1e6, " M"], [1e3, " k"], [1, " "]]; // as tables of the command show them
 const rate = (value, unit) => { const [size, prefix] = prefixes.find(([least]) => value >= least) || prefixes[4]; return digits(value / size) + prefix + unit; };
 const percent = (part) => (part * 100).toFixed(part < 0.0995 ? 1 : 0) + " %";
@@ -91,9 +96,23 @@ const steady = events.find((event) => event.kind === "run" && event.begin >= pro
 let from = 0, to = last;
 if (steady) [from, to] = [steady.begin - steady.duration * 0.02, steady.end + steady.duration * 0.02];
 const x = (at) => ((at - from) / (to - from)) * canvas.clientWidth;
+let inView = []; // the tracks with something between `from` and `to`: the others are not drawn
+
+// What of a label is shown in so many pixels, by the font that is set: all, the beginning, or nothing where no word is left of it.
+const LEAST = 36;
+const fitting = (text, pixels) => {
+  if (pixels < 6) return ""; // no letter: most events of a long profile
+  const whole = draw2d.measureText(text).width;
+  if (whole <= pixels) return text;
+  if (pixels < LEAST) return "";
+  let kept = Math.floor((text.length * pixels) / whole); // letters differ in width
+  while (kept > 0 && draw2d.measureText(text.slice(0, kept) + "…").width > pixels) kept--;
+  return text.slice(0, kept) + "…";
+};
 
 const drawTimeline = () => {
-  const width = canvas.clientWidth, height = AXIS + tracks.reduce((sum, track) => sum + HEAD + track.rows * ROW, 4);
+  inView = tracks.filter((track) => track.events.some((event) => event.end >= from && event.begin <= to));
+  const width = canvas.clientWidth, height = AXIS + inView.reduce((sum, track) => sum + HEAD + track.rows * ROW, 4);
   const scale = devicePixelRatio || 1;
   canvas.width = width * scale;
   canvas.height = height * scale;
@@ -103,14 +122,15 @@ const drawTimeline = () => {
   draw2d.textBaseline = "middle";
   const step = 10 ** Math.ceil(Math.log10(((to - from) / width) * 90));
   const tick = [step / 5, step / 2, step].find((size) => (size / (to - from)) * width >= 80) ?? step;
-  for (let at = Math.ceil(from / tick) * tick; at < to; at += tick) {
+  for (let number = Math.ceil(Math.max(0, from) / tick); number * tick < to; number++) {
+    const at = number * tick;
     draw2d.fillStyle = style("--line");
     draw2d.fillRect(x(at), 0, 1, height);
     draw2d.fillStyle = style("--soft");
-    draw2d.fillText(time(Math.max(0, at)), x(at) + 4, AXIS / 2);
+    draw2d.fillText(placed(at, to, tick), x(at) + 4, AXIS / 2);
   }
   let top = AXIS;
-  for (const track of tracks) {
+  for (const track of inView) {
     draw2d.fillStyle = style("--soft");
     draw2d.fillText(track.name, 6, top + HEAD / 2);
     top += HEAD;
@@ -122,14 +142,10 @@ const drawTimeline = () => {
       const y = top + event.row * ROW, wide = Math.max(0.8, right - left - 0.5);
       draw2d.fillStyle = colour(event.kind, event.args.operators || event.name);
       draw2d.fillRect(left, y, wide, ROW - 2);
-      if (wide > 28) {
-        draw2d.save();
-        draw2d.beginPath();
-        draw2d.rect(left, y, wide - 3, ROW - 2);
-        draw2d.clip();
+      const text = fitting(label(event), right - Math.max(left, 0) - 8);
+      if (text) {
         draw2d.fillStyle = "#fff";
-        draw2d.fillText(label(event), Math.max(left, 0) + 4, y + ROW / 2 - 1);
-        draw2d.restore();
+        draw2d.fillText(text, Math.max(left, 0) + 4, y + ROW / 2 - 1);
       }
     }
     top += track.rows * ROW;
@@ -139,7 +155,7 @@ const under = (pointer) => {
   const box = canvas.getBoundingClientRect(), at = from + ((pointer.clientX - box.left) / box.width) * (to - from);
   const slack = ((to - from) / box.width) * 1.5;
   let top = AXIS;
-  for (const track of tracks) {
+  for (const track of inView) {
     const row = Math.floor((pointer.clientY - box.top - top - HEAD) / ROW);
     if (row >= 0 && row < track.rows) return track.events.find((event) => event.row === row && event.begin - slack <= at && at <= event.end + slack);
     top += HEAD + track.rows * ROW;
@@ -203,14 +219,18 @@ for (const event of events) {
     place.calls++;
   }
 }
+let flameTop = root;
 const drawFlame = (top) => {
-  const flame = element("flame");
+  const flame = element("flame"), pixels = flame.clientWidth;
+  flameTop = top;
   flame.replaceChildren();
+  draw2d.font = "12px system-ui, sans-serif"; // of the boxes
   let depth = 0;
   const add = (place, left, width, row, operator) => {
     if (width < 0.0008) return;
     depth = Math.max(depth, row + 1);
-    const button = make("button", place.name, flame);
+    const shown = fitting(place.name, width * pixels - 15), button = make("button", shown, flame, shown ? "" : "bare");
+    button.ariaLabel = place.name;
     Object.assign(button.style, { left: left * 100 + "%", width: width * 100 + "%", top: row * 22 + "px", background: operator ? colour("dispatch", operator) : "hsl(215 12% 45%)" });
     const lines = [place.name, `${time(place.time / profile.steady_runs)} per run, ${percent(place.time / root.time)}`, `${Math.round((place.calls / profile.steady_runs) * 10) / 10} dispatches per run`];
     button.title = lines.join("\n");
@@ -268,5 +288,5 @@ element("legend").textContent = "Times per run, without the first. FLOP/s: arith
 drawTimeline();
 drawFlame(root);
 drawTable();
-addEventListener("resize", drawTimeline);
+addEventListener("resize", () => { drawTimeline(); drawFlame(flameTop); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawTimeline);

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
+from ..tabular import words
 from ..trace import GPU_THREAD
 from .events import Profile
 from .tables import BEYOND, by_dispatch, by_kernel, by_operator, summary
@@ -31,7 +32,7 @@ def data(profile: Profile) -> dict[str, Any]:
         rows.append([event.kind, event.name, begin, duration, event.thread, places[text]])
     tables = {"operators": by_operator, "kernels": by_kernel, "dispatches": by_dispatch}
     return {
-        "facts": dict(profile.facts),
+        "facts": {words(name): value for name, value in profile.facts.items()},
         "beyond": BEYOND,
         "summary": summary(profile),
         "gpu": GPU_THREAD,

@@ -28,7 +28,7 @@ class Row:
 
     name: str
     where: str
-    calls: float
+    calls: int | float
     time: float
     share: float = 0.0
     flops: float = 0.0
@@ -59,6 +59,11 @@ def by_dispatch(profile: Profile) -> list[Row]:
     )
 
 
+def per_run(number: int, runs: int) -> int | float:
+    """So many in `runs` runs: a whole number where every run has as many."""
+    return number / runs if number % runs else number // runs
+
+
 def _rows(profile: Profile, key: Callable[[Event], tuple[Hashable, ...]]) -> list[Row]:
     groups: dict[tuple[Hashable, ...], list[Event]] = {}
     dispatches = [event for event in profile.steady if event.kind == "dispatch"]
@@ -81,7 +86,7 @@ def _row(profile: Profile, name: str, events: Sequence[Event], whole: float) -> 
     return Row(
         name,
         "GPU",
-        calls=len(events) / profile.steady_runs,
+        calls=per_run(len(events), profile.steady_runs),
         time=time / profile.steady_runs,
         share=time / whole if whole else 0.0,
         flops=flops,
@@ -99,7 +104,7 @@ def _on_cpu(profile: Profile) -> list[Row]:
             groups.setdefault(event.args.get("op_name") or event.name, []).append(event)
     count = profile.steady_runs
     rows = [
-        Row(name, "CPU", len(events) / count, sum(event.duration for event in events) / count)
+        Row(name, "CPU", per_run(len(events), count), sum(event.duration for event in events) / count)
         for name, events in groups.items()
     ]
     return sorted(rows, key=lambda row: -row.time)
@@ -117,7 +122,7 @@ def summary(profile: Profile) -> dict[str, Any]:
         "first_run": first,
         "run": median(event.duration for event in runs) if runs else None,
         "gpu": busy / count if dispatches else None,
-        "dispatches": len(dispatches) / count,
+        "dispatches": per_run(len(dispatches), count),
         "flops": sum(event.args.get("flops", 0) for event in dispatches) / count,
         "bytes": sum(event.args.get("bytes", 0) for event in dispatches) / count,
         "peak_flops": profile.peak_flops,

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..tabular import cells, rich_table, text_lines
+from ..tabular import cells, rich_table, text_lines, words
 
 
 def show_json(data: Any) -> None:
@@ -35,7 +35,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: 
 
 def show_pairs(pairs: Mapping[str, object], title: str = "") -> None:
     """Prints names and values, one pair per line. Names are words: keys of JSON lose their underscores."""
-    pairs = {_words(name): value for name, value in pairs.items()}
+    pairs = {words(name): value for name, value in pairs.items()}
     if sys.stdout.isatty():
         rows = [[name, str(value)] for name, value in pairs.items()]
         _print_rich(rich_table(("", ""), rows, title, header=False))
@@ -56,10 +56,6 @@ def records(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str
 def _named(columns: Sequence[str], row: Sequence[str]) -> Iterator[list[str]]:
     width = max(map(len, columns))
     return ([name.ljust(width), text] for name, text in zip(columns, row, strict=True) if text)
-
-
-def _words(key: str) -> str:
-    return key.replace("_on_cpu", " on the CPU").replace("_in_f64", " in f64").replace("_", " ")
 
 
 def _print_rich(table: Any, narrow: Callable[[], str] | None = None) -> None:

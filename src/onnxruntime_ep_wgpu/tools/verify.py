@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session, whole
@@ -32,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_input_arguments(parser)
     parser.add_argument("--tolerance", type=_tolerance, metavar="T",
                         help="largest error, as a part of the largest value (1e-3, f16 4e-3); integers must be equal")  # fmt: skip
-    parser.add_argument(
-        "--rows", type=whole(0), default=20, metavar="N", help="how many of the largest errors to show (20)"
-    )
+    parser.add_argument("--rows", type=whole(0), default=20, metavar="N", help="how many rows each table shows (20)")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -72,10 +71,19 @@ def main(args: argparse.Namespace) -> int:
     show_table(columns, rows, "\nlargest errors")
     if found.uncompared:
         rest = [[it.kernel, it.value or "(no name)", ", ".join(it.nodes[:3]), it.reason] for it in found.uncompared]
-        show_table(("kernel", "value", "nodes", "reason"), rest, "\nvalues that were not compared")
+        _show_first(args.rows, ("kernel", "value", "nodes", "reason"), rest, "\nvalues that were not compared")
     if on_cpu:
-        show_table(("node", "operator", "reason"), on_cpu, "\nnodes on the CPU, whose results come from there")
+        _show_first(
+            args.rows, ("node", "operator", "reason"), on_cpu, "\nnodes on the CPU, whose results come from there"
+        )
     return int(bool(bad))
+
+
+def _show_first(most: int, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str) -> None:
+    """A table of the first `most` rows, which says how many there are."""
+    if len(rows) > most:
+        title += f", {most} of {len(rows)} (--json has all)"
+    show_table(columns, rows[:most], title)
 
 
 def _error(value: float | None) -> str:
