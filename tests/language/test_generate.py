@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -175,6 +176,25 @@ def test_a_folder_without_a_template_has_no_chats(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no chat template"):
         next(chat.say("hi"))
     assert chat.messages == []
+
+
+def test_the_command_says_that_there_is_no_template_before_a_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(Decoder(layers=1), tmp_path / "model")
+    (path / "tokenizer_config.json").unlink()
+    monkeypatch.setattr("builtins.input", None)
+    assert main(["chat", str(path)]) == 2
+    said = capsys.readouterr()
+    assert "no chat template" in said.err and "--prompt TEXT" in said.err and said.out == ""
+
+
+def test_no_prompt_is_printed_into_a_pipe(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(["chat", str(folder)]) == 0
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("length", [0, -3, 129])

@@ -162,6 +162,51 @@ def test_a_place_that_a_file_system_refuses_is_named(
     assert "output dir/out: nothing can be written in the folder dir (Read-only file system)" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no file system that takes no files")
+@pytest.mark.parametrize(
+    "line",
+    ["run model.onnx --output /proc/foo", "run model.onnx --output /proc", "profile model.onnx --output /proc/foo"],
+)
+def test_the_place_is_tried_before_the_run(
+    line: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onnxruntime_ep_wgpu.tools._model.open_session", None)
+    assert cli.main(shlex.split(line)) == 2
+    error = capsys.readouterr().err
+    assert (
+        error.count("\n") == 1 and "--output /proc" in error and "nothing can be written in the folder /proc (" in error
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"), [("missing.json", "cannot be read (No such file"), ("code.py", "is no table")]
+)
+def test_a_tuning_table_that_is_none_is_named_with_the_way_to_one(
+    name: str, cause: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["explain", "model.onnx", "--option", f"tuningTable={name}"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"option 'tuningTable': {name} {cause}" in error and "wgpu-ep tune --out" in error
+    assert "[Errno" not in error
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_node_behind_one_without_shape_inference_names_it_and_the_way_out(
+    declared: bool, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scaler = node("Scaler", ["x"], ["v"], name="scale", domain="ai.onnx.ml", offset=[0.0], scale=[2.0])
+    model = make_model([scaler, node("Relu", ["v"], ["y"], name="relu")], {"x": (F, ["n", 3])})
+    model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 3))
+    del model.graph.value_info[:]
+    if declared:
+        model.graph.value_info.append(onnx.helper.make_tensor_value_info("v", onnx.TensorProto.FLOAT, ["n", 3]))
+    onnx.save(model, "scaled.onnx")
+    assert cli.main(["explain", "scaled.onnx", "--json"]) == 0
+    (relu,) = (it for it in json.loads(capsys.readouterr().out)["placements"] if it["name"] == "relu")
+    assert relu["on_webgpu"] == declared
+    assert declared or "ai.onnx.ml.Scaler 'scale' makes; declare it in the model" in relu["reason"]
+
+
 def test_made_up_values_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for line in ("run", "verify", "profile --output p"):
         assert cli.main([*line.split(), "model.onnx"]) == 0

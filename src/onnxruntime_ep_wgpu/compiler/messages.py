@@ -33,6 +33,12 @@ def unknown_rank(value: ir.Value) -> str:
     """Why a value without a rank cannot be read: what makes it, where that says more."""
     text = f"the rank of {value.name!r} is unknown"
     maker = value.producer()
-    if maker is None or not any(it.type == ir.AttributeType.GRAPH for it in maker.attributes.values()):
+    if maker is None:
         return text
+    if not any(it.type == ir.AttributeType.GRAPH for it in maker.attributes.values()):
+        operator = f"{maker.domain}.{maker.op_type}" if maker.domain else maker.op_type
+        return (
+            f"{text}: no shape is inferred for what {operator} {maker.name!r} makes; declare it in the model, in"
+            " graph.value_info"
+        )
     return f"{text}: {maker.op_type} {maker.name!r} decides it in a run; fixed dimensions of inputs may tell it before"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from ..errors import OptionError
@@ -31,12 +32,22 @@ def check_folder(option: str, path: Path) -> None:
         _check_parent(option, path)
     elif not path.is_dir():
         raise OptionError(f"{option} {path}: that is a file; name a folder, which gets a file per output")
-    elif not os.access(path, os.W_OK | os.X_OK):
-        raise OptionError(f"{option} {path}: nothing can be written in this folder")
+    else:
+        _check_writable(option, path, path)
 
 
 def _check_parent(option: str, path: Path) -> None:
     if not path.parent.is_dir():
         raise OptionError(f"{option} {path}: there is no folder {path.parent} to write {path.name} in")
-    if not path.exists() and not os.access(path.parent, os.W_OK | os.X_OK):
-        raise OptionError(f"{option} {path}: nothing can be written in the folder {path.parent}")
+    if not path.exists():
+        _check_writable(option, path, path.parent)
+
+
+def _check_writable(option: str, path: Path, folder: Path) -> None:
+    """Tried, because permissions tell little about /proc, or about a file system that is read-only or full."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise OptionError(
+            f"{option} {path}: nothing can be written in the folder {folder} ({error.strerror or error}); name another"
+        ) from error

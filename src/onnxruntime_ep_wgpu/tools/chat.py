@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from ..errors import ModelError
 from ._model import add_device_arguments, given_device, given_options, once
 from ._output import show_json
 from ._waits import met
@@ -52,13 +53,19 @@ def main(args: argparse.Namespace) -> int:
     if args.prompt is not None and model.folder.template is None:
         _answer(model.stream(args.prompt, **how), args.json)
         return 0
+    if model.folder.template is None:
+        raise ModelError(
+            f"{args.folder} has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json): add one, or"
+            " continue a text with --prompt TEXT"
+        )
     chat = model.chat(args.system)
     if args.prompt is not None:
         _answer(chat.say(args.prompt, **how), args.json)
         return 0
+    prompt = "> " if sys.stdin.isatty() and sys.stdout.isatty() else ""
     while True:
         try:
-            text = input("> ")
+            text = input(prompt)
         except EOFError:
             return 0
         if text.strip():
