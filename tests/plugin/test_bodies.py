@@ -101,9 +101,10 @@ def test_in_onnx_runtimes_own_format_only_a_node_that_shares_a_value_within_its_
     settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     settings.optimized_model_filepath = path
     ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
-    session = open_session(path, {"forceCpuNodeNames": on_cpu(model)})
+    options = {"forceCpuNodeNames": on_cpu(model)}
     if "mixed" not in name:
-        check_runs(session, model)
+        check_runs(open_session(path, options), model)
         return
+    # From onnxruntime 1.27 on when the session is made, before that when it runs.
     with pytest.raises(Exception, match=r"Neg 'cpu.*' cannot run .* use the .onnx file instead"):
-        check_runs(session, model)
+        check_runs(open_session(path, options), model)

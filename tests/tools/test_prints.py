@@ -81,9 +81,10 @@ def test_an_unknown_option_is_told_the_nearest_and_where_the_list_is(
 
 def test_an_error_of_a_run_is_printed_once(folder: Path) -> None:
     onnx.save(make_model([node("Add", ["x", "w"], ["y"])], {"x": (F, ["a", "b"])}, {"w": np.ones(3, F)}), "add.onnx")
+    np.save("x.npy", np.ones((2, 5), F))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-m", "onnxruntime_ep_wgpu", "run", "add.onnx", "--shape", "x=2,5"],
+        [sys.executable, "-m", "onnxruntime_ep_wgpu", "run", "add.onnx", "--input", "x=x.npy"],
         capture_output=True,
         text=True,
         env=environment,

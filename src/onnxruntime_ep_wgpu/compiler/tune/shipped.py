@@ -82,10 +82,8 @@ GPU: Choices = (
     use(Tile(64, 128, 16, 8, 8, 1, unrolled=16), _WORDS, Bound("workgroups", 120)),
     use(Tile(128, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, _WIDE, Bound("workgroups", 512)),
     use(Tile(64, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, _WIDE, Bound("workgroups", 256)),
-    use(Tile(128, 64, 8, 8, 8, 1, unrolled=8), _PLAIN, Bound("workgroups", 256)),
     use(Tile(64, 64, 16, 8, 8, 2, unrolled=16), Bound("workgroups", 96)),
     use(Tile(32, 64, 16, 4, 4, 2), Bound("workgroups", 96)),
-    use(Tile(16, 64, 16, 4, 4, 4), Bound("workgroups", 72)),
     use(Tile(16, 32, 16, 4, 4, 8)),
     use(Tile(16, 32, 16, 4, 4, 4)),  # within 16 KiB of workgroup memory
     # Products of few tiles leave most of a large GPU idle. On an H200, in parts: 0.21 ms for 1576 x 3072 x 768 (0.32), ResNet-50,
