@@ -222,6 +222,22 @@ def test_a_model_is_lowered_once_for_all_that_it_is_lowered_alike_for(
     assert lowered == [WEB_BASELINE.lowered, SOFTWARE.lowered]
 
 
+def test_inputs_that_nothing_reads_and_outputs_that_no_node_makes_stay(tmp_path: Path) -> None:
+    """What is lowered to see whether it can run is a part of a graph and has neither; an export is the model."""
+    nodes = [node("Neg", ["x"], ["y"])]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "whole",
+        [onnx.helper.make_tensor_value_info(it, onnx.TensorProto.FLOAT, ["n"]) for it in ("x", "unread")],
+        [onnx.helper.make_tensor_value_info(it, onnx.TensorProto.FLOAT, ["n"]) for it in ("y", "x")],
+    )
+    path = tmp_path / "whole.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10), path)
+    for program in _compiled(path, _opened(path, {}), WEB_BASELINE, REDUCING):
+        assert [program.values[it].name for it in program.inputs] == ["x", "unread"]
+        assert len(program.outputs) == 2
+
+
 def test_equal_weights_are_there_once(tmp_path: Path) -> None:
     nodes = [node("MatMul", ["x", "a"], ["m"]), node("Add", ["m", "b"], ["y"])]
     square = np.random.default_rng(1).normal(size=(16, 16)).astype(F)

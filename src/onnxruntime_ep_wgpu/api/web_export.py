@@ -144,12 +144,17 @@ def _opened(source: Path, fixed: Mapping[tuple[str, int], int]) -> ir.Model:
 def _compiled(source: Path, model: ir.Model, *targets: Target) -> list[Program]:
     """The Programs for Targets that graphs are lowered alike for. Raises UnsupportedError naming what cannot run."""
     from ..compiler.compile import compile_for, compile_graph
-    from ..compiler.lower import attempt
+    from ..compiler.lower import attempt, lower
 
     graph, name = model.graph, model.graph.name or source.stem
     found = attempt(graph, model.opset_imports, targets[0])
     if found.lowered is not None:
-        return compile_for(targets, found.lowered, name)
+        # What is cut out of a larger graph has neither inputs that nothing reads nor outputs that no node makes; a model may.
+        whole = all(it.uses() and it.const_value is None for it in graph.inputs) and all(
+            it.producer() is not None for it in graph.outputs
+        )
+        lowered = found.lowered if whole else lower(graph, model.opset_imports, targets[0])
+        return compile_for(targets, lowered, name)
     refused: Sequence[str | None] = found.reasons
     if any(refused):
         refused = _with_types(model, targets[0]) or refused
