@@ -14,8 +14,8 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import let_go
 
 from . import models
-from .loss import device_of, lose
-from .test_memo import RANDOM, Bound, hits, made_by, repeats
+from .loss import device_of
+from .test_memo import RANDOM, Bound, hits, losses, made_by, repeats
 
 
 def ahead(number: int = 0) -> int:
@@ -101,15 +101,7 @@ def test_what_was_encoded_keeps_no_memory_of_tensors_or_sessions() -> None:
 
 
 def test_a_lost_device_gets_nothing_of_it() -> None:
-    session = webgpu_ep.session(models.chain(), deviceId=45)
-    array = np.ones((3, 8), np.float32)
-    for _ in range(3):
-        bound = Bound(session, 3, made_by(session, array), made_by(session, array))
-        bound.array = models.chain_reference(array)
-        assert repeats(bound.run) >= 3
-        lose(device_of(45))
-        with pytest.raises(webgpu_ep.DeviceLostError):
-            session.run_with_iobinding(bound.binding)
+    for _ in losses(45):
         device_of(45).queue.meanwhile()  # there is nothing left to encode for
 
 

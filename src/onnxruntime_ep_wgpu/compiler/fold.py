@@ -106,10 +106,8 @@ class _Folding:
                     cone.add(producer)
                     pending.append(producer)
         constants = [v.const_value for v in leaves if v.const_value is not None]
-        settings_from = [
-            a.as_tensor() for n in cone for a in n.attributes.values() if a.type == ir.AttributeType.TENSOR
-        ]
-        return sum(int(c.nbytes) for c in constants) + sum(int(t.nbytes) for t in settings_from)
+        made_of = [a.as_tensor() for n in cone for a in n.attributes.values() if a.type == ir.AttributeType.TENSOR]
+        return sum(int(c.nbytes) for c in constants) + sum(int(t.nbytes) for t in made_of)
 
     def _results(self, node: ir.Node) -> list[Array] | None:
         """The node's results; None when a step on the way is too large, or the evaluator does not know it."""

@@ -178,9 +178,9 @@ class Factory(Exported, struct="OrtEpFactory"):
         """The state of a session with these devices and options. Raises OptionError, DeviceError."""
         from .choose import choose
         from .session import SessionState
-        from .sources import option_names
+        from .sources import options_of
 
-        options = option_names(self.ort, session, NAMES)
+        options = options_of(self.ort, session, NAMES)
         known = {str(adapter.index): adapter for adapter in adapters()}
         passed = [known[self.ort.read_pairs(described[i])[ADAPTER_KEY]] for i in range(count)]
         if not passed:

@@ -21,7 +21,7 @@ from . import watch
 from .abi import Ort
 
 
-def option_names(ort: Ort, session: Any, names: Sequence[str]) -> Options:
+def options_of(ort: Ort, session: Any, names: Sequence[str]) -> Options:
     """The options of a session, given as OrtSessionOptions; `names` are the provider's. Raises OptionError."""
     entries = _read(ort, ort.get(ort.api.GetSessionOptionsConfigEntries, session, "OrtKeyValuePairs *"))
     around = _read(ort, ort.get_out(ort.ep.GetEnvConfigEntries, "OrtKeyValuePairs *"))

@@ -76,7 +76,8 @@ class Target:
     @property
     def needs(self) -> Target:
         """What a Program that was made for this target relies on: all but the choices."""
-        return replace(self, tuning=(), discrete=False) if self.tuning or self.discrete else self
+        none: dict[str, Any] = {it.name: it.default for it in fields(Target) if it.name in FOR_CHOICES}
+        return replace(self, **none)
 
     def as_json(self) -> dict[str, Any]:
         """What a Program relies on, as JSON has it."""

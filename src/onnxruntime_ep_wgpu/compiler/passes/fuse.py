@@ -157,8 +157,8 @@ class _Fusion:
                 for view in maker.reads:
                     if not view.tensor.is_literal:
                         own.setdefault(view.tensor, []).append(view)
-                for settings_from, theirs in self._with_ways_to_read(own).items():
-                    out.setdefault(settings_from, []).extend(theirs)
+                for made_of, theirs in self._with_ways_to_read(own).items():
+                    out.setdefault(made_of, []).extend(theirs)
             else:
                 out.setdefault(tensor, []).extend(views)
         return out

@@ -1,8 +1,8 @@
 """Products with too few tiles to keep a GPU busy, cut along k: the same kernel for a part of it, and a map that adds the parts.
 
 In: a product whose sizes are known and the choice `matmul_parts` (`docs/tuning.md`). Out: the product, whose workgroups have a part
-of k each, and the sum, into which whatever follows the product is fused. The partial sums are f32 in memory; a workgroup has a
-shorter loop, and more of them run at once.
+of k each, and the sum, into which whatever follows the product is fused. The partial sums are in memory as f32, or i32; a
+workgroup has a shorter loop, and more of them run at once.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ def in_parts(call: Call, target: Target) -> Answer:
     if not is_storable(sums, target):
         return None
     dtype, turned = call.operands["a"].view.tensor.dtype, bool(call.constants["TRANSPOSED"])
-    template, variants = matmul_variants(parts * batch, m, n, k, target, dtype, transposed=turned)
-    if template != call.template or any(it.template for it in variants):
+    # Of sizes that are known there is one variant.
+    template, (tile,) = matmul_variants(parts * batch, m, n, k, target, dtype, transposed=turned)
+    if template != call.template or tile.template:
         return None
     assert isinstance(k, int)
-    ((step,),) = ({_step(it) for it in variants},)
+    step = _step(tile)
     many = replace(
         call,
         results={"y": Write(sums, (1 + result.groups[0], *result.groups[1:]), result.vector)},
-        variants=variants,
+        variants=(tile,),
         constants={**call.constants, "PARTED": True},
         parameters={**call.parameters, "part_k": -(-k // (parts * step)) * step, "batches": batch},
     )

@@ -26,7 +26,6 @@ from .parameters import (
     DirectConvolution,
     Grid,
     Parts,
-    ProductParts,
     RegisterConvolution,
     Rows,
     RowsAcross,
@@ -34,7 +33,7 @@ from .parameters import (
     parameters_of,
     use,
 )
-from .products import DirectProduct, PackedRows, RegisterProduct, RowProduct, Tile
+from .products import DirectProduct, PackedRows, ProductParts, RegisterProduct, RowProduct, Tile
 from .shipped import GPU, SOFTWARE, SWIFTSHADER, check_choices
 
 __all__ = [

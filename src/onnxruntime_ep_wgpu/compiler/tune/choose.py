@@ -21,14 +21,22 @@ from .parameters import (
     DirectConvolution,
     Grid,
     Parts,
-    ProductParts,
     RegisterConvolution,
     Rows,
     RowsAcross,
     Vectors,
     parameters_of,
 )
-from .products import DirectProduct, PackedRows, ProductForm, ProductShape, RegisterProduct, RowProduct, Tile
+from .products import (
+    DirectProduct,
+    PackedRows,
+    ProductForm,
+    ProductParts,
+    ProductShape,
+    RegisterProduct,
+    RowProduct,
+    Tile,
+)
 from .shipped import GPU, SOFTWARE
 
 MOST_PARTS = 16  # of a product: each is one more operand of the map that adds them

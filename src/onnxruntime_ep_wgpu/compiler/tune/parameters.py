@@ -15,21 +15,7 @@ from ...program.dtypes import DType
 from ...program.tuning import Bound, Choice
 from .attention import AttentionForm, FlashParts, FlashRows, FlashTile
 from .base import Parameters
-from .products import DirectProduct, PackedRows, RegisterProduct, RowProduct, Tile
-
-
-@dataclass(frozen=True)
-class ProductParts(Parameters):
-    """Into how many parts k of a product is cut, which are summed afterwards: as many as `tiles` tiles of 64 x 64 results in all
-    need, of at least `columns` each. Quantities: batch, m, n, k, and `discrete`, 1 for a GPU with memory of its own."""
-
-    kernel: ClassVar[str] = "matmul_parts"
-    quantity_names: ClassVar[frozenset[str]] = frozenset({"batch", "m", "n", "k", "discrete"})
-    tiles: int
-    columns: int
-
-    def __post_init__(self) -> None:
-        self._require(self.tiles > 0 < self.columns, "both are at least 1")
+from .products import DirectProduct, PackedRows, ProductParts, RegisterProduct, RowProduct, Tile
 
 
 @dataclass(frozen=True)

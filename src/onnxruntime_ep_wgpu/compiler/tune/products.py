@@ -237,3 +237,17 @@ class RegisterProduct(ProductForm):
         count = shape.batch * ceildiv(shape.m, self.rows) * tiles_n
         chosen = constants(ROWS=self.rows, COLUMNS=self.columns)
         return Variant(count, self.lanes, guard, chosen, (("tiles_n", tiles_n),), self.kernel)
+
+
+@dataclass(frozen=True)
+class ProductParts(Parameters):
+    """Into how many parts k of a product is cut, which are summed afterwards: as many as `tiles` tiles of 64 x 64 results in all
+    need, of at least `columns` each. Quantities: batch, m, n, k, and `discrete`, 1 for a GPU with memory of its own."""
+
+    kernel: ClassVar[str] = "matmul_parts"
+    quantity_names: ClassVar[frozenset[str]] = frozenset({"batch", "m", "n", "k", "discrete"})
+    tiles: int
+    columns: int
+
+    def __post_init__(self) -> None:
+        self._require(self.tiles > 0 < self.columns, "both are at least 1")

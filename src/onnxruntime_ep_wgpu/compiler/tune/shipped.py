@@ -14,7 +14,6 @@ from .parameters import (
     DirectConvolution,
     Grid,
     Parts,
-    ProductParts,
     RegisterConvolution,
     Rows,
     RowsAcross,
@@ -22,7 +21,7 @@ from .parameters import (
     parameters_of,
     use,
 )
-from .products import DirectProduct, PackedRows, RegisterProduct, RowProduct, Tile
+from .products import DirectProduct, PackedRows, ProductParts, RegisterProduct, RowProduct, Tile
 
 _LONG = Bound("k", 256)  # with a shorter k most parts of a workgroup would idle
 _MANY = Bound("n", 4096, None, known=True)
