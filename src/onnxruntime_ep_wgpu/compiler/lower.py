@@ -105,7 +105,7 @@ class Lowering:
     def _dim(self, name: str, index: int, axis: int, dim: Any) -> Dim:
         if isinstance(dim, int) and dim >= 0:
             return dim
-        label = label_of(dim) or f"{name}.{axis}"
+        label = extent_label(name, axis, dim)
         if label in self.fixed:
             return self.fixed[label]
         self.symbols.setdefault(label, (label, index, axis, False))
@@ -210,6 +210,11 @@ def label_of(dim: Any) -> str | None:
     """The name of an extent that the run decides. Names that say nothing ("?", a number) must not make two extents equal."""
     label = dim.value if isinstance(dim, ir.SymbolicDim) else None
     return label if isinstance(label, str) and label.isidentifier() else None
+
+
+def extent_label(name: str, axis: int, dim: Any) -> str:
+    """What an extent of the input `name` that the run decides is called, alone or with others that the model calls the same."""
+    return label_of(dim) or f"{name}.{axis}"
 
 
 def _with_host(result: Operand | None, small: Operand | None) -> Operand | None:

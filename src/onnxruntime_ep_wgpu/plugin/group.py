@@ -11,10 +11,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ..device import Device
-from ..errors import ExtentError, LimitError
+from ..errors import ExtentError, InputError, LimitError
 from ..program.program import Program
 from ..program.weights import weight_array, weight_names
 from ..runtime.executable import Executable, Run
@@ -44,17 +45,19 @@ class AnySize:
     """A group on one device: its executable, and beside it the same graph compiled for sizes that are beyond a limit for its
     Program. Thread safe.
 
-    A run that shows that an inferred shape was wrong puts an executable in its place that does not rely on it.
+    A run that shows that extents of one name differ puts an executable in its place that does not rely on the name, if that
+    one takes the run: inputs that do not fit together change nothing.
     """
 
     def __init__(
         self,
         executable: Executable,
         specialise: Specialiser | None,
-        relaxed: Callable[[Program, Specialiser], None] = lambda _program, _specialise: None,
+        relaxed: Callable[[Program, Specialiser | None], None] = lambda _program, _specialise: None,
     ) -> None:
         """Without `specialise` there are no others. `relaxed` is told what the graph is compiled to from now on."""
         self._now, self._tell = _Compiled(executable, specialise), relaxed
+        self._aside: tuple[_Compiled, Program] | None = None  # relies on fewer names, and has taken no run yet
         self._lock, self._compiling = threading.Lock(), threading.Lock()
 
     @property
@@ -84,32 +87,77 @@ class AnySize:
                 raise
             sizes = error.sizes
         except ExtentError as error:
-            try:
-                relaxed = self._relax(now, [tensor.shape for tensor in tensors])
-            except LimitError as why:  # without what was inferred it does not compile
-                raise error from why
-            if not relaxed:
-                raise
-            return self.prepare(inputs)
+            return self._contradicted(now, inputs, tensors, error)
         made = self._compiled(now, now.specialise, now.executable.key(tensors), sizes)
         return self.prepare(inputs) if made is None else made.prepare(tensors)
 
-    def _relax(self, now: _Compiled, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """Runs inputs of these shapes from now on. Whether it does: not when no inferred shape is to blame that they do not fit."""
+    def _contradicted(
+        self, now: _Compiled, inputs: GivenInputs, tensors: Sequence[DeviceTensor], error: ExtentError
+    ) -> Run:
+        """A run whose extents are not those of the Program, for the reason `error`, which is raised when no name is to blame."""
+        shapes = [tensor.shape for tensor in tensors]
         with self._compiling:
-            if self._now is not now:
-                return True  # another thread has, and this one tries again
-            specialise = None if now.specialise is None else now.specialise.relaxed(shapes)
-            if specialise is None:
-                return False
-            program = specialise()
-            made = now.executable.compiled_for(program, specialise.constants)
-            self._tell(program, specialise)
+            relaxed = None if now.specialise is None or self._now is not now else now.specialise.relaxed(shapes)
+            if relaxed is None and self._now is now:
+                raise error
+            made = None
+            if relaxed is not None:
+                with suppress(LimitError):
+                    made = self._relaxed(now, relaxed)
+        if relaxed is None:
+            return self.prepare(inputs)  # another thread has put something in the place of `now`
+        if made is None:  # without these names it does not compile, for certain sizes it may
+            return self._exact(now, relaxed, inputs, tensors, error)
+        executable = made[0].executable
+        try:
+            run = executable.prepare(inputs(executable.valued_inputs))
+        except InputError as refusal:
+            raise InputError(f"{refusal}; {error}") from refusal
+        except LimitError:
+            self._replace(now, made)
+            return self.prepare(inputs)
+        self._replace(now, made)
+        return run
+
+    def _relaxed(self, now: _Compiled, specialise: Specialiser) -> tuple[_Compiled, Program]:
+        """The graph without names that a run contradicts. Raises LimitError. Under the lock."""
+        if self._aside is not None:
+            known, _ = self._aside
+            if known.specialise is not None and known.specialise.shapes == specialise.shapes:
+                return self._aside
+            self._aside = None
+            known.executable.leave()
+        program = specialise()
+        made = now.executable.compiled_for(program, specialise.constants)
+        self._aside = _Compiled(made, specialise), program
+        return self._aside
+
+    def _exact(
+        self,
+        now: _Compiled,
+        relaxed: Specialiser,
+        inputs: GivenInputs,
+        tensors: Sequence[DeviceTensor],
+        error: ExtentError,
+    ) -> Run:
+        key, sizes = now.executable.key(tensors), relaxed.sizes_of([tensor.shape for tensor in tensors])
+        try:
+            made = self._compiled(now, relaxed, key, sizes)
+        except LimitError as why:
+            raise error from why
+        return self.prepare(inputs) if made is None else made.prepare(inputs(made.valued_inputs))
+
+    def _replace(self, now: _Compiled, made: tuple[_Compiled, Program]) -> None:
+        """Runs with `made` from now on, unless another thread has put something in the place of `now`."""
+        with self._compiling:
+            if self._now is not now or self._aside is not made:
+                return
+            compiled, program = made
+            self._tell(program, compiled.specialise)
             with self._lock:
-                self._now, gone = _Compiled(made, specialise), [*now.specialised.values(), now.executable]
-            for it in gone:
+                self._now, self._aside = compiled, None
+            for it in (*now.specialised.values(), now.executable):
                 it.leave()
-            return True
 
     def _known(self, now: _Compiled, key: Key) -> Executable | None:
         with self._lock:

@@ -1,9 +1,9 @@
-"""A graph compiled once more, for what only a run tells: that a tensor or a loop is beyond a limit, or that an inferred shape
-is wrong.
+"""A graph compiled once more, for what only a run tells: that a tensor or a loop is beyond a limit, or that extents of one name
+differ.
 
 In: the graph of a Program, and values for its symbols or the shapes of a run's inputs. Out: a Program in which these values
 are constants, so that tensors are split over bindings and loops over dispatches where it takes that, or one that believes
-less of what was inferred. Invariant: the graph keeps no memory of its caller: its constants are read again from where the
+less of what is said of shapes. Invariant: the graph keeps no memory of its caller: its constants are read again from where the
 Program's weights are.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..compiler.compile import compile_graph
-from ..compiler.lower import label_of
+from ..compiler.lower import extent_label, label_of
 from ..compiler.settings import DEFAULT, CompileSettings
 from ..compiler.tied import ties_of
 from ..errors import LimitError, UnsupportedError
@@ -35,9 +35,10 @@ COPIED_BYTES = 4096  # a smaller constant is copied: looking for it in the model
 class Specialiser:
     """Compiles `graph` again, thread safe. Call `keep` after the upload.
 
-    `declared` names the inputs whose shapes are the model's own word, None for all. Those of the others, which nodes
-    elsewhere make, were inferred: mostly they are right, so that what they call equal is compiled as equal, but ONNX
-    Runtime's inference gives the present of a growing cache the length of the past.
+    To ONNX Runtime the names of extents are hints: a run may give inputs that share one different sizes, and its inference
+    gives the present of a growing cache the length of the past. Mostly names are right, so what they call equal is compiled as
+    equal, until a run shows otherwise. Numbers are the model's own word, which ONNX Runtime checks, where `declared` names the
+    input, None for all; those of the others, which nodes elsewhere make, were inferred.
     """
 
     def __init__(
@@ -79,19 +80,23 @@ class Specialiser:
         """Whether a shape was inferred."""
         return bool(self._inferred)
 
+    @property
+    def shapes(self) -> list[ir.Shape | None]:
+        """What is believed of the inputs."""
+        return self._shapes
+
     def relaxed(self, shapes: Sequence[tuple[int, ...]]) -> Specialiser | None:
-        """What compiles the graph for inputs of these shapes too, where what was inferred of them is wrong; None where it is
+        """What compiles the graph for inputs of these shapes too, where names or what was inferred are wrong; None where they are
         not. Extents of one name that are equal in this run stay one symbol."""
         if [len(shape) for shape in shapes] != [-1 if it is None else len(it) for it in self._shapes]:
             return None
-        told = [(value.name, shape or ()) for value, shape in zip(self._inputs, self._shapes, strict=True)]
+        told = [(value.name, known or ()) for value, known in zip(self._inputs, self._shapes, strict=True)]
+        for (name, dims), shape in zip(told, shapes, strict=True):
+            fixed = name not in self._inferred
+            if fixed and any(isinstance(dim, int) and dim != size for dim, size in zip(dims, shape, strict=True)):
+                return None  # against the model's own word nothing helps
         labels = {label for _, dims in told for dim in dims if (label := label_of(dim))}
         sizes: dict[str, int] = {}
-        for (name, dims), shape in zip(told, shapes, strict=True):
-            for dim, size in zip(dims, shape, strict=True) if name not in self._inferred else ():
-                label = label_of(dim)
-                if size != (dim if isinstance(dim, int) else sizes.setdefault(label, size) if label else size):
-                    return None  # against the model's own word nothing helps
         split: dict[tuple[str, int], str] = {}
 
         def believed(dim: int | ir.SymbolicDim, size: int) -> int | str | ir.SymbolicDim | None:
@@ -107,17 +112,24 @@ class Specialiser:
             labels.add(found)
             return found
 
-        made = [
+        made: list[ir.Shape | None] = [
             ir.Shape([believed(dim, size) for dim, size in zip(dims, shape, strict=True)])
-            if name in self._inferred
-            else known
-            for (name, dims), shape, known in zip(told, shapes, self._shapes, strict=True)
+            for (_, dims), shape in zip(told, shapes, strict=True)
         ]
         if made == self._shapes:
             return None
         found = copy.copy(self)
         found._shapes = made
         return found
+
+    def sizes_of(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The values of all extents that a run decides, in a run with inputs of these shapes."""
+        return {
+            extent_label(value.name or "", axis, dim): size
+            for value, dims, shape in zip(self._inputs, self._shapes, shapes, strict=True)
+            for axis, (dim, size) in enumerate(zip(dims or (), shape, strict=True))
+            if not isinstance(dim, int)
+        }
 
     def __call__(self, values: Mapping[str, int] | None = None) -> Program:
         """The Program for these values of symbols, by name. Raises LimitError when even that is beyond a limit, which is found out
@@ -131,7 +143,7 @@ class Specialiser:
                 for value, shape in zip(self._inputs, self._shapes, strict=True):
                     value.shape = shape
                 shown: dict[str, object] = {name.removeprefix(NO_EXTENT): size for name, size in values.items()}
-                with span("compile", self._name, **(shown or {"reason": "an inferred shape was wrong"})):
+                with span("compile", self._name, **(shown or {"reason": "extents of one name differ"})):
                     return compile_graph(self._graph, self._opsets, self._target, self._name, self._settings, values)
         except UnsupportedError as error:
             if len(self._failed) < MOST_FAILED:
