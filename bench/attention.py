@@ -98,7 +98,7 @@ def model(shape: tuple[int, ...], half: bool, whole: bool, shared: int = 0) -> o
 def compiled(proto: onnx.ModelProto, on: Target, fused: bool = True) -> Program:
     """As one kernel, or as products and a softmax."""
     module = ir.from_proto(proto)
-    chosen = (tune.use(tune.AttentionForm(int(fused))), *on.tuning)
+    chosen = (tune.use(tune.attention.AttentionForm(int(fused))), *on.tuning)
     return compile_graph(module.graph, module.opset_imports, dataclasses.replace(on, tuning=chosen))
 
 
@@ -178,7 +178,7 @@ def tiles(text: str, half: bool, device: Device) -> None:
     results = []
     for numbers in candidates:
         try:
-            tile = tune.FlashTile(*numbers)
+            tile = tune.attention.FlashTile(*numbers)
         except ValueError:
             continue
         if tile.workgroup_bytes > limits.max_workgroup_storage or tile.invocations > min(512, limits.max_invocations):

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 
 from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.compiler.tune.products import Tile
 from onnxruntime_ep_wgpu.device import Device, Place, adapters, open_device
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.runtime.executable import Executable
@@ -25,17 +26,17 @@ from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 SHAPES = ("1x4096x4096x4096", "1x1024x1024x1024", "1x512x384x1536", "1x48x384x1536", "1x48x1536x384", "12x128x64x128",
           "1x197x768x3072", "1x1576x768x3072", "1x512x768x3072", "1x1x4096x4096", "1x64x576x3136", "1x512x512x49")  # fmt: skip
 TILES = (
-    tune.Tile(128, 256, 8, 16, 8, 1, 8), tune.Tile(128, 128, 8, 8, 8, 1, 8), tune.Tile(128, 128, 16, 8, 8, 1, 8),
-    tune.Tile(128, 64, 8, 8, 8, 1, 8), tune.Tile(64, 128, 8, 8, 8, 1, 8), tune.Tile(64, 64, 8, 8, 8, 1, 8),
-    tune.Tile(64, 64, 16, 8, 8, 1, 16), tune.Tile(64, 64, 16, 4, 8, 1, 16), tune.Tile(64, 64, 16, 4, 8, 1),
-    tune.Tile(64, 64, 16, 4, 4, 1), tune.Tile(64, 64, 16, 8, 8, 2, 8), tune.Tile(64, 64, 16, 4, 8, 2),
-    tune.Tile(32, 64, 16, 4, 4, 1), tune.Tile(32, 64, 16, 4, 4, 2),
-    tune.Tile(32, 32, 16, 4, 4, 1), tune.Tile(32, 32, 16, 4, 4, 4), tune.Tile(16, 64, 16, 4, 4, 4),
-    tune.Tile(16, 32, 16, 4, 4, 8),
+    Tile(128, 256, 8, 16, 8, 1, 8), Tile(128, 128, 8, 8, 8, 1, 8), Tile(128, 128, 16, 8, 8, 1, 8),
+    Tile(128, 64, 8, 8, 8, 1, 8), Tile(64, 128, 8, 8, 8, 1, 8), Tile(64, 64, 8, 8, 8, 1, 8),
+    Tile(64, 64, 16, 8, 8, 1, 16), Tile(64, 64, 16, 4, 8, 1, 16), Tile(64, 64, 16, 4, 8, 1),
+    Tile(64, 64, 16, 4, 4, 1), Tile(64, 64, 16, 8, 8, 2, 8), Tile(64, 64, 16, 4, 8, 2),
+    Tile(32, 64, 16, 4, 4, 1), Tile(32, 64, 16, 4, 4, 2),
+    Tile(32, 32, 16, 4, 4, 1), Tile(32, 32, 16, 4, 4, 4), Tile(16, 64, 16, 4, 4, 4),
+    Tile(16, 32, 16, 4, 4, 8),
 )  # fmt: skip
 
 
-def compiled(shape: tuple[int, int, int, int], tile: tune.Tile, device: Device) -> Any:
+def compiled(shape: tuple[int, int, int, int], tile: tune.products.Tile, device: Device) -> Any:
     """A program of one matrix product with only this tile."""
     batch, m, k, n = shape
     node = helper.make_node("MatMul", ["a", "b"], ["y"])

@@ -29,7 +29,7 @@ from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 WARM_SECONDS = 0.5  # a GPU that was idle runs slowly at first
 KERNELS = {
     "rows": tuple(
-        tune.use(tune.RowProduct(rows, columns4, 2 if rows <= 4 else 1), Bound("m", None, rows), *wide)
+        tune.use(tune.products.RowProduct(rows, columns4, 2 if rows <= 4 else 1), Bound("m", None, rows), *wide)
         for rows in (1, 2, 4, 8, 16, 32)
         for columns4, wide in ((16, (Bound("n", 8192), Bound("transposed", None, 0))), (8, ()))
     ),

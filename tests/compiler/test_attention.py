@@ -69,7 +69,7 @@ def test_halves_are_rounded_where_they_are_stored(spelling, dtype, tolerance):
 @pytest.mark.parametrize("value_size", [7, 64, 90, 100, 170, 256])
 def test_every_tile(value_size):
     """Each tile alone, within a GPU's limits and within those that every adapter has."""
-    tiles = [it for it in map(tune.parameters_of, tune.GPU) if isinstance(it, tune.FlashTile)]
+    tiles = [it for it in map(tune.parameters_of, tune.GPU) if isinstance(it, tune.attention.FlashTile)]
     first = next(it for it in tiles if value_size <= it.widest)
     for tile in tiles[tiles.index(first) : tiles.index(first) + 3]:
         if tile.workgroup_bytes <= target().max_workgroup_storage:
@@ -218,7 +218,10 @@ def test_scores_that_nearly_fill_a_binding_are_not_kept():
 
 
 def test_a_target_says_which_form_attention_has():
-    products, fused = tune.use(tune.AttentionForm(0)), tune.use(tune.AttentionForm(1), Bound("rows", 1000))
+    products, fused = (
+        tune.use(tune.attention.AttentionForm(0)),
+        tune.use(tune.attention.AttentionForm(1), Bound("rows", 1000)),
+    )
     small, dynamic = attention_model("scores", "added", Sizes(2, 3, 40, 50, 16, 16)), long(16, dynamic=True)
     assert flashes(compile_model(small, hardware(tuning=(fused, products)))) == 0
     assert flashes(compile_model(dynamic, hardware(tuning=(fused, products)))) == 0

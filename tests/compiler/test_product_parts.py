@@ -28,7 +28,7 @@ def on_a_gpu() -> object:
 
 def cut(parts: int, columns: int = 4) -> Target:
     """A Target whose products of one tile are cut into so many parts, or the most that divide k."""
-    return dataclasses.replace(target(), tuning=(tune.use(tune.ProductParts(parts, columns)),))
+    return dataclasses.replace(target(), tuning=(tune.use(tune.products.SplitK(parts, columns)),))
 
 
 def products(program: Program) -> list[str]:
@@ -115,10 +115,10 @@ def test_operands_are_read_as_without_parts() -> None:
 @pytest.mark.parametrize("steps", [8, 24, 40])
 def test_a_part_is_whole_steps_of_a_tile(steps: int) -> None:
     """Also of a tile of a user's table; what is left of k is in the last part, which may be empty."""
-    tile = tune.Tile(16, 16, steps, 4, 4, 1, 4) if steps != 24 else tune.Tile(16, 16, 12, 4, 4, 2, 4)
+    tile = tune.products.Tile(16, 16, steps, 4, 4, 1, 4) if steps != 24 else tune.products.Tile(16, 16, 12, 4, 4, 2, 4)
     for k in (steps, 2 * steps + 3, 5 * steps - 1, 97):
         model = make_model([node("MatMul", ["a", "b"], ["y"])], {"a": (np.float32, [16, k])}, {"b": normal(k, k, 16)})
-        on = dataclasses.replace(target(), tuning=(tune.use(tune.ProductParts(5, 4)), tune.use(tile)))
+        on = dataclasses.replace(target(), tuning=(tune.use(tune.products.SplitK(5, 4)), tune.use(tile)))
         compare(model, compile_model(model, on), normal(1, 16, k))
 
 
@@ -181,9 +181,9 @@ def test_the_shipped_choice() -> None:
         (True, 64, 257, 64, 1),
     ):
         on = dataclasses.replace(Target(), discrete=discrete)
-        assert tune.product_parts(1, m, n, k, on) == parts, (discrete, m, k, n)
-    assert tune.product_parts(1, 64, 64, 4096, dataclasses.replace(Target(), software=True)) == 1
+        assert tune.k_splits(1, m, n, k, on) == parts, (discrete, m, k, n)
+    assert tune.k_splits(1, 64, 64, 4096, dataclasses.replace(Target(), software=True)) == 1
     assert not Target(discrete=True).needs.discrete
     # A sum of k terms is no expression of as many: k of 2^18 has no more parts than a map adds.
-    assert tune.product_parts(1, 48, 1 << 18, 48, dataclasses.replace(Target(), discrete=True)) == 1
-    assert tune.product_parts(1, 48, 48, 1 << 18, dataclasses.replace(Target(), discrete=True)) == tune.MOST_PARTS
+    assert tune.k_splits(1, 48, 1 << 18, 48, dataclasses.replace(Target(), discrete=True)) == 1
+    assert tune.k_splits(1, 48, 48, 1 << 18, dataclasses.replace(Target(), discrete=True)) == tune.products.MOST_SPLITS

@@ -91,7 +91,7 @@ def test_every_rule_is_held_to_the_bindings() -> None:
             8 * 128 * 128 * 4,
         ),
     }
-    parts = (tune.use(tune.ProductParts(32, 4)),)  # eight, of four tiles
+    parts = (tune.use(tune.products.SplitK(32, 4)),)  # eight, of four tiles
     assert cases.keys() == {rule.name for rules in engine.ROUNDS for rule in rules}
     for name, (made, nbytes) in cases.items():
         answers = [

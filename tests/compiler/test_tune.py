@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import onnx
@@ -15,7 +18,7 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.dims import symbol
-from onnxruntime_ep_wgpu.compiler.tune.parameters import KERNELS
+from onnxruntime_ep_wgpu.compiler.tune import KERNELS
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.file import load, save
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, Target
@@ -23,8 +26,8 @@ from onnxruntime_ep_wgpu.program.tuning import Bound, Choice, read_choices, writ
 from tests.support import Runner, compile_model, make_model, target
 
 ROOT = Path(__file__).parents[2]
-SMALL = tune.Tile(16, 32, 16, 4, 4, 1)
-LARGE = tune.Tile(64, 64, 16, 4, 4, 1)
+SMALL = tune.products.Tile(16, 32, 16, 4, 4, 1)
+LARGE = tune.products.Tile(64, 64, 16, 4, 4, 1)
 CARD = dataclasses.replace(WEB_BASELINE, max_workgroup_storage=32 << 10)
 N = symbol("n")
 
@@ -65,7 +68,7 @@ def test_a_choice_can_be_for_one_type() -> None:
 
 
 def test_what_does_not_fit_into_the_target_is_passed_over() -> None:
-    many, much = tune.Tile(64, 64, 16, 4, 4, 2), tune.Tile(128, 128, 32, 8, 8, 1)
+    many, much = tune.products.Tile(64, 64, 16, 4, 4, 2), tune.products.Tile(128, 128, 32, 8, 8, 1)
     assert many.invocations > CARD.max_invocations and much.workgroup_bytes > WEB_BASELINE.max_workgroup_storage
     assert tiles(on(tune.use(many)), 512) == tiles(CARD, 512)
     narrow = dataclasses.replace(WEB_BASELINE, tuning=(tune.use(much),))
@@ -111,8 +114,8 @@ def test_results_do_not_depend_on_choices() -> None:
     model = make_model(nodes, {"x": (np.float32, ["b", "m", 130])}, {"w": w, "axes": np.array([1])})
     hardware = dataclasses.replace(target(), software=False)
     others = (
-        tune.use(SMALL), tune.use(tune.Rows(16, 4)), tune.use(tune.RowsAcross(2, 32)), tune.use(tune.Grid(32, 3)),
-        tune.use(tune.Vectors(1)),
+        tune.use(SMALL), tune.use(tune.rows.Rows(16, 4)), tune.use(tune.rows.RowsAcross(2, 32)), tune.use(tune.maps.Grid(32, 3)),
+        tune.use(tune.maps.Vectors(1)),
     )  # fmt: skip
     wanted = Runner(compile_model(model, hardware))(x)
     program = compile_model(model, dataclasses.replace(hardware, tuning=others))
@@ -133,8 +136,8 @@ def test_a_program_does_not_need_the_choices_that_made_it(tmp_path: Path) -> Non
 
 TABLE = (
     tune.use(LARGE, Bound("m", 100, 200), Bound("k", None, 64, known=True), dtype=DType.FLOAT16),
-    tune.use(tune.Rows(16, 4), Bound("columns", 3)),
-    tune.use(tune.Grid(128)),
+    tune.use(tune.rows.Rows(16, 4), Bound("columns", 3)),
+    tune.use(tune.maps.Grid(128)),
 )
 
 
@@ -186,7 +189,7 @@ def test_what_no_json_is_is_said_too(tmp_path: Path) -> None:
         (Choice("matmul", tuple(dict(tune.use(LARGE).parameters, m=63).items())), "multiples of 4"),
         (Choice("matmul", tuple(dict(tune.use(LARGE).parameters, k=4).items())), "unrolled|evenly"),
         (Choice("matmul_direct", (("rows", 8),)), "software adapters"),
-        (tune.use(tune.Grid(64), Bound("colums", 8)), "about colums; known: size"),
+        (tune.use(tune.maps.Grid(64), Bound("colums", 8)), "about colums; known: size"),
     ],
     ids=lambda it: str(it)[:20],
 )  # fmt: skip
@@ -210,16 +213,37 @@ def test_the_same_target_makes_the_same_kernels() -> None:
     assert model_of(model) == model_of(model)
 
 
-def test_every_kernel_and_each_of_its_parameters_is_documented() -> None:
-    rows = [
-        line.split(" | ") for line in (ROOT / "docs" / "tuning.md").read_text().splitlines() if line.startswith("| `")
-    ]
-    said = {row[0].strip("| `"): row[1] for row in rows}
-    assert set(said) == set(KERNELS)
-    for row in rows:
-        about = set(re.findall(r"`(\w+)`", row[2])) - set(KERNELS)
-        assert about <= KERNELS[row[0].strip("| `")].quantity_names, row
+def test_the_table_of_kernels_is_that_of_the_classes() -> None:
+    document = runpy.run_path(str(ROOT / "scripts" / "document_tuning.py"))["document"]
+    written = (ROOT / "docs" / "tuning.md").read_text()
+    assert written == document(written), "run scripts/document_tuning.py"
+    assert all(f"\n| `{kernel}` | " in written for kernel in KERNELS)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_text_of_a_class_names_each_of_its_parameters(kernel: str) -> None:
+    said = inspect.cleandoc(KERNELS[kernel].__doc__ or "").split("\n\n")[0]
+    names = {it.name for it in dataclasses.fields(KERNELS[kernel])}
+    assert names and names == set(re.findall(r"`(\w+)`", said))
+
+
+def test_a_class_is_among_what_can_be_tuned_by_its_name_alone() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Third(tune.maps.Grid):
+        kernel: ClassVar[str] = "third"
+
+    try:
+        assert tune.parameters_of(tune.use(Third(32))) == Third(32)
+        with pytest.raises(TypeError, match="Third is for the kernel 'third' already"):
+            type("Fourth", (tune.maps.Grid,), {"kernel": "third"})
+    finally:
+        del KERNELS["third"]
+    with pytest.raises(ValueError, match="no kernel 'third' can be tuned"):
+        tiles(on(tune.use(Third(64))), 512)
+
+
+def test_what_is_worth_measuring_besides_is_not_what_is_shipped() -> None:
+    shipped = set(map(tune.parameters_of, tune.GPU))
     for kernel, parameters in KERNELS.items():
-        assert {f"`{it.name}`" for it in dataclasses.fields(parameters)} <= set(re.findall(r"`\w+`", said[kernel])), (
-            kernel
-        )
+        more = parameters.candidates()
+        assert {it.kernel for it in more} <= {kernel} and not shipped & set(more)

@@ -264,7 +264,7 @@ def test_a_binding_size_lowers_the_target() -> None:
 
 def test_a_table_of_choices_is_the_targets(tmp_path: Path) -> None:
     adapter, path = replace(adapters()[0], type="DiscreteGPU"), tmp_path / "table.json"
-    table = (tune.use(tune.Grid(128)), tune.use(tune.Tile(64, 64, 16, 4, 4, 1)))
+    table = (tune.use(tune.maps.Grid(128)), tune.use(tune.products.Tile(64, 64, 16, 4, 4, 1)))
     write_choices(table, path, adapter.target().name)
     settings = settings_of(parse({"tuningTable": str(path)}), adapter)
     assert adapter.target(settings).tuning == table
@@ -275,8 +275,8 @@ def test_a_table_of_choices_is_the_targets(tmp_path: Path) -> None:
 def test_a_table_that_does_not_fit_is_an_error_that_says_why(open_session: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     for choice, adapter, said in (
-        (tune.use(tune.Grid(128)), "another card", "measured on 'another card', and the adapter is"),
-        (replace(tune.use(tune.Grid(128)), kernel="mop"), "", "no kernel 'mop'"),
+        (tune.use(tune.maps.Grid(128)), "another card", "measured on 'another card', and the adapter is"),
+        (replace(tune.use(tune.maps.Grid(128)), kernel="mop"), "", "no kernel 'mop'"),
     ):
         write_choices((choice,), path, adapter)
         with pytest.raises(Exception, match=f"'tuningTable': .*{said}"):

@@ -25,7 +25,7 @@ from tests.plugin import models
 CARD = Target(
     "card", max_invocations=1024, max_workgroup_storage=48 << 10, max_binding_bytes=2 << 30, max_buffer_bytes=8 << 30
 )
-A, B = tune.Grid(32), tune.Grid(128)
+A, B = tune.maps.Grid(32), tune.maps.Grid(128)
 
 
 def test_every_kernel_that_can_be_chosen_is_measured() -> None:
@@ -59,7 +59,7 @@ def test_graphs_lie_within_the_bounds_of_their_class(shapes: ShapeClass) -> None
     ],
 )
 def test_only_what_is_clearly_faster_for_all_graphs_is_chosen(
-    times: tuple[dict, ...], chosen: tune.Grid | None, monkeypatch: pytest.MonkeyPatch
+    times: tuple[dict, ...], chosen: tune.maps.Grid | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rest = iter(times)
     monkeypatch.setattr(tuning, "_measured", lambda *_: (next(rest), []))

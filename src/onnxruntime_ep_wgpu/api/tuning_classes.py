@@ -20,7 +20,7 @@ from ..program.dtypes import DType
 from ..program.tuning import Bound, Choice
 
 Node = onnx.NodeProto
-FUSED = tune.use(tune.AttentionForm(1))
+FUSED = tune.use(tune.attention.AttentionForm(1))
 
 
 @dataclass(frozen=True)
@@ -51,32 +51,7 @@ class ShapeClass:
 def candidates(kernel: str) -> list[Parameters]:
     """The parameters that the shipped table has anywhere for a kernel, and some that it has not."""
     shipped = [tune.parameters_of(it) for it in tune.GPU if it.kernel == kernel]
-    return list(dict.fromkeys([*shipped, *_MORE.get(kernel, ())]))
-
-
-_MORE: Mapping[str, Sequence[Parameters]] = {
-    "matmul": (
-        tune.Tile(128, 64, 8, 8, 8, 1, 8), tune.Tile(64, 64, 8, 8, 8, 1, 8), tune.Tile(64, 64, 16, 4, 8, 1, 16),
-        tune.Tile(64, 64, 16, 4, 4, 1), tune.Tile(32, 32, 16, 4, 4, 4),
-    ),
-    "matmul_parts": (tune.ProductParts(1, 256), tune.ProductParts(600, 256), tune.ProductParts(3000, 256)),
-    "matvec": (
-        tune.RowProduct(1, 2, 1),
-        tune.RowProduct(1, 4, 2, 512),
-        tune.RowProduct(1, 16, 1, 1024),
-        tune.RowProduct(1, 4, 1, 1024),
-    ),
-    "packed_rows": (tune.PackedRows(1, 64, 1, 2, 1), tune.PackedRows(1, 128, 1, 1, 1), tune.PackedRows(1, 32, 2, 2, 1)),
-    "rows": (tune.Rows(16, 4), tune.Rows(32, 2), tune.Rows(32, 8), tune.Rows(128, 1)),
-    "rows_across": (tune.RowsAcross(1, 64), tune.RowsAcross(1, 128), tune.RowsAcross(2, 128)),
-    "parts_across": (tune.Parts(1 << 16, 64), tune.Parts(1 << 17, 64), tune.Parts(1 << 19, 64)),
-    "map": (tune.Grid(128), tune.Grid(64, 4), tune.Grid(256, 2), tune.Grid(256, 4)),
-    "vectors": (tune.Vectors(1),),
-    "depthwise": (tune.Depthwise(128, 0), tune.Depthwise(256, 0), tune.Depthwise(64, 1)),
-    "flash_attention": (tune.FlashTile(8, 8, 2, 1, 2, 2, 8, 16), tune.FlashTile(16, 8, 2, 1, 1, 2, 8, 16)),
-    "flash_parts": (tune.FlashParts(256, 8, 64), tune.FlashParts(1024, 8, 64), tune.FlashParts(512, 8, 256)),
-    "attention": (tune.AttentionForm(0),),
-}  # fmt: skip
+    return list(dict.fromkeys([*shipped, *tune.KERNELS[kernel].candidates()]))
 
 
 # ---- graphs

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from ..dims import Dim, ceildiv, equal, less_equal, mod, product, quotient
 from ..ir import REPETITION, Tensor, View
-from ..tune import MapShape, map_shapes, maps_in_fours
+from ..tune import map_shapes, maps_in_fours
+from ..tune.maps import MapShape
 from . import storage
 from .accessor import constant, fn, substitute
 from .position import Position

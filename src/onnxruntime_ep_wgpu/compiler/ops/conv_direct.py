@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..builder import Builder, Operand
-from ..dims import Dim, ceildiv, product
-from ..ir import Read, Variant
-from ..tune import DirectConvolution, RegisterConvolution, direct_convolutions
+from ..dims import Dim, product
+from ..ir import Read
+from ..tune import direct_convolutions
+from ..tune.convolutions import ConvolutionShape
 from .window import Window
 
 
@@ -37,18 +38,11 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
     image = b.reshape(x, (x.shape[0], x.shape[1], height, width))
     pixels = rows * columns
     forms = direct_convolutions(pixels, b.target)
-    in_fours = isinstance(forms[0][1], DirectConvolution)
-    if in_fours:
+    shape = ConvolutionShape(x.shape[0] * groups, outputs, pixels)
+    if forms[0][1].in_fours:
         weights = Read(_by_tap(b, w, groups, outputs, win.taps).view, (1, 1, 1, 1), reuse=True, vector=True)
     else:
         weights = Read(b.reshape(w, (*w.shape[:2], win.taps)).view, (1, 1, 1), reuse=True)
-
-    def variant(guard: Dim, form: DirectConvolution | RegisterConvolution) -> Variant:
-        tiles = ceildiv(pixels, form.invocations * form.pixels)
-        channel_tiles = -(-outputs // form.channels)
-        count = x.shape[0] * groups * channel_tiles * tiles
-        constants = (("PIXELS", form.pixels), ("CHANNELS", form.channels), ("channel_tiles", channel_tiles))
-        return Variant(count, form.invocations, guard, constants, (("tiles", tiles),))
 
     stride_y, stride_x = (1,) * (2 - win.rank) + win.strides
     dilation_y, dilation_x = (1,) * (2 - win.rank) + win.dilations
@@ -57,7 +51,7 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
         forms[0][1].kernel,
         {"x": Read(image.view, (1, 1, 2), reuse=True), "w": weights},
         {"y": (x.dtype.accumulated, (x.shape[0], w.shape[0], *win.outputs), (1, 1, win.rank))},
-        tuple(variant(*it) for it in forms),
+        tuple(it.variant(shape, guard) for guard, it in forms),
         parameters={
             "pixels": pixels,
             "out_width": columns,

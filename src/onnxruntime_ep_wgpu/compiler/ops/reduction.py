@@ -7,7 +7,7 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, may_be, product
 from ..ir import Function, Read, View, coalesce
-from ..tune import across_parts, across_variants, row_variants
+from ..tune import across_variants, column_splits, row_variants
 from .registry import BOOLS, FLOATS, INTEGERS, NUMBERS, op
 from .rows import by_rows, cut
 from .shape import axes_of, axis_of
@@ -123,7 +123,7 @@ def _is_across(view: View, kept: int) -> bool:
 def _in_parts(b: Builder, x: Operand, kept: int) -> Operand | None:
     """The elements that go into a result cut into parts, (parts, kept axes..., elements); None when nothing is won."""
     columns = product(x.shape[kept:])
-    parts = across_parts(product(x.shape[:kept]), columns, b.target)
+    parts = column_splits(product(x.shape[:kept]), columns, b.target)
     if parts == 1 or not isinstance(columns, int):
         return None
     view = x.view.reshape((*x.shape[:kept], parts, columns // parts))

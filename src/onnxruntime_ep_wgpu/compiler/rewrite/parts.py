@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ...program.target import Target
 from ..ir import Call, Map, Read, Tensor, Variant, View, Write, packed_run
-from ..tune import matmul_variants, product_parts
+from ..tune import k_splits, matmul_variants
 from ..windows import is_storable
 from .products import matrix_sizes
 from .rule import Answer, Replace, Rule
@@ -22,7 +22,7 @@ def in_parts(call: Call, target: Target) -> Answer:
     result = call.results["y"]
     batch, m, n = matrix_sizes(View.of(result.tensor), result.groups)
     k = call.parameters["k"]
-    parts = product_parts(batch, m, n, k, target)
+    parts = k_splits(batch, m, n, k, target)
     if parts == 1 or packed_run(call.operands["b"]):
         return None
     sums = Tensor(result.tensor.dtype, (parts, *result.tensor.shape))

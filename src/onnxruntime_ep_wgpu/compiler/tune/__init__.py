@@ -1,80 +1,55 @@
-"""Which algorithm, tile and grid a kernel has: `parameters`, with `products` and `attention` (what can be chosen; `base`: what they
-have in common), `shipped` (what is chosen by default), `choose` (variants for sizes and a Target). `docs/tuning.md` is the user's
-view."""
+"""Which algorithm, tile and grid a kernel has. What can be chosen is a class per kernel: `products`, `convolutions`, `attention`,
+`rows`, `maps` (`base`: what they have in common, and the table of them). `shipped` is what is chosen by default, `choose` makes
+variants for sizes and a Target. `docs/tuning.md` is the user's view.
 
-from .attention import AttentionForm, FlashParts, FlashRows, FlashTile
+A new class needs a choice in `shipped`, and graphs in `api/tuning_classes.py` by which `wgpu-ep tune` measures it.
+"""
+
+from . import attention, convolutions, maps, products, rows
+from .base import KERNELS, parameters_of, use
 from .choose import (
-    MOST_PARTS,
     WIDEST_HEAD,
-    MapShape,
-    across_parts,
     across_variants,
+    column_splits,
     depthwise,
     direct_convolutions,
     expert_rows,
     flash_splits,
     flash_variants,
+    k_splits,
     map_shapes,
     maps_in_fours,
     matmul_variants,
-    product_parts,
     row_variants,
     written_out,
 )
-from .parameters import (
-    Depthwise,
-    DirectConvolution,
-    Grid,
-    Parts,
-    RegisterConvolution,
-    Rows,
-    RowsAcross,
-    Vectors,
-    parameters_of,
-    use,
-)
-from .products import DirectProduct, PackedRows, ProductParts, RegisterProduct, RowProduct, Tile
 from .shipped import GPU, SOFTWARE, SWIFTSHADER, check_choices
 
 __all__ = [
     "GPU",
-    "MOST_PARTS",
+    "KERNELS",
     "SOFTWARE",
     "SWIFTSHADER",
     "WIDEST_HEAD",
-    "AttentionForm",
-    "Depthwise",
-    "DirectConvolution",
-    "DirectProduct",
-    "FlashParts",
-    "FlashRows",
-    "FlashTile",
-    "Grid",
-    "MapShape",
-    "PackedRows",
-    "Parts",
-    "ProductParts",
-    "RegisterConvolution",
-    "RegisterProduct",
-    "RowProduct",
-    "Rows",
-    "RowsAcross",
-    "Tile",
-    "Vectors",
-    "across_parts",
     "across_variants",
+    "attention",
     "check_choices",
+    "column_splits",
+    "convolutions",
     "depthwise",
     "direct_convolutions",
     "expert_rows",
     "flash_splits",
     "flash_variants",
+    "k_splits",
     "map_shapes",
+    "maps",
     "maps_in_fours",
     "matmul_variants",
     "parameters_of",
-    "product_parts",
+    "products",
     "row_variants",
+    "rows",
     "use",
     "written_out",
-]  # fmt: skip
+]

@@ -1,30 +1,70 @@
-"""What can be chosen for kernels of attention, and whether it is one kernel at all. See `parameters.py`."""
+"""What can be chosen for kernels of attention, and whether it is one kernel at all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ...program.tuning import Bound
-from ..dims import Dim, ceildiv
-from .base import Parameters
+from ..dims import Dim, ceildiv, floordiv, maximum, minimum, quotient
+from ..ir import Variant
+from .base import Parameters, constants
 
 
 @dataclass(frozen=True)
-class FlashTile(Parameters):
-    """A workgroup of `flash_attention`: `threads_x` x `threads_y` invocations in each of `slices` groups, which sum
-    4 `rows4` queries by 4 `columns4` keys, and `values4` times 4 elements of results.
+class FlashShape:
+    """Attention of `rows` rows of each of `batch` heads of keys: elements of a query and of a result are `size` and `value_size`;
+    each of `splits` workgroups takes a part of the keys. `unrolled`: steps of products may be written out."""
 
-    `depth` elements of queries and keys are in workgroup memory at a time, and `keys` rows of values. Quantities: those of
-    FlashRows, with a value_size of at most `widest`; and `workgroups`, which the tile itself gives.
-    """
+    batch: Dim
+    rows: Dim
+    size: int
+    value_size: int
+    splits: Dim
+    unrolled: bool
+
+
+@dataclass(frozen=True)
+class FlashForm(Parameters):
+    """A kernel that never has its scores in memory; `template`: where it is not that of the Call."""
+
+    template: ClassVar[str] = ""
+    about: ClassVar[Mapping[str, str]] = {
+        "batch": "with heads of keys",
+        "rows": "queries of all heads that share keys",
+        "per": "heads that share keys: rows for each query",
+        "keys": "",
+        "size": "elements of a query or key",
+        "value_size": "of a value",
+        "splits": "parts of the keys",
+    }
+
+    @property
+    def queries(self) -> int:
+        """Rows of a workgroup."""
+        raise NotImplementedError
+
+    def variant(self, shape: FlashShape, guard: Dim) -> Variant:
+        """The kernel for such an attention."""
+        tiles_q = ceildiv(shape.rows, self.queries)
+        chosen = constants(**self._constants(shape), SIZE_WHOLE=quotient(shape.size, 4) is not None)
+        count = shape.batch * tiles_q * shape.splits
+        return Variant(count, self.invocations, guard, chosen, (("tiles_q", tiles_q),), self.template)
+
+    def _constants(self, shape: FlashShape) -> Mapping[str, int]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class FlashTile(FlashForm):
+    """Attention by workgroups of `slices` groups of `threads_x` x `threads_y` invocations, each of which sums 4 `rows4` queries by
+    4 `columns4` keys, and `values4` times 4 elements of results; `depth` elements of queries and keys are in workgroup memory at a
+    time, and `keys` rows of values."""
 
     kernel: ClassVar[str] = "flash_attention"
-    quantity_names: ClassVar[frozenset[str]] = frozenset(
-        {"batch", "rows", "per", "keys", "size", "value_size", "splits", "workgroups"}
-    )
+    about: ClassVar[Mapping[str, str]] = {**FlashForm.about, "workgroups": "of all tiles and splits"}
     threads_x: int
     threads_y: int
     rows4: int
@@ -39,6 +79,10 @@ class FlashTile(Parameters):
         self._require(self.keys <= self.tile_k, f"keys are at most {self.tile_k}")
         invocations = self.threads_x * self.threads_y
         self._require(self.queries <= invocations, f"{self.queries} queries are more than {invocations} invocations")
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return cls(8, 8, 2, 1, 2, 2, 8, 16), cls(16, 8, 2, 1, 1, 2, 8, 16)
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -90,17 +134,26 @@ class FlashTile(Parameters):
     def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
         return {"workgroups": sizes["batch"] * ceildiv(sizes["rows"], self.queries) * sizes["splits"]}
 
+    def _constants(self, shape: FlashShape) -> Mapping[str, int]:
+        return {
+            "TILE_Q": self.queries,
+            "THREADS_X": self.threads_x,
+            "ROWS4": self.rows4,
+            "COLUMNS4": self.columns4,
+            "VALUES4": self.values4,
+            "SLICES": self.slices,
+            "DEPTH": self.depth,
+            "UNROLLED": self.unrolled if shape.unrolled else 1,
+            "KEYS": self.keys,
+        }
+
 
 @dataclass(frozen=True)
-class FlashRows(Parameters):
-    """Attention of at most `rows` rows, of heads of at most `widest` elements, where reading keys and values takes the time.
-    Quantities: batch, rows, per (heads that share keys: rows for each query), keys, size (elements of a query or key),
-    value_size (of a value), splits (parts of the keys)."""
+class FlashRows(FlashForm):
+    """Attention of at most `rows` rows, of heads of at most `widest` elements, where reading keys and values takes the time."""
 
     kernel: ClassVar[str] = "flash_rows"
-    quantity_names: ClassVar[frozenset[str]] = frozenset(
-        {"batch", "rows", "per", "keys", "size", "value_size", "splits"}
-    )
+    template: ClassVar[str] = "flash_rows"
     rows: int
     widest: int
 
@@ -121,6 +174,10 @@ class FlashRows(Parameters):
         )
 
     @property
+    def queries(self) -> int:
+        return self.rows
+
+    @property
     def keys(self) -> int:
         """Keys at a time, each row's by an invocation of its own."""
         return self.invocations // self.rows
@@ -134,14 +191,17 @@ class FlashRows(Parameters):
         products = self.rows * 8 * (self.keys + 4)
         return 4 * (self.rows * 4 * -(-self.widest // 4) + products + 2 * self.invocations + self.rows)
 
+    def _constants(self, shape: FlashShape) -> Mapping[str, int]:
+        return {"ROWS": self.rows, "KEYS": self.keys}
+
 
 @dataclass(frozen=True)
-class FlashParts(Parameters):
-    """Keys of an attention are cut into parts of at least `keys`, so that `workgroups` are busy with rows of `rows`.
-    Quantities: batch, rows, keys."""
+class SplitKeys(Parameters):
+    """Parts into which the keys of an attention are cut, of at least `keys` each, so that `workgroups` workgroups are busy with
+    `rows` rows each."""
 
     kernel: ClassVar[str] = "flash_parts"
-    quantity_names: ClassVar[frozenset[str]] = frozenset({"batch", "rows", "keys"})
+    about: ClassVar[Mapping[str, str]] = {it: FlashForm.about[it] for it in ("batch", "rows", "keys")}
     workgroups: int
     rows: int
     keys: int
@@ -149,15 +209,31 @@ class FlashParts(Parameters):
     def __post_init__(self) -> None:
         self._require_positive()
 
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return cls(256, 8, 64), cls(1024, 8, 64), cls(512, 8, 256)
+
+    def splits(self, batch: Dim, rows: Dim, keys: Dim) -> Dim:
+        """The parts of the keys."""
+        workgroups = maximum(1, batch * ceildiv(rows, self.rows))
+        parts = minimum(floordiv(self.workgroups, workgroups), ceildiv(keys, self.keys))
+        return maximum(1, parts)
+
 
 @dataclass(frozen=True)
 class AttentionForm(Parameters):
-    """Whether attention without hidden keys is one kernel, `fused`, or products and a softmax, 0, whose scores are in memory.
-    Quantities: batch (with heads), rows, keys, size, value_size, and `fits`: how many times the scores, as f32, fit into the
-    largest binding."""
+    """Attention without keys that are hidden by position: `fused`, 1 for one kernel, whose scores are never in memory, or 0 for
+    products and a softmax."""
 
     kernel: ClassVar[str] = "attention"
-    quantity_names: ClassVar[frozenset[str]] = frozenset({"batch", "rows", "keys", "size", "value_size", "fits"})
+    about: ClassVar[Mapping[str, str]] = {
+        "batch": "with heads",
+        "rows": "queries",
+        "keys": "",
+        "size": "elements of a query or key",
+        "value_size": "of a value",
+        "fits": "how many times the scores, as f32, fit into the largest binding",
+    }
     fused: int
 
     def __post_init__(self) -> None:

@@ -7,52 +7,36 @@ passed over; the same target always gives the same variants.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TypeVar
 
 from ...program.dtypes import DType
 from ...program.target import Target
 from ...program.tuning import Bound
-from ..dims import Dim, ceildiv, floordiv, less_equal, maximum, minimum, quotient, select
+from ..dims import Dim, ceildiv, floordiv, less_equal, maximum, minimum, select
 from ..ir import Variant
-from .attention import AttentionForm, FlashParts, FlashRows, FlashTile
-from .base import Parameters, constants
-from .parameters import (
-    Depthwise,
-    DirectConvolution,
-    Grid,
-    Parts,
-    RegisterConvolution,
-    Rows,
-    RowsAcross,
-    Vectors,
-    parameters_of,
-)
-from .products import (
-    DirectProduct,
-    PackedRows,
-    ProductForm,
-    ProductParts,
-    ProductShape,
-    RegisterProduct,
-    RowProduct,
-    Tile,
-)
+from .attention import AttentionForm, FlashForm, FlashShape, FlashTile, SplitKeys
+from .base import Parameters, class_of, parameters_of
+from .convolutions import ConvolutionForm, Depthwise
+from .maps import Grid, MapShape, Vectors
+from .products import PackedRows, ProductForm, ProductShape, SplitK
+from .rows import ColumnSplits, RowForm, Rows
 from .shipped import GPU, SOFTWARE
 
-MOST_PARTS = 16  # of a product: each is one more operand of the map that adds them
 WIDEST_HEAD = max(it.widest for it in map(parameters_of, GPU) if isinstance(it, FlashTile))
+Form = TypeVar("Form", bound=Parameters)
 
 
 def _chosen(
-    target: Target, sizes: Mapping[str, Dim], *classes: type[Parameters], dtype: DType | None = None
-) -> list[tuple[Dim, Parameters]]:
-    """The guards and parameters of what can be taken for kernels of these classes, up to the first that always is."""
-    kernels = {it.kernel for it in classes}
-    found: list[tuple[Dim, Parameters]] = []
+    target: Target, sizes: Mapping[str, Dim], form: type[Form], dtype: DType | None = None
+) -> list[tuple[Dim, Form]]:
+    """The guards and parameters of what can be taken for kernels of this form, up to the first that always is."""
+    found: list[tuple[Dim, Form]] = []
     for choice in (*target.tuning, *(SOFTWARE if target.software else GPU)):
-        if choice.kernel not in kernels or (choice.dtype and (dtype is None or choice.dtype != dtype.label)):
+        if not issubclass(class_of(choice), form) or choice.dtype not in ("", dtype.label if dtype else ""):
             continue
         parameters = parameters_of(choice)
+        assert isinstance(parameters, form)  # by its class
         if parameters.invocations > target.max_invocations or parameters.workgroup_bytes > target.max_workgroup_storage:
             continue
         guard = _guard((*parameters.bounds, *choice.bounds), {**sizes, **parameters.quantities(sizes)})
@@ -81,18 +65,9 @@ def _guard(bounds: tuple[Bound, ...], sizes: Mapping[str, Dim]) -> Dim:
     return guard
 
 
-@dataclass(frozen=True)
-class MapShape:
-    """How a kernel of maps is cut: `workgroup` invocations, each of which does its work in `steps` steps of a workgroup."""
-
-    workgroup: int
-    steps: int = 1
-    guard: Dim = 1
-
-
 def maps_in_fours(target: Target) -> bool:
     """Whether maps load, calculate and store four elements at a time."""
-    return any(it.width == 4 for _, it in _chosen(target, {}, Vectors) if isinstance(it, Vectors))
+    return any(it.width == 4 for _, it in _chosen(target, {}, Vectors))
 
 
 def map_shapes(size: Dim, width: int, part: int, target: Target) -> tuple[MapShape, ...]:
@@ -102,41 +77,25 @@ def map_shapes(size: Dim, width: int, part: int, target: Target) -> tuple[MapSha
     """
     if part:
         return (MapShape(64),)
-    return tuple(
-        MapShape(it.workgroup, max(it.steps, it.elements // width), guard)
-        for guard, it in _chosen(target, {"size": size}, Grid)
-        if isinstance(it, Grid)
-    )
+    return tuple(it.shape(width, guard) for guard, it in _chosen(target, {"size": size}, Grid))
 
 
 def row_variants(rows: Dim, columns: Dim, target: Target) -> tuple[Variant, ...]:
     """Kernels that treat `rows` rows of `columns` elements."""
-    return _by_rows(rows, columns, target, Rows)
+    return tuple(it.variant(rows, guard) for guard, it in _chosen(target, {"rows": rows, "columns": columns}, Rows))
 
 
 def across_variants(rows: Dim, columns: Dim, target: Target) -> tuple[Variant, ...]:
     """Kernels for rows whose neighbours, not whose columns, are neighbours in memory."""
-    return _by_rows(rows, columns, target, RowsAcross, Rows)
+    return tuple(it.variant(rows, guard) for guard, it in _chosen(target, {"rows": rows, "columns": columns}, RowForm))
 
 
-def _by_rows(rows: Dim, columns: Dim, target: Target, *classes: type[Rows]) -> tuple[Variant, ...]:
-    return tuple(
-        Variant(ceildiv(rows, it.rows), it.invocations, guard, constants(LANES=it.lanes, ROWS=it.rows))
-        for guard, it in _chosen(target, {"rows": rows, "columns": columns}, *classes)
-        if isinstance(it, Rows)
-    )
-
-
-def across_parts(rows: Dim, columns: Dim, target: Target) -> int:
+def column_splits(rows: Dim, columns: Dim, target: Target) -> int:
     """Into how many parts such rows are cut, which are reduced by themselves first, so that a GPU is busy. 1 for sizes that
     are not known, and for less than every invocation has one element of, where another dispatch costs more than it saves."""
     if not isinstance(rows, int) or not isinstance(columns, int):
         return 1
-    for _, it in _chosen(target, {"elements": rows * columns}, Parts):
-        assert isinstance(it, Parts)
-        most = min(it.busy // rows, columns // it.columns) if rows else 1
-        return max((p for p in range(1, most + 1) if columns % p == 0), default=1)
-    return 1
+    return next((it.splits(rows, columns) for _, it in _chosen(target, {"elements": rows * columns}, ColumnSplits)), 1)
 
 
 def matmul_variants(
@@ -162,24 +121,19 @@ def matmul_variants(
     sizes |= {"words": -(-k * bits // 32)} if isinstance(k, int) else {}
     shape = ProductShape(batch, m, n, k, bits, longest)
     template, variants = "", list[Variant]()
-    for guard, it in _chosen(target, sizes, Tile, RowProduct, PackedRows, DirectProduct, RegisterProduct, dtype=dtype):
-        assert isinstance(it, ProductForm)
+    for guard, it in _chosen(target, sizes, ProductForm, dtype):
         shape = shape if shape.run else replace(shape, run=it.run(shape))
         variants.append(it.variant(shape, guard))
         template = it.kernel if it.general or not template else template
     return template, tuple(variants)
 
 
-def product_parts(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target) -> int:
+def k_splits(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target) -> int:
     """Into how many parts k is cut, so that a GPU is busy; 1 for sizes that are not known."""
     if not (isinstance(batch, int) and isinstance(m, int) and isinstance(n, int) and isinstance(k, int)):
         return 1
     sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "discrete": int(target.discrete)}
-    for _, it in _chosen(target, sizes, ProductParts):
-        assert isinstance(it, ProductParts)
-        tiles = batch * -(-m // 64) * -(-n // 64)
-        return max(1, min(it.tiles // tiles, k // it.columns, MOST_PARTS)) if tiles else 1
-    return 1
+    return next((it.splits(batch, m, n, k) for _, it in _chosen(target, sizes, SplitK)), 1)
 
 
 def expert_rows(k: int, bits: int, longest: int, target: Target) -> tuple[int, int, int]:
@@ -187,22 +141,19 @@ def expert_rows(k: int, bits: int, longest: int, target: Target) -> tuple[int, i
     share four columns, and those of a workgroup. Of packed weights `longest` can be unpacked together, 0 for others."""
     sizes: dict[str, Dim] = {"m": 1, "k": k, "packed": max(1, longest * bits // 32), "words": -(-k * bits // 32)}
     for _, it in _chosen(target, sizes, PackedRows):
-        assert isinstance(it, PackedRows)
         return min(longest, it.words * 32 // bits) or 4, it.parts, it.invocations
     return 4, 1, 1  # a table always has one
 
 
-def direct_convolutions(pixels: Dim, target: Target) -> tuple[tuple[Dim, DirectConvolution | RegisterConvolution], ...]:
+def direct_convolutions(pixels: Dim, target: Target) -> tuple[tuple[Dim, ConvolutionForm], ...]:
     """Guards and forms of a convolution that is read from the image, all of one kernel; () where it is not."""
-    found = _chosen(target, {"pixels": pixels}, DirectConvolution, RegisterConvolution)
-    forms = [(guard, it) for guard, it in found if isinstance(it, DirectConvolution | RegisterConvolution)]
+    forms = _chosen(target, {"pixels": pixels}, ConvolutionForm)
     return tuple((guard, it) for guard, it in forms if it.kernel == forms[0][1].kernel)
 
 
 def depthwise(target: Target) -> Depthwise:
     """How depthwise convolutions run."""
     ((_, it),) = _chosen(target, {}, Depthwise)
-    assert isinstance(it, Depthwise)
     return it
 
 
@@ -217,8 +168,8 @@ def written_out(
         return None
     sizes["fits"] = floordiv(target.max_binding_bytes, maximum(1, scores))
     # What only a run decides is no reason to have scores in memory.
-    form = next((it for guard, it in _chosen(target, sizes, AttentionForm, dtype=dtype) if guard == 1), None)
-    if isinstance(form, AttentionForm) and form.fused:
+    form = next((it for guard, it in _chosen(target, sizes, AttentionForm, dtype) if guard == 1), None)
+    if form is not None and form.fused:
         return None
     return (
         f"products and a softmax are faster for heads of {size} elements, {rows} queries and {keys} keys, and their scores fit"
@@ -231,15 +182,11 @@ def flash_splits(batch: Dim, rows: Dim, keys: Dim, size: int, value_size: int, t
     no loop is too long. 1 where that needs none."""
     if target.longest_loop is not None:
         ((_, tile),) = _chosen(target, {"batch": batch, "rows": rows, "splits": 1, "value_size": value_size}, FlashTile)
-        assert isinstance(tile, FlashTile)
         turns = max(1, (target.longest_loop - tile.iterations_at_end) // tile.iterations(size))
         return ceildiv(keys, turns * tile.tile_k)
     splits: Dim = 1
-    for guard, it in reversed(_chosen(target, {"batch": batch, "rows": rows, "keys": keys}, FlashParts)):
-        assert isinstance(it, FlashParts)
-        workgroups = maximum(1, batch * ceildiv(rows, it.rows))
-        parts = minimum(floordiv(it.workgroups, workgroups), ceildiv(keys, it.keys))
-        splits = select(guard, maximum(1, parts), splits)
+    for guard, it in reversed(_chosen(target, {"batch": batch, "rows": rows, "keys": keys}, SplitKeys)):
+        splits = select(guard, it.splits(batch, rows, keys), splits)
     return splits
 
 
@@ -252,27 +199,5 @@ def flash_variants(
     per = floordiv(rows, steps) if steps != 0 else 1
     sizes: dict[str, Dim] = {"batch": batch, "rows": rows, "per": per, "keys": keys, "splits": splits}
     sizes |= {"size": size, "value_size": value_size}
-    whole = quotient(size, 4) is not None
-    variants = []
-    for guard, it in _chosen(target, sizes, FlashRows, FlashTile):
-        if isinstance(it, FlashRows):
-            template, tiles_q = "flash_rows", ceildiv(rows, it.rows)
-            chosen = constants(ROWS=it.rows, KEYS=it.keys, SIZE_WHOLE=whole)
-        else:
-            assert isinstance(it, FlashTile)
-            template, tiles_q = "", ceildiv(rows, it.queries)
-            chosen = constants(
-                TILE_Q=it.queries,
-                THREADS_X=it.threads_x,
-                ROWS4=it.rows4,
-                COLUMNS4=it.columns4,
-                VALUES4=it.values4,
-                SLICES=it.slices,
-                DEPTH=it.depth,
-                UNROLLED=1 if target.software else it.unrolled,
-                KEYS=it.keys,
-                SIZE_WHOLE=whole,
-            )
-        workgroups = batch * tiles_q * splits
-        variants.append(Variant(workgroups, it.invocations, guard, chosen, (("tiles_q", tiles_q),), template))
-    return tuple(variants)
+    shape = FlashShape(batch, rows, size, value_size, splits, unrolled=not target.software)
+    return tuple(it.variant(shape, guard) for guard, it in _chosen(target, sizes, FlashForm))

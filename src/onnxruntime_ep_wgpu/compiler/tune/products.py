@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ...program.tuning import Bound
 from ..dims import Dim, ceildiv, quotient
 from ..ir import Variant
 from .base import Parameters, constants
+
+MOST_SPLITS = 16  # of k: the results of each are one more operand of the map that adds them
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,16 @@ class ProductForm(Parameters):
     """A kernel for products. `general`: it serves every shape, and names the Call; others are variants of one that does."""
 
     general: ClassVar[bool] = False
-    quantity_names: ClassVar[frozenset[str]] = frozenset(
-        {"batch", "m", "n", "k", "transposed", "bits", "packed", "words"}
-    )
+    about: ClassVar[Mapping[str, str]] = {
+        "batch": "",
+        "m": "",
+        "n": "",
+        "k": "",
+        "transposed": "1 where neighbours in k of the other operand are neighbours in memory",
+        "bits": "of its elements",
+        "packed": "words of it that can be unpacked together, 0 where weights are not packed",
+        "words": "of its columns, where k is known",
+    }
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
         """The kernel for such a product."""
@@ -52,14 +61,13 @@ class ProductForm(Parameters):
 @dataclass(frozen=True)
 class Tile(ProductForm):
     """A tile of `m` x `n` results of a product from `k` columns at a time; an invocation computes `rows` x `columns` of it.
+    `slices` groups of invocations split k between them; `unrolled` steps of k are written out.
 
-    `slices` groups of invocations split k between them; `unrolled` steps of k are written out. Quantities: batch, m, n, k,
-    `packed` as of PackedRows, and `workgroups`, which the tile itself gives. Raises ValueError for a tile that its invocations
-    cannot share evenly.
+    Raises ValueError for a tile that its invocations cannot share evenly.
     """
 
     kernel: ClassVar[str] = "matmul"
-    quantity_names: ClassVar[frozenset[str]] = ProductForm.quantity_names | {"workgroups"}
+    about: ClassVar[Mapping[str, str]] = {**ProductForm.about, "workgroups": "tiles of all batches"}
     general: ClassVar[bool] = True
     m: int
     n: int
@@ -77,6 +85,16 @@ class Tile(ProductForm):
         loaded = 4 * self.per_slice
         evenly = self.m * self.k % loaded == 0 == self.n * self.k % loaded
         self._require(evenly, f"its {self.per_slice} invocations do not load {self.k} columns in fours evenly")
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return (
+            cls(128, 64, 8, 8, 8, 1, 8),
+            cls(64, 64, 8, 8, 8, 1, 8),
+            cls(64, 64, 16, 4, 8, 1, 16),
+            cls(64, 64, 16, 4, 4, 1),
+            cls(32, 32, 16, 4, 4, 4),
+        )
 
     @property
     def per_slice(self) -> int:
@@ -122,9 +140,8 @@ class Tile(ProductForm):
 
 @dataclass(frozen=True)
 class RowProduct(ProductForm):
-    """A product of at most `rows` rows: a workgroup of `threads` sums 4 x `columns4` columns of them, its invocations parts of
-    k, `steps` rows of the other operand at a time. Quantities: batch, m, n, k, and `transposed`, 1 where neighbours in k are
-    neighbours in memory."""
+    """A product of at most `rows` rows: a workgroup of `threads` invocations sums 4 x `columns4` columns of them, its invocations
+    parts of k, `steps` rows of the other operand at a time."""
 
     kernel: ClassVar[str] = "matvec"
     rows: int
@@ -137,6 +154,10 @@ class RowProduct(ProductForm):
         self._require(self.threads > 0 and self.threads & (self.threads - 1) == 0, "threads are a power of two")
         halves = self.columns4 > 0 and self.columns4 & (self.columns4 - 1) == 0
         self._require(halves and self.columns4 <= self.threads, "columns4 is a power of two up to the threads")
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return cls(1, 2, 1), cls(1, 16, 1, 1024), cls(1, 4, 1, 1024)
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -160,8 +181,7 @@ class RowProduct(ProductForm):
 class PackedRows(ProductForm):
     """A product by packed weights that lie along k, of `rows` rows at a time and at most `tiles` times that: an invocation sums
     four columns, which `parts` of a workgroup share, `columns` times; it unpacks at most `words` words of each at a time, in
-    `steps` places. Quantities: batch, m, n, k, `packed`, the words that can be unpacked together, and `words`, those of a column
-    where it is known."""
+    `steps` places."""
 
     kernel: ClassVar[str] = "packed_rows"
     rows: int
@@ -174,6 +194,10 @@ class PackedRows(ProductForm):
     def __post_init__(self) -> None:
         self._require_positive()
         self._require(self.parts & (self.parts - 1) == 0, "parts are a power of two")
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return cls(1, 64, 1, 2, 1), cls(1, 32, 2, 2, 1)
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -199,7 +223,7 @@ class PackedRows(ProductForm):
 
 @dataclass(frozen=True)
 class DirectProduct(ProductForm):
-    """A product whose operands are read directly, `rows` x 64 results per workgroup of 8. Quantities: batch, m, n, k."""
+    """A product whose operands are read where they lie, `rows` x 64 results per workgroup of 8; on software adapters."""
 
     kernel: ClassVar[str] = "matmul_direct"
     general: ClassVar[bool] = True
@@ -217,8 +241,8 @@ class DirectProduct(ProductForm):
 
 @dataclass(frozen=True)
 class RegisterProduct(ProductForm):
-    """A product whose operands are read directly, one element at a time: each of `lanes` invocations sums `rows` x
-    `columns` results in variables. Quantities: batch, m, n, k."""
+    """A product whose operands are read where they lie, one element at a time: each of `lanes` invocations sums `rows` x `columns`
+    results in variables; on SwiftShader."""
 
     kernel: ClassVar[str] = "matmul_registers"
     rows: int
@@ -240,14 +264,29 @@ class RegisterProduct(ProductForm):
 
 
 @dataclass(frozen=True)
-class ProductParts(Parameters):
-    """Into how many parts k of a product is cut, which are summed afterwards: as many as `tiles` tiles of 64 x 64 results in all
-    need, of at least `columns` each. Quantities: batch, m, n, k, and `discrete`, 1 for a GPU with memory of its own."""
+class SplitK(Parameters):
+    """Parts into which k of a product is cut, which are added afterwards: as many as `tiles` tiles of 64 x 64 results in all need,
+    of at least `columns` each; only where all sizes are known when the graph is compiled."""
 
     kernel: ClassVar[str] = "matmul_parts"
-    quantity_names: ClassVar[frozenset[str]] = frozenset({"batch", "m", "n", "k", "discrete"})
+    about: ClassVar[Mapping[str, str]] = {
+        "batch": "",
+        "m": "",
+        "n": "",
+        "k": "",
+        "discrete": "1 for a GPU with memory of its own",
+    }
     tiles: int
     columns: int
 
     def __post_init__(self) -> None:
         self._require(self.tiles > 0 < self.columns, "both are at least 1")
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return cls(1, 256), cls(600, 256), cls(3000, 256)
+
+    def splits(self, batch: int, m: int, n: int, k: int) -> int:
+        """The parts of k."""
+        tiles = batch * -(-m // 64) * -(-n // 64)
+        return max(1, min(self.tiles // tiles, k // self.columns, MOST_SPLITS)) if tiles else 1

@@ -8,20 +8,12 @@ from __future__ import annotations
 
 from ...program.dtypes import DType
 from ...program.tuning import Bound, Choices
-from .attention import AttentionForm, FlashParts, FlashRows, FlashTile
-from .parameters import (
-    Depthwise,
-    DirectConvolution,
-    Grid,
-    Parts,
-    RegisterConvolution,
-    Rows,
-    RowsAcross,
-    Vectors,
-    parameters_of,
-    use,
-)
-from .products import DirectProduct, PackedRows, ProductParts, RegisterProduct, RowProduct, Tile
+from .attention import AttentionForm, FlashRows, FlashTile, SplitKeys
+from .base import parameters_of, use
+from .convolutions import Depthwise, DirectConvolution, RegisterConvolution
+from .maps import Grid, Vectors
+from .products import DirectProduct, PackedRows, RegisterProduct, RowProduct, SplitK, Tile
+from .rows import ColumnSplits, Rows, RowsAcross
 
 _LONG = Bound("k", 256)  # with a shorter k most parts of a workgroup would idle
 _MANY = Bound("n", 4096, None, known=True)
@@ -88,12 +80,12 @@ GPU: Choices = (
     # Products of few tiles leave most of a large GPU idle. On an H200, in parts: 0.21 ms for 1576 x 3072 x 768 (0.32), ResNet-50,
     # batch 16, takes 6.1 ms (7.4), GPT-2 with 512 tokens 5.3 (6.5); with 1500 tiles 5.9 and 5.7. What they write is little
     # beside what a GPU with memory of its own reads; others have fewer units to keep busy.
-    use(ProductParts(1100, 256), Bound("discrete", 1)),
-    use(ProductParts(96, 512)),
+    use(SplitK(1100, 256), Bound("discrete", 1)),
+    use(SplitK(96, 512)),
     # An H200 sums 8192 x 8192 f32 over the first axis in 1.57 ms with a workgroup per row, which loads a line of memory for
     # each element. It runs 270,000 invocations at once.
     use(RowsAcross(1, 256), Bound("rows", 1 << 13)),
-    use(Parts(1 << 18, 64), Bound("elements", 1 << 18, known=True)),
+    use(ColumnSplits(1 << 18, 64), Bound("elements", 1 << 18, known=True)),
     # An invocation per short row, a workgroup per long one.
     use(Rows(1, 64), Bound("columns", None, 32)),
     use(Rows(256, 1), Bound("columns", 2048)),
@@ -120,8 +112,8 @@ GPU: Choices = (
     ),
     use(AttentionForm(1)),
     # Attention. Few rows have little to do for each key, and need as many workgroups as read at once.
-    use(FlashParts(512, 8, 64), Bound("rows", None, 8)),
-    use(FlashParts(512, 8, 1024)),
+    use(SplitKeys(512, 8, 64), Bound("rows", None, 8)),
+    use(SplitKeys(512, 8, 1024)),
     use(FlashRows(1, 256)),
     use(FlashRows(2, 256), Bound("per", 2)),
     use(FlashRows(4, 256), Bound("per", 3)),

@@ -1,0 +1,100 @@
+"""What can be chosen for convolutions that are read from the image; others are products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from ..dims import Dim, ceildiv
+from ..ir import Variant
+from .base import Parameters, constants
+
+
+@dataclass(frozen=True)
+class ConvolutionShape:
+    """`images` (a batch, times groups) of `outputs` channels of `pixels` results each."""
+
+    images: Dim
+    outputs: int
+    pixels: Dim
+
+
+@dataclass(frozen=True)
+class ConvolutionForm(Parameters):
+    """A kernel that reads a convolution from the image: `pixels` results of some channels per invocation. `in_fours`: it loads the
+    weights of four of these at a time."""
+
+    about: ClassVar[Mapping[str, str]] = {"pixels": "of a result"}
+    in_fours: ClassVar[bool] = False
+    pixels: int
+
+    @property
+    def output_channels(self) -> int:
+        """Of an invocation."""
+        raise NotImplementedError
+
+    def variant(self, shape: ConvolutionShape, guard: Dim) -> Variant:
+        """The kernel for such a convolution."""
+        tiles = ceildiv(shape.pixels, self.invocations * self.pixels)
+        channel_tiles = -(-shape.outputs // self.output_channels)
+        chosen = constants(PIXELS=self.pixels, CHANNELS=self.output_channels, channel_tiles=channel_tiles)
+        return Variant(shape.images * channel_tiles * tiles, self.invocations, guard, chosen, (("tiles", tiles),))
+
+
+@dataclass(frozen=True)
+class DirectConvolution(ConvolutionForm):
+    """A convolution read from the image, `pixels` results of 8 channels per invocation; on software adapters."""
+
+    kernel: ClassVar[str] = "conv_direct"
+    in_fours: ClassVar[bool] = True
+
+    @property
+    def output_channels(self) -> int:
+        return 8
+
+    @property
+    def invocations(self) -> int:
+        return 8
+
+
+@dataclass(frozen=True)
+class RegisterConvolution(ConvolutionForm):
+    """A convolution read from the image, one element at a time: each of `lanes` invocations sums `pixels` results of `channels`
+    channels in variables; on SwiftShader."""
+
+    kernel: ClassVar[str] = "conv_registers"
+    channels: int
+    lanes: int
+
+    def __post_init__(self) -> None:
+        self._require_positive()
+
+    @property
+    def output_channels(self) -> int:
+        return self.channels
+
+    @property
+    def invocations(self) -> int:
+        return self.lanes
+
+
+@dataclass(frozen=True)
+class Depthwise(Parameters):
+    """Depthwise convolutions: workgroups of `workgroup` invocations; `shared`, 1 where each stays in one plane, whose weights it
+    then loads once, or 0."""
+
+    kernel: ClassVar[str] = "depthwise"
+    workgroup: int
+    shared: int
+
+    def __post_init__(self) -> None:
+        self._require(self.workgroup > 0 and self.shared in (0, 1), "the workgroup is at least 1, shared is 0 or 1")
+
+    @property
+    def invocations(self) -> int:
+        return self.workgroup
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return cls(128, 0), cls(256, 0), cls(64, 1)
