@@ -92,6 +92,18 @@ def test_a_truncated_or_mutated_model_never_raises(tmp_path: Path) -> None:
             span.holds(W.view(np.uint8).reshape(-1))
 
 
+def test_external_data_of_a_model_that_is_bytes_is_found(tmp_path: Path) -> None:
+    how = {"save_as_external_data": True, "location": "data", "size_threshold": 100}
+    tensors = [numpy_helper.from_array(W, "large"), numpy_helper.from_array(W[:2], "small")]
+    content = save(tmp_path / "m.onnx", tensors, **how).read_bytes()
+    (tmp_path / "m.onnx").unlink()
+    find = FromModel(tmp_path / "virtual_model.onnx", content)
+    source = find("large", view(W))
+    assert isinstance(source, InFile) and source.span.path == tmp_path / "data"
+    np.testing.assert_array_equal(source.read(), W)
+    assert isinstance(find("small", view(W[:2])), InMemory), "bytes that no file holds"
+
+
 def test_a_source_notices_that_its_file_has_changed(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", [numpy_helper.from_array(W, "w")])
     source = FromModel(path)("w", view(W))

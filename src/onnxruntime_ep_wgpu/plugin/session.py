@@ -208,8 +208,10 @@ class SessionState:
             declared = frozenset(self.inputs)
             specialise = Specialiser(graph, graph.opset_imports, self.target, name, self._compiling, declared)
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
+        source = watch.source()
+        weights = FromModel(path, source if isinstance(source, bytes) else None)
         group = CompiledGroup(
-            program, self.device, settings_from(RunSettings, self.options.values), FromModel(path), specialise
+            program, self.device, settings_from(RunSettings, self.options.values), weights, specialise
         )
         self.assignment.compiled(made, program)
         running = wrapped(group, lambda: ort_graph.read(self.ort, handle))

@@ -1,7 +1,8 @@
 """Where the initializers of an ONNX file lie: names to ranges of bytes.
 
-In: the path of a model. Out: `FileRange`s of it and of its external data. Only the bytes around the tensors are read, so a
-file of gigabytes costs milliseconds. Invariant: a file that is not what it should be has no spans; nothing here raises.
+In: the path of a model, and its bytes where they are in no file. Out: `FileRange`s of it and of its external data. Only the bytes
+around the tensors are read, so a file of gigabytes costs milliseconds. Invariant: a file that is not what it should be has no
+spans; nothing here raises.
 
 Tensors that protobuf stores in another form than memory (integers in `int32_data` and `int64_data`) have no span, nor have
 initializers in the bodies of control-flow nodes.
@@ -23,6 +24,8 @@ _RAW_DATA, _FLOAT_DATA, _DOUBLE_DATA, _EXTERNAL_DATA = 9, 4, 10, 13
 _KEY, _VALUE = 1, 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _COMPARED_AT_ONCE = 1 << 24
+
+Data = bytes | mmap.mmap
 
 
 @dataclass(frozen=True)
@@ -57,37 +60,44 @@ def _equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 
 class ModelFile:
-    """The initializers of the ONNX model at `path`."""
+    """The initializers of the ONNX model at `path`. With `content` there is no file; its external data lie as if there were."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, content: bytes | None = None) -> None:
         self._path = Path(path).absolute()
+        self._content = content
         self._spans: dict[str, list[FileRange]] | None = None
 
     def spans(self, name: str) -> list[FileRange]:
         """Where the initializer `name` may lie; empty when the file has none of that name."""
         if self._spans is None:
-            self._spans = self._read()
+            try:
+                self._spans = self._read()
+            except (OSError, ValueError, IndexError, UnicodeDecodeError):
+                self._spans = {}
+            self._content = None
         return self._spans.get(name, [])
 
     def _read(self) -> dict[str, list[FileRange]]:
+        if self._content is not None:
+            return self._found(self._content)
+        with open(self._path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return self._found(data)
+
+    def _found(self, data: Data) -> dict[str, list[FileRange]]:
         found: dict[str, list[FileRange]] = {}
-        try:
-            with open(self._path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                for number, start, end in _fields(data, 0, len(data)):
-                    if number == _GRAPH:
-                        for inner, at, until in _fields(data, start, end):
-                            if inner == _INITIALIZER:
-                                self._initializer(data, at, until, found)
-        except (OSError, ValueError, IndexError, UnicodeDecodeError):
-            return {}
+        for number, start, end in _fields(data, 0, len(data)):
+            if number == _GRAPH:
+                for inner, at, until in _fields(data, start, end):
+                    if inner == _INITIALIZER:
+                        self._initializer(data, at, until, found)
         return found
 
-    def _initializer(self, data: mmap.mmap, start: int, end: int, found: dict[str, list[FileRange]]) -> None:
+    def _initializer(self, data: Data, start: int, end: int, found: dict[str, list[FileRange]]) -> None:
         name, span, external = "", None, {}
         for number, at, until in _fields(data, start, end):
             if number == _NAME:
                 name = data[at:until].decode()
-            elif number in (_RAW_DATA, _FLOAT_DATA, _DOUBLE_DATA):
+            elif number in (_RAW_DATA, _FLOAT_DATA, _DOUBLE_DATA) and self._content is None:
                 span = FileRange(self._path, at, until - at)
             elif number == _EXTERNAL_DATA:
                 entry = {inner: data[a:b].decode() for inner, a, b in _fields(data, at, until)}
@@ -101,7 +111,7 @@ class ModelFile:
             found.setdefault(name, []).append(span)
 
 
-def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _fields(data: Data, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """(field number, start, end) of every field of a protobuf message that is text, bytes or a message.
 
     Raises ValueError or IndexError when the bytes are no protobuf message.
@@ -123,7 +133,7 @@ def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]
             raise ValueError(f"protobuf has no wire type {kind}")
 
 
-def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
+def _varint(data: Data, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]

@@ -77,11 +77,12 @@ def in_memory(_name: str, array: Array) -> WeightSource:
 class FromModel:
     """For arrays in memory that their owner frees after the upload: looks into the model's file, else keeps a copy.
 
-    `path` is "" for a model without a file.
+    `path` is "" for a model without a file. Of one that was given as bytes with a folder of external data it is a path in
+    that folder, and `content` are its bytes.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self._file = ModelFile(path) if path else None
+    def __init__(self, path: str | Path, content: bytes | None = None) -> None:
+        self._file = ModelFile(path, content) if path else None
 
     def __call__(self, name: str, array: Array) -> WeightSource:
         data = np.frombuffer(weight_bytes(array), np.uint8) if array.nbytes else np.empty(0, np.uint8)

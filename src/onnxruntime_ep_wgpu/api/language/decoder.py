@@ -1,4 +1,4 @@
-"""A decoder model on its caches: ids in, logits out, keys and values stay on the device.
+"""A decoder model on its caches: ids in, logits of the last one out, keys and values stay on the device.
 
 Two kinds of models are told apart by their nodes. Those whose caches are made by GroupQueryAttention update them in place, in
 buffers with room for the longest sequence; the mask has that length from the beginning, so every step has the same shapes.
@@ -20,8 +20,9 @@ import onnx
 
 from ...errors import InputError, LimitError, ModelError
 from ...options.types import ProviderOptions
-from ..sessions import session
+from .last_row import of_last_row
 from .memory import DEVICE, memory_of
+from .model_file import read, session_of
 
 _CACHE = re.compile(r"(\d+)\.(?:self\.|decoder\.)?(key|value)$")
 _IDS, _MASK, _POSITIONS, _LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
@@ -31,7 +32,7 @@ class Decoder:
     """One model. `rows` is the length of the longest sequence, prompt and answer together."""
 
     def __init__(self, path: Path, rows: int, options: ProviderOptions) -> None:
-        structure = onnx.load(str(path), load_external_data=False)
+        structure = read(path)
         self.rows = rows
         self.inputs = {it.name: it.type.tensor_type for it in structure.graph.input}
         outputs = [it.name for it in structure.graph.output]
@@ -51,10 +52,15 @@ class Decoder:
         self.in_place = all(makers.get(it) == "GroupQueryAttention" for it in self.caches.values())
         logits = next(it for it in structure.graph.output if it.name == _LOGITS).type.tensor_type
         self.kind: int = logits.elem_type
+        if len(logits.shape.dim) != 3:
+            raise ModelError(
+                f"{path}: {_LOGITS} has rank {len(logits.shape.dim)}; a decoder's are (batch, sequence, vocabulary)"
+            )
         self.vocabulary: int = logits.shape.dim[2].dim_value
         if not self.vocabulary:
             raise ModelError(f"{path} does not say how many logits there are")
-        self.session = session(str(path), **options)
+        of_last_row(structure, _LOGITS)
+        self.session = session_of(structure, path, options)
         self.memory = memory_of(options)
 
     @property
@@ -82,12 +88,37 @@ class State:
         """Forgets what comes after so many rows; only for caches in place."""
         self.used = np.minimum(self.used, used)
 
-    def prompt(self, ids: Sequence[Sequence[int]], chunk: int) -> tuple[Any, Any]:
-        """Runs prompts behind what the caches have; logits on the device, and the step of the last id in each sequence.
+    def prompt(self, ids: Sequence[Sequence[int]], chunk: int) -> Any:
+        """Runs prompts behind what the caches have; logits of the last id of each, (batch, 1, vocabulary) on the device.
 
         A single sequence is run in chunks. Several of different lengths are padded, where caches have room behind, and where
         they grow before, and must be the first of their caches. Raises InputError and LimitError.
         """
+        longest = self._check(ids)
+        if self.batch == 1:
+            tokens = np.array([ids[0]], np.int64)
+            for start in range(0, longest, chunk):
+                part = tokens[:, start : start + chunk]
+                logits = self._run(part, np.array([part.shape[1]]))
+            return logits
+        lengths = np.array([len(it) for it in ids])
+        tokens = np.zeros((self.batch, longest), np.int64)
+        if not self.decoder.in_place:
+            self._padding = longest - lengths
+            for row, it in zip(tokens, ids, strict=True):
+                row[longest - len(it) :] = it
+            return self._run(tokens, lengths)
+        for row, it in zip(tokens, ids, strict=True):
+            row[: len(it)] = it
+        if (lengths == longest).all():
+            return self._run(tokens, lengths)
+        # The last ids are not in one row, and so run once more, together, in the rows of the caches that they have already.
+        self._run(tokens[:, :-1], np.minimum(lengths, longest - 1))
+        self.used = lengths - 1
+        return self._run(tokens[np.arange(self.batch), lengths - 1][:, None], np.ones(self.batch, np.int64))
+
+    def _check(self, ids: Sequence[Sequence[int]]) -> int:
+        """The length of the longest prompt, when they are what can be run."""
         if not ids or not all(ids):
             raise InputError("a prompt is empty: pass at least one id, or text that has one")
         for row, it in enumerate(ids):
@@ -103,24 +134,9 @@ class State:
                 f"{int(self.used.max())} ids in the caches and {longest} of the prompt are more than the"
                 f" {self.decoder.rows} that the caches have room for: pass a larger max_length, or a shorter prompt"
             )
-        lengths = np.array([len(it) for it in ids])
-        if len(set(lengths.tolist())) > 1 and self.used.any():
+        if len({len(it) for it in ids}) > 1 and self.used.any():
             raise InputError("prompts of different lengths can only begin their sequences")
-        if self.batch == 1:
-            tokens = np.array([ids[0]], np.int64)
-            for start in range(0, longest, chunk):
-                part = tokens[:, start : start + chunk]
-                logits = self._run(part, np.array([part.shape[1]]))
-            return logits, self.decoder.memory.put(np.array([part.shape[1] - 1]))
-        tokens = np.zeros((self.batch, longest), np.int64)
-        if self.decoder.in_place:
-            for row, it in zip(tokens, ids, strict=True):
-                row[: len(it)] = it
-            return self._run(tokens, lengths), self.decoder.memory.put(lengths - 1)
-        self._padding = longest - lengths
-        for row, it in zip(tokens, ids, strict=True):
-            row[longest - len(it) :] = it
-        return self._run(tokens, lengths), self.decoder.memory.put(np.full(self.batch, longest - 1))
+        return longest
 
     @property
     def _rows(self) -> int:
@@ -165,7 +181,7 @@ class State:
         return logits
 
     def run(self, ids: Any, mask: Any, positions: Any) -> Any:
-        """Logits of any number of ids of each sequence."""
+        """Logits of the last of any number of ids of each sequence."""
         binding = self._bound(ids, mask, positions, None)
         self.decoder.session.run_with_iobinding(binding)
         logits, *presents = binding.get_outputs()

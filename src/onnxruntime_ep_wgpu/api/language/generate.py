@@ -126,13 +126,13 @@ class LanguageModel:
             )
         settings = Sampling(**sampling)
         state = state or State(self.decoder, len(prompts))
-        logits, last = state.prompt(prompts, CHUNK)
+        logits = state.prompt(prompts, CHUNK)
         picker = _Picker(self, settings, state, prompts)
         most = self.decoder.rows - int(state.used.max()) + 1  # the last one is put into no cache
         count = most if max_new_tokens is None else min(max_new_tokens, most)
         done = np.zeros(len(prompts), bool)
         for step in range(count):
-            for row, token in enumerate(picker.pick(logits, last)):
+            for row, token in enumerate(picker.pick(logits)):
                 if done[row]:
                     continue
                 if token < 0:
@@ -146,7 +146,7 @@ class LanguageModel:
                 done[row] = bool(stopped) and stopped[row]()
             if done.all() or step == count - 1:
                 return
-            logits, last = state.step(picker.ids, picker.positions, picker.mask), picker.first
+            logits = state.step(picker.ids, picker.positions, picker.mask)
 
     def sampler(self, settings: Sampling) -> Any:
         """The session that picks ids for these settings."""
@@ -172,7 +172,6 @@ class _Picker:
         self.ids = memory.empty([batch, 1], np.int64)
         self.positions = memory.empty([batch, 1], np.int64)
         self.mask = memory.empty([batch, rows], np.int64)
-        self.first = memory.put(np.zeros(batch, np.int64))
         self._lengths = memory.put(state.used)
         self._random = np.random.default_rng(secrets.randbits(64) if settings.seed is None else settings.seed)
         self._seen = None
@@ -183,20 +182,20 @@ class _Picker:
             self._seen = memory.put(seen)
         self._bindings: dict[int, Any] = {}
 
-    def pick(self, logits: Any, last: Any) -> list[int]:
+    def pick(self, logits: Any) -> list[int]:
         """The next id of every sequence; these stay on the device for the next step too."""
         binding = self._bindings.get(id(logits))
         if binding is None:
-            binding = self._bindings[id(logits)] = self._bound(logits, last)
+            binding = self._bindings[id(logits)] = self._bound(logits)
         if not self._settings.is_greedy:
             uniform = self._random.random((self.ids.shape()[0], 1), np.float32)
             binding.bind_cpu_input("uniform", uniform)
         self._sampler.run_with_iobinding(binding)
         return [int(it) for it in self.ids.numpy()[:, 0]]
 
-    def _bound(self, logits: Any, last: Any) -> Any:
+    def _bound(self, logits: Any) -> Any:
         binding = self._sampler.io_binding()
-        for name, value in (("logits", logits), ("last", last), ("lengths", self._lengths), ("seen", self._seen)):
+        for name, value in (("logits", logits), ("lengths", self._lengths), ("seen", self._seen)):
             if value is not None:
                 binding.bind_ortvalue_input(name, value)
         outputs = {"ids": self.ids, "lengths_next": self._lengths, "positions": self.positions, "mask": self.mask}

@@ -77,7 +77,7 @@ class _Graph:
 
 
 def model_of(settings: Sampling, kind: int, vocabulary: int, rows: int) -> onnx.ModelProto:
-    """The model. `kind` is the ONNX type of logits (batch, steps, vocabulary); `last` (batch) says which step is meant.
+    """The model. `kind` is the ONNX type of logits (batch, 1, vocabulary).
 
     Further inputs: `lengths` (batch), `uniform` (batch, 1) from 0 to 1 when not greedy, `seen` (batch, vocabulary) with 1 for
     ids that occurred when there is a penalty. Outputs: `ids` (batch, 1), `lengths_next`, `positions` (batch, 1), `mask`
@@ -85,10 +85,7 @@ def model_of(settings: Sampling, kind: int, vocabulary: int, rows: int) -> onnx.
     """
     g = _Graph()
     one, axes, first = np.array(1, np.int64), np.array([1], np.int64), np.array([0], np.int64)
-    at = g("Unsqueeze", g("Unsqueeze", "last", axes), np.array([2], np.int64))
-    size = g("Concat", g("Shape", "logits", start=0, end=1), np.array([1, vocabulary], np.int64), axis=0)
-    picked = g("Squeeze", g("GatherElements", "logits", g("Expand", at, size), axis=1), axes)
-    x = _cast(g, picked, 1)
+    x = _cast(g, g("Squeeze", "logits", axes), 1)
     worst = g("ReduceMax", x, axes, keepdims=1)
     if settings.remembers:
         penalty = np.array(settings.repetition_penalty, np.float32)
@@ -105,8 +102,7 @@ def model_of(settings: Sampling, kind: int, vocabulary: int, rows: int) -> onnx.
         g("ScatterElements", "seen", g("Max", "ids", first), ones, axis=1, to="seen_next")
     value = helper.make_tensor_value_info
     inputs = [
-        value("logits", kind, ["batch", "steps", vocabulary]),
-        value("last", 7, ["batch"]),
+        value("logits", kind, ["batch", 1, vocabulary]),
         value("lengths", 7, ["batch"]),
     ]
     outputs = [
