@@ -14,7 +14,7 @@ from onnx import helper
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
-from onnxruntime_ep_wgpu.errors import OutOfRangeError
+from onnxruntime_ep_wgpu.errors import InputError, OutOfRangeError, UnsupportedError
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests import support
 
@@ -235,3 +235,34 @@ def test_full_validation_says_that_rows_lie_behind_the_caches() -> None:
     )
     with pytest.raises(OutOfRangeError, match=r"the index 9 .*is outside the rows of the caches"):
         support.Runner(program, RunSettings(stepwise=True))(*feeds)
+
+
+def refused(case: Case, at: int, array: np.ndarray, said: str) -> None:
+    """An input that the CPU provider refuses as well."""
+    arrays = case.inputs(np.float32)
+    arrays[at] = array
+    while arrays[-1] is None:
+        arrays.pop()
+    built = model(
+        "GroupQueryAttention", arrays, outputs=[np.float32] * 3, domain="com.microsoft", opset=22, num_heads=case.heads,
+        kv_num_heads=case.groups,
+    )  # fmt: skip
+    feeds = {f"x{k}": a for k, a in enumerate(arrays) if a is not None}
+    with pytest.raises(Exception, match=r"attention_bias|head_sink"):
+        expected(built, feeds)
+    with pytest.raises((InputError, UnsupportedError), match=said):
+        support.run_model(built, *feeds.values())
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 4, 3, 6), (1, 4, 3, 1), (1, 4, 3, 17), (1, 4, 1, 7), (1, 4, 2, 7), (2, 4, 3, 7)], ids=str
+)
+@pytest.mark.parametrize("room", [0, 16])
+def test_a_bias_of_another_size_is_refused(shape: tuple[int, ...], room: int) -> None:
+    """Keys of the longest sequence that it says nothing of are no keys without a bias."""
+    refused(Case((4,), 3, room), 10, random(*shape, seed=8), "a bias|broadcast")
+
+
+def test_a_bias_and_a_sink_of_other_axes_are_refused() -> None:
+    refused(Case((4,), 3, 16), 10, random(4, 3, 7), r"a bias float32\[4, 3, 7\] is added to scores")
+    refused(Case((4,), 3, 16), 11, random(1, 4), r"a sink float32\[1, 4\] is a score of each head")

@@ -201,8 +201,45 @@ def test_masks_of_another_size_are_refused(shape: tuple[int, ...], symbolic: boo
         support.Runner(support.compile_model(made))(*arrays)
 
 
-def test_a_bias_of_another_size_is_refused() -> None:
-    arrays = [*parts(), random(1, HEADS, STEPS, KEYS + 1, seed=8)]
-    made = model("MultiHeadAttention", [*arrays[:3], None, None, arrays[3]], domain="com.microsoft", num_heads=HEADS)
-    with pytest.raises((InputError, UnsupportedError), match="a bias"):
-        support.Runner(support.compile_model(made))(*arrays)
+BIASED = {
+    "MultiHeadAttention": (BATCH, KEYS),
+    "PackedMultiHeadAttention": (3, STEPS),
+    "PackedAttention": (3, STEPS),
+}
+
+
+def biased(name: str, added: np.ndarray) -> list[np.ndarray | None]:
+    """The inputs of an operator, the last of which is what is added to its scores."""
+    if name == "MultiHeadAttention":
+        return [*parts(), None, None, added]
+    inside, offsets, ends = packed()
+    if name == "PackedAttention":
+        x, weights, bias = random(3, STEPS, INPUTS), random(INPUTS, 3 * WIDE, seed=1), random(3 * WIDE, seed=2)
+        return [x[inside], weights, bias, offsets, ends, added]
+    return [*(random(3, STEPS, WIDE, seed=n)[inside] for n in range(3)), None, offsets, ends, added]
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("change", [(3, -1), (3, 1), (3, "one"), (2, -1), (2, 1), (2, "one"), (1, -1), (0, 1)], ids=str)
+@pytest.mark.parametrize("name", BIASED)
+def test_a_bias_of_another_size_is_refused(name: str, change: tuple[int, int | str], symbolic: bool) -> None:
+    """As the CPU provider does, where it has the operator: what a bias does not say of a key is read nowhere."""
+    batch, keys = BIASED[name]
+    shape, (axis, by) = [batch, HEADS, STEPS, keys], change
+    shape[axis] = 1 if isinstance(by, str) else shape[axis] + by
+    arrays = biased(name, random(*shape, seed=8))
+    how = {"domain": "com.microsoft", "num_heads": HEADS, "scale": 0.3}
+    made, feeds = model(name, arrays, symbolic=symbolic, **how), {f"x{k}": a for k, a in enumerate(arrays)}
+    if name == "MultiHeadAttention":
+        with pytest.raises(Exception, match="attention_bias"):
+            expected(made, {name: a for name, a in feeds.items() if a is not None})
+    with pytest.raises((InputError, UnsupportedError), match=r"a bias|broadcast"):
+        support.Runner(support.compile_model(made))(*(a for a in arrays if a is not None))
+
+
+@pytest.mark.parametrize("name", BIASED)
+def test_a_bias_that_has_other_axes_is_refused(name: str) -> None:
+    arrays = biased(name, random(HEADS, STEPS, BIASED[name][1]))
+    made = model(name, arrays, domain="com.microsoft", num_heads=HEADS)
+    with pytest.raises(UnsupportedError, match=r"a bias float32\[3, 5, \d\] is added to scores"):
+        support.compile_model(made)

@@ -86,6 +86,8 @@ def attend(
     `sink` (heads or 1) is a score more for each query, of a key without a value. With `direct`, which means what `hide` does,
     scores are not asked for.
     """
+    if sink is not None and sink.rank != 1:
+        raise UnsupportedError(f"a sink {sink} is a score of each head, (heads or 1)")
     if direct is not None:
         y = flash_attention(
             b,

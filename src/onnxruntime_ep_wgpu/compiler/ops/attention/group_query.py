@@ -84,7 +84,7 @@ def group_query_attention(
         raise UnsupportedError("sliding_window_cache: a cache as long as its window")
     q, k, v = _projections(b, query, key, value, num_heads, kv_num_heads)
     steps, size = q.shape[1], q.shape[3]
-    rows = _rows(b, total_length, past_key, steps)
+    rows, total = _rows(b, total_length, past_key, steps)
     used = _used(b, seqlens, steps, rows)
     if query_gain is not None and key_gain is not None:
         q = rms_normalization(b, q, query_gain, epsilon=qk_norm_epsilon)
@@ -110,12 +110,13 @@ def group_query_attention(
     known_k, known_v = (it.read(b, x, query.dtype) if it else x for it, x in zip(in_cache, (keys, values), strict=True))
     if smooth_softmax == 1 and sink is None:  # ONNX Runtime fills in -1 where a model says nothing
         sink = b.constant(np.zeros(1, np.float32))
-    if bias is not None:
-        b.require(less_equal(bias.shape[3], rows), "a bias {} is for more keys than a cache of {}", bias, rows)
-    past = Past(used=used, steps=steps)
+    past = Past(used=used, steps=steps, total=total)
+
+    def change(scores: Operand) -> Operand:
+        return biased(b, scores, bias, past)
 
     def hide(scores: Operand) -> Operand:
-        return hidden(b, biased(b, scores, bias), past, causal=bool(causal), window=local_window_size)
+        return hidden(b, change(scores), past, causal=bool(causal), window=local_window_size)
 
     visible = past.visible(causal=bool(causal), window=local_window_size) if outputs <= 3 else None
     found = attend(
@@ -127,9 +128,7 @@ def group_query_attention(
         softcap=softcap,
         hide=hide,
         sink=sink,
-        direct=Direct(known_v, visible, (lambda scores: biased(b, scores, bias)) if bias is not None else None)
-        if visible
-        else None,
+        direct=Direct(known_v, visible, change if bias is not None else None) if visible else None,
     )
     results = [merged(b, found.y), keys, values]
     if outputs > 3:
@@ -171,8 +170,9 @@ def _used(b: Builder, seqlens: Operand, steps: Dim, rows: Dim) -> Operand:
     )
 
 
-def _rows(b: Builder, total_length: Operand, past: Operand | None, steps: Dim) -> Dim:
-    """Rows of the present cache. A length that is known on the device alone must fit into the past one."""
+def _rows(b: Builder, total_length: Operand, past: Operand | None, steps: Dim) -> tuple[Dim, Dim]:
+    """Rows of the present cache, and how many the longest sequence has used then. A length that is known on the device alone, for
+    which that is 0, must fit into the past cache."""
     if total_length.has_host:
         (total,) = total_length.dims("the total sequence length")
         b.require(
@@ -181,8 +181,8 @@ def _rows(b: Builder, total_length: Operand, past: Operand | None, steps: Dim) -
             total,
             steps,
         )
-        return total if past is None else maximum(total, past.shape[2])
-    return steps if past is None else past.shape[2]
+        return total if past is None else maximum(total, past.shape[2]), total
+    return steps if past is None else past.shape[2], 0
 
 
 def _turned(

@@ -23,11 +23,13 @@ ONES = (1, 1, 1, 1)
 @dataclass(frozen=True)
 class Past:
     """Keys before the first query: a number known before the run, or `used` of them in each sequence, (batch), i32, behind
-    which a cache has rows that mean nothing. `steps` keys come with the queries."""
+    which a cache has rows that mean nothing. `steps` keys come with the queries; the longest sequence has `total` with these,
+    0 where that is known on the device alone."""
 
     count: Dim = 0
     used: Operand | None = None
     steps: Dim = 0
+    total: Dim = 0
 
     def visible(self, *, causal: bool, window: int = 0) -> VisibleKeys | None:
         """What `hidden` leaves, as a kernel of attention wants it; None where a window does not move with the queries."""
@@ -62,11 +64,15 @@ def hidden(b: Builder, scores: Operand, past: Past, *, causal: bool, window: int
     return b.pointwise("where(m, x, -infinity)", {"x": scores, "m": seen}, DType.FLOAT32, scores.shape)
 
 
-def biased(b: Builder, scores: Operand, bias: Operand | None) -> Operand:
-    """Scores plus a bias (batch or 1, heads or 1, queries, keys); one for fewer keys is for those that are not hidden."""
+def biased(b: Builder, scores: Operand, bias: Operand | None, past: Past) -> Operand:
+    """Scores plus a bias (batch or 1, heads or 1, queries, keys), of fewer keys only where the others mean nothing."""
     if bias is None:
         return scores
-    total = scores.shape[3]
+    if bias.rank != 4:
+        raise UnsupportedError(f"a bias {bias} is added to scores (batch or 1, heads or 1, queries, keys)")
+    _, _, queries, total = scores.shape
+    b.require(equal(bias.shape[2], queries), "a bias {} of scores for {} queries", bias, queries)
+    _require_keys(b, bias, total, past, "a bias {} of scores for {} keys")
     if bias.shape[3] != total:
         bias = b.map(
             "if (j >= $known) { return 0f; } return x_at(batch, head, i, j);",
@@ -81,7 +87,17 @@ def biased(b: Builder, scores: Operand, bias: Operand | None) -> Operand:
     return b.pointwise("x + y", {"x": scores, "y": bias}, DType.FLOAT32, scores.shape)
 
 
-def padded(b: Builder, scores: Operand, mask: Operand | None, filter_value: float, past: Dim) -> Operand:
+def _require_keys(b: Builder, x: Operand, keys: Dim, past: Past, text: str) -> None:
+    """The last axis of x is about all keys: of a cache with rows that mean nothing about those that do at least."""
+    count = x.shape[-1]
+    if past.used is None:
+        b.require(equal(count, keys), text, x, keys)
+    else:
+        b.require(less_equal(count, keys), text, x, keys)
+        b.require(less_equal(past.total, count), text, x, past.total)
+
+
+def padded(b: Builder, scores: Operand, mask: Operand | None, filter_value: float, past: Past) -> Operand:
     """Scores plus `filter_value` for padding, as the masks of com.microsoft say it: integers that are 0 for it, of shape
     (batch, keys), (batch, queries, keys) or (batch, 1, most, most) from query `past` on; the ends of the sequences (batch), or
     their ends and then their beginnings (2 * batch)."""
@@ -92,9 +108,15 @@ def padded(b: Builder, scores: Operand, mask: Operand | None, filter_value: floa
         raise UnsupportedError(f"a mask of {mask.rank} axes")
     ends = mask.rank == 1
     both, short = ends and mask.shape[0] == 2 * batch, not ends and mask.shape[-1] != total
-    if ends:
-        b.require(equal(mask.shape[0], 2 * batch if both else batch), "a mask {} for a batch of {}", mask, batch)
-    dims = {"batches": batch} if both else {"past": past} if mask.rank == 4 else dict[str, Dim]()
+    b.require(equal(mask.shape[0], 2 * batch if both else batch), "a mask {} for a batch of {}", mask, batch)
+    if 1 < mask.rank < 4:
+        _require_keys(b, mask, total, past, "a mask {} for {} keys")
+    if mask.rank == 3:
+        b.require(equal(mask.shape[1], queries), "a mask {} for {} queries", mask, queries)
+    if mask.rank == 4 and past.used is None:
+        b.require(less_equal(total, mask.shape[3]), "a mask {} for {} keys", mask, total)
+        b.require(less_equal(past.count + queries, mask.shape[2]), "a mask {} for {} queries", mask, queries)
+    dims = {"batches": batch} if both else {"past": past.count} if mask.rank == 4 else dict[str, Dim]()
     dims |= {"known": mask.shape[-1]} if short else {}
     added = b.map(
         map_body("padding_mask"),
@@ -112,28 +134,6 @@ def padded(b: Builder, scores: Operand, mask: Operand | None, filter_value: floa
         SHORT=short,
     )
     return b.pointwise("x + y", {"x": scores, "y": added}, DType.FLOAT32, scores.shape)
-
-
-def fitting(
-    b: Builder, mask: Operand | None, bias: Operand | None, batch: Dim, queries: Dim, keys: Dim, past: Past
-) -> None:
-    """Requires that a mask for `padded` and a bias for `biased` are of this many queries and keys: of fewer keys only where a cache
-    has rows that mean nothing."""
-
-    def last(count: Dim) -> Dim:
-        return less_equal(count, keys) if past.used is not None else equal(count, keys)
-
-    if mask is not None and 1 < mask.rank < 5:
-        if mask.rank < 4:
-            b.require(last(mask.shape[-1]), "a mask {} for {} keys", mask, keys)
-        elif past.used is None:
-            b.require(less_equal(keys, mask.shape[3]), "a mask {} for {} keys", mask, keys)
-            b.require(less_equal(past.count + queries, mask.shape[2]), "a mask {} for {} queries", mask, queries)
-        b.require(equal(mask.shape[0], batch), "a mask {} for a batch of {}", mask, batch)
-        if mask.rank == 3:
-            b.require(equal(mask.shape[1], queries), "a mask {} for {} queries", mask, queries)
-    if bias is not None and bias.rank == 4:
-        b.require(last(bias.shape[3]), "a bias {} of scores for {} keys", bias, keys)
 
 
 def present(b: Builder, values: Operand, past: Past) -> Operand:

@@ -12,7 +12,7 @@ from ..optimised import MICROSOFT
 from ..registry import FLOATS, op
 from .cache import appended, extended
 from .core import Direct, attend, heads_of, merged, scale_of
-from .masks import Past, biased, fitting, hidden, padded, present
+from .masks import Past, biased, hidden, padded, present
 
 FILTER = -10000.0
 
@@ -134,10 +134,8 @@ def attended(
     if beams is not None and past_key is not None:
         found_keys, found_values = (_of_beams(b, x, beams, past, k.shape[2]) for x in (keys, values))
 
-    fitting(b, mask, bias, batch, q.shape[2], keys.shape[2], past)
-
     def masked(scores: Operand) -> Operand:
-        return biased(b, padded(b, scores, mask, filter_value, past.count), bias)
+        return biased(b, padded(b, scores, mask, filter_value, past), bias, past)
 
     def hide(scores: Operand) -> Operand:
         return hidden(b, masked(scores), past, causal=causal)

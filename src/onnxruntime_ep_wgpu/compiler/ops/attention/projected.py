@@ -171,10 +171,13 @@ def _unpadded(
 
     q, k, v = map(spread, parts)
 
-    def hide(scores: Operand) -> Operand:
-        return hidden(b, biased(b, scores, bias), Past(used=lengths), causal=False)
+    def change(scores: Operand) -> Operand:
+        return biased(b, scores, bias, Past())  # which is as long as the padded batch
 
-    direct = Direct(v, VisibleKeys(ends=lengths), lambda scores: biased(b, scores, bias))
+    def hide(scores: Operand) -> Operand:
+        return hidden(b, change(scores), Past(used=lengths), causal=False)
+
+    direct = Direct(v, VisibleKeys(ends=lengths), change)
     found = attend(b, q, k, v, scale=scale_of(q.shape[3], scale), hide=hide, direct=direct)
     y = merged(b, found.y)
     flat = b.reshape(index32(b, offsets), (batch * steps,))
