@@ -199,6 +199,45 @@ BESIDE = {
 }
 
 
+def reasons(program: Program) -> list[str]:
+    return [f"{', '.join(it.origin)}: {it.reason}" for it in program.declined if it.rule == "one_row"]
+
+
+def test_what_stays_a_kernel_of_its_own_says_why() -> None:
+    on, skip = Way("gpu").of(target()), "SkipSimplifiedLayerNormalization"
+    many = "the kernel would bind 9 tensors, and the adapter has 8 bindings"
+    wanted: dict[str, list[str]] = {name: [] for name in LAYERS}
+    wanted |= {
+        "zero points, for which bindings are few": [f"{skip}(middle): {many}", f"{skip}(end): {many}"],
+        "another reader of the norm": [f"{skip}(middle): more than the norm is stored"],
+        "another reader of up": [
+            "MatMul(gate.y): it is not one kernel with MatMul(up.y): its result is stored for others too"
+        ],
+    }
+    for columns in (260, 262):
+        why = f"rows of {columns} elements are not known to be multiples of 16"
+        name = f"columns that are no multiple of {16 if columns == 260 else 4}"
+        wanted[name] = [f"{skip}(middle): {why}", f"{skip}(end): {why}"]
+    assert {name: reasons(compile_model(again(layer).model(), on)) for name, (layer, *_) in LAYERS.items()} == wanted
+
+
+def test_products_that_do_not_fit_into_one_kernel_say_by_how_much() -> None:
+    layer = Layer(4, hidden=2048)
+    for k in range(5):
+        layer.product("x", f"p{k}", layer.hidden, 128)
+    model, on = layer.finished(), dataclasses.replace(Way("gpu").of(target()), max_workgroup_storage=16 << 10)
+    beside = "it is not one kernel with MatMulNBits({}.y): the kernel would"
+    few = f"{beside.format('p{}')} bind 10 tensors, and the adapter has 8 bindings"
+    assert reasons(compile_model(model, on)) == [
+        *(f"MatMulNBits(p{k}.y): {few.format(0)}" for k in (2, 3, 4)),
+        f"MatMulNBits(p4.y): {few.format(2)}",
+    ]
+    many = dataclasses.replace(on, max_storage_buffers=32)
+    assert reasons(compile_model(model, many)) == [
+        f"MatMulNBits(p4.y): {beside.format('p0')} take 20480 bytes of workgroup memory, and the adapter has 16384"
+    ]
+
+
 @pytest.mark.parametrize("halves", ["shader-f16", "packed"])
 @pytest.mark.parametrize("name", BESIDE)
 def test_products_of_one_operand_with_as_many_columns_are_one_kernel(name: str, halves: str) -> None:

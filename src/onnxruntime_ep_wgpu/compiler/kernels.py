@@ -6,6 +6,8 @@ values are stored, so only here can a limit of memory be held against one.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..program.target import Target
 from .ir import LoweredGraph, Tensor
 from .passes.alias import alias_updates
@@ -25,7 +27,8 @@ def kernels_of(lowered: LoweredGraph, target: Target) -> tuple[LoweredGraph, lis
     lowered = rewrite(lowered, target)
     lowered = remove_dead(place_joins(lowered, target))
     lowered = alias_updates(lowered)
-    return lowered, of_one_row(fuse(lowered, target), target)
+    groups, declined = of_one_row(fuse(lowered, target), target)
+    return replace(lowered, declined=[*lowered.declined, *declined]), groups
 
 
 def beyond_limits(groups: list[FusedGroup], target: Target) -> frozenset[str]:

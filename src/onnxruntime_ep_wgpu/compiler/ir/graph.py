@@ -105,7 +105,8 @@ def is_read_again(node: Node, read: Read) -> bool:
 class Variant:
     """One way to run a Call: taken when `guard` is not 0. `workgroups` counts them; constants and parameters add to the Call's.
 
-    `template` is another algorithm than the Call's, which has the same operands and results.
+    `template` is another algorithm than the Call's, which has the same operands and results. `product_bytes`, of a kernel that
+    can make several matrix products of one operand: how much workgroup memory they share, and how much each of them takes besides.
     """
 
     workgroups: Dim
@@ -114,6 +115,7 @@ class Variant:
     constants: tuple[tuple[str, Constant], ...] = ()
     parameters: tuple[tuple[str, Dim], ...] = ()
     template: str = ""
+    product_bytes: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,9 @@ class Write:
     With `vector` the template stores by `<name>_put4(coordinates..., value)` alone: the elements from the last coordinate, a
     multiple of 4, to the next three, less those beyond its end. With `largest` it does so by `<name>_max(coordinates..., value)`
     alone, an atomic operation: the largest of what is stored there, and of what was there before, stays; an i32. The accessor is
-    given an element of each tensor in `also`, of the same shape, behind that of this one. Of `squares` the second tensor gets the
-    sum of squares of each four elements of the first, which is this result or follows it; that needs `in_fours`.
+    given an element of each tensor in `also`, of the same shape, behind that of this one: maps may be fused in which these meet. Of
+    `squares` the second tensor gets the sum of squares of each four elements of the first, which is this result or follows it; that
+    needs `in_fours`, and is no map, because a map makes an element from elements of one index.
     """
 
     tensor: Tensor
@@ -282,7 +285,7 @@ class LoweredGraph:
     checks: list[tuple[Dim, Message]]  # must not be 0 when a plan is made; the message says what is wrong
     operators: dict[str, str]  # of the ONNX nodes by name, as in `origin`
     assertions: list[Assertion] = field(default_factory=list)  # about data; looked at by runs that check everything
-    declined: list[program.Declined] = field(default_factory=list)  # by rules of rewrite/
+    declined: list[program.Declined] = field(default_factory=list)  # by rules of rewrite/, and passes/one_row/
     aliases: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # as `Program.aliases`
 
     def weights(self) -> list[Tensor]:

@@ -16,8 +16,9 @@ from ..dims import Dim, product
 from ..flash import Attention, better_in_memory, wrong_heads, wrong_inner
 from ..ir import Call, Inner, Map, Node, Read, Tensor, View, Write
 from ..tune import written_out
+from ..tune.products import PRODUCTS
 from .between import Chain, Reader, chains_back, in_step, only_reader, same_everywhere, swapped
-from .products import PRODUCTS, exchanged, factor, matrix_sizes
+from .products import exchanged, factor, matrix_sizes
 from .rule import Answer, Replace, Rule
 
 

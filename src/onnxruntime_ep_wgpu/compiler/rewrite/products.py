@@ -5,8 +5,6 @@ from __future__ import annotations
 from ..dims import Dim, product
 from ..ir import Call, Read, View
 
-PRODUCTS = ("matmul", "matmul_direct", "matmul_registers", "matvec", "packed_rows")
-
 
 def factor(call: Call, side: str) -> Read:
     """The operand "a" of a product as (batch, m, k), or "b" as (batch, k, n)."""

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from ...program.tuning import Bound
 from ..dims import Dim, ceildiv, quotient
 from ..ir import Variant
-from .base import Parameters, constants
+from .base import KERNELS, Parameters, constants
 
 MOST_SPLITS = 16  # of k: the results of each are one more operand of the map that adds them
 
@@ -139,7 +139,21 @@ class Tile(ProductForm):
 
 
 @dataclass(frozen=True)
-class RowProduct(ProductForm):
+class FewRows(ProductForm):
+    """A kernel for few rows, bound by reading the other operand, which can make several products of one operand."""
+
+    @property
+    def product_bytes(self) -> tuple[int, int]:
+        """Of workgroup memory: what they share, and what each takes besides."""
+        raise NotImplementedError
+
+    @property
+    def workgroup_bytes(self) -> int:
+        return sum(self.product_bytes)
+
+
+@dataclass(frozen=True)
+class RowProduct(FewRows):
     """A product of at most `rows` rows: a workgroup of `threads` invocations sums 4 x `columns4` columns of them, its invocations
     parts of k, `steps` rows of the other operand at a time."""
 
@@ -168,17 +182,18 @@ class RowProduct(ProductForm):
         return self.threads
 
     @property
-    def workgroup_bytes(self) -> int:
-        return 16 * (self.threads + self.rows * self.columns4)
+    def product_bytes(self) -> tuple[int, int]:
+        return 16 * self.threads, 16 * self.rows * self.columns4
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
         tiles_n = ceildiv(shape.n, 4 * self.columns4)
         chosen = constants(ROWS=self.rows, COLUMNS4=self.columns4, STEPS=self.steps, K_WHOLE=shape.whole)
-        return Variant(shape.batch * tiles_n, self.threads, guard, chosen, (("tiles_n", tiles_n),), self.kernel)
+        tiles = (("tiles_n", tiles_n),)
+        return Variant(shape.batch * tiles_n, self.threads, guard, chosen, tiles, self.kernel, self.product_bytes)
 
 
 @dataclass(frozen=True)
-class PackedRows(ProductForm):
+class PackedRows(FewRows):
     """A product by packed weights that lie along k, of `rows` rows at a time and at most `tiles` times that: an invocation sums
     four columns, which `parts` of a workgroup share, `columns` times; it unpacks at most `words` words of each at a time, in
     `steps` places."""
@@ -208,8 +223,8 @@ class PackedRows(ProductForm):
         return self.parts * self.columns
 
     @property
-    def workgroup_bytes(self) -> int:
-        return 16 * self.rows * self.invocations
+    def product_bytes(self) -> tuple[int, int]:
+        return 0, 16 * self.rows * self.invocations
 
     def run(self, shape: ProductShape) -> int:
         return min(shape.longest, self.words * 32 // shape.bits)
@@ -218,7 +233,8 @@ class PackedRows(ProductForm):
         tiles_m, tiles_n = ceildiv(shape.m, self.rows), ceildiv(shape.n, 4 * self.columns)
         chosen = constants(ROWS=self.rows, PARTS=self.parts, STEPS=self.steps, RUN4=shape.run // 4, K_WHOLE=shape.whole)
         tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))
-        return Variant(shape.batch * tiles_m * tiles_n, self.invocations, guard, chosen, tiles, self.kernel)
+        count = shape.batch * tiles_m * tiles_n
+        return Variant(count, self.invocations, guard, chosen, tiles, self.kernel, self.product_bytes)
 
 
 @dataclass(frozen=True)
@@ -290,3 +306,7 @@ class SplitK(Parameters):
         """The parts of k."""
         tiles = batch * -(-m // 64) * -(-n // 64)
         return max(1, min(self.tiles // tiles, k // self.columns, MOST_SPLITS)) if tiles else 1
+
+
+PRODUCTS = tuple(kernel for kernel, it in KERNELS.items() if issubclass(it, ProductForm))
+"""The templates of Calls that are matrix products."""

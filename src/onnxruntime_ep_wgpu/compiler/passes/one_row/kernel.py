@@ -1,0 +1,73 @@
+"""The kernel for one row, as a group, and whether it fits into a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ....program.target import Target
+from ...ir import Node, Read, View
+from ..fuse import FusedGroup
+from .row import Between, Norm, Row
+
+
+def kernel_of(row: Row, between: Mapping[Norm, Between]) -> FusedGroup:
+    """The kernel for one row."""
+    call, group, inlined = row.call, row.group, set(row.group.inlined)
+    nodes: list[Node] = [it for it in group.nodes if it is not call]
+    stores = [*group.stores, *row.stores]
+    operands, write, constants = dict(call.operands), call.results["y"], dict(call.constants)
+    origin, flops = call.origin, call.flops
+    for number, it in enumerate(row.others, 1):
+        other = it.anchor
+        assert other is not None
+        nodes = [*(node for node in it.nodes if node is not other), *nodes]
+        inlined |= it.inlined
+        operands[f"b{number}"] = other.operands["b"]
+        write = replace(write, also=(*write.also, other.results["y"].tensor))
+        origin, flops = (*other.origin, *origin), flops + other.flops
+    constants["PRODUCTS"] = 1 + len(row.others)
+    if row.before is not None:
+        passed = between[row.before]
+        view = View.of(passed.scaled).reshape(operands["a"].view.shape)
+        assert view is not None
+        operands["a"] = replace(operands["a"], view=view)
+        operands["squares"] = Read(View.of(passed.squares), (1, 1), vector=True)
+        constants |= {"SCALED": True, "EPSILON": row.before.call.constants["EPSILON"]}
+        origin = (*row.before.group.origin, *origin)
+    if row.behind is not None:
+        passed = between[row.behind]
+        nodes += passed.maps
+        stores += [passed.scaled, passed.squares]
+        write = replace(write, squares=(row.behind.x, passed.squares))
+    made = replace(
+        call,
+        operands=operands,
+        results={"y": write},
+        # Other runs have more rows, for which there is nothing to do here.
+        variants=(replace(row.variant, guard=1, workgroups=row.variant.workgroups * row.one),),
+        constants=constants,
+        origin=tuple(dict.fromkeys(origin)),
+        flops=flops,
+    )
+    if row.behind is not None:
+        between[row.behind].squares.producer = made
+    before = [it for it in nodes if it in inlined]
+    return FusedGroup([*before, made, *(it for it in nodes if it not in inlined)], made, inlined, stores)
+
+
+def misfit(group: FusedGroup, target: Target) -> str | None:
+    """Why there is no such kernel on a target, or None."""
+    call = group.anchor
+    assert call is not None
+    (variant,) = call.variants
+    assert variant.product_bytes is not None
+    shared, each = variant.product_bytes
+    scale = 4 * variant.workgroup_size if call.constants["SCALED"] else 0  # of `a_scale`, a number of each invocation
+    memory = shared + int(call.constants["PRODUCTS"]) * each + scale
+    if memory > target.max_workgroup_storage:
+        return f"the kernel would take {memory} bytes of workgroup memory, and the adapter has {target.max_workgroup_storage}"
+    bindings = group.placement(group.stores, target).bindings
+    if bindings > target.max_storage_buffers:
+        return f"the kernel would bind {bindings} tensors, and the adapter has {target.max_storage_buffers} bindings"
+    return None

@@ -1,0 +1,112 @@
+"""Root mean squares between products of one row, which become part of these."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from ....program.dtypes import DType
+from ...dims import Dim, equal, quotient
+from ...ir import Map, Read, Tensor, View
+from ..fuse import FusedGroup
+from .row import Between, Norm, Row, in_step
+
+
+def is_norm(group: FusedGroup) -> bool:
+    """Whether the kernel of a group is a root mean square of rows."""
+    call = group.anchor
+    return call is not None and call.template == "layer_norm" and not call.constants["CENTRED"]
+
+
+def norm_of(group: FusedGroup) -> Norm | str:
+    """A group that is a root mean square of rows, maps that multiply it, and nothing else; or what it is besides."""
+    call = group.anchor
+    assert call is not None
+    if set(call.results) != {"y"} or len(group.stores) != 1:
+        return "more than the norm is stored"
+    y = group.stores[0]
+    if y.is_stored or y.place:
+        return "the norm has a place of its own in memory"
+    maps = [it for it in group.nodes if isinstance(it, Map)]
+    inside = {call.results["y"].tensor, *(it.output for it in maps)}
+    if not all(_is_linear(it, inside) for it in maps):
+        return "the norm is not only multiplied before it is stored"
+    x, bias = call.operands["x"], call.operands["bias"].view.tensor
+    if not bias.is_literal or _number(bias) != 0.0:
+        return "a bias is added to the norm"
+    if not x.view.is_whole or x.groups[1] != 1:
+        return "rows are not those of a tensor as it is in memory"
+    return Norm(group, call, x.view.tensor, y, maps)
+
+
+def _number(literal: Tensor) -> float:
+    data = literal.data.numpy() if hasattr(literal.data, "numpy") else literal.data
+    return float(data.reshape(-1)[0])
+
+
+def _is_linear(node: Map, inside: set[Tensor]) -> bool:
+    """Whether a map makes twice as much of twice the norm, but for rounding: a conversion, or a product with something else."""
+    if not node.is_pointwise or not node.output.dtype.is_float:
+        return False
+    own = [name for name, read in node.operands.items() if read.view.tensor in inside]
+    if len(own) != 1 or not in_step(node, node.operands[own[0]].view.tensor):
+        return False
+    text = ast.parse(node.expression, mode="eval").body
+    if isinstance(text, ast.Name):
+        return text.id == own[0]
+    if not isinstance(text, ast.BinOp) or not isinstance(text.op, ast.Mult):
+        return False
+    factors = {it.id for it in (text.left, text.right) if isinstance(it, ast.Name)}
+    return factors == set(node.operands) and len(factors) == 2
+
+
+def keeps_apart(norm: Norm, first: Row, readers: list[Row]) -> str | None:
+    """Why a norm cannot be part of the product before it, `first`, and of those that read it; None where it can."""
+    write, columns = first.call.results["y"], norm.call.parameters["columns"]
+    if not write.in_fours or quotient(columns, 16) is None:
+        return f"rows of {columns} elements are not known to be multiples of 16"
+    whole = equal(norm.x.size, write.tensor.size) == 1 and equal(first.call.parameters["n"], columns) == 1
+    if norm.x.place is not None or not whole:
+        return "rows of the norm are not those of the product before it"
+    if not all(it.one == first.one and it.before is None and _multiplies_rows(it, norm.y, columns) for it in readers):
+        return "a product does not read the norm once, row by row"
+    return None
+
+
+def _multiplies_rows(row: Row, y: Tensor, columns: Dim) -> bool:
+    """Whether a product reads y once, whole rows as they are, and nothing else in its kernel does."""
+    read = row.call.operands["a"]
+    whole = read.view.tensor is y and read.view.is_whole and equal(row.call.parameters["k"], columns) == 1
+    return whole and len(row.group.loads[y]) == 1
+
+
+def between_of(norm: Norm) -> Between:
+    """The norm's own maps, of x times the gain instead of the norm, and in f32: of those a number may be large."""
+    x, call = norm.x, norm.call
+    rank = len(x.shape)
+    operands = {"x": View.of(x), "gain": call.operands["gain"].view.expand(x.shape)}
+    maps = [
+        Map(
+            Tensor(DType.FLOAT32, x.shape),
+            {name: Read(view, (rank,)) for name, view in operands.items()},
+            "x * gain",
+            origin=call.origin,
+        )
+    ]
+    now = {call.results["y"].tensor: maps[0].output}
+    for node in norm.maps:
+        own = next(read.view.tensor for read in node.operands.values() if read.view.tensor in now)
+        if len(node.operands) == 1:  # a conversion
+            now[node.output] = now[own]
+            continue
+        read = {
+            name: replace(it, view=replace(it.view, tensor=now.get(it.view.tensor, it.view.tensor)))
+            for name, it in node.operands.items()
+        }
+        maps.append(replace(node, output=Tensor(DType.FLOAT32, node.output.shape), operands=read))
+        now[node.output] = maps[-1].output
+    for it in maps:
+        it.output.producer = it
+    quarter = quotient(call.parameters["columns"], 4)
+    assert quarter is not None
+    return Between(now[norm.y], maps, Tensor(DType.FLOAT32, (call.parameters["rows"], quarter)))
