@@ -111,7 +111,8 @@ def test_a_table_is_written_that_sessions_load(tmp_path: Path, capsys: pytest.Ca
 def test_it_prints_what_it_chose_and_says_what_a_software_adapter_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["tune", "vectors", "--seconds", "0", "--out", str(tmp_path / "t.json")]) == 0
+    which = ["--device", adapters()[0].name[:4]]
+    assert cli.main(["tune", "vectors", *which, "--seconds", "0", "--out", str(tmp_path / "t.json")]) == 0
     said = capsys.readouterr()
     assert "times as fast" in said.out and "vectors" in said.out and "tuningTable=" in said.out
     assert ("is a software adapter" in said.err) == adapters()[0].software
@@ -122,6 +123,8 @@ def test_it_prints_what_it_chose_and_says_what_a_software_adapter_does(
     [
         (["matmull"], "no kernel 'matmull' can be tuned (did you mean 'matmul'?)"),
         (["--adapter", "99"], "--adapter 99: no such adapter"),
+        (["--device", "Voodoo"], "Voodoo"),
+        (["--device", "0", "--adapter", "0"], "not allowed with argument"),
         (["--out", "nowhere/at/all.json"], "--out nowhere/at/all.json"),
         (["--seconds", "soon"], "'soon' is not a whole number"),
     ],

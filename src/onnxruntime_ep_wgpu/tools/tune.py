@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ._model import adapter_of, whole
+from ._model import adapter_of, given_device, whole
 from ._output import progress, show_json, show_table
 from ._places import check_files
 
@@ -17,20 +17,22 @@ OUT = Path("tuning.json")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="what to measure: names of docs/tuning.md (all)")
-    parser.add_argument(
-        "--adapter", type=whole(0), default=0, metavar="N", help="number of the adapter (0; see wgpu-ep info)"
-    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--device", metavar="D", help="number or part of the name of a device (see wgpu-ep info)")
+    which.add_argument("--adapter", type=whole(0), metavar="N", help="number of the adapter (0; see wgpu-ep info)")
     parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help=f"where the table goes ({OUT})")
     parser.add_argument("--seconds", type=whole(0), default=120, metavar="S", help="of measurements, about (120)")
 
 
 def main(args: argparse.Namespace) -> int:
+    from ..api.sessions import adapter_index
     from ..api.tuning import Outcome, choices_of, opened, shown, shown_bounds, tuned, wanted
     from ..program.tuning import write_choices
 
     classes = wanted(args.kernels)
     check_files("--out", args.out)
-    device = opened(adapter_of(args.adapter))
+    named = given_device(args)
+    device = opened(adapter_of((args.adapter or 0) if named is None else adapter_index(named)))
     if device.adapter.software:
         print(
             f"note: {device.adapter.name} is a software adapter, whose choices are fixed: small sizes are measured, for trying"
