@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 
+import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from onnxruntime_ep_wgpu.compiler import dims
@@ -239,3 +240,19 @@ def test_the_form_in_a_program_does_not_depend_on_what_was_built_before(tree):
         cached.cache_clear()
     del first
     assert to_postfix(symbolic(tree)) == text
+
+
+@given(st.floats(2**-20, 64, width=32), st.integers(1, 24))
+@settings(max_examples=200, deadline=None)
+@example(0.5199999809265137, 24)
+def test_scaled_extents_are_those_of_f32(scale, parts):
+    """Of any scale, and of fractions, which f32 does not hold; in kernels' form and by their interval."""
+    extents = np.array([0, 1, 2, 3, 69, 225, 450, 1000, 4095, 65537, 99999])
+    for factor in {np.float32(scale), np.float32(round(scale * parts) / parts)} - {np.float32(0)}:
+        scaled = dims.scaled(symbol("h"), float(factor))
+        evaluate = compile_dims([to_postfix(scaled)], ["h"])
+        wanted = (extents.astype(np.float32) * factor).astype(np.int64).tolist()
+        assert [evaluate([extent])[0] for extent in extents.tolist()] == wanted
+        assert [dims.scaled(extent, float(factor)) for extent in extents.tolist()] == wanted
+        low, high = dims.limits(scaled)
+        assert low == 0 and high >= max(wanted)

@@ -11,8 +11,11 @@ from onnx import TensorProto
 from onnx.helper import make_node as node
 from onnx.helper import make_tensor_value_info
 
+from onnxruntime_ep_wgpu.compiler.ir import Tensor
 from onnxruntime_ep_wgpu.compiler.lower import attempt
+from onnxruntime_ep_wgpu.compiler.operand import Operand
 from onnxruntime_ep_wgpu.errors import InputError, UnsupportedError
+from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests.support import Runner, compile_model, make_model, run_model, target
 
 F, I64 = np.float32, np.int64
@@ -76,6 +79,23 @@ def test_names_that_say_nothing_do_not_make_dimensions_equal(name):
     )
     a, b = run_model(model, np.ones((2, 3), F), np.ones(4, F))
     assert a.shape == (2, 3) and b.shape == (4,)
+
+
+@pytest.mark.parametrize("name", ["361", "x", "x.1"])
+def test_an_extent_without_a_name_is_told_from_a_number(name):
+    nodes = [node("Relu", [name], ["a"]), node("Reshape", ["a", "s"], ["y"])]
+    model = make_model(nodes, {name: (F, [None, 4])}, {"s": np.array([1, -1, 4])})
+    model.graph.output[0].CopyFrom(make_tensor_value_info("y", TensorProto.FLOAT, [1, "m"]))
+    (reason,) = filter(None, reasons(model))
+    assert f"would be calculated as float32[1, {name}.shape[0], 4]" in reason
+
+
+@pytest.mark.parametrize("what", [2.0, np.int64(2), np.float32(2), True, "n"], ids=repr)
+def test_nothing_but_integers_and_expressions_are_extents(what):
+    with pytest.raises(AssertionError, match="no dim"):
+        Tensor(DType.FLOAT32, (3, what))
+    with pytest.raises(AssertionError, match="no dim"):
+        Operand(DType.FLOAT32, (what,))
 
 
 def test_equal_names_must_agree():

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from onnxruntime_ep_wgpu.errors import UnsupportedError
+from tests.support import compile_model, make_model
 
 from .compare import check, random
 
@@ -92,6 +94,31 @@ def test_region_of_interest(mode: str) -> None:
         coordinate_transformation_mode="tf_crop_and_resize",
         extrapolation_value=9.5,
     )
+
+
+# What f32 makes of these products is not their whole part: 225 times 0.52, or 69 times 7/23.
+@pytest.mark.parametrize(
+    "extent, scale", [(225, 0.52), (450, 0.52), (69, 7 / 23), (71, 7 / 23), (323, 3 / 19), (58, 15 / 29)]
+)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_extents_are_scaled_as_f32_rounds(extent: int, scale: float, symbolic: bool) -> None:
+    x = random(1, 1, extent, 2)
+    _resize(x, _scales(scale, 1), symbolic=symbolic, mode="linear")
+    check(
+        "Resize", x, _scales(scale, 1), constants=[1], opset=10, symbolic=symbolic, mode="linear", rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
+def test_scales_that_are_none_are_refused(scale: float) -> None:
+    with pytest.raises(UnsupportedError, match="are not above 0"):
+        compile_model(
+            make_model(
+                [helper.make_node("Resize", ["x", "", "s"], ["y"])],
+                {"x": (np.float32, [1, 1, "h", "w"])},
+                {"s": _scales(2, scale)},
+            )
+        )
 
 
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])

@@ -11,7 +11,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from onnxruntime_ep_wgpu.program.dtypes import DType
-from onnxruntime_ep_wgpu.program.postfix import Postfix
+from onnxruntime_ep_wgpu.program.postfix import Postfix, f32_bits
 from onnxruntime_ep_wgpu.program.program import Assertion, Check, Dispatch, Kernel, Program, Storage, Symbol, Value
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 
@@ -78,6 +78,9 @@ def grids() -> Case:
     return program, [(0,), (1,), (65535,), (65536,), (65537,), (131070,), (131071,), (4_000_000,), (2**31,)]
 
 
+BITS = f32_bits(0.52)
+
+
 def arithmetic() -> Case:
     """Every operation, in definitions and outside; negative numbers, division by zero, beyond 2**32 and 2**53."""
     definitions = {
@@ -91,7 +94,7 @@ def arithmetic() -> Case:
         "$difference $b //", "$difference $b %", "$difference $b tdiv", "$a $b min", "$a $b max", "$a $b <",
         "$a $b <=", "$a $b ==", "$difference 3 5 ?", "$a $b bcast", "$b $a bcast", "$square", "$large", "$large -1 *",
         "$large 3 //", "$large $seven -1 * tdiv", "$large -7 %", "$large -1 * 7 //", "$a 0 %", "$a 0 tdiv", "$a 0 //",
-        -(2**63), 2**63 - 1,
+        f"$a {BITS} scaled", f"$b {BITS} scaled", -(2**63), 2**63 - 1,
     )  # fmt: skip
     values = (
         value("x", Storage.INPUT, "$a", "$b"),
@@ -104,7 +107,7 @@ def arithmetic() -> Case:
         inputs=(0,), outputs=(2,), values=values, kernels=(kernel("rrw", len(uniforms)),),
         dispatches=(dispatch(0, (0, 1, 2), uniforms, workgroups=("$a 1 +",)),),
     )  # fmt: skip
-    return program, [(3, 7), (7, 3), (1, 5), (5, 1), (4, 4), (0, 3), (3, 0), (2, 1000), (8191, 8192)]
+    return program, [(3, 7), (7, 3), (1, 5), (5, 1), (4, 4), (0, 3), (3, 0), (2, 1000), (225, 450), (8191, 8192)]
 
 
 def variants() -> Case:

@@ -22,6 +22,11 @@ function floorDivide(a: bigint, b: bigint): bigint {
   return a % b !== 0n && a < 0n !== b < 0n ? quotient - 1n : quotient;
 }
 
+/** The f32 with these bits. */
+function fromBits(bits: number): number {
+  return new Float32Array(Uint32Array.of(bits).buffer)[0]!;
+}
+
 // On numbers; a result that is not a safe integer is calculated once more, by the second table.
 const FAST: Record<string, (a: number, b: number) => number> = {
   '+': (a, b) => a + b,
@@ -45,6 +50,7 @@ const CHOICES: Record<string, (a: Int, b: Int) => Int> = {
   '<=': (a, b) => (a <= b ? 1 : 0),
   '==': (a, b) => (a == b ? 1 : 0),
   bcast: (a, b) => (a === 1 ? b : a),
+  scaled: (a, b) => Math.trunc(Math.fround(Math.fround(Number(a)) * fromBits(Number(b)))),
 };
 // A quotient of numbers this large may round up to the next whole number; below, floor and trunc are exact.
 const DIVISIBLE = 2 ** 52;

@@ -214,7 +214,7 @@ def label_of(dim: Any) -> str | None:
 
 def extent_label(name: str, axis: int, dim: Any) -> str:
     """What an extent of the input `name` that the run decides is called, alone or with others that the model calls the same."""
-    return label_of(dim) or f"{name}.{axis}"
+    return label_of(dim) or f"{name}.shape[{axis}]"
 
 
 def _with_host(result: Operand | None, small: Operand | None) -> Operand | None:

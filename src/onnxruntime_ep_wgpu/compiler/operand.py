@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..program.dtypes import DType
-from .dims import Dim, product
+from .dims import Dim, are_dims, product
 from .ir import Shape, Storage, Tensor, View
 
 HostArray = Any  # numpy object array of Dim
@@ -37,6 +37,7 @@ class Operand:
         conditions: Conditions | None = None,
     ) -> None:
         self.dtype, self.shape, self.known = dtype, tuple(shape), known
+        assert are_dims(self.shape), f"the shape {self.shape} holds what is no dim"
         self.conditions = conditions or {}
         self.asked = False  # whether something relies on the host value
         self._view, self._host = view, host

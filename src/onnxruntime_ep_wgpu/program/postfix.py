@@ -6,6 +6,7 @@ its name. A definition gives a name to an expression, so that what uses it stays
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 
 Postfix = int | tuple[int | str, ...]
@@ -13,6 +14,21 @@ Postfix = int | tuple[int | str, ...]
 
 def _tdiv(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def f32_bits(value: float) -> int:
+    """The bits of a number as f32."""
+    return int.from_bytes(struct.pack("<f", value), "little")
+
+
+def _rounded(value: float) -> float:
+    """The f32 next to a number."""
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
+def _scaled(extent: int, bits: int) -> int:
+    (scale,) = struct.unpack("<f", bits.to_bytes(4, "little"))
+    return int(_rounded(_rounded(extent) * scale))
 
 
 # What a plan may be asked to calculate. A division by zero has no value; it is 0, so that what it belongs to can be refused.
@@ -29,6 +45,7 @@ OPERATIONS: dict[str, Callable[..., int]] = {
     "==": lambda a, b: int(a == b),
     "?": lambda c, a, b: a if c else b,
     "bcast": lambda a, b: b if a == 1 else a,
+    "scaled": _scaled,  # an extent times the f32 with these bits, as f32 rounds, without its fraction
 }
 _SOURCE = {
     "+": "({} + {})",
@@ -43,12 +60,14 @@ _SOURCE = {
     "%": "mod({}, {})",
     "tdiv": "tdiv({}, {})",
     "bcast": "bcast({}, {})",
+    "scaled": "scaled({}, {})",
 }
 _SCOPE: dict[str, Callable[..., object]] = {
     "floordiv": OPERATIONS["//"],
     "mod": OPERATIONS["%"],
     "tdiv": OPERATIONS["tdiv"],
     "bcast": OPERATIONS["bcast"],
+    "scaled": OPERATIONS["scaled"],
     "min": min,
     "max": max,
 }

@@ -20,17 +20,19 @@ from .functions import (
     maximum,
     minimum,
     mod,
+    scaled,
     select,
     truncdiv,
 )
 from .naming import Names, symbols_of, to_postfix
-from .nodes import Dim, Expr, product, quotient, reads_elements, symbol
+from .nodes import Dim, Expr, are_dims, product, quotient, reads_elements, symbol
 
 __all__ = [
     "LARGEST",
     "Dim",
     "Expr",
     "Names",
+    "are_dims",
     "broadcast",
     "ceildiv",
     "equal",
@@ -46,6 +48,7 @@ __all__ = [
     "product",
     "quotient",
     "reads_elements",
+    "scaled",
     "select",
     "symbol",
     "symbols_of",

@@ -8,13 +8,15 @@ that broadcast are an exception that is checked elsewhere: when a plan is made, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from math import gcd
 
-from ...program.postfix import OPERATIONS
+from ...program.postfix import OPERATIONS, f32_bits
 from .bounds import nonnegative
 from .nodes import RULES, Dim, Expr, Operation, Terms, call, from_terms, interval, quotient, terms_of
 
 LARGEST = 2**31 - 1  # no dimension reaches it; ONNX uses larger numbers for "to the end"
+EXACT_NUMERATOR = 32  # a quarter, a half, three halves: times any extent up to 2**19 this is exact in f32
 MOST_ARGUMENTS = 8  # of minimum, maximum and broadcast; further ones nest
 
 
@@ -95,6 +97,15 @@ def truncdiv(a: Dim, b: Dim) -> Dim:
 
 def ceildiv(a: Dim, b: int) -> Dim:
     return floordiv(a + (b - 1), b)
+
+
+def scaled(extent: Dim, scale: float) -> Dim:
+    """An extent times an f32 above 0, rounded as f32 rounds and then down. Not the product with a fraction like 13/25, which is
+    117 for an extent of 225: f32 makes it 116."""
+    exact = Fraction(scale)
+    if not isinstance(extent, int) and (exact.denominator == 1 or exact.numerator <= EXACT_NUMERATOR):
+        return floordiv(extent * exact.numerator, exact.denominator)
+    return _call("scaled", extent, f32_bits(scale))
 
 
 def mod(a: Dim, b: Dim) -> Dim:

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
+from ...program.postfix import OPERATIONS
+
 End = int | float  # a float is infinite
 Interval = tuple[End, End]
 
 LIMIT = 2**256
 SMALL = 2**120
+SCALED = 2**63  # a larger number is not scaled by f32
 ELEMENT: Interval = (-(2**63), 2**63 - 1)  # an element of an integer input, whose type is not known
 DIMENSION: Interval = (0, 2**31 - 2)
 MOST_ELEMENTS = 2**47
@@ -61,6 +64,8 @@ def of_call(op: str, args: Sequence[Interval]) -> Interval:
         values = args[1:] if op == "?" else args
         return min(a for a, _ in values), max(b for _, b in values)
     (low, high), (least, most) = args
+    if op == "scaled":
+        return 0, OPERATIONS[op](int(high), int(least)) if high <= SCALED else inf
     if op == "%":  # has the sign of the divisor; by 0 it is 0
         within = (min(least + 1, 0), max(most - 1, 0))
         return (0, min(high, within[1])) if low >= 0 and least >= 0 else within

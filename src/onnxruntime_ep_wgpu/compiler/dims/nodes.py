@@ -24,6 +24,7 @@ from .intervals import ELEMENT as ANY_ELEMENT
 from .samples import Sample
 
 Dim = Union[int, "Expr"]
+"""Nothing else: a float would round where a shape may not, and an integer of numpy wraps."""
 Atom = Union["Symbol", "Operation"]
 Monomial = tuple[Atom, ...]
 Terms = tuple[tuple[Monomial, int], ...]
@@ -270,6 +271,11 @@ def _is_nonnegative(op: str, args: tuple[Dim, ...]) -> bool:
 def reads_elements(dim: Dim) -> bool:
     """True when the value depends on elements of an input, which may be negative and must be known to make a plan."""
     return isinstance(dim, Expr) and dim.reads_elements
+
+
+def are_dims(values: Iterable[object]) -> bool:
+    """Whether these are dims, by their types."""
+    return all(type(it) is int or type(it) is Expr for it in values)
 
 
 # ---- arithmetic

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...program.dtypes import DType
 from ...program.program import Storage as Storage
-from ..dims import Dim, broadcast, equal, product, quotient, select
+from ..dims import Dim, are_dims, broadcast, equal, product, quotient, select
 
 Shape = tuple[Dim, ...]
 
@@ -34,6 +34,9 @@ class Tensor:
     kept: bool = False  # in memory even when no kernel reads it there
     users: list[Node] = field(default_factory=list)
     place: View | None = None  # where its elements lie in another tensor, whose memory it is a part of
+
+    def __post_init__(self) -> None:
+        assert are_dims(self.shape), f"the shape {self.shape} of {self.name!r} holds what is no dim"
 
     @property
     def memory(self) -> Tensor:

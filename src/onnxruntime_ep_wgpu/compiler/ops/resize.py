@@ -6,8 +6,8 @@ position) and taps with weights. Positions are calculated in f32, as ONNX Runtim
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..coordinates import apart, named
-from ..dims import Dim, floordiv
+from ..dims import Dim
+from ..dims import scaled as extent_scaled
 from .registry import ANY, FLOATS, op
 from .shape import axis_of
 
@@ -108,15 +109,9 @@ def _upsampled(b: Builder, x: Operand, factors: list[float], mode: str) -> Opera
 def _by_scale(x: Operand, where: list[int], scales: list[float]) -> list[_Scaled]:
     if len(scales) != len(where):
         raise UnsupportedError(f"{len(scales)} scales for {len(where)} axes")
-    return [_Scaled(a, x.shape[a], _scaled_extent(x.shape[a], s), s) for a, s in zip(where, scales, strict=True)]
-
-
-def _scaled_extent(extent: Dim, scale: float) -> Dim:
-    """The extent times the scale, rounded down after the product is rounded to f32."""
-    if isinstance(extent, int):
-        return int(np.float32(extent) * np.float32(scale))
-    exact = Fraction(scale).limit_denominator(4096)
-    return floordiv(extent * exact.numerator, exact.denominator)
+    if not all(0 < scale < math.inf for scale in scales):
+        raise UnsupportedError(f"the scales {scales} are not above 0")
+    return [_Scaled(a, x.shape[a], extent_scaled(x.shape[a], s), s) for a, s in zip(where, scales, strict=True)]
 
 
 def _by_size(x: Operand, where: list[int], extents: list[Dim], policy: str) -> list[_Scaled]:
