@@ -19,9 +19,10 @@ from ..options import as_text, parse
 from ..options.types import ProviderOptions
 from ..plugin.factory import ADAPTER_KEY, VENDOR
 from .arguments import check_options, feeds_argument, model_argument, settings_argument, sizes_argument, tell_types
+from .binding import Binding
 from .devices import devices
 from .free_dimensions import check_fixed, fix
-from .reports import remember
+from .reports import remember, state_of
 
 if TYPE_CHECKING:
     from ..plugin.watch import Watch
@@ -54,7 +55,15 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
                 tell_types(error, self, feeds)
                 raise
 
+    def io_binding(self) -> ort.IOBinding:
+        """ONNX Runtime's IOBinding; where several groups run the model, one that is checked before a run."""
+        pairs = state_of(self).crossings()
+        return Binding(self, pairs) if pairs else super().io_binding()
+
     def run_with_iobinding(self, *arguments: Any, **named: Any) -> None:
+        binding = arguments[0] if arguments else named.get("iobinding")
+        if isinstance(binding, Binding):
+            binding.check()
         with _RaisingWhatHappened() as watch, watch.lasts:
             try:
                 super().run_with_iobinding(*arguments, **named)

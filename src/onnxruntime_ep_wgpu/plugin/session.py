@@ -24,6 +24,7 @@ from . import watch
 from .abi import INFO, WARNING, Logger, Ort, file_text, text
 from .assign import graph as ort_graph
 from .assign.claim import Claim, Shape, claim, fill_shapes, fingerprint
+from .assign.crossings import Crossings
 from .assign.forced import Forced, names_in_model
 from .assign.lowerings import Lowerings
 from .assign.ort_format import CopyGuard
@@ -75,6 +76,7 @@ class SessionState:
         self._shapes_of_graphs: dict[tuple[str, ...], dict[str, Shape]] = {}
         self._shapes_of_groups: dict[frozenset[str], dict[str, Shape]] = {}
         self._lowerings = Lowerings()
+        self._crossings: Crossings | None = None
         self.copy_guard = CopyGuard(
             name,
             copies,
@@ -140,7 +142,15 @@ class SessionState:
             self.outputs = tuple(value.name or "" for value in graph.outputs)
         self.assignment.decided(within, graph, decision, assigned)
         self.copy_guard.decided(not parent, graph, decision.groups, assigned)
+        if not parent:
+            held = [place for place, name in enumerate(assigned) if name == self.name]
+            whole = any(len(group) == len(nodes) for group in decision.groups)
+            self._crossings = None if whole else Crossings(graph, decision.groups, held)
         return [[nodes[place] for place in group] for group in decision.groups]
+
+    def crossings(self) -> frozenset[tuple[str, str]]:
+        """Outputs of the model that may not lie in the memory of these inputs."""
+        return frozenset() if self._crossings is None else self._crossings.pairs
 
     def _meet_internal(self, faults: Sequence[InternalError]) -> None:
         """Faults of this package need not stop a user: the nodes are left to the CPU, and a warning asks for a report.
