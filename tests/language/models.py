@@ -23,7 +23,7 @@ SPECIAL = ("<|pad|>", "<|bos|>", "<|eos|>")
 @dataclass(frozen=True)
 class Decoder:
     """`kind`: fp32, fp16, int4 or int4-fp32 (activations in f32). `captured`: lengths are calculated on the device, as
-    `enable_webgpu_graph` asks for."""
+    `enable_webgpu_graph` asks for. Without `positions` a growing model counts what its mask has."""
 
     kind: str = "fp32"
     captured: bool = False
@@ -35,6 +35,7 @@ class Decoder:
     vocabulary: int = 320
     length: int = 128
     seed: int = 0
+    positions: bool = True
 
     @property
     def hidden(self) -> int:
@@ -235,7 +236,8 @@ def growing_graph_of(d: Decoder) -> onnx.ModelProto:
     """A model as optimum exports GPT-2: learned positions, caches that are one step longer afterwards, any number of heads."""
     g = _Graph(d)
     tokens = g.node("Gather", [g.floats("embeddings", d.vocabulary, d.hidden), "input_ids"], "tokens")
-    places = g.node("Gather", [g.floats("places", d.length, d.hidden, scale=0.5), "position_ids"], "at")
+    table = g.floats("places", d.length, d.hidden, scale=0.5)
+    places = g.node("Gather", [table, "position_ids" if d.positions else _counted(g)], "at")
     x = g.node("Add", [tokens, places], "embedded")
     g.node("Cast", ["attention_mask"], "mask", to=6)
     for k in range(d.layers):
@@ -254,7 +256,8 @@ def growing_graph_of(d: Decoder) -> onnx.ModelProto:
     value, names = helper.make_tensor_value_info, [f"{k}.{x}" for k in range(d.layers) for x in ("key", "value")]
     cache = ["batch_size", d.heads, "past_sequence_length", d.size]
     present = ["batch_size", d.heads, "past_sequence_length + sequence_length", d.size]
-    ids = [value(n, 7, ["batch_size", "sequence_length"]) for n in ("input_ids", "position_ids")]
+    given = ("input_ids", "position_ids") if d.positions else ("input_ids",)
+    ids = [value(n, 7, ["batch_size", "sequence_length"]) for n in given]
     mask = value("attention_mask", 7, ["batch_size", "past_sequence_length + sequence_length"])
     graph = helper.make_graph(
         g.nodes, "decoder", [*ids, mask, *(value(f"past_key_values.{n}", 1, cache) for n in names)],
@@ -263,6 +266,16 @@ def growing_graph_of(d: Decoder) -> onnx.ModelProto:
     )  # fmt: skip
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid(MICROSOFT, 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def _counted(g: _Graph) -> str:
+    """Positions of the last ids, by the mask."""
+    one, zero, last = (g.weight(f"number{k}", np.array([k], np.int64)) for k in (1, 0, np.iinfo(np.int64).max))
+    axis = g.weight("axis", np.array(1, np.int64))
+    before = g.node("Sub", [g.node("CumSum", ["attention_mask", axis], "counted"), one], "all positions")
+    steps = g.node("Shape", ["input_ids"], "steps", start=1)
+    there = g.node("Slice", [before, g.node("Neg", [steps], "first"), last, one], "last positions")
+    return g.node("Max", [there, zero], "positions")
 
 
 def write_growing(decoder: Decoder, folder: Path) -> Path:

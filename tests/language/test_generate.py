@@ -14,8 +14,8 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.api.language import generate
-from onnxruntime_ep_wgpu.api.language.decoder import State
+from onnxruntime_ep_wgpu.api.language import generate, state
+from onnxruntime_ep_wgpu.api.language.state import State
 from onnxruntime_ep_wgpu.cli import main
 from onnxruntime_ep_wgpu.errors import InputError, LimitError, ModelError, NonFiniteError
 
@@ -26,6 +26,7 @@ KINDS: dict[str, tuple[Callable[[Decoder, Path], Path], Decoder]] = {
     "genai": (write, Decoder()),
     "genai int4": (write, Decoder("int4-fp32")),
     "optimum": (write_growing, Decoder(groups=4)),
+    "optimum without positions": (write_growing, Decoder(groups=4, positions=False)),
 }
 
 
@@ -83,17 +84,54 @@ def test_prompts_of_different_lengths_together(model: webgpu_ep.LanguageModel) -
 
 def test_a_mask_is_as_long_as_what_it_is_about(model: webgpu_ep.LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of growing caches of prompts of different lengths: models may add it to scores of the keys."""
-    run, seen = State.run, []
+    bound, seen = State._bound, []
 
-    def checked(self: State, ids: Any, mask: Any, positions: Any) -> Any:
+    def checked(self: State, ids: Any, mask: Any, positions: Any, rows: int, caches: dict[str, Any]) -> Any:
         if not self.decoder.in_place:
-            rows = next(iter(self._caches.values())).shape()[2]
-            seen.append((mask.shape()[1], rows + ids.shape()[1]))
-        return run(self, ids, mask, positions)
+            seen.append((mask.shape()[1], next(iter(caches.values())).shape()[2] + ids.shape()[1]))
+        return bound(self, ids, mask, positions, rows, caches)
 
-    monkeypatch.setattr(State, "run", checked)
+    monkeypatch.setattr(State, "_bound", checked)
     list(model.tokens(PROMPTS, max_new_tokens=5))
+    list(model.tokens([[5] * 120], ends=()))
     assert all(mask == keys for mask, keys in seen), seen
+    assert all(mask <= model.decoder.rows for mask, _ in seen), "models have tables for as many keys and no more"
+    assert bool(seen) != model.decoder.in_place
+
+
+@pytest.mark.parametrize("length", [16, 17, 40])
+def test_caches_that_end_at_any_row(
+    folder: Path, model: webgpu_ep.LanguageModel, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that mean nothing are before all others, and never more than there is room for."""
+    ids = np.random.default_rng(1).integers(3, 300, length).tolist()
+    firsts = (length - 14, 9, length - 1)
+    seconds = [(first, second) for first in firsts for second in (first + 1, min(first + 5, length))]
+    wanted = [greedy(model, ids[:first], length - first + 1, ends=()) for first in firsts]
+    wanted += [greedy(model, ids[:second], min(2, length - second + 1), ends=()) for _, second in seconds]
+    monkeypatch.setattr(state, "round_rows", lambda used: -(-used // 8) * 8)
+    tight = webgpu_ep.LanguageModel(folder, max_length=length)
+    got = [greedy(tight, ids[:first], 1000, ends=()) for first in firsts]
+    for first, second in seconds:
+        caches = State(tight.decoder, 1)
+        assert greedy(tight, ids[:first], 0, state=caches) == []
+        got.append(greedy(tight, ids[first:second], 2, state=caches, ends=()))
+    assert got == wanted
+
+
+def test_steps_bind_nothing_while_caches_have_room(
+    model: webgpu_ep.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound, count = State._bound, []
+
+    def counted(*given: Any) -> Any:
+        count.append(given)
+        return bound(*given)
+
+    monkeypatch.setattr(State, "_bound", counted)
+    list(model.tokens([PROMPTS[0]], max_new_tokens=50, ends=()))
+    # The prompt, and a step's inputs and outputs, which change places where they are not one.
+    assert len(count) == (2 if model.decoder.in_place else 3 if model.decoder.keeps_rows else 50)
 
 
 def test_the_likeliest_alone_is_greedy(model: webgpu_ep.LanguageModel) -> None:

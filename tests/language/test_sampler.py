@@ -48,8 +48,8 @@ def test_ids_are_those_of_the_definition(settings: Sampling, half: bool) -> None
     lengths = make.integers(1, ROWS - 1, batch)
     uniform = make.random((batch, 1), np.float32)
     seen = (make.random((batch, VOCABULARY)) < 0.3).astype(np.float32)
-    model = model_of(settings, 10 if half else 1, VOCABULARY, ROWS)
-    feeds = {"logits": logits, "lengths": lengths, "uniform": uniform, "seen": seen}
+    model = model_of(settings, 10 if half else 1, VOCABULARY)
+    feeds = {"logits": logits, "lengths": lengths, "columns": np.arange(ROWS), "uniform": uniform, "seen": seen}
     got = support.run_model(model, *(feeds[it.name] for it in model.graph.input))
     found = dict(zip([it.name for it in model.graph.output], got, strict=True))
     for row in range(batch):
@@ -68,9 +68,9 @@ def test_ids_are_those_of_the_definition(settings: Sampling, half: bool) -> None
 def test_a_logit_that_is_not_a_number_is_seen(settings: Sampling) -> None:
     logits = np.zeros((2, 1, VOCABULARY), np.float32)
     logits[1, 0, 30] = np.nan
-    model = model_of(settings, 1, VOCABULARY, ROWS)
+    model = model_of(settings, 1, VOCABULARY)
     more = [] if settings.is_greedy else [np.full((2, 1), 0.5, np.float32)]
-    ids = support.run_model(model, logits, np.ones(2, np.int64), *more)[0]
+    ids = support.run_model(model, logits, np.ones(2, np.int64), np.arange(ROWS), *more)[0]
     assert ids[0, 0] >= 0 and ids[1, 0] == -1
 
 

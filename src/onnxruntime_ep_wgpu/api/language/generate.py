@@ -18,9 +18,10 @@ import numpy as np
 from ...errors import InputError, NonFiniteError
 from ...options.types import ProviderOptions
 from ..sessions import session
-from .decoder import Decoder, State
+from .decoder import Decoder
 from .folder import LONGEST, open_folder
 from .sampler import Sampling, model_of
+from .state import State
 from .text import Stream, Text
 
 CHUNK = 512  # ids of a prompt that are run at a time
@@ -152,7 +153,7 @@ class LanguageModel:
         """The session that picks ids for these settings."""
         structure = Sampling(**{**vars(settings), "seed": None})
         if structure not in self._samplers:
-            built = model_of(structure, self.decoder.kind, self.decoder.vocabulary, self.decoder.rows)
+            built = model_of(structure, self.decoder.kind, self.decoder.vocabulary)
             self._samplers[structure] = session(built.SerializeToString(), **self._options)
         return self._samplers[structure]
 
@@ -167,35 +168,40 @@ class _Picker:
         state: State,
         prompts: Sequence[Sequence[int]],
     ) -> None:
-        batch, rows, memory = len(prompts), model.decoder.rows, model.decoder.memory
+        batch, self._memory, self._state = len(prompts), model.decoder.memory, state
         self._sampler, self._settings = model.sampler(settings), settings
-        self.ids = memory.empty([batch, 1], np.int64)
-        self.positions = memory.empty([batch, 1], np.int64)
-        self.mask = memory.empty([batch, rows], np.int64)
-        self._lengths = memory.put(state.used)
+        self.ids = self._memory.empty([batch, 1], np.int64)
+        self.positions = self._memory.empty([batch, 1], np.int64)
+        self.mask: Any = None
+        self._lengths = self._memory.put(state.used)
         self._random = np.random.default_rng(secrets.randbits(64) if settings.seed is None else settings.seed)
         self._seen = None
         if settings.remembers:
             seen = np.zeros((batch, model.decoder.vocabulary), np.float32)
             for row, prompt in zip(seen, prompts, strict=True):
                 row[np.asarray(prompt)] = 1
-            self._seen = memory.put(seen)
-        self._bindings: dict[int, Any] = {}
+            self._seen = self._memory.put(seen)
+        self._given: tuple[Any, Any] = (None, None)  # logits and columns
+        self._binding: Any = None
 
     def pick(self, logits: Any) -> list[int]:
         """The next id of every sequence; these stay on the device for the next step too."""
-        binding = self._bindings.get(id(logits))
-        if binding is None:
-            binding = self._bindings[id(logits)] = self._bound(logits)
+        given = (logits, self._state.columns)
+        if any(a is not b for a, b in zip(given, self._given, strict=True)):
+            self._binding = self._bound(*given)
+            self._given = given
         if not self._settings.is_greedy:
             uniform = self._random.random((self.ids.shape()[0], 1), np.float32)
-            binding.bind_cpu_input("uniform", uniform)
-        self._sampler.run_with_iobinding(binding)
+            self._binding.bind_cpu_input("uniform", uniform)
+        self._sampler.run_with_iobinding(self._binding)
         return [int(it) for it in self.ids.numpy()[:, 0]]
 
-    def _bound(self, logits: Any) -> Any:
+    def _bound(self, logits: Any, columns: Any) -> Any:
+        if columns is not self._given[1] or self.mask is None:
+            self.mask = self._memory.empty([self.ids.shape()[0], columns.shape()[0]], np.int64)
         binding = self._sampler.io_binding()
-        for name, value in (("logits", logits), ("lengths", self._lengths), ("seen", self._seen)):
+        inputs = {"logits": logits, "lengths": self._lengths, "columns": columns, "seen": self._seen}
+        for name, value in inputs.items():
             if value is not None:
                 binding.bind_ortvalue_input(name, value)
         outputs = {"ids": self.ids, "lengths_next": self._lengths, "positions": self.positions, "mask": self.mask}

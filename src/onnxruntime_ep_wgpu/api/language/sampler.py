@@ -76,12 +76,12 @@ class _Graph:
         return name
 
 
-def model_of(settings: Sampling, kind: int, vocabulary: int, rows: int) -> onnx.ModelProto:
+def model_of(settings: Sampling, kind: int, vocabulary: int) -> onnx.ModelProto:
     """The model. `kind` is the ONNX type of logits (batch, 1, vocabulary).
 
-    Further inputs: `lengths` (batch), `uniform` (batch, 1) from 0 to 1 when not greedy, `seen` (batch, vocabulary) with 1 for
-    ids that occurred when there is a penalty. Outputs: `ids` (batch, 1), `lengths_next`, `positions` (batch, 1), `mask`
-    (batch, rows), `seen_next`.
+    Further inputs: `lengths` (batch), `columns` (keys), `uniform` (batch, 1) from 0 to 1 when not greedy, `seen` (batch,
+    vocabulary) with 1 for ids that occurred when there is a penalty. Outputs: `ids` (batch, 1), `lengths_next`, `positions`
+    (batch, 1), `mask` (batch, keys) with 1 where columns are less than lengths_next, `seen_next`.
     """
     g = _Graph()
     one, axes, first = np.array(1, np.int64), np.array([1], np.int64), np.array([0], np.int64)
@@ -96,7 +96,7 @@ def model_of(settings: Sampling, kind: int, vocabulary: int, rows: int) -> onnx.
     g("Add", "lengths", one, to="lengths_next")
     g("Unsqueeze", "lengths", axes, to="positions")
     ends = g("Unsqueeze", "lengths_next", axes)
-    _cast(g, g("Less", np.arange(rows)[None], ends), 7, to="mask")
+    _cast(g, g("Less", "columns", ends), 7, to="mask")
     if settings.remembers:
         ones = g("ConstantOfShape", g("Shape", "ids"), value=numpy_helper.from_array(np.ones(1, np.float32)))
         g("ScatterElements", "seen", g("Max", "ids", first), ones, axis=1, to="seen_next")
@@ -104,10 +104,11 @@ def model_of(settings: Sampling, kind: int, vocabulary: int, rows: int) -> onnx.
     inputs = [
         value("logits", kind, ["batch", 1, vocabulary]),
         value("lengths", 7, ["batch"]),
+        value("columns", 7, ["keys"]),
     ]
     outputs = [
         value("ids", 7, ["batch", 1]), value("lengths_next", 7, ["batch"]), value("positions", 7, ["batch", 1]),
-        value("mask", 7, ["batch", rows]),
+        value("mask", 7, ["batch", "keys"]),
     ]  # fmt: skip
     if not settings.is_greedy:
         inputs.append(value("uniform", 1, ["batch", 1]))

@@ -1,0 +1,234 @@
+"""The caches of a decoder, and what runs on them: ids in, logits of the last one out, keys and values stay on the device.
+
+Caches in place have room for the longest sequence, and the mask has that length from the beginning. Others have their rows at the
+end, and before them as many that mean nothing as there are to a round number, where the model allows that: then steps have the
+same shapes until it is reached, read one set of caches and write another one, in turns.
+
+Invariant: what lies in a cache is known as a number of rows, which is changed after a step has run. So an interrupt leaves
+a state that can be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ...errors import InputError, LimitError
+from .decoder import IDS, LOGITS, MASK, POSITIONS, Decoder
+from .kept_rows import KEPT
+from .memory import DEVICE
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Caches = dict[str, Any]
+
+_FEW, _ROUND = 64, 256  # rows
+
+
+def round_rows(used: int) -> int:
+    """How many rows caches have of which so many mean something: little is copied for nothing, and steps seldom change."""
+    few = next((it for it in (_FEW, 2 * _FEW) if used <= it), 0)
+    return few or -(-used // _ROUND) * _ROUND
+
+
+class State:
+    """The caches of `batch` sequences of a decoder. `used` counts the rows of each that mean something."""
+
+    def __init__(self, decoder: Decoder, batch: int) -> None:
+        self.decoder, self.batch = decoder, batch
+        self.used = np.zeros(batch, np.int64)
+        self._rows = decoder.rows if decoder.in_place else 0  # of each cache
+        self._caches = self._new()
+        self._columns: Any = None
+        self._steps: _Steps | None = None
+
+    def _new(self) -> Caches:
+        """Caches that hold anything."""
+        found = {}
+        for name in self.decoder.caches:
+            kind = self.decoder.inputs[name]
+            _, heads, _, size = (it.dim_value for it in kind.shape.dim)
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+            found[name] = self.decoder.memory.empty([self.batch, heads, self._rows, size], dtype)
+        return found
+
+    @property
+    def columns(self) -> Any:
+        """What the mask of the next step is made of, on the device: it is 1 where this is less than the rows that are then used.
+        The same object as long as steps have the same shapes."""
+        number = self._rows if self.decoder.in_place else self._rows + 1
+        if self._columns is None or self._columns.shape() != [number]:
+            order = np.arange(number) if self.decoder.in_place else np.arange(number)[::-1]
+            self._columns = self.decoder.memory.put(order)
+        return self._columns
+
+    def rewind(self, used: int) -> None:
+        """Forgets what comes after so many rows; only for caches in place."""
+        self.used = np.minimum(self.used, used)
+
+    # ---- prompts
+
+    def prompt(self, ids: Sequence[Sequence[int]], chunk: int) -> Any:
+        """Runs prompts behind what the caches have; logits of the last id of each, (batch, 1, vocabulary) on the device.
+
+        Prompts of one length are run in chunks. Those of different lengths are padded, where caches have room behind, and where
+        they grow before, and must be the first of their caches. Raises InputError and LimitError.
+        """
+        longest = self._check(ids)
+        lengths = np.array([len(it) for it in ids])
+        if (lengths == longest).all():
+            return self._chunks(np.array(ids, np.int64), chunk)
+        tokens = np.zeros((self.batch, longest), np.int64)
+        for row, it in zip(tokens, ids, strict=True):
+            place = slice(0, len(it)) if self.decoder.in_place else slice(longest - len(it), None)
+            row[place] = it
+        if not self.decoder.in_place:
+            return self._run(tokens, lengths, self._room(longest))
+        # The last ids are not in one row, and so run once more, together, in the rows of the caches that they have already.
+        self._run(tokens[:, :-1], np.minimum(lengths, longest - 1))
+        self.used = lengths - 1
+        return self._run(tokens[np.arange(self.batch), lengths - 1][:, None], np.ones(self.batch, np.int64))
+
+    def _chunks(self, tokens: Array, chunk: int) -> Any:
+        while True:
+            # Models have tables for as many keys as the longest sequence has, those that mean nothing included.
+            most = chunk if self.decoder.in_place else min(chunk, self.decoder.rows - self._rows)
+            part, tokens = tokens[:, :most], tokens[:, most:]
+            steps = part.shape[1]
+            after = int(self.used.max()) + steps
+            logits = self._run(part, np.full(self.batch, steps), after if tokens.size else self._room(after))
+            if not tokens.size:
+                return logits
+
+    def _check(self, ids: Sequence[Sequence[int]]) -> int:
+        """The length of the longest prompt, when they are what can be run."""
+        if not ids or not all(ids):
+            raise InputError("a prompt is empty: pass at least one id, or text that has one")
+        for row, it in enumerate(ids):
+            wrong = next((n for n in it if not 0 <= n < self.decoder.vocabulary), None)
+            if wrong is not None:
+                raise InputError(
+                    f"prompt {row} has the id {wrong}; the model has those from 0 to {self.decoder.vocabulary - 1}: does the"
+                    " tokenizer belong to it?"
+                )
+        longest = max(map(len, ids))
+        if int(self.used.max()) + longest > self.decoder.rows:
+            raise LimitError(
+                f"{int(self.used.max())} ids in the caches and {longest} of the prompt are more than the"
+                f" {self.decoder.rows} that the caches have room for: pass a larger max_length, or a shorter prompt"
+            )
+        if len({len(it) for it in ids}) > 1 and self.used.any():
+            raise InputError("prompts of different lengths can only begin their sequences")
+        return longest
+
+    def _room(self, used: int) -> int:
+        """Rows of caches of which so many mean something. The next step has one key more, and none beyond the longest sequence."""
+        return max(used, min(round_rows(used), self.decoder.rows - 1))
+
+    def _run(self, tokens: Array, lengths: Array, rows: int = 0) -> Any:
+        """`rows` is what caches have afterwards, where that can be chosen."""
+        steps, put = tokens.shape[1], self.decoder.memory.put
+        after = self.used + lengths
+        if self.decoder.in_place:
+            mask = np.arange(self._rows)[None] < after[:, None]
+            positions = self.used[:, None] + np.arange(steps)
+        else:
+            keys = self._rows + steps
+            mask = np.arange(keys)[None] >= keys - after[:, None]
+            positions = np.maximum(np.arange(-steps, 0)[None] + after[:, None], 0)
+        logits = self.run(put(tokens), put(mask.astype(np.int64)), put(positions), rows)
+        self.used = after
+        return logits
+
+    def run(self, ids: Any, mask: Any, positions: Any, rows: int = 0) -> Any:
+        """Logits of the last of any number of ids of each sequence; caches that are made anew."""
+        decoder = self.decoder
+        if not decoder.keeps_rows:
+            rows = self._rows + (0 if decoder.in_place else ids.shape()[1])
+        binding = self._bound(ids, mask, positions, rows, self._caches)
+        binding.bind_output(LOGITS, DEVICE, decoder.memory.number)
+        for name, present in decoder.caches.items():
+            if decoder.in_place:
+                binding.bind_ortvalue_output(present, self._caches[name])
+            else:
+                binding.bind_output(present, DEVICE, decoder.memory.number)
+        decoder.session.run_with_iobinding(binding)
+        logits, *presents = binding.get_outputs()
+        if not decoder.in_place:
+            self._caches, self._rows = dict(zip(self._caches, presents, strict=True)), rows
+        return logits
+
+    # ---- steps
+
+    def step(self, ids: Any, positions: Any, mask: Any) -> Any:
+        """Logits of one more id of each sequence, (batch, 1) on the device like `positions`; `mask` is made of `columns`.
+
+        Nothing is bound where they are the same objects as in the step before, and caches as long.
+        """
+        used = int(self.used.max())
+        if used >= self.decoder.rows:
+            raise LimitError(f"the caches have room for {self.decoder.rows} ids: pass a larger max_length")
+        if not self.decoder.in_place and (not self.decoder.keeps_rows or used + 1 > self._rows):
+            self._steps = None
+            logits = self.run(ids, mask, positions, self._room(used + 1))
+        else:
+            logits = self._repeat((ids, positions, mask))
+        self.used = self.used + 1
+        return logits
+
+    def _repeat(self, given: tuple[Any, Any, Any]) -> Any:
+        """A step after which caches have as many rows."""
+        steps = self._steps
+        if steps is None or not steps.are_of(given, self._caches):
+            steps = self._steps = self._bind_steps(given)
+        self.decoder.session.run_with_iobinding(steps.bindings[steps.turn])
+        steps.turn = (steps.turn + 1) % len(steps.bindings)
+        self._caches = steps.caches[steps.turn]
+        return steps.logits
+
+    def _bind_steps(self, given: tuple[Any, Any, Any]) -> _Steps:
+        decoder, (ids, positions, mask) = self.decoder, given
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(decoder.kind)
+        logits = decoder.memory.empty([self.batch, 1, decoder.vocabulary], dtype)
+        caches = [self._caches] if decoder.in_place else [self._caches, self._new()]
+        bindings = []
+        for reads, writes in zip(caches, reversed(caches), strict=True):
+            binding = self._bound(ids, mask, positions, self._rows, reads)
+            binding.bind_ortvalue_output(LOGITS, logits)
+            for name, present in decoder.caches.items():
+                binding.bind_ortvalue_output(present, writes[name])
+            bindings.append(binding)
+        return _Steps(given, caches, bindings, logits)
+
+    def _bound(self, ids: Any, mask: Any, positions: Any, rows: int, caches: Caches) -> Any:
+        """A binding of what is read."""
+        decoder = self.decoder
+        binding = decoder.session.io_binding()
+        binding.bind_ortvalue_input(IDS, ids)
+        binding.bind_ortvalue_input(MASK, mask)
+        if decoder.has_positions:
+            binding.bind_ortvalue_input(POSITIONS, positions)
+        if decoder.keeps_rows:
+            binding.bind_ortvalue_input(KEPT, decoder.memory.empty([rows], np.uint8))
+        for name, value in caches.items():
+            binding.bind_ortvalue_input(name, value)
+        return binding
+
+
+@dataclass
+class _Steps:
+    """Steps with the same shapes. `given` is what they read beside caches, (ids, positions, mask); step `turn` reads caches[turn]
+    and writes those of the next turn, which are the same ones in place."""
+
+    given: tuple[Any, Any, Any]
+    caches: list[Caches]
+    bindings: list[Any]
+    logits: Any
+    turn: int = 0
+
+    def are_of(self, given: tuple[Any, Any, Any], caches: Caches) -> bool:
+        same = all(a is b for a, b in zip(given, self.given, strict=True))
+        return same and self.caches[self.turn] is caches
