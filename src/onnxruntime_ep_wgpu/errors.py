@@ -89,7 +89,7 @@ class UnsupportedError(WgpuEpError):
 
 
 class InputError(WgpuEpError, ValueError):
-    """An input has the wrong name, type, rank or shape, or two inputs disagree on a dimension."""
+    """An input has the wrong name, type, rank or shape, or inputs do not fit together."""
 
 
 class ExtentError(InputError):

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import onnx
 import pytest
 from onnx.helper import make_node as node
 
+import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import cli
 from tests.language.models import Decoder, write
 from tests.support import make_model
@@ -28,6 +30,11 @@ def test_the_list_of_options_is_the_table_in_code():
     assert (ROOT / "docs" / "options.md").read_text() == document(), "run scripts/document_options.py"
 
 
+def test_the_python_api_is_what_docstrings_say():
+    document = runpy.run_path(str(ROOT / "scripts" / "document_api.py"))["document"]
+    assert (ROOT / "docs" / "api.md").read_text() == document(), "run scripts/document_api.py"
+
+
 def test_every_document_that_the_readme_links_exists():
     readme = (ROOT / "README.md").read_text()
     for part in readme.split("](")[1:]:
@@ -38,6 +45,48 @@ def test_every_document_that_the_readme_links_exists():
 def blocks(language: str, document: str = "README.md") -> list[str]:
     """The code blocks of a document in a language."""
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
+def _texts(tree: ast.AST) -> Iterator[str]:
+    """Every text in code as a pattern: what is put into it may be anything. Parts that are added to one are texts of their own."""
+    for it in ast.walk(tree):
+        if isinstance(it, ast.JoinedStr):
+            yield "".join(re.escape(part.value) if isinstance(part, ast.Constant) else "(.+)" for part in it.values)
+        elif isinstance(it, ast.Constant) and isinstance(it.value, str):
+            yield re.escape(it.value).replace(r"\{\}", "(.+)")
+
+
+@pytest.fixture(scope="module")
+def messages() -> list[re.Pattern[str]]:
+    """Those of the package that say something by themselves."""
+    files = (ROOT / "src" / "onnxruntime_ep_wgpu").rglob("*.py")
+    found = {text for file in files for text in _texts(ast.parse(file.read_text()))}
+    return [re.compile(text, re.DOTALL) for text in found if len(text.replace("(.+)", "")) > 8]
+
+
+SENTENCE = re.compile(r"\b[a-z]{2,} [a-z]{2,} [a-z]{2,}\b")
+"""Words that were written, and not put there."""
+OF_OTHERS = "Not enough memory left|cannot open shared object file"
+FIRST_ERRORS = [line for block in blocks("text", "docs/troubleshooting.md") for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("line", FIRST_ERRORS)
+def test_the_messages_that_a_document_explains_are_those_of_the_code(
+    line: str, messages: list[re.Pattern[str]]
+) -> None:
+    """What is fixed in texts of the code covers a message, but for what is put there: names, numbers, shapes."""
+    kind, _, rest = line.partition(": ")
+    if kind.endswith(("Error", "Warning")):
+        assert kind in webgpu_ep.__all__
+        line = rest
+    fixed = set()
+    for message in messages:
+        for found in message.finditer(line):
+            holes = {k for n in range(1, message.groups + 1) for k in range(*found.span(n))}
+            fixed |= set(range(*found.span())) - holes
+    fixed |= {k for found in re.finditer(OF_OTHERS, line) for k in range(*found.span())}
+    left = "".join("\0" if k in fixed else letter for k, letter in enumerate(line)).split("\0")
+    assert len(fixed) > 0.25 * len(line) and not [it for it in left if SENTENCE.search(it)], left
 
 
 @pytest.fixture
