@@ -16,12 +16,13 @@ from functools import cache
 
 import pytest
 
-from onnxruntime_ep_wgpu.compiler.tune import SWIFTSHADER
+from onnxruntime_ep_wgpu.compiler.tune import SWIFTSHADER, use
+from onnxruntime_ep_wgpu.compiler.tune.convolutions import ChannelsLast
 from onnxruntime_ep_wgpu.device import Adapter, Context, Device, adapters, context_of, open_device
 from onnxruntime_ep_wgpu.device.contexts import claim
 from onnxruntime_ep_wgpu.program.target import Target, lack
 
-TARGETS = ("own", "gpu", "software", "browser")
+TARGETS = ("own", "gpu", "channels", "software", "browser")
 INT64 = ("native", "pair")
 APART = 10_000_000
 """Contexts of one way have numbers below this, beyond all that tests give their own; those of the next one follow."""
@@ -29,8 +30,9 @@ APART = 10_000_000
 
 @dataclass(frozen=True)
 class Way:
-    """`target`: the adapter's `own`, what a `gpu` offers, `software`, which long loops are split for, or `browser`, which has
-    kernels for SwiftShader as well; `int64`: `native`, or `pair` as on adapters that lack them."""
+    """`target`: the adapter's `own`, what a `gpu` offers, the same with the `channels` of all convolutions last in memory,
+    `software`, which long loops are split for, or `browser`, which has kernels for SwiftShader as well; `int64`: `native`, or
+    `pair` as on adapters that lack them."""
 
     target: str = "own"
     int64: str = "native"
@@ -42,10 +44,15 @@ class Way:
     def __str__(self) -> str:
         return f"{self.target}-{self.int64}"
 
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it runs the kernels of GPUs."""
+        return self.target in ("gpu", "channels")
+
     def of(self, full: Target) -> Target:
         """What is left of, or claimed beyond, the Target of an adapter."""
         features = full.features - ({"shader-int64"} if self.int64 == "pair" else set())
-        if self.target != "gpu":
+        if not self.is_gpu:
             software = full.software or self.target in ("software", "browser")
             tuning = SWIFTSHADER if self.target == "browser" else full.tuning
             return dataclasses.replace(full, features=features, software=software, tuning=tuning)
@@ -57,6 +64,7 @@ class Way:
             max_workgroup_storage=min(full.max_workgroup_storage, 32 << 10),
             software=False,
             discrete=True,
+            tuning=(use(ChannelsLast(2)), *full.tuning) if self.target == "channels" else full.tuning,
         )
 
 
@@ -67,6 +75,13 @@ EVERY_KERNEL = pytest.mark.parametrize(
     "way", (OWN, Way("gpu", "pair"), Way("browser", "pair")), ids=lambda way: way.target, indirect=True
 )
 """For tests of operators that have kernels of their own in browsers without a GPU."""
+EVERY_ORDER = pytest.mark.parametrize(
+    "way",
+    (OWN, Way("gpu", "pair"), Way("channels"), Way("browser", "pair")),
+    ids=lambda way: way.target,
+    indirect=True,
+)
+"""For tests of operators that read or make images, whose channels may be last in memory."""
 _chosen = OWN
 
 
@@ -88,7 +103,7 @@ def using(way: Way) -> Iterator[None]:
 
 def pretended(way: Way) -> bool:
     """Whether this is a GPU's Target on an adapter that is none: loops must stay short there."""
-    return way.target == "gpu" and adapters()[0].software
+    return way.is_gpu and adapters()[0].software
 
 
 class StandIn(Context):

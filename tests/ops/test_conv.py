@@ -12,7 +12,7 @@ from tests import support, targets
 
 from .compare import check, model, random
 
-pytestmark = targets.EVERY_KERNEL
+pytestmark = targets.EVERY_ORDER
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 GEOMETRIES: list[dict[str, Any]] = [

@@ -17,7 +17,8 @@ from onnxruntime_ep_wgpu.compiler import lower
 from onnxruntime_ep_wgpu.compiler.compile import compile_lowered
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
 from onnxruntime_ep_wgpu.plugin.assign.lowerings import Lowerings
-from tests import zoo
+from onnxruntime_ep_wgpu.program.weights import Turned
+from tests import targets, zoo
 from tests.support import Runner, compile_model, target
 
 from . import models
@@ -180,6 +181,27 @@ def test_a_lowering_outlives_the_memory_that_it_was_made_from() -> None:
     x = RNG.standard_normal((3, 8)).astype(F)
     got = Runner(compile_lowered(found, target()))(x)[0]
     np.testing.assert_array_equal(got, Runner(compile_model(model))(x)[0])
+
+
+def test_weights_in_another_order_outlive_that_memory_too() -> None:
+    x = RNG.standard_normal((2, 8, 5, 5)).astype(F)
+    weights = {name: RNG.standard_normal((8, 8, 3, 3)).astype(F) for name in ("v", "w")}
+    nodes = [models.node("Conv", ["x", "v"], ["t"], "first"), models.node("Conv", ["t", "w"], ["y"], "second")]
+    shapes = [("x", models.FLOAT, [2, 8, 5, 5])], [("y", models.FLOAT, [2, 8, 1, 1])]
+    model = onnx.load_from_string(models.model(nodes, *shapes, list(weights.items())))
+    with targets.using(targets.Way("channels")):
+        lent: dict[str, bytearray] = {}
+        first = group_of(model, weights, lent)
+        made = lower.attempt(first, first.opset_imports, target())
+        assert made.lowered is not None and any(isinstance(it.data, Turned) for it in made.lowered.weights())
+        kept = Lowerings()
+        kept.keep(first, made.lowered)
+        for memory in lent.values():
+            memory[:] = b"\xff" * len(memory)
+        found = kept.take(group_of(model, weights))
+        assert found is made.lowered
+        got = Runner(compile_lowered(found, target()))(x)[0]
+        np.testing.assert_array_equal(got, Runner(compile_model(model))(x)[0])
 
 
 def test_a_group_of_other_content_is_not_taken_for_it() -> None:

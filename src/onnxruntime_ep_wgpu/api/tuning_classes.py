@@ -146,6 +146,21 @@ def _depthwise(sizes: Sequence[tuple[int, int]], small: bool) -> list[Graph]:
     return out
 
 
+def _images(sizes: Sequence[tuple[int, int, int]], small: bool) -> list[Graph]:
+    """Batch, channels and side, of convolutions one after another."""
+    out = []
+    for batch, channels, side in [(1, 8, 8)] if small else sizes:
+        nodes = []
+        for k in range(6):
+            nodes += [
+                helper.make_node("Conv", [f"x{k}" if k else "x", "w"], [f"y{k}"], pads=[1, 1, 1, 1]),
+                helper.make_node("Relu", [f"y{k}"], [f"x{k + 1}"]),
+            ]
+        inputs, weights = {"x": (batch, channels, side, side)}, {"w": _random((channels, channels, 3, 3))}
+        out.append(_graph(f"{batch} x {channels} x {side} x {side}", nodes, inputs, weights))
+    return out
+
+
 def _attention(sizes: Sequence[tuple[int, int, int, int]], small: bool) -> list[Graph]:
     """(heads, queries, keys, size)"""
     out = []
@@ -214,6 +229,7 @@ def _classes() -> list[ShapeClass]:
         ShapeClass("map", (_between("size", 1 << 18, (1 << 22) - 1),), partial(_maps, (1 << 18, 1 << 20))),
         ShapeClass("map", (_between("size", None, (1 << 18) - 1),), partial(_maps, (1 << 16, 1 << 14))),
         ShapeClass("vectors", (), partial(_maps, (1 << 20, 1 << 24))),
+        ShapeClass("channels_last", (), partial(_images, ((16, 64, 56), (8, 256, 14)))),
         ShapeClass("depthwise", (), partial(_depthwise, ((96, 112), (384, 28)))),
     ]
     tiles, rows = (Bound("rows", 17),), (Bound("rows", None, 8),)

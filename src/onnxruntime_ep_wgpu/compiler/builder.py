@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..program.dtypes import DType
 from ..program.target import Target, elements_per_word
+from ..program.weights import Turned
 from .codegen.expression import check_expression
 from .codegen.preprocess import preprocess
 from .dims import Dim, equal, floordiv, less_equal, limits, maximum, product
@@ -38,6 +39,7 @@ from .ir import (
 )
 from .joins import picked
 from .limits import Limits
+from .memory_order import ChannelsLast
 from .messages import Part, message
 from .operand import LARGEST_HOST_VALUE
 from .operand import Operand as Operand
@@ -55,7 +57,9 @@ class Builder:
         self.checks: dict[Dim, Message] = {}  # conditions, each once, with the message of whoever asked first
         self.assertions: list[Assertion] = []
         self.origin: tuple[str, ...] = ()
+        self.channels_last = ChannelsLast()
         self._bits: dict[tuple[Tensor, DType], Tensor] = {}
+        self._turned: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
         self._literals: dict[tuple[DType, Shape, bytes], Tensor] = {}  # made while lowering: equal ones are one
 
     # ---- what has been appended
@@ -157,6 +161,22 @@ class Builder:
         assert view is not None
         return Operand(dtype, tuple(shape), view)
 
+    def turned(self, x: Operand, order: Sequence[int]) -> Operand:
+        """x with its axes in another order in memory too. Of a weight the device gets that instead; others are copied."""
+        tensor, turned = x.view.tensor, self.permute(x, order)
+        if (
+            turned.view.is_whole
+            or tensor.storage is not Storage.WEIGHT
+            or x.view != View.of(tensor)
+            or tensor.dtype.bits < 8
+        ):
+            return self.copy(turned)
+        key = tensor, tuple(order)
+        if key not in self._turned:
+            data = Turned(tensor.data, tuple(order), tensor.name)
+            self._turned[key] = Tensor(tensor.dtype, turned.shape, Storage.WEIGHT, data.name, data=data)
+        return Operand(x.dtype, turned.shape, View.of(self._turned[key]))
+
     def host(self, dtype: DType, values: Any) -> Operand:
         """A known host value from dims; a numpy object array or nested sequence."""
         array = np.empty(np.shape(values), object)
@@ -193,7 +213,12 @@ class Builder:
 
     def copy(self, x: Operand) -> Operand:
         """x in row-major order."""
-        return x if x.view.is_whole else self.pointwise("x", {"x": x}, x.dtype)
+        return x if x.view.is_whole else self.stored(x)
+
+    def stored(self, x: Operand) -> Operand:
+        """x in row-major order in a tensor of its own."""
+        reads = {"x": Read(x.view, (x.rank,))}
+        return self._append(Map(self._tensor(x.dtype, x.shape), reads, expression="x"))
 
     def reshape(self, x: Operand, shape: Sequence[Dim]) -> Operand:
         view = x.view.reshape(tuple(shape)) or self.copy(x).view.reshape(tuple(shape))
@@ -248,11 +273,13 @@ class Builder:
         self._check_expression(
             expression, {n: x.dtype.compute or "" for n, x in operands.items()}, constants, dtype.compute or ""
         )
-        reads = {n: Read(self.expand(x, shape).view, (len(shape),)) for n, x in operands.items()}
-        output = self._tensor(dtype, shape, not inline or not of_weights(reads.values()))
-        return self._append(
+        order = self.channels_last.order(x.view for x in operands.values() if x.shape == shape)
+        reads = {n: Read(order.of(self.expand(x, shape).view), (len(shape),)) for n, x in operands.items()}
+        output = self._tensor(dtype, order.by_axis(shape), not inline or not of_weights(reads.values()))
+        result = self._append(
             Map(output, reads, expression=expression, constants=dict(constants), cost=cost, inline=inline)
         )
+        return order.seen(result)
 
     def map(
         self,
@@ -267,6 +294,7 @@ class Builder:
         cost: int = 4,
         reuse: bool = False,
         inline: bool = False,
+        neighbours: bool = False,
         iterations: Dim = 0,
         **constants: Constant,
     ) -> Operand:
@@ -274,27 +302,31 @@ class Builder:
 
         `body` is text from `map_body`, or of up to three statements; `constants` and `parameters` are what its directives (see
         `codegen/preprocess.py`) and its `$NAME` are about.
-        `reuse` says that elements of the operands are read more than once over the whole output; for `inline` and
-        `iterations` see `Map`.
+        `reuse` says that elements of the operands are read more than once over the whole output; for `inline`, `neighbours` and
+        `iterations` see `Map`. A body of single axes makes its result in the memory order of its first operand.
         """
         # An invocation computes all the elements that share a word.
         self.bound_loop(iterations * elements_per_word(dtype, self.target), "a loop of {} steps", iterations)
         reads = {n: Read(x.view, tuple(g), reuse) for n, (x, g) in operands.items()}
-        output = self._tensor(dtype, shape, not inline or not of_weights(reads.values()))
-        return self._append(
+        by_axes = len(shape) > 2 and all(g == 1 for g in groups)
+        order = self.channels_last.order(x.view for x, _ in operands.values() if by_axes and x.rank == len(shape))
+        output = self._tensor(dtype, order.by_axis(shape), not inline or not of_weights(reads.values()))
+        result = self._append(
             Map(
                 output,
                 reads,
                 body=Body.of(preprocess(body, constants)),
-                coordinates=tuple(coordinates),
+                coordinates=order.by_axis(tuple(coordinates)) if by_axes else tuple(coordinates),
                 groups=tuple(groups),
                 inline=inline,
+                neighbours=neighbours,
                 iterations=iterations,
                 constants=dict(constants),
                 parameters=dict(parameters or {}),
                 cost=cost,
             )
         )
+        return order.seen(result)
 
     def call(
         self,
@@ -362,6 +394,14 @@ class Builder:
 
     def join(self, xs: Sequence[Operand], axis: int, shape: Shape) -> Operand:
         """The operands side by side along an axis, which gives `shape`."""
+        orders = {self.channels_last.order([x.view]) for x in xs}
+        if len(orders) == 1 and (order := orders.pop()).axes:
+            return order.seen(
+                self._joined([self.view(x, order.of(x.view)) for x in xs], order.place(axis), order.by_axis(shape))
+            )
+        return self._joined(xs, axis, shape)
+
+    def _joined(self, xs: Sequence[Operand], axis: int, shape: Shape) -> Operand:
         output = self._tensor(xs[0].dtype, shape)
         join = Join(output, {f"x{k}": Read(x.view, (x.rank,)) for k, x in enumerate(xs)}, axis)
         if not any(is_large(t, self.target) for t in (output, *(x.view.tensor for x in xs))):
@@ -376,6 +416,11 @@ class Builder:
 
         Where x may reach beyond the result, in some run or in any, a part of it is left out.
         """
+        order = self.channels_last.order([x.view])
+        if order.axes:
+            return order.seen(
+                self.pad(self.view(x, order.of(x.view)), fill, order.by_axis(tuple(begins)), order.by_axis(shape))
+            )
         output = self._tensor(x.dtype, shape)
         reads = {"x": Read(x.view, (x.rank,)), "fill": Read(self.reshape(fill, (1,)).view, (1,))}
         pad = Pad(output, reads, tuple(begins))

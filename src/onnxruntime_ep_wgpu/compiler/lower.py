@@ -24,6 +24,7 @@ from ..program.program import NO_EXTENT
 from ..program.target import Target
 from . import expand, ops
 from .builder import Builder
+from .channels import channels_last_in
 from .dims import Dim, symbol
 from .fold import Folded, fold_constants
 from .ir import LoweredGraph, Storage, Tensor, View
@@ -34,6 +35,7 @@ from .operand import LARGEST_HOST_VALUE, Operand
 from .ops import host, registry
 from .settings import DEFAULT, CompileSettings
 from .tied import ties_of
+from .tune import channels_last
 
 ops.load()
 
@@ -58,6 +60,13 @@ class Lowering:
         self.inputs: list[Tensor] = []
         self.symbols: dict[str, tuple[str, int, int, bool]] = {}
         self.operators: dict[str, str] = {}  # by the name of the node
+        self.channels_last: frozenset[ir.Node] = frozenset()
+
+    def begin(self, graph: ir.Graph, folded: Folded) -> None:
+        """What is known of a graph before its nodes are lowered."""
+        self.constants, self.tied = folded.constants, _tied(graph)
+        if which := channels_last(self.builder.target):
+            self.channels_last = channels_last_in(graph, every=which > 1)
 
     # ---- values
 
@@ -171,6 +180,7 @@ class Lowering:
             while operands and operands[-1] is None:
                 operands.pop()
             registry.check_types(entry, [o.dtype if o else None for o in operands])
+            self.builder.channels_last.wanted = node in self.channels_last
             keywords = registry.arguments(entry, opset, attributes, [bool(value.name) for value in node.outputs])
             result = entry.lower(self.builder, *operands, **keywords)
         except UnsupportedError:
@@ -276,7 +286,7 @@ def lower(
 
 
 def _lower(graph: ir.Graph, folded: Folded, lowering: Lowering) -> LoweredGraph:
-    lowering.constants, lowering.tied = folded.constants, _tied(graph)
+    lowering.begin(graph, folded)
     for value in graph.inputs:
         if value.const_value is None:
             lowering.values[value] = lowering.input(value)
@@ -324,7 +334,7 @@ def attempt(graph: ir.Graph, opsets: Mapping[str, int], target: Target, settings
 
 
 def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering) -> Attempt:
-    lowering.constants, lowering.tied = folded.constants, _tied(graph)
+    lowering.begin(graph, folded)
     reasons: list[str | None] = []
     for value in graph.inputs:
         if value.const_value is None and value.dtype is not None and value.shape is not None and value.uses():
@@ -382,7 +392,7 @@ def _output(builder: Builder, operand: Operand, name: str, taken: list[Tensor]) 
     view = operand.view
     tensor = view.tensor
     if not view.is_whole or tensor.storage is not Storage.TEMP or tensor in taken or tensor.shape != operand.shape:
-        tensor = builder.pointwise("x", {"x": operand}, operand.dtype).view.tensor
+        tensor = builder.stored(operand).view.tensor
     tensor.storage, tensor.name = Storage.OUTPUT, name
     return tensor
 

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from ..device import Device
 from ..errors import ExtentError, InputError, LimitError
 from ..program.program import Program
-from ..program.weights import weight_array, weight_names
+from ..program.weights import weight_names
 from ..runtime.executable import Executable, Run
 from ..runtime.inputs import DeviceTensor
 from ..runtime.plans import Key
 from ..runtime.settings import RunSettings
-from ..runtime.weights import SourceOf, WeightSource, in_memory
+from ..runtime.weights import SourceOf, WeightSource, in_memory, source_of_weight
 from .specialise import Specialiser
 
 MAX_SPECIALISED = 8  # sets of input shapes beyond a limit whose programs are kept
@@ -215,7 +215,7 @@ class CompiledGroup:
         """What the graph is compiled to from now on, also on the next device. Weights that it had before are where they were."""
         weights = [(name, weight) for name, weight in zip(weight_names(program), program.weights, strict=True)]
         known = self.sources
-        sources = [known.get(name) or self._source_of(name, weight_array(it)) for name, it in weights]
+        sources = [known.get(name) or source_of_weight(name, it, self._source_of) for name, it in weights]
         self.sources = {name: source for (name, _), source in zip(weights, sources, strict=True) if name}
         self._compiled = replace(program, weights=()), sources, specialise
 

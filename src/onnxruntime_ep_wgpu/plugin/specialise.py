@@ -25,7 +25,7 @@ from ..errors import LimitError, UnsupportedError
 from ..program.program import NO_EXTENT, Program
 from ..program.target import Target
 from ..program.weights import weight_array
-from ..runtime.weights import SourceOf, WeightSource
+from ..runtime.weights import SourceOf, TurnedSource, WeightSource
 from ..trace import span
 
 MOST_FAILED = 64  # sets of sizes that do not compile, and are not tried again
@@ -68,7 +68,7 @@ class Specialiser:
                 continue
             tie = ties.get(name)
             source = sources.get(name) or (
-                _Turned(sources[tie.name], tie.order) if tie and tie.name in sources else None
+                TurnedSource(sources[tie.name], tie.order) if tie and tie.name in sources else None
             )
             if source is None:
                 array = weight_array(tensor)
@@ -159,16 +159,6 @@ class _Copy:
 
     def read(self) -> np.ndarray[Any, Any]:
         return self._array
-
-
-class _Turned:
-    """A constant that is another one with its axes in another order."""
-
-    def __init__(self, source: WeightSource, order: tuple[int, ...]) -> None:
-        self._source, self._order = source, order
-
-    def read(self) -> np.ndarray[Any, Any]:
-        return self._source.read().transpose(self._order)
 
 
 def _fixed(tensor: ir.TensorProtocol) -> ir.Shape:

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .dtypes import DType, packed
 from .program import Program
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A weight with its axes in another order than in the model, where it is `of`, an array or lazy tensor, and has this name."""
+
+    of: Any
+    order: tuple[int, ...]
+    model_name: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return f"{self.model_name} by axes {', '.join(map(str, self.order))}" if self.model_name else ""
+
+    def numpy(self) -> Any:
+        """The weight as a view of what the model has."""
+        return weight_array(self.of).transpose(self.order)
 
 
 def weight_array(weight: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ModelChangedError
-from ..program.weights import weight_bytes
+from ..program.weights import Turned, weight_array, weight_bytes
 from .weight_file import FileRange, ModelFile
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -67,6 +67,24 @@ class InFile:
             f"the weight {self.name!r} ({self.span.nbytes} bytes at offset {self.span.offset} of {self.span.path}) is needed"
             f" again because the device was lost, and the file {what}: create the session again"
         )
+
+
+@dataclass(frozen=True)
+class TurnedSource:
+    """A weight that is another one with its axes in another order."""
+
+    source: WeightSource
+    order: tuple[int, ...]
+
+    def read(self) -> Array:
+        return self.source.read().transpose(self.order)
+
+
+def source_of_weight(name: str, weight: Any, source_of: SourceOf) -> WeightSource:
+    """Where a Program's weight of this name can be read again; one that was turned is where the model has it."""
+    if isinstance(weight, Turned):
+        return TurnedSource(source_of(weight.model_name, weight_array(weight.of)), weight.order)
+    return source_of(name, weight_array(weight))
 
 
 def in_memory(_name: str, array: Array) -> WeightSource:

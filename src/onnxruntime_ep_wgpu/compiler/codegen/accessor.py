@@ -47,7 +47,7 @@ class Accessors:
         self.scalars, self.maps, self.bind, self.uniforms, self.dim = scalars, maps, bind, uniforms, uniforms.text
         self.lanes, self.word, self.vectors, self.fours = lanes, word, vectors, fours
         self.functions: dict[str, str] = {}
-        self._of_maps: dict[Map, str] = {}
+        self._of_maps: dict[tuple[Map, int], str] = {}
 
     def scope(self) -> FunctionScope:
         return FunctionScope(self.uniforms, self.fours)
@@ -121,28 +121,31 @@ class Accessors:
         operands = {n: self.element(read.view, at) for n, read in node.operands.items() if n in mentioned}
         return to_wgsl(node.expression, operands, node.constants, self.scalars, node.output.dtype.compute or "")
 
-    def _function(self, node: Map) -> str:
-        """The name of the function that a map with a body is."""
-        if node not in self._of_maps:
-            name = self._of_maps[node] = f"map{len(self._of_maps)}"
+    def _function(self, node: Map, width: int = 1) -> str:
+        """The name of the function that a map with a body is, or of that for four `neighbours`."""
+        if (node, width) not in self._of_maps:
+            name = self._of_maps[node, width] = f"map{len(self._of_maps)}"
             parameters = ", ".join(f"{c}: u32" for c in node.coordinates)
-            lines = self._body(node, name).split("\n")
-            self.functions[name] = fn(name, parameters, lines, self._type(node.output))
-        return self._of_maps[node]
+            lines = self._body(node, name, width).split("\n")
+            self.functions[name] = fn(name, parameters, lines, self._type(node.output, width))
+        return self._of_maps[node, width]
 
-    def _body(self, node: Map, prefix: str) -> str:
+    def _body(self, node: Map, prefix: str, width: int) -> str:
         """A map's body with its operands' accessors declared and in its slots, and constants and dims in place."""
-        marks = {"out_t": self._type(node.output)}
+        marks = {"out_t": self._type(node.output, width)}
         accessors = {name: f"{prefix}_{name}" for name in node.operands}
         for name, read in node.operands.items():
             self.accessor(accessors[name], read)
-            marks[f"{name}_t"] = self._type(read.view.tensor)
+            if width == 4:
+                self.vector_accessor(accessors[name], read)
+                accessors[name] += "4"
+            marks[f"{name}_t"] = self._type(read.view.tensor, width)
         marks |= {n: self.dim(d) for n, d in node.parameters.items()}
         marks |= {n: constant(c) for n, c in node.constants.items()}
         return substitute(node.body.text(accessors.__getitem__), marks)
 
-    def _type(self, tensor: Tensor) -> str:
-        return self.scalars.type(tensor.dtype.compute or "")
+    def _type(self, tensor: Tensor, width: int = 1) -> str:
+        return self.scalars.type(tensor.dtype.compute or "", width)
 
     # ---- memory
 
@@ -191,6 +194,9 @@ class Accessors:
         if read.view.tensor in self.vectors and read.loads_vectors:
             number = self._shown(position, read.view).number
             result = f"{vector}({self.word(self.bind(read.view.tensor), f'({number}) >> 2u')})"
+        elif (node := self.maps.get(read.view.tensor)) and node.neighbours and read.loads_vectors:
+            at = self._shown(position, read.view).coordinates(split_groups(node.output.shape, node.groups))
+            result = f"{self._function(node, 4)}({', '.join(at)})"
         elif self._calculates_vectors(read):
             position = self._position(read, 4)
             result = self.scalars.spread(self.element(read.view, position)).text

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from ..dims import product, quotient
-from ..ir import Call, Function, Inner, Tensor, View, Write, split_groups
+from ..ir import Call, Function, Inner, Read, Tensor, View, Write, split_groups
 from . import prelude
 from .accessor import LETTERS, constant, fn, substitute
 from .expression import to_wgsl
@@ -76,8 +76,10 @@ def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
         and w.lanes(r.view.dtype) == 1
         and r.view.dtype.compute in ("f32", "i32", "u32")
     }
-    loaded |= {t for r in call.operands.values() if r.vector for t in _packed(w, r.view.tensor)}
+    loaded |= {t for r in call.operands.values() if r.vector for t in _packed(w, r.view.tensor) | _together(w, r)}
     written = [tensor for it in call.results.values() if it.in_fours for tensor in (it.tensor, *it.also)]
+    behind = [node for node in w.fused.values() if any(w.follows(node.output, it) for it in written)]
+    loaded |= {v.tensor for node in behind for v in node.reads if v.tensor in w.loads and _shows_fours(w, v)}
     stored = {t for t in w.group.stores if any(w.follows(t, it) for it in written)}
     fitting = {
         t for t in stored if w.has_vectors(t) and all(quotient(d, 4) is not None for d in placed_in_fours(t) or (1,))
@@ -93,12 +95,21 @@ def _packed(w: Writer, tensor: Tensor) -> set[Tensor]:
         return set()
     views = [view for view in node.reads if view.tensor in w.loads]
     narrow = {v.tensor for v in views if v.dtype.is_integer and w.lanes(v.dtype) >= 4}
-    return narrow | {v.tensor for v in views if narrow and w.lanes(v.dtype) == 1 and _shows_fours(v)}
+    return narrow | {v.tensor for v in views if narrow and _shows_fours(w, v)}
 
 
-def _shows_fours(view: View) -> bool:
-    """Whether every four elements of a view are known to be four neighbours in memory."""
-    together = view.factors and view.factors[-1].stride == 1
+def _together(w: Writer, read: Read) -> set[Tensor]:
+    """What an inlined map reads four `neighbours` of at a time."""
+    node = w.fused.get(read.view.tensor)
+    if node is None or not node.neighbours or not read.loads_vectors:
+        return set()
+    reads = [it for it in node.operands.values() if it.loads_vectors and it.view.tensor in w.loads]
+    return {it.view.tensor for it in reads if w.lanes(it.view.dtype) == 1 and it.view.dtype.compute == "f32"}
+
+
+def _shows_fours(w: Writer, view: View) -> bool:
+    """Whether every four elements of a view are known to be four neighbours in memory, of a type that has words of its own."""
+    together = view.factors and view.factors[-1].stride == 1 and w.lanes(view.dtype) == 1
     needs = view.fours if together and view.dtype.compute == "f32" else None
     return needs is not None and all(quotient(d, 4) is not None for d in (*needs, view.tensor.size))
 

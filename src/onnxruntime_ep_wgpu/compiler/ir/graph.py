@@ -62,7 +62,9 @@ class Map(Node):
 
     `inline` marks what is not worth memory of its own, such as the matrix of windows that a convolution multiplies, or a
     narrow integer less its zero point: its one reader computes it where it loads elements, even when it loads them more
-    than once (`is_read_again`). `iterations` counts those of the body's loops, 0 without any.
+    than once (`is_read_again`). `neighbours`: every four elements along the last coordinate, from a multiple of 4 on, are made
+    of four neighbours of each operand by the same statements, so that its text makes them all where they are one vector.
+    `iterations` counts those of the body's loops, 0 without any.
     """
 
     output: Tensor
@@ -75,6 +77,7 @@ class Map(Node):
     parameters: dict[str, Dim] = field(default_factory=dict)
     cost: int = 1
     inline: bool = False
+    neighbours: bool = False
     iterations: Dim = 0
     origin: tuple[str, ...] = ()
 

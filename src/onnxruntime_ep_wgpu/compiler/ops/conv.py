@@ -17,7 +17,7 @@ from ..codegen.prelude import map_body
 from ..dims import Dim, equal, floordiv, maximum
 from ..divide import BindingsError, least_reach
 from ..ir import Tensor, View
-from . import depthwise
+from . import channels_last, depthwise
 from .conv_direct import direct_convolution, fits
 from .matmul import matrix_product
 from .registry import FLOATS, op
@@ -119,6 +119,8 @@ def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int) ->
     """One that fits, in one product or by one kernel. Raises BindingsError."""
     per_group = floordiv(w.shape[0], group)
     if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.fits(win):
+        if depthwise.fits_four_channels(b, x, w):
+            return depthwise.of_four_channels(b, x, w, win)
         return depthwise.depthwise_convolution(b, x, w, win)
     longest = b.target.longest_loop
     loops = _loops(w, win)
@@ -128,6 +130,8 @@ def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int) ->
     # Windows that share elements are read straight from the image, others are a matrix that is copied once.
     if (win.is_padded or win.overlap) and fits(b, w, win):
         return direct_convolution(b, x, w, win, group)
+    if group == 1 and channels_last.fits(b, x, w):
+        return channels_last.convolution_of_rows(b, x, w, win)
     if group > 1:
         x = b.reshape(x, (x.shape[0] * group, floordiv(x.shape[1], group), *x.shape[2:]))
     windows = _windows(b, x, win)

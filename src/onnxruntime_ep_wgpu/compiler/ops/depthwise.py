@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import tune
 from ..builder import Builder, Operand
-from ..dims import Dim, ceildiv, product
+from ..dims import Dim, ceildiv, floordiv, product, quotient
 from ..ir import Read, Variant
 from .window import Window
 
@@ -18,6 +18,53 @@ LARGEST = 64  # taps; a larger kernel makes too much text
 
 def fits(win: Window) -> bool:
     return win.rank <= 2 and win.taps <= LARGEST
+
+
+def fits_four_channels(b: Builder, x: Operand, w: Operand) -> bool:
+    """Whether x has its channels last in memory, four of which an invocation can take."""
+    return (
+        b.channels_last.order([x.view]).axes != () and w.shape[0] == x.shape[1] and quotient(w.shape[0], 4) is not None
+    )
+
+
+def of_four_channels(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:
+    """Like `depthwise_convolution`, of an image whose channels are last in memory, as those of the result then are."""
+    plane = _Plane(win)
+    batch, features = x.shape[0], w.shape[0]
+    image = b.reshape(b.permute(x, (0, *range(2, x.rank), 1)), (batch, *plane.inputs, features))
+    weights = b.reshape(b.turned(w, (*range(2, w.rank), 1, 0)), (win.taps, features))
+    rows, columns = _block(win)
+    shape = (batch, *win.outputs, features)
+    strips = ceildiv(plane.outputs[1], columns)
+    items = strips * ceildiv(plane.outputs[0], rows)
+    fours = floordiv(features, 4)
+    blocks = product((batch, items, fours))
+    size = tune.depthwise(b.target).workgroup
+    (y,) = b.call(
+        "depthwise_last",
+        {
+            "x": Read(image.view, (1, 1, 1, 1), reuse=True, vector=True),
+            "w": Read(weights.view, (1, 1), reuse=True, vector=True),
+        },
+        {"y": (x.dtype.accumulated, shape, (1, win.rank, 1))},
+        (Variant(ceildiv(blocks, size), size),),
+        parameters={
+            "strips": strips,
+            "items": items,
+            "fours": fours,
+            "blocks": blocks,
+            "height": plane.inputs[0],
+            "width": plane.inputs[1],
+            "out_height": plane.outputs[0],
+            "out_width": plane.outputs[1],
+            "pad_y": plane.begins[0],
+            "pad_x": plane.begins[1],
+        },
+        flops=2 * product(shape) * win.taps,
+        vectors=True,
+        **_constants(plane, rows, columns),
+    )
+    return b.channels_last.last(len(shape)).seen(y)
 
 
 def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:

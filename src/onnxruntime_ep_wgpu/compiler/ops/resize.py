@@ -7,7 +7,7 @@ position) and taps with weights. Positions are calculated in f32, as ONNX Runtim
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -180,6 +180,8 @@ def _resized(
         raise UnsupportedError(f"coordinate_transformation_mode={transform.mode!r}")
     if mode == "nearest" and transform.nearest not in ROUNDINGS:
         raise UnsupportedError(f"nearest_mode={transform.nearest!r}")
+    order = b.channels_last.order([x.view])
+    x, scaled = b.view(x, order.of(x.view)), [replace(s, axis=order.place(s.axis)) for s in scaled]
     shape = list(x.shape)
     for s in scaled:
         shape[s.axis] = s.outputs
@@ -205,7 +207,7 @@ def _resized(
         left //= 2 if k in by_number else 1
         constants[f"BIT{k}"] = left if k in by_number else corners
     taps = {"nearest": 1, "linear": 2, "cubic": 4}[mode] ** len(scaled)
-    return b.map(
+    result = b.map(
         map_body(f"resize_{mode}"),
         x.dtype,
         tuple(shape),
@@ -217,3 +219,4 @@ def _resized(
         reuse=taps > 1 or mode == "nearest",
         **constants,
     )
+    return order.seen(result)

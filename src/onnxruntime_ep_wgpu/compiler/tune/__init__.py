@@ -10,6 +10,7 @@ from .base import KERNELS, parameters_of, use
 from .choose import (
     WIDEST_HEAD,
     across_variants,
+    channels_last,
     column_splits,
     depthwise,
     direct_convolutions,
@@ -33,6 +34,7 @@ __all__ = [
     "WIDEST_HEAD",
     "across_variants",
     "attention",
+    "channels_last",
     "check_choices",
     "column_splits",
     "convolutions",

@@ -17,7 +17,7 @@ from ..dims import Dim, ceildiv, floordiv, less_equal, maximum, minimum, select
 from ..ir import Variant
 from .attention import AttentionForm, FlashForm, FlashShape, FlashTile, SplitKeys
 from .base import Parameters, class_of, parameters_of
-from .convolutions import ConvolutionForm, Depthwise
+from .convolutions import ChannelsLast, ConvolutionForm, Depthwise
 from .maps import Grid, MapShape, Vectors
 from .products import PackedRows, ProductForm, ProductShape, SplitK
 from .rows import ColumnSplits, RowForm, Rows
@@ -143,6 +143,11 @@ def expert_rows(k: int, bits: int, longest: int, target: Target) -> tuple[int, i
     for _, it in _chosen(target, sizes, PackedRows):
         return min(longest, it.words * 32 // bits) or 4, it.parts, it.invocations
     return 4, 1, 1  # a table always has one
+
+
+def channels_last(target: Target) -> int:
+    """Which convolutions make images whose channels are last in memory, as `ChannelsLast` says."""
+    return next((it.convolutions for _, it in _chosen(target, {"discrete": int(target.discrete)}, ChannelsLast)), 0)
 
 
 def direct_convolutions(pixels: Dim, target: Target) -> tuple[tuple[Dim, ConvolutionForm], ...]:

@@ -98,3 +98,20 @@ class Depthwise(Parameters):
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
         return cls(128, 0), cls(256, 0), cls(64, 1)
+
+
+@dataclass(frozen=True)
+class ChannelsLast(Parameters):
+    """Which convolutions make images whose channels are last in memory: `convolutions` 0, none, 1, those that hand them on to each
+    other more than to others, or 2, all of one group."""
+
+    kernel: ClassVar[str] = "channels_last"
+    about: ClassVar[Mapping[str, str]] = {"discrete": "1 for a GPU with memory of its own"}
+    convolutions: int
+
+    def __post_init__(self) -> None:
+        self._require(self.convolutions in (0, 1, 2), "convolutions are 0, 1 or 2")
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return (cls(0),)

@@ -10,7 +10,7 @@ from ...program.dtypes import DType
 from ...program.tuning import Bound, Choices
 from .attention import AttentionForm, FlashRows, FlashTile, SplitKeys
 from .base import parameters_of, use
-from .convolutions import Depthwise, DirectConvolution, RegisterConvolution
+from .convolutions import ChannelsLast, Depthwise, DirectConvolution, RegisterConvolution
 from .maps import Grid, Vectors
 from .products import DirectProduct, PackedRows, RegisterProduct, RowProduct, SplitK, Tile
 from .rows import ColumnSplits, Rows, RowsAcross
@@ -96,6 +96,8 @@ GPU: Choices = (
     use(Grid(256), Bound("size", 1 << 18, known=True)),
     use(Grid(64)),
     use(Vectors(4)),
+    # ResNet-50, batch 16, on an H200: 4.8 ms, and 6.0 with the channels first.
+    use(ChannelsLast(1), Bound("discrete", 1)),
     use(Depthwise(64, 0)),
     # Written out it costs memory, four times the scores in traffic, and two dispatches more, but its products have the tiles of
     # products. An H200 takes 0.56 ms for heads of 128 in f32 (32 x 1024 x 1024, driver 580.159.04), the fused kernel 0.95;

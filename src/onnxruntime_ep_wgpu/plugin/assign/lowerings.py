@@ -8,7 +8,7 @@ lends for one call. Weights are therefore kept by name, and those of the group t
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from ...compiler.ir import LoweredGraph
 from ...compiler.tied import Ties, hand_on, ties_of
+from ...program.weights import Turned
 from .claim import content
 
 
@@ -37,11 +38,13 @@ class Lowerings:
         names = {id(value.const_value): name for name, value in group.initializers.items()}
         instead: list[tuple[Any, Any]] = []
         for tensor in lowered.weights():
-            name = names.get(id(tensor.data))
-            data = _Named(name) if name is not None else _own(tensor.data)
+            turned = tensor.data if isinstance(tensor.data, Turned) else None
+            source = turned.of if turned else tensor.data
+            name = names.get(id(source))
+            data = _Named(name) if name is not None else _own(source)
             if data is None:
                 return
-            instead.append((tensor, data))
+            instead.append((tensor, replace(turned, of=data) if turned else data))
         for tensor, data in instead:
             tensor.data = data
         self._kept[_key(group)] = lowered, ties_of(group)
@@ -52,8 +55,11 @@ class Lowerings:
         if ties is not None:
             hand_on(ties, group)
         for tensor in lowered.weights() if lowered is not None else ():
-            if isinstance(tensor.data, _Named):
-                tensor.data = group.initializers[tensor.data.name].const_value
+            turned = tensor.data if isinstance(tensor.data, Turned) else None
+            source = turned.of if turned else tensor.data
+            if isinstance(source, _Named):
+                data = group.initializers[source.name].const_value
+                tensor.data = replace(turned, of=data) if turned else data
         return lowered
 
     def clear(self) -> None:

@@ -1,0 +1,31 @@
+// An element of the matrix of windows that a convolution multiplies, of positions by taps and channels, which are neighbours and
+// then those of one tap, or by channels and taps; zeros in the padding.
+#if BY_CHANNELS
+  let tap#(RANK) = part / $channels;
+  let channel = part - tap#(RANK) * $channels;
+#else
+  let tap#(RANK) = part;
+#end
+#for k RANK down
+  let tap#k = tap#(#k + 1) / $KERNEL#k;
+  let t#k = tap#(#k + 1) - tap#k * $KERNEL#k;
+#end
+#if BY_CHANNELS
+#else
+  let channel = tap0;
+#end
+  let place#(RANK) = position;
+#for k RANK down
+  let place#k = place#(#k + 1) / $out#k;
+  let at#k = place#(#k + 1) - place#k * $out#k;
+#end
+  // One test for all axes: a load waits for one branch.
+  var outside = false;
+#for k RANK
+  let i#k = at#k * $STRIDE#k + t#k * $DILATION#k - $begin#k;
+#if LEAVES#k
+  outside = outside | (i#k >= $in#k);
+#end
+#end
+  if (outside) { return $out_t(); }
+  return x_at(place0, #[i#k for k RANK], channel);

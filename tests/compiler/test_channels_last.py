@@ -1,0 +1,159 @@
+"""Images whose channels are last in memory, as convolutions hand them on to each other on GPUs: the same results whatever follows,
+and kernels that read four neighbouring channels. The graphs are generated; each has convolutions of every kind."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper, numpy_helper
+
+from onnxruntime_ep_wgpu.compiler import tune
+from onnxruntime_ep_wgpu.program.program import Program
+from tests import targets
+from tests.support import Runner, compile_model, target
+
+
+@pytest.fixture(autouse=True)
+def on_a_gpu() -> Any:
+    with targets.using(targets.Way("gpu")):
+        yield
+
+
+class Net:
+    """A graph of images that grows by a node at a time."""
+
+    def __init__(self, seed: int, dtype: Any = np.float32) -> None:
+        self.random, self.dtype = np.random.default_rng(seed), dtype
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self.channels = {"x": 3}
+
+    def weight(self, array: np.ndarray) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(array, name))
+        return name
+
+    def add(self, kind: str, *inputs: str, channels: int, **attributes: Any) -> str:
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], name, **attributes))
+        self.channels[name] = channels
+        return name
+
+    def conv(self, x: str, features: int, kernel: int = 3, group: int = 1, **attributes: Any) -> str:
+        each = self.channels[x] // group
+        scale = 1 / np.sqrt(each * kernel * kernel)
+        w = (self.random.standard_normal((features, each, kernel, kernel)) * scale).astype(self.dtype)
+        inputs = [x, self.weight(w)]
+        if self.random.random() < 0.7:
+            inputs.append(self.weight(self.random.standard_normal(features).astype(self.dtype)))
+        attributes = {"pads": [kernel // 2] * 4, "group": group} | attributes
+        return self.add("Conv", *inputs, channels=features, **attributes)
+
+    def grown(self, x: str) -> str:
+        """x with one more layer, or two that meet."""
+        r, c = self.random, self.channels[x]
+        kind = r.choice(["conv", "one", "strided", "dilated", "depthwise", "groups", "relu", "add", "join", "pool", "resize", "pad",
+                         "split", "gate", "scale", "odd"])  # fmt: skip
+        wide = int(r.choice([4, 8, 12]))
+        match kind:
+            case "conv":
+                return self.conv(x, wide)
+            case "one":
+                return self.conv(x, wide, 1)
+            case "strided":
+                return self.conv(x, wide, int(r.choice([1, 2, 3])), strides=[2, 1])
+            case "dilated":
+                return self.conv(x, wide, dilations=[2, 1], pads=[2, 1, 2, 0])
+            case "depthwise":
+                return self.conv(x, c, int(r.choice([3, 5])), c, strides=[int(r.choice([1, 2]))] * 2)
+            case "groups":
+                return self.conv(x, 8, group=2) if c % 2 == 0 else self.conv(x, c * 2, group=c)
+            case "relu":
+                return self.add(str(r.choice(["Relu", "Sigmoid", "HardSwish"])), x, channels=c)
+            case "add":
+                return self.add("Add", x, self.conv(x, c), channels=c)
+            case "join":
+                other = self.conv(x, wide)
+                return self.add("Concat", x, other, channels=c + wide, axis=1)
+            case "pool":
+                kind = str(r.choice(["MaxPool", "AveragePool"]))
+                return self.add(kind, x, channels=c, kernel_shape=[3, 2], strides=[1, 2], pads=[1, 0, 1, 1])
+            case "resize":
+                scales = self.weight(np.array([1, 1, 2, 1], np.float32))
+                mode = str(r.choice(["nearest", "linear"]))
+                return self.add("Resize", x, "", scales, channels=c, mode=mode)
+            case "pad":
+                pads = self.weight(np.array([0, 0, 1, 0, 0, 0, 0, 2], np.int64))
+                return self.add("Pad", x, pads, channels=c)
+            case "split":
+                part = int(r.integers(1, c)) if c > 1 else 1
+                ends = [self.weight(np.array([n], np.int64)) for n in (c - part, c, 1)]
+                return self.add("Slice", x, *ends, channels=part)
+            case "gate":
+                pooled = self.add("GlobalAveragePool", x, channels=c)
+                return self.add("Mul", x, self.add("Sigmoid", self.conv(pooled, c, 1), channels=c), channels=c)
+            case "scale":
+                factor = self.weight(self.random.standard_normal((c, 1, 1)).astype(self.dtype))
+                return self.add("Mul", x, factor, channels=c)
+            case _:
+                return self.conv(x, 5)
+
+    def model(self, outputs: list[str], free: bool) -> onnx.ModelProto:
+        shape = ["n", 3, "h", "w"] if free else [2, 3, 9, 10]
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
+        graph = helper.make_graph(
+            self.nodes,
+            "images",
+            [helper.make_tensor_value_info("x", kind, shape)],
+            [helper.make_tensor_value_info(name, kind, None) for name in outputs],
+            self.weights,
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def network(seed: int, free: bool, dtype: Any = np.float32) -> onnx.ModelProto:
+    net = Net(seed, dtype)
+    x = net.conv("x", 8)
+    for _ in range(7):
+        x = net.grown(x)
+    tail = net.add("Flatten", x, channels=0)
+    softmax = net.add("Softmax", x, channels=net.channels[x], axis=1)
+    turned = net.add("Transpose", x, channels=0, perm=[0, 2, 3, 1])
+    return net.model([tail, softmax, net.add("Neg", turned, channels=0)], free)
+
+
+def all_last() -> Any:
+    return dataclasses.replace(target(), tuning=(tune.use(tune.convolutions.ChannelsLast(2)),))
+
+
+def compare(model: onnx.ModelProto, program: Program, *shapes: tuple[int, ...], tolerance: float) -> None:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    runner = Runner(program)
+    kind = helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type)
+    for shape in shapes:
+        x = np.random.default_rng(len(shape)).standard_normal(shape).astype(kind)
+        for ours, theirs in zip(runner(x), session.run(None, {"x": x}), strict=True):
+            assert ours.shape == theirs.shape
+            scale = np.abs(theirs.astype(np.float64)).max(initial=1e-3)
+            assert np.abs(ours.astype(np.float64) - theirs).max(initial=0) <= tolerance * scale
+
+
+@pytest.mark.parametrize("free", [False, True], ids=["fixed", "free"])
+@pytest.mark.parametrize("seed", range(24))
+def test_whatever_follows(seed: int, free: bool) -> None:
+    model = network(seed, free)
+    shapes = [(2, 3, 9, 10), (1, 3, 16, 7), (3, 3, 9, 10)] if free else [(2, 3, 9, 10)]
+    compare(model, compile_model(model, all_last()), *shapes, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(24, 30))
+def test_of_halves(seed: int) -> None:
+    model = network(seed, False, np.float16)
+    compare(model, compile_model(model, all_last()), (2, 3, 9, 10), tolerance=1e-2)
