@@ -31,7 +31,14 @@ WEIGHTS = {
     "cap": np.array(3.0), "two": np.array(2.0), "eps": np.array(1e-5), "by row": _RANDOM.standard_normal((1, ROWS, WIDE)),
     "one row": _RANDOM.standard_normal((1, 1, WIDE)),
 }  # fmt: skip
-INDICES = {"-1": np.array([-1]), "1": np.array([1])}
+INDICES = {
+    "-1": np.array([-1]),
+    "1": np.array([1]),
+    "0": np.array([0]),
+    "at0": np.array(0),
+    "at1": np.array(1),
+    "wide": np.array([WIDE]),
+}
 NORM = [
     node("Pow", ["r", "two"], ["p"]), node("ReduceMean", ["p", "-1"], ["m"]), node("Add", ["m", "eps"], ["e"]),
     node("Sqrt", ["e"], ["s"]), node("Div", ["r", "s"], ["d"]), node("Mul", ["gain", "d"], ["n"]),
@@ -58,6 +65,13 @@ FORMS: dict[str, tuple[list[onnx.NodeProto], int]] = {
          node("Cast", ["l"], ["logits"], to=1)], 3,
     ),
     "norm of a sum": ([*RESIDUAL, *NORM, *HEAD], 9),
+    "heads put together": (
+        [node("Shape", ["ids"], ["extents"]), node("Gather", ["extents", "at0"], ["n0"]), node("Gather", ["extents", "at1"], ["n1"]),
+         node("Unsqueeze", ["n0", "0"], ["u0"]), node("Unsqueeze", ["n1", "0"], ["u1"]),
+         node("Concat", ["u0", "u1", "wide"], ["shape"], axis=0), node("Softmax", ["x"], ["a"], axis=1),
+         node("Reshape", ["a", "shape"], ["h"]), node("MatMul", ["h", "w"], ["o"]), node("Add", ["o", "x"], ["r"]), *NORM,
+         *HEAD], 9,
+    ),
     "layer norm": ([*RESIDUAL, node("LayerNormalization", ["r", "gain"], ["n"], axis=2), *HEAD], 4),
     "skip norm": (
         [node("MatMul", ["x", "w"], ["o"]),

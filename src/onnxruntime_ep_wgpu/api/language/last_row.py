@@ -112,6 +112,8 @@ class _Values:
         kind, ranks = node.op_type, [self.rank[it] for it in node.input]
         if kind in _UNARY | _NORMS | _SKIP_NORMS | _PACKED | {"Split"}:
             return ranks[0]
+        if kind == "Reshape":
+            return self._least_size(node.input[1])
         if kind == "ReduceMean":
             return ranks[0] if _attributes(node).get("keepdims", 1) else 0
         if kind in _BINARY:
@@ -121,6 +123,16 @@ class _Values:
         if kind == "Gather":
             return ranks[0] + ranks[1] - 1 if all(ranks) else 0
         return 3 if kind in _ATTENTION and node.domain == "com.microsoft" else 0
+
+    def _least_size(self, name: str) -> int:
+        """Of a tensor of rank 1: a constant, or several put together, of which one that was a number before has one element."""
+        tensor = self.constants.get(name)
+        if tensor is not None:
+            return int(np.prod(tensor.dims))
+        node = self.nodes[self.maker[name]] if name in self.maker else None
+        if node is not None and node.op_type == "Concat":
+            return sum(self._least_size(it) for it in node.input)
+        return int(node is not None and node.op_type == "Unsqueeze")
 
     def places_of_rows(self, node: onnx.NodeProto) -> tuple[int, ...]:
         """The inputs of which a node makes each row of its outputs from one; none where it does something else, or might."""
