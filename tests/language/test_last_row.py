@@ -66,7 +66,7 @@ FORMS: dict[str, tuple[list[onnx.NodeProto], int]] = {
     ),
     "norm of a sum": ([*RESIDUAL, *NORM, *HEAD], 9),
     "heads put together": (
-        [node("Shape", ["ids"], ["extents"]), node("Gather", ["extents", "at0"], ["n0"]), node("Gather", ["extents", "at1"], ["n1"]),
+        [node("Shape", ["ids"], ["all"]), node("Gather", ["all", "at0"], ["n0"]), node("Gather", ["all", "at1"], ["n1"]),
          node("Unsqueeze", ["n0", "0"], ["u0"]), node("Unsqueeze", ["n1", "0"], ["u1"]),
          node("Concat", ["u0", "u1", "wide"], ["shape"], axis=0), node("Softmax", ["x"], ["a"], axis=1),
          node("Reshape", ["a", "shape"], ["h"]), node("MatMul", ["h", "w"], ["o"]), node("Add", ["o", "x"], ["r"]), *NORM,
