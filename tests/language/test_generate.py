@@ -19,7 +19,7 @@ from onnxruntime_ep_wgpu.api.language.state import State
 from onnxruntime_ep_wgpu.cli import main
 from onnxruntime_ep_wgpu.errors import InputError, LimitError, ModelError, NonFiniteError
 
-from .models import Decoder, growing_graph_of, write, write_growing
+from .models import Decoder, graph_of, growing_graph_of, write, write_growing
 
 PROMPTS = [[5, 77, 130, 9, 200], [8, 61], [100, 101, 102, 103, 104, 105, 106, 107, 90]]
 KINDS: dict[str, tuple[Callable[[Decoder, Path], Path], Decoder]] = {
@@ -181,22 +181,103 @@ def test_an_answer_that_is_left_early_leaves_all_usable(model: webgpu_ep.Languag
 
 def test_wrong_input_is_named(model: webgpu_ep.LanguageModel) -> None:
     for prompts, kind, text in (
-        ([], InputError, "no prompts"), ([[]], InputError, "empty"), ([[5], []], InputError, "empty"),
-        ([[5] * 129], LimitError, "129 of the prompt are more than the 128"),
+        ([], InputError, "no prompts"), (None, InputError, "no prompts"), ([[]], InputError, "empty"),
+        ([[5], []], InputError, "empty"),
+        ([[5] * 129], LimitError, "129 ids of the prompt are more than the 128 .*: pass a shorter prompt"),
         ([[5], [7, 320]], InputError, "prompt 1 has the id 320; the model has those from 0 to 319"),
-        ([[5, -1]], InputError, "prompt 0 has the id -1"),
+        ([[5, -1]], InputError, "prompt 0 has the id -1"), ([5, 6], InputError, "prompt 0 is 5: pass a list of ids"),
+        (["abc"], InputError, "prompt 0 is 'abc': .*generate\\(\\) takes texts"), (7, InputError, "prompt 0 is 7"),
+        ([[5], [1.5]], InputError, "prompt 1 has 1.5 for an id"), ([[True]], InputError, "prompt 0 has True for an id"),
     ):  # fmt: skip
         with pytest.raises(kind, match=text):
-            list(model.tokens(prompts))
-    with pytest.raises(InputError, match=r"top_p is 1.5; it is from 1e-09 to 1"):
-        list(model.tokens([[5]], top_p=1.5))
-    with pytest.raises(InputError, match=r"max_new_tokens=-1: it is 0 or more"):
-        list(model.tokens([[5]], max_new_tokens=-1))
+            list(model.tokens(prompts))  # type: ignore[arg-type]
+    settings: list[tuple[dict[str, Any], str]] = [
+        ({"top_p": 1.5}, r"top_p is 1.5; it is from 1e-09 to 1"), ({"temperature": float("nan")}, "temperature is nan"),
+        ({"temperature": "hot"}, "temperature is 'hot'; it is a number from 0"),
+        ({"top_k": 2.5}, "top_k is 2.5; it is a whole number"),
+        ({"seed": -1}, "seed is -1; it is a whole number from 0 on"), ({"seed": "x"}, "seed is 'x'"),
+        ({"max_new_tokens": -1}, r"max_new_tokens=-1: it is 0 or more"), ({"max_new_tokens": 2.5}, r"max_new_tokens=2.5: it is"),
+        ({"temprature": 3}, "temprature=3 is nothing that can be set here: temperature, top_k"),
+    ]  # fmt: skip
+    for setting, text in settings:
+        with pytest.raises(InputError, match=text):
+            list(model.tokens([[5]], **setting))
+    with pytest.raises(InputError, match="2 prompts for caches of 1"):
+        list(model.tokens([[5], [6]], state=State(model.decoder, 1)))
+    assert greedy(model, [5], 0) == []
+    assert greedy(model, np.array([5, 6]), 2) == greedy(model, [5, 6], 2)  # type: ignore[arg-type]
+    assert len(greedy(model, [5] * 120, 1000)) == 9, "as many as there is room for, and the last one needs none"
+
+
+def test_a_longer_length_is_the_way_out_where_the_model_has_one(folder: Path) -> None:
+    with pytest.raises(LimitError, match=r"5 ids of the prompt are more than the 4 .*: pass a max_length of up to 128"):
+        list(webgpu_ep.LanguageModel(folder, max_length=4).tokens([[5] * 5]))
+
+
+def test_what_is_no_text_is_named(model: webgpu_ep.LanguageModel) -> None:
     for prompt in (None, 5, [5, 6], b"text"):
         with pytest.raises(InputError, match=r"pass a text or a list of texts"):
             model.generate(prompt)  # type: ignore[arg-type]
-    assert greedy(model, [5], 0) == []
-    assert len(greedy(model, [5] * 120, 1000)) == 9, "as many as there is room for, and the last one needs none"
+    wrong: list[tuple[Callable[[], Any], str]] = [
+        (lambda: list(model.stream(None)), "prompt=None: pass a text"),  # type: ignore[arg-type]
+        (lambda: list(model.stream("")), "the prompt is empty"),
+        (lambda: model.generate("a", stop="x"), "stop='x': pass a list of texts"),
+        (lambda: list(model.stream("a", stop=[5])), r"stop=\[5\]: pass a list of texts"),  # type: ignore[list-item]
+        (lambda: list(model.chat().say(None)), "message=None: pass a text"),  # type: ignore[arg-type]
+        (lambda: list(model.chat().say("")), "the message is empty"),
+        (lambda: model.chat(5), "system=5: pass a text"),  # type: ignore[arg-type]
+        (lambda: webgpu_ep.generate(None, "a"), "folder=None: pass the path of a folder"),  # type: ignore[arg-type]
+    ]
+    for call, text in wrong:
+        with pytest.raises(InputError, match=text):
+            call()
+
+
+def test_a_configuration_that_says_something_else_is_named(tmp_path: Path) -> None:
+    path = write(Decoder(layers=1), tmp_path / "model")
+    config = json.loads((path / "genai_config.json").read_text())
+    for wrong, text in (
+        ([], r"genai_config\.json: what it says is \[\]"), ({"model": 5}, "model is 5; it is an object"),
+        ({"model": {"decoder": "x"}}, "decoder is 'x'"),
+        ({"model": config["model"] | {"context_length": "many"}}, "the longest sequence is 'many'"),
+        ({"model": config["model"] | {"eos_token_id": ["x"]}}, r"eos_token_id is \['x'\]; it is an id or a list of ids"),
+    ):  # fmt: skip
+        (path / "genai_config.json").write_text(json.dumps(wrong))
+        with pytest.raises(ModelError, match=text):
+            webgpu_ep.LanguageModel(path)
+    (path / "genai_config.json").write_text(json.dumps(config))
+    (path / "tokenizer_config.json").write_text(json.dumps({"chat_template": 5}))
+    with pytest.raises(ModelError, match=r"tokenizer_config\.json: chat_template is 5; it is a text"):
+        webgpu_ep.LanguageModel(path)
+
+
+@pytest.mark.parametrize("left", [None, 100])
+def test_weights_that_are_missing_are_named(left: int | None, tmp_path: Path) -> None:
+    path = write(Decoder(layers=1), tmp_path / "model") / "model.onnx"
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights.data", size_threshold=1024)
+    data = path.with_name("weights.data")
+    content = data.read_bytes()
+    data.unlink()
+    if left is not None:
+        data.write_bytes(content[:left])
+    problem = "which is missing" if left is None else "which ends before, after 100 bytes"
+    with pytest.raises(
+        ModelError, match=rf"the weight 'embeddings' lies in .*weights\.data up to byte \d+, {problem}: copy"
+    ):
+        webgpu_ep.LanguageModel(path.parent)
+
+
+def test_caches_of_unknown_size_are_named(tmp_path: Path) -> None:
+    path = write(Decoder(layers=1), tmp_path / "model") / "model.onnx"
+    for spoil, shape in (
+        (lambda dims: dims[1].Clear(), r"batch_size, \?, past_sequence_length, 16"),
+        (lambda dims: dims.pop(), "batch_size, 2, past_sequence_length"),
+    ):
+        model = graph_of(Decoder(layers=1))
+        spoil(next(it for it in model.graph.input if "key" in it.name).type.tensor_type.shape.dim)
+        onnx.save(model, path)
+        with pytest.raises(ModelError, match=rf"past_key_values\.0\.key has the shape \({shape}\); a cache is"):
+            webgpu_ep.LanguageModel(path.parent)
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json", "genai_config.json"])

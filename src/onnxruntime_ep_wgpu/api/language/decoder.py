@@ -22,11 +22,11 @@ IDS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "l
 
 
 class Decoder:
-    """One model. `rows` is the length of the longest sequence, prompt and answer together."""
+    """One model. `rows` is the length of the longest sequence, prompt and answer together, of at most `context`."""
 
-    def __init__(self, path: Path, rows: int, options: ProviderOptions) -> None:
+    def __init__(self, path: Path, rows: int, context: int, options: ProviderOptions) -> None:
         structure = read(path)
-        self.rows = rows
+        self.rows, self.context = rows, context
         self.inputs = {it.name: it.type.tensor_type for it in structure.graph.input}
         outputs = [it.name for it in structure.graph.output]
         found = {key: name for name in outputs if (key := _cache_key(name)) is not None}
@@ -39,6 +39,13 @@ class Decoder:
             raise ModelError(
                 f"{path} is no decoder with caches: it {problem if self.caches else 'has no past_key_values'}"
             )
+        for name in self.caches:
+            extents = [it.dim_value or it.dim_param or "?" for it in self.inputs[name].shape.dim]
+            if len(extents) != 4 or not all(isinstance(it, int) for it in extents[1::2]):
+                raise ModelError(
+                    f"{path}: {name} has the shape ({', '.join(map(str, extents))}); a cache is (batch, heads, rows, size), and"
+                    " heads and size are numbers: export the model with these"
+                )
         makers = {name: node.op_type for node in structure.graph.node for name in node.output}
         self.in_place = all(makers.get(it) == "GroupQueryAttention" for it in self.caches.values())
         logits = next(it for it in structure.graph.output if it.name == LOGITS).type.tensor_type

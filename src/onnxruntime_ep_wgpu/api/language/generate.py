@@ -15,9 +15,10 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ...errors import InputError, NonFiniteError
+from ...errors import InputError, NonFiniteError, cut
 from ...options.types import ProviderOptions
 from ..sessions import session
+from .arguments import count_argument, ids_argument, sampling_argument, text_argument, texts_argument
 from .decoder import Decoder
 from .folder import LONGEST, open_folder
 from .sampler import Sampling, model_of
@@ -40,12 +41,12 @@ class LanguageModel:
         self.folder = open_folder(folder)
         self._options = options
         rows = min(self.folder.context, LONGEST) if max_length is None else max_length
-        if not 1 <= rows <= self.folder.context:
+        if not isinstance(rows, int) or not 1 <= rows <= self.folder.context:
             raise InputError(
-                f"max_length={rows}: it is from 1 to {self.folder.context}, the longest sequence that the model was made for"
+                f"max_length={cut(rows)}: it is from 1 to {self.folder.context}, the longest sequence that the model was made for"
                 f" according to {self.folder.path}"
             )
-        self.decoder = Decoder(self.folder.model, rows, options)
+        self.decoder = Decoder(self.folder.model, rows, self.folder.context, options)
         self._samplers: dict[Sampling, Any] = {}
 
     @cached_property
@@ -73,7 +74,8 @@ class LanguageModel:
         """
         given = [prompts] if isinstance(prompts, str) else prompts
         if not isinstance(given, Sequence) or not all(isinstance(it, str) for it in given):
-            raise InputError(f"prompts={prompts!r}: pass a text or a list of texts; tokens() takes ids")
+            raise InputError(f"prompts={cut(prompts)}: pass a text or a list of texts; tokens() takes ids")
+        stop = texts_argument("stop", stop)
         streams = [Stream(self.text, stop) for _ in given]
         texts = [""] * len(given)
         ids = [self.text.ids(prompt) for prompt in given]
@@ -87,11 +89,11 @@ class LanguageModel:
         self, prompt: str, *, max_new_tokens: int | None = None, stop: Sequence[str] = (), **sampling: Any
     ) -> Iterator[str]:
         """The answer to a prompt, piece by piece."""
-        ids = self.text.ids(prompt)
+        ids = self.text.ids(text_argument("prompt", prompt))
         yield from self._pieces(self.tokens([ids], max_new_tokens=max_new_tokens, **sampling), stop)
 
     def _pieces(self, tokens: Iterator[tuple[int, int]], stop: Sequence[str]) -> Iterator[str]:
-        out = Stream(self.text, stop)
+        out = Stream(self.text, texts_argument("stop", stop))
         for _, token in tokens:
             piece = out.add(token)
             if piece:
@@ -119,14 +121,12 @@ class LanguageModel:
         per prompt, when called, that nobody wants more of it. Raises InputError for an empty batch or prompt, LimitError for
         one that is too long, NonFiniteError for NaN logits.
         """
-        if not prompts:
-            raise InputError("no prompts: pass at least one")
-        if max_new_tokens is not None and max_new_tokens < 0:
-            raise InputError(
-                f"max_new_tokens={max_new_tokens}: it is 0 or more, or None for as many as there is room for"
-            )
-        settings = Sampling(**sampling)
+        prompts = ids_argument(prompts)
+        max_new_tokens = count_argument("max_new_tokens", max_new_tokens, 0, "as many as there is room for")
+        settings = sampling_argument(sampling)
         state = state or State(self.decoder, len(prompts))
+        if len(prompts) != state.batch:
+            raise InputError(f"{len(prompts)} prompts for caches of {state.batch}: pass as many, or no state")
         logits = state.prompt(prompts, CHUNK)
         picker = _Picker(self, settings, state, prompts)
         most = self.decoder.rows - int(state.used.max()) + 1  # the last one is put into no cache
@@ -217,7 +217,9 @@ class Chat:
 
     def __init__(self, model: LanguageModel, system: str | None = None) -> None:
         self.model = model
-        self.messages: list[dict[str, str]] = [] if system is None else [{"role": "system", "content": system}]
+        self.messages: list[dict[str, str]] = []
+        if system is not None:
+            self.messages.append({"role": "system", "content": text_argument("system", system)})
         self._state = State(model.decoder, 1)
         self._cached: list[int] = []  # ids whose rows are in the caches
         self.reused = 0  # ids of the last prompt that were
@@ -226,7 +228,7 @@ class Chat:
         self, text: str, *, max_new_tokens: int | None = None, stop: Sequence[str] = (), **sampling: Any
     ) -> Iterator[str]:
         """The answer, piece by piece. One that is left early, by Ctrl-C too, stays in the conversation as far as it came."""
-        self.messages.append({"role": "user", "content": text})
+        self.messages.append({"role": "user", "content": text_argument("message", text)})
         answer: list[str] = []
         try:
             ids = self.model.text.ids_of_chat(self.messages)

@@ -27,11 +27,15 @@ def read(path: Path) -> onnx.ModelProto:
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
     except Exception as error:  # protobuf's own errors, which its implementations do not share
-        raise ModelError(f"{path} is no ONNX model: {error}") from error
+        raise ModelError(f"{path} is no ONNX model ({error}): copy or export it again") from error
 
 
 def session_of(model: onnx.ModelProto, path: Path, options: ProviderOptions) -> ort.InferenceSession:
-    """A session of what was read from `path` and changed. The model loses the weights that it holds itself."""
+    """A session of what was read from `path` and changed. The model loses the weights that it holds itself.
+
+    Raises ModelError when a file with weights is missing, or too short.
+    """
+    _check_external(model, path)
     if not any(it.data_location == onnx.TensorProto.EXTERNAL for it in model.graph.initializer):
         path = path.resolve()  # ONNX Runtime refuses data that a link has in another folder
         _leave_in_file(model, path)
@@ -49,3 +53,25 @@ def _leave_in_file(model: onnx.ModelProto, path: Path) -> None:
             continue
         onnx.external_data_helper.set_external_data(tensor, path.name, spans[0].offset, spans[0].nbytes)
         tensor.ClearField("raw_data")
+
+
+def _check_external(model: onnx.ModelProto, path: Path) -> None:
+    """ONNX Runtime says which file is missing, and not to whom it belongs, nor what to do."""
+    sizes: dict[Path, int] = {}
+    for tensor in model.graph.initializer:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        where = onnx.external_data_helper.ExternalDataInfo(tensor)
+        file = path.parent / where.location
+        if file not in sizes:
+            sizes[file] = file.stat().st_size if file.is_file() else -1
+        problem, end = "", (where.offset or 0) + (where.length or 0)
+        if sizes[file] < 0:
+            problem = "which is missing"
+        elif sizes[file] < end:
+            problem = f"which ends before, after {sizes[file]} bytes"
+        if problem:
+            raise ModelError(
+                f"{path}: the weight {tensor.name!r} lies in {file} up to byte {end}, {problem}: copy all files of the model,"
+                " or export it again"
+            )

@@ -7,13 +7,14 @@ the ids are downloaded. A NaN among the logits gives the id -1.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ...errors import InputError
+from ...errors import InputError, cut
 
 CANDIDATES = 1024
 """As many of the likeliest ids `top_p` looks at when `top_k` does not say."""
@@ -46,9 +47,16 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
+            value: Any = getattr(self, name)
+            whole = name == "top_k"
+            if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+                words = "a whole number" if whole else "a number"
+                raise InputError(f"{name} is {cut(value)}; it is {words} from {low:g} to {high:g}")
             if not low <= value <= high:
                 raise InputError(f"{name} is {value}; it is from {low:g} to {high:g}")
+        seed: Any = self.seed
+        if seed is not None and (not isinstance(seed, Integral) or seed < 0):
+            raise InputError(f"seed is {cut(seed)}; it is a whole number from 0 on, or None for a new one")
 
     @property
     def is_greedy(self) -> bool:

@@ -116,13 +116,19 @@ class State:
                 )
         longest = max(map(len, ids))
         if int(self.used.max()) + longest > self.decoder.rows:
+            used = f"with {int(self.used.max())} in the caches, " if self.used.any() else ""
             raise LimitError(
-                f"{int(self.used.max())} ids in the caches and {longest} of the prompt are more than the"
-                f" {self.decoder.rows} that the caches have room for: pass a larger max_length, or a shorter prompt"
+                f"{used}{longest} ids of the prompt are more than the {self.decoder.rows} that the caches have room for:"
+                f" {self._way_out()}"
             )
         if len({len(it) for it in ids}) > 1 and self.used.any():
             raise InputError("prompts of different lengths can only begin their sequences")
         return longest
+
+    def _way_out(self) -> str:
+        rows, most = self.decoder.rows, self.decoder.context
+        larger = f"pass a max_length of up to {most}, or a shorter prompt"
+        return larger if rows < most else "pass a shorter prompt, the model was made for no more"
 
     def _room(self, used: int) -> int:
         """Rows of caches of which so many mean something. The next step has one key more, and none beyond the longest sequence."""
@@ -170,7 +176,7 @@ class State:
         """
         used = int(self.used.max())
         if used >= self.decoder.rows:
-            raise LimitError(f"the caches have room for {self.decoder.rows} ids: pass a larger max_length")
+            raise LimitError(f"the caches have room for {self.decoder.rows} ids: {self._way_out()}")
         if not self.decoder.in_place and (not self.decoder.keeps_rows or used + 1 > self._rows):
             self._steps = None
             logits = self.run(ids, mask, positions, self._room(used + 1))
