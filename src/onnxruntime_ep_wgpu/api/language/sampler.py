@@ -52,7 +52,7 @@ class Sampling:
             if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
                 words = "a whole number" if whole else "a number"
                 raise InputError(f"{name} is {cut(value)}; it is {words} from {low:g} to {high:g}")
-            if not low <= value <= high:
+            if not low <= float(value) <= high:
                 raise InputError(f"{name} is {value}; it is from {low:g} to {high:g}")
         seed: Any = self.seed
         if seed is not None and (not isinstance(seed, Integral) or seed < 0):
