@@ -17,7 +17,7 @@ from onnxruntime_ep_wgpu.plugin import node as compute
 from onnxruntime_ep_wgpu.plugin.allocator import Allocator
 from onnxruntime_ep_wgpu.plugin.captures import capture_slots
 from onnxruntime_ep_wgpu.plugin.factory import Factory
-from onnxruntime_ep_wgpu.plugin.memory import transfer
+from onnxruntime_ep_wgpu.plugin.memory import memcpy, transfer
 from onnxruntime_ep_wgpu.plugin.provider import Provider
 
 from . import models
@@ -118,7 +118,7 @@ def test_hardware_devices_read_back(api: abi.Ort) -> None:
 
 
 def test_the_memcpy_kernels_are_registered_for_every_type(api: abi.Ort) -> None:
-    kernels = transfer.MemcpyKernels(api, "WebGpuExecutionProvider")
+    kernels = memcpy.MemcpyKernels(api, "WebGpuExecutionProvider")
     assert kernels.registry
     kernels.close()
 
@@ -208,7 +208,7 @@ def test_any_exception_in_a_run_is_an_error_of_that_run_only(
         (Factory, "create_ep"),
         (Factory, "create_allocator"),
         (compute.ComputeInfo, "create_state"),
-        (transfer.MemcpyKernel, "compute"),
+        (memcpy.MemcpyKernel, "compute"),
         (transfer.DataTransfer, "copy_tensors"),
         (Allocator, "get_stats"),
     ],
@@ -240,7 +240,7 @@ def test_an_exception_in_any_callback_ends_in_an_exception_or_a_session_that_wor
         (Factory, "release_allocator"),
         (Factory, "is_stream_aware"),
         (Allocator, "free"),
-        (transfer.MemcpyKernel, "released"),
+        (memcpy.MemcpyKernel, "released"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )

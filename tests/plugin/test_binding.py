@@ -20,6 +20,8 @@ from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.group import CompiledGroup
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.plugin.memory import transfer
+from onnxruntime_ep_wgpu.plugin.memory.allocation import Located
+from onnxruntime_ep_wgpu.plugin.memory.copies import Batch
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 from onnxruntime_ep_wgpu.plugin.provider import Provider
 
@@ -161,7 +163,7 @@ def test_copies_that_depend_on_each_other_happen_in_order(devices: list[Any]) ->
         host = ort.OrtValue.ortvalue_from_numpy(third.copy())
         a, b, c = (on_device(array) for array in (first, second, third))
         back = ort.OrtValue.ortvalue_from_shape_and_type(list(third.shape), np.float32)
-        with transfer.Batch() as batch:
+        with Batch() as batch:
             for source, target in ((b, c), (a, b), (host, a), (c, back), (back, b)):
                 places = [ffi.cast("void *", value.data_ptr()) for value in (source, target)]
                 batch.copy(*places, third.nbytes)
@@ -362,7 +364,7 @@ def test_several_groups_give_right_results_run_after_run(
     written: list[int] = []
     write = memory.AddressSpace.write
 
-    def noted(self: memory.AddressSpace, address: int, nbytes: int, *what: str) -> memory.Located:
+    def noted(self: memory.AddressSpace, address: int, nbytes: int, *what: str) -> Located:
         if address not in self._allocations:
             written.append(address)
         return write(self, address, nbytes, *what)

@@ -91,6 +91,7 @@ def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 
     from ..device import Place, wgpu_py
     from ..device.borrowed import context_around
     from ..plugin.memory import space as memory
+    from ..plugin.memory.allocation import Located
     from .devices import devices
 
     devices()
@@ -112,7 +113,7 @@ def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 
             f" multiple of 4; the wgpu buffer {buffer.label!r} has {buffer.size} bytes"
         )
     place = Place(wgpu_py.adopt(buffer, device), offset)
-    memory.space().adopt(value.data_ptr(), nbytes, memory.Located(device, place))
+    memory.space().adopt(value.data_ptr(), nbytes, Located(device, place))
     return value
 
 
@@ -129,6 +130,6 @@ def _gpu_device(device: Any) -> Any:
 
 def _nbytes(value: Any) -> int:
     """Bytes of a tensor in ONNX Runtime's layout."""
-    from ..plugin.memory.transfer import tensor_bytes
+    from ..plugin.memory.descriptors import tensor_bytes
 
     return tensor_bytes(value.element_type(), tuple(value.shape())) if math.prod(value.shape()) else 0

@@ -2,9 +2,9 @@
 
 In: runs that Python has done. Out: memos, each a set of tensors with the work that is submitted for them; ONNX Runtime's call of
 the node then ends in C, without the interpreter and its lock, when all tensors are the same.
-Invariants: a memo is used only while the marks of its tensors' memory are what they were (`memory/space.py`), on a device that is
-there, on a thread that nobody listens on. What it keeps goes when one of its buffers dies, when its plan goes, when another one
-takes its place and when the session ends, each time after the last thread that uses it.
+Invariants: a memo is used only while the marks of its tensors' memory are what they were (`memory/allocation.py`), on a device
+that is there, on a thread that nobody listens on. What it keeps goes when one of its buffers dies, when its plan goes, when another
+one takes its place and when the session ends, each time after the last thread that uses it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .._ort import ffi as _ort_ffi
 from ..device import Buffer, Place, depend
 from .abi import Ort, address
 from .memory import space as memory
+from .memory.allocation import Marked
 
 try:
     from .. import _memo as _extension  # type: ignore[attr-defined,unused-ignore]
@@ -140,7 +141,7 @@ class Memos:
         run: Run,
         submission: Submission,
         tensors: Sequence[NodeTensor],
-        marked: Sequence[memory.Marked | None],
+        marked: Sequence[Marked | None],
         graph: int,
     ) -> None:
         key = graph, tuple([(it.address, it.dims) for it in tensors])
@@ -209,10 +210,10 @@ class Memos:
                 known.end()
 
 
-def _marked(tensors: Sequence[NodeTensor], inputs: int, newest: int) -> list[memory.Marked | None] | None:
+def _marked(tensors: Sequence[NodeTensor], inputs: int, newest: int) -> list[Marked | None] | None:
     """The marks of all tensors' memory, None for empty ones; None when a run with them is not to be noted."""
     space = memory.space()
-    marked: list[memory.Marked | None] = []
+    marked: list[Marked | None] = []
     for number in reversed(range(len(tensors))):  # results are new more often than inputs
         it = tensors[number]
         if not it.nbytes:

@@ -20,7 +20,7 @@ from . import watch
 from .abi import ERROR, WARNING, Logger, message_of, text
 from .callbacks import Exported, callback, held, let_go_of_frames
 from .captures import CaptureCallbacks, capture_slots
-from .memory.transfer import MemcpyKernels
+from .memory.memcpy import MemcpyKernels
 from .node import ComputeInfo
 from .profiler import Profiler
 from .session import SessionState

@@ -2,7 +2,7 @@
 
 In: a kernel context. Out: the inputs as the runtime takes them, places for the outputs. Most of them are the same from run to run,
 also where shapes change in each, as those of a cache's layers are: C code says which are not (csrc/glue.h), by address, shape and
-marks of their memory (`memory/space.py`), and only these are looked at; what is known of the others is in `known.py`.
+marks of their memory (`memory/allocation.py`), and only these are looked at; what is known of the others is in `known.py`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from ..runtime.inputs import DeviceTensor
 from . import memo
 from .abi import Ort, address
 from .known import FusedNode
+from .memory import allocation, copies, descriptors
 from .memory import space as memory
-from .memory import transfer
+from .memory.allocation import Located
 
 if TYPE_CHECKING:
     from ..device import Buffer, Device
@@ -41,7 +42,7 @@ class Tensors:
         self._space = memory.space()
         self._seen = signature.seen(device)
         self._temporary: list[Buffer] = []
-        self._deliveries: list[tuple[memory.Located, Any, int]] = []
+        self._deliveries: list[tuple[Located, Any, int]] = []
         self._given: Any = None  # the inputs as ONNX Runtime has them
         self._values: dict[int, bytes] = {}  # by number of the group's input
 
@@ -80,7 +81,7 @@ class Tensors:
     def _input(self, number: int, valued: bool) -> DeviceTensor:
         tensor, what = self._given[number], self._node.input_labels[number]
         self._seen.c_inputs[number].data = ffi.NULL
-        dtype, shape = transfer.element_type(tensor.type), transfer.shape_of(tensor)
+        dtype, shape = descriptors.element_type(tensor.type), descriptors.shape_of(tensor)
         nbytes = dtype.nbytes(math.prod(shape))
         at = address(tensor.data)
         self.addresses.append(0)
@@ -96,7 +97,7 @@ class Tensors:
             found = self._space.read(at, nbytes, what)
             if found.device is not self._device:
                 here = self._scratch(nbytes, what)
-                memory.copy(found, here, nbytes)
+                allocation.copy(found, here, nbytes)
                 found = here
             else:
                 self.addresses[-1] = at
@@ -104,7 +105,7 @@ class Tensors:
                 seen.note_input(number, DeviceTensor(dtype, shape, *found.place), at)
         else:
             found = self._scratch(nbytes, what)
-            self._device.upload(*found.place, transfer.host_bytes(tensor.data, nbytes))
+            self._device.upload(*found.place, copies.host_bytes(tensor.data, nbytes))
         return DeviceTensor(dtype, shape, *found.place, value)
 
     def outputs(self, wanted: Sequence[tuple[DType, tuple[int, ...]]]) -> list[Place | None]:
@@ -154,8 +155,8 @@ class Tensors:
         given: list[memo.NodeTensor] = [memo.LEFT_OUT] * sum(node.counts)
         for k, i in enumerate(node.inputs):
             tensor = self._given[i]
-            dims = transfer.shape_of(tensor)
-            nbytes = transfer.element_type(tensor.type).nbytes(math.prod(dims))
+            dims = descriptors.shape_of(tensor)
+            nbytes = descriptors.element_type(tensor.type).nbytes(math.prod(dims))
             given[i] = memo.NodeTensor(tensor.type, dims, self.addresses[k], nbytes, places[k], self._values.get(k))
         for k, (dtype, dims) in enumerate(run.outputs, len(node.inputs)):
             i = len(node.input_names) + node.outputs[k - len(node.inputs)]
@@ -166,9 +167,9 @@ class Tensors:
         """Brings outputs to the host memory, or the other device, that ONNX Runtime wants them in."""
         for here, pointer, nbytes in self._deliveries:
             if self._space.owns(address(pointer)):
-                memory.copy(here, self._space.write(address(pointer), nbytes), nbytes)
+                allocation.copy(here, self._space.write(address(pointer), nbytes), nbytes)
             else:
-                here.device.download(*here.place, transfer.host_bytes(pointer, nbytes))
+                here.device.download(*here.place, copies.host_bytes(pointer, nbytes))
 
     def close(self) -> None:
         """Gives the temporary buffers back; work that uses them is queued already. The next run knows what this one has seen."""
@@ -177,14 +178,14 @@ class Tensors:
             for buffer in self._temporary:
                 self._device.caches.storage.give(buffer)
 
-    def _scratch(self, nbytes: int, what: str) -> memory.Located:
+    def _scratch(self, nbytes: int, what: str) -> Located:
         buffer = self._device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
         self._temporary.append(buffer)
-        return memory.Located(self._device, Place(buffer, 0))
+        return Located(self._device, Place(buffer, 0))
 
 
 def read_value(pointer: Any, nbytes: int, dtype: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """The value of a tensor: from its host copy when there is one, else read back from the device, which waits for it."""
     data = ffi.new("char[]", max(1, nbytes))
-    transfer.copy(pointer, data, nbytes)
+    copies.copy(pointer, data, nbytes)
     return np.frombuffer(ffi.buffer(data, nbytes), dtype.numpy).reshape(shape)

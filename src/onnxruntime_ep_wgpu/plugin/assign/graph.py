@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from ..._ort import ffi
 from ..abi import Ort, text
-from ..memory.transfer import ONNX_CODES
+from ..memory.descriptors import ONNX_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

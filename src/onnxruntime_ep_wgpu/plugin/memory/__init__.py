@@ -1,1 +1,2 @@
-"""Device memory as ONNX Runtime sees it: `space` (addresses to buffers), `transfer` (copies)."""
+"""Device memory as ONNX Runtime sees it: `space` (addresses to ranges), `allocation` (what lies in a range), `copies` (between
+pointers), `transfer` and `memcpy` (those that ONNX Runtime asks for), `descriptors` (what it says of a tensor)."""

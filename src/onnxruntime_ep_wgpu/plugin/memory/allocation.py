@@ -1,0 +1,291 @@
+"""One range that ONNX Runtime allocated: what lies in it, on which device.
+
+In: offsets and byte counts within the range. Out: (device, buffer, offset).
+
+Buffers are made when a tensor is first used, one per tensor: two tensors in one allocation are still two buffers, which WebGPU
+wants when a dispatch reads one and writes the other. A buffer that cannot be made is an error there, where it can be
+reported, and not in `Alloc`, whose failure ONNX Runtime does not look at.
+
+Invariants: reading a range gives what was last written to it, however it was cut into tensors; a host copy exists only
+while it equals the device's bytes; what lay on a device that was lost is gone, and reading it is an error until it is
+written again, on a new device.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...device import Place
+from ...errors import DeviceError, DeviceLostError
+
+if TYPE_CHECKING:
+    from ...device import Buffer, Device
+
+# Tensors up to this size keep a host copy: they may be shapes, axes or indices that the host needs to know.
+MIRROR_BYTES = 4096
+
+
+class Located(NamedTuple):
+    """Bytes on a device."""
+
+    device: Device
+    place: Place
+
+
+class Piece(NamedTuple):
+    """The bytes `start` to `end` of an allocation lie in `buffer` of `device` from `base` on."""
+
+    start: int
+    end: int
+    buffer: Buffer
+    base: int
+    device: Device
+
+
+# What a mark of a range counts, see `Allocation`.
+PLACE, VALUE = 0, 1
+
+
+class Marked(NamedTuple):
+    """What lies at an address: in which allocation, with which marks, where (None: in no single piece), the host copy
+    that begins there, and whether some host copy has a part of it."""
+
+    number: int
+    marks: array[int]
+    place: int
+    value: int
+    at: Located | None
+    mirror: bytes | None
+    mirrored: bool
+
+
+class Allocation:
+    """The `number`th range of all; new buffers are made on `device`, another one after a loss.
+
+    `pieces` and `mirrors` are replaced, never changed in place. `marks`, which C code reads (csrc/memo.c), belong to the range
+    whoever has it: two numbers that grow when pieces, and when mirrors are replaced, both before and after: an interrupt may
+    come between, and so may a thread that looks at both.
+
+    Of a range that is `lent`, buffers are known outside this package: it stays where it is and has no host copies.
+    """
+
+    __slots__ = (
+        "_lent",
+        "_lock",
+        "_mirrors",
+        "_opener",
+        "_pieces",
+        "capacity",
+        "device",
+        "marks",
+        "number",
+        "size",
+        "start",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, start: int, size: int, capacity: int, opener: Callable[[], Device], marks: array[int]
+    ) -> None:
+        self.number, self.start, self.size, self.capacity, self._opener = number, start, size, capacity, opener
+        self.marks = marks
+        self.device: Device | None = None
+        self._pieces: tuple[Piece, ...] = ()
+        self._mirrors: dict[int, bytes] = {}
+        self._lent = False
+        self._lock = threading.Lock()
+
+    def read(self, offset: int, nbytes: int, what: str) -> Located:
+        """Where a range lies, to read it. Raises like `AddressSpace.read`."""
+        found = self._within(offset, nbytes)
+        if found is not None and not found.device.lost:
+            return found
+        self._check_not_lost(offset, nbytes, what)
+        device = self._opened()
+        with self._lock:
+            found = self._within(offset, nbytes)
+            if found is None:
+                found = self._gather(device, offset, offset + nbytes)
+        return found
+
+    def write(self, offset: int, nbytes: int, what: str) -> Located:
+        """Where a range lies, to overwrite it; its host copy is dropped. Raises like `AddressSpace.write`."""
+        end = offset + nbytes
+        if self._mirrors:
+            with self._lock:
+                self.marks[VALUE] += 1
+                self._mirrors = {
+                    at: kept for at, kept in self._mirrors.items() if at >= end or at + len(kept) <= offset
+                }
+                self.marks[VALUE] += 1
+        found = self._within(offset, nbytes, whole_words=True)
+        if found is not None and not found.device.lost:
+            return found
+        if self._lent:
+            self._check_not_lost(offset, nbytes, what)
+            raise DeviceError(
+                f"{nbytes} bytes at offset {offset} of a tensor that is shared with wgpu cannot be written: a part of it has"
+                " to start at a multiple of 4 bytes and end at one, or at the tensor's end"
+            )
+        device = self._opened()
+        buffer = _take(device, nbytes, what)
+        with self._lock:
+            old = self._pieces
+            kept = [part for piece in old for part in _outside(piece, offset, end)]
+            self.marks[PLACE] += 1
+            self._pieces = (*kept, Piece(offset, end, buffer, 0, device))
+            self.marks[PLACE] += 1
+        _recycle(old, self._pieces)
+        return Located(device, Place(buffer, 0))
+
+    def release(self) -> None:
+        """Lets go of all buffers, which are used again. For finalisers: no lock is taken."""
+        self.marks[PLACE] += 1
+        pieces, self._pieces = self._pieces, ()
+        self.marks[PLACE] += 1
+        _recycle(pieces, ())
+
+    def set_mirror(self, offset: int, data: bytes) -> None:
+        """Keeps a host copy of bytes that were just uploaded."""
+        if self._lent:
+            return
+        with self._lock:
+            self.marks[VALUE] += 1
+            self._mirrors = self._mirrors | {offset: data}
+            self.marks[VALUE] += 1
+
+    def mirror(self, offset: int, nbytes: int) -> bytes | None:
+        """The host copy of a range, when there is one."""
+        if self.device is not None and self.device.lost:
+            return None
+        data = self._mirrors.get(offset)
+        return data[:nbytes] if data is not None and len(data) >= nbytes else None
+
+    def marked(self, offset: int, nbytes: int) -> Marked:
+        """What lies at a range, and marks that are as old as that at least."""
+        marks = self.marks
+        place, value = marks[PLACE], marks[VALUE]
+        mirrors, end = self._mirrors, offset + nbytes
+        mirrored = any(at < end and at + len(kept) > offset for at, kept in mirrors.items())
+        mirror = mirrors.get(offset)
+        at = self._within(offset, nbytes)
+        return Marked(self.number, marks, place, value, at, mirror, mirrored)
+
+    def lend(self, offset: int, nbytes: int) -> Located:
+        """Where a range lies and stays until it is freed. Raises like `read`."""
+        found = self.read(offset, nbytes, "a tensor")
+        found.place.buffer.lent = True
+        self._mark_lent()
+        return found
+
+    def adopt(self, offset: int, nbytes: int, at: Located) -> None:
+        """Makes a range that nobody has used yet lie in a buffer of somebody else."""
+        with self._lock:
+            self.device = at.device
+            self.marks[PLACE] += 1
+            self._pieces = (Piece(offset, offset + nbytes, *at.place, at.device),)
+            self.marks[PLACE] += 1
+        self._mark_lent()
+
+    def _mark_lent(self) -> None:
+        with self._lock:
+            self._lent = True
+            self.marks[VALUE] += 1
+            self._mirrors = {}
+            self.marks[VALUE] += 1
+
+    def _opened(self) -> Device:
+        device = self.device
+        if device is None or device.lost:
+            # Outside any lock: opening a device takes long. Two threads get the same one.
+            opened = self._opener()
+            with self._lock:
+                if self.device is device:
+                    self.marks[VALUE] += 1
+                    self.device, self._mirrors = opened, {}
+                    self.marks[VALUE] += 1
+            return opened
+        return device
+
+    def _check_not_lost(self, offset: int, nbytes: int, what: str) -> None:
+        for piece in self._pieces:
+            if piece.device.lost and piece.start < offset + nbytes and offset < piece.end:
+                raise DeviceLostError(
+                    f"{what} of {nbytes} bytes lay on the device {piece.device.adapter.name!r}, which was lost:"
+                    " its value is gone, make it again"
+                )
+
+    def _within(self, offset: int, nbytes: int, whole_words: bool = False) -> Located | None:
+        """The place of a range that lies in one piece.
+
+        With `whole_words` only when writing it cannot touch bytes beside it: GPU memory is written in words of 4 bytes.
+        """
+        end = offset + nbytes
+        for piece in self._pieces:
+            if piece.start <= offset and end <= piece.end:
+                at = piece.base + offset - piece.start
+                if whole_words and (at | nbytes) & 3:
+                    alone = sum(other.buffer is piece.buffer for other in self._pieces) == 1
+                    if at & 3 or end != piece.end or not alone:
+                        return None
+                return Located(piece.device, Place(piece.buffer, at))
+        return None
+
+    def _gather(self, device: Device, start: int, end: int) -> Located:
+        """Makes one piece of the pieces that a read touches; a range never written is a new buffer. Rare."""
+        # In order of their starts: the last word of a copy may reach into the next piece, which then overwrites it.
+        touched = sorted(
+            (piece for piece in self._pieces if piece.start < end and start < piece.end), key=lambda piece: piece.start
+        )
+        low = min([start, *(piece.start for piece in touched)])
+        high = max([end, *(piece.end for piece in touched)])
+        buffer = _take(device, high - low)
+        for piece in touched:
+            copy(
+                Located(device, Place(piece.buffer, piece.base)),
+                Located(device, Place(buffer, piece.start - low)),
+                piece.end - piece.start,
+            )
+        old = self._pieces
+        self.marks[PLACE] += 1
+        self._pieces = (*(piece for piece in old if piece not in touched), Piece(low, high, buffer, 0, device))
+        self.marks[PLACE] += 1
+        _recycle(old, self._pieces)
+        return Located(device, Place(buffer, start - low))
+
+
+def _recycle(old: tuple[Piece, ...], new: tuple[Piece, ...]) -> None:
+    gone = {(piece.device, piece.buffer) for piece in old} - {(piece.device, piece.buffer) for piece in new}
+    for device, buffer in gone:
+        if not device.lost and not buffer.lent:
+            device.caches.storage.give(buffer)
+
+
+def _take(device: Device, nbytes: int, what: str = "a tensor") -> Buffer:
+    return device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
+
+
+def _outside(piece: Piece, start: int, end: int) -> list[Piece]:
+    """What is left of a piece when `start` to `end` is taken out."""
+    left = piece._replace(end=min(piece.end, start))
+    first = max(piece.start, end)
+    right = piece._replace(start=first, base=piece.base + first - piece.start)
+    return [part for part in (left, right) if part.start < part.end]
+
+
+def copies_on_device(source: Located, destination: Located) -> bool:
+    """Whether WebGPU can copy this: on one device, between two buffers, at whole words."""
+    (device, here), (other, there) = source, destination
+    return device is other and here.buffer is not there.buffer and (here.offset | there.offset) & 3 == 0
+
+
+def copy(source: Located, destination: Located, nbytes: int) -> None:
+    """Copies on the device, or through the host between devices, within a buffer and at odd offsets."""
+    if copies_on_device(source, destination):
+        source.device.copy(*source.place, *destination.place, nbytes)
+        return
+    data = bytearray(nbytes)
+    source.device.download(*source.place, data)
+    destination.device.upload(*destination.place, data)

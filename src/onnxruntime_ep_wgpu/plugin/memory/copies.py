@@ -1,0 +1,141 @@
+"""Copies between pointers, each to host or to device memory.
+
+In: pointers and byte counts. Out: the same bytes at the other place, many at the cost of about one; small tensors that came from
+the host keep a host copy.
+Invariant: a copy to the host returns after the GPU work before it; a copy to the device need not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..._ort import ffi
+from ...errors import DeviceError, LimitError, OutOfMemoryError
+from .. import watch
+from ..abi import address
+from . import allocation
+from . import space as memory
+
+if TYPE_CHECKING:
+    from ...device import Buffer, Device
+
+
+def host_bytes(pointer: Any, nbytes: int) -> Any:
+    """Host memory behind a pointer, as writable bytes that alias it."""
+    return ffi.buffer(pointer, nbytes)
+
+
+def copy(source: Any, destination: Any, nbytes: int) -> None:
+    """Copies `nbytes` between two pointers, each host or device. Raises DeviceError for a NULL pointer."""
+    with Batch() as batch:
+        batch.copy(source, destination, nbytes)
+
+
+class Batch:
+    """Copies in order, `with Batch() as batch`; those between two places on one device go in one submission, and so do
+    those from one device to the host. All are under way, or done, at the end of the `with`.
+
+    A copy that depends on one that waits makes it go first.
+    """
+
+    def __init__(self) -> None:
+        self._space = memory.space()
+        self._device: Device | None = None
+        self._copies: list[tuple[Buffer, int, Buffer, int, int]] = []
+        self._downloads: list[tuple[Buffer, int, Any]] = []
+        # The allocations that waiting copies read and write.
+        self._read: set[int] = set()
+        self._written: set[int] = set()
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, error: Any, *_: Any) -> None:
+        if error is None:
+            self.flush()
+
+    def flush(self) -> None:
+        """Submits what waits."""
+        device, copies, downloads = self._device, self._copies, self._downloads
+        self._device, self._copies, self._downloads = None, [], []
+        self._read, self._written = set(), set()
+        if device is not None and copies:
+            device.submit((), copies)
+        if device is not None and downloads:
+            device.download_all(downloads)
+
+    def copy(self, source: Any, destination: Any, nbytes: int) -> None:
+        """Copies `nbytes` between two pointers, each host or device. Raises DeviceError for a NULL pointer."""
+        if nbytes == 0:
+            return
+        if not source or not destination:
+            raise DeviceError(f"no memory for a tensor of {nbytes} bytes: ONNX Runtime passed a null pointer")
+        space = self._space
+        from_address, to_address = address(source), address(destination)
+        from_device, to_device = space.owns(from_address), space.owns(to_address)
+        if from_device and to_device:
+            self._within(from_address, to_address, nbytes)
+        elif to_device:
+            self._upload(source, to_address, nbytes)
+        elif from_device:
+            self._download(from_address, destination, nbytes)
+        else:
+            self.flush()
+            ffi.memmove(destination, source, nbytes)
+
+    def _upload(self, source: Any, to_address: int, nbytes: int) -> None:
+        # Uploads happen before what is submitted after them, whatever was recorded first.
+        if self._downloads or self._space.start_of(to_address) in self._read | self._written:
+            self.flush()
+        try:
+            device, (buffer, offset) = self._space.write(to_address, nbytes)
+        except (LimitError, OutOfMemoryError) as error:
+            # ONNX Runtime copies inputs before it calls a node, and tells no name.
+            name = watch.inputs_of_bytes(nbytes)
+            if not name:
+                raise
+            raise type(error)(f"{name}: {error}") from None
+        if nbytes <= allocation.MIRROR_BYTES:
+            data = bytes(host_bytes(source, nbytes))
+            device.upload(buffer, offset, data)
+            self._space.set_mirror(to_address, data)
+        else:
+            device.upload(buffer, offset, host_bytes(source, nbytes))
+
+    def _download(self, from_address: int, destination: Any, nbytes: int) -> None:
+        start = self._space.start_of(from_address)
+        if self._copies or start in self._written:
+            self.flush()
+        known = self._space.mirror(from_address, nbytes)
+        if known is not None:
+            host_bytes(destination, nbytes)[:] = known
+            return
+        device, (buffer, offset) = self._space.read(from_address, nbytes)
+        self._on(device)
+        self._downloads.append((buffer, offset, host_bytes(destination, nbytes)))
+        self._read.add(start)
+
+    def _within(self, from_address: int, to_address: int, nbytes: int) -> None:
+        space = self._space
+        source, target = space.start_of(from_address), space.start_of(to_address)
+        if self._downloads or source in self._written or target in self._read | self._written:
+            self.flush()
+        # The host copy of the source first: writing may drop it when both are one range.
+        kept = space.mirror(from_address, nbytes) if nbytes <= allocation.MIRROR_BYTES else None
+        here, there = space.read(from_address, nbytes), space.write(to_address, nbytes)
+        if allocation.copies_on_device(here, there):
+            self._on(here.device)
+            self._copies.append((*here.place, *there.place, nbytes))
+            self._read.add(source)
+            self._written.add(target)
+        else:
+            self.flush()
+            allocation.copy(here, there, nbytes)
+        if kept is not None:
+            space.set_mirror(to_address, kept)
+
+    def _on(self, device: Device) -> None:
+        """What waits is on one device."""
+        if self._device is not device:
+            self.flush()
+            self._device = device
