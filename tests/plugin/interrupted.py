@@ -42,7 +42,8 @@ while asked := sys.stdin.buffer.raw.read(1):
         time.sleep(0.001 + chance.random() ** 3 * 0.008)
         sent += burst(parent, chance)
     else:
-        print(sent, flush=True)
+        sys.stdout.write(f"{sent}\\n")  # at once, also where PYTHONUNBUFFERED makes print() write twice
+        sys.stdout.flush()
 """
 
 
