@@ -104,10 +104,22 @@ def test_what_will_probably_follow_is_prepared_by_who_waits(model: Model, groups
 def test_a_course_goes_on_only_as_it_did_twice() -> None:
     course = Course()
     keys = [(((1, n), (2,)), (n + 7,)) for n in (3, 4, 5, 6, 8, 10, 10, 10, 9, 8)]
-    found = [None if (after := course.next(key)) is None else after[0][0][1] for key in keys]
+    found = [None if (after := course.next(key, [])) is None else after[0][0][0][1] for key in keys]
     assert found == [None, None, 6, 7, None, 12, None, None, None, 7]
-    assert course.next((((1, 7, 1), (2,)), (14,))) is None
-    assert Course().next((((0,),), ())) is None
+    assert course.next((((1, 7, 1), (2,)), (14,)), []) is None
+    assert Course().next((((0,),), ()), []) is None
+
+
+def test_of_a_run_like_the_one_before_nothing_is_noted(model: Model) -> None:
+    """Which most are: no place of a tensor is looked at."""
+    course = model.executable._course
+    for noted, length in enumerate((2, 7, 5), 1):
+        model(4, length)
+        assert len(course._places) == noted
+    for _ in range(3):
+        model(4, 5)
+        assert not course._places
+    assert course.next((((4, 16), (1, 5)), ()), [object()]) is None  # type: ignore[list-item]
 
 
 def test_other_sizes_in_between_change_nothing(model: Model) -> None:

@@ -24,21 +24,26 @@ class Course:
     """How runs went on from one to the next. Thread safe: what threads do at once costs a guess."""
 
     def __init__(self) -> None:
-        self._last: tuple[Key, tuple[int, ...]] | None = (
-            None  # a key, and how much more its sizes are than those before
-        )
-        self._places: list[Places] = []  # of the last runs
+        # A key, and how much more its sizes are than those before; () where they are the same, or others.
+        self._last: tuple[Key, tuple[int, ...]] | None = None
+        self._places: list[Places] = []  # of the last runs, each of other sizes than the one before
 
-    def next(self, key: Key) -> Key | None:
-        """Of a run that has begun. The key after it, where its sizes grew, twice in a row by as much; else None."""
+    def next(self, key: Key, places: Sequence[Place | None]) -> tuple[Key, Places | None] | None:
+        """Of a run that has begun, with tensors at these places. The key after it, where its sizes grew, twice in a row by as much,
+        and where tensors will lie then, if that is known; else None. Of a run like the one before nothing is noted."""
         before = self._last
+        if before is not None and before[0] == key:
+            self._last, self._places = (key, ()), []
+            return None
+        there = self._there(places)
         steps = () if before is None else _steps(before[0], key)
         self._last = key, steps
-        return _after(key, steps) if before is not None and any(steps) and steps == before[1] else None
+        after = _after(key, steps) if before is not None and any(steps) and steps == before[1] else None
+        return None if after is None else (after, there)
 
-    def places(self, now: Sequence[Place | None]) -> Places | None:
-        """Of a run whose tensors lie there. Where those of the next one will: where they went on from there the last time, as
-        tensors take turns that are allocated before the last ones are freed; None where they have not been there lately."""
+    def _there(self, now: Sequence[Place | None]) -> Places | None:
+        """Where tensors went on from these places the last time, as they take turns that are allocated before the last ones are
+        freed; None where they have not been there lately."""
         here = [
             None if place is None else (place.buffer.number, place.offset, weakref.ref(place.buffer)) for place in now
         ]

@@ -187,9 +187,10 @@ class Executable:
     def expect(self, key: Key, submission: Submission, places: Sequence[Place | None]) -> None:
         """A run with this key has been submitted. Where sizes went on as they did before, as a decoder's mask, the next run is
         prepared while somebody waits for this one: its plan, and its command buffer where it is known where tensors will lie."""
-        following, there = self._course.next(key), self._course.places(places)
-        if following is None:
+        found = self._course.next(key, places)
+        if found is None:
             return
+        following, there = found
         here, known = weakref.ref(self), None if submission.before or submission.after else there
 
         def prepare() -> None:
