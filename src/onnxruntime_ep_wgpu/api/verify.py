@@ -147,9 +147,15 @@ class _ComparedGroup:
         return self
 
     def prepare(self, inputs: Any) -> Any:
-        if self.given is None:
-            self.given = [self._array(tensor) for tensor in inputs(frozenset())]
-        return self.live.prepare(inputs)
+        if self.given is not None:
+            return self.live.prepare(inputs)
+
+        def kept(valued: frozenset[int]) -> Any:
+            tensors = inputs(valued)
+            self.given = [self._array(tensor) for tensor in tensors]
+            return tensors
+
+        return self.live.prepare(kept)
 
     def _array(self, tensor: Any) -> Any:
         data = np.empty(tensor.dtype.nbytes(math.prod(tensor.shape)), np.uint8)
