@@ -30,10 +30,10 @@ class _Recorder:
     """A compiled group that notes which plan each run used."""
 
     def __init__(self, group: Any, ran: list[tuple[Any, Any]]) -> None:
-        self._executable, self._ran = group.executable(), ran
+        self._executable, self._ran = group.on_device(), ran
         self.device = self._executable.device
 
-    def executable(self) -> _Recorder:
+    def on_device(self) -> _Recorder:
         return self
 
     def prepare(self, inputs: Any) -> Any:

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from onnxruntime_ep_wgpu.compiler.codegen import prelude
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import Device, Place
-from onnxruntime_ep_wgpu.plugin.group import AnySize
+from onnxruntime_ep_wgpu.plugin.group import GroupOnDevice
 from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
 from onnxruntime_ep_wgpu.program.dtypes import DType, packed, unpacked
 from onnxruntime_ep_wgpu.program.program import Program
@@ -62,7 +62,7 @@ class Runner:
     ) -> None:
         self.device = on or targets.device(targets.suited(program.target))
         self.executable = Executable(program, self.device, settings)
-        self.sized = AnySize(self.executable, specialise)
+        self.sized = GroupOnDevice(self.executable, specialise)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         tensors, results = [], []

@@ -82,7 +82,7 @@ def test_every_rule_is_held_to_the_bindings() -> None:
             attention_models.attention_model("scores", "added", Sizes(1, 3, 40, 40, 32, 32)),
             3 * 40 * 32 * 4,
         ),
-        "parts": (
+        "split_k": (
             make_model(
                 [node("MatMul", ["a", "b"], ["y"])],
                 {"a": (np.float32, [128, 32])},

@@ -77,7 +77,7 @@ class Executable:
         # Per integer input of every run: its value on the host, and how many downloads that cost.
         self.host_values: list[tuple[np.ndarray, int]] = []
 
-    def executable(self) -> Executable:
+    def on_device(self) -> Executable:
         return self
 
     @contextmanager

@@ -382,10 +382,10 @@ def test_the_runtime_need_not_separate_inputs_from_outputs(open_session: OpenSes
     session = open_session(models.crossing(), {"forceCpuNodeNames": "softmax"}, alias=alias)
     nodes = [it for it in list(held.values()) if isinstance(it, ComputeInfo) and isinstance(it.group, CompiledGroup)]
     assert nodes
-    copied = sum(it.group.executable().executable.copied_inputs for it in nodes)
+    copied = sum(it.group.on_device().executable.copied_inputs for it in nodes)
     for _ in range(4):
         np.testing.assert_allclose(session.run(None, {"x": X})[0], models.crossing_reference(X), rtol=1e-4, atol=1e-5)
-    assert sum(it.group.executable().executable.copied_inputs for it in nodes) == copied
+    assert sum(it.group.on_device().executable.copied_inputs for it in nodes) == copied
 
 
 def test_eight_threads_share_a_session_and_its_device(open_session: OpenSession) -> None:

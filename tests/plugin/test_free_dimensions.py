@@ -33,7 +33,7 @@ def program_of(make: Any) -> tuple[Any, Any]:
     before = set(held)
     session = make()
     (node,) = [it for at, it in list(held.items()) if at not in before and isinstance(it, ComputeInfo)]
-    return session, node.group.executable().executable.program
+    return session, node.group.on_device().executable.program
 
 
 def symbols(**sizes: int) -> list[str]:

@@ -16,7 +16,7 @@ from onnx.helper import make_node as node
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import Device, Place
 from onnxruntime_ep_wgpu.errors import ExtentError, InputError, LimitError, UnsupportedError
-from onnxruntime_ep_wgpu.plugin.group import MAX_SPECIALISED, AnySize, CompiledGroup
+from onnxruntime_ep_wgpu.plugin.group import MAX_SPECIALISED, CompiledGroup, GroupOnDevice
 from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.program import Program
@@ -55,7 +55,7 @@ def compiled(on: Device, rows: object = "n") -> tuple[Program, Counted]:
     return program, Counted(module.graph, module.opset_imports, target, "rows")
 
 
-def run(runnable: AnySize, rows: int) -> None:
+def run(runnable: GroupOnDevice, rows: int) -> None:
     """A run of so many rows, whose result must be right."""
     on, x = runnable.device, np.random.default_rng(rows).standard_normal((rows, 10), F)
     given, made = on.buffer(x.nbytes), on.buffer(x.nbytes)
@@ -81,7 +81,7 @@ def rows_of(asked: Sequence[Mapping[str, int]]) -> list[int]:
 def test_a_size_beyond_a_limit_is_compiled_once_and_others_are_not() -> None:
     group, specialise = group_of(35)
     for rows in (5, 150, 102, 150, 103, 5, 103):
-        run(group.executable(), rows)
+        run(group.on_device(), rows)
     assert rows_of(specialise.asked) == [150, 103]
 
 
@@ -89,9 +89,9 @@ def test_what_was_compiled_for_many_sizes_ends_with_the_one_used_longest_ago() -
     group, specialise = group_of(35)
     sizes = [150, *range(200, 200 + MAX_SPECIALISED - 1)]
     for rows in (*sizes, 150, 300, 150, 200):
-        run(group.executable(), rows)
+        run(group.on_device(), rows)
     assert rows_of(specialise.asked) == [*sizes, 300, 200]
-    assert len(group.executable().specialised) == MAX_SPECIALISED
+    assert len(group.on_device().specialised) == MAX_SPECIALISED
 
 
 def test_threads_that_want_one_size_wait_for_one_compilation() -> None:
@@ -100,7 +100,7 @@ def test_threads_that_want_one_size_wait_for_one_compilation() -> None:
 
     def work(_: int) -> None:
         together.wait(60)
-        run(group.executable(), 150)
+        run(group.on_device(), 150)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
@@ -109,14 +109,14 @@ def test_threads_that_want_one_size_wait_for_one_compilation() -> None:
 
 def test_runs_of_other_sizes_go_on_while_one_is_compiled() -> None:
     group, specialise = group_of(35)
-    run(group.executable(), 150)
+    run(group.on_device(), 150)
     specialise.held.clear()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(run, group.executable(), 160)
+        waiting = pool.submit(run, group.on_device(), 160)
         while len(specialise.asked) < 2:
             assert not waiting.done()
         for rows in (5, 6, 150):
-            run(group.executable(), rows)
+            run(group.on_device(), rows)
         assert not waiting.done()
         specialise.held.set()
         waiting.result(60)
@@ -124,13 +124,13 @@ def test_runs_of_other_sizes_go_on_while_one_is_compiled() -> None:
 
 def test_after_a_loss_they_are_compiled_for_the_next_device() -> None:
     group, specialise = group_of(36)
-    before = group.executable()
+    before = group.on_device()
     run(before, 150)
     lose(before.device)
     with pytest.raises(Exception, match="was lost"):
         run(before, 150)
-    after = group.executable()
-    assert after is not before and group.executable() is after
+    after = group.on_device()
+    assert after is not before and group.on_device() is after
     for rows in (5, 150):
         run(after, rows)
     assert rows_of(specialise.asked) == [150, 150]
@@ -147,15 +147,15 @@ def test_sizes_that_do_not_compile_are_tried_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.specialise.compile_graph", refuse)
     for rows in (150, 160, 150, 160):
         with pytest.raises(LimitError, match=f"too large, with .*{rows}"):
-            run(group.executable(), rows)
+            run(group.on_device(), rows)
     assert rows_of(tried) == [150, 160]
-    run(group.executable(), 5)
+    run(group.on_device(), 5)
 
 
 def test_a_limit_names_the_sizes_that_are_beyond_it() -> None:
     on = device_of(35)
     program, _ = compiled(on)
-    runnable = AnySize(Executable(program, on), None)
+    runnable = GroupOnDevice(Executable(program, on), None)
     run(runnable, 102)
     with pytest.raises(LimitError, match=r"shape \[103, 10\] takes 4120 bytes") as caught:
         run(runnable, 103)
@@ -166,7 +166,7 @@ def test_wrong_inputs_are_no_matter_of_sizes() -> None:
     group, specialise = group_of(35)
     x = DeviceTensor(DType.FLOAT32, (5, 9), device_of(35).buffer(256))
     with pytest.raises(InputError, match="9 elements along axis 1"):
-        group.executable().prepare(lambda _valued: [x])
+        group.on_device().prepare(lambda _valued: [x])
     assert not specialise.asked
 
 
@@ -218,7 +218,7 @@ def given(extent: int, valued: frozenset[int]) -> list[DeviceTensor]:
 @pytest.mark.parametrize("before", [False, True], ids=["after the inputs", "before the inputs"])
 def test_inputs_have_the_values_that_the_executable_wants_which_runs_them(other: int | None, before: bool) -> None:
     """Another thread may put an executable in place that wants more values, while a run looks at its inputs."""
-    group = AnySize(OfExtent(5, False), ToExtent())  # type: ignore[arg-type]
+    group = GroupOnDevice(OfExtent(5, False), ToExtent())  # type: ignore[arg-type]
     others = [other]
 
     def relax() -> None:
@@ -240,7 +240,7 @@ def test_inputs_have_the_values_that_the_executable_wants_which_runs_them(other:
 
 def test_a_run_that_began_with_an_executable_ends_with_it() -> None:
     """The one in its place wants values that these inputs do not have, and is not asked."""
-    group = AnySize(first := OfExtent(5, False), ToExtent())  # type: ignore[arg-type]
+    group = GroupOnDevice(first := OfExtent(5, False), ToExtent())  # type: ignore[arg-type]
 
     def inputs(valued: frozenset[int]) -> list[DeviceTensor]:
         if group.executable is first:  # type: ignore[comparison-overlap]

@@ -109,7 +109,7 @@ def test_eight_threads_that_fail_at_once_rebuild_once(tmp_path: Path) -> None:
         list(pool.map(work, range(8)))
     assert failures
     assert group.rebuilt == 1
-    assert group.executable().device is device_of(32) is not device
+    assert group.on_device().device is device_of(32) is not device
 
 
 def test_threads_that_find_the_device_lost_wait_for_one_rebuild() -> None:
@@ -128,7 +128,7 @@ def test_threads_that_find_the_device_lost_wait_for_one_rebuild() -> None:
 
     def ask(_: int) -> object:
         together.wait(60)
-        return group.executable()
+        return group.on_device()
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(ask, range(8)))) == 1
@@ -142,7 +142,7 @@ def test_weights_in_the_model_file_are_not_kept_in_host_memory(tmp_path: Path) -
         (group,) = (it for it in groups() if id(it) not in before)
         expected = InMemory if kind == "given as bytes" else InFile
         assert [type(source) for source in group.sources.values()] == [expected] * 2
-        assert group.executable().executable.program.weights == ()
+        assert group.on_device().executable.program.weights == ()
         run(session)
 
 

@@ -137,12 +137,12 @@ class _ComparedGroup:
     """A compiled group that keeps what its first run was given."""
 
     def __init__(self, group: Any, path: Path) -> None:
-        self.live, self.path = group.executable(), path
+        self.live, self.path = group.on_device(), path
         self.device = self.live.device
         self.given: list[Any] | None = None
         self._reference: Reference | None = None
 
-    def executable(self) -> _ComparedGroup:
+    def on_device(self) -> _ComparedGroup:
         """This group: it runs on one device only."""
         return self
 

@@ -174,23 +174,23 @@ class CapturedNode:
 
     def __init__(self, captures: Captures, defaults: frozenset[int]) -> None:
         self._captures, self._defaults = captures, defaults
-        self._executable: object = None
+        self._group: object = None
         self.memos: memo.Memos | None = None  # of its runs, where C code repeats them
 
     def run(
-        self, executable: object, run: Run, outputs: Sequence[Place | None], addresses: Sequence[int]
+        self, group: object, run: Run, outputs: Sequence[Place | None], addresses: Sequence[int]
     ) -> tuple[Submission | None, int]:
         """Runs the node: a replay when such a run has been captured, a capture when it is new. Gives what was submitted, when
         that is to be repeated in runs of the graph with the number that comes with it.
 
-        What was captured of another `executable`, one whose device was lost, is forgotten. `addresses` are those of the
+        What was captured of another `group`, one whose device was lost, is forgotten. `addresses` are those of the
         inputs and outputs; 0 for a temporary place. Raises InputError when the caller's own tensors are not those of the
         capture, LimitError for too many graphs.
         """
         current = self._captures.current()
-        if executable is not self._executable:
+        if group is not self._group:
             self._captures.forget(self)
-            self._executable = executable
+            self._group = group
         if current.graph == NO_CAPTURE:
             return run.submit(outputs), current.number
         places = run.places(outputs)

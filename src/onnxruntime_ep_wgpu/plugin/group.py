@@ -41,7 +41,7 @@ class _Compiled:
     specialised: OrderedDict[Key, Executable] = field(default_factory=OrderedDict)
 
 
-class AnySize:
+class GroupOnDevice:
     """A group on one device: its executable, and beside it the same graph compiled for sizes that are beyond a limit for its
     Program. Thread safe.
 
@@ -208,7 +208,7 @@ class CompiledGroup:
         self._compiled_to(program, specialise)
         if specialise is not None:
             specialise.keep(self.sources, source_of)
-        self._live = AnySize(executable, specialise, self._compiled_to)
+        self._live = GroupOnDevice(executable, specialise, self._compiled_to)
         self.rebuilt = 0
 
     def _compiled_to(self, program: Program, specialise: Specialiser | None) -> None:
@@ -219,7 +219,7 @@ class CompiledGroup:
         self.sources = {name: source for (name, _), source in zip(weights, sources, strict=True) if name}
         self._compiled = replace(program, weights=()), sources, specialise
 
-    def executable(self) -> AnySize:
+    def on_device(self) -> GroupOnDevice:
         """What runs on a device that is not known to be lost; another object after a loss: plans, buffers and pipelines are new
         then, and weights are read from their sources.
 
@@ -232,7 +232,7 @@ class CompiledGroup:
             if self._live.device.lost:
                 program, sources, specialise = self._compiled
                 program = replace(program, weights=tuple(source.read() for source in sources))
-                self._live = AnySize(
+                self._live = GroupOnDevice(
                     Executable(program, self._current(), self._settings), specialise, self._compiled_to
                 )
                 self.rebuilt += 1

@@ -92,21 +92,21 @@ class FusedNode:
         # As messages name them; made once, and not in every run.
         self.input_labels = [f"input {name!r}" for name in input_names]
         self.output_labels = [f"output {name!r}" for name in output_names]
-        self._seen: deque[KnownTensors] = deque(maxlen=8)
+        self._free: deque[KnownTensors] = deque(maxlen=8)
 
     @property
     def counts(self) -> tuple[int, int]:
         """How many inputs and outputs the fused node has."""
         return len(self.input_names), len(self.output_labels)
 
-    def seen(self, device: Device) -> KnownTensors:
-        """What no other run is using now."""
+    def take_known(self, device: Device) -> KnownTensors:
+        """Those that no other run is using now."""
         try:
-            found = self._seen.pop()
+            found = self._free.pop()
         except IndexError:
             return KnownTensors(self, device)
         return found if found.device is device else KnownTensors(self, device)
 
-    def give_back(self, seen: KnownTensors) -> None:
+    def give_back(self, known: KnownTensors) -> None:
         """For the next run."""
-        self._seen.append(seen)
+        self._free.append(known)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Runnable(Protocol):
-    """What runs as a compiled group, with its weights on `device`: `group.AnySize`, or a tool around one."""
+    """What runs as a compiled group, with its weights on `device`: `group.GroupOnDevice`, or a tool around one."""
 
     @property
     def device(self) -> Device: ...
@@ -37,7 +37,7 @@ class Runnable(Protocol):
 class RunnableGroup(Protocol):
     """A compiled group, on a new device after a loss."""
 
-    def executable(self) -> Runnable:
+    def on_device(self) -> Runnable:
         """The group on the device to use now, for one run."""
 
 
@@ -87,21 +87,21 @@ class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
     def compute(self, _state: Any, context: Any) -> None:
         if self.memos is not None:
             forget_errors()
-        executable = self.group.executable()
-        if self._noted is not None and executable is not self._noted and self.memos is not None:
+        group = self.group.on_device()
+        if self._noted is not None and group is not self._noted and self.memos is not None:
             self.memos.close()  # what was noted of another one, whose device was lost
             self._noted = None
-        tensors = Tensors(self.ort, self._signature, executable.device, context)
+        tensors = Tensors(self.ort, self._signature, group.device, context)
         try:
-            with executable.prepare(tensors.inputs) as run:
+            with group.prepare(tensors.inputs) as run:
                 outputs = tensors.outputs(run.outputs)
                 graph = 0
                 if self.captured is None:
                     submission = run.submit(outputs)
                 else:
-                    submission, graph = self.captured.run(executable, run, outputs, tensors.addresses)
+                    submission, graph = self.captured.run(group, run, outputs, tensors.addresses)
                 if self.memos is not None and submission is not None:
-                    self._noted = executable
+                    self._noted = group
                     self.memos.ran(run, submission, lambda: tensors.of_node(run, outputs), graph)
             tensors.deliver()
         finally:

@@ -40,7 +40,7 @@ class Tensors:
         self.addresses: list[int] = []
         self._ort, self._node, self._device, self._context = ort, signature, device, context
         self._space = memory.space()
-        self._seen = signature.seen(device)
+        self._known = signature.take_known(device)
         self._temporary: list[Buffer] = []
         self._deliveries: list[tuple[Located, Any, int]] = []
         self._given: Any = None  # the inputs as ONNX Runtime has them
@@ -49,21 +49,21 @@ class Tensors:
     def inputs(self, valued: frozenset[int]) -> list[DeviceTensor]:
         """The inputs of the group as the runtime takes them, those in `valued` with their values. Asked again it begins again."""
         self.addresses, self._values = [], {}
-        node, seen, count = self._node, self._seen, len(self._node.input_names)
+        node, known, count = self._node, self._known, len(self._node.input_names)
         given = self._given = ffi.new("WgpuTensor[]", max(1, count))
         status = lib.wgpu_inputs(self._ort.api, self._context, count, given)
         if status:
             self._require_tensors(count)
             self._ort.check_status(status)
-        others = set(ffi.unpack(seen.others, lib.wgpu_other_inputs(given, seen.c_inputs, count, seen.others)))
+        others = set(ffi.unpack(known.others, lib.wgpu_other_inputs(given, known.c_inputs, count, known.others)))
         tensors: list[DeviceTensor] = []
         for k, i in enumerate(node.inputs):
-            known = seen.inputs[i]
-            if known is not None and i not in others and k not in valued:
-                buffer = known.buffer()
+            it = known.inputs[i]
+            if it is not None and i not in others and k not in valued:
+                buffer = it.buffer()
                 if buffer is not None:
-                    tensors.append(DeviceTensor(known.dtype, known.shape, buffer, known.offset))
-                    self.addresses.append(known.address)
+                    tensors.append(DeviceTensor(it.dtype, it.shape, buffer, it.offset))
+                    self.addresses.append(it.address)
                     continue
             tensors.append(self._input(i, k in valued))
         return tensors
@@ -80,7 +80,7 @@ class Tensors:
 
     def _input(self, number: int, valued: bool) -> DeviceTensor:
         tensor, what = self._given[number], self._node.input_labels[number]
-        self._seen.c_inputs[number].data = ffi.NULL
+        self._known.c_inputs[number].data = ffi.NULL
         dtype, shape = descriptors.element_type(tensor.type), descriptors.shape_of(tensor)
         nbytes = dtype.nbytes(math.prod(shape))
         at = address(tensor.data)
@@ -101,8 +101,7 @@ class Tensors:
                 found = here
             else:
                 self.addresses[-1] = at
-                seen = self._seen
-                seen.note_input(number, DeviceTensor(dtype, shape, *found.place), at)
+                self._known.note_input(number, DeviceTensor(dtype, shape, *found.place), at)
         else:
             found = self._scratch(nbytes, what)
             self._device.upload(*found.place, copies.host_bytes(tensor.data, nbytes))
@@ -110,26 +109,26 @@ class Tensors:
 
     def outputs(self, wanted: Sequence[tuple[DType, tuple[int, ...]]]) -> list[Place | None]:
         """Where the outputs of the group go, by type and shape; None for those that are empty."""
-        seen, count = self._seen, len(wanted)
-        seen.set_shapes(tuple([shape for _, shape in wanted]))
-        made = lib.wgpu_outputs(self._ort.api, self._context, count, seen.numbers, seen.dims, seen.ranks, seen.data)
+        known, count = self._known, len(wanted)
+        known.set_shapes(tuple([shape for _, shape in wanted]))
+        made = lib.wgpu_outputs(self._ort.api, self._context, count, known.numbers, known.dims, known.ranks, known.data)
         self._ort.check_status(made)
-        others = set(ffi.unpack(seen.others, lib.wgpu_other_outputs(seen.data, seen.c_outputs, count, seen.others)))
+        others = set(ffi.unpack(known.others, lib.wgpu_other_outputs(known.data, known.c_outputs, count, known.others)))
         places: list[Place | None] = []
         for index, (dtype, shape) in enumerate(wanted):
-            known = seen.outputs[index]
-            if known is not None and index not in others:
-                buffer = known.buffer()
+            it = known.outputs[index]
+            if it is not None and index not in others:
+                buffer = it.buffer()
                 if buffer is not None:
-                    places.append(Place(buffer, known.offset))
-                    self.addresses.append(known.address)
+                    places.append(Place(buffer, it.offset))
+                    self.addresses.append(it.address)
                     continue
             places.append(self._output(index, dtype, shape))
         return places
 
     def _output(self, index: int, dtype: DType, shape: tuple[int, ...]) -> Place | None:
-        seen, pointer = self._seen, self._seen.data[index]
-        seen.c_outputs[index].data = ffi.NULL
+        known, pointer = self._known, self._known.data[index]
+        known.c_outputs[index].data = ffi.NULL
         nbytes = dtype.nbytes(math.prod(shape))
         what = self._node.output_labels[self._node.outputs[index]]
         self.addresses.append(0)
@@ -142,7 +141,7 @@ class Tensors:
             found = self._space.write(at, nbytes, what)
             if found.device is self._device:
                 self.addresses[-1] = at
-                seen.note_output(index, DeviceTensor(dtype, shape, *found.place), at)
+                known.note_output(index, DeviceTensor(dtype, shape, *found.place), at)
                 return found.place
         # Host memory, or memory of another device: brought there when the run is queued.
         here = self._scratch(nbytes, what)
@@ -172,8 +171,8 @@ class Tensors:
                 here.device.download(*here.place, copies.host_bytes(pointer, nbytes))
 
     def close(self) -> None:
-        """Gives the temporary buffers back; work that uses them is queued already. The next run knows what this one has seen."""
-        self._node.give_back(self._seen)
+        """Gives the temporary buffers back; work that uses them is queued already. The next run knows the tensors of this one."""
+        self._node.give_back(self._known)
         if self._temporary and not self._device.lost:
             for buffer in self._temporary:
                 self._device.caches.storage.give(buffer)

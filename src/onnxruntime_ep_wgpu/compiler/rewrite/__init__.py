@@ -4,7 +4,7 @@ rule         what a rule is, and what it answers
 engine       asks every rule about every call, and puts replacements in place
 spelled      normalisations and softmax that are written out with reductions
 attention    product, maps, softmax, product: one kernel without the matrix of scores
-parts        products of few tiles, cut along k
+split_k      products of few tiles, cut along k
 products     matrix products and their operands
 between      what lies between two calls: the maps, and who else reads their results
 """

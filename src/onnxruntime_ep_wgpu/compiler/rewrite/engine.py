@@ -16,12 +16,12 @@ from ..divide import too_many_bindings
 from ..ir import Call, LoweredGraph, Node
 from ..passes.dead import remove_dead
 from .attention import ATTENTION
-from .parts import PARTS
 from .rule import Replace, Rule
 from .spelled import NORMALISATION, SOFTMAX
+from .split_k import SPLIT_K
 
 Round = tuple[Rule, ...]
-ROUNDS: tuple[Round, ...] = ((NORMALISATION, SOFTMAX), (ATTENTION,), (PARTS,))
+ROUNDS: tuple[Round, ...] = ((NORMALISATION, SOFTMAX), (ATTENTION,), (SPLIT_K,))
 
 
 def rewrite(graph: LoweredGraph, target: Target, rounds: tuple[Round, ...] = ROUNDS) -> LoweredGraph:

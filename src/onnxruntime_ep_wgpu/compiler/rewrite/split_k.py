@@ -1,4 +1,5 @@
-"""Products with too few tiles to keep a GPU busy, cut along k: the same kernel for a part of it, and a map that adds the parts.
+"""Products with too few tiles to keep a GPU busy, cut along k: the same kernel for a part of it, and a map that adds their
+results ("split-K").
 
 In: a product whose sizes are known and the choice `matmul_parts` (`docs/tuning.md`). Out: the product, whose workgroups have a part
 of k each, and the sum, into which whatever follows the product is fused. The partial sums are in memory as f32, or i32; a
@@ -17,20 +18,20 @@ from .products import matrix_sizes
 from .rule import Answer, Replace, Rule
 
 
-def in_parts(call: Call, target: Target) -> Answer:
-    """The sum of products over parts of k, or None where there is one part, or the weights are unpacked a run at a time."""
+def split_k(call: Call, target: Target) -> Answer:
+    """The sum of products over splits of k, or None where there is one, or the weights are unpacked a run at a time."""
     result = call.results["y"]
     batch, m, n = matrix_sizes(View.of(result.tensor), result.groups)
     k = call.parameters["k"]
-    parts = k_splits(batch, m, n, k, target)
-    if parts == 1 or packed_run(call.operands["b"]):
+    splits = k_splits(batch, m, n, k, target)
+    if splits == 1 or packed_run(call.operands["b"]):
         return None
-    sums = Tensor(result.tensor.dtype, (parts, *result.tensor.shape))
+    sums = Tensor(result.tensor.dtype, (splits, *result.tensor.shape))
     if not is_storable(sums, target):
         return None
     dtype, turned = call.operands["a"].view.tensor.dtype, bool(call.constants["TRANSPOSED"])
     # Of sizes that are known there is one variant.
-    template, (tile,) = matmul_variants(parts * batch, m, n, k, target, dtype, transposed=turned)
+    template, (tile,) = matmul_variants(splits * batch, m, n, k, target, dtype, transposed=turned)
     if template != call.template or tile.template:
         return None
     assert isinstance(k, int)
@@ -40,11 +41,11 @@ def in_parts(call: Call, target: Target) -> Answer:
         results={"y": Write(sums, (1 + result.groups[0], *result.groups[1:]), result.vector)},
         variants=(tile,),
         constants={**call.constants, "PARTED": True},
-        parameters={**call.parameters, "part_k": -(-k // (parts * step)) * step, "batches": batch},
+        parameters={**call.parameters, "part_k": -(-k // (splits * step)) * step, "batches": batch},
     )
     rank = (len(result.tensor.shape),)
-    reads = {f"x{at}": Read(_at(sums, at), rank) for at in range(parts)}
-    total = Map(result.tensor, reads, expression=" + ".join(reads), cost=parts - 1, origin=call.origin)
+    reads = {f"x{at}": Read(_at(sums, at), rank) for at in range(splits)}
+    total = Map(result.tensor, reads, expression=" + ".join(reads), cost=splits - 1, origin=call.origin)
     return Replace((call,), (many, total))
 
 
@@ -54,13 +55,13 @@ def _step(variant: Variant) -> int:
     return int(constants["SLICES"]) * int(constants["TILE_K"])
 
 
-def _at(sums: Tensor, part: int) -> View:
+def _at(sums: Tensor, split: int) -> View:
     """One of the partial sums."""
-    view = View.of(sums).slice(0, part, 1, 1)
+    view = View.of(sums).slice(0, split, 1, 1)
     assert view is not None  # of a whole tensor
     whole = view.reshape(sums.shape[1:])
     assert whole is not None
     return whole
 
 
-PARTS = Rule("parts", "matmul", in_parts)
+SPLIT_K = Rule("split_k", "matmul", split_k)
