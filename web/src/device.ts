@@ -4,6 +4,7 @@
 
 import { env } from 'onnxruntime-common';
 import { DeviceError, ProgramError, messageOf } from './errors.js';
+import { held } from './memory.js';
 import type { Kernel } from './program.js';
 
 export const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128, QUERY_RESOLVE: 512 } as const;
@@ -22,18 +23,6 @@ const LIMITS = [
 
 type Bindings = readonly ('read' | 'read_write' | 'uniform')[];
 const BINDING_TYPES = { read: 'read-only-storage', read_write: 'storage', uniform: 'uniform' } as const;
-
-/** What this package holds on devices now. */
-export interface MemoryUse {
-  readonly buffers: number;
-  readonly bytes: number;
-}
-const held = { buffers: 0, bytes: 0 };
-
-/** Buffers and bytes that this package holds on all devices; both are 0 when every session and tensor is released. */
-export function memory(): MemoryUse {
-  return { ...held };
-}
 
 const known = new WeakMap<GPUDevice, Gpu>();
 

@@ -14,13 +14,13 @@ export * from 'onnxruntime-common';
 /** As onnxruntime-web has it, which this module stands in for: all of onnxruntime-common. */
 export default common;
 export { type Times, benchmark } from './benchmark.js';
-export { type MemoryUse, memory } from './device.js';
+export { type MemoryUse, memory } from './memory.js';
 export { type OnnxRuntimeWeb, useWasm } from './fallback/backend.js';
 export type { GenerateOptions, Prompt } from './generate/options.js';
 export type { Step } from './generate/texts.js';
 export { type Decoder, streamText } from './generate/text.js';
 export { DeviceError, InputError, LimitError, OptionError, ProgramError, WgpuError } from './errors.js';
-export type { Progress } from './options.js';
+export type { Progress } from './provider.js';
 export { clearCache } from './files.js';
 
 declare const VERSION: string;

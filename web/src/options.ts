@@ -5,26 +5,7 @@ import type { InferenceSession, Tensor } from 'onnxruntime-common';
 import { type DType, fitsGpu } from './dtypes.js';
 import { OptionError, instead } from './errors.js';
 import type { Program } from './program.js';
-
-declare module 'onnxruntime-common' {
-  namespace InferenceSession {
-    interface WebGpuExecutionProviderOption {
-      /** Told how many bytes of the weights are on the device. */
-      onProgress?: (progress: Progress) => void;
-      enableGraphCapture?: boolean;
-    }
-    interface WebAssemblyExecutionProviderOption {
-      /** The ONNX model, by address or as bytes, where it is not beside the export. */
-      model?: string | Uint8Array;
-    }
-  }
-}
-
-/** Told while a session is created: bytes of weights on the device, and of all. */
-export interface Progress {
-  readonly loaded: number;
-  readonly total: number;
-}
+import type { Progress } from './provider.js';
 
 export interface Options {
   readonly device: GPUDevice | undefined;

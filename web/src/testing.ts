@@ -1,6 +1,7 @@
 // What the tests of this package reach that is not exported from it.
 
-export { Gpu, memory, sharedGpu } from './device.js';
+export { Gpu, sharedGpu } from './device.js';
+export { memory } from './memory.js';
 export { Executable } from './executable.js';
 export { Sampler } from './generate/sample.js';
 export { Layouts } from './layout.js';

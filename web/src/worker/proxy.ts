@@ -2,14 +2,14 @@
 // package itself. Out: the same, with tensors on the GPU that only the worker can read.
 
 import { InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
-import type { MemoryUse } from '../device.js';
 import { DeviceError, InputError, OptionError, instead } from '../errors.js';
 import { isProfiling } from '../flags.js';
 import { register } from '../fallback/backend.js';
 import { type GenerateOptions, type Prompt, type Prompts, isBatch, readGenerateOptions } from '../generate/options.js';
 import { type Step, Texts } from '../generate/texts.js';
 import type { WebGPUSupport } from '../index.js';
-import type { Progress } from '../options.js';
+import type { MemoryUse } from '../memory.js';
+import type { Progress } from '../provider.js';
 import { type Answer, type Calls, type Environment, type Sent, inMemory, revived } from './protocol.js';
 
 export * from 'onnxruntime-common';

@@ -1,0 +1,96 @@
+// The package beside the onnxruntime-common that an application has already, of each version that package.json allows: npm adds no
+// second copy, so the backend is known to the one that the application imports, and to the types that it has.
+
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const web = fileURLToPath(new URL('..', import.meta.url));
+const read = (file) => JSON.parse(readFileSync(file, 'utf8'));
+const { peerDependencies, devDependencies } = read(`${web}package.json`);
+const NAMES = Object.keys(devDependencies).filter((it) => it.startsWith('onnxruntime-common'));
+const versionOf = (name) => read(`${web}node_modules/${name}/package.json`).version;
+
+const scratch = mkdtempSync(`${tmpdir()}/wgpu-common-`);
+const run = (command, args, cwd) => execFileSync(command, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+let tarball;
+before(() => {
+  const [{ filename }] = JSON.parse(run('npm', ['pack', '--json', '--pack-destination', scratch, '--ignore-scripts'], web));
+  tarball = `${scratch}/${filename}`;
+});
+after(() => rmSync(scratch, { recursive: true, force: true }));
+
+const PROGRAM = `
+  import { InferenceSession, Tensor } from 'onnxruntime-common';
+  import { InferenceSession as Ours, memory } from 'onnxruntime-ep-wgpu-web';
+  import assert from 'node:assert/strict';
+  import { assertSame, folder, samples } from ${JSON.stringify(`${web}test/fixtures.mjs`)};
+  import { useDawn } from ${JSON.stringify(`${web}test/internals.mjs`)};
+
+  assert.equal(InferenceSession, Ours);
+  await useDawn();
+  for (const preferredOutputLocation of ['cpu', 'gpu-buffer']) {
+    const session = await InferenceSession.create(folder + '/tiny.onnx', { executionProviders: ['webgpu'], preferredOutputLocation });
+    assert.deepEqual(session.inputMetadata.map((it) => it.name), [...session.inputNames]);
+    for (const { feeds, wanted } of samples({ Tensor }, 'tiny')) {
+      const results = await session.run(feeds);
+      for (const [name, it] of Object.entries(wanted)) {
+        assert.equal(results[name].location, preferredOutputLocation);
+        await assertSame(results[name], it);
+        results[name].dispose();
+      }
+    }
+    await session.release();
+  }
+  assert.deepEqual(memory(), { buffers: 0, bytes: 0 });
+  process.exit(0); // Dawn keeps threads
+`;
+const TYPED = `
+  import { InferenceSession, Tensor } from 'onnxruntime-common';
+  import { generate, warmup, type Progress } from 'onnxruntime-ep-wgpu-web';
+  import { useWorker } from 'onnxruntime-ep-wgpu-web/proxy';
+
+  const onProgress = ({ loaded, total }: Progress): void => console.log(loaded / total);
+  const session = await InferenceSession.create('model.onnx', { executionProviders: [{ name: 'webgpu', onProgress }] });
+  await warmup(session, { x: new Tensor('float32', [1]) });
+  for await (const token of generate(session, [1, 2])) console.log(token);
+  useWorker({ transferInputs: true });
+`;
+const CONFIG = {
+  compilerOptions: {
+    target: 'ES2022', module: 'ESNext', moduleResolution: 'Bundler', strict: true, noEmit: true, types: [], skipLibCheck: false,
+    lib: ['ES2022', 'DOM', 'DOM.Iterable'],
+  },
+  include: ['main.ts'],
+};
+
+for (const name of NAMES) {
+  test(`onnxruntime-common ${versionOf(name)}`, () => {
+    const app = `${scratch}/${name}`;
+    mkdirSync(app);
+    const files = {
+      'package.json': JSON.stringify({ type: 'module', private: true, dependencies: { 'onnxruntime-common': `file:${web}node_modules/${name}` } }),
+      'main.mjs': PROGRAM, 'main.ts': TYPED, 'tsconfig.json': JSON.stringify(CONFIG),
+    };
+    for (const [file, text] of Object.entries(files)) writeFileSync(`${app}/${file}`, text);
+    run('npm', ['install', '--offline', '--ignore-scripts', '--install-links', '--no-audit', '--no-fund', '--no-package-lock', tarball], app);
+    assert.equal(read(`${app}/node_modules/onnxruntime-common/package.json`).version, versionOf(name));
+    assert(!existsSync(`${app}/node_modules/onnxruntime-ep-wgpu-web/node_modules`));
+    run(process.execPath, ['main.mjs'], realpathSync(app));
+    for (const compiler of ['typescript-5', 'typescript']) {
+      try {
+        run(process.execPath, [`${web}node_modules/${compiler}/bin/tsc`, '-p', app], app);
+      } catch (error) {
+        assert.fail(`${compiler}: ${error.stdout}`);
+      }
+    }
+  });
+}
+
+test('what package.json allows begins with the oldest version that is tested', () => {
+  const [oldest] = NAMES.map(versionOf).sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
+  assert.equal(peerDependencies['onnxruntime-common'].match(/^>=([\d.]+)/)[1], oldest);
+});
