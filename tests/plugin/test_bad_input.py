@@ -94,7 +94,7 @@ SIZES = {"zero": np.array([0]), "two": np.array([2]), "three": np.array([3])}
         ([node("Shape", ["x"], ["a"]), node("Gather", ["a", "zero"], ["g"]), node("Div", ["g", "two"], ["h"]),
           node("Concat", ["h", "h"], ["c"], axis=0), node("Reshape", ["x", "c"], ["y"], name="turn")],
          {"x": (F, ["?", 4])}, {"x": np.ones((5, 4), F)},
-         "node 'turn': cannot reshape float32[5, 4] to [2, 2]; the inputs have axis 0 of x = 5"),
+         "node 'turn': cannot reshape float32[5, 4] to [2, 2]; the inputs have x.shape[0] = 5"),
         ([node("MatMul", ["x", "z"], ["y"], name="mul")], {"x": (F, ["n", "k"]), "z": (F, ["j", 4])},
          {"x": np.ones((3, 4), F), "z": np.ones((2, 4), F)},
          "node 'mul': cannot multiply float32[3, 4] by float32[2, 4]; the inputs have n = 3, k = 4, j = 2"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,29 @@ def test_what_the_cpu_provider_runs_runs_and_is_right(spelling: str, backwards: 
     assert "right" in outcomes
 
 
+@pytest.mark.parametrize("spelling", ["broadcast", "beside", "an axis of sizes"])
+def test_threads_with_sizes_of_all_kinds_get_what_is_theirs(spelling: str) -> None:
+    model = model_of(spelling)
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4
+    reference = ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+    ours = opened(model, "run")
+
+    def work(seed: int) -> None:
+        for feeds in runs_of(model, 12, seed):
+            try:
+                wanted = reference.run(None, feeds)
+            except Exception:
+                with pytest.raises(Exception, match=r"node '|input '"):
+                    ours(feeds)
+                continue
+            for got, want in zip(ours(feeds), wanted, strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(8)))
+
+
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
     """The sizes for which groups are compiled once more."""
@@ -171,7 +195,27 @@ def test_what_needs_a_name_is_compiled_for_certain_sizes(compiled: list[dict[str
         for rows, other in ((4, 2), (6, 3), (3, 3)):
             (y,) = run(added(rows, other))
             assert y.shape == ((rows, 1) if rows == other else (1, 2))
-    assert compiled == [{}, {"n": 4, "n_1": 2}, {"n": 6, "n_1": 3}]
+    assert compiled == [{}, {"n": 4, "n_of_b": 2}, {"n": 6, "n_of_b": 3}]
+
+
+def test_names_that_were_taken_apart_say_of_which_input_they_are() -> None:
+    text = (
+        HEAD
+        + "(float[n,n] a, float[n,1] n_of_a, float[n,1] x_y) => (float[n,n] y) { t = Add (a, n_of_a) y = Add (t, x_y) }"
+    )
+    session = webgpu_ep.session(onnx.parser.parse_model(text).SerializeToString(), validationMode="basic")
+    with pytest.raises(Exception, match=r"the inputs have n = 2, n_of_a = 3, n_of_n_of_a = 4;"):
+        session.run(
+            None, {it: np.ones(shape, np.float32) for it, shape in (("a", (2, 3)), ("n_of_a", (4, 1)), ("x_y", (2, 1)))}
+        )
+    given = {
+        "a": np.ones((2, 3), np.float32),
+        "n_of_a": np.ones((1, 1), np.float32),
+        "x_y": np.ones((1, 1), np.float32),
+    }
+    assert session.run(None, given)[0].shape == (2, 3)
+    with pytest.raises(Exception, match=r"the inputs have n = 2, n_of_a = 3, n_of_n_of_a = 1, n_of_x_y = 5;"):
+        session.run(None, given | {"x_y": np.ones((5, 1), np.float32)})
 
 
 def test_what_compiles_with_no_sizes_names_the_inputs(monkeypatch: pytest.MonkeyPatch) -> None:

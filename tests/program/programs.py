@@ -194,7 +194,7 @@ def aliases() -> Case:
 def checks() -> Case:
     """Conditions that fail with a message; a limit only when nothing else is wrong; the shape of a result below 0."""
     names = tuple(f"d{k}" for k in range(12))
-    symbols = (*axes("rows", "x.1", *names), Symbol("k", 1, 0, True), Symbol("l", 1, 1, True))
+    symbols = (*axes("rows", "x.shape[1]", *names), Symbol("k", 1, 0, True), Symbol("l", 1, 1, True))
     values = (
         value("x", Storage.INPUT, *(f"${it.name}" for it in symbols[:-2])),
         value("k", Storage.INPUT, 2, dtype=I64),

@@ -136,7 +136,6 @@ export class Layouts {
     const given = this.#program.symbols.map((symbol, k) => {
       const name = values[inputs[symbol.input]!]!.name;
       if (symbol.isElement) return `${name}[${symbol.index}] = ${symbols[k]}`;
-      if (symbol.name === `${name}.${symbol.index}`) return `axis ${symbol.index} of ${name} = ${symbols[k]}`;
       return `${symbol.name} = ${symbols[k]}`;
     });
     const more = given.length > SHOWN ? [`and ${given.length - SHOWN} more`] : [];

@@ -10,6 +10,7 @@ Program's weights are.
 from __future__ import annotations
 
 import copy
+import re
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -29,6 +30,7 @@ from ..runtime.weights import SourceOf, TurnedSource, WeightSource
 from ..trace import span
 
 MOST_FAILED = 64  # sets of sizes that do not compile, and are not tried again
+NO_NAME = r"\W"  # what names of extents are made without
 COPIED_BYTES = 4096  # a smaller constant is copied: looking for it in the model's file costs more
 
 
@@ -55,6 +57,7 @@ class Specialiser:
         self._inputs = [it for it in graph.inputs if it.const_value is None]
         self._inferred = frozenset(it.name for it in self._inputs if declared is not None and it.name not in declared)
         self._shapes: list[ir.Shape | None] = [it.shape for it in self._inputs]
+        self._said: dict[str, str] = {}  # the model's names of extents that got one of their own
         self._lock = threading.Lock()
         self._failed: dict[tuple[object, ...], str] = {}  # why it did not compile; also of those that are `relaxed`
         self.constants = frozenset(graph.initializers)
@@ -90,7 +93,7 @@ class Specialiser:
         not. Extents of one name that are equal in this run stay one symbol."""
         if [len(shape) for shape in shapes] != [-1 if it is None else len(it) for it in self._shapes]:
             return None
-        told = [(value.name, known or ()) for value, known in zip(self._inputs, self._shapes, strict=True)]
+        told = [(value.name or "", known or ()) for value, known in zip(self._inputs, self._shapes, strict=True)]
         for (name, dims), shape in zip(told, shapes, strict=True):
             fixed = name not in self._inferred
             if fixed and any(isinstance(dim, int) and dim != size for dim, size in zip(dims, shape, strict=True)):
@@ -98,28 +101,31 @@ class Specialiser:
         labels = {label for _, dims in told for dim in dims if (label := label_of(dim))}
         sizes: dict[str, int] = {}
         split: dict[tuple[str, int], str] = {}
+        said = dict(self._said)
 
-        def believed(dim: int | ir.SymbolicDim, size: int) -> int | str | ir.SymbolicDim | None:
+        def believed(name: str, dim: int | ir.SymbolicDim, size: int) -> int | str | ir.SymbolicDim | None:
             label = label_of(dim)
             if label is None:
                 return None if isinstance(dim, int) and dim != size else dim
             if sizes.setdefault(label, size) == size:
                 return label
-            number = len(labels)
-            while f"{label}_{number}" in labels:
-                number += 1
-            found = split.setdefault((label, size), f"{label}_{number}")
-            labels.add(found)
-            return found
+            if (label, size) not in split:
+                model = said.get(label, label)
+                new = [f"{model}_of_{re.sub(NO_NAME, '_', name)}"]
+                while new[-1] in labels:
+                    new.append(f"{new[0]}_{len(new)}")
+                labels.add(new[-1])
+                split[label, size], said[new[-1]] = new[-1], model
+            return split[label, size]
 
         made: list[ir.Shape | None] = [
-            ir.Shape([believed(dim, size) for dim, size in zip(dims, shape, strict=True)])
-            for (_, dims), shape in zip(told, shapes, strict=True)
+            ir.Shape([believed(name, dim, size) for dim, size in zip(dims, shape, strict=True)])
+            for (name, dims), shape in zip(told, shapes, strict=True)
         ]
         if made == self._shapes:
             return None
         found = copy.copy(self)
-        found._shapes = made
+        found._shapes, found._said = made, said
         return found
 
     def sizes_of(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:

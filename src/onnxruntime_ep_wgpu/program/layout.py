@@ -260,8 +260,6 @@ class Layouts:
             name = names[symbol.input]
             if symbol.is_element:
                 given.append(f"{name}[{symbol.index}] = {value}")
-            elif symbol.name == f"{name}.{symbol.index}":
-                given.append(f"axis {symbol.index} of {name} = {value}")
             else:
                 given.append(f"{symbol.name} = {value}")
         more = [f"and {len(given) - _SHOWN} more"] if len(given) > _SHOWN else []
