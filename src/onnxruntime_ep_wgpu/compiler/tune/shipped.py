@@ -67,12 +67,15 @@ GPU: Choices = (
     # Largest first, each from as many workgroups on as keep the GPU busy; the smallest serves what is left. Measured with
     # bench/kernels.py on an H200, in TFLOP/s: 44 for 4096 x 4096 x 4096, 30 for 1024 (22 with tiles of 64 x 64), 36 for
     # 1576 x 768 x 3072 (27), and for 48 x 1536 x 384 four times the speed of a 32 x 32 tile without slices.
-    # Of packed weights whole words are fetched, which these share evenly: 1.12 and 1.19 ms for 1024 x 2048 x 8192 and 1024 x 8192
-    # x 2048 of 4 bits (of f16: 0.77 and 0.86).
+    # Of packed weights whole words are fetched, which these share evenly: 1.04 and 1.18 ms for 1024 x 2048 x 8192 and 1024 x 8192
+    # x 2048 of 4 bits (of f16: 0.77 and 0.78), 4.1 ms for 4096 x 2048 x 8192 (3.0; 4.4 with the second tile).
+    use(Tile(128, 128, 16, 8, 8, 1, unrolled=16), _WORDS, Bound("workgroups", 256)),
     use(Tile(128, 64, 16, 8, 8, 1, unrolled=16), _WORDS, Bound("workgroups", 256)),
     use(Tile(64, 128, 16, 8, 8, 1, unrolled=16), _WORDS, Bound("workgroups", 120)),
     use(Tile(128, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, _WIDE, Bound("workgroups", 512)),
     use(Tile(64, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, _WIDE, Bound("workgroups", 256)),
+    # Few columns, as the channels of large images: 106 us for 50176 x 576 x 64 (112).
+    use(Tile(64, 64, 8, 8, 8, 1, unrolled=8), _PLAIN, Bound("n", 33, 64), Bound("workgroups", 512)),
     use(Tile(64, 64, 16, 8, 8, 2, unrolled=16), Bound("workgroups", 96)),
     use(Tile(32, 64, 16, 4, 4, 2), Bound("workgroups", 96)),
     use(Tile(16, 32, 16, 4, 4, 8)),
