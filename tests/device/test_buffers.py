@@ -8,7 +8,7 @@ import gc
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu.device import Device, encoding
+from onnxruntime_ep_wgpu.device import Device, encoding, queue
 from onnxruntime_ep_wgpu.errors import DeviceError, LimitError
 
 from .conftest import get, put
@@ -50,6 +50,23 @@ def test_an_upload_inside_one_word_keeps_the_rest_of_the_word(device: Device) ->
     buffer = put(device, np.full(16, 255, np.uint8))
     device.upload(buffer, 5, b"a")
     assert get(device, buffer, np.zeros(16, np.uint8)).tolist() == [255] * 5 + [97] + [255] * 10
+
+
+@pytest.mark.parametrize("nbytes", [63, 64, 65, 128, 1000, 4097])
+@pytest.mark.parametrize("offset", [0, 5])
+def test_what_is_written_in_parts_is_what_was_given(
+    device: Device, nbytes: int, offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, submits = queue.Queue.submit, []
+    monkeypatch.setattr(queue, "FLUSH_BYTES", 64)
+    monkeypatch.setattr(queue.Queue, "submit", lambda self, *given: (submits.append(given), submit(self, *given))[1])
+    data = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
+    buffer = device.buffer(nbytes + offset)
+    device.upload(buffer, offset, data.data)
+    assert len(submits) >= nbytes // 64 - 1, "staging memory for one part"
+    result = np.zeros_like(data)
+    device.download(buffer, offset, result.data)
+    assert np.array_equal(result, data)
 
 
 def test_empty_transfers_do_nothing(device: Device) -> None:

@@ -60,7 +60,7 @@ def _equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 
 class ModelFile:
-    """The initializers of the ONNX model at `path`. With `content` there is no file; its external data lie as if there were."""
+    """The initializers of the ONNX model at `path`. With `content` there is no file; external data lie as if there were."""
 
     def __init__(self, path: str | Path, content: bytes | None = None) -> None:
         self._path = Path(path).absolute()
