@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
-from onnxruntime_ep_wgpu.errors import InputError, UnsupportedError
+from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
+from onnxruntime_ep_wgpu.errors import InputError, OutOfRangeError, UnsupportedError
+from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests import support
 
 from .compare import check, expected, model, random
@@ -186,6 +190,69 @@ def test_projections_of_sequences_without_their_padding() -> None:
         {f"x{n}": a for n, a in enumerate(arrays)},
     )[0][inside]
     check("PackedAttention", x[inside], weights, bias, offsets, ends, num_heads=HEADS, want=[want], **HOW)
+
+
+def packed_inputs(**instead: np.ndarray) -> list[np.ndarray]:
+    inside, offsets, ends = packed()
+    arrays = {f"{name}": random(3, STEPS, WIDE, seed=n)[inside] for n, name in enumerate(("query", "key", "value"))}
+    arrays |= {"offsets": offsets, "ends": ends} | instead
+    return list(arrays.values())
+
+
+def packed_result(arrays: list[np.ndarray], **how: Any) -> np.ndarray:
+    given = [*arrays[:3], None, *arrays[3:]]
+    made = model("PackedMultiHeadAttention", given, domain="com.microsoft", num_heads=HEADS, scale=0.3, **how)
+    (y,) = support.Runner(support.compile_model(made))(*arrays)
+    return y
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("ends", lambda it: it[:-1], "3 ends of sequences for a batch of 3"),
+        ("ends", lambda it: np.append(it, 8), "5 ends of sequences for a batch of 3"),
+        ("key", lambda it: it[:-1], "8 tokens of queries, 7 of keys or values"),
+        ("value", lambda it: np.concatenate([it, it]), "8 tokens of queries, 16 of keys or values"),
+        ("offsets", lambda it: it[:, :2], "8 tokens in a batch of 3 sequences of 2 steps"),
+        ("offsets", lambda it: it.reshape(-1), r"offsets int32\[.*\] of tokens are \(batch, steps\)"),
+    ],
+)  # fmt: skip
+def test_packed_sequences_that_do_not_fit_are_refused(name: str, change: Any, said: str, symbolic: bool) -> None:
+    names = ("query", "key", "value", "offsets", "ends")
+    right = dict(zip(names, packed_inputs(), strict=True))
+    with pytest.raises((InputError, UnsupportedError), match=said):
+        packed_result(packed_inputs(**{name: np.ascontiguousarray(change(right[name]))}), symbolic=symbolic)
+
+
+def test_packed_sequences_read_nothing_outside_of_their_tokens() -> None:
+    """Places and ends that are none give zeros, whatever lies behind the tensors."""
+    _, offsets, ends = packed()
+    right = packed_result(packed_inputs())
+    wild = offsets.copy()
+    wild[0, :3] = (99, 3 * STEPS, -1)
+    got = packed_result(packed_inputs(offsets=wild))
+    np.testing.assert_array_equal(got[:2], 0)
+    np.testing.assert_array_equal(got[3:], right[3:])
+    beyond = packed_result(packed_inputs(ends=ends + 100))
+    np.testing.assert_array_equal(beyond, 0)
+
+
+@pytest.mark.parametrize(
+    ("instead", "said"),
+    [
+        ({"offsets": np.full((3, STEPS), 3 * STEPS, np.int32)}, "the index 15 .*is outside the places of the padded batch"),
+        ({"ends": np.array([0, 3, 3, 9], np.int32)}, "the index 9 .*is outside the tokens of all sequences"),
+    ],
+)  # fmt: skip
+def test_full_validation_names_places_and_ends_that_are_none(instead: dict[str, np.ndarray], said: str) -> None:
+    arrays = packed_inputs(**instead)
+    given = [*arrays[:3], None, *arrays[3:]]
+    module = ir.from_proto(model("PackedMultiHeadAttention", given, domain="com.microsoft", num_heads=HEADS))
+    checked = CompileSettings(with_assertions=True)
+    program = compile_graph(module.graph, module.opset_imports, support.target(), "test", checked)
+    with pytest.raises(OutOfRangeError, match=said):
+        support.Runner(program, RunSettings(stepwise=True))(*arrays)
 
 
 @pytest.mark.parametrize("symbolic", [False, True])

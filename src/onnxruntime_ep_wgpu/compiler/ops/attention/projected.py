@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
-from ...dims import Dim, floordiv
+from ...dims import Dim, equal, floordiv, less_equal
 from ..attend import VisibleKeys
-from ..index import INDICES, index32
+from ..index import INDICES, Allowed, index32
 from ..matmul import matmul
 from ..optimised import MICROSOFT
 from ..registry import FLOATS, op
@@ -151,21 +151,33 @@ def _unpadded(
     num_heads: int,
     scale: float,
 ) -> Operand:
-    """Attention within each sequence, of tokens (tokens, heads * size) to results of the same shape."""
+    """Attention within each sequence, of tokens (tokens, heads * size) to results of the same shape. What `offsets` and `ends`
+    place outside of the tensors is zeros."""
+    if offsets.rank != 2:
+        raise UnsupportedError(f"offsets {offsets} of tokens are (batch, steps)")
     batch, steps = offsets.shape
-    counts = index32(b, ends)
+    tokens = parts[0].shape[0]
+    b.require(equal(ends.size, batch + 1), "{} ends of sequences for a batch of {}", ends.size, batch)
+    b.require(
+        less_equal(tokens, batch * steps), "{} tokens in a batch of {} sequences of {} steps", tokens, batch, steps
+    )
+    for x in parts[1:]:
+        b.require(equal(x.shape[0], tokens), "{} tokens of queries, {} of keys or values", tokens, x.shape[0])
+    counts = b.reshape(index32(b, ends, Allowed(0, tokens, "the tokens of all sequences")), (batch + 1,))
     lengths = b.pointwise(
         "y - x", {"x": b.slice(counts, 0, 0, 1, batch), "y": b.slice(counts, 0, 1, 1, batch)}, DType.INT32
     )
 
     def spread(x: Operand) -> Operand:
         rows = b.map(
-            "if (i32(step) >= lengths_at(batch)) { return $out_t(); } return x_at(u32(begins_at(batch)) + step, d);",
+            "let token = u32(max(begins_at(batch), 0)) + step; "
+            "if (i32(step) >= lengths_at(batch) || token >= $tokens) { return $out_t(); } return x_at(token, d);",
             x.dtype,
             (batch, steps, x.shape[1]),
             ("batch", "step", "d"),
             (1, 1, 1),
             {"x": (x, (1, 1)), "lengths": (lengths, (1,)), "begins": (b.slice(counts, 0, 0, 1, batch), (1,))},
+            parameters={"tokens": tokens},
         )
         return heads_of(b, rows, num_heads)
 
@@ -180,13 +192,15 @@ def _unpadded(
     direct = Direct(v, VisibleKeys(ends=lengths), change)
     found = attend(b, q, k, v, scale=scale_of(q.shape[3], scale), hide=hide, direct=direct)
     y = merged(b, found.y)
-    flat = b.reshape(index32(b, offsets), (batch * steps,))
+    places = index32(b, offsets, Allowed(0, batch * steps - 1, "the places of the padded batch"))
+    flat = b.reshape(places, (batch * steps,))
     return b.map(
-        "let place = u32(max(places_at(token), 0)); return y_at(place / $steps, place % $steps, d);",
+        "let place = u32(max(places_at(token), 0)); if (place >= $places) { return $out_t(); } "
+        "return y_at(place / $steps, place % $steps, d);",
         y.dtype,
-        (parts[0].shape[0], y.shape[2]),
+        (tokens, y.shape[2]),
         ("token", "d"),
         (1, 1),
         {"y": (y, (1, 1, 1)), "places": (flat, (1,))},
-        parameters={"steps": steps},
+        parameters={"steps": steps, "places": batch * steps},
     )
