@@ -90,7 +90,6 @@ class Tile(ProductForm):
     def candidates(cls) -> tuple[Self, ...]:
         return (
             cls(128, 64, 8, 8, 8, 1, 8),
-            cls(64, 64, 8, 8, 8, 1, 8),
             cls(64, 64, 16, 4, 8, 1, 16),
             cls(64, 64, 16, 4, 4, 1),
             cls(32, 32, 16, 4, 4, 4),
