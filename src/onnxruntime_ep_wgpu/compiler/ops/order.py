@@ -14,7 +14,7 @@ from ..tune import row_variants
 from .indexing import gather_along
 from .reduction import reduce_axes
 from .registry import FLOATS, INTEGERS, NUMBERS, op
-from .rows import FEWEST_PARTS, by_rows, cut, in_parts, parts_of
+from .rows import FEWEST_CHUNKS, by_rows, chunks_of, cut, in_blocks
 from .shape import axis_of
 from .sorting import comparison, sorted_places
 
@@ -23,7 +23,7 @@ def _best(b: Builder, x: Operand, axes: int, expression: str, last: bool) -> Ope
     """The i32 positions of the best elements of x over its last `axes` axes."""
     kept = x.rank - axes
     found = by_rows(b, x, kept, lambda rows: _best_of_rows(b, rows, kept, expression, last))
-    return found[0] if found is not None else _best_of_parts(b, x, kept, expression, last)
+    return found[0] if found is not None else _best_of_chunks(b, x, kept, expression, last)
 
 
 def _best_of_rows(b: Builder, x: Operand, kept: int, expression: str, last: bool) -> list[Operand]:
@@ -41,16 +41,16 @@ def _best_of_rows(b: Builder, x: Operand, kept: int, expression: str, last: bool
     )
 
 
-def _best_of_parts(b: Builder, x: Operand, kept: int, expression: str, last: bool) -> Operand:
-    """The same for rows that no invocation comes to the end of: the best of the best of parts.
+def _best_of_chunks(b: Builder, x: Operand, kept: int, expression: str, last: bool) -> Operand:
+    """The same for rows that no invocation comes to the end of: the best of the best of chunks.
 
-    Each part begins with the first element of the row: a NaN there is never beaten, and none elsewhere ever wins.
+    Each chunk begins with the first element of the row: a NaN there is never beaten, and none elsewhere ever wins.
     """
     columns = product(x.shape[kept:])
     assert isinstance(columns, int)
-    parts = parts_of(b, columns, 1)
-    dims = {"length": -(-columns // parts), "columns": columns}
-    shape, rows = (*x.shape[:kept], parts), (kept, 1)
+    chunks = chunks_of(b, columns, 1)
+    dims = {"length": -(-columns // chunks), "columns": columns}
+    shape, rows = (*x.shape[:kept], chunks), (kept, 1)
     source = (x, (kept, x.rank - kept))
     names = ("row", "part", "k")
     begun = b.map(
@@ -82,7 +82,7 @@ def _best_of_parts(b: Builder, x: Operand, kept: int, expression: str, last: boo
         return b.map(
             picked, DType.INT32, shape[:-1], ("row",), (kept,), {"place": (place, rows), "which": (which, (kept,))}
         )
-    # A part without an equal of the best element may have found the first of the row.
+    # A chunk without an equal of the best element may have found the first of the row.
     picked = "return values_at(row, u32(which_at(row)));"
     best = b.map(picked, x.dtype, shape[:-1], ("row",), (kept,), {"values": (values, rows), "which": (which, (kept,))})
     operands = {"x": values, "best": b.reshape(best, (*shape[:-1], 1)), "place": place}
@@ -196,11 +196,15 @@ def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
         axis = next((k for k in range(keys.rank - 1) if isinstance(keys.shape[k], int) and keys.shape[k] != 1), None)
         if axis is not None:
             rows = lambda start, n: [_places_of_rows(b, b.slice(keys, axis, start, 1, n), count)]  # noqa: E731
-            return in_parts(b, keys.shape[axis], rows, axis)[0]
+            return in_blocks(b, keys.shape[axis], rows, axis)[0]
         columns = keys.shape[-1]
-        if not isinstance(columns, int) or not isinstance(count, int) or not 0 < count <= columns // (4 * FEWEST_PARTS):
+        if (
+            not isinstance(columns, int)
+            or not isinstance(count, int)
+            or not 0 < count <= columns // (4 * FEWEST_CHUNKS)
+        ):
             raise
-        return _places_in_parts(b, keys, count, FEWEST_PARTS)
+        return _places_in_chunks(b, keys, count, FEWEST_CHUNKS)
 
 
 def _places_of_rows(b: Builder, keys: Operand, count: Dim) -> Operand:
@@ -225,7 +229,7 @@ def _places_of_rows(b: Builder, keys: Operand, count: Dim) -> Operand:
     per_chunk, once = digits + 1 + size.bit_length(), -(-count // size) * count + 512 * digits
     most = None if longest is None else max(0, longest - once) // per_chunk * size
     if most is not None and isinstance(columns, int) and columns > most > count:
-        return _places_in_parts(b, keys, count, -(-columns // most))
+        return _places_in_chunks(b, keys, count, -(-columns // most))
     b.bound_loop(ceildiv(columns, size) * per_chunk + once, "selecting from a row of {} elements", columns)
     # Sizes of workgroup memory are constants of the kernel.
     (place,) = b.call(
@@ -239,11 +243,11 @@ def _places_of_rows(b: Builder, keys: Operand, count: Dim) -> Operand:
     return place
 
 
-def _places_in_parts(b: Builder, keys: Operand, count: int, parts: int) -> Operand:
-    """The largest of the largest of parts, each of which has at least `count` elements; nothing is less than what fills up
+def _places_in_chunks(b: Builder, keys: Operand, count: int, chunks: int) -> Operand:
+    """The largest of the largest of chunks, each of which has at least `count` elements; nothing is less than what fills up
     the last one, and equal keys come in order."""
     kept = keys.rank - 1
-    cut_keys = b.copy(cut(b, keys, kept, 0, parts))
+    cut_keys = b.copy(cut(b, keys, kept, 0, chunks))
     length = cut_keys.shape[-1]
     inside = _places(b, cut_keys, count)
     shape, names, groups = inside.shape, ("row", "part", "k"), (kept, 1, 1)
@@ -251,6 +255,6 @@ def _places_in_parts(b: Builder, keys: Operand, count: int, parts: int) -> Opera
     best = b.map("return keys_at(row, part, u32(place_at(row, part, k)));", keys.dtype, shape, names, groups, operands)
     lines = "return i32(part * $length) + place_at(row, part, k);"
     place = b.map(lines, DType.INT32, shape, names, groups, {"place": (inside, groups)}, parameters={"length": length})
-    rows = (*keys.shape[:-1], parts * count)
+    rows = (*keys.shape[:-1], chunks * count)
     which = _places(b, b.reshape(best, rows), count)
     return gather_along(b, b.reshape(place, rows), which, kept)

@@ -103,9 +103,9 @@ def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bo
     }
     if not kept and (not isinstance(count, int) or count > WHOLE):
         # One row would keep one workgroup busy and all others waiting: first CHUNKS rows of their own.
-        source, functions = _of_parts(b, cut(b, source, 0, _identity(functions), CHUNKS), 0, wide, count, functions)
-    elif across and (parts := _in_parts(b, source, len(kept))) is not None:
-        found, functions = _of_parts(b, parts, len(kept), wide, count, functions, across=True)
+        source, functions = _of_chunks(b, cut(b, source, 0, _identity(functions), CHUNKS), 0, wide, count, functions)
+    elif across and (split := _split(b, source, len(kept))) is not None:
+        found, functions = _of_chunks(b, split, len(kept), wide, count, functions, across=True)
         source = b.permute(found, [*range(1, found.rank), 0])
     result = _reduced(b, source, len(kept), wide, count, functions, across)
     if wide is not x.dtype:
@@ -120,13 +120,13 @@ def _is_across(view: View, kept: int) -> bool:
     return bool(outer and inner) and outer[-1].stride == 1 and inner[-1].stride != 1
 
 
-def _in_parts(b: Builder, x: Operand, kept: int) -> Operand | None:
-    """The elements that go into a result cut into parts, (parts, kept axes..., elements); None when nothing is won."""
+def _split(b: Builder, x: Operand, kept: int) -> Operand | None:
+    """The elements that go into a result split along its columns, (splits, kept axes..., elements); None when nothing is won."""
     columns = product(x.shape[kept:])
-    parts = column_splits(product(x.shape[:kept]), columns, b.target)
-    if parts == 1 or not isinstance(columns, int):
+    splits = column_splits(product(x.shape[:kept]), columns, b.target)
+    if splits == 1 or not isinstance(columns, int):
         return None
-    view = x.view.reshape((*x.shape[:kept], parts, columns // parts))
+    view = x.view.reshape((*x.shape[:kept], splits, columns // splits))
     if view is None:
         return None
     return b.permute(b.reshape(x, view.shape), [kept, *range(kept), kept + 1])
@@ -140,7 +140,7 @@ def _reduced(
     found = by_rows(b, x, kept, lambda rows: _reduced_rows(b, rows, kept, dtype, count, functions, across))
     if found is not None:
         return found[0]
-    x, functions = _of_parts(b, cut(b, x, kept, _identity(functions)), kept, dtype, count, functions, across)
+    x, functions = _of_chunks(b, cut(b, x, kept, _identity(functions)), kept, dtype, count, functions, across)
     return _reduced(b, x, kept, dtype, count, functions)
 
 
@@ -167,10 +167,10 @@ def together(combine: Function) -> str:
     return found.get(combine.expression, "") if combine.result == "f32" else ""
 
 
-def _of_parts(
+def _of_chunks(
     b: Builder, x: Operand, kept: int, dtype: DType, count: Dim, functions: dict[str, Function], across: bool = False
 ) -> tuple[Operand, dict[str, Function]]:
-    """The results of parts, x without its last axis, and the functions that make the whole of them."""
+    """The results of chunks, x without its last axis, and the functions that make the whole of them."""
     kind = dtype.compute or ""
     partial = {**functions, "finish": Function((("x", kind), ("n", "f32")), "x", kind)}
     result = _reduced(b, x, kept + 1, dtype, count, partial, across)
@@ -254,7 +254,7 @@ def _scan(name: str, identity: str, combine: str) -> None:
 def _scanned(b: Builder, x: Operand, functions: dict[str, Function], exclusive: bool, reverse: bool) -> Operand:
     """Running totals along the last axis."""
     found = by_rows(b, x, x.rank - 1, lambda rows: _scanned_rows(b, rows, functions, exclusive, reverse))
-    return found[0] if found is not None else _scanned_in_parts(b, x, functions, exclusive, reverse)
+    return found[0] if found is not None else _scanned_in_chunks(b, x, functions, exclusive, reverse)
 
 
 def _scanned_rows(
@@ -275,17 +275,17 @@ def _scanned_rows(
     )
 
 
-def _scanned_in_parts(
+def _scanned_in_chunks(
     b: Builder, x: Operand, functions: dict[str, Function], exclusive: bool, reverse: bool
 ) -> Operand:
-    """Running totals of parts, each after the total of the parts before it."""
+    """Running totals of chunks, each after the total of the chunks before it."""
     kept, kind = x.rank - 1, x.dtype.compute or ""
-    parts = b.copy(cut(b, x, kept, _identity(functions)))
+    chunks = b.copy(cut(b, x, kept, _identity(functions)))
     whole = {**functions, "prepare": Function((("x", kind),), "x", kind)}
     whole["finish"] = Function((("x", kind), ("n", "f32")), "x", kind)
-    totals = _reduced(b, parts, kept + 1, x.dtype, x.shape[kept], whole)
+    totals = _reduced(b, chunks, kept + 1, x.dtype, x.shape[kept], whole)
     before = _scanned(b, totals, functions, True, reverse)
-    inside = _scanned(b, parts, functions, exclusive, reverse)
+    inside = _scanned(b, chunks, functions, exclusive, reverse)
     operands = {"x": b.reshape(before, (*before.shape, 1)), "y": inside}
     together = b.pointwise(functions["combine"].expression, operands, x.dtype, inside.shape)
     return b.slice(b.reshape(together, (*x.shape[:kept], product(inside.shape[kept:]))), kept, 0, 1, x.shape[kept])

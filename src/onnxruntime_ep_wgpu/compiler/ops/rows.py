@@ -1,8 +1,8 @@
-"""Rows that are too long or too many for one kernel: cut into parts, which are rows of their own, or treated some at a time.
+"""Rows that are too long or too many for one kernel: cut into chunks, which are rows of their own, or treated in blocks of rows.
 
-In: an operand whose last axes are one row. Out: the same elements as (kept axes..., parts, length), or the results of some rows
+In: an operand whose last axes are one row. Out: the same elements as (kept axes..., chunks, length), or the results of some rows
 after those of others. Every kernel of rows cuts what is known to be longer than an invocation of a software adapter may loop,
-or than what it can bind, and puts the results of the parts together; sizes that only a run knows are compiled for then.
+or than what it can bind, and puts the results of the chunks together; sizes that only a run knows are compiled for then.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ..codegen.scalar import Scalars
 from ..dims import Dim, ceildiv, floordiv, product
 from ..divide import BindingsError
 
-MOST_PARTS = 4096  # in which some rows are treated at a time
-FEWEST_PARTS = 16  # of a row that is cut for its bindings, of which kernels take some at a time
+MOST_BLOCKS = 4096  # of rows
+FEWEST_CHUNKS = 16  # of a row that is cut for its bindings, of which kernels take some at a time
 
 
 def by_rows(
@@ -42,38 +42,38 @@ def by_rows(
         return [b.slice(o, axis, start, 1, count) for o in (x, *more)]
 
     try:
-        return in_parts(b, extent, lambda start, count: results(*some(start, count)), axis)
+        return in_blocks(b, extent, lambda start, count: results(*some(start, count)), axis)
     except BindingsError:
         b.undo(mark)
     if all(d == 1 for d in x.shape[axis + 1 : kept]):
         return None
-    parts = []
+    blocks = []
     for k in range(extent):
         own, *others = some(k, 1)
-        part = by_rows(b, own, kept, results, *others)
-        if part is None:
+        block = by_rows(b, own, kept, results, *others)
+        if block is None:
             b.undo(mark)
             return None
-        parts.append(part)
-    return [b.beside(each, axis) for each in zip(*parts, strict=True)]
+        blocks.append(block)
+    return [b.beside(each, axis) for each in zip(*blocks, strict=True)]
 
 
-def cut(b: Builder, x: Operand, kept: int, fill: float, parts: int = 0) -> Operand:
-    """The rows of x, its axes from `kept` on, in `parts`, by default as few as kernels treat; `fill` is behind the last element."""
+def cut(b: Builder, x: Operand, kept: int, fill: float, chunks: int = 0) -> Operand:
+    """The rows of x, its axes from `kept` on, in `chunks`, by default as few as kernels treat; `fill` is behind the last one."""
     columns = product(x.shape[kept:])
-    if not parts:
+    if not chunks:
         assert isinstance(columns, int)
-        parts = parts_of(b, columns)
-    length = ceildiv(columns, parts)
-    exact = isinstance(columns, int) and columns % parts == 0
-    view = x.view.reshape((*x.shape[:kept], parts, floordiv(columns, parts))) if exact else None
+        chunks = chunks_of(b, columns)
+    length = ceildiv(columns, chunks)
+    exact = isinstance(columns, int) and columns % chunks == 0
+    view = x.view.reshape((*x.shape[:kept], chunks, floordiv(columns, chunks))) if exact else None
     if view is not None:
         return b.view(x, view)
     text = Scalars(b.target.int64).literal(fill, x.dtype.compute or "").text
     return b.map(
         "let i = part * $length + k; if (i >= $columns) { return $FILL; } return x_at(row, i);",
         x.dtype,
-        (*x.shape[:kept], parts, length),
+        (*x.shape[:kept], chunks, length),
         ("row", "part", "k"),
         (kept, 1, 1),
         {"x": (x, (kept, x.rank - kept))},
@@ -84,23 +84,23 @@ def cut(b: Builder, x: Operand, kept: int, fill: float, parts: int = 0) -> Opera
     )
 
 
-def in_parts(b: Builder, extent: Dim, results: Callable[[int, int], Sequence[Operand]], axis: int) -> list[Operand]:
-    """Results for all of an axis, made by `results(start, count)` for as few parts of it as can be, and put side by side."""
+def in_blocks(b: Builder, extent: Dim, results: Callable[[int, int], Sequence[Operand]], axis: int) -> list[Operand]:
+    """Results for all of an axis, made by `results(start, count)` for as few blocks of it as can be, and put side by side."""
     assert isinstance(extent, int)
     mark, count = b.mark(), 2
     while True:
         step = -(-extent // count)
         try:
             found = [results(start, min(step, extent - start)) for start in range(0, extent, step)]
-            return [b.beside(parts, axis) for parts in zip(*found, strict=True)]
+            return [b.beside(blocks, axis) for blocks in zip(*found, strict=True)]
         except BindingsError:
-            if step == 1 or count >= MOST_PARTS:
+            if step == 1 or count >= MOST_BLOCKS:
                 raise
             b.undo(mark)
             count *= 2
 
 
-def parts_of(b: Builder, columns: int, more: int = 0) -> int:
-    """Into how many parts a row is cut that kernels do not treat whole; each may get so many `more` elements."""
+def chunks_of(b: Builder, columns: int, more: int = 0) -> int:
+    """Into how many chunks a row is cut that kernels do not treat whole; each may get so many `more` elements."""
     fewest = -(-columns // max(1, b.longest_row - more)) if b.longest_row is not None else 1
-    return max(fewest, min(columns, FEWEST_PARTS))
+    return max(fewest, min(columns, FEWEST_CHUNKS))
