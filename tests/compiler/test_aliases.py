@@ -16,7 +16,7 @@ from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.executable import Run as Prepared
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
-from tests.support import compile_model, device
+from tests.support import compile_model, device, make_model
 
 F = np.float32
 SIZE, GROUPS, USED = 16, 2, 5
@@ -136,6 +136,27 @@ def test_one_place_is_updated_and_nothing_copied(program: Program, settings: Run
     close(run(), wanted(feeds, 16))
     assert executable.copied_inputs == 0
     assert "cache_begin" not in kernels(executable, run)
+
+
+def test_keys_and_values_in_one_tensor_are_updated_where_they_lie() -> None:
+    wide, heads, rows, used = 24, 2, 7, 3
+    make = np.random.default_rng(0).standard_normal
+    feeds = {"x": make((2, 1, wide)).astype(F), "past": make((2, 2, heads, rows, SIZE)).astype(F)}
+    feeds["length"] = np.array([used], np.int32)
+    weights = {"w": make((wide, 3 * heads * SIZE)).astype(F), "b": make(3 * heads * SIZE).astype(F)}
+    how = {"domain": "com.microsoft", "num_heads": heads, "unidirectional": 1, "past_present_share_buffer": 1}
+    node = helper.make_node("Attention", ["x", "w", "b", "", "past", "", "length"], ["y", "present"], **how)
+    program = compile_model(make_model([node], {n: (a.dtype.type, list(a.shape)) for n, a in feeds.items()}, weights))
+    executable = Executable(program, device())
+    apart = Run(executable, feeds, shared=False)()
+    assert executable.copied_inputs == 1
+    run = Run(executable, feeds, shared=True)
+    close(run(), apart)
+    assert executable.copied_inputs == 1 and "cache_begin" not in kernels(executable, run)
+    kept = np.delete(np.arange(rows), used)
+    np.testing.assert_array_equal(apart["present"][:, :, :, kept], feeds["past"][:, :, :, kept])
+    new = (feeds["x"] @ weights["w"] + weights["b"]).reshape(2, 3, heads, SIZE)
+    np.testing.assert_allclose(apart["present"][:, :, :, used], new.transpose(1, 0, 2, 3)[1:], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [16, 6])

@@ -149,6 +149,27 @@ def test_projections_with_a_past(causal: int) -> None:
     check("Attention", *projection(), None, past, **how)
 
 
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("steps", [1, STEPS])
+def test_projections_with_keys_and_values_in_one_buffer(causal: int, masked: bool, steps: int) -> None:
+    """As with a past that has no room, which is what the CPU provider can; rows behind are not looked at, and stay."""
+    rows, total = PAST + steps + 3, PAST + steps
+    x, *weights = projection()
+    past = random(2, BATCH, HEADS, rows, SIZE, seed=6)
+    mask = np.array([[1] * total, [0, 0] + [1] * (total - 2)], np.int32) if masked else None
+    how = {"num_heads": HEADS, "unidirectional": causal, "outputs": [np.float32] * 2, "domain": "com.microsoft"}
+    arrays = [x[:, :steps], *weights, mask, past[:, :, :, :PAST]]
+    wanted = expected(model("Attention", arrays, **how), {f"x{k}": a for k, a in enumerate(arrays) if a is not None})
+    past[:, :, :, PAST:] = np.nan
+    arrays = [x[:, :steps], *weights, mask, past, None, np.array([PAST], np.int32)]
+    built = model("Attention", arrays, past_present_share_buffer=1, **how)
+    y, present = support.run_model(built, *(a for a in arrays if a is not None))
+    np.testing.assert_allclose(y, wanted[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(present[:, :, :, :total], wanted[1], rtol=1e-5, atol=1e-6)
+    assert present.shape == past.shape and np.isnan(present[:, :, :, total:]).all()
+
+
 def packed() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of sequences of 3, 0 and 5 tokens: the place of each token in the padded batch, where they are, and their ends."""
     lengths = [3, 0, STEPS]

@@ -41,7 +41,8 @@ def started(b: Builder, new: Operand, rows: Dim) -> Operand:
 def appended(b: Builder, past: Operand, new: Operand, used: Operand, rows: Dim) -> Operand:
     """A cache of `rows` rows: those of `past`, with `new` (batch, heads, steps, size) from row `used` (batch), i32, on.
 
-    What comes after them is as it was, or zero. Steps that have no place are left out.
+    What comes after them is as it was, or zero. Steps that have no place are left out. All have one axis more in front where
+    keys and values are in one tensor.
     """
     (present,) = _stored(b, [(new, past)], used, rows)
     return present
@@ -57,32 +58,32 @@ def turned_and_appended(
 
 def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: Operand, rows: Dim) -> list[Operand]:
     """Each part in memory, behind its past when it has one."""
-    groups = (1, 1, 1, 1)
-    operands = {"past": Read(used.view, (1,))}
+    operands = {"past": Read(used.view, (used.rank,))}
     results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {}
-    parameters: dict[str, Dim] = {"steps": parts[0][0].shape[2]}
+    parameters: dict[str, Dim] = {"steps": parts[0][0].shape[-2]}
     constants: dict[str, bool] = {}
     onto: dict[str, Operand] = {}
     total: Dim = 0
     for k, (x, past) in enumerate(parts):
-        batch, heads, steps, size = x.shape
+        *batch, heads, steps, size = x.shape
+        groups = (len(batch), 1, 1, 1)
         if elements_per_word(x.dtype, b.target) > 1 and quotient(size, 4) is None:
             raise UnsupportedError(
                 f"rows of {size} elements of {x.dtype.label} share words, which are stored as a whole"
             )
-        shape: Shape = (batch, heads, steps if past is None else rows, size)
+        shape: Shape = (*batch, heads, steps if past is None else rows, size)
         if past is not None:
             if past.dtype is not x.dtype:
                 raise UnsupportedError(f"a cache of {past.dtype.label} for keys and values of {x.dtype.label}")
-            for axis in (0, 1, 3):
+            for axis in (*range(x.rank - 2), x.rank - 1):
                 b.require(equal(past.shape[axis], shape[axis]), "a cache {} cannot take rows {}", past, x)
             onto[f"y{k}"] = _begun(b, past, shape)
-        fours = product((batch, heads, steps)) * ceildiv(size, 4)
+        fours = product((*batch, heads, steps)) * ceildiv(size, 4)
         total = total + fours
         operands[f"new{k}"] = Read(x.view, groups, vector=True)
         results[f"y{k}"] = (x.dtype, shape, groups)
         constants[f"CACHE{k}"] = past is not None
-        parameters |= {f"fours{k}": fours, f"size4_{k}": ceildiv(size, 4), f"heads{k}": heads, f"rows{k}": shape[2]}
+        parameters |= {f"fours{k}": fours, f"size4_{k}": ceildiv(size, 4), f"heads{k}": heads, f"rows{k}": shape[-2]}
     return b.call(
         "cache_append",
         operands,
@@ -103,14 +104,15 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
 
 def _begun(b: Builder, past: Operand, shape: Shape) -> Operand:
     """The past in the beginning of a cache of this shape."""
-    batch, heads, rows, size = shape
-    used, fours = past.shape[2], ceildiv(size, 4)
+    *batch, heads, rows, size = shape
+    groups, fours = (len(batch) + 1, 1, 1), ceildiv(size, 4)
+    all_fours = product((*batch, heads, rows)) * fours
     (begun,) = b.call(
         "cache_begin",
-        {"x": Read(past.view, (2, 1, 1), vector=True)},
-        {"y": (past.dtype, (batch, heads, rows, size), (2, 1, 1))},
-        _copies(product((batch, heads, rows)) * fours),
-        parameters={"fours": product((batch, heads, rows)) * fours, "size4": fours, "total": rows, "past": used},
+        {"x": Read(past.view, groups, vector=True)},
+        {"y": (past.dtype, shape, groups)},
+        _copies(all_fours),
+        parameters={"fours": all_fours, "size4": fours, "total": rows, "past": past.shape[-2]},
         vectors=True,
     )
     return begun

@@ -119,37 +119,55 @@ def attended(
 
     With `past_length` the caches have room, and are updated behind as many rows.
     """
-    batch, size = q.shape[0], q.shape[3]
     past, keys, values = Past(), k, v
     if past_key is not None and past_value is not None:
         if past_length is None:
             past = Past(past_key.shape[2])
             keys, values = extended(b, past_key, k), extended(b, past_value, v)
         else:
-            used = b.expand(b.reshape(index32(b, past_length), (1,)), (batch,))
+            used = b.expand(b.reshape(index32(b, past_length), (1,)), q.shape[:1])
             past = Past(used=used, steps=k.shape[2])
             rows = past_key.shape[2]
             keys, values = appended(b, past_key, k, used, rows), appended(b, past_value, v, used, rows)
     found_keys, found_values = keys, values
     if beams is not None and past_key is not None:
         found_keys, found_values = (_of_beams(b, x, beams, past, k.shape[2]) for x in (keys, values))
+    y, scores = attended_to(
+        b, q, found_keys, found_values, past, mask, bias, filter_value=filter_value, scale=scale, causal=causal,
+        scores=outputs > 3,
+    )  # fmt: skip
+    return [it for it in (y, keys, values, scores)[:outputs] if it is not None]
 
-    def masked(scores: Operand) -> Operand:
-        return biased(b, padded(b, scores, mask, filter_value, past), bias, past)
 
-    def hide(scores: Operand) -> Operand:
-        return hidden(b, masked(scores), past, causal=causal)
+def attended_to(
+    b: Builder,
+    q: Operand,
+    keys: Operand,
+    values: Operand,
+    past: Past,
+    mask: Operand | None,
+    bias: Operand | None,
+    *,
+    filter_value: float,
+    scale: float,
+    causal: bool,
+    scores: bool = False,
+) -> tuple[Operand, Operand | None]:
+    """Output (batch, steps, heads * size), of keys and values with those of the past; and scores where they are wanted."""
 
-    visible = past.visible(causal=causal) if outputs <= 3 else None
-    direct = Direct(found_values, visible, masked) if visible else None
-    found = attend(
-        b, q, found_keys, present(b, found_values, past), scale=scale_of(size, scale), hide=hide, direct=direct
-    )
-    results = [merged(b, found.y), keys, values]
-    if outputs > 3:
-        assert found.hidden is not None
-        results.append(b.pointwise("x", {"x": found.hidden}, q.dtype))
-    return results[:outputs]
+    def masked(x: Operand) -> Operand:
+        return biased(b, padded(b, x, mask, filter_value, past), bias, past)
+
+    def hide(x: Operand) -> Operand:
+        return hidden(b, masked(x), past, causal=causal)
+
+    visible = None if scores else past.visible(causal=causal)
+    direct = Direct(values, visible, masked) if visible else None
+    found = attend(b, q, keys, present(b, values, past), scale=scale_of(q.shape[3], scale), hide=hide, direct=direct)
+    if not scores:
+        return merged(b, found.y), None
+    assert found.hidden is not None
+    return merged(b, found.y), b.pointwise("x", {"x": found.hidden}, q.dtype)
 
 
 def _parts(

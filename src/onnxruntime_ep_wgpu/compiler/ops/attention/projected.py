@@ -4,6 +4,7 @@ that are packed behind each other without their padding."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
@@ -14,9 +15,10 @@ from ..index import INDICES, Allowed, index32
 from ..matmul import matmul
 from ..optimised import MICROSOFT
 from ..registry import FLOATS, op
+from .cache import appended
 from .core import Direct, attend, heads_of, merged, scale_of
 from .masks import Past, biased, hidden
-from .multi_head import FILTER, attended
+from .multi_head import FILTER, attended, attended_to
 
 
 @op(
@@ -57,18 +59,51 @@ def projected_attention(
     """
     if do_rotary:
         raise UnsupportedError("do_rotary: use RotaryEmbedding before the attention")
-    if past_present_share_buffer:
-        raise UnsupportedError("past_present_share_buffer: keys and values in one buffer with room for more")
     q, k, v = (heads_of(b, part, num_heads) for part in _projections(b, x, weights, bias, qkv_hidden_sizes))
+    how: _How = {"filter_value": mask_filter_value, "scale": scale, "causal": bool(unidirectional)}
+    if past is not None and past_present_share_buffer:
+        if past_length is None:
+            raise UnsupportedError("past_present_share_buffer needs the input past_sequence_length")
+        if beams is not None:
+            raise UnsupportedError(
+                "past_present_share_buffer with cache_indirection: DecoderMaskedMultiHeadAttention does both"
+            )
+        return _in_one_buffer(b, q, k, v, past, past_length, mask, attention_bias, how)[:outputs]
     past_key, past_value = (None, None) if past is None else (_half(b, past, 0), _half(b, past, 1))
     y, keys, values = attended(
-        b, q, k, v, past_key, past_value, None, beams, beam_width, mask, attention_bias, filter_value=mask_filter_value,
-        scale=scale, causal=bool(unidirectional), outputs=3,
-    )  # fmt: skip
+        b, q, k, v, past_key, past_value, None, beams, beam_width, mask, attention_bias, outputs=3, **how
+    )
     if outputs == 1:
         return [y]
     both = [b.reshape(it, (1, *it.shape)) for it in (keys, values)]
     return [y, b.join(both, 0, (2, *keys.shape))]
+
+
+class _How(TypedDict):
+    filter_value: float
+    scale: float
+    causal: bool
+
+
+def _in_one_buffer(
+    b: Builder,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    past: Operand,
+    past_length: Operand,
+    mask: Operand | None,
+    bias: Operand | None,
+    how: _How,
+) -> list[Operand]:
+    """Output and present, of a past (2, batch, heads, rows, size) with room for the new rows."""
+    batch, heads, steps, size = k.shape
+    used = b.expand(b.reshape(index32(b, past_length), (1,)), (batch,))
+    both = b.join([b.reshape(it, (1, *it.shape)) for it in (k, v)], 0, (2, batch, heads, steps, size))
+    present = appended(b, past, both, b.expand(b.reshape(used, (1, batch)), (2, batch)), past.shape[3])
+    keys, values = (_half(b, present, at) for at in (0, 1))
+    y, _ = attended_to(b, q, keys, values, Past(used=used, steps=steps), mask, bias, **how)
+    return [y, present]
 
 
 @op("PackedAttention", domain=MICROSOFT, types=FLOATS, offsets=INDICES, ends=INDICES)
