@@ -2,7 +2,8 @@
 
 In: an ONNX model and the inputs of one run. Out: the model written anew, and what that run differs by. Invariants: inputs and
 outputs keep their types; what would overflow as a half in that run stays float32. Both are measured with ONNX Runtime's CPU
-provider, and done by its own tools (`onnxruntime.transformers.float16`, `onnxruntime.quantization`).
+provider; weights are made smaller by its own tools (`onnxruntime.quantization`). What is finite in float32 is finite here, or
+nothing is written.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import OptionError, ProgramError
+from .halves import LARGEST, Halved, halved
 
-LARGEST = float(np.finfo(np.float16).max)
 HEADROOM = 2  # of other inputs than the one that was looked at
+MASKED = (
+    float(np.finfo(np.float32).max) / HEADROOM
+)  # from here on a value stands for infinity, as the lowest float32 in masks
 BLOCK = 32  # weights that share a scale
 
 
@@ -66,7 +70,9 @@ def reduce(model: Path, precision: Precision, samples: Mapping[str, Any], folder
     original = _load(model)
     names = [it.name for it in original.graph.output]
     exact = _run(original, names, samples)
-    _name_nodes(original)
+    if exact and not any(np.size(it) for it in exact):
+        raise OptionError(f"the samples make empty outputs, which tell no error: {', '.join(names)}; give other sizes")
+    _prepare(original)
     changed, quantised = original, 0
     if precision.weight_bits is not None:
         changed, quantised = _quantised(original, precision.weight_bits)
@@ -77,16 +83,18 @@ def reduce(model: Path, precision: Precision, samples: Mapping[str, Any], folder
             )
     kept: tuple[str, ...] = ()
     if precision.halves:
-        values = _float_values(changed, samples)
-        kept = _overflowing(changed, values, samples)
-        changed = _halved(changed, kept, values)
-    rounded = _run(_rounding(changed), names, samples) if precision.halves else None
+        changed, kept, found = _with_halves(changed, names, samples)
     path = folder / model.name
     onnx.save(changed, path, save_as_external_data=True, location=f"{model.name}.data", size_threshold=1024)
-    found = rounded if rounded is not None else _run(path, names, samples)
+    if not precision.halves:
+        found = _run(path, names, samples)
+    for name, a, b in zip(names, exact, found, strict=True):
+        if _lost(a, b):
+            raise ProgramError(
+                f"the output {name!r} is finite in float32, and with smaller numbers it is not: export the model without them, or"
+                " give inputs as they are in use (--input of the command, `samples` in Python)"
+            )
     errors = tuple(_error(name, a, b) for name, a, b in zip(names, exact, found, strict=True) if _is_number(a))
-    if errors and not any(np.size(it) for it in exact):
-        raise OptionError(f"the samples make empty outputs, which tell no error: {', '.join(names)}; give other sizes")
     return Reduced(path, errors, kept, quantised)
 
 
@@ -103,15 +111,31 @@ def _load(path: Path) -> Any:
         raise ProgramError(f"{path} cannot be read as an ONNX model: {error}") from error
 
 
-def _name_nodes(model: Any) -> None:
-    """What stays float32 is told by name."""
-    taken = {node.name for node in model.graph.node}
-    for k, node in enumerate(model.graph.node):
+def _prepare(model: Any) -> None:
+    """The same model, with a name of its own for each node, by which it is told that it stays float32, and with constants as
+    initializers, which are changed where they are read."""
+    from onnx import helper, numpy_helper
+
+    graph, nodes = model.graph, list(model.graph.node)
+    taken = {node.name for node in nodes}
+    del graph.node[:]
+    for k, node in enumerate(nodes):
         if not node.name:
-            node.name = next(
-                it for it in (f"{node.op_type}_{k + more}" for more in range(len(taken) + 1)) if it not in taken
-            )
+            names = (f"{node.op_type}_{k + more}" for more in range(len(taken) + 1))
+            node.name = next(it for it in names if it not in taken)
             taken.add(node.name)
+        name, value = "", None
+        if node.op_type == "Constant":
+            name, value = node.attribute[0].name, helper.get_attribute_value(node.attribute[0])
+        if name == "value":
+            graph.initializer.add().CopyFrom(value)
+        elif name in ("value_float", "value_floats", "value_int", "value_ints"):
+            array = np.array(value, np.float32 if "float" in name else np.int64)
+            graph.initializer.append(numpy_helper.from_array(array))
+        else:
+            graph.node.append(node)
+            continue
+        graph.initializer[-1].name = node.output[0]
 
 
 def _is_float(array: Any) -> bool:
@@ -132,20 +156,19 @@ def _error(name: str, exact: Any, found: Any) -> OutputError:
     )
 
 
-def _rounding(model: Any) -> Any:
+def _rounding(changed: Halved) -> Any:
     """The same with two Identity nodes behind each half that a node makes: ONNX Runtime's CPU provider calculates in float32 and
     leaves out what rounds in between, but for nodes that take halves as they are, unless such a one stands alone."""
     import onnx
 
-    halves = {it.name for it in model.graph.value_info if it.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16}
     found = onnx.ModelProto()
-    found.CopyFrom(model)
+    found.CopyFrom(changed.model)
     del found.graph.node[:]
-    for node in model.graph.node:
+    for node in changed.model.graph.node:
         made = found.graph.node.add()
         made.CopyFrom(node)
         for k, name in enumerate(node.output):
-            if name in halves:
+            if name in changed.halves:
                 before, between = f"{name} before rounding", f"{name} rounded"
                 made.output[k] = before
                 found.graph.node.append(onnx.helper.make_node("Identity", [before], [between]))
@@ -179,8 +202,38 @@ def _serialised(model: Any) -> bytes:
 # ---- halves
 
 
-def _float_values(model: Any, samples: Mapping[str, Any]) -> dict[str, Any]:
-    """Every float32 value of the sample run, by name."""
+def _with_halves(model: Any, outputs: list[str], samples: Mapping[str, Any]) -> tuple[Any, tuple[str, ...], list[Any]]:
+    """The model in halves, the nodes that stay float32 for it, and the outputs of the sample run, each value rounded."""
+    from onnx import numpy_helper
+
+    tensors = {name: it for name, it in _values(model, samples).items() if isinstance(it, np.ndarray)}
+    tensors |= {it.name: numpy_helper.to_array(it) for it in model.graph.initializer}
+    tensors |= {name: np.asarray(it) for name, it in samples.items()}
+    floats = {name: it for name, it in tensors.items() if it.dtype == np.float32}
+    for node in model.graph.node:
+        if node.op_type == "Cast" and node.input[0] in floats and node.output[0] in floats:
+            node.op_type = "Identity"
+            del node.attribute[:]
+    kept = _overflowing(model, floats)
+    while True:
+        changed = halved(model, floats, tensors.keys() - floats.keys(), kept)
+        try:
+            found = _values(_rounding(changed), samples)
+        except ProgramError as error:  # some kernels of the CPU provider say only in a run that they take no halves
+            refused = {node.name for node in model.graph.node if f"'{node.name}'" in str(error)} - kept
+            if not refused:
+                raise
+            kept |= refused
+            continue
+        if more := _not_finite(model, changed, floats, found) - kept:
+            kept |= more
+            continue
+        names = tuple(node.name for node in model.graph.node if node.name in kept)
+        return changed.model, names, [found[it] if it in found else tensors[it] for it in outputs]
+
+
+def _values(model: Any, samples: Mapping[str, Any]) -> dict[str, Any]:
+    """Every value that a node makes in the sample run, by name."""
     import onnx
 
     probed = onnx.ModelProto()
@@ -188,65 +241,44 @@ def _float_values(model: Any, samples: Mapping[str, Any]) -> dict[str, Any]:
     outputs = {it.name for it in model.graph.output}
     made = list(dict.fromkeys(name for node in model.graph.node for name in node.output if name))
     probed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made if name not in outputs)
-    found = dict(zip(made, _run(probed, made, samples), strict=True))
-    return {name: it for name, it in found.items() if isinstance(it, np.ndarray) and it.dtype == np.float32}
+    return dict(zip(made, _run(probed, made, samples), strict=True))
 
 
-def _overflowing(model: Any, values: Mapping[str, Any], samples: Mapping[str, Any]) -> tuple[str, ...]:
+def _overflowing(model: Any, floats: Mapping[str, Any]) -> set[str]:
     """Names of the nodes that read or write a value, or a weight, which a half cannot hold with room to spare."""
-    from onnx import numpy_helper
+    large = {name for name, array in floats.items() if _largest(array) > LARGEST / HEADROOM}
+    return {it.name for it in model.graph.node if large & {*it.input, *it.output}}
 
-    weights = {it.name: numpy_helper.to_array(it) for it in model.graph.initializer if it.data_type == 1}
-    inputs = {name: array for name, array in samples.items() if _is_float(array)}
-    large = {name for name, array in {**values, **weights, **inputs}.items() if _largest(array) > LARGEST / HEADROOM}
-    nodes = model.graph.node
-    return tuple(it.name for it in nodes if large & {*it.input, *it.output} and it.op_type != "Constant")
+
+def _not_finite(model: Any, changed: Halved, floats: Mapping[str, Any], found: Mapping[str, Any]) -> set[str]:
+    """The nodes that first make infinities or NaN where float32 has none, and those that make what they read: what vanished as
+    a half may be divided by."""
+    halves = {name: half for half, name in changed.halves.items()}
+    outputs = {it.name for it in model.graph.output}
+    bad = {
+        name for name, exact in floats.items()
+        if any(_lost(exact, found.get(it), np.inf if name in outputs else MASKED) for it in (name, halves.get(name, "")))
+    }  # fmt: skip
+    makers = {name: node.name for node in model.graph.node for name in node.output}
+    first = [node for node in model.graph.node if bad & {*node.output} and not bad & {*node.input}]
+    read = {makers[name] for node in first for name in node.input if name in makers}
+    return {node.name for node in first} | read
 
 
 def _largest(array: Any) -> float:
-    """Of what is finite: an infinity is one in halves, too. The lowest float32 stands for it in masks."""
+    """Of what is finite: an infinity is one in halves, too."""
     found = np.abs(np.asarray(array, np.float64))
-    found = found[np.isfinite(found) & (found < float(np.finfo(np.float32).max) / HEADROOM)]
+    found = found[np.isfinite(found) & (found < MASKED)]
     return float(found.max()) if found.size else 0.0
 
 
-def _halved(model: Any, kept: tuple[str, ...], values: Mapping[str, Any]) -> Any:
-    import onnx
-    from onnxruntime.transformers.float16 import convert_float_to_float16
-
-    # Types of what shape inference does not know, operators of other domains.
-    for it in model.graph.output:
-        if it.name in values:
-            it.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-    known = {it.name for it in (*model.graph.value_info, *model.graph.output)}
-    model.graph.value_info.extend(
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None] * array.ndim)
-        for name, array in values.items()
-        if name not in known
-    )
-    with _quietly():
-        halved = convert_float_to_float16(model, keep_io_types=True, node_block_list=list(kept))
-    _join(halved.graph)
-    return halved
-
-
-def _join(graph: Any) -> None:
-    """Lets a node that stays float32 read what another one wrote as it is: there and back through halves it would overflow."""
-    from onnx import TensorProto
-
-    def casts(to: int) -> dict[str, str]:
-        """Results of casts to a type, and what is cast."""
-        return {
-            it.output[0]: it.input[0]
-            for it in graph.node
-            if it.op_type == "Cast" and next(a.i for a in it.attribute if a.name == "to") == to
-        }
-
-    narrowed, widened = casts(TensorProto.FLOAT16), casts(TensorProto.FLOAT)
-    wide = {out: narrowed[name] for out, name in widened.items() if name in narrowed}
-    for node in graph.node:
-        for k, name in enumerate(node.input):
-            node.input[k] = wide.get(name, name)
+def _lost(exact: Any, found: Any, largest: float = np.inf) -> bool:
+    """Whether what is finite, and below `largest`, became infinite or NaN."""
+    if not (isinstance(exact, np.ndarray) and isinstance(found, np.ndarray) and _is_float(exact) and _is_float(found)):
+        return False
+    same = exact.shape == found.shape
+    there = np.abs(exact, dtype=np.float64) < largest
+    return bool((~np.isfinite(found) & there).any() if same else there.all() and not np.isfinite(found).all())
 
 
 # ---- weights
