@@ -1,8 +1,9 @@
 """Models at the sizes that people use, kept on the device: `python -m bench.real_sizes export DIR`, then `... run DIR`.
 
 `export` writes ResNet-50 (batch 16), ViT-B/16 (batch 8), BERT-base (32 x 128) and GPT-2 (1 x 512) from torch, with random
-weights, in f32 and f16, each with its inputs beside it (`NAME.npz`); where torch has a GPU its own time of a pass is kept
-in `torch.json` (eager; f32 without TF32). It needs torch, torchvision, transformers and onnxscript.
+weights, in f32 and f16, each with its inputs beside it (`NAME.npz`), or those of `--models`, which has further ones; where torch
+has a GPU its own time of a pass is kept in `torch.json` (eager; f32 without TF32). It needs torch, torchvision, transformers and
+onnxscript.
 
 `run` times every model of a folder: one process per provider and turn, providers in turns, inputs and outputs on the device
 for the GPU providers. A pass ends when a value that was calculated after it has been read, since a provider's own
@@ -29,11 +30,16 @@ from onnx import TensorProto, helper
 from tests import provider
 
 MODELS = ("resnet50_b16", "vit_b16_b8", "bert_base_b32s128", "gpt2_b1s512")
+IMAGES = {  # of torchvision, by the images of a pass
+    "vgg11": 4, "mobilenet_v3_large": 16, "efficientnet_b0": 16, "densenet121": 8, "convnext_tiny": 8, "regnet_y_1_6gf": 8,
+    "shufflenet_v2_x1_0": 16,
+}  # fmt: skip
+MORE = tuple(f"{name}_b{batch}" for name, batch in IMAGES.items())
 SERIES = 3
 SERIES_SECONDS = 0.3
 
 
-def export(folder: Path, names: list[str]) -> None:
+def export(folder: Path, names: list[str], types: list[str]) -> None:
     """Writes the models; imports torch, which running them does not need."""
     import torch
     import torchvision
@@ -58,10 +64,12 @@ def export(folder: Path, names: list[str]) -> None:
         "bert_base_b32s128": (lambda: First(BertModel(BertConfig())), torch.randint(0, 30000, (32, 128))),
         "gpt2_b1s512": (lambda: First(GPT2LMHeadModel(GPT2Config())), torch.randint(0, 50000, (1, 512))),
     }
+    for name, batch in IMAGES.items():
+        made[f"{name}_b{batch}"] = getattr(torchvision.models, name), torch.randn(batch, 3, 224, 224)
     times: dict[str, float] = {}
     for name in names:
         make, given = made[name]
-        for half in (False, True):
+        for half in [kind == "f16" for kind in types]:
             model, x = make().eval(), given
             if half:
                 model, x = model.half(), x.half() if x.is_floating_point() else x
@@ -72,7 +80,10 @@ def export(folder: Path, names: list[str]) -> None:
             print(f"{path}.onnx", flush=True)
             if torch.cuda.is_available():
                 times[path.name] = _torch_seconds(torch, model.cuda(), x.cuda())
-                (folder / "torch.json").write_text(json.dumps(times))
+    if times:
+        known = folder / "torch.json"
+        before = json.loads(known.read_text()) if known.exists() else {}
+        known.write_text(json.dumps(before | times))
 
 
 def _torch_seconds(torch: Any, model: Any, x: Any) -> float:
@@ -174,7 +185,8 @@ def main() -> None:
     actions = parser.add_subparsers(dest="action", required=True)
     one = actions.add_parser("export", help="write the models with torch")
     one.add_argument("folder", type=Path)
-    one.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    one.add_argument("--models", nargs="+", choices=[*MODELS, *MORE], default=list(MODELS))
+    one.add_argument("--types", nargs="+", choices=["f32", "f16"], default=["f32", "f16"])
     many = actions.add_parser("run", help="time the models of a folder")
     many.add_argument("folder", type=Path)
     many.add_argument(
@@ -187,7 +199,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.action == "export":
         args.folder.mkdir(parents=True, exist_ok=True)
-        export(args.folder, args.models)
+        export(args.folder, args.models, args.types)
     elif args.action == "run":
         run(args.folder, args.providers, args.turns)
     else:
