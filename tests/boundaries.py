@@ -21,6 +21,7 @@ from onnx import TensorProto, helper
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
 from onnxruntime_ep_wgpu.plugin.assign.claim import claim
+from onnxruntime_ep_wgpu.program.axes import model_name
 from onnxruntime_ep_wgpu.program.target import Target
 
 from . import halves
@@ -81,7 +82,7 @@ def stored(model: onnx.ModelProto, target: Target) -> dict[str, int]:
             for number, access in zip(dispatch.args, program.kernels[dispatch.kernel].bindings, strict=True):
                 value = program.values[number]
                 if access == "read_write" and value.dtype.is_half and value.name:
-                    found[value.name] = value.dtype.code
+                    found[model_name(value.name)[0]] = value.dtype.code
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -17,7 +18,7 @@ from onnxruntime_ep_wgpu.device import Device, Place
 from onnxruntime_ep_wgpu.plugin.group import GroupOnDevice
 from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
 from onnxruntime_ep_wgpu.program.dtypes import DType, packed, unpacked
-from onnxruntime_ep_wgpu.program.program import Program
+from onnxruntime_ep_wgpu.program.program import Program, Value
 from onnxruntime_ep_wgpu.program.target import Target
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
@@ -65,14 +66,7 @@ class Runner:
         self.sized = GroupOnDevice(self.executable, specialise)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        tensors, results = [], []
-        for array in arrays:
-            data = packed(np.asarray(array))
-            buffer = self.device.buffer(max(16, data.nbytes)) if data.nbytes else None  # as the provider has it
-            if buffer is not None:
-                self.device.upload(buffer, 0, data.data)
-            tensors.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer, 0, array))
-
+        tensors, results = self._uploaded(arrays), []
         with self.sized.prepare(lambda _valued: tensors) as run:
             for dtype, shape in run.outputs:
                 data = np.empty(dtype.nbytes(math.prod(shape)), np.uint8)
@@ -83,6 +77,22 @@ class Runner:
             if data.nbytes:
                 self.device.download(buffer, 0, data.data)
         return [unpacked(data, dtype, shape) for data, dtype, shape, _ in results]
+
+    def stored(self, *arrays: np.ndarray) -> list[tuple[Value, np.ndarray]]:
+        """What kernels store in a run: the values of the Program, with what lies in memory."""
+        values = self.executable.program.values
+        found = self.executable.trace(self._uploaded(arrays))
+        return [(values[number], array) for _, written in found for number, array in written.items()]
+
+    def _uploaded(self, arrays: Sequence[np.ndarray]) -> list[DeviceTensor]:
+        tensors = []
+        for array in arrays:
+            data = packed(np.asarray(array))
+            buffer = self.device.buffer(max(16, data.nbytes)) if data.nbytes else None  # as the provider has it
+            if buffer is not None:
+                self.device.upload(buffer, 0, data.data)
+            tensors.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer, 0, array))
+        return tensors
 
 
 def specialising(model: onnx.ModelProto, on: Target | None = None, settings: RunSettings | None = None) -> Runner:

@@ -13,6 +13,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from onnxruntime_ep_wgpu.compiler import tune
+from onnxruntime_ep_wgpu.program.axes import model_name
 from onnxruntime_ep_wgpu.program.program import Program
 from tests import targets
 from tests.support import Runner, compile_model, target
@@ -157,3 +158,25 @@ def test_whatever_follows(seed: int, free: bool) -> None:
 def test_of_halves(seed: int) -> None:
     model = network(seed, False, np.float16)
     compare(model, compile_model(model, all_last()), (2, 3, 9, 10), tolerance=1e-2)
+
+
+def test_what_lies_in_memory_says_of_which_value_and_in_which_order() -> None:
+    model = network(3, False)
+    x = np.random.default_rng(3).standard_normal((2, 3, 9, 10)).astype(np.float32)
+    every = onnx.ModelProto.FromString(model.SerializeToString())
+    known = {it.name for it in every.graph.output}
+    kind = onnx.TensorProto.FLOAT
+    more = [name for node in every.graph.node for name in node.output if name not in known]
+    every.graph.output.extend(helper.make_tensor_value_info(name, kind, None) for name in more)
+    session = ort.InferenceSession(every.SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted = dict(zip((it.name for it in session.get_outputs()), session.run(None, {"x": x}), strict=True))
+    runner = Runner(compile_model(model, all_last()))
+    compared = 0
+    for value, got in runner.stored(x):
+        name, axes = model_name(value.name)
+        if axes:
+            want = wanted[name].transpose(axes)
+            assert got.shape == want.shape
+            np.testing.assert_allclose(got, want, atol=1e-5 * np.abs(want).max())
+            compared += 1
+    assert compared

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..program.axes import model_name
 from ..program.dtypes import packed, unpacked
 from .exact import NoReference, Reference
 
@@ -180,10 +181,12 @@ class _ComparedGroup:
         program = executable.program
         names = [program.values[value].name for value in program.inputs]
         truth = _calculated(self.path, dict(zip(names, self.given or (), strict=True)))
+        told = [model_name(value.name) for value in program.values]
 
         def right(value: int, got: Any) -> Any:
             """The CPU provider's array where it has this value; a kernel may store it in another shape."""
-            want = truth.get(program.values[value].name)
+            name, axes = told[value]
+            want = _by_axes(truth.get(name), axes)
             return want if want is not None and (want.size, want.dtype) == (got.size, got.dtype) else None
 
         first = found.dispatches
@@ -193,20 +196,22 @@ class _ComparedGroup:
             label = f"{first + number} {program.kernels[dispatch.kernel].label}"
             found.stored += len(written)
             for value, got in written.items():
-                name, want = program.values[value].name, right(value, got)
+                (name, axes), want = told[value], right(value, got)
                 if want is None:
-                    why = _uncompared(name, truth.get(name), got)
+                    why = _uncompared(name, _by_axes(truth.get(name), axes), got)
                     found.uncompared.append(Uncompared(label, name, dispatch.origin, why))
                     continue
                 compared = _compare(label, name, got, want, dispatch.origin, tolerance)
                 if compared.disagrees(tolerance):
-                    read = frozenset(program.values[it].name for it in dispatch.args if it not in written)
-                    compared = self._judged(compared, got, truth, read)
+                    read = frozenset(told[it][0] for it in dispatch.args if it not in written)
+                    compared = self._judged(compared, got, axes, truth, read)
                 found.kernels.append(compared)
 
-    def _judged(self, compared: Compared, got: Any, truth: dict[str, Any], read: frozenset[str]) -> Compared:
-        """The comparison with both providers' errors against float64."""
-        want = truth[compared.value]
+    def _judged(
+        self, compared: Compared, got: Any, axes: tuple[int, ...], truth: dict[str, Any], read: frozenset[str]
+    ) -> Compared:
+        """The comparison with both providers' errors against float64. `got` has its axes in this order."""
+        want = _by_axes(truth[compared.value], axes)
         try:
             if self._reference is None:
                 self._reference = Reference(self.path)
@@ -215,9 +220,14 @@ class _ComparedGroup:
                 raise NoReference(f"the reference gives the shape {list(exact.value.shape)}")
         except NoReference as error:
             return replace(compared, judge=f"no judge in float64: {error}")
-        value, slack = exact.value.reshape(-1), ROUNDING * exact.moves.reshape(-1)
+        value, slack = (_by_axes(it, axes).reshape(-1) for it in (exact.value, ROUNDING * exact.moves))
         ours, cpu = (float(_errors(it.reshape(-1), value, slack)[0].max()) for it in (got, want))
         return replace(compared, to_f64=ours, cpu_to_f64=cpu)
+
+
+def _by_axes(array: Any, axes: tuple[int, ...]) -> Any:
+    """An array with its axes in this order, () for its own; None for None."""
+    return array.transpose(axes) if axes and array is not None else array
 
 
 def _uncompared(name: str, want: Any, got: Any) -> str:

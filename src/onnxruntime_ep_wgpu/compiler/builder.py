@@ -204,6 +204,12 @@ class Builder:
         tensor.kept = tensor.storage is Storage.TEMP
         self.assertions.append(Assertion(tensor, low, high, what, self.origin))
 
+    def name(self, x: Operand, name: str) -> None:
+        """Names the tensor that holds exactly this value, in whatever order of memory; the first name stays."""
+        x.name(name)
+        if x.is_on_device:
+            self.channels_last.name(x, name)
+
     # ---- views
 
     def view(self, x: Operand, view: View | None) -> Operand:

@@ -157,7 +157,7 @@ class Lowering:
         for value, result in zip(node.outputs, results, strict=False):
             if result is not None:
                 self.values[value] = result
-                result.name(value.name or "")
+                self.builder.name(result, value.name or "")
 
     def _results(self, node: ir.Node) -> Sequence[Operand | None]:
         domain, opset = registry.version_of(node.domain, self.opsets)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ..program.axes import name_in_order
 from .ir import Tensor, View, coalesce
 from .operand import Operand
 
@@ -37,6 +38,12 @@ class ChannelsLast:
                 if len(channels) == 1 and channels[0].stride == 1:
                     return self.last(view.rank)
         return Order(self, ())
+
+    def name(self, value: Operand, name: str) -> None:
+        """Names the tensor that holds exactly this value with its channels last; the first name stays."""
+        tensor, order = value.view.tensor, self.order([value.view])
+        if order.axes and not tensor.name and order.of(value.view) == View.of(tensor):
+            tensor.name = name_in_order(name, order.axes)
 
     def last(self, rank: int) -> Order:
         """The order of a result of so many axes, at least 3, whose channels are last."""

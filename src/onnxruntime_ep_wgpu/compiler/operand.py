@@ -63,6 +63,11 @@ class Operand:
             self._view = View.of(Tensor(self.dtype, self.shape, Storage.HOST, elements=elements))
         return self._view
 
+    @property
+    def is_on_device(self) -> bool:
+        """Whether kernels have it already, and not the host alone."""
+        return self._view is not None
+
     def name(self, name: str) -> None:
         """Names the tensor that holds exactly this value after it, for messages and inspection; the first name stays."""
         if self._view is not None and self._view.is_whole and not self._view.tensor.name:

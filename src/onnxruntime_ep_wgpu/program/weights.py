@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .axes import name_in_order
 from .dtypes import DType, packed
 from .program import Program
 
@@ -22,7 +23,7 @@ class Turned:
     @property
     def name(self) -> str:
         """What it is called."""
-        return f"{self.model_name} by axes {', '.join(map(str, self.order))}" if self.model_name else ""
+        return name_in_order(self.model_name, self.order)
 
     def numpy(self) -> Any:
         """The weight as a view of what the model has."""
