@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from onnx.helper import make_node as node
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import cli
-from onnxruntime_ep_wgpu.api.web_export import BOTH, HALVES, REDUCING, SOFTWARE, _compiled, _opened
+from onnxruntime_ep_wgpu.api.web_export import BOTH, HALVES, REDUCING, SOFTWARE, _compiled, _opened, _programs
 from onnxruntime_ep_wgpu.api.web_files import FIRST_BYTES, GRAIN, MOST_INFLATED, _deflated, read_programs
 from onnxruntime_ep_wgpu.api.web_programs import encode, tight
 from onnxruntime_ep_wgpu.compiler.lower import Lowering
@@ -366,3 +366,40 @@ def test_a_model_in_onnx_runtimes_format(model: Path, tmp_path: Path) -> None:
     settings.add_session_config_entry("session.save_model_format", "ORT")
     ort.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
     assert webgpu_ep.export(tmp_path / "model.ort").weights == 2 * WEIGHT.nbytes
+
+
+@pytest.mark.parametrize("which", ["value_info", "output", "both"])
+@pytest.mark.parametrize("wrong", [[3, 5], [4, 3, 1], [2, 3]])
+@pytest.mark.parametrize("fp16", [False, True])
+def test_a_shape_that_is_declared_wrongly_is_told_and_left_out(
+    which: str, wrong: list[int], fp16: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """ONNX Runtime warns and runs, and so does an export, in which nothing else relies on a declaration."""
+    nodes = [node("Transpose", ["x"], ["b"], perm=[1, 0]), node("Relu", ["b"], ["c"])]
+    made = make_model(nodes, {"x": (F, [3, 4])})
+    info = helper.make_tensor_value_info
+    right, bad = info("b", onnx.TensorProto.FLOAT, [4, 3]), info("b", onnx.TensorProto.FLOAT, wrong)
+    made.graph.value_info.append(right if which == "output" else bad)
+    del made.graph.output[:]
+    made.graph.output.append(info("c", onnx.TensorProto.FLOAT, [4, 3] if which == "value_info" else wrong))
+    onnx.save(made, tmp_path / "m.onnx")
+    assert cli.main(["export", str(tmp_path / "m.onnx"), "--json", *(["--fp16"] if fp16 else [])]) == 0
+    out, err = capfd.readouterr()
+    told = json.loads(out)["contradicted"]
+    names = {"value_info": ["b"], "output": ["c"], "both": ["b", "c"]}[which]
+    assert told == [f"{name!r} is declared as {wrong} and calculated as [4, 3]" for name in names]
+    assert all(it in err for it in told) and "Traceback" not in err
+    program = _programs(tmp_path / "m.onnx", _opened(tmp_path / "m.onnx", {}))[0][-1]
+    assert [it.shape for it in program.values if it.name == "c"] == [(4, 3)]
+
+
+def test_what_cannot_run_is_told_without_the_log_of_another_library(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [node("Relu", ["x"], ["b"]), node("NonZero", ["b"], ["i"])]
+    made = make_model(nodes, {"x": (F, [3, 4])})
+    made.graph.value_info.append(helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, [3, 5]))
+    onnx.save(made, tmp_path / "m.onnx")
+    assert cli.main(["export", str(tmp_path / "m.onnx")]) == 2
+    out, err = capfd.readouterr()
+    assert not out and len(err.splitlines()) == 1 and "NonZero" in err and "declared" not in err

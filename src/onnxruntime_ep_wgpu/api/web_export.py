@@ -7,11 +7,12 @@ takes the first whose features the adapter has; a folder appears whole or not at
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,8 @@ class Exported:
     """What an export wrote. Sizes are bytes; `targets` are the names of the Targets that have a Program of their own.
 
     `weights` are those on a device, `programs` the files of everything else; `files` are those of the folder, or in the one
-    file; `kernels` and `dispatches` are those of the Program for all; `reduced` says what smaller numbers cost.
+    file; `kernels` and `dispatches` are those of the Program for all; `reduced` says what smaller numbers cost; `contradicted` has
+    a sentence for each shape that the model declares and that is not the one calculated, which was left out.
     """
 
     path: Path
@@ -53,6 +55,7 @@ class Exported:
     dispatches: int
     files: tuple[tuple[str, int], ...]
     reduced: Reduced | None = None
+    contradicted: tuple[str, ...] = ()
 
 
 def export(
@@ -93,7 +96,7 @@ def export(
             reduced = reduce(source, precision, samples, Path(temporary) / "reduced")
             source = reduced.path
         fixed = _fixed(source, overrides or {})
-        programs = _programs(source, _opened(source, fixed))
+        programs, contradicted = _programs(source, _opened(source, fixed))
         base = programs[-1]
         partial = Path(temporary) / place.name
         partial.mkdir()
@@ -107,7 +110,7 @@ def export(
     weights = int(manifest["weights"]["bytes"])
     names = tuple(program.target.name for program in programs)
     code = sum(size for _, size in files) - sum(int(it["bytes"]) for it in manifest["weights"]["chunks"])
-    return Exported(place, names, code, weights, len(base.kernels), len(base.dispatches), files, reduced)
+    return Exported(place, names, code, weights, len(base.kernels), len(base.dispatches), files, reduced, contradicted)
 
 
 def _place(model: Path, single_file: bool) -> Path:
@@ -177,16 +180,68 @@ def _with_types(model: ir.Model, target: Target) -> list[str | None]:
 
     from ..compiler.lower import attempt
 
-    try:
-        ShapeInferencePass()(model)
-    except Exception:  # what is wrong with the model is for the first reasons to say
-        return []
+    with _without_log("onnx_ir"):
+        try:
+            ShapeInferencePass()(model)
+        except Exception:  # what is wrong with the model is for the first reasons to say
+            return []
     reasons = list(attempt(model.graph, model.opset_imports, target).reasons)
     return reasons if any(reasons) else []
 
 
-def _programs(source: Path, model: ir.Model) -> list[Program]:
-    """The Program for all at the end, before it those for richer or poorer adapters, where they differ from it."""
+@contextmanager
+def _without_log(name: str) -> Iterator[None]:
+    """The logger, and those below it, say nothing: what they would say is raised as well."""
+    logger = logging.getLogger(name)
+    handlers, propagate = logger.handlers[:], logger.propagate
+    logger.handlers[:], logger.propagate = [logging.NullHandler()], False
+    try:
+        yield
+    finally:
+        logger.handlers[:], logger.propagate = handlers, propagate
+
+
+def _programs(source: Path, model: ir.Model) -> tuple[list[Program], tuple[str, ...]]:
+    """The Program for all at the end, before it those for richer or poorer adapters, where they differ from it; and what the
+    model declares wrongly, which is left out. ONNX Runtime warns of it and runs, and here nothing else relies on it."""
+    try:
+        return _programs_as_declared(source, model), ()
+    except UnsupportedError:
+        contradicted = _contradicted(model)
+        if not contradicted:
+            raise
+        return _programs_as_declared(source, model), contradicted
+
+
+def _contradicted(model: ir.Model) -> tuple[str, ...]:
+    """Takes shapes from the model that it declares of what its nodes make and that are not those calculated, and says which."""
+    from ..compiler.lower import attempt
+
+    made = {value.name: value for node in model.graph for value in node.outputs if value.shape is not None}
+    declared = {name: value.shape for name, value in made.items()}
+    for value in made.values():
+        value.shape = None
+    calculated = attempt(model.graph, model.opset_imports, WEB_BASELINE).shapes
+    told = []
+    for name, shape in declared.items():
+        found = calculated.get(name or "")
+        dims = [dim if isinstance(dim, int) else None for dim in shape or ()]
+        if found is None or _agree(dims, found):
+            made[name].shape = shape
+        else:
+            told.append(f"{name!r} is declared as {_brackets(dims)} and calculated as {_brackets(found)}")
+    return tuple(told)
+
+
+def _agree(declared: Sequence[int | None], found: Sequence[int | None]) -> bool:
+    return len(declared) == len(found) and all(None in (a, b) or a == b for a, b in zip(declared, found, strict=True))
+
+
+def _brackets(dims: Sequence[int | None]) -> str:
+    return f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
+
+
+def _programs_as_declared(source: Path, model: ir.Model) -> list[Program]:
     base, reducing = _compiled(source, model, WEB_BASELINE, REDUCING)
     found: list[Program] = []
     # A software adapter may refuse what is too long for it; the Program for all still runs there.

@@ -260,8 +260,9 @@ def _check_declared(value: ir.Value, result: Operand) -> None:
     known = [d if isinstance(d, int) else None for d in result.shape]
     if len(declared) != len(known) or any(None not in (a, b) and a != b for a, b in zip(declared, known, strict=True)):
         raise UnsupportedError(
-            f"{value.name!r} is declared as [{', '.join(map(_dim_text, value.shape))}] and would be calculated as {result}:"
-            " the CPU decides"
+            f"{value.name!r} is declared as [{', '.join(map(_dim_text, value.shape))}] and would be calculated as {result}, and"
+            " what reads it may rely on either, so it is left to the CPU; with the right declaration in the model, or none, it"
+            " runs here"
         )
 
 

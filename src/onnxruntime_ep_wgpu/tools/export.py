@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..api.precision import Precision, Reduced
 from ..api.transformers_export import SUFFIXES, export_transformers
-from ..api.web_export import CHUNK_BYTES, export
+from ..api.web_export import CHUNK_BYTES, Exported, export
 from ..errors import OptionError
 from ._model import add_input_arguments, check_file, dimension, make_feeds, once
 from ._output import show_json, show_pairs, show_table
@@ -70,6 +71,7 @@ def main(args: argparse.Namespace) -> int:
         args.model, args.output, overrides=overrides, single_file=args.single_file, chunk_bytes=chunk_bytes,
         precision=precision, samples=_samples(args, overrides) if precision else None,
     )  # fmt: skip
+    _tell_contradictions(found)
     if args.json:
         show_json(asdict(found) | {"path": str(found.path)})
         return 0
@@ -93,8 +95,20 @@ def _samples(args: argparse.Namespace, overrides: dict[str, int]) -> dict[str, A
     check_external_data(args.model)
     settings = ort.SessionOptions()
     settings.log_severity_level = 3
+    # Only its inputs are of interest.
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     args.dim = [*args.dim, *(f"{name}={size}" for name, size in overrides.items())]
     return make_feeds(ort.InferenceSession(args.model, settings, providers=["CPUExecutionProvider"]), args)
+
+
+def _tell_contradictions(found: Exported) -> None:
+    if found.contradicted:
+        shown = "; ".join(found.contradicted[:3])
+        more = f"; and {len(found.contradicted) - 3} more" if len(found.contradicted) > 3 else ""
+        print(
+            f"warning: {found.path.name} has the shapes that are calculated, where the model declares others: {shown}{more}",
+            file=sys.stderr,
+        )
 
 
 def _show_errors(reduced: Reduced) -> None:
@@ -110,6 +124,8 @@ def _folder(args: argparse.Namespace, overrides: dict[str, int], chunk_bytes: in
     found = export_transformers(
         args.transformers, args.output, dtypes=args.dtype, overrides=overrides, chunk_bytes=chunk_bytes
     )
+    for it in found.models:
+        _tell_contradictions(it)
     if args.json:
         show_json(asdict(found))
         return 0
