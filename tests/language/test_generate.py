@@ -75,6 +75,18 @@ def test_prompts_in_chunks(model: webgpu_ep.LanguageModel, chunk: int, monkeypat
     assert greedy(model, PROMPTS[2]) == whole
 
 
+def test_prompts_of_one_length_together_in_chunks(
+    model: webgpu_ep.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [PROMPTS[2], PROMPTS[2][::-1], [*PROMPTS[0], *PROMPTS[0][:4]]]
+    wanted = [greedy(model, prompt, 6) for prompt in prompts]
+    monkeypatch.setattr(generate, "CHUNK", 4)
+    found: list[list[int]] = [[] for _ in prompts]
+    for row, token in model.tokens(prompts, max_new_tokens=6):
+        found[row].append(token)
+    assert found == wanted
+
+
 def test_prompts_of_different_lengths_together(model: webgpu_ep.LanguageModel) -> None:
     found: list[list[int]] = [[] for _ in PROMPTS]
     for row, token in model.tokens(PROMPTS, max_new_tokens=10):
