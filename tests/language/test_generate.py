@@ -328,6 +328,28 @@ def test_no_prompt_is_printed_into_a_pipe(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_message_that_is_too_long_ends_no_conversation(
+    terminal: bool, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a person; who pipes messages gets an exit code."""
+    messages = iter(["x" * 200, "hi"])
+
+    def typed(_prompt: str) -> str:
+        message = next(messages, None)
+        if message is None:
+            raise EOFError
+        return message
+
+    monkeypatch.setattr("builtins.input", typed)
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: terminal)
+    assert main(["chat", str(folder), "--max-new-tokens", "3"]) == (0 if terminal else 2)
+    said = capsys.readouterr()
+    assert "are more than the 128 that the caches have room for" in said.err
+    assert ("tokens/s" in said.err) == terminal
+
+
 @pytest.mark.parametrize("length", [0, -3, 129])
 def test_a_length_that_the_model_was_not_made_for_is_refused(folder: Path, length: int) -> None:
     with pytest.raises(InputError, match=rf"max_length={length}: it is from 1 to 128"):

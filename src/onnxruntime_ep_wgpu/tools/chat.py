@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import ModelError
+from ..errors import LimitError, ModelError
 from ._model import add_device_arguments, given_device, given_options, once
 from ._output import show_json
 from ._waits import met
@@ -68,8 +68,14 @@ def main(args: argparse.Namespace) -> int:
             text = input(prompt)
         except EOFError:
             return 0
-        if text.strip():
+        if not text.strip():
+            continue
+        try:
             _answer(chat.say(text, **how), args.json)
+        except LimitError as error:  # the conversation is what it was before this message
+            if not prompt:
+                raise
+            print(f"error: {error}", file=sys.stderr)
 
 
 def _answer(pieces: Iterator[str], as_json: bool) -> None:
