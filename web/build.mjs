@@ -1,6 +1,6 @@
 // Builds dist/: the library for bundlers, for pages (ESM and classic script), and its types. `node build.mjs`.
 import { execFileSync } from 'node:child_process';
-import { readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 
@@ -8,15 +8,18 @@ const here = fileURLToPath(new URL('.', import.meta.url));
 const { version } = JSON.parse(readFileSync(`${here}package.json`, 'utf8'));
 
 rmSync(`${here}dist`, { recursive: true, force: true });
+// Where a file lies is known to pages; bundlers would put a path of their machine there.
+const DEFINE = { VERSION: JSON.stringify(version), HERE: '""' };
 const shared = {
   absWorkingDir: here,
   entryPoints: ['src/index.ts'],
   bundle: true,
   minify: true,
   target: 'es2022',
-  define: { VERSION: JSON.stringify(version) },
+  define: DEFINE,
   legalComments: 'none',
   logLevel: 'warning',
+  write: false,
 };
 // What few pages need is a file of its own, fetched when it is asked for.
 const LATER = { session: 'ort.wgpu.host.mjs', loop: 'ort.wgpu.generate.mjs', wasm: 'ort.wgpu.wasm.mjs', disk: 'ort.wgpu.disk.mjs' };
@@ -27,7 +30,23 @@ const later = {
 };
 // Node prints the line of an error that nobody catches: it should be no screen of text. Pages save 3 % of bytes without.
 const forNode = { lineLimit: 160 };
-const module = (outfile, more = {}) => build({ ...shared, format: 'esm', plugins: [later], outfile: `dist/${outfile}`, ...more });
+/** Bundlers leave an import alone whose address is no text, where a comment says so; minifying takes comments away. */
+const ignored = (text) => text.replace(/\bimport\((?=[\w$])/g, 'import(/*webpackIgnore:true*//*@vite-ignore*/');
+/**
+ * A classic script of another server has no address of its own in `import()`: what comes later lies where the script does, which
+ * in workers a stack trace alone tells.
+ */
+const BESIDE = String.raw`var BESIDE=(globalThis.document?.currentScript?.src||Error().stack?.match(/https?:[^\s)]+(?=:\d+:\d+)/)?.[0]||"").replace(/[^/]*([?#].*)?$/,"")||"./";`;
+const classic = (text) => {
+  const whole = text.replace(/^(?:"use strict";)?var ort=\(\(\)=>\{/, `$&${BESIDE}`).replace(/\bimport\("\.\//g, 'import(BESIDE+"');
+  if (whole.split('BESIDE').length !== 2 + Object.keys(LATER).length) throw new Error('the classic script has another form than expected');
+  return whole;
+};
+const module = async (outfile, { finish = ignored, ...more } = {}) => {
+  const { outputFiles } = await build({ ...shared, format: 'esm', plugins: [later], ...more });
+  writeFileSync(`${here}dist/${outfile}`, finish(outputFiles[0].text));
+};
+mkdirSync(`${here}dist`);
 await Promise.all([
   // For bundlers and Node: shares the application's onnxruntime-common.
   module('ort.wgpu.mjs', { external: ['onnxruntime-common'], ...forNode }),
@@ -35,10 +54,10 @@ await Promise.all([
   module('ort.wgpu.bundle.min.mjs'),
   // The same with what comes later, for those who have no addresses: Pyodide.
   module('ort.wgpu.whole.min.mjs', { plugins: [] }),
-  module('ort.wgpu.min.js', { format: 'iife', globalName: 'ort' }),
+  module('ort.wgpu.min.js', { format: 'iife', globalName: 'ort', finish: classic }),
   // The same in a worker: what the page imports, and the worker, which has everything in it.
   module('ort.wgpu.proxy.mjs', { entryPoints: ['src/worker/proxy.ts'], external: ['onnxruntime-common'] }),
-  module('ort.wgpu.proxy.bundle.min.mjs', { entryPoints: ['src/worker/proxy.ts'] }),
+  module('ort.wgpu.proxy.bundle.min.mjs', { entryPoints: ['src/worker/proxy.ts'], define: { ...DEFINE, HERE: 'import.meta.url' } }),
   module('ort.wgpu.worker.mjs', { entryPoints: ['src/worker/worker.ts'] }),
   module(LATER.session, { entryPoints: ['src/host/session.ts'], ...forNode }),
   module(LATER.loop, { entryPoints: ['src/generate/loop.ts'], ...forNode }),

@@ -1,6 +1,7 @@
 // How long runs take, as a page sees it. Python has the same function.
 
 import type { InferenceSession } from 'onnxruntime-common';
+import { handlerOf } from './handler.js';
 
 /** Milliseconds. */
 export interface Times {
@@ -16,6 +17,7 @@ export async function benchmark(
   iterations = 10,
 ): Promise<Times> {
   if (!(Number.isInteger(iterations) && iterations > 0)) throw new RangeError(`iterations is ${iterations}, it takes a whole number from 1 on`);
+  handlerOf(session);
   const times: number[] = [];
   for (let k = 0; k <= iterations; k++) {
     const start = performance.now();

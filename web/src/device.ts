@@ -3,8 +3,9 @@
 // made and freed here.
 
 import { env } from 'onnxruntime-common';
-import { DeviceError, ProgramError, messageOf } from './errors.js';
+import { DeviceError, OptionError, ProgramError, messageOf } from './errors.js';
 import { held } from './memory.js';
+import { preferenceOf } from './flags.js';
 import type { Kernel } from './program.js';
 
 export const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128, QUERY_RESOLVE: 512 } as const;
@@ -209,7 +210,8 @@ Object.defineProperty(flags, 'device', {
   enumerable: true,
   get: () => (current ??= request()),
   set: (device: GPUDevice | Promise<GPUDevice> | undefined) => {
-    current = device === undefined ? undefined : Promise.resolve(device);
+    if (device && !('limits' in Object(device) || 'then' in Object(device))) throw wrongFlag('device', device);
+    current = device && Promise.resolve(device);
   },
 });
 
@@ -249,10 +251,15 @@ async function request(): Promise<GPUDevice> {
 // Adapters that gave their device: one gives only one.
 const given = new WeakSet<GPUAdapter>();
 
-/** The adapter of env.webgpu, asked for when there is none that can still give a device. Raises DeviceError. */
+/** The adapter of env.webgpu, asked for when there is none that can still give a device. Raises DeviceError, OptionError. */
 export async function sharedAdapter(): Promise<GPUAdapter> {
   if (!flags.adapter || given.has(flags.adapter)) flags.adapter = await requestAdapter();
+  if (!flags.adapter.limits) throw wrongFlag('adapter', flags.adapter);
   return flags.adapter;
+}
+
+function wrongFlag(name: string, value: unknown): OptionError {
+  return new OptionError(`env.webgpu.${name} is ${String(value)}, it takes that of WebGPU`);
 }
 
 /** Whether env.webgpu has a device already. */
@@ -268,7 +275,8 @@ async function requestAdapter(): Promise<GPUAdapter> {
       `there is no WebGPU here (navigator.gpu${insecure}): use a current browser, or in Node \`create\` of the package webgpu, or set env.webgpu.adapter`,
     );
   }
-  const { powerPreference, forceFallbackAdapter } = flags;
+  const { forceFallbackAdapter } = flags;
+  const powerPreference = preferenceOf(flags);
   const adapter = await gpu.requestAdapter({
     ...(powerPreference && { powerPreference }),
     ...(forceFallbackAdapter && { forceFallbackAdapter }),

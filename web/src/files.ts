@@ -26,7 +26,8 @@ export async function find(uri: string): Promise<Found> {
 }
 
 export function notFound(uri: string, status: string): ProgramError {
-  return new ProgramError(`${uri} cannot be ${localPath(uri) === undefined ? 'fetched' : 'read'}: ${status}`);
+  const verb = localPath(uri) === undefined ? 'fetched' : 'read';
+  return new ProgramError(`${uri} cannot be ${verb}: ${status}; put there what \`wgpu-ep export\` wrote`);
 }
 
 function ofResponse(response: Response, cached = false): Found {
@@ -67,11 +68,14 @@ export function localPath(uri: string): string | URL | undefined {
 
 // ---- files that a manifest names
 
+/** Where a file lies that a manifest names. */
+export type Address = (file: string) => string;
+
 /** Asks for files where they are nearest: in the cache as it is now, once what is on its way there has arrived. */
-export function asking(folder: string): (entry: FileEntry) => Promise<Found> {
+export function asking(address: Address): (entry: FileEntry) => Promise<Found> {
   const before = kept;
   return async (entry) => {
-    const uri = folder + entry.file;
+    const uri = address(entry.file);
     await before;
     const found = await (await openCache(uri))?.match(cacheKey(uri, entry));
     return found ? ofResponse(found, true) : find(uri);
@@ -79,8 +83,7 @@ export function asking(folder: string): (entry: FileEntry) => Promise<Found> {
 }
 
 /** The bytes of a file. Raises ProgramError when they are not those of the manifest. */
-export async function verified(folder: string, entry: FileEntry, found?: Found): Promise<Uint8Array> {
-  const uri = folder + entry.file;
+export async function verified(uri: string, entry: FileEntry, found?: Found): Promise<Uint8Array> {
   found ??= await find(uri);
   if (!found.ok) throw notFound(uri, found.status);
   const bytes = await found.bytes(entry.bytes);
@@ -92,7 +95,7 @@ export async function verified(folder: string, entry: FileEntry, found?: Found):
   }
   if (found.cached && cache) {
     await cache.delete(cacheKey(uri, entry));
-    return verified(folder, entry);
+    return verified(uri, entry);
   }
   if (bytes.byteLength !== entry.bytes) throw wrongSize(uri, bytes.byteLength, entry.bytes);
   throw tampered(uri);
@@ -108,7 +111,9 @@ async function openCache(uri: string): Promise<Cache | undefined> {
 }
 
 function cacheKey(uri: string, entry: FileEntry): string {
-  return `${new URL(uri, globalThis.location?.href)}?sha256=${entry.sha256}`;
+  const url = new URL(uri, globalThis.location?.href);
+  url.search = `sha256=${entry.sha256}`;
+  return url.href;
 }
 
 /** What is on its way into the cache; nobody waits for it but who has more, or clears it. */

@@ -6,6 +6,14 @@ interface Flags {
   readonly profiling?: { readonly mode?: string };
   /** As it was called before. */
   readonly profilingMode?: string;
+  readonly powerPreference?: unknown;
+}
+
+/** The preference that adapters are asked with, undefined for none. Raises OptionError. */
+export function preferenceOf({ powerPreference: it }: Flags): GPUPowerPreference | undefined {
+  if (!it) return undefined;
+  if (it === 'low-power' || it === 'high-performance') return it;
+  throw new OptionError(`env.webgpu.powerPreference is '${String(it)}', it takes 'low-power' or 'high-performance'`);
 }
 
 /** Whether dispatches are measured. Raises OptionError. */

@@ -7,6 +7,7 @@ import { hasDevice, sharedAdapter, sharedGpu } from './device.js';
 import { register } from './fallback/backend.js';
 import type { GenerateOptions, Prompt, Prompts } from './generate/options.js';
 import type { Step } from './generate/texts.js';
+import { handlerOf } from './handler.js';
 import { BASELINE, lack } from './program.js';
 import { Session } from './session.js';
 
@@ -32,15 +33,20 @@ export interface WebGPUSupport {
   readonly features?: readonly string[];
 }
 
+/** The features of an adapter that runs exported models. Raises DeviceError, OptionError. */
+async function featuresHere(): Promise<string[]> {
+  const { features, limits } = hasDevice() ? await sharedGpu() : await sharedAdapter();
+  const reason = lack(BASELINE, features as ReadonlySet<string>, limits);
+  if (reason) throw new errors.DeviceError(`this adapter cannot run exported models: web-baseline ${reason}`);
+  return [...(features as ReadonlySet<string>)];
+}
+
 /** Whether exported models run here. */
 export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
   try {
-    const { features, limits } = hasDevice() ? await sharedGpu() : await sharedAdapter();
-    const reason = lack(BASELINE, features as ReadonlySet<string>, limits);
-    if (reason) return { supported: false, reason: `this adapter cannot run exported models: web-baseline ${reason}` };
-    return { supported: true, features: [...(features as ReadonlySet<string>)] };
+    return { supported: true, features: await featuresHere() };
   } catch (error) {
-    return { supported: false, reason: (error as Error).message };
+    return { supported: false, reason: errors.messageOf(error) };
   }
 }
 
@@ -61,10 +67,7 @@ async function openHere(bytes: Uint8Array): Promise<InferenceSessionHandler | un
 }
 
 register({
-  async init() {
-    const { reason } = await checkWebGPUSupport();
-    if (reason !== undefined) throw new errors.DeviceError(reason);
-  },
+  init: featuresHere,
   async create(source, options) {
     // Models of a few bytes that are no export: of libraries that use one operator.
     const small = typeof source === 'object' && source.byteLength < HOST_BYTES && source[0] !== EXPORT;
@@ -75,7 +78,7 @@ register({
 Object.assign(env.versions, { wgpu: VERSION });
 
 function sessionOf(session: InferenceSession): Session | undefined {
-  const { handler } = session as unknown as { handler: unknown };
+  const handler = handlerOf(session);
   return handler instanceof Session ? handler : undefined;
 }
 

@@ -108,7 +108,7 @@ function providerOptions(options: InferenceSession.SessionOptions): Record<strin
     found[key] = value;
   };
   for (const provider of options.executionProviders ?? []) {
-    if (typeof provider === 'string') continue;
+    if (typeof provider === 'string' || provider.name !== 'webgpu') continue;
     for (const [name, value] of Object.entries(provider)) set(name, value, `executionProviders: ${provider.name}.${name}`);
   }
   for (const [path, value] of flat(options.extra ?? {})) {

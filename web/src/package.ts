@@ -3,7 +3,7 @@
 // at most one chunk is in memory at once, while the next ones are on their way.
 
 import { LimitError, ProgramError, messageOf } from './errors.js';
-import { type FileEntry, asking, bodyOf, find, hex, localPath, notFound, sha256, tampered, verified, wrongSize } from './files.js';
+import { type Address, type FileEntry, asking, bodyOf, find, hex, localPath, notFound, sha256, tampered, verified, wrongSize } from './files.js';
 import type { Found } from './found.js';
 import { BASELINE, FORMAT_VERSION, type Program, type Target, lack, readExport, readProgram, wrongVersion } from './program.js';
 
@@ -12,6 +12,7 @@ const PACK = 'wgpupack';
 const MANIFEST_VERSION = 4;
 /** What servers of single-page applications answer where there is no file. */
 const PAGE = /^\s*</;
+const MANIFEST = /(^|\/)manifest\.json(\?.*)?$/s;
 const NO_FILE = 'the server answers with a page, so there is no such file';
 /** Chunks that are asked for ahead of the one that is read. */
 const AHEAD = 4;
@@ -50,33 +51,32 @@ interface Manifest {
 /** Opens an exported model for a device with these capabilities. Raises ProgramError, and LimitError when these do not suffice. */
 export async function openPackage(source: string | Uint8Array, has: Capabilities): Promise<Package> {
   if (typeof source !== 'string') return ofBytes(source, 'the model', has);
-  const folder = folderOf(source);
-  let nor = '';
-  if (folder !== undefined) {
-    const uri = `${folder}manifest.json`;
-    const found = await find(uri);
-    const json = found.ok ? text(await found.bytes()) : '';
-    if (found.ok && !PAGE.test(json)) return ofFolder(folder, parsed(json, uri), has);
+  const tried: [place: string, status: string][] = [];
+  for (const place of placesOf(source)) {
+    const found = await find(place);
+    const bytes = found.ok && (await found.bytes());
+    if (bytes && !PAGE.test(text(bytes.subarray(0, 99)))) {
+      return MANIFEST.test(place) ? ofFolder(place, parsed(text(bytes), place), has) : ofBytes(bytes, source, has);
+    }
     found.cancel();
-    const status = found.ok ? NO_FILE : found.status;
-    if (source.startsWith(folder)) throw notFound(uri, status);
-    nor = `; nor can ${uri}: ${status}`;
+    // What was asked for is told first.
+    tried[place === source ? 'unshift' : 'push']([place, bytes ? NO_FILE : found.status]);
   }
-  const found = await find(source);
-  const bytes = found.ok && (await found.bytes());
-  if (!bytes || PAGE.test(text(bytes.subarray(0, 99)))) throw notFound(source, (bytes ? NO_FILE : found.status) + nor);
-  return ofBytes(bytes, source, has);
+  throw notFound(tried[0]![0], tried.map(([place, status], k) => (k ? `nor can ${place}: ${status}` : status)).join('; '));
 }
 
-/** The folder of an export, with a slash; that of `model.onnx` is `model.onnx.wgpu/`. Undefined for one file. */
-function folderOf(uri: string): string | undefined {
-  const [path, query] = [uri.replace(/[?#].*$/, ''), uri.match(/[?#].*$/)];
-  if (path.endsWith('/')) return path;
-  if (path.endsWith('/manifest.json')) return path.slice(0, -'manifest.json'.length);
-  if (query || path.startsWith('blob:') || path.startsWith('data:')) return undefined;
-  if (!path.endsWith('.wgpu')) return `${path}.wgpu/`;
-  // An export is called so with its folder, and a single file without `.onnx`.
-  return /\.(onnx|ort)\.wgpu$/.test(path) || localPath(uri) !== undefined ? `${path}/` : undefined;
+/** Where an export may lie that is called so, in the order in which that is tried: a file, or the manifest in a folder. */
+function placesOf(uri: string): string[] {
+  // A path has no query.
+  const [, path, query = ''] = localPath(uri) === uri ? ['', uri] : uri.match(/^([^?#]*)(\?[^#]*)?/)!;
+  if (/^(blob|data):/.test(uri) || /(^|\/)manifest\.json$/.test(path!)) return [uri];
+  const within = (folder: string): string => `${folder}/manifest.json${query}`;
+  if (path!.endsWith('/')) return [within(path!.slice(0, -1))];
+  const [inside, beside] = [within(path!), within(`${path}.wgpu`)];
+  if (/\.(onnx|ort)$/.test(path!)) return [beside, uri];
+  // What the export calls so itself is a folder, and with one extension a file.
+  if (path!.endsWith('.wgpu')) return /\.(onnx|ort)\.wgpu$/.test(path!) ? [inside, uri] : [uri, inside];
+  return query ? [uri, inside, beside] : [inside, beside, uri];
 }
 
 // ---- bytes
@@ -141,10 +141,11 @@ function ofProgram(bytes: Uint8Array, version: number, length: number, what: str
 
 // ---- a folder, or the same in one file
 
-function ofFolder(folder: string, manifest: Manifest, has: Capabilities): Promise<Package> {
-  const ask = asking(folder);
-  const read = async (entry: FileEntry): Promise<Uint8Array> => verified(folder, entry, await ask(entry));
-  return ofManifest(manifest, `${folder}manifest.json`, has, read, () => chunksOf(folder, manifest.weights.chunks, ask));
+function ofFolder(uri: string, manifest: Manifest, has: Capabilities): Promise<Package> {
+  const address: Address = (file) => uri.replace(MANIFEST, (_, slash: string, query = '') => slash + file + query);
+  const ask = asking(address);
+  const read = async (entry: FileEntry): Promise<Uint8Array> => verified(address(entry.file), entry, await ask(entry));
+  return ofManifest(manifest, uri, has, read, () => chunksOf(uri, address, manifest.weights.chunks, ask));
 }
 
 /** The chunks of an export, on their way. */
@@ -193,7 +194,7 @@ function choose({ programs }: Manifest, has: Capabilities): { entry: FileEntry; 
 }
 
 /** Hands over the chunks of a folder one after another; the first ones are asked for at once. */
-function chunksOf(folder: string, chunks: readonly Chunk[], ask: ReturnType<typeof asking>): Chunks {
+function chunksOf(uri: string, address: Address, chunks: readonly Chunk[], ask: ReturnType<typeof asking>): Chunks {
   const asked = new Map<number, Promise<Found>>();
   const askFrom = (first: number): void => {
     for (let k = first; k < Math.min(first + AHEAD, chunks.length); k++) {
@@ -207,7 +208,7 @@ function chunksOf(folder: string, chunks: readonly Chunk[], ask: ReturnType<type
   const one = async (k: number, offset: number, take: Take): Promise<void> => {
     const found = await asked.get(k)!;
     asked.delete(k);
-    take(offset, await inflatedChunk(await verified(folder, chunks[k]!, found), chunks[k]!, folder));
+    take(offset, await inflatedChunk(await verified(address(chunks[k]!.file), chunks[k]!, found), chunks[k]!, uri));
   };
   const cancel = (): void => {
     for (const it of asked.values()) void it.then((found) => found.cancel(), () => undefined);

@@ -57,7 +57,8 @@ describe('exports', () => {
 
   test('nothing at an address', async () => {
     await refuses(`${server.url}none.onnx`, /none\.onnx cannot be fetched: 404.*; nor can .*none\.onnx\.wgpu\/manifest\.json: 404/);
-    await refuses(`${server.url}none.wgpu`, /none\.wgpu cannot be fetched: 404[^;]*$/);
+    await refuses(`${server.url}none.wgpu`, /none\.wgpu cannot be fetched: 404.*; nor can .*none\.wgpu\/manifest\.json: 404.*; put there what `wgpu-ep export` wrote$/);
+    await refuses(`${server.url}none?v=3`, /none\?v=3 cannot be fetched: 404.*; nor can .*none\/manifest\.json\?v=3: 404.*; nor can .*none\.wgpu\/manifest\.json\?v=3: 404/);
   });
   test('a page where a file was asked for, as servers of single-page applications answer', async () => {
     server.intercept = (path) => (path.includes('none') ? { body: '\n<!doctype html><title>app</title>' } : undefined);
@@ -373,6 +374,35 @@ test('env.webgpu says which adapter, and with what preference one is asked for; 
     assert.equal(asked.length, 1);
   } finally {
     delete gpu.requestAdapter;
+  }
+});
+
+test('a wrong flag of env.webgpu is an error of the option, and none once it is mended', async () => {
+  for (const [name, value, domain] of [
+    ['powerPreference', 'max', /powerPreference is 'max', it takes 'low-power' or 'high-performance'/],
+    ['adapter', {}, /adapter is .*, it takes that of WebGPU/],
+  ]) {
+    const fresh = await import(`../dist/ort.wgpu.bundle.min.mjs?${Math.random()}`);
+    const create = (executionProviders) => fresh.InferenceSession.create(bytesOf('tiny.wgpu'), { executionProviders });
+    fresh.env.webgpu[name] = value;
+    assert.match((await fresh.checkWebGPUSupport()).reason, domain);
+    for (const providers of [['webgpu'], ['webgpu', 'wasm']]) await assert.rejects(create(providers), { name: 'OptionError', message: domain });
+    fresh.env.webgpu[name] = undefined;
+    await (await create(['webgpu'])).release();
+    (await fresh.env.webgpu.device).destroy();
+  }
+});
+
+test('a device of env.webgpu that is none', () => {
+  for (const device of [{}, 'gpu', 3]) {
+    assert.throws(() => (ort.env.webgpu.device = device), { name: 'OptionError', message: /^env\.webgpu\.device is .*, it takes that of WebGPU/ });
+  }
+});
+
+test('what is no session is said', async () => {
+  const calls = [(it) => ort.generate(it, [1]).next(), (it) => ort.warmup(it), (it) => ort.benchmark(it, {})];
+  for (const session of [undefined, null, 'model.onnx', Promise.resolve(), {}]) {
+    for (const call of calls) await assert.rejects(call(session), { name: 'InputError', message: /is no session: await InferenceSession\.create/ });
   }
 });
 

@@ -54,10 +54,48 @@ test('a model that the provider names, by path, URL and bytes', async () => {
 });
 
 test('a model that is not there', async () => {
-  const way = /none\.onnx cannot be read: ENOENT.*; WebAssembly runs the ONNX model, say where it is: \{name: 'wasm', model: 'model\.onnx'\}/;
+  const way = /none\.onnx cannot be read: ENOENT.*; WebAssembly runs the ONNX model, say where it is: executionProviders: \['webgpu', \{name: 'wasm', model: 'model\.onnx'\}\]/;
   for (const address of [`${scratch}/none.onnx`, `${scratch}/none.onnx.wgpu/`, pathToFileURL(`${scratch}/none.onnx`).href]) {
     await assert.rejects(create(address), (error) => error.name === 'ProgramError' && way.test(error.message));
   }
+});
+
+test('a folder that tells no model', async () => {
+  await assert.rejects(create(`${server.url}b1/`), { name: 'ProgramError', message: /b1 cannot be opened in WebAssembly: .*; WebAssembly runs the ONNX model, say where it is: .*\{name: 'wasm', model: 'model\.onnx'\}/s });
+  await right(await create(`${server.url}b1/`, { name: 'wasm', model: `${server.url}tiny.onnx` }));
+});
+
+test('the other name of WebAssembly', async () => {
+  for (const executionProviders of [['cpu'], ['webgpu', 'cpu'], [{ name: 'cpu' }], ['webgpu', { name: 'cpu', model: path }]]) {
+    await right(await InferenceSession.create(path, { executionProviders }));
+  }
+});
+
+test('a module by function, path or URL', async () => {
+  const module = fileURLToPath(new URL('../node_modules/onnxruntime-web/dist/ort.wasm.bundle.min.mjs', import.meta.url));
+  const found = await import('onnxruntime-web/wasm');
+  const given = [() => found, async () => ({ default: found }), module, relative(process.cwd(), module), pathToFileURL(module), pathToFileURL(module).href];
+  for (const it of given) {
+    ort.useWasm(it);
+    await right(await create(path));
+  }
+  for (const it of [undefined, null, '', 3, {}, import('onnxruntime-web/wasm')]) {
+    assert.throws(() => ort.useWasm(it), { name: 'OptionError', message: /^useWasm takes \(\) => import\('onnxruntime-web\/wasm'\) or an address, not / });
+  }
+  for (const it of [() => undefined, async () => ({}), async () => ({ default: 3 })]) {
+    ort.useWasm(it);
+    await assert.rejects(create(path), { name: 'OptionError', message: /no module of onnxruntime-web/ });
+  }
+  ort.useWasm(`${scratch}/none.mjs`);
+  await assert.rejects(create(path), { name: 'ProgramError', message: /there is no WebAssembly.*none\.mjs/ });
+  ort.useWasm(() => import('onnxruntime-web/wasm'));
+});
+
+test('without workers the proxy says so', async () => {
+  const proxy = await import('../dist/ort.wgpu.proxy.bundle.min.mjs');
+  const { supported, reason } = await proxy.checkWebGPUSupport();
+  assert.equal(supported, false);
+  assert.match(reason, /^no worker can be started here: /);
 });
 
 test('an error that nobody catches prints its message and no screen of source', async () => {

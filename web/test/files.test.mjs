@@ -1,7 +1,7 @@
 // Where models come from in Node, and how much of them is in memory on the way.
 
 import assert from 'node:assert/strict';
-import { createReadStream, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { cpSync, createReadStream, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { relative } from 'node:path';
@@ -9,7 +9,7 @@ import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { assertSame, bytesOf, folder, samples } from './fixtures.mjs';
+import { assertSame, bytesOf, folder, samples, serve } from './fixtures.mjs';
 import { useDawn } from './internals.mjs';
 
 await useDawn();
@@ -48,11 +48,57 @@ describe('files in Node', () => {
     await fails(`${scratch}/none.onnx`, /none\.onnx cannot be read: ENOENT/);
     await fails(`${scratch}/none.wgpu`, /none\.wgpu cannot be read: ENOENT/);
     await fails(`${scratch}/`, /manifest\.json cannot be read: ENOENT/);
-    await fails(scratch, /it is a folder/);
+    await fails(scratch, /cannot be read: it is a folder; nor can .*manifest\.json: ENOENT/);
     writeFileSync(`${scratch}/text.onnx`, 'no model');
     await fails(`${scratch}/text.onnx`, /text\.onnx is not an exported model/);
     writeFileSync(`${scratch}/half.wgpu`, bytesOf('chunks.wgpu').slice(0, 5000));
     await fails(`${scratch}/half.wgpu`, /half\.wgpu is truncated/);
+  });
+});
+
+describe('exports that are called otherwise', () => {
+  // Each by all addresses that people have for it, in Node and of servers, with a query that they answer by.
+  const places = { folder: ['b1', 'm.wgpu', 'v1.2', 'a/chunks.onnx.wgpu'], file: ['single', 'one.wgpu', 'two.bin', 'three.onnx'] };
+  const served = `${scratch}/served`;
+  let server;
+  before(async () => {
+    mkdirSync(`${served}/a`, { recursive: true });
+    for (const name of places.folder) cpSync(`${folder}/chunks.onnx.wgpu`, `${served}/${name}`, { recursive: true });
+    for (const name of places.file) cpSync(`${folder}/chunks.wgpu`, `${served}/${name}`);
+    server = await serve({ mounts: { '/at/': `${served}/` } });
+  });
+  after(() => server.close());
+
+  const right = async (address) => {
+    const [{ feeds, wanted }] = samples(ort, 'chunks');
+    const session = await InferenceSession.create(address, options());
+    await assertSame((await session.run(feeds)).y, wanted.y);
+    await session.release();
+  };
+  const names = [
+    ...places.folder.flatMap((it) => [it, `${it}/`, `${it}/manifest.json`]), 'a/chunks.onnx', ...places.file,
+  ];
+  for (const name of names) {
+    test(name, async () => {
+      await right(`${served}/${name}`);
+      await right(pathToFileURL(`${served}/${name}`).href);
+      for (const query of ['', '?v=4', '?next=/a.onnx#part']) {
+        server.log.length = server.queries.length = 0;
+        await right(`${server.url}at/${name}${query}`);
+        assert.deepEqual([...new Set(server.queries)], [query.split('#')[0]]);
+        assert(server.log.length <= 8, server.log.join());
+      }
+    });
+  }
+  test('a server that answers folders with a list', async () => {
+    server.intercept = (path) => (places.folder.some((it) => path.replace(/\/$/, '') === `/at/${it}`) ? { body: '<!doctype html><title>list</title>' } : undefined);
+    for (const name of places.folder) await right(`${server.url}at/${name}`);
+  });
+  test('a path with marks that addresses have for queries', async () => {
+    cpSync(`${folder}/chunks.onnx.wgpu`, `${scratch}/what? #1.wgpu`, { recursive: true });
+    await right(`${scratch}/what? #1.wgpu`);
+    await right(`${scratch}/what? #1.wgpu/`);
+    await right(pathToFileURL(`${scratch}/what? #1.wgpu`).href);
   });
 });
 

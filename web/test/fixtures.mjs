@@ -58,21 +58,23 @@ export async function assertSame(found, wanted) {
 const TYPES = { '.js': 'text/javascript', '.mjs': 'text/javascript', '.json': 'application/json', '.html': 'text/html', '.wasm': 'application/wasm' };
 
 /**
- * Serves the fixtures at / and each of `mounts`, {'/path/': folder}. `log` lists what was asked for; `intercept(path)` may
- * give {status}, {body} or {change} instead, a function of the text; `headers` go with every answer.
+ * Serves the fixtures at / and each of `mounts`, {'/path/': folder}. `log` lists the paths that were asked for, `queries` what stood behind them; `intercept(path)` may
+ * give {status}, {headers}, {body} or {change} instead, a function of the text; `headers` go with every answer.
  */
 export async function serve({ mounts = {}, headers = {} } = {}) {
-  const state = { log: [], intercept: () => undefined };
+  const state = { log: [], queries: [], intercept: () => undefined };
   const server = createServer(async (request, response) => {
-    const path = decodeURIComponent(new URL(request.url, 'http://x').pathname);
+    const { pathname, search } = new URL(request.url, 'http://x');
+    const path = decodeURIComponent(pathname);
     state.log.push(path);
+    state.queries.push(search);
     const mount = Object.keys(mounts).find((it) => path.startsWith(it));
     const file = mount ? mounts[mount] + path.slice(mount.length) : folder + path;
     const instead = state.intercept(path);
     try {
       let body = instead?.body ?? (await readFile(file));
       if (instead?.change) body = instead.change(body.toString());
-      response.writeHead(instead?.status ?? 200, { 'content-type': TYPES[extname(path)] ?? 'application/octet-stream', ...headers });
+      response.writeHead(instead?.status ?? 200, { 'content-type': TYPES[extname(path)] ?? 'application/octet-stream', ...headers, ...instead?.headers });
       response.end(body);
     } catch {
       response.writeHead(404).end();

@@ -200,6 +200,7 @@ describe('ends', () => {
 
 test('wrong options and models are errors with the way out', async () => {
   await withModel('causal', async (session) => {
+    for (const tokens of [undefined, null, [], [[]], 5]) await assert.rejects(collect(generate(session, tokens)), /^OptionError: generate: the prompt has no tokens/);
     for (const [given, message] of [
       [{ temperature: -1 }, /temperature is -1, it takes a number from 0 on/],
       [{ topP: 0 }, /topP is 0/],

@@ -392,6 +392,11 @@ describe('ends', () => {
   });
 });
 
+test('options of WebAssembly are none of WebGPU', () =>
+  withSession('tiny', { executionProviders: ['webgpu', { name: 'wasm', model: 'model.onnx' }] }, async (session) => {
+    assert.deepEqual(session.inputNames, ['x']);
+  }));
+
 test('a device of the caller', async () => {
   const adapter = await navigator.gpu.requestAdapter();
   const mine = await adapter.requestDevice();

@@ -1,9 +1,10 @@
-// One backend for two names, `webgpu` and `wasm`: where there is no WebGPU, or it lacks what a model needs, onnxruntime-web opens
+// One backend for `webgpu` and `wasm`: where there is no WebGPU, or it lacks what a model needs, onnxruntime-web opens
 // the ONNX model in WebAssembly. It has an onnxruntime-common of its own inside, so its backends are unknown to ours; therefore
 // `wasm` is registered here, too. Invariant: nothing of onnxruntime-web is loaded before a session needs it.
 
 import { type Backend, type InferenceSession, type InferenceSessionHandler, Tensor, env, registerBackend } from 'onnxruntime-common';
 import * as errors from '../errors.js';
+import { WASM, isWasm } from './names.js';
 
 /** What is used of `onnxruntime-web/wasm`. */
 export interface OnnxRuntimeWeb {
@@ -11,46 +12,52 @@ export interface OnnxRuntimeWeb {
   readonly Tensor: unknown;
   readonly env: unknown;
 }
-type Load = () => Promise<OnnxRuntimeWeb | { readonly default: OnnxRuntimeWeb }>;
+type Load = () => OnnxRuntimeWeb | Promise<OnnxRuntimeWeb | { readonly default: OnnxRuntimeWeb }>;
 
 // A name that an import map or Node resolves; bundlers would look for it where nobody wants it.
 const MODULE = 'onnxruntime-web/wasm';
-let load: Load = () => import(/* webpackIgnore: true */ /* @vite-ignore */ MODULE) as ReturnType<Load>;
+let from: unknown = () => import(MODULE);
 
 /**
- * Says where `wasm` of `executionProviders` comes from: `useWasm(() => import('onnxruntime-web/wasm'))`. Bundlers need that;
- * elsewhere that module is found by an import map, or by Node.
+ * Says where `wasm` of `executionProviders` comes from: `useWasm(() => import('onnxruntime-web/wasm'))`, which bundlers need, or
+ * the address of a file, `ort.wasm.bundle.min.mjs`. Elsewhere that module is found by an import map, or by Node. Raises OptionError.
  */
-export function useWasm(from: Load): void {
-  load = from;
+export function useWasm(module: Load | string | URL): void {
+  if (typeof module !== 'function' && !(module && (typeof module === 'string' || module instanceof URL))) {
+    throw new errors.OptionError(`useWasm takes () => import('${MODULE}') or an address, not ${String(module)}`);
+  }
+  from = module;
 }
 
 type Source = string | Uint8Array;
 export interface WebGPU {
-  /** Raises DeviceError where there is none that exported models run on. */
-  init(): Promise<void>;
+  /** Raises DeviceError where there is none that exported models run on, OptionError where env.webgpu is wrong. */
+  init(): Promise<unknown>;
   create(source: Source, options: InferenceSession.SessionOptions): Promise<InferenceSessionHandler>;
 }
 
-/** Registers `webgpu` and `wasm`. Of several backends of one name onnxruntime-common has the first, whatever their priorities. */
+/** Registers `webgpu`, and `wasm` with its other name. Of several backends of one name onnxruntime-common has the first, whatever their priorities. */
 export function register({ init, create }: WebGPU, priority: number): void {
   const backend: Backend = {
     // onnxruntime-common begins all backends that a session names, also those that it does not use.
-    init: async (name: string) => (name === 'wasm' ? undefined : init()),
+    init: async (name: string) => {
+      // onnxruntime-common keeps an error of init for as long as the page lives; that of an option can be mended.
+      if (!isWasm(name)) await init().catch((error) => { if (!(error instanceof errors.OptionError)) throw error; });
+    },
     async createInferenceSessionHandler(source, options = {}) {
-      const names = (options.executionProviders ?? []).map((it) => (typeof it === 'string' ? it : it.name));
-      if (names[0] !== 'wasm') {
+      const providers = options.executionProviders ?? [];
+      if (!isWasm(providers[0])) {
         try {
           return await create(source, options);
         } catch (error) {
-          if (!names.includes('wasm') || !(error instanceof errors.DeviceError || error instanceof errors.LimitError)) throw error;
+          if (!providers.some(isWasm) || !(error instanceof errors.DeviceError || error instanceof errors.LimitError)) throw error;
           console.warn(`this session runs in WebAssembly, because WebGPU cannot run it: ${error.message}`);
         }
       }
-      return (await import('./wasm.js')).open({ Tensor, env, errors }, source, options, load);
+      return (await import('./wasm.js')).open({ Tensor, env, errors }, source, options, from);
     },
   };
   registerBackend('webgpu', backend, priority);
   // Only for sessions that name it.
-  registerBackend('wasm', backend, priority - 100);
+  for (const name of WASM) registerBackend(name, backend, priority - 100);
 }

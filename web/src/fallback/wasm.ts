@@ -4,6 +4,7 @@
 import type { InferenceSession, InferenceSessionHandler, OnnxValue, Tensor, env } from 'onnxruntime-common';
 import type * as errors from '../errors.js';
 import { localPath } from '../files.js';
+import { isWasm } from './names.js';
 
 /** Of a library that has the interface of onnxruntime-common. */
 export interface Library {
@@ -14,19 +15,22 @@ export interface Library {
 export type Ours = Pick<Library, 'Tensor' | 'env'> & { readonly errors: typeof errors };
 type Tensors = Readonly<Record<string, OnnxValue | null>>;
 
+const WHERE = "say where it is: executionProviders: ['webgpu', {name: 'wasm', model: 'model.onnx'}]";
+
 /** Opens the ONNX model of `source` in WebAssembly. Raises OptionError when nobody says where it is, ProgramError. */
 export async function open(
-  ours: Ours, source: string | Uint8Array, options: InferenceSession.SessionOptions, load: () => Promise<unknown>,
+  ours: Ours, source: string | Uint8Array, options: InferenceSession.SessionOptions, from: unknown,
 ): Promise<InferenceSessionHandler> {
   const { OptionError, ProgramError, messageOf } = ours.errors;
-  const provider = options.executionProviders?.find((it) => (typeof it === 'string' ? it : it.name) === 'wasm');
-  const { model: given, ...wasm } = (typeof provider === 'object' ? provider : { name: 'wasm' }) as { name: 'wasm'; model?: unknown };
+  const provider = options.executionProviders?.find(isWasm);
+  const { model: given, ...wasm } = (typeof provider === 'object' ? provider : {}) as { name?: string; model?: unknown };
   if (given !== undefined && typeof given !== 'string' && !(given instanceof Uint8Array)) {
     throw new OptionError(`executionProviders: wasm.model is ${JSON.stringify(given)}, it takes an address or the bytes of an ONNX model`);
   }
   const place = given ?? modelOf(ours, source);
+  const elsewhere = given === undefined ? `; WebAssembly runs the ONNX model, ${WHERE}` : '';
   const model = await inMemory(ours, place);
-  const library = await loaded(ours, load);
+  const library = await loaded(ours, from);
   // What a page sets about WebAssembly, it sets on the env that it knows.
   if (library.env !== ours.env) {
     Object.assign(library.env.wasm, ours.env.wasm);
@@ -34,7 +38,7 @@ export async function open(
   }
   // In Node its file for bundlers cannot start threads: it would fetch itself at a `file:` URL.
   if (localPath('.') !== undefined) library.env.wasm.numThreads ??= 1;
-  const shared = { ...options, executionProviders: [wasm] } as InferenceSession.SessionOptions;
+  const shared = { ...options, executionProviders: [{ ...wasm, name: 'wasm' }] } as InferenceSession.SessionOptions;
   if (options.externalData) {
     shared.externalData = await Promise.all(options.externalData.map(async (it) => {
       const { path, data } = typeof it === 'string' ? { path: it, data: it } : it;
@@ -47,7 +51,7 @@ export async function open(
     return new WasmSession(ours, library, await library.InferenceSession.create(model as string, shared));
   } catch (error) {
     const what = typeof place === 'string' ? place : 'the model';
-    throw new ProgramError(`${what} cannot be opened in WebAssembly: ${messageOf(error)}`, { cause: error });
+    throw new ProgramError(`${what} cannot be opened in WebAssembly: ${messageOf(error)}${elsewhere}`, { cause: error });
   }
 }
 
@@ -61,7 +65,7 @@ function modelOf({ errors }: Ours, source: string | Uint8Array): string | Uint8A
   }
   if (!/^wgpu(pack|prog)$/.test(new TextDecoder().decode(source.subarray(0, 8)))) return source;
   throw new errors.OptionError(
-    "these bytes are an export, which runs on WebGPU alone: say where its ONNX model is, executionProviders: ['webgpu', {name: 'wasm', model: 'model.onnx'}]",
+    `these bytes are an export, which runs on WebGPU alone: WebAssembly runs the ONNX model, ${WHERE}`,
   );
 }
 
@@ -72,20 +76,30 @@ async function inMemory({ errors }: Ours, place: string | Uint8Array): Promise<s
   const found = await (await import('../disk.js')).onDisk(local);
   if (found.ok) return found.bytes();
   throw new errors.ProgramError(
-    `${place} cannot be read: ${found.status}; WebAssembly runs the ONNX model, say where it is: {name: 'wasm', model: 'model.onnx'}`,
+    `${place} cannot be read: ${found.status}; WebAssembly runs the ONNX model, ${WHERE}`,
   );
 }
 
-async function loaded({ errors }: Ours, load: () => Promise<unknown>): Promise<Library> {
-  let module: Library | { readonly default: Library };
+/** What `useWasm` was given: a function that imports the library, or its address. */
+async function loaded({ errors }: Ours, from: unknown): Promise<Library> {
+  let module: Partial<Library> & { readonly default?: Library };
   try {
-    module = (await load()) as typeof module;
+    module = await (typeof from === 'function' ? from() : import(addressOf(String(from))));
   } catch (error) {
     throw new errors.ProgramError(
       `there is no WebAssembly to run the model in: ${errors.messageOf(error)}; call useWasm(() => import('onnxruntime-web/wasm'))`, { cause: error },
     );
   }
-  return 'InferenceSession' in module ? module : module.default;
+  const library = [module, module?.default].find((it) => it?.InferenceSession) as Library | undefined;
+  if (!library) throw new errors.OptionError("useWasm: this is no module of onnxruntime-web, which has InferenceSession: give it () => import('onnxruntime-web/wasm')");
+  return library;
+}
+
+/** An address as `create` takes them, for `import()`, to which one without a dot is the name of a package. */
+function addressOf(place: string): string {
+  if (localPath(place) !== place) return new URL(place, globalThis.document?.baseURI ?? globalThis.location?.href).href;
+  const { process } = globalThis as unknown as { process: { getBuiltinModule(name: 'node:url'): { pathToFileURL(path: string): URL } } };
+  return process.getBuiltinModule('node:url').pathToFileURL(place).href;
 }
 
 class WasmSession implements InferenceSessionHandler {

@@ -43,7 +43,7 @@ export type Prompts = Prompt | readonly Prompt[];
 
 /** Whether these are several texts. */
 export function isBatch(tokens: Prompts): tokens is readonly Prompt[] {
-  return typeof tokens[0] === 'object';
+  return typeof tokens?.[0] === 'object';
 }
 
 type Rule = readonly [accepts: (value: any) => boolean, domain: string]; // eslint-disable-line @typescript-eslint/no-explicit-any
@@ -76,7 +76,7 @@ export function readGenerateOptions(
     }
   }
   const prompts = (isBatch(tokens) ? tokens : [tokens]).map((prompt) => {
-    const found = Array.from(prompt, Number);
+    const found = Array.from(prompt ?? [], Number);
     if (!found.length) throw new OptionError('generate: the prompt has no tokens; pass numbers, of which the first begins a text');
     const unknown = found.findIndex((it) => !WHOLE(it));
     if (unknown >= 0) {

@@ -2,11 +2,12 @@
 // package itself. Out: the same, with tensors on the GPU that only the worker can read.
 
 import { InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
-import { DeviceError, InputError, OptionError, instead } from '../errors.js';
-import { isProfiling } from '../flags.js';
+import { DeviceError, InputError, OptionError, instead, messageOf } from '../errors.js';
+import { isProfiling, preferenceOf } from '../flags.js';
 import { register } from '../fallback/backend.js';
 import { type GenerateOptions, type Prompt, type Prompts, isBatch, readGenerateOptions } from '../generate/options.js';
 import { type Step, Texts } from '../generate/texts.js';
+import { handlerOf } from '../handler.js';
 import type { WebGPUSupport } from '../index.js';
 import type { MemoryUse } from '../memory.js';
 import type { Progress } from '../provider.js';
@@ -54,7 +55,7 @@ class Connection {
       if (error) pending.reject(revived(error));
       else pending.resolve(result);
     };
-    worker.onerror = (event) => this.end(`the worker failed: ${event.message || 'its script cannot be loaded'}`);
+    worker.onerror = (event) => this.end(`the worker failed: ${event.message || `its script cannot be loaded${OWN_WORKER}`}`);
   }
 
   call<Name extends keyof Calls>(
@@ -98,9 +99,24 @@ let connection: Connection | undefined;
 let transferInputs = false;
 
 function connected(): Connection {
+  try {
+    return (connection ??= new Connection(started()));
+  } catch (error) {
+    throw new DeviceError(`no worker can be started here: ${messageOf(error)}${OWN_WORKER}`, { cause: error });
+  }
+}
+
+const OWN_WORKER = '; start ort.wgpu.worker.mjs yourself, and call useWorker({ worker }) first';
+
+declare const HERE: string;
+function started(): Worker {
+  // Pages start no worker of another server's file, but their own that imports it.
+  if (HERE && new URL(HERE).origin !== globalThis.location?.origin) {
+    const code = `import ${JSON.stringify(new URL('ort.wgpu.worker.mjs', HERE))}`;
+    return new Worker(URL.createObjectURL(new Blob([code], { type: 'text/javascript' })), { type: 'module' });
+  }
   // Bundlers know this form, and give the worker a file of its own.
-  connection ??= new Connection(new Worker(new URL('./ort.wgpu.worker.mjs', import.meta.url), { type: 'module' }));
-  return connection;
+  return new Worker(new URL('./ort.wgpu.worker.mjs', import.meta.url), { type: 'module' });
 }
 
 /**
@@ -119,8 +135,8 @@ export function terminate(): void {
 }
 
 function environment(): Environment {
-  const { powerPreference, forceFallbackAdapter } = env.webgpu as unknown as Record<string, unknown>;
-  return { powerPreference, forceFallbackAdapter, profiling: isProfiling(env.webgpu) };
+  const { forceFallbackAdapter } = env.webgpu as unknown as Record<string, unknown>;
+  return { powerPreference: preferenceOf(env.webgpu), forceFallbackAdapter, profiling: isProfiling(env.webgpu) };
 }
 
 class RemoteSession implements InferenceSessionHandler {
@@ -264,15 +280,23 @@ class RemoteSession implements InferenceSessionHandler {
 // Where a page imports the package itself, too, the one that it imports first is used. WebAssembly runs where onnxruntime-web does.
 register({
   async init() {
-    const { supported, reason } = await checkWebGPUSupport();
-    if (!supported) throw new DeviceError(reason ?? 'WebGPU is not available in workers');
+    const { supported, reason } = await support();
+    if (!supported) throw new DeviceError(reason!);
   },
   create: (source, options) => RemoteSession.create(source, options),
 }, 30);
 
+async function support(): Promise<WebGPUSupport> {
+  return (await connected().call('support', [environment()])) as WebGPUSupport;
+}
+
 /** Whether exported models run in the worker. */
 export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
-  return (await connected().call('support', [environment()])) as WebGPUSupport;
+  try {
+    return await support();
+  } catch (error) {
+    return { supported: false, reason: messageOf(error) };
+  }
 }
 
 /** Buffers and bytes that the worker holds on its devices. */
@@ -286,7 +310,7 @@ export function clearCache(): Promise<void> {
 }
 
 function sessionOf(session: InferenceSession): RemoteSession | undefined {
-  const { handler } = session as unknown as { handler: unknown };
+  const handler = handlerOf(session);
   return handler instanceof RemoteSession ? handler : undefined;
 }
 

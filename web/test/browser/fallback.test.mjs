@@ -143,6 +143,16 @@ test('what is wrong is said: no model, no WebAssembly, no other provider', async
   assert.match(missing, /^ProgramError: none\.onnx cannot be opened in WebAssembly: /);
 });
 
+test('a module that is named by its address, relative to the page', async () => {
+  const it = await visit(without, 'alone');
+  for (const at of ['modules/onnxruntime-web/dist/ort.wasm.bundle.min.mjs', '/modules/onnxruntime-web/dist/ort.wasm.bundle.min.mjs', `${server.url}modules/onnxruntime-web/dist/ort.wasm.bundle.min.mjs`]) {
+    right(await it.evaluate(async (address) => {
+      ort.useWasm(address);
+      return compare(await ort.InferenceSession.create('tiny.onnx', { executionProviders: ['webgpu', 'wasm'] }), 'tiny');
+    }, at));
+  }
+});
+
 test('a page whose sessions run in a worker', async () => {
   const it = await visit(without, 'proxy');
   right(await it.evaluate(async () => compare(await ort.InferenceSession.create('tiny.onnx', { executionProviders: ['webgpu', 'wasm'] }), 'tiny')));

@@ -154,6 +154,19 @@ test('errors are those of the package, of the same class', async () => {
   await nothingHeld();
 });
 
+test('a wrong flag of env.webgpu is an error of the option, and none once it is mended', async () => {
+  const fresh = await open(browser, `${server.url}page.html`, () => window.differences);
+  const found = await fresh.evaluate(async () => {
+    ort.env.webgpu.powerPreference = 'max';
+    const { supported, reason } = await ort.checkWebGPUSupport();
+    const problem = await fails(create('types'));
+    ort.env.webgpu.powerPreference = 'low-power';
+    return { supported, reason, problem, mended: await fails(create('types')) };
+  });
+  const message = "env.webgpu.powerPreference is 'max', it takes 'low-power' or 'high-performance'";
+  assert.deepEqual(found, { supported: false, reason: message, problem: `OptionError: ${message}`, mended: 'no error' });
+});
+
 test('text is generated in the worker, and ends where the page says', async () => {
   const { tokens: expected } = JSON.parse(readFileSync(`${folder}/causal.json`, 'utf8'));
   const [all, some, aborted, wrong] = await page.evaluate(async () => {
