@@ -5,5 +5,6 @@ Files, in the order data flows: models (what to run, on which inputs), process (
 measurement), gpu_time (seconds on the GPU alone), compare (rounds, medians), ratios (summary), show (tables, chart);
 verify_zoo; kernels, rows and quantised (products: of any size, of few rows, by packed weights) and device_layer; numbers
 (errors of pointwise operators), truth (what they are in f64) and fits (their polynomials); web (the web runtime beside
-onnxruntime-web, in Chromium). Invariant: a number that is shown can be read back from the JSON beside it.
+onnxruntime-web, in Chromium) and export_sizes (bytes of its models). Invariant: a number that is shown can be read back from the
+JSON beside it.
 """

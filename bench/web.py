@@ -223,7 +223,8 @@ def document() -> None:
             "",
         ]
     text = DOCUMENT.read_text()
-    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    begin = text.index(BEGIN) + len(BEGIN)
+    end = text.index(END, begin)
     DOCUMENT.write_text(text[:begin] + "\n" + "\n".join(parts) + text[end:])
 
 
