@@ -15,9 +15,10 @@ demo:
 	@$(PYTHON) -m demo
 
 web-demo:
+	@$(if $(CHAT),[ -d "$(CHAT)" ] || { echo "CHAT=$(CHAT): there is no folder $(CHAT)" >&2; exit 2; })
 	@scripts/setup web
 	@cd web && node build.mjs
-	@$(PYTHON) web/demo/models.py $(if $(CHAT),--chat $(CHAT))
+	@$(PYTHON) web/demo/models.py $(if $(CHAT),--chat "$(CHAT)")
 	@npm --prefix web run --silent demo
 
 test: check

@@ -121,6 +121,13 @@ if not TYPE_CHECKING:  # a type checker knows the names from above, and that the
             from .registration import noted
 
             noted.knows_the_name = True
+        import sys
+
+        if sys.platform == "emscripten" and _PLACES[name].startswith("api."):
+            raise ImportError(
+                f"{__name__}.{name} needs ONNX Runtime, which is not there in Pyodide: {__name__}.web runs what was exported, as"
+                ' `await InferenceSession.create("model.onnx.wgpu/")`'
+            )
         value = globals()[name] = getattr(import_module(f".{_PLACES[name]}", __name__), name)
         return value
 

@@ -209,7 +209,7 @@ def test_wrong_input_is_named(model: webgpu_ep.LanguageModel) -> None:
         ({"top_k": 2.5}, "top_k is 2.5; it is a whole number"),
         ({"seed": -1}, "seed is -1; it is a whole number from 0 on"), ({"seed": "x"}, "seed is 'x'"),
         ({"max_new_tokens": -1}, r"max_new_tokens=-1: it is 0 or more"), ({"max_new_tokens": 2.5}, r"max_new_tokens=2.5: it is"),
-        ({"temprature": 3}, "temprature=3 is nothing that can be set here: temperature, top_k"),
+        ({"temprature": 3}, r"temprature=3 is nothing that can be set here \(did you mean temperature\?\): temperature, top_k"),
     ]  # fmt: skip
     for setting, text in settings:
         with pytest.raises(InputError, match=text):

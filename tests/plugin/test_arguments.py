@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.errors import OptionError
 
 from . import models
 
@@ -101,3 +103,25 @@ def test_an_input_of_another_type_is_named() -> None:
     ):
         with pytest.raises(Exception, match=message):
             run()
+
+
+def test_an_export_is_no_model(tmp_path: Path) -> None:
+    """Neither its folder nor its one file, for whoever takes a model."""
+    (tmp_path / "m.onnx").write_bytes(MODEL)
+    folder, file = tmp_path / "m.onnx.wgpu", tmp_path / "m.wgpu"
+    webgpu_ep.export(tmp_path / "m.onnx", folder)
+    webgpu_ep.export(tmp_path / "m.onnx", file, single_file=True)
+    for path, take in itertools.product((folder, file), (webgpu_ep.session, webgpu_ep.export)):
+        with pytest.raises(OptionError, match=rf"{re.escape(str(path))} is an export already, for browsers"):
+            take(path)
+        with pytest.raises(OptionError, match="is an export already"):
+            take(str(path))
+
+
+def test_in_pyodide_what_needs_onnxruntime_says_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "emscripten")
+    with pytest.raises(
+        ImportError, match=r"onnxruntime_ep_wgpu.session needs ONNX Runtime.*onnxruntime_ep_wgpu.web runs"
+    ):
+        webgpu_ep.__getattr__("session")
+    assert webgpu_ep.__getattr__("OptionError") is OptionError

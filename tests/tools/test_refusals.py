@@ -49,6 +49,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "result.trace.json": {"traceEvents": []},
     }.items():
         Path(name).write_text(json.dumps(data))
+    Path("model.wgpu").write_bytes(b"wgpupack" + bytes(64))
+    Path("exported").mkdir()
+    Path("exported/manifest.json").write_text('{"format":"onnxruntime-ep-wgpu","version":4}')
     Path("cut.json").write_text('[{"ph": "X"')
     return tmp_path
 
@@ -84,8 +87,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("run model.onnx --output code.py", "--output code.py: that is a file; name a folder"),
         ("run model.onnx --output none/out", "--output none/out: there is no folder none to write out in"),
         ("profile model.onnx --output none/p", "--output none/p.html: there is no folder none to write p.html in"),
-        ("tune --out none/t.json", "--out none/t.json: there is no folder none to write t.json in"),
-        ("tune --out dir", "--out dir: that is a folder; name a file"),
+        ("tune --output none/t.json", "--output none/t.json: there is no folder none to write t.json in"),
+        ("tune --out dir", "--output dir: that is a folder; name a file"),
         ("run short.onnx", "short.data has 100 bytes, and the weight 'w' of short.onnx is the bytes 0 to 16384"),
         (
             "explain short.onnx",
@@ -112,7 +115,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("export gone.onnx", "gone.onnx keeps its weights in gone.data, which is not there ('w' is the first)"),
         ("export gone.onnx --fp16", "gone.onnx keeps its weights in gone.data, which is not there ('w' is the first)"),
         ("export model.onnx --override n", "--override n: write it as NAME=SIZE"),
-        ("export model.onnx --override n=x", "--override n=x: a size is a whole number"),
+        ("export model.onnx --override n=x", "--override n=x: a size is a whole number from 0 on"),
+        (
+            "export model.onnx --override n=-1",
+            "--override n=-1: a size is a whole number from 0 on; a dimension that is not named",
+        ),
+        ("export model.onnx --chunk 0", "--chunk 0: a chunk has at least 16 bytes"),
+        ("export model.onnx --chunk big", "--chunk big: write a size such as 16MB"),
+        ("export model.onnx --seed 3", "--seed 3 is about the inputs by which --fp16, --int4 and --int8 are judged"),
+        ("export --transformers nope", "there is no folder nope"),
+        ("run model.wgpu", "model.wgpu is an export already, for browsers: name the file of an ONNX model"),
+        ("explain model.wgpu", "model.wgpu is an export already"),
+        ("export model.wgpu", "model.wgpu is an export already"),
+        ("verify exported", "exported is an export already"),
+        ("tune --out none/t.json", "--output none/t.json: there is no folder none to write t.json in"),
         ("export model.onnx --override m=3", "overrides: no input has a free dimension 'm'; the model has n"),
         ("export model.onnx --override n=0", "overrides: 'n': 0 is not a size"),
         ("export model.onnx --override n=2 --override n=3", "--override n=3: n is 2 already; give it once"),
@@ -186,7 +202,9 @@ def test_a_tuning_table_that_is_none_is_named_with_the_way_to_one(
 ) -> None:
     assert cli.main(["explain", "model.onnx", "--option", f"tuningTable={name}"]) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and f"option 'tuningTable': {name} {cause}" in error and "wgpu-ep tune --out" in error
+    assert (
+        error.count("\n") == 1 and f"option 'tuningTable': {name} {cause}" in error and "wgpu-ep tune --output" in error
+    )
     assert "[Errno" not in error
 
 

@@ -92,7 +92,7 @@ def test_what_gives_other_results_is_named_and_not_chosen(monkeypatch: pytest.Mo
 
 def test_a_table_is_written_that_sessions_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "card.json"
-    arguments = ["tune", "map", "rows", "flash_rows", "packed_rows", "--seconds", "0", "--out", str(path)]
+    arguments = ["tune", "map", "rows", "flash_rows", "packed_rows", "--seconds", "0", "--output", str(path)]
     assert cli.main([*arguments, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     adapter, choices = read_choices(path)
@@ -125,7 +125,7 @@ def test_it_prints_what_it_chose_and_says_what_a_software_adapter_does(
         (["--adapter", "99"], "--adapter 99: no such adapter"),
         (["--device", "Voodoo"], "Voodoo"),
         (["--device", "0", "--adapter", "0"], "not allowed with argument"),
-        (["--out", "nowhere/at/all.json"], "--out nowhere/at/all.json"),
+        (["--output", "nowhere/at/all.json"], "--output nowhere/at/all.json"),
         (["--seconds", "soon"], "'soon' is not a whole number"),
     ],
 )

@@ -8,16 +8,15 @@ import pytest
 
 from . import folders, models, node
 
+WITHOUT_NODE = {"test_demo", "test_export", "test_halves", "test_precision"}
+"""Files whose tests say for themselves what they need."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     without_node = node.missing()
     without_browser = without_node or node.no_browser()
     for item in items:
-        if Path(__file__).parent not in item.path.parents or item.path.name in (
-            "test_export.py",
-            "test_halves.py",
-            "test_precision.py",
-        ):
+        if Path(__file__).parent not in item.path.parents or item.path.stem in WITHOUT_NODE:
             continue
         problem = without_browser if "browser" in item.path.name else without_node
         if problem:

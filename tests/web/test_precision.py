@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -105,6 +106,44 @@ def test_wrong_arguments(model: Path) -> None:
     with pytest.raises(OptionError, match="samples"):
         webgpu_ep.export(model, precision=Precision(halves=True))
     assert [it.name for it in model.parent.iterdir()] == ["m.onnx"]
+
+
+@pytest.mark.parametrize("wrong", ["fp16", 16, True, {"halves": True}])
+def test_a_precision_that_is_none_is_named(model: Path, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"^precision: .* is not a Precision; pass Precision\(halves=True\)"):
+        webgpu_ep.export(model, precision=wrong)
+    with pytest.raises(TypeError, match=r"^precision: "):
+        webgpu_ep.export(model, precision=wrong, samples={"x": X})
+
+
+def test_samples_without_a_precision_are_refused(model: Path) -> None:
+    with pytest.raises(OptionError, match="samples are the inputs by which smaller numbers are judged"):
+        webgpu_ep.export(model, samples={"x": X})
+    assert [it.name for it in model.parent.iterdir()] == ["m.onnx"]
+
+
+def test_what_is_told_names_no_file_that_is_gone(model: Path) -> None:
+    found = webgpu_ep.export(model, precision=Precision(halves=True), samples={"x": X})
+    assert [it for it in vars(found).values() if isinstance(it, Path)] == [found.path] and found.path.exists()
+    assert not hasattr(found.reduced, "path")
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("far", [False, True])
+def test_a_large_error_of_made_up_inputs_is_told(
+    far: bool, given: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [op("Add", ["x", "c"], ["m"]), op("Sub", ["m", "c"], ["y"])]
+    offset = np.array(3000 if far else 1, F)
+    onnx.save(make_model(nodes, {"x": (F, [3, 64])}, {"c": offset}), tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", X)
+    arguments = ["export", str(tmp_path / "m.onnx"), "--fp16", *(["--input", str(tmp_path / "x.npy")] if given else [])]
+    assert cli.main(arguments) == 0
+    told = (
+        "y: the error is more than 1% of the largest value, for inputs that are made up; --input"
+        in capsys.readouterr().err
+    )
+    assert told == (far and not given)
 
 
 def test_what_makes_nothing_smaller_or_tells_no_error_is_refused(model: Path, tmp_path: Path) -> None:

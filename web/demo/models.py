@@ -40,6 +40,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chat", type=Path, metavar="DIR", help="a model folder of transformers.js to chat with")
     arguments = parser.parse_args()
+    if arguments.chat and (problem := no_chat(arguments.chat)):
+        parser.error(f"--chat {arguments.chat}: {problem}")
     for part in ("models", "ort"):
         shutil.rmtree(PUBLIC / part, ignore_errors=True)
         (PUBLIC / part).mkdir(parents=True)
@@ -97,6 +99,26 @@ def bench(folder: Path) -> None:
         }
         rows.append({"name": name, "title": title, "bytes": (folder / f"{name}.onnx").stat().st_size, "inputs": inputs})
     (folder / "models.json").write_text(json.dumps(rows))
+
+
+def no_chat(source: Path) -> str:
+    """Why a folder has no causal language model, which is what the page's chat takes; "" when it has one."""
+    if not source.is_dir():
+        return f"there is no folder {source}"
+    found = sorted((source / "onnx").glob("*.onnx"))
+    if not (source / "config.json").is_file() or not found:
+        return "it is no model folder of transformers.js, with config.json and onnx/*.onnx"
+    graph = onnx.load(found[0], load_external_data=False).graph
+    inputs, outputs = [it.name for it in graph.input], [it.name for it in graph.output]
+    kinds = json.loads((source / "config.json").read_text(encoding="utf-8")).get("architectures") or [""]
+    causal_ones = ("ForCausalLM", "LMHeadModel")
+    keeps = any(it.startswith("past") for it in inputs) or any(it.endswith(causal_ones) for it in kinds)
+    if keeps and "input_ids" in inputs and "logits" in outputs:
+        return ""
+    return (
+        f"onnx/{found[0].name} is no causal language model, which a chat needs ({', '.join(kinds)}: from"
+        f" {', '.join(inputs[:3])} to {', '.join(outputs[:3])}); name a folder of one, as of SmolLM2-135M-Instruct"
+    )
 
 
 def chat(source: Path, folder: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError, cut
@@ -40,6 +41,11 @@ def model_argument(model: Any, or_bytes: bool = True) -> str | bytes:
     if not isinstance(model, str | os.PathLike):
         raise TypeError(f"model: {cut(model)} is not {what}")
     path = os.fspath(model)
+    if os.path.isdir(path) or str(path).endswith(".wgpu"):
+        from .web_files import is_export
+
+        if is_export(Path(path)):
+            raise OptionError(f"model: {path} is an export already, for browsers; pass the model that it was made of")
     if os.path.isdir(path):
         raise IsADirectoryError(f"model: {path} is a folder; pass the file in it")
     return path

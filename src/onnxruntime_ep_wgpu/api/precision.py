@@ -57,13 +57,19 @@ class OutputError:
 class Reduced:
     """`kept` are nodes that stay float32, because a value of theirs would overflow; `quantised` counts products."""
 
-    path: Path
     errors: tuple[OutputError, ...]
     kept: tuple[str, ...]
     quantised: int
 
 
-def reduce(model: Path, precision: Precision, samples: Mapping[str, Any], folder: Path) -> Reduced:
+@dataclass(frozen=True)
+class ReducedModel(Reduced):
+    """The same, and the file of the model with smaller numbers."""
+
+    path: Path
+
+
+def reduce(model: Path, precision: Precision, samples: Mapping[str, Any], folder: Path) -> ReducedModel:
     """Writes the model with this precision to `folder`. `samples` has an array for each input. Raises ProgramError."""
     import onnx
 
@@ -95,7 +101,7 @@ def reduce(model: Path, precision: Precision, samples: Mapping[str, Any], folder
                 " give inputs as they are in use (--input of the command, `samples` in Python)"
             )
     errors = tuple(_error(name, a, b) for name, a, b in zip(names, exact, found, strict=True) if _is_number(a))
-    return Reduced(path, errors, kept, quantised)
+    return ReducedModel(errors, kept, quantised, path)
 
 
 def _load(path: Path) -> Any:

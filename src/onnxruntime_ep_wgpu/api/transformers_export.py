@@ -69,6 +69,8 @@ def export_transformers(
 
 
 def _models(folder: Path, dtypes: Collection[str] | None) -> list[Path]:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
     if not (folder / "config.json").is_file():
         raise ProgramError(f"{folder} is not a model of transformers.js: it has no config.json")
     for it in dtypes or ():

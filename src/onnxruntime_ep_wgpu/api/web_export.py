@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.tune import SWIFTSHADER
-from ..errors import OptionError, ProgramError, UnsupportedError
+from ..errors import OptionError, ProgramError, UnsupportedError, cut
 from ..program.dtypes import DType
 from ..program.program import Program
 from ..program.target import SUBGROUPS, WEB_BASELINE, Target
@@ -84,6 +84,16 @@ def export(
         raise FileExistsError(f"{place} exists already: remove it, or export to another place")
     if not place.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {place.parent} to write {place.name} in")
+    if precision is not None and not isinstance(precision, Precision):
+        raise TypeError(
+            f"precision: {cut(precision)} is not a Precision; pass Precision(halves=True) for halves, Precision(weight_bits=8) for"
+            " smaller weights of products, or both"
+        )
+    if samples is not None and precision is None:
+        raise OptionError(
+            "samples are the inputs by which smaller numbers are judged, and there are none: pass precision=Precision(halves=True),"
+            " or leave samples out"
+        )
     if precision and samples is None:
         raise OptionError(
             "smaller numbers need `samples`, an array for each input, to find what overflows and the error"
@@ -93,8 +103,8 @@ def export(
         reduced = None
         if precision and samples is not None:
             (Path(temporary) / "reduced").mkdir()
-            reduced = reduce(source, precision, samples, Path(temporary) / "reduced")
-            source = reduced.path
+            made = reduce(source, precision, samples, Path(temporary) / "reduced")
+            reduced, source = Reduced(made.errors, made.kept, made.quantised), made.path
         fixed = _fixed(source, overrides or {})
         programs, contradicted = _programs(source, _opened(source, fixed))
         base = programs[-1]

@@ -34,6 +34,17 @@ _PACK = b"wgpupack"  # one file: this, the manifest's version, length and SHA-25
 _HEAD = 48  # bytes of it before the manifest
 
 
+def is_export(path: Path) -> bool:
+    """Whether an export wrote this, a folder or one file."""
+    if path.is_dir():
+        manifest = path / "manifest.json"
+        return manifest.is_file() and b'"onnxruntime-ep-wgpu"' in manifest.read_bytes()[:100]
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(_PACK)) == _PACK
+
+
 def write_folder(folder: Path, programs: list[Program], chunk_bytes: int, wanted: int = 0) -> dict[str, Any]:
     """Writes all files of an export to a folder; chunks have at most `chunk_bytes`. Gives the manifest.
 

@@ -40,10 +40,10 @@ def _choices(path: str, target: Target) -> Choices:
         check_choices(choices)
     except OSError as error:
         raise OptionError(
-            f"option 'tuningTable': {path} cannot be read ({error.strerror or error}); wgpu-ep tune --out FILE writes a table"
+            f"option 'tuningTable': {path} cannot be read ({error.strerror or error}); wgpu-ep tune --output FILE writes a table"
         ) from error
     except ValueError as error:
-        raise OptionError(f"option 'tuningTable': {error}; wgpu-ep tune --out FILE writes a table") from error
+        raise OptionError(f"option 'tuningTable': {error}; wgpu-ep tune --output FILE writes a table") from error
     if adapter not in ("", target.name):
         raise OptionError(
             f"option 'tuningTable': {path} was measured on {adapter!r}, and the adapter is {target.name!r}"

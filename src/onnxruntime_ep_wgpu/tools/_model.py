@@ -59,9 +59,15 @@ def adapter_of(number: int) -> Adapter:
 
 
 def check_file(path: Path, kind: str = "an ONNX model") -> None:
-    """Raises FileNotFoundError, and InputError for what no `kind` can be: a folder, an empty file."""
+    """Raises FileNotFoundError, and InputError for what no `kind` can be: a folder, an empty file, what an export wrote."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
+    from ..api.web_files import is_export
+
+    if is_export(path):
+        raise InputError(
+            f"{path} is an export already, for browsers: name the file of {kind}, as the one that it was made of"
+        )
     if path.is_dir():
         raise InputError(f"{path} is a folder; name the file of {kind}")
     if path.is_file() and not path.stat().st_size:
@@ -140,7 +146,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]FILE.npy",
         help="an input from a file (.npz: of one array), or its numbers: NAME=16000, NAME=1,2,3",
     )
-    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of the made-up inputs (0)")
+    parser.add_argument("--seed", type=whole(0), metavar="N", help="of the made-up inputs (0)")
 
 
 def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
@@ -162,13 +168,14 @@ def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
     found = sizes({name: value.shape for name, value in wanted.items()}, dims, given)
     if found.sentence():
         print(f"note: {found.sentence()}", file=sys.stderr)
+    seed = args.seed or 0
     made_up = [name for name in wanted if name not in read]
     if made_up:
         print(
-            f"note: made-up values (seed {args.seed}) for {', '.join(made_up)}: --input NAME=FILE.npy gives real ones",
+            f"note: made-up values (seed {seed}) for {', '.join(made_up)}: --input NAME=FILE.npy gives real ones",
             file=sys.stderr,
         )
-    rng = np.random.default_rng(args.seed)
+    rng = np.random.default_rng(seed)
     return {
         name: read[name] if name in read else _made_up(rng, value, found.shapes[name]) for name, value in wanted.items()
     }
@@ -194,7 +201,9 @@ def dimension(text: str, option: str) -> tuple[str, int]:
     """NAME=SIZE, as `option` was given it."""
     name, size = _pair(text, option, "NAME=SIZE")
     if not size.isdecimal():
-        raise OptionError(f"{option} {text}: a size is a whole number")
+        raise OptionError(
+            f"{option} {text}: a size is a whole number from 0 on; a dimension that is not named stays free"
+        )
     return name, int(size)
 
 

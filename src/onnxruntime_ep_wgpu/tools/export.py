@@ -12,10 +12,12 @@ from typing import Any
 from ..api.precision import Precision, Reduced
 from ..api.transformers_export import SUFFIXES, export_transformers
 from ..api.web_export import CHUNK_BYTES, Exported, export
+from ..api.web_files import GRAIN
 from ..errors import OptionError
 from ._model import add_input_arguments, check_file, dimension, make_feeds, once
 from ._output import show_json, show_pairs, show_table
 
+FAR = 1e-2  # of an output's largest value: an error that real inputs may not have
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
@@ -53,7 +55,8 @@ def main(args: argparse.Namespace) -> int:
     if args.transformers is None and args.dtype:
         raise OptionError("--dtype chooses among the models of a folder: add --transformers")
     if args.transformers is None and not (args.fp16 or args.bits):
-        for name, given in (("--dim", args.dim), ("--shape", args.shape), ("--input", args.input)):
+        seed = [] if args.seed is None else [args.seed]
+        for name, given in (("--dim", args.dim), ("--shape", args.shape), ("--input", args.input), ("--seed", seed)):
             if given:
                 raise OptionError(
                     f"{name} {given[0]} is about the inputs by which --fp16, --int4 and --int8 are judged, and none of them is"
@@ -82,7 +85,7 @@ def main(args: argparse.Namespace) -> int:
     })  # fmt: skip
     show_table(("file", "bytes"), [list(it) for it in found.files], "\nfiles")
     if found.reduced:
-        _show_errors(found.reduced)
+        _show_errors(found.reduced, made_up=not args.input)
     return 0
 
 
@@ -111,9 +114,16 @@ def _tell_contradictions(found: Exported) -> None:
         )
 
 
-def _show_errors(reduced: Reduced) -> None:
+def _show_errors(reduced: Reduced, made_up: bool) -> None:
     rows = [[it.output, f"{it.largest:.2g}", f"{it.rms:.2g}", f"{it.scale:.3g}"] for it in reduced.errors]
     show_table(("output", "largest error", "rms error", "largest value"), rows, "\nagainst float32, in one run")
+    far = [it for it in reduced.errors if it.largest > FAR * it.scale]
+    if far and made_up:
+        print(
+            f"note: {', '.join(it.output for it in far)}: the error is more than {FAR:.0%} of the largest value, for inputs that"
+            " are made up; --input NAME=FILE.npy tells it for real ones",
+            file=sys.stderr,
+        )
     if reduced.quantised:
         print(f"products with smaller weights: {reduced.quantised}")
     if reduced.kept:
@@ -137,6 +147,9 @@ def _folder(args: argparse.Namespace, overrides: dict[str, int], chunk_bytes: in
 
 def _bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+) ?([KMG]i?B)?", text, re.IGNORECASE)
-    if not match or not int(match[1]):
+    if not match:
         raise OptionError(f"--chunk {text}: write a size such as 16MB, 64MiB or 1000000")
-    return int(match[1]) * UNITS[(match[2] or "").upper()]
+    found = int(match[1]) * UNITS[(match[2] or "").upper()]
+    if found < GRAIN:
+        raise OptionError(f"--chunk {text}: a chunk has at least {GRAIN} bytes; write a size such as 16MB")
+    return found

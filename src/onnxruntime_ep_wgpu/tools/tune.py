@@ -20,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--device", metavar="D", help="number or part of the name of a device (see wgpu-ep info)")
     which.add_argument("--adapter", type=whole(0), metavar="N", help="number of the adapter (0; see wgpu-ep info)")
-    parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help=f"where the table goes ({OUT})")
+    parser.add_argument(
+        "--output", "--out", type=Path, default=OUT, metavar="FILE", help=f"where the table goes ({OUT})"
+    )
     parser.add_argument("--seconds", type=whole(0), default=120, metavar="S", help="of measurements, about (120)")
 
 
@@ -30,7 +32,7 @@ def main(args: argparse.Namespace) -> int:
     from ..program.tuning import write_choices
 
     classes = wanted(args.kernels)
-    check_files("--out", args.out)
+    check_files("--output", args.output)
     named = given_device(args)
     device = opened(adapter_of((args.adapter or 0) if named is None else adapter_index(named)))
     if device.adapter.software:
@@ -49,8 +51,8 @@ def main(args: argparse.Namespace) -> int:
     for problem in dict.fromkeys(it for outcome in outcomes for it in outcome.refused):
         print(f"note: not chosen: {problem}", file=sys.stderr)
     if args.json:
-        show_json({"adapter": name, "file": str(args.out), "kernels": [_data(it) for it in outcomes]})
-        write_choices(choices, args.out, name)
+        show_json({"adapter": name, "file": str(args.output), "kernels": [_data(it) for it in outcomes]})
+        write_choices(choices, args.output, name)
         return 0
     rows = [
         [
@@ -64,8 +66,8 @@ def main(args: argparse.Namespace) -> int:
         for it in outcomes
     ]
     show_table(["kernel", "type", "shapes", "tried", "chosen", "times as fast"], rows, f"{name}\n")
-    write_choices(choices, args.out, name)
-    print(f"\n{args.out}: {len(choices)} choices; use it with the option tuningTable={args.out}")
+    write_choices(choices, args.output, name)
+    print(f"\n{args.output}: {len(choices)} choices; use it with the option tuningTable={args.output}")
     return 0
 
 

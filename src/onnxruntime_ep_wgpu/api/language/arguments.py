@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from difflib import get_close_matches
 from numbers import Integral
 from typing import Any
 
@@ -56,8 +57,10 @@ def sampling_argument(settings: Mapping[str, Any]) -> Sampling:
     names = [it.name for it in fields(Sampling)]
     unknown = next((it for it in settings if it not in names), None)
     if unknown is not None:
+        near = get_close_matches(unknown, [*names, "max_new_tokens", "stop"], 1)
+        meant = f" (did you mean {near[0]}?)" if near else ""
         raise InputError(
-            f"{unknown}={cut(settings[unknown])} is nothing that can be set here: {', '.join(names)}, max_new_tokens and stop"
-            " can; max_length and provider options are those of LanguageModel(...)"
+            f"{unknown}={cut(settings[unknown])} is nothing that can be set here{meant}: {', '.join(names)}, max_new_tokens"
+            " and stop can; max_length and provider options are those of LanguageModel(...)"
         )
     return Sampling(**settings)
