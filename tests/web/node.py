@@ -26,8 +26,10 @@ def missing() -> str | None:
     """Why the web runtime cannot be tested here; None when it can."""
     if shutil.which("npm") is None or shutil.which("node") is None:
         return "npm is not installed: the web runtime is not tested"
-    if not (WEB / "node_modules" / "webgpu").exists():
-        return "web/node_modules is missing: run `scripts/setup test`, or `npm install` in web/"
+    wanted = json.loads((WEB / "package.json").read_text())["devDependencies"]
+    lacking = [name for name in wanted if not (WEB / "node_modules" / name).exists()]
+    if lacking:
+        return f"web/node_modules lacks {', '.join(lacking)}: run `scripts/setup test`, or `npm install` in web/"
     return None
 
 
