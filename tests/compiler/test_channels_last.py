@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 
 from onnxruntime_ep_wgpu.compiler import tune
+from onnxruntime_ep_wgpu.compiler.channels import channels_last_in
 from onnxruntime_ep_wgpu.program.axes import model_name
 from onnxruntime_ep_wgpu.program.program import Program
+from onnxruntime_ep_wgpu.program.weights import Turned
 from tests import targets
 from tests.support import Runner, compile_model, target
 
@@ -126,6 +129,84 @@ def network(seed: int, free: bool, dtype: Any = np.float32) -> onnx.ModelProto:
     softmax = net.add("Softmax", x, channels=net.channels[x], axis=1)
     turned = net.add("Transpose", x, channels=0, perm=[0, 2, 3, 1])
     return net.model([tail, softmax, net.add("Neg", turned, channels=0)], free)
+
+
+def layers(kind: str, count: int, **attributes: Any) -> Net:
+    """Convolutions with something between them."""
+    net = Net(0)
+    x = net.conv("x", 8)
+    for _ in range(count - 1):
+        between = net.add(kind, x, channels=8, **attributes)
+        x = net.conv(between, 8)
+    return net
+
+
+def chosen(net: Net, *outputs: str) -> int:
+    """How many convolutions make images whose channels are last."""
+    module = ir.from_proto(net.model(list(outputs), False))
+    return len(channels_last_in(module.graph))
+
+
+@pytest.mark.parametrize("kind", ["Relu", "Sign", "Shrink", "HardSwish", "Identity", "Mish"])
+def test_what_leaves_the_order_of_memory_as_it_is(kind: str) -> None:
+    net = layers(kind, 6)
+    assert chosen(net, net.nodes[-1].output[0]) == 6
+
+
+def test_readers_that_want_the_order_of_onnx_decide() -> None:
+    few, many = layers("Relu", 4), layers("Relu", 5)  # read by three and by four, and given away once
+    assert chosen(few, few.nodes[-1].output[0]) == 0 and chosen(many, many.nodes[-1].output[0]) == 5
+    assert chosen(many, *(node.output[0] for node in many.nodes[-4:])) == 0
+    turned = layers("Transpose", 6, perm=[0, 1, 3, 2])
+    assert chosen(turned, turned.nodes[-1].output[0]) == 0
+
+
+def test_convolutions_of_groups_are_readers_like_others() -> None:
+    net = Net(0)
+    x = net.conv("x", 8)
+    for _ in range(6):
+        x = net.conv(net.conv(x, 8, group=2), 8)
+    assert chosen(net, x) == 0
+    single = Net(0)
+    x = single.conv("x", 8)
+    for _ in range(6):
+        x = single.conv(single.conv(x, 8, group=8), 8)
+    assert chosen(single, x) == 13
+
+
+@pytest.mark.parametrize("inputs", [1, 2])
+def test_operators_of_others_are_no_convolutions(inputs: int) -> None:
+    names = ["x", "scalar"][:inputs]
+    nodes = [
+        helper.make_node("Conv", names, ["y"], domain="somebody"),
+        helper.make_node("Relu", ["y"], ["z"], domain="somebody"),
+    ]
+    values = [helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", [1, 3, 4, 4]), ("scalar", []))]
+    graph = helper.make_graph(nodes, "g", values, [helper.make_tensor_value_info("z", 1, None)])
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("somebody", 1)]
+    module = ir.from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    assert channels_last_in(module.graph, every=True) == frozenset()
+
+
+def test_kernels_read_four_neighbouring_channels_and_weights_lie_so() -> None:
+    """Of a network that a GPU has in this order without being told to."""
+    net = layers("Relu", 6)
+    x = net.conv(net.conv(net.nodes[-1].output[0], 8, group=8), 8)
+    program = compile_model(net.model([x], False))
+    assert (
+        sum(isinstance(it, Turned) for it in program.weights) == 7
+    )  # not of the first, which reads an image as it is given
+    labels = [program.kernels[it.kernel] for it in program.dispatches]
+    assert [it.label for it in labels].count("depthwise_last") == 1
+    loads = {it.wgsl for it in labels if it.label == "matmul"}
+    at_once = [texts for texts in loads if all("(position: u32, part: u32) -> vec4<f32>" in it for it in texts)]
+    assert len(at_once) == len(loads) - 1
+    executable = Runner(program).executable
+    again = executable.compiled_for(program, {it.name for it in net.weights})
+    names = [it.name for it in program.weights if isinstance(it, Turned)]
+    assert len(set(names)) == 7
+    for one, other, weight in zip(executable._weights, again._weights, program.weights, strict=True):
+        assert (one is other) or not isinstance(weight, Turned)
 
 
 def all_last() -> Any:

@@ -98,14 +98,16 @@ def test_names_within_control_flow_count() -> None:
         webgpu_ep.session(_choice(), forceCpuNodeNames="three node")
 
 
-def _with_function() -> bytes:
+def _with_function(*, first: bool = False) -> bytes:
     inner = [helper.make_node("Relu", ["a"], ["t"], "inner"), helper.make_node("Neg", ["t"], ["b"], "last")]
     function = helper.make_function("own", "Act", ["a"], ["b"], inner, [helper.make_opsetid("", 17)])
     nodes = [
         helper.make_node("Exp", ["x"], ["e"], "exp"),
         helper.make_node("Act", ["e"], ["h"], "act", domain="own"),
         helper.make_node("Exp", ["h"], ["y"], "after"),
-    ]
+    ][first:]
+    if first:
+        nodes[0].input[0] = "x"
     values = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 8])] for name in "xy"]
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     graph = helper.make_graph(nodes, "graph", *values)
@@ -118,6 +120,14 @@ def test_what_a_named_function_expands_to_stays_on_the_cpu() -> None:
     assert placed == {"Relu": "CPUExecutionProvider", "Neg": "CPUExecutionProvider"}
     outside = {node.name: node.provider for node in webgpu_ep.report(session).nodes if node.op_type == "Exp"}
     assert outside == {"exp": webgpu_ep.get_ep_name(), "after": webgpu_ep.get_ep_name()}
+
+
+def test_a_session_is_refused_also_when_a_function_of_the_model_comes_first() -> None:
+    with pytest.raises(OptionError, match="no node is called 'nobody'"):
+        webgpu_ep.session(_with_function(first=True), forceCpuNodeNames="nobody")
+    session = webgpu_ep.session(_with_function(first=True))
+    x = np.full((2, 8), 2, np.float32)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], np.exp(-x), rtol=1e-6)
 
 
 def _fused_away() -> bytes:

@@ -39,7 +39,7 @@ from .ir import (
 )
 from .joins import picked
 from .limits import Limits
-from .memory_order import ChannelsLast
+from .memory_order import MemoryOrders
 from .messages import Part, message
 from .operand import LARGEST_HOST_VALUE
 from .operand import Operand as Operand
@@ -57,7 +57,7 @@ class Builder:
         self.checks: dict[Dim, Message] = {}  # conditions, each once, with the message of whoever asked first
         self.assertions: list[Assertion] = []
         self.origin: tuple[str, ...] = ()
-        self.channels_last = ChannelsLast()
+        self.orders = MemoryOrders()
         self._bits: dict[tuple[Tensor, DType], Tensor] = {}
         self._turned: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
         self._literals: dict[tuple[DType, Shape, bytes], Tensor] = {}  # made while lowering: equal ones are one
@@ -208,7 +208,7 @@ class Builder:
         """Names the tensor that holds exactly this value, in whatever order of memory; the first name stays."""
         x.name(name)
         if x.is_on_device:
-            self.channels_last.name(x, name)
+            self.orders.name(x, name)
 
     # ---- views
 
@@ -279,7 +279,7 @@ class Builder:
         self._check_expression(
             expression, {n: x.dtype.compute or "" for n, x in operands.items()}, constants, dtype.compute or ""
         )
-        order = self.channels_last.order(x.view for x in operands.values() if x.shape == shape)
+        order = self.orders.order(x.view for x in operands.values() if x.shape == shape)
         reads = {n: Read(order.of(self.expand(x, shape).view), (len(shape),)) for n, x in operands.items()}
         output = self._tensor(dtype, order.by_axis(shape), not inline or not of_weights(reads.values()))
         result = self._append(
@@ -309,13 +309,13 @@ class Builder:
         `body` is text from `map_body`, or of up to three statements; `constants` and `parameters` are what its directives (see
         `codegen/preprocess.py`) and its `$NAME` are about.
         `reuse` says that elements of the operands are read more than once over the whole output; for `inline`, `neighbours` and
-        `iterations` see `Map`. A body of single axes makes its result in the memory order of its first operand.
+        `iterations` see `Map`. A body of single axes makes its result in the memory order of an operand as large.
         """
         # An invocation computes all the elements that share a word.
         self.bound_loop(iterations * elements_per_word(dtype, self.target), "a loop of {} steps", iterations)
         reads = {n: Read(x.view, tuple(g), reuse) for n, (x, g) in operands.items()}
         by_axes = len(shape) > 2 and all(g == 1 for g in groups)
-        order = self.channels_last.order(x.view for x, _ in operands.values() if by_axes and x.rank == len(shape))
+        order = self.orders.order(x.view for x, _ in operands.values() if by_axes and x.rank == len(shape))
         output = self._tensor(dtype, order.by_axis(shape), not inline or not of_weights(reads.values()))
         result = self._append(
             Map(
@@ -400,7 +400,7 @@ class Builder:
 
     def join(self, xs: Sequence[Operand], axis: int, shape: Shape) -> Operand:
         """The operands side by side along an axis, which gives `shape`."""
-        orders = {self.channels_last.order([x.view]) for x in xs}
+        orders = {self.orders.order([x.view]) for x in xs}
         if len(orders) == 1 and (order := orders.pop()).axes:
             return order.seen(
                 self._joined([self.view(x, order.of(x.view)) for x in xs], order.place(axis), order.by_axis(shape))
@@ -422,7 +422,7 @@ class Builder:
 
         Where x may reach beyond the result, in some run or in any, a part of it is left out.
         """
-        order = self.channels_last.order([x.view])
+        order = self.orders.order([x.view])
         if order.axes:
             return order.seen(
                 self.pad(self.view(x, order.of(x.view)), fill, order.by_axis(tuple(begins)), order.by_axis(shape))

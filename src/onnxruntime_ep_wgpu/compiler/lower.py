@@ -180,8 +180,8 @@ class Lowering:
             while operands and operands[-1] is None:
                 operands.pop()
             registry.check_types(entry, [o.dtype if o else None for o in operands])
-            self.builder.channels_last.wanted = node in self.channels_last
-            keywords = registry.arguments(entry, opset, attributes, [bool(value.name) for value in node.outputs])
+            named = [bool(value.name) for value in node.outputs]
+            keywords = registry.arguments(entry, opset, attributes, named, node in self.channels_last)
             result = entry.lower(self.builder, *operands, **keywords)
         except UnsupportedError:
             if small is None:

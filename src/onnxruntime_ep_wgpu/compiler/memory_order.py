@@ -21,12 +21,10 @@ from .operand import Operand
 T = TypeVar("T")
 
 
-class ChannelsLast:
-    """The tensors of a graph whose last axis is what the values they hold have second. `wanted`: the convolution that is being
-    lowered shall make one."""
+class MemoryOrders:
+    """The tensors of a graph whose last axis is what the values they hold have second."""
 
     def __init__(self) -> None:
-        self.wanted = False
         self._tensors: set[Tensor] = set()
 
     def order(self, views: Iterable[View]) -> Order:
@@ -60,7 +58,7 @@ class ChannelsLast:
 class Order:
     """How a result lies in memory: its axes from the outermost to that of neighbours; () as they are."""
 
-    known: ChannelsLast
+    known: MemoryOrders
     axes: tuple[int, ...]
 
     def of(self, view: View) -> View:
@@ -79,5 +77,8 @@ class Order:
         """What was made in the order of memory, as a value of the result's shape."""
         if not self.axes:
             return made
+        assert made.view == View.of(made.view.tensor) and made.rank == len(self.axes), (
+            "what was made is a tensor of its own"
+        )
         view = self.known.add(made.view.tensor)
         return Operand(made.dtype, view.shape, view)

@@ -34,6 +34,7 @@ _numbers = itertools.count()
 # The version of ONNX Runtime that has OnSessionInitializationEnd.
 _TELLS_OF_INITIALISATION = 27
 _RUN_START = "OnRunStart"
+_KNOWN_DOMAINS = frozenset({"", "ai.onnx", "com.microsoft"})
 
 
 class Maker(Protocol):
@@ -168,7 +169,9 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         api, ort = self.ort.api, self.ort
         for node in ort.list(api.Graph_GetNumNodes, api.Graph_GetNodes, graph, "const OrtNode *"):
             bodies = ort.get(api.Node_GetNumSubgraphs, node, "size_t")
-            if not bodies and not text(ort.get(api.Node_GetEpName, node, "const char *")):
+            # A function of the model is one before it is inlined, and ends the process when it is fused.
+            known = text(ort.get(api.Node_GetDomain, node, "const char *")) in _KNOWN_DOMAINS
+            if known and not bodies and not text(ort.get(api.Node_GetEpName, node, "const char *")):
                 return [[node]]
         return []
 

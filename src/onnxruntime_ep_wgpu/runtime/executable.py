@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Buffer, Copy, Device, Place, Recording, Submission, Work
+from ..program.axes import model_name
 from ..program.dtypes import DType
 from ..program.layout import Layouts
 from ..program.program import Program
@@ -148,9 +149,9 @@ class Executable:
 
     def compiled_for(self, program: Program, constants: Collection[str]) -> Executable:
         """What runs `program`, this graph compiled for certain sizes: with the memory of this one's intermediate values, and its
-        weights of these names, which are the model's own and the same in both."""
+        weights of these names, which are the model's own and the same in both, in whatever order their axes lie."""
         names = zip(self._weight_names, self._weights, strict=True)
-        shared = {name: buffer for name, buffer in names if buffer is not None and name in constants}
+        shared = {name: buffer for name, buffer in names if buffer is not None and model_name(name)[0] in constants}
         return Executable(program, self.device, self.settings, shared, self._plans.family)
 
     def leave(self) -> None:

@@ -17,7 +17,7 @@ from ..codegen.prelude import map_body
 from ..dims import Dim, equal, floordiv, maximum
 from ..divide import BindingsError, least_reach
 from ..ir import Tensor, View
-from . import channels_last, depthwise
+from . import conv_rows, depthwise
 from .conv_direct import direct_convolution, fits
 from .matmul import matrix_product
 from .registry import FLOATS, op
@@ -38,10 +38,16 @@ FEWEST_ROWS = 8  # output channels per group below which a matrix product comput
 
 @op("Conv", types=FLOATS)
 def conv(
-    b: Builder, x: Operand, w: Operand, bias: Operand | None = None, **attributes: Unpack[ConvAttributes]
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    bias: Operand | None = None,
+    *,
+    as_rows: bool = False,
+    **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """x (batch, channels, *inputs), w (features, channels / group, *kernel) -> (batch, features, *outputs)."""
-    result = convolution(b, x, w, **attributes)
+    result = convolution(b, x, w, as_rows, **attributes)
     if bias is not None:
         if bias.rank != 1:
             raise UnsupportedError(f"a bias {bias} is not one number for each feature")
@@ -50,8 +56,13 @@ def conv(
     return b.cast(result, x.dtype)
 
 
-def convolution(b: Builder, x: Operand, w: Operand, **attributes: Unpack[ConvAttributes]) -> Operand:
-    """The sums of a convolution, in the type in which elements of x are accumulated; the padding counts as zeros."""
+def convolution(
+    b: Builder, x: Operand, w: Operand, as_rows: bool = False, **attributes: Unpack[ConvAttributes]
+) -> Operand:
+    """The sums of a convolution, in the type in which elements of x are accumulated; the padding counts as zeros.
+
+    `as_rows`: where that can be, they have their channels last in memory.
+    """
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
     if w.rank != x.rank:
@@ -63,14 +74,14 @@ def convolution(b: Builder, x: Operand, w: Operand, **attributes: Unpack[ConvAtt
         x,
         w.shape[1],
     )
-    return convolved(b, x, w, window(b, x.shape[2:], kernel, attributes), group)
+    return convolved(b, x, w, window(b, x.shape[2:], kernel, attributes), group, as_rows)
 
 
-def convolved(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
+def convolved(b: Builder, x: Operand, w: Operand, win: Window, group: int, as_rows: bool = False) -> Operand:
     """The sums of the windows of x, weighted by w."""
     mark = b.mark()
     try:
-        return _convolution(b, x, w, win, group)
+        return _convolution(b, x, w, win, group, as_rows)
     except BindingsError:
         b.undo(mark)
         return _divided(b, x, w, win, group)
@@ -115,7 +126,7 @@ def _in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> O
     return b.beside(halves, 1)
 
 
-def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
+def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, as_rows: bool) -> Operand:
     """One that fits, in one product or by one kernel. Raises BindingsError."""
     per_group = floordiv(w.shape[0], group)
     if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.fits(win):
@@ -130,8 +141,8 @@ def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int) ->
     # Windows that share elements are read straight from the image, others are a matrix that is copied once.
     if (win.is_padded or win.overlap) and fits(b, w, win):
         return direct_convolution(b, x, w, win, group)
-    if group == 1 and channels_last.fits(b, x, w):
-        return channels_last.convolution_of_rows(b, x, w, win)
+    if as_rows and group == 1 and conv_rows.fits(x, w):
+        return conv_rows.convolution_of_rows(b, x, w, win)
     if group > 1:
         x = b.reshape(x, (x.shape[0] * group, floordiv(x.shape[1], group), *x.shape[2:]))
     windows = _windows(b, x, win)

@@ -22,9 +22,7 @@ def fits(win: Window) -> bool:
 
 def fits_four_channels(b: Builder, x: Operand, w: Operand) -> bool:
     """Whether x has its channels last in memory, four of which an invocation can take."""
-    return (
-        b.channels_last.order([x.view]).axes != () and w.shape[0] == x.shape[1] and quotient(w.shape[0], 4) is not None
-    )
+    return b.orders.order([x.view]).axes != () and w.shape[0] == x.shape[1] and quotient(w.shape[0], 4) is not None
 
 
 def of_four_channels(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:
@@ -48,23 +46,12 @@ def of_four_channels(b: Builder, x: Operand, w: Operand, win: Window) -> Operand
         },
         {"y": (x.dtype.accumulated, shape, (1, win.rank, 1))},
         (Variant(ceildiv(blocks, size), size),),
-        parameters={
-            "strips": strips,
-            "items": items,
-            "fours": fours,
-            "blocks": blocks,
-            "height": plane.inputs[0],
-            "width": plane.inputs[1],
-            "out_height": plane.outputs[0],
-            "out_width": plane.outputs[1],
-            "pad_y": plane.begins[0],
-            "pad_x": plane.begins[1],
-        },
+        parameters={**plane.parameters, "strips": strips, "items": items, "fours": fours, "blocks": blocks},
         flops=2 * product(shape) * win.taps,
         vectors=True,
         **_constants(plane, rows, columns),
     )
-    return b.channels_last.last(len(shape)).seen(y)
+    return b.orders.last(len(shape)).seen(y)
 
 
 def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:
@@ -91,18 +78,13 @@ def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Op
         {"y": (stored, shape, (1, 1, win.rank))},
         (Variant(groups, size),),
         parameters={
+            **plane.parameters,
             "strips": strips,
             "items": items,
             "tiles": ceildiv(items, size),
             "planes": batch * features,
             "features": features,
             "channels": x.shape[1],
-            "height": plane.inputs[0],
-            "width": plane.inputs[1],
-            "out_height": plane.outputs[0],
-            "out_width": plane.outputs[1],
-            "pad_y": plane.begins[0],
-            "pad_x": plane.begins[1],
         },
         flops=2 * product(shape) * win.taps,
         SHARED=bool(chosen.shared),
@@ -122,6 +104,12 @@ class _Plane:
         self.inputs: tuple[Dim, ...] = (*ones, *win.inputs)
         self.outputs: tuple[Dim, ...] = (*ones, *win.outputs)
         self.begins: tuple[Dim, ...] = (*zeros, *win.begins)
+
+    @property
+    def parameters(self) -> dict[str, Dim]:
+        """The sizes that its kernels know."""
+        sizes = (*self.inputs, *self.outputs, *self.begins)
+        return dict(zip(("height", "width", "out_height", "out_width", "pad_y", "pad_x"), sizes, strict=True))
 
 
 def _block(win: Window) -> tuple[int, int]:

@@ -285,7 +285,7 @@ def local_response_normalization(
     )
 
 
-@op("BatchNormalization", types=FLOATS)
+@op("BatchNormalization", types=FLOATS, elementwise=True)
 def batch_normalization(
     b: Builder,
     x: Operand,

@@ -44,10 +44,11 @@ def fused_conv(
     *,
     activation: str = "",
     activation_params: Sequence[float] = (),
+    as_rows: bool = False,
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """activation(conv(x, w) + bias + residual)."""
-    y = conv(b, x, w, bias, **attributes)
+    y = conv(b, x, w, bias, as_rows=as_rows, **attributes)
     if residual is not None:
         y = b.pointwise("x + y", {"x": y, "y": residual}, y.dtype)
     return _activated(b, y, activation, activation_params)
@@ -103,13 +104,13 @@ def _transposed(b: Builder, x: Operand, matrix: int, batch: int) -> Operand:
     return b.permute(x, order)
 
 
-@op("Gelu", domain=MICROSOFT, types=FLOATS)
+@op("Gelu", domain=MICROSOFT, types=FLOATS, elementwise=True)
 def microsoft_gelu(b: Builder, x: Operand) -> Operand:
     y: Operand = gelu(b, x)
     return y
 
 
-@op("BiasGelu", "FastGelu", domain=MICROSOFT, types=FLOATS)
+@op("BiasGelu", "FastGelu", domain=MICROSOFT, types=FLOATS, elementwise=True)
 def bias_gelu(b: Builder, x: Operand, bias: Operand | None = None, *, op_type: str = "") -> Operand:
     """gelu(x + bias), by the tanh approximation for FastGelu."""
     summed = x if bias is None else b.pointwise("x + y", {"x": x, "y": bias}, x.dtype)
@@ -117,13 +118,13 @@ def bias_gelu(b: Builder, x: Operand, bias: Operand | None = None, *, op_type: s
     return y
 
 
-@op("QuickGelu", domain=MICROSOFT, types=FLOATS)
+@op("QuickGelu", domain=MICROSOFT, types=FLOATS, elementwise=True)
 def quick_gelu(b: Builder, x: Operand, *, alpha: float = 1.702) -> Operand:
     y: Operand = swish(b, x, alpha=alpha)
     return y
 
 
-@op("BiasAdd", domain=MICROSOFT, types=FLOATS)
+@op("BiasAdd", domain=MICROSOFT, types=FLOATS, elementwise=True)
 def bias_add(b: Builder, x: Operand, bias: Operand, skip: Operand) -> Operand:
     """x + bias + skip, x and skip of shape (batch, pixels, channels)."""
     b.require(equal(bias.size, x.shape[-1]), "bias {} for the channels of {}", bias, x)

@@ -35,7 +35,7 @@ def unary(
     parameters = list(inspect.signature(lower).parameters.values())[:2]
     parameters += [inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in defaults.items()]
     lower.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    op(name, types=types)(lower)
+    op(name, types=types, elementwise=True)(lower)
 
 
 unary("Abs", "abs(x)", NUMBERS)
@@ -85,7 +85,7 @@ for name in (
     unary(name, it.expression, FLOATS | SIGNED if name == "Relu" else FLOATS, it.cost, None, **it.parameters)
 
 
-@op("IsInf", types=FLOATS)
+@op("IsInf", types=FLOATS, elementwise=True)
 def is_inf(b: Builder, x: Operand, *, detect_negative: int = 1, detect_positive: int = 1) -> Operand:
     wanted = {
         (1, 1): "isinf(x)",
@@ -96,20 +96,20 @@ def is_inf(b: Builder, x: Operand, *, detect_negative: int = 1, detect_positive:
     return b.pointwise(wanted[int(bool(detect_negative)), int(bool(detect_positive))], {"x": x}, DType.BOOL)
 
 
-@op("Gelu", types=FLOATS)
+@op("Gelu", types=FLOATS, elementwise=True)
 def gelu(b: Builder, x: Operand, *, approximate: str = "none") -> Operand:
     """x * Phi(x), exact through erf or by the tanh approximation (Hendrycks and Gimpel, 2016)."""
     return activated(b, x, "GeluTanh" if approximate == "tanh" else "Gelu")
 
 
-@op("Swish", types=FLOATS)
+@op("Swish", types=FLOATS, elementwise=True)
 def swish(b: Builder, x: Operand, *, alpha: float = 1.0) -> Operand:
     """x * sigmoid(alpha * x)."""
     return activated(b, x, "Silu") if alpha == 1.0 else activated(b, x, "Swish", [alpha])
 
 
 def binary(name: str, expression: str, types: frozenset[DType], to: DType | None = None, cost: int = 1) -> None:
-    @op(name, types=types)
+    @op(name, types=types, elementwise=True)
     def lower(b: Builder, x: Operand, y: Operand) -> Operand:
         return b.pointwise(expression, {"x": x, "y": y}, to or x.dtype, cost=cost)
 
@@ -132,12 +132,12 @@ binary("BitwiseXor", "x ^ y", INTEGERS)
 binary("PRelu", "where(x < 0, x * y, x)", NUMBERS, cost=2)
 
 
-@op("BitShift", types=INTEGERS)
+@op("BitShift", types=INTEGERS, elementwise=True)
 def bit_shift(b: Builder, x: Operand, y: Operand, *, direction: str) -> Operand:
     return b.pointwise("shl(x, y)" if direction == "LEFT" else "shr(x, y)", {"x": x, "y": y}, x.dtype)
 
 
-@op("Pow", types=NUMBERS)
+@op("Pow", types=NUMBERS, elementwise=True)
 def power(b: Builder, x: Operand, y: Operand) -> Operand:
     """x to the power y; integers by repeated squaring, of an exponent of floats too where it is whole and the result fits."""
     kind = x.dtype.compute
@@ -160,7 +160,7 @@ def power(b: Builder, x: Operand, y: Operand) -> Operand:
     return b.pointwise(f"pow(x, {kind}(y))", {"x": x, "y": y}, x.dtype, cost=16)
 
 
-@op("Mod", types=NUMBERS)
+@op("Mod", types=NUMBERS, elementwise=True)
 def modulo(b: Builder, x: Operand, y: Operand, *, fmod: int = 0) -> Operand:
     return b.pointwise("x % y" if fmod else "floormod(x, y)", {"x": x, "y": y}, x.dtype, cost=4)
 
@@ -168,7 +168,7 @@ def modulo(b: Builder, x: Operand, y: Operand, *, fmod: int = 0) -> Operand:
 def variadic(name: str, first: str, following: str, types: frozenset[DType], last: str = "") -> None:
     """A fold over any number of operands; `last` is applied to the result with `n` the number of operands."""
 
-    @op(name, types=types)
+    @op(name, types=types, elementwise=True)
     def lower(b: Builder, *xs: Operand) -> Operand:
         result = xs[0]
         for x in xs[1:]:
@@ -184,12 +184,12 @@ variadic("Min", "x", "min(x, y)", NUMBERS)
 variadic("Max", "x", "max(x, y)", NUMBERS)
 
 
-@op("Where", types=ANY, condition=BOOLS)
+@op("Where", types=ANY, condition=BOOLS, elementwise=True)
 def where(b: Builder, condition: Operand, x: Operand, y: Operand) -> Operand:
     return b.pointwise("where(condition, x, y)", {"condition": condition, "x": x, "y": y}, x.dtype)
 
 
-@op("Clip", types=NUMBERS)
+@op("Clip", types=NUMBERS, elementwise=True)
 def clip(
     b: Builder,
     x: Operand,
@@ -213,12 +213,12 @@ def clip(
     return b.pointwise(expression, operands, x.dtype, x.shape, cost=2)
 
 
-@op("Cast", types=ANY)
+@op("Cast", types=ANY, elementwise=True)
 def cast(b: Builder, x: Operand, *, to: int, saturate: int = 1, round_mode: str = "up") -> Operand:
     return _cast(b, x, type_of(to), bool(saturate))
 
 
-@op("CastLike", types=ANY)
+@op("CastLike", types=ANY, elementwise=True)
 def cast_like(b: Builder, x: Operand, like: Operand, *, saturate: int = 1, round_mode: str = "up") -> Operand:
     return _cast(b, x, like.dtype, bool(saturate))
 
@@ -259,12 +259,12 @@ def bit_cast(b: Builder, x: Operand, *, to: int) -> Operand:
     return b.map(body, dtype, x.shape, ("at",), (x.rank,), operands, cost=2, BITS=steps[0], RESULT=steps[1])
 
 
-@op("Identity", types=ANY)
+@op("Identity", types=ANY, elementwise=True)
 def identity(b: Builder, x: Operand) -> Operand:
     return x
 
 
-@op("Dropout", types=ANY)
+@op("Dropout", types=ANY, elementwise=True)
 def dropout(
     b: Builder, x: Operand, ratio: Operand | None = None, training: Operand | None = None, *, seed: int = 0
 ) -> tuple[Operand, Operand | None]:

@@ -43,6 +43,7 @@ class Operator:
     any_attributes: bool = False
     needed: frozenset[str] = frozenset()  # operands and attributes that it cannot do without
     kinds: Mapping[str, str] = field(default_factory=dict)  # of attributes: a key of _KINDS
+    elementwise: bool = False  # an element of the result is made of those at its own place, where operands are as large
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -54,14 +55,19 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "list[str]": (str,),
 }
 """Kinds of attributes, as lowering functions are annotated, with the types of their values or elements."""
-_INJECTED = frozenset({"op_type", "opset", "outputs", "wanted"})
-"""Keyword arguments that are about the node and no attributes: its type, the version of its domain, how many outputs it has
-and which of them it names."""
+_INJECTED = frozenset({"op_type", "opset", "outputs", "wanted", "as_rows"})
+"""Keyword arguments that are about the node and no attributes: its type, the version of its domain, how many outputs it has,
+which of them it names, and whether its result shall have its channels last in memory (`channels.py`)."""
 _OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
 def op(
-    *names: str, since: int = 1, domain: str = "", types: frozenset[DType] = ANY, **by_operand: frozenset[DType]
+    *names: str,
+    since: int = 1,
+    domain: str = "",
+    types: frozenset[DType] = ANY,
+    elementwise: bool = False,
+    **by_operand: frozenset[DType],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declares `lower(builder, *operands, *, attributes...)` for operators; `op_type` is passed when asked for."""
 
@@ -79,7 +85,18 @@ def op(
         kinds = {name: kind for name, it in annotations.items() if (kind := _kind(it)) in _KINDS}
         for name in names:
             entry = Operator(
-                name, domain, since, allowed, function, positional, variadic, attributes, anything, needed, kinds
+                name,
+                domain,
+                since,
+                allowed,
+                function,
+                positional,
+                variadic,
+                attributes,
+                anything,
+                needed,
+                kinds,
+                elementwise,
             )
             versions = _OPERATORS.setdefault((domain, name), [])
             versions.append(entry)
@@ -152,6 +169,12 @@ def find(op_type: str, domain: str, opset: int) -> Operator | None:
     return None
 
 
+def is_elementwise(op_type: str, domain: str) -> bool:
+    """Whether an operator makes each element of the elements at its place."""
+    known = _OPERATORS.get(("" if domain == "ai.onnx" else domain, op_type), ())
+    return bool(known) and all(entry.elementwise for entry in known)
+
+
 def check_version(op_type: str, domain: str, opset: int) -> None:
     """Raises for an operator as it was before OLDEST_OPSET, which nobody implements: ModelError in the CPU provider's words,
     UnsupportedError for the one that the CPU provider has."""
@@ -169,7 +192,9 @@ def check_version(op_type: str, domain: str, opset: int) -> None:
     )
 
 
-def arguments(entry: Operator, opset: int, attributes: Mapping[str, Any], outputs: Sequence[bool]) -> dict[str, Any]:
+def arguments(
+    entry: Operator, opset: int, attributes: Mapping[str, Any], outputs: Sequence[bool], as_rows: bool = False
+) -> dict[str, Any]:
     """The keyword arguments of a lowering function. `outputs`: of each output of the node, whether it is named.
 
     Raises UnsupportedError for an attribute that the function does not know, that is missing, or that is of another kind.
@@ -186,7 +211,8 @@ def arguments(entry: Operator, opset: int, attributes: Mapping[str, Any], output
     for name, value in out.items():
         if not _is_of(entry.kinds.get(name), value):
             raise UnsupportedError(f"attribute {name}={cut(value)} is no {entry.kinds[name]}")
-    about = {"op_type": entry.name, "opset": opset, "outputs": len(outputs), "wanted": list(outputs)}
+    about: dict[str, Any] = {"op_type": entry.name, "opset": opset, "outputs": len(outputs), "wanted": list(outputs)}
+    about["as_rows"] = as_rows
     return out | {name: value for name, value in about.items() if name in entry.attributes}
 
 

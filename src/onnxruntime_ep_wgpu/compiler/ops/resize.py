@@ -180,7 +180,7 @@ def _resized(
         raise UnsupportedError(f"coordinate_transformation_mode={transform.mode!r}")
     if mode == "nearest" and transform.nearest not in ROUNDINGS:
         raise UnsupportedError(f"nearest_mode={transform.nearest!r}")
-    order = b.channels_last.order([x.view])
+    order = b.orders.order([x.view])
     x, scaled = b.view(x, order.of(x.view)), [replace(s, axis=order.place(s.axis)) for s in scaled]
     shape = list(x.shape)
     for s in scaled:

@@ -102,8 +102,8 @@ class Depthwise(Parameters):
 
 @dataclass(frozen=True)
 class ChannelsLast(Parameters):
-    """Which convolutions make images whose channels are last in memory: `convolutions` 0, none, 1, those that hand them on to each
-    other more than to others, or 2, all of one group."""
+    """Which convolutions make images whose channels are last in memory: `convolutions` 0, none, 1, those that read
+    each other's at least four times as often as others do, or 2, all of one group or of a channel each."""
 
     kernel: ClassVar[str] = "channels_last"
     about: ClassVar[Mapping[str, str]] = {"discrete": "1 for a GPU with memory of its own"}
