@@ -2,7 +2,8 @@
 
 Three kinds of models are told apart by their nodes. Those whose caches are made by GroupQueryAttention update them in place, in
 buffers with room for the longest sequence. The others return caches that are one step longer. Where these are told positions,
-and which keys mean something, caches may begin with rows that mean nothing, and so have one length for many steps.
+and leave out of every attention what their mask says, caches may begin with rows that mean nothing, and so have one length for
+many steps: `mask_reach` looks for it in the nodes, and `mask_trial` tries it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from pathlib import Path
 from ...errors import ModelError
 from ...options.types import ProviderOptions
 from .kept_rows import keep_rows
-from .last_row import of_last_row
+from .last_row import names_read, of_last_row
+from .mask_reach import reaches_scores
 from .memory import memory_of
 from .model_file import read, session_of
 
@@ -57,9 +59,11 @@ class Decoder:
         self.vocabulary: int = logits.shape.dim[2].dim_value
         if not self.vocabulary:
             raise ModelError(f"{path} does not say how many logits there are")
-        read_by_nodes = {name for node in structure.graph.node for name in node.input}
-        self.keeps_rows = not self.in_place and {MASK, POSITIONS} <= read_by_nodes
-        if self.keeps_rows:
+        told = any(POSITIONS in names_read(it) for it in structure.graph.node)
+        keys = [name for name in self.caches if name.endswith("key")]
+        self.takes_rows = not self.in_place and told and reaches_scores(structure, MASK, keys)
+        self.keeps_rows = self.takes_rows  # as far as its nodes tell
+        if self.takes_rows:
             keep_rows(structure, self.caches)
         of_last_row(structure, LOGITS)
         self.session = session_of(structure, path, options)

@@ -21,6 +21,7 @@ from ..sessions import session
 from .arguments import count_argument, ids_argument, sampling_argument, text_argument, texts_argument
 from .decoder import Decoder
 from .folder import LONGEST, open_folder
+from .mask_trial import leaves_out_rows
 from .sampler import Sampling, model_of
 from .state import State
 from .text import Stream, Text
@@ -47,6 +48,7 @@ class LanguageModel:
                 f" according to {self.folder.path}"
             )
         self.decoder = Decoder(self.folder.model, rows, self.folder.context, options)
+        self.decoder.keeps_rows = self.decoder.takes_rows and leaves_out_rows(self.decoder)
         self._samplers: dict[Sampling, Any] = {}
 
     @cached_property

@@ -92,7 +92,7 @@ class _Values:
         for value in (*graph.input, *graph.value_info):
             self.rank.setdefault(value.name, len(value.type.tensor_type.shape.dim))
         for number, node in enumerate(self.nodes):
-            for name in _read(node):
+            for name in names_read(node):
                 self.readers[name].add(number)
             if node.op_type == "Constant" and node.attribute[0].name == "value":
                 self.constants[node.output[0]] = node.attribute[0].t
@@ -182,12 +182,12 @@ def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield attribute.g
 
 
-def _read(node: onnx.NodeProto) -> Iterator[str]:
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
     """What a node reads, in its bodies too."""
     yield from (it for it in node.input if it)
     for body in _bodies(node):
         for inner in body.node:
-            yield from _read(inner)
+            yield from names_read(inner)
         yield from (it.name for it in body.output)
 
 

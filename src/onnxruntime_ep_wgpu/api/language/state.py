@@ -86,11 +86,11 @@ class State:
             place = slice(0, len(it)) if self.decoder.in_place else slice(longest - len(it), None)
             row[place] = it
         if not self.decoder.in_place:
-            return self._run(tokens, lengths, self._room(longest))
+            return self.run_ids(tokens, lengths, self._room(longest))
         # The last ids are not in one row, and so run once more, together, in the rows of the caches that they have already.
-        self._run(tokens[:, :-1], np.minimum(lengths, longest - 1))
+        self.run_ids(tokens[:, :-1], np.minimum(lengths, longest - 1))
         self.used = lengths - 1
-        return self._run(tokens[np.arange(self.batch), lengths - 1][:, None], np.ones(self.batch, np.int64))
+        return self.run_ids(tokens[np.arange(self.batch), lengths - 1][:, None], np.ones(self.batch, np.int64))
 
     def _chunks(self, tokens: Array, chunk: int) -> Any:
         while True:
@@ -99,7 +99,7 @@ class State:
             part, tokens = tokens[:, :most], tokens[:, most:]
             steps = part.shape[1]
             after = int(self.used.max()) + steps
-            logits = self._run(part, np.full(self.batch, steps), after if tokens.size else self._room(after))
+            logits = self.run_ids(part, np.full(self.batch, steps), after if tokens.size else self._room(after))
             if not tokens.size:
                 return logits
 
@@ -134,8 +134,9 @@ class State:
         """Rows of caches of which so many mean something. The next step has one key more, and none beyond the longest sequence."""
         return max(used, min(round_rows(used), self.decoder.rows - 1))
 
-    def _run(self, tokens: Array, lengths: Array, rows: int = 0) -> Any:
-        """`rows` is what caches have afterwards, where that can be chosen."""
+    def run_ids(self, tokens: Array, lengths: Array, rows: int = 0) -> Any:
+        """Logits of the last of `tokens` (batch, steps), of which `lengths` (batch) are counted. `rows` is what caches have
+        afterwards, where that can be chosen."""
         steps, put = tokens.shape[1], self.decoder.memory.put
         after = self.used + lengths
         if self.decoder.in_place:
@@ -217,7 +218,7 @@ class State:
         binding.bind_ortvalue_input(MASK, mask)
         if decoder.has_positions:
             binding.bind_ortvalue_input(POSITIONS, positions)
-        if decoder.keeps_rows:
+        if decoder.takes_rows:
             binding.bind_ortvalue_input(KEPT, decoder.memory.empty([rows], np.uint8))
         for name, value in caches.items():
             binding.bind_ortvalue_input(name, value)
