@@ -141,6 +141,7 @@ def test_a_shape_that_the_model_declares_otherwise_is_not_calculated(shape, refu
     if refused:
         shown = ", ".join("?" if dim is None else str(dim) for dim in shape)
         assert f"'y' is declared as [{shown}] and would" in last and "float32[n, 3]" in last
+        assert "with the right declaration in the model, or none, it runs here" in last
         with pytest.raises(UnsupportedError, match="'y' is declared as"):
             compile_model(model)
     else:

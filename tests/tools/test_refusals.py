@@ -123,6 +123,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("export model.onnx --chunk 0", "--chunk 0: a chunk has at least 16 bytes"),
         ("export model.onnx --chunk big", "--chunk big: write a size such as 16MB"),
         ("export model.onnx --seed 3", "--seed 3 is about the inputs by which --fp16, --int4 and --int8 are judged"),
+        (
+            "export --transformers dir --input x.npy",
+            "--input x.npy is about the inputs by which --fp16, --int4 and --int8",
+        ),
         ("export --transformers nope", "there is no folder nope"),
         ("run model.wgpu", "model.wgpu is an export already, for browsers: name the file of an ONNX model"),
         ("explain model.wgpu", "model.wgpu is an export already"),

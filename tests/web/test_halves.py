@@ -19,6 +19,7 @@ from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.api.precision import Precision, Reduced, reduce
 from onnxruntime_ep_wgpu.api.web_export import _compiled, _opened
 from onnxruntime_ep_wgpu.compiler.ops.registry import schema_of
+from onnxruntime_ep_wgpu.errors import ProgramError
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 from tests.graphs.generate import generate
 from tests.support import Runner, make_model
@@ -206,3 +207,11 @@ def test_random_graphs_in_halves_fit_together(seed: int, tmp_path: Path) -> None
             pytest.skip("its outputs are empty")
         found = reduce(tmp_path / "m.onnx", Precision(halves=True), samples, tmp_path / "out")
     assert all(np.isfinite(it.largest) for it in found.errors)
+
+
+def test_a_run_that_fails_is_told_with_the_way_out(tmp_path: Path) -> None:
+    onnx.save(make_model([op("Relu", ["x"], ["y"])], {"x": (F, ["n", 3])}), tmp_path / "m.onnx")
+    with pytest.raises(
+        ProgramError, match=r"judged by a run on the CPU provider, and it failed: .*without smaller numbers"
+    ):
+        reduce(tmp_path / "m.onnx", Precision(halves=True), {"x": SQUARE}, tmp_path)

@@ -194,7 +194,10 @@ def _run(model: Any, names: list[str], samples: Mapping[str, Any]) -> list[Any]:
         session = ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"])
         found: list[Any] = session.run(names, dict(samples))
     except Exception as error:
-        raise ProgramError(f"a sample run on the CPU failed: {error}") from error
+        raise ProgramError(
+            f"smaller numbers are judged by a run on the CPU provider, and it failed: {error}; give inputs that the model takes"
+            " (--input, --dim and --shape of the command, `samples` in Python), or export it without smaller numbers"
+        ) from error
     return found
 
 

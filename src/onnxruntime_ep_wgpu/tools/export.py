@@ -54,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
         raise OptionError("name one model, or with --transformers one folder")
     if args.transformers is None and args.dtype:
         raise OptionError("--dtype chooses among the models of a folder: add --transformers")
-    if args.transformers is None and not (args.fp16 or args.bits):
+    if not (args.fp16 or args.bits):
         seed = [] if args.seed is None else [args.seed]
         for name, given in (("--dim", args.dim), ("--shape", args.shape), ("--input", args.input), ("--seed", seed)):
             if given:
