@@ -121,6 +121,30 @@ def test_a_host_copy_lives_until_the_range_is_written_or_freed(space: memory.Add
     space.free(start)
 
 
+def test_what_is_lent_stays_where_it_is(space: memory.AddressSpace, device: Any) -> None:
+    """Reading and writing more than what is lent is an error, for it would have to lie elsewhere; the rest is as ever."""
+    address = space.allocate(1024, lambda: device)
+    put(space, address, bytes(range(16)))
+    put(space, address + 512, bytes(16))
+    lent = space.lend(address, 16)
+    for nbytes in (20, 64, 1024):
+        with pytest.raises(DeviceError, match=f"{nbytes} bytes at offset 0 cannot be read: .* shared with wgpu"):
+            space.read(address, nbytes)
+        with pytest.raises(DeviceError, match=f"{nbytes} bytes at offset 0 cannot be written: .* shared with wgpu"):
+            space.write(address, nbytes)
+    with pytest.raises(DeviceError, match="at offset 8 cannot be read"):
+        space.lend(address + 8, 16)
+    for start, nbytes in ((0, 16), (4, 4), (3, 2)):
+        assert space.read(address + start, nbytes).place == Place(lent.place.buffer, start)
+    assert space.write(address + 4, 8).place == Place(lent.place.buffer, 4)
+    assert space.lend(address, 16) == lent
+    put(space, address + 256, b"other")
+    assert get(space, address + 256, 5) == b"other"
+    assert get(space, address + 500, 40)[12:28] == bytes(16)
+    assert get(space, address, 16) == bytes(range(16))
+    space.free(address)
+
+
 def test_the_system_may_refuse_a_large_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
     real = memory.lib
 

@@ -69,7 +69,8 @@ class Allocation:
     whoever has it: two numbers that grow when pieces, and when mirrors are replaced, both before and after: an interrupt may
     come between, and so may a thread that looks at both.
 
-    Of a range that is `lent`, buffers are known outside this package: it stays where it is and has no host copies.
+    Of a range that is `lent`, buffers are known outside this package: it stays where it is, what would move it is an error, and
+    an allocation that has one keeps no host copies.
     """
 
     __slots__ = (
@@ -107,6 +108,7 @@ class Allocation:
         with self._lock:
             found = self._within(offset, nbytes)
             if found is None:
+                self._check_not_lent(offset, nbytes, "read")
                 found = self._gather(device, offset, offset + nbytes)
         return found
 
@@ -125,10 +127,7 @@ class Allocation:
             return found
         if self._lent:
             self._check_not_lost(offset, nbytes, what)
-            raise DeviceError(
-                f"{nbytes} bytes at offset {offset} of a tensor that is shared with wgpu cannot be written: a part of it has"
-                " to start at a multiple of 4 bytes and end at one, or at the tensor's end"
-            )
+            self._check_not_lent(offset, nbytes, "written")
         device = self._opened()
         buffer = _take(device, nbytes, what)
         with self._lock:
@@ -216,6 +215,15 @@ class Allocation:
                     f"{what} of {nbytes} bytes lay on the device {piece.device.adapter.name!r}, which was lost:"
                     " its value is gone, make it again"
                 )
+
+    def _check_not_lent(self, offset: int, nbytes: int, done: str) -> None:
+        """For what is to be `done` with a range that no single piece has: it would move the pieces that it touches."""
+        if any(it.buffer.lent and it.start < offset + nbytes and offset < it.end for it in self._pieces):
+            raise DeviceError(
+                f"{nbytes} bytes at offset {offset} cannot be {done}: they have a part of a tensor that is shared with wgpu, which"
+                " stays where it is. A part has to lie within that tensor; to be written, it also has to start at a multiple"
+                " of 4 bytes and end at one, or at the tensor's end"
+            )
 
     def _within(self, offset: int, nbytes: int, whole_words: bool = False) -> Located | None:
         """The place of a range that lies in one piece.
