@@ -1,8 +1,8 @@
 """GPU time of matrix products with few rows, which are bound by reading the weights: `python -m bench.rows`.
 
 In: rows, k x n, types, and whether the weights lie transposed. Out: per product the best GPU time from timestamp queries and
-the TB/s of all that is read and written, beside the tiles of larger products (`--tiles`). Every result is checked against
-numpy. Needs an adapter with timestamp queries.
+the TB/s of all that is read and written, beside the tiles of larger products (`--tiles`), which take none of those that have
+a shipped `matvec`. Every result is checked against numpy. Needs an adapter with timestamp queries.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ KERNELS = {
     ),
     "tiles": tuple(it for it in tune.GPU if it.kernel == "matmul"),
 }
+FEW = max(dict(it.parameters)["rows"] for it in tune.GPU if it.kernel == "matvec")
 
 
 def compiled(m: int, k: int, n: int, dtype: type, transposed: bool, on: Target) -> Any:
@@ -100,6 +101,8 @@ def main() -> None:
                     a = rng.standard_normal((m, k), np.float32).astype(dtype)
                     wanted = a.astype(np.float32) @ (b.T if transposed else b).astype(np.float32)
                     for kernel, choices in KERNELS.items() if args.tiles else (("default", ()),):
+                        if kernel == "tiles" and m <= FEW:
+                            continue
                         program = compiled(m, k, n, dtype, transposed, replace(device.target, tuning=choices))
                         taken = seconds(program, device, a, b, wanted, args.repeats)
                         moved = a.nbytes + b.nbytes + wanted.size * a.itemsize

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import json
 import re
 import runpy
@@ -18,6 +19,7 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.dims import symbol
+from onnxruntime_ep_wgpu.compiler.ir import Variant
 from onnxruntime_ep_wgpu.compiler.tune import KERNELS
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.file import load, save
@@ -28,8 +30,14 @@ from tests.support import Runner, compile_model, make_model, target
 ROOT = Path(__file__).parents[2]
 SMALL = tune.products.Tile(16, 32, 16, 4, 4, 1)
 LARGE = tune.products.Tile(64, 64, 16, 4, 4, 1)
+FLASH = tune.use(tune.attention.FlashTile(8, 8, 1, 1, 1, 1, 8, 16))
+PACKED = tune.use(tune.products.PackedRows(1, 32, 1, 1, 1))
 CARD = dataclasses.replace(WEB_BASELINE, max_workgroup_storage=32 << 10)
 N = symbol("n")
+
+
+def changed(choice: Choice, **numbers: int) -> Choice:
+    return dataclasses.replace(choice, parameters=tuple({**dict(choice.parameters), **numbers}.items()))
 
 
 def on(*choices: Choice) -> Target:
@@ -48,6 +56,55 @@ def test_a_choice_of_the_target_comes_before_those_that_are_shipped() -> None:
     assert tiles(on(tune.use(LARGE), tune.use(SMALL)), N) == [(64, 64)]
     shipped = tiles(CARD, N)
     assert tiles(on(tune.use(LARGE, Bound("m", 100, 200))), N) == [(64, 64), *shipped]
+
+
+def groups(variants: tuple[Variant, ...]) -> list[object]:
+    """What variants of rows and products of few rows differ by."""
+    return [(it.guard, it.template, it.workgroup_size, it.constants) for it in variants]
+
+
+def test_a_choice_takes_no_shape_from_a_kernel_that_is_tried_before_its_own() -> None:
+    """Sums over the first axis, products of few rows and attention of few rows have kernels of their own."""
+    table = (
+        tune.use(tune.rows.Rows(32, 2)),
+        tune.use(LARGE),
+        tune.use(tune.attention.FlashTile(8, 8, 1, 1, 1, 1, 8, 16)),
+    )
+    across = groups(tune.across_variants(100_000, 1024, CARD))
+    assert groups(tune.across_variants(100_000, 1024, on(*table))) == across
+    assert groups(tune.row_variants(100_000, 1024, on(*table))) != groups(tune.row_variants(100_000, 1024, CARD))
+    for m in (1, 4, N):
+        few, own = (groups(tune.matmul_variants(1, m, 512, 512, it)[1]) for it in (CARD, on(*table)))
+        kept = [it for it in few if it[1] == "matvec"]
+        assert kept and own[: len(kept)] == kept
+    few, own = (groups(tune.flash_variants(4, 1, 1, 512, 64, 64, 1, it)) for it in (CARD, on(*table)))
+    assert few[0][1] == "flash_rows" and own[0] == few[0]
+
+
+def test_a_choice_for_a_kernel_comes_before_those_that_are_shipped_for_it_alone() -> None:
+    wide = tune.use(tune.rows.RowsAcross(1, 64))
+    assert dict(tune.across_variants(100, 1024, on(wide))[0].constants) == {"LANES": 1, "ROWS": 64}
+    vector = tune.use(tune.products.RowProduct(2, 16, 1, 128))
+    template, variants = tune.matmul_variants(1, 2, 512, 512, on(tune.use(LARGE), vector))
+    assert (template, [it.workgroup_size for it in variants]) == ("matvec", [128])
+
+
+def test_the_order_of_choices_for_other_kernels_does_not_matter() -> None:
+    table = [tune.use(LARGE), tune.use(tune.products.RowProduct(2, 16, 1, 128)), PACKED]
+    first, *others = (groups(tune.matmul_variants(1, N, 512, 512, on(*it))[1]) for it in itertools.permutations(table))
+    assert all(it == first for it in others)
+
+
+def test_parts_of_keys_are_short_enough_for_every_tile_that_a_run_may_have() -> None:
+    tiles = tune.attention.FlashTile(8, 8, 1, 1, 1, 1, 4, 4), tune.attention.FlashTile(8, 8, 1, 4, 1, 1, 8, 16)
+    on = Target(software=True, tuning=(tune.use(tiles[0], Bound("rows", None, 8)), tune.use(tiles[1])))
+    assert on.longest_loop is not None
+
+    def keys_of_part(tile: tune.attention.FlashTile) -> int:
+        return max(1, (on.longest_loop - tile.iterations_at_end) // tile.iterations(64)) * tile.tile_k
+
+    least = min(map(keys_of_part, tiles))
+    assert tune.flash_splits(2, N, 100_000, 64, 32, on) == -(-100_000 // least)
 
 
 @pytest.mark.parametrize(("m", "taken"), [(99, False), (100, True), (200, True), (201, False)])
@@ -166,6 +223,11 @@ def spoilt(change: Callable[[dict], object], tmp_path: Path) -> Path:
         (lambda t: t["choices"][0].update(dtype="f17"), "'f17'"),
         (lambda t: t["choices"][0]["where"].update(m={"atleast": 3}), "atleast"),
         (lambda t: t["choices"][0]["use"].update(m="64"), "'64' is no whole number"),
+        (lambda t: t["choices"][0]["use"].update(m=True), "True is no whole number"),
+        (lambda t: t["choices"][0]["use"].update(m=None), "None is no whole number"),
+        (lambda t: t["choices"][0]["where"].update(m={"least": None}), "None is no whole number"),
+        (lambda t: t["choices"][0]["where"].update(m={"least": False}), "False is no whole number"),
+        (lambda t: t["choices"][0]["where"].update(m={"known": "no"}), "known is 'no'"),
     ],
 )  # fmt: skip
 def test_a_damaged_table_says_where(change: Callable[[dict], object], said: str, tmp_path: Path) -> None:
@@ -188,6 +250,12 @@ def test_what_no_json_is_is_said_too(tmp_path: Path) -> None:
         (Choice("map", (("workgruop", 64),)), "workgruop"),
         (Choice("matmul", tuple(dict(tune.use(LARGE).parameters, m=63).items())), "multiples of 4"),
         (Choice("matmul", tuple(dict(tune.use(LARGE).parameters, k=4).items())), "unrolled|evenly"),
+        (Choice("map", (("workgroup", True),)), "workgroup is True"),
+        (Choice("map", (("workgroup", 64.0),)), "workgroup is 64.0"),
+        (changed(FLASH, depth=6), "depth is a multiple of 4"),
+        (changed(FLASH, keys=12), "keys divide the 32"),
+        (changed(FLASH, threads_x=6, keys=8), "48 invocations of a slice share 32 queries evenly"),
+        (changed(PACKED, words=3), "words are a power of two"),
         (Choice("matmul_direct", (("rows", 8),)), "software adapters"),
         (tune.use(tune.maps.Grid(64), Bound("colums", 8)), "about colums; known: size"),
     ],
@@ -196,6 +264,11 @@ def test_what_no_json_is_is_said_too(tmp_path: Path) -> None:
 def test_a_table_of_what_cannot_be_chosen_is_refused(choice: Choice, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         tune.check_choices((choice,))
+
+
+def test_every_kernel_that_can_be_tuned_has_a_choice_that_is_shipped() -> None:
+    """By which it has a place in the order in which kernels are tried."""
+    assert {it.kernel for it in (*tune.GPU, *tune.SWIFTSHADER, *tune.SOFTWARE)} == set(KERNELS)
 
 
 def test_shipped_tables_hold_what_can_be_chosen() -> None:

@@ -102,9 +102,12 @@ def _choice(row: Mapping[str, Any]) -> Choice:
     bounds = []
     for quantity, limits in row.get("where", {}).items():
         _only(limits, {"least", "most", "known"})
-        least, most = _whole(limits.get("least")), _whole(limits.get("most"))
-        bounds.append(Bound(quantity, least, most, bool(limits.get("known"))))
-    parameters = tuple((name, _whole(value) or 0) for name, value in row["use"].items())
+        least, most = (_whole(limits[it]) if it in limits else None for it in ("least", "most"))
+        known = limits.get("known", False)
+        if not isinstance(known, bool):
+            raise ValueError(f"known is {known!r}: it is true or false")
+        bounds.append(Bound(quantity, least, most, known))
+    parameters = tuple((name, _whole(value)) for name, value in row["use"].items())
     return Choice(str(row["kernel"]), parameters, tuple(bounds), dtype)
 
 
@@ -113,7 +116,7 @@ def _only(row: Mapping[str, Any], names: set[str]) -> None:
         raise ValueError(f"{', '.join(sorted(unknown))} in {dict(row)}; known: {', '.join(sorted(names))}")
 
 
-def _whole(value: Any) -> int | None:
-    if value is not None and (not isinstance(value, int) or value < 0):
+def _whole(value: Any) -> int:
+    if type(value) is not int or value < 0:  # true is an int
         raise ValueError(f"{value!r} is no whole number")
     return value

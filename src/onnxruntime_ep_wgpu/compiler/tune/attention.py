@@ -76,9 +76,11 @@ class FlashTile(FlashForm):
 
     def __post_init__(self) -> None:
         self._require_positive()
-        self._require(self.keys <= self.tile_k, f"keys are at most {self.tile_k}")
-        invocations = self.threads_x * self.threads_y
-        self._require(self.queries <= invocations, f"{self.queries} queries are more than {invocations} invocations")
+        self._require(self.depth % 4 == 0, "depth is a multiple of 4, which an invocation loads together")
+        self._require(self.tile_k % self.keys == 0, f"keys divide the {self.tile_k} of a tile")
+        threads = self.threads_x * self.threads_y
+        shared = f"the {threads} invocations of a slice share {self.queries} queries evenly"
+        self._require(threads % self.queries == 0, shared)
 
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:

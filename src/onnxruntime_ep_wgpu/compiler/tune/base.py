@@ -98,6 +98,9 @@ def parameters_of(choice: Choice) -> Parameters:
         raise ValueError(
             f"{choice}: a bound of {choice.kernel!r} is about {', '.join(sorted(unknown))}; known: {about}"
         )
+    for name, value in choice.parameters:
+        if type(value) is not int:
+            raise ValueError(f"{choice}: {name} is {value!r}, which is no whole number")
     try:
         return kernel(**dict(choice.parameters))
     except TypeError as error:

@@ -1,30 +1,42 @@
-"""Which algorithm, tile and grid a kernel has, by class of shapes: the choices of a Target before those that are shipped.
+"""Which algorithm, tile and grid a kernel has, by class of shapes: of each kernel the choices of a Target before those that are
+shipped.
 
 In: sizes, dims as they are known, and a Target. Out: variants, first to last. Invariants: what does not fit into the target is
-passed over; the same target always gives the same variants.
+passed over; the same target always gives the same variants; a choice of a Target takes no shape from a kernel that is tried
+before its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import TypeVar
 
 from ...program.dtypes import DType
 from ...program.target import Target
-from ...program.tuning import Bound
+from ...program.tuning import Bound, Choice, Choices
 from ..dims import Dim, ceildiv, floordiv, less_equal, maximum, minimum, select
 from ..ir import Variant
 from .attention import AttentionForm, FlashForm, FlashShape, FlashTile, SplitKeys
-from .base import Parameters, class_of, parameters_of
+from .base import Parameters, parameters_of
 from .convolutions import ChannelsLast, ConvolutionForm, Depthwise
 from .maps import Grid, MapShape, Vectors
 from .products import PackedRows, ProductForm, ProductShape, SplitK
 from .rows import ColumnSplits, RowForm, Rows
-from .shipped import GPU, SOFTWARE
+from .shipped import GPU, SOFTWARE, SWIFTSHADER
 
 WIDEST_HEAD = max(it.widest for it in map(parameters_of, GPU) if isinstance(it, FlashTile))
 Form = TypeVar("Form", bound=Parameters)
+_ORDER = {kernel: at for at, kernel in enumerate(dict.fromkeys(it.kernel for it in (*GPU, *SWIFTSHADER, *SOFTWARE)))}
+"""Of kernels, in which they are tried: what is only for some shapes is before what is for every one."""
+
+
+@lru_cache(256)
+def _tried(choices: Choices, software: bool) -> tuple[tuple[Choice, Parameters], ...]:
+    """All choices with their parameters, those of a Target before what is shipped for the same kernel."""
+    found = [(it, parameters_of(it)) for it in (*choices, *(SOFTWARE if software else GPU))]
+    return tuple(sorted(found, key=lambda it: _ORDER[it[0].kernel]))
 
 
 def _chosen(
@@ -32,11 +44,9 @@ def _chosen(
 ) -> list[tuple[Dim, Form]]:
     """The guards and parameters of what can be taken for kernels of this form, up to the first that always is."""
     found: list[tuple[Dim, Form]] = []
-    for choice in (*target.tuning, *(SOFTWARE if target.software else GPU)):
-        if not issubclass(class_of(choice), form) or choice.dtype not in ("", dtype.label if dtype else ""):
+    for choice, parameters in _tried(target.tuning, target.software):
+        if not isinstance(parameters, form) or choice.dtype not in ("", dtype.label if dtype else ""):
             continue
-        parameters = parameters_of(choice)
-        assert isinstance(parameters, form)  # by its class
         if parameters.invocations > target.max_invocations or parameters.workgroup_bytes > target.max_workgroup_storage:
             continue
         guard = _guard((*parameters.bounds, *choice.bounds), {**sizes, **parameters.quantities(sizes)})
@@ -158,8 +168,7 @@ def direct_convolutions(pixels: Dim, target: Target) -> tuple[tuple[Dim, Convolu
 
 def depthwise(target: Target) -> Depthwise:
     """How depthwise convolutions run."""
-    ((_, it),) = _chosen(target, {}, Depthwise)
-    return it
+    return next(it for _, it in _chosen(target, {}, Depthwise))  # a table always has one
 
 
 def written_out(
@@ -186,9 +195,11 @@ def flash_splits(batch: Dim, rows: Dim, keys: Dim, size: int, value_size: int, t
     """Into how many parts the keys of `batch` heads are cut, so that there are workgroups enough, or on a software adapter so that
     no loop is too long. 1 where that needs none."""
     if target.longest_loop is not None:
-        ((_, tile),) = _chosen(target, {"batch": batch, "rows": rows, "splits": 1, "value_size": value_size}, FlashTile)
-        turns = max(1, (target.longest_loop - tile.iterations_at_end) // tile.iterations(size))
-        return ceildiv(keys, turns * tile.tile_k)
+        sizes: dict[str, Dim] = {"batch": batch, "rows": rows, "splits": 1, "value_size": value_size}
+        tiles = [it for _, it in _chosen(target, sizes, FlashTile)]
+        turns = ((target.longest_loop - it.iterations_at_end) // it.iterations(size) for it in tiles)
+        most = min(max(1, turn) * it.tile_k for it, turn in zip(tiles, turns, strict=True))  # whichever a run has
+        return ceildiv(keys, most)
     splits: Dim = 1
     for guard, it in reversed(_chosen(target, {"batch": batch, "rows": rows, "keys": keys}, SplitKeys)):
         splits = select(guard, it.splits(batch, rows, keys), splits)

@@ -29,6 +29,9 @@ class ConvolutionForm(Parameters):
     in_fours: ClassVar[bool] = False
     pixels: int
 
+    def __post_init__(self) -> None:
+        self._require_positive()
+
     @property
     def output_channels(self) -> int:
         """Of an invocation."""
@@ -66,9 +69,6 @@ class RegisterConvolution(ConvolutionForm):
     kernel: ClassVar[str] = "conv_registers"
     channels: int
     lanes: int
-
-    def __post_init__(self) -> None:
-        self._require_positive()
 
     @property
     def output_channels(self) -> int:

@@ -208,6 +208,8 @@ class PackedRows(FewRows):
     def __post_init__(self) -> None:
         self._require_positive()
         self._require(self.parts & (self.parts - 1) == 0, "parts are a power of two")
+        # As the longest run of one scale, of which they are then a part.
+        self._require(self.words & (self.words - 1) == 0, "words are a power of two")
 
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
@@ -243,6 +245,9 @@ class DirectProduct(ProductForm):
     kernel: ClassVar[str] = "matmul_direct"
     general: ClassVar[bool] = True
     rows: int
+
+    def __post_init__(self) -> None:
+        self._require_positive()
 
     @property
     def invocations(self) -> int:
