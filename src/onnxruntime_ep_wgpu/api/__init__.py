@@ -1,6 +1,6 @@
-"""What Python users call: `sessions` on `devices`, `arguments` (what is passed where something else belongs),
-`free_dimensions` (fixing dimensions of inputs), `reports` (what runs where), `sharing` (devices and tensors with wgpu-py),
-`verify` and its judge `exact`, `benchmark`, `tuning` with its `tuning_classes` (which forms of kernels are fastest),
-`language/` (text from language models), `web_export` with `web_files` and `web_programs`, `precision` (with `external_data`) and
-`transformers_export` (models for browsers).
+"""What Python users call: `sessions` on `devices` with their `binding`, `arguments` (what is passed where something else
+belongs), `free_dimensions` (fixing dimensions of inputs), `reports` (what runs where), `sharing` (devices and tensors
+with wgpu-py), `verify` and its judge `exact`, `benchmark`, `tuning` with its `tuning_classes` (which forms of kernels
+are fastest), `language/` (text from language models), `web_export` with `web_files` and `web_programs`, `precision`
+(with `halves` and `external_data`) and `transformers_export` (models for browsers).
 """
