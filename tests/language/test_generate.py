@@ -169,15 +169,50 @@ def test_a_text_ends_where_it_is_told_to(model: webgpu_ep.LanguageModel) -> None
     assert "".join(model.stream("hello", max_new_tokens=30, stop=[stop, "never"])) == before
 
 
-def test_a_chat_goes_on_from_what_turns_have_in_common(model: webgpu_ep.LanguageModel) -> None:
+@pytest.mark.parametrize(
+    "how", [{}, {"repetition_penalty": 1.7}, {"temperature": 3.0, "seed": 5, "repetition_penalty": 1.3}], ids=str
+)
+def test_a_chat_goes_on_from_what_turns_have_in_common(model: webgpu_ep.LanguageModel, how: dict[str, Any]) -> None:
     chat = model.chat("Be brief.")
-    first = "".join(chat.say("hi", max_new_tokens=6))
-    second = "".join(chat.say("more", max_new_tokens=6))
+    first = "".join(chat.say("hi", max_new_tokens=6, **how))
+    second = "".join(chat.say("more", max_new_tokens=6, **how))
     assert chat.reused > 10 or not model.decoder.in_place
     again = model.chat("Be brief.")
     again.messages = chat.messages[:-2]
     assert again.messages[-1] == {"role": "assistant", "content": first}
-    assert "".join(again.say("more", max_new_tokens=6)) == second and again.reused == 0
+    assert "".join(again.say("more", max_new_tokens=6, **how)) == second and again.reused == 0
+
+
+@pytest.mark.parametrize("first", [1, 4])
+def test_a_penalty_counts_what_is_in_caches(model: webgpu_ep.LanguageModel, first: int) -> None:
+    how: dict[str, Any] = {"repetition_penalty": 1.7, "ends": ()}
+    whole = greedy(model, PROMPTS[2], 16, **how)
+    caches = State(model.decoder, 1)
+    assert greedy(model, PROMPTS[2][:first], 0, state=caches, **how) == []
+    assert caches.ids == [PROMPTS[2][:first]]
+    begun = greedy(model, PROMPTS[2][first:], 8, state=caches, **how)
+    assert caches.ids == [PROMPTS[2] + begun[:-1]], "the last one is put into no cache"
+    assert begun + greedy(model, begun[-1:], 8, state=caches, **how) == whole
+
+
+def test_ids_of_caches_are_those_that_have_rows(
+    model: webgpu_ep.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches = State(model.decoder, 1)
+    monkeypatch.setattr(generate, "CHUNK", 2)
+    run = State.run
+
+    def interrupted(self: State, *given: Any) -> Any:
+        if self.used[0] >= 4:
+            raise KeyboardInterrupt
+        return run(self, *given)
+
+    monkeypatch.setattr(State, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        greedy(model, PROMPTS[2], 1, state=caches)
+    assert caches.ids == [PROMPTS[2][:4]]
+    monkeypatch.setattr(State, "run", run)
+    assert greedy(model, PROMPTS[2][4:], 6, state=caches) == greedy(model, PROMPTS[2], 6)
 
 
 def test_an_answer_that_is_left_early_leaves_all_usable(model: webgpu_ep.LanguageModel) -> None:

@@ -119,9 +119,9 @@ class LanguageModel:
     ) -> Iterator[tuple[int, int]]:
         """(number of the prompt, id) as they are picked, without those that end a text.
 
-        `ends` are the ids that do, by default those of the folder. `state` are caches that the prompts continue. `stopped` says
-        per prompt, when called, that nobody wants more of it. Raises InputError for an empty batch or prompt, LimitError for
-        one that is too long, NonFiniteError for NaN logits.
+        `ends` are the ids that do, by default those of the folder. `state` are caches that the prompts continue; a penalty
+        counts their ids too. `stopped` says per prompt, when called, that nobody wants more of it. Raises InputError for an
+        empty batch or prompt, LimitError for one that is too long, NonFiniteError for NaN logits.
         """
         prompts = ids_argument(prompts)
         max_new_tokens = count_argument("max_new_tokens", max_new_tokens, 0, "as many as there is room for")
@@ -130,12 +130,13 @@ class LanguageModel:
         if len(prompts) != state.batch:
             raise InputError(f"{len(prompts)} prompts for caches of {state.batch}: pass as many, or no state")
         logits = state.prompt(prompts, CHUNK)
-        picker = _Picker(self, settings, state, prompts)
+        picker = _Picker(self, settings, state)
         most = self.decoder.rows - int(state.used.max()) + 1  # the last one is put into no cache
         count = most if max_new_tokens is None else min(max_new_tokens, most)
         done = np.zeros(len(prompts), bool)
         for step in range(count):
-            for row, token in enumerate(picker.pick(logits)):
+            picked = picker.pick(logits)
+            for row, token in enumerate(picked):
                 if done[row]:
                     continue
                 if token < 0:
@@ -149,7 +150,7 @@ class LanguageModel:
                 done[row] = bool(stopped) and stopped[row]()
             if done.all() or step == count - 1:
                 return
-            logits = state.step(picker.ids, picker.positions, picker.mask)
+            logits = state.step(picked, picker.ids, picker.positions, picker.mask)
 
     def sampler(self, settings: Sampling) -> Any:
         """The session that picks ids for these settings."""
@@ -168,9 +169,8 @@ class _Picker:
         model: LanguageModel,
         settings: Sampling,
         state: State,
-        prompts: Sequence[Sequence[int]],
     ) -> None:
-        batch, self._memory, self._state = len(prompts), model.decoder.memory, state
+        batch, self._memory, self._state = state.batch, model.decoder.memory, state
         self._sampler, self._settings = model.sampler(settings), settings
         self.ids = self._memory.empty([batch, 1], np.int64)
         self.positions = self._memory.empty([batch, 1], np.int64)
@@ -180,8 +180,8 @@ class _Picker:
         self._seen = None
         if settings.remembers:
             seen = np.zeros((batch, model.decoder.vocabulary), np.float32)
-            for row, prompt in zip(seen, prompts, strict=True):
-                row[np.asarray(prompt)] = 1
+            for row, ids in zip(seen, state.ids, strict=True):
+                row[ids] = 1
             self._seen = self._memory.put(seen)
         self._given: tuple[Any, Any] = (None, None)  # logits and columns
         self._binding: Any = None
@@ -223,7 +223,6 @@ class Chat:
         if system is not None:
             self.messages.append({"role": "system", "content": text_argument("system", system)})
         self._state = State(model.decoder, 1)
-        self._cached: list[int] = []  # ids whose rows are in the caches
         self.reused = 0  # ids of the last prompt that were
 
     def say(
@@ -244,19 +243,14 @@ class Chat:
                 self.messages.pop()  # nothing was said to it
 
     def _tokens(self, ids: Sequence[int], **how: Any) -> Iterator[tuple[int, int]]:
-        common = _common(self._cached, ids[:-1])
+        (cached,) = self._state.ids
+        common = _common(cached, ids[:-1])
         if self.model.decoder.in_place:
             self._state.rewind(common)
-        elif common < len(self._cached):  # rows behind others cannot be forgotten
+        elif common < len(cached):  # rows behind others cannot be forgotten
             self._state, common = State(self.model.decoder, 1), 0
-        self._cached, self.reused = self._cached[:common], common
-        known = list(ids)
-        try:
-            for row, token in self.model.tokens([ids[common:]], state=self._state, **how):
-                known.append(token)
-                yield row, token
-        finally:
-            self._cached = known[: int(self._state.used[0])]
+        self.reused = common
+        yield from self.model.tokens([ids[common:]], state=self._state, **how)
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:

@@ -35,11 +35,12 @@ def round_rows(used: int) -> int:
 
 
 class State:
-    """The caches of `batch` sequences of a decoder. `used` counts the rows of each that mean something."""
+    """The caches of `batch` sequences of a decoder. `used` counts the rows of each that mean something, `ids` are theirs."""
 
     def __init__(self, decoder: Decoder, batch: int) -> None:
         self.decoder, self.batch = decoder, batch
         self.used = np.zeros(batch, np.int64)
+        self._ids: list[list[int]] = [[] for _ in range(batch)]  # those that a run was begun with, too
         self._rows = decoder.rows if decoder.in_place else 0  # of each cache
         self._caches = self._new()
         self._columns: Any = None
@@ -65,6 +66,17 @@ class State:
             self._columns = self.decoder.memory.put(order)
         return self._columns
 
+    @property
+    def ids(self) -> list[list[int]]:
+        """What the caches have rows of."""
+        return [ids[:used] for ids, used in zip(self._ids, self.used, strict=True)]
+
+    def _begin(self, new: Sequence[Sequence[int]]) -> None:
+        """Notes what the next runs put behind."""
+        for ids, used, more in zip(self._ids, self.used, new, strict=True):
+            del ids[used:]
+            ids.extend(more)
+
     def rewind(self, used: int) -> None:
         """Forgets what comes after so many rows; only for caches in place."""
         self.used = np.minimum(self.used, used)
@@ -78,6 +90,7 @@ class State:
         they grow before, and must be the first of their caches. Raises InputError and LimitError.
         """
         longest = self._check(ids)
+        self._begin(ids)
         lengths = np.array([len(it) for it in ids])
         if (lengths == longest).all():
             return self._chunks(np.array(ids, np.int64), chunk)
@@ -170,14 +183,16 @@ class State:
 
     # ---- steps
 
-    def step(self, ids: Any, positions: Any, mask: Any) -> Any:
-        """Logits of one more id of each sequence, (batch, 1) on the device like `positions`; `mask` is made of `columns`.
+    def step(self, tokens: Sequence[int], ids: Any, positions: Any, mask: Any) -> Any:
+        """Logits of one more id of each sequence, `tokens`, which are (batch, 1) on the device as `ids`, like `positions`; `mask`
+        is made of `columns`.
 
         Nothing is bound where they are the same objects as in the step before, and caches as long.
         """
         used = int(self.used.max())
         if used >= self.decoder.rows:
             raise LimitError(f"the caches have room for {self.decoder.rows} ids: {self._way_out()}")
+        self._begin([[it] for it in tokens])
         if not self.decoder.in_place and (not self.decoder.keeps_rows or used + 1 > self._rows):
             self._steps = None
             logits = self.run(ids, mask, positions, self._room(used + 1))
