@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu.api.language.sampler import Sampling, model_of
+from onnxruntime_ep_wgpu.api.language.sampler import NOTHING, Sampling, model_of
 from onnxruntime_ep_wgpu.errors import InputError
 from tests import support
 
@@ -80,3 +82,50 @@ def test_a_logit_that_is_not_a_number_is_seen(settings: Sampling) -> None:
 def test_a_setting_out_of_range_is_named(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match=f"{next(iter(wrong))} is "):
         Sampling(**wrong)
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"top_k": 7}, {"top_p": 0.6}, {"min_p": 0.1}, {"repetition_penalty": 1.7}], ids=str
+)
+@pytest.mark.parametrize("temperature", [0, 1e-400, 1e-60, 1e-45, 1e-38, 1e-31, 1e-30, 1e-20, 1e-6, 1e-3])
+def test_the_colder_the_likelier(temperature: float, more: dict[str, Any]) -> None:
+    for largest in (20.0, 1e4, 3e38):
+        logits = np.random.default_rng(4).permuted(
+            np.linspace(-largest, largest, VOCABULARY, dtype=np.float32)[None], axis=1
+        )
+        assert _id(Sampling(temperature=temperature, **more), logits) == logits.argmax(), largest
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS, Sampling(temperature=1e300), Sampling(temperature=np.inf)], ids=str)
+def test_what_is_infinitely_likely_or_unlikely(settings: Sampling) -> None:
+    logits = np.full((1, VOCABULARY), -np.inf, np.float32)
+    logits[0, 30] = -5
+    assert _id(settings, logits) == 30
+    logits[0, 31] = np.inf
+    assert _id(settings, logits) == 31
+    assert _id(settings, np.full_like(logits, -np.inf)) == NOTHING
+
+
+@pytest.mark.parametrize("penalty", [1e30, 1e300, np.inf])
+def test_no_penalty_is_too_large(penalty: float) -> None:
+    logits = np.linspace(-5, 5, VOCABULARY, dtype=np.float32)[None]
+    logits[0, [7, 10]] = 0.5, 0
+    all_but = (np.arange(VOCABULARY) != 7).astype(np.float32)[None]
+    for temperature in (0, 1e-3):
+        settings = Sampling(temperature=temperature, repetition_penalty=penalty)
+        assert _id(settings, logits, all_but) == 7
+        assert _id(settings, logits, 1 - all_but) == VOCABULARY - 1
+
+
+def test_a_number_that_no_float_can_be_is_named_or_the_largest() -> None:
+    with pytest.raises(InputError, match="min_p is 1000"):
+        Sampling(min_p=10**400)
+    assert 0 <= _id(Sampling(temperature=10**400), np.zeros((1, VOCABULARY), np.float32)) < VOCABULARY
+
+
+def _id(settings: Sampling, logits: np.ndarray, seen: np.ndarray | None = None) -> int:
+    """The id that is picked of logits (1, vocabulary)."""
+    model = model_of(settings, 1, VOCABULARY)
+    feeds = {"logits": logits[:, None], "lengths": np.ones(1, np.int64), "columns": np.arange(ROWS)}
+    feeds |= {"uniform": np.full((1, 1), 0.4, np.float32), "seen": np.zeros_like(logits) if seen is None else seen}
+    return int(support.run_model(model, *(feeds[it.name] for it in model.graph.input))[0][0, 0])

@@ -22,11 +22,12 @@ from .arguments import count_argument, ids_argument, sampling_argument, text_arg
 from .decoder import Decoder
 from .folder import LONGEST, open_folder
 from .mask_trial import leaves_out_rows
-from .sampler import Sampling, model_of
+from .sampler import NAN, NOTHING, Sampling, model_of
 from .state import State
 from .text import Stream, Text
 
 CHUNK = 512  # ids of a prompt that are run at a time
+_PROBLEMS = {NAN: "have NaN", NOTHING: "are all -infinity"}
 
 
 class LanguageModel:
@@ -141,7 +142,8 @@ class LanguageModel:
                     continue
                 if token < 0:
                     raise NonFiniteError(
-                        f"the logits of prompt {row} have NaN after {step} new ids: look at the model, or at what it was given"
+                        f"the logits of prompt {row} {_PROBLEMS[token]} after {step} new ids: look at the model, or at"
+                        " what it was given"
                     )
                 if token in (self.folder.end if ends is None else ends):
                     done[row] = True

@@ -1,7 +1,7 @@
 """The next id of every sequence, picked on the device: a small model of its own, made for the settings of a generation.
 
 In: the logits of the last tokens. Out: ids, and what the next step of the decoder reads: lengths, positions and masks. Only
-the ids are downloaded. A NaN among the logits gives the id -1.
+the ids are downloaded. A NaN among the logits gives the id NAN, and logits that are all -infinity NOTHING.
 """
 
 from __future__ import annotations
@@ -19,8 +19,15 @@ from ...errors import InputError, cut
 CANDIDATES = 1024
 """As many of the likeliest ids `top_p` looks at when `top_k` does not say."""
 
+NAN, NOTHING = -1, -2
+"""Instead of an id."""
 
-_RANGES = {
+COLDEST = 1e-30
+"""A temperature below is 0: differences of scores divided by it are no float32."""
+
+_MOST = float(np.finfo(np.float32).max)
+
+_RANGES: dict[str, tuple[Any, Any]] = {
     "temperature": (0, np.inf),
     "top_k": (0, np.inf),
     "top_p": (1e-9, 1),
@@ -31,8 +38,9 @@ _RANGES = {
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next id is picked. A `temperature` of 0 takes the likeliest; otherwise one of the `top_k` likeliest (0: all), of
-    the fewest that have `top_p` of the probability together, of those at least `min_p` times as likely as the likeliest.
+    """How the next id is picked. A `temperature` of 0, or less than 1e-30, takes the likeliest; otherwise one of the `top_k`
+    likeliest (0: all), of the fewest that have `top_p` of the probability together, of those at least `min_p` times as likely
+    as the likeliest.
 
     `repetition_penalty` divides the positive scores of ids that occurred, and multiplies the negative ones. Equal seeds give
     equal texts; None takes a new one.
@@ -52,7 +60,7 @@ class Sampling:
             if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
                 words = "a whole number" if whole else "a number"
                 raise InputError(f"{name} is {cut(value)}; it is {words} from {low:g} to {high:g}")
-            if not low <= float(value) <= high:
+            if not low <= value <= high:
                 raise InputError(f"{name} is {value}; it is from {low:g} to {high:g}")
         seed: Any = self.seed
         if seed is not None and (not isinstance(seed, Integral) or seed < 0):
@@ -60,7 +68,7 @@ class Sampling:
 
     @property
     def is_greedy(self) -> bool:
-        return self.temperature == 0
+        return self.temperature < COLDEST
 
     @property
     def remembers(self) -> bool:
@@ -96,11 +104,13 @@ def model_of(settings: Sampling, kind: int, vocabulary: int) -> onnx.ModelProto:
     x = _cast(g, g("Squeeze", "logits", axes), 1)
     worst = g("ReduceMax", x, axes, keepdims=1)
     if settings.remembers:
-        penalty = np.array(settings.repetition_penalty, np.float32)
+        penalty = _number(settings.repetition_penalty)
         less = g("Where", g("Greater", x, np.array(0, np.float32)), g("Div", x, penalty), g("Mul", x, penalty))
         x = g("Where", g("Greater", "seen", np.array(0.5, np.float32)), less, x)
     chosen = g("ArgMax", x, axis=1, keepdims=1) if settings.is_greedy else _sampled(g, settings, x, vocabulary)
-    g("Where", g("IsNaN", worst), np.array([[-1]], np.int64), chosen, to="ids")
+    for problem, number in ((g("IsInf", worst, detect_positive=0), NOTHING), (g("IsNaN", worst), NAN)):
+        to = "ids" if number == NAN else ""
+        chosen = g("Where", problem, np.array([[number]], np.int64), chosen, to=to)
     g("Add", "lengths", one, to="lengths_next")
     g("Unsqueeze", "lengths", axes, to="positions")
     ends = g("Unsqueeze", "lengths_next", axes)
@@ -127,6 +137,11 @@ def model_of(settings: Sampling, kind: int, vocabulary: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
+def _number(value: float) -> np.ndarray[Any, Any]:
+    """A positive number, or the largest of float32 where it is beyond: infinity times 0 is none."""
+    return np.array(min(value, _MOST), np.float32)
+
+
 def _cast(g: _Graph, x: str, kind: int, to: str = "") -> str:
     output = to or f"v{len(g.nodes)}"
     g.nodes.append(helper.make_node("Cast", [x], [output], name=output, to=kind))
@@ -135,7 +150,6 @@ def _cast(g: _Graph, x: str, kind: int, to: str = "") -> str:
 
 def _sampled(g: _Graph, settings: Sampling, x: str, vocabulary: int) -> str:
     """Ids by the place of `uniform` in the sums of probabilities; the candidates in order of these, or all ids in theirs."""
-    x = g("Div", x, np.array(settings.temperature, np.float32))
     count = min(settings.top_k or (CANDIDATES if settings.top_p < 1 else vocabulary), vocabulary)
     order = ""
     if count < vocabulary:
@@ -144,6 +158,10 @@ def _sampled(g: _Graph, settings: Sampling, x: str, vocabulary: int) -> str:
         amount = g.constant(np.array([count], np.int64))
         g.nodes.append(helper.make_node("TopK", [x, amount], [values, order], name=values, axis=1))
         x = values
+    # What is as large as the largest is 0, infinity too: of differences of others a low temperature makes no infinity.
+    largest = g("ReduceMax", x, np.array([1], np.int64), keepdims=1)
+    less = g("Div", g("Sub", x, largest), _number(settings.temperature))
+    x = g("Where", g("Equal", x, largest), np.array(0, np.float32), less)
     p = g("Softmax", x, axis=1)
     axis = np.array(1, np.int64)
     if settings.min_p > 0:
