@@ -209,7 +209,7 @@ def test_numbers_are_refused_or_right(kernel: str) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("seed", range(1, 4))
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_more_numbers_are_refused_or_right(kernel: str, seed: int) -> None:
     run(kernel, seed, 40)

@@ -195,8 +195,8 @@ OPTIONS: dict[str, Option] = {
             "",
             "Choices of algorithms, tiles and grids for the adapter.",
             str,
-            "they are tried before those that the package has (docs/tuning.md); an error when the file is none, or was"
-            " measured on another adapter",
+            "of each kernel they are tried before those that the package has for it (docs/tuning.md); an error when"
+            " the file is none, or was measured on another adapter",
             text=path_text,
         ),
     )
