@@ -7,8 +7,8 @@ and all files. With names only these are measured again. Needs no adapter.
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 
@@ -35,9 +35,13 @@ Sizes = dict[str, int]
 
 
 def main() -> None:
-    asked = sys.argv[1:] or list(NAMES)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.export_sizes", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"one of {', '.join(NAMES)}; default: all")
+    asked = parser.parse_args().models or list(NAMES)
     if unknown := [it for it in asked if it not in NAMES]:
-        raise SystemExit(f"no such model: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+        parser.error(f"no such model: {', '.join(unknown)}; there are {', '.join(NAMES)}")
     found: dict[str, Sizes] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in asked:
         with tempfile.TemporaryDirectory() as folder:
