@@ -121,9 +121,9 @@ if not TYPE_CHECKING:  # a type checker knows the names from above, and that the
             from .registration import noted
 
             noted.knows_the_name = True
-        import sys
+        from .platform import is_browser
 
-        if sys.platform == "emscripten" and _PLACES[name].startswith("api."):
+        if _PLACES[name].startswith("api.") and is_browser():
             raise ImportError(
                 f"{__name__}.{name} needs ONNX Runtime, which is not there in Pyodide: {__name__}.web runs what was exported, as"
                 ' `await InferenceSession.create("model.onnx.wgpu/")`'

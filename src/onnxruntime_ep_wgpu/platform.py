@@ -1,6 +1,7 @@
 """Operating-system facts that the Python part needs; the native part has its own in csrc/platform.h.
 
-In: nothing. Out: the path of the library that ONNX Runtime loads; text in the form of the system's file names.
+In: nothing. Out: the path of the library that ONNX Runtime loads; whether this is a browser; text in the form of the system's
+file names.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ def library_path() -> str:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path} is missing: install the package with `pip install .`, which builds it")
     return path
+
+
+def is_browser() -> bool:
+    """Whether Python itself runs in a browser, as Pyodide, where there is no ONNX Runtime."""
+    return sys.platform == "emscripten"
 
 
 def file_name(text: str) -> str | bytes:
