@@ -322,7 +322,7 @@ class Builder:
                 output,
                 reads,
                 body=Body.of(preprocess(body, constants)),
-                coordinates=order.by_axis(tuple(coordinates)) if by_axes else tuple(coordinates),
+                coordinates=order.by_axis(coordinates),
                 groups=tuple(groups),
                 inline=inline,
                 neighbours=neighbours,

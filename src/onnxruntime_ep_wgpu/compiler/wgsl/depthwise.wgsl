@@ -1,7 +1,6 @@
 // Depthwise 2D convolution: an invocation computes ROWS x COLUMNS outputs of one plane, and loads the input elements of that
-// block once each: those of row #y for which USED_Y#y is true, and of a column for which USED_X#x is. What reads them is written
-// out, because a loop over positions within the block is not unrolled by every shader compiler. The weights of the plane are the
-// same for the whole workgroup where SHARED, which lets an adapter load them once.
+// block once each: those of row #y for which USED_Y#y is true, and of a column for which USED_X#x is. The weights of the plane are
+// the same for the whole workgroup where SHARED, which lets an adapter load them once.
 fn pixel(image: u32, channel: u32, y: u32, x: u32, inside: bool) -> $y_t {
   return select($y_t(), x_at(image, channel, select(0u, y, inside), select(0u, x, inside)), inside);
 }
@@ -32,31 +31,7 @@ fn kernel(w: u32, lane: u32) {
   var s#r_#c = $y_t();
 #end
 #end
-#for x SPAN_X
-#if USED_X#x
-  let x#x = left + #xu;
-#end
-#end
-#for y SPAN_Y
-#if USED_Y#y
-  let y#y = top + #yu;
-  let inside#y = y#y < height;
-#for x SPAN_X
-#if USED_X#x
-  let v#y_#x = pixel(image, channel, y#y, x#x, inside#y && x#x < width);
-#end
-#end
-#for r ROWS
-#for k KERNEL_Y
-#if #y == #r * STRIDE_Y + #k * DILATION_Y
-#for c COLUMNS
-  s#r_#c += #[v#y_#(#c * STRIDE_X + #t * DILATION_X) * w#(#k * KERNEL_X + #t) for t KERNEL_X by +];
-#end
-#end
-#end
-#end
-#end
-#end
+#include depthwise_sums
 #for r ROWS
 #for c COLUMNS
   store(image, feature, row + #ru, column + #cu, s#r_#c);

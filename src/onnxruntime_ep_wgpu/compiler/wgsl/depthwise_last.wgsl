@@ -1,7 +1,7 @@
 // Depthwise 2D convolution of an image whose channels are last: an invocation computes ROWS x COLUMNS positions of four channels,
 // and loads the input elements of that block once each: those of row #y for which USED_Y#y is true, and of a column for which
 // USED_X#x is. Neighbouring invocations have neighbouring channels, so that they load and store runs of them.
-fn pixel(image: u32, y: u32, x: u32, channel: u32, inside: bool) -> vec4<$y_t> {
+fn pixel(image: u32, channel: u32, y: u32, x: u32, inside: bool) -> vec4<$y_t> {
   if (!inside) { return vec4<$y_t>(); }
   return x_at4(image, y, x, channel);
 }
@@ -31,31 +31,7 @@ fn kernel(w: u32, lane: u32) {
   var s#r_#c = vec4<$y_t>();
 #end
 #end
-#for x SPAN_X
-#if USED_X#x
-  let x#x = left + #xu;
-#end
-#end
-#for y SPAN_Y
-#if USED_Y#y
-  let y#y = top + #yu;
-  let inside#y = y#y < height;
-#for x SPAN_X
-#if USED_X#x
-  let v#y_#x = pixel(image, y#y, x#x, channel, inside#y && x#x < width);
-#end
-#end
-#for r ROWS
-#for k KERNEL_Y
-#if #y == #r * STRIDE_Y + #k * DILATION_Y
-#for c COLUMNS
-  s#r_#c += #[v#y_#(#c * STRIDE_X + #t * DILATION_X) * w#(#k * KERNEL_X + #t) for t KERNEL_X by +];
-#end
-#end
-#end
-#end
-#end
-#end
+#include depthwise_sums
 #for r ROWS
 #for c COLUMNS
   store(image, row + #ru, column + #cu, channel, s#r_#c);

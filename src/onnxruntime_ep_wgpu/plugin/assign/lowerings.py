@@ -38,13 +38,12 @@ class Lowerings:
         names = {id(value.const_value): name for name, value in group.initializers.items()}
         instead: list[tuple[Any, Any]] = []
         for tensor in lowered.weights():
-            turned = tensor.data if isinstance(tensor.data, Turned) else None
-            source = turned.of if turned else tensor.data
+            source = _as_in_model(tensor.data)
             name = names.get(id(source))
             data = _Named(name) if name is not None else _own(source)
             if data is None:
                 return
-            instead.append((tensor, replace(turned, of=data) if turned else data))
+            instead.append((tensor, _made_of(data, tensor.data)))
         for tensor, data in instead:
             tensor.data = data
         self._kept[_key(group)] = lowered, ties_of(group)
@@ -55,16 +54,24 @@ class Lowerings:
         if ties is not None:
             hand_on(ties, group)
         for tensor in lowered.weights() if lowered is not None else ():
-            turned = tensor.data if isinstance(tensor.data, Turned) else None
-            source = turned.of if turned else tensor.data
+            source = _as_in_model(tensor.data)
             if isinstance(source, _Named):
-                data = group.initializers[source.name].const_value
-                tensor.data = replace(turned, of=data) if turned else data
+                tensor.data = _made_of(group.initializers[source.name].const_value, tensor.data)
         return lowered
 
     def clear(self) -> None:
         """Lets go of what was not compiled."""
         self._kept.clear()
+
+
+def _as_in_model(data: Any) -> Any:
+    """What a weight is, or is turned of."""
+    return data.of if isinstance(data, Turned) else data
+
+
+def _made_of(data: Any, like: Any) -> Any:
+    """A weight of other data, turned where `like` is."""
+    return replace(like, of=data) if isinstance(like, Turned) else data
 
 
 def _own(data: Any) -> Any | None:

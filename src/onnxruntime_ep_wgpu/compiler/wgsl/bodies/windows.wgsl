@@ -13,13 +13,5 @@
   let at#k = place#(#k + 1);
 #end
 #end
-  // One test for all axes: a load waits for one branch.
-  var outside = false;
-#for k RANK
-  let i#k = at#k * $STRIDE#k + t#k * $DILATION#k - $begin#k;
-#if LEAVES#k
-  outside = outside | (i#k >= $in#k);
-#end
-#end
-  if (outside) { return $out_t(); }
+#include bodies/window_places
   return x_at(image, channel0, #[i#k for k RANK]);

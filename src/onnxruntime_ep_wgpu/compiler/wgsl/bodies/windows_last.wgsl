@@ -19,13 +19,5 @@
   let place#k = place#(#k + 1) / $out#k;
   let at#k = place#(#k + 1) - place#k * $out#k;
 #end
-  // One test for all axes: a load waits for one branch.
-  var outside = false;
-#for k RANK
-  let i#k = at#k * $STRIDE#k + t#k * $DILATION#k - $begin#k;
-#if LEAVES#k
-  outside = outside | (i#k >= $in#k);
-#end
-#end
-  if (outside) { return $out_t(); }
+#include bodies/window_places
   return x_at(place0, #[i#k for k RANK], channel);
