@@ -175,6 +175,26 @@ def slots() -> Case:
     return program, [(1, 1), (3, 50), (50, 3), (17, 17), (5, 0), (1001, 2)]
 
 
+def ways() -> Case:
+    """Two ways to one result, of which one runs: by parts, of which there are many, or at once. What only the other one has takes
+    no memory, and the sizes decide which that is."""
+    values = (
+        value("x", Storage.INPUT, "$a", "$b"), value("y", Storage.OUTPUT, "$a"), value("scaled", Storage.TEMP, "$a", "$b"),
+        value("parts", Storage.TEMP, "$a", 64, 16), value("sums", Storage.TEMP, "$a", 64), value("sum", Storage.TEMP, "$a"),
+    )  # fmt: skip
+    few, many = "$a 4 <", "1 $a 4 < -1 * +"
+    program = replace(
+        EMPTY, name="ways", symbols=axes("a", "b"), inputs=(0,), outputs=(1,), values=values,
+        kernels=(kernel("rw"), kernel("rww"), kernel("rrw")),
+        dispatches=(
+            dispatch(0, (0, 2)), dispatch(1, (2, 3, 4), workgroups=(few,)),
+            dispatch(2, (3, 4, 5), workgroups=(few,), repeats="$b"), dispatch(0, (2, 5), workgroups=(many,)),
+            dispatch(0, (5, 1)),
+        ),
+    )  # fmt: skip
+    return program, [(1, 1), (3, 2), (4, 2), (100, 7), (2, 900), (0, 3)]
+
+
 def aliases() -> Case:
     """An output that begins as an input, in runs in which both have one shape and are not empty; else a dispatch copies."""
     values = (
@@ -217,7 +237,7 @@ def checks() -> Case:
 
 
 def every() -> Iterator[Case]:
-    for make in (grids, arithmetic, variants, repeats, windows, slots, aliases, checks):
+    for make in (grids, arithmetic, variants, repeats, windows, slots, ways, aliases, checks):
         yield make()
 
 

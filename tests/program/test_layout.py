@@ -147,9 +147,11 @@ def test_every_number_is_what_its_expression_says(path: Path) -> None:
 
 
 def check_slots(program: Program, layout: Layout) -> None:
-    """Values that some dispatch needs at the same time have slots of their own, each as large as it must be."""
+    """Values that some dispatch needs at the same time have slots of their own, each as large as it must be; those that no
+    dispatch has that runs have none."""
     temps = [k for k, it in enumerate(program.values) if it.storage is Storage.TEMP]
-    lives = {k: [n for n, it in enumerate(program.dispatches) if k in it.args] for k in temps}
+    running = sorted({step.dispatch for step in layout.steps})
+    lives = {k: [n for n in running if k in program.dispatches[n].args] for k in temps}
     used = {k: range(min(it), max(it) + 1) for k, it in lives.items() if it}
     assert set(layout.slot_of) == set(used)
     for a in used:
@@ -159,6 +161,11 @@ def check_slots(program: Program, layout: Layout) -> None:
                 assert layout.slot_of[a] != layout.slot_of[b], (a, b)
     most = max((sum(n in it for it in used.values()) for n in range(len(program.dispatches))), default=0)
     assert len(layout.slots) <= most
+    assert set(layout.slot_of.values()) == set(range(len(layout.slots)))
+    assert all(
+        nbytes == max(layout.nbytes[v] for v, it in layout.slot_of.items() if it == slot)
+        for slot, nbytes in enumerate(layout.slots)
+    )
 
 
 @names
@@ -172,7 +179,7 @@ def test_values_that_live_at_once_have_slots_of_their_own(path: Path) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_slots_of_any_program(data: st.DataObject) -> None:
-    """Dispatches write one value and read some of those before it, the last of them the output."""
+    """Dispatches write one value and read some of those before it, the last of them the output; not all of them run."""
     count = data.draw(st.integers(1, 12))
     values = [programs.value("x", Storage.INPUT, 1)]
     steps = []
@@ -180,10 +187,11 @@ def test_slots_of_any_program(data: st.DataObject) -> None:
         extent = data.draw(st.integers(0, 50))
         values.append(programs.value(f"t{k}", Storage.OUTPUT if k == count else Storage.TEMP, extent))
         steps.append([*data.draw(st.lists(st.integers(0, k - 1), min_size=1, max_size=3)), k])
+    groups = data.draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
     program = replace(
         programs.EMPTY, inputs=(0,), outputs=(count,), values=tuple(values),
         kernels=tuple(programs.kernel("r" * (len(it) - 1) + "w") for it in steps),
-        dispatches=tuple(programs.dispatch(k, it) for k, it in enumerate(steps)),
+        dispatches=tuple(programs.dispatch(k, it, workgroups=(groups[k],)) for k, it in enumerate(steps)),
     )  # fmt: skip
     check_slots(program, Layouts(program).layout([]))
 

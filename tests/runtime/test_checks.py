@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -9,9 +11,11 @@ from onnx import helper
 from onnxruntime_ep_wgpu.device import Place, Settings, adapters, open_device
 from onnxruntime_ep_wgpu.errors import InputError, LimitError, NonFiniteError
 from onnxruntime_ep_wgpu.program.dtypes import DType
+from onnxruntime_ep_wgpu.program.layout import Layouts
 from onnxruntime_ep_wgpu.runtime import checks
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
+from tests.program import programs
 from tests.support import Runner, compile_model, device, make_model
 
 F, H = np.float32, np.float16
@@ -35,6 +39,16 @@ def test_a_tensor_above_the_binding_limit_is_named_with_its_bytes_and_the_limit(
     np.testing.assert_array_equal(run(np.ones(1024, F))[0], -np.ones(1024, F))
     with pytest.raises(LimitError, match=r"the tensor x of shape \[1025\] takes 4100 bytes .*at most 4096"):
         run(np.ones(1025, F))
+
+
+def test_what_only_kernels_have_that_do_not_run_may_be_beyond_the_limit() -> None:
+    program, _ = programs.ways()
+    layouts, of_parts = Layouts(program), 4 * 64 * 16
+    small = replace(program, target=replace(program.target, max_binding_bytes=of_parts))
+    checks.limits(device(), small, layouts.layout([1, 1]))
+    with pytest.raises(LimitError, match=r"the tensor parts of shape \[2, 64, 16\] takes 8192 bytes .*at most 4096"):
+        checks.limits(device(), small, layouts.layout([2, 1]))
+    checks.limits(device(), small, layouts.layout([100, 1]))
 
 
 def test_a_buffer_that_is_too_small_is_named_unless_checks_are_off() -> None:

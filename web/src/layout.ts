@@ -75,9 +75,10 @@ export class Layouts {
     program.values.forEach((value, k) => {
       if (value.storage === 'HOST') elements.set(k, all(value.elements));
     });
-    const { slots, slotOf } = slotsOf(program, sizes);
+    const steps = this.#steps(known, sizes);
+    const { slots, slotOf } = slotsOf(program, sizes, [...new Set(steps.map((it) => it.dispatch))]);
     const begins = program.aliases.filter(([a, b]) => sizes[a] && shapes[a]!.join() === shapes[b]!.join());
-    return { shapes, nbytes: sizes, elements, steps: this.#steps(known, sizes), slots, slotOf, begins };
+    return { shapes, nbytes: sizes, elements, steps, slots, slotOf, begins };
   }
 
   #steps(known: Map<string, Int>, sizes: readonly number[]): Step[] {
@@ -159,18 +160,26 @@ function u32(value: Int): number {
   return typeof value === 'number' && Math.abs(value) < 2 ** 31 ? value >>> 0 : Number(BigInt.asUintN(32, BigInt(value)));
 }
 
-/** Slots from liveness: a slot is free again after the last dispatch that reads its value. */
-function slotsOf(program: Program, sizes: readonly number[]): { slots: number[]; slotOf: Map<number, number> } {
+interface Slots {
+  slots: number[];
+  slotOf: Map<number, number>;
+}
+
+/**
+ * Slots from liveness: a slot is free again after the last dispatch that has its value. `running` has the numbers of the
+ * dispatches that run, in their order; what none of them has takes no memory.
+ */
+function slotsOf(program: Program, sizes: readonly number[], running: readonly number[]): Slots {
   const last = new Map<number, number>();
-  program.dispatches.forEach((dispatch, k) => dispatch.args.forEach((arg) => last.set(arg, k)));
+  for (const k of running) for (const arg of program.dispatches[k]!.args) last.set(arg, k);
   const slots: number[] = [];
   const free: number[] = [];
   const slotOf = new Map<number, number>();
-  program.dispatches.forEach((dispatch, k) => {
-    const args = new Set(dispatch.args.filter((arg) => program.values[arg]!.storage === 'TEMP'));
+  for (const k of running) {
+    const args = new Set(program.dispatches[k]!.args.filter((arg) => program.values[arg]!.storage === 'TEMP'));
     for (const arg of args) if (!slotOf.has(arg)) slotOf.set(arg, bestSlot(slots, free, sizes[arg]!));
     for (const arg of args) if (last.get(arg) === k) free.push(slotOf.get(arg)!);
-  });
+  }
   return { slots, slotOf };
 }
 

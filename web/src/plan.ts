@@ -173,7 +173,8 @@ function checkLimits(program: Program, gpu: Gpu, layout: Layout): void {
   const bound = new Set(
     layout.steps.flatMap(({ dispatch, windows }) => program.dispatches[dispatch]!.args.filter((_, k) => !windows[k])),
   );
-  program.values.forEach(({ name }, k) => {
+  program.values.forEach(({ name, storage }, k) => {
+    if (storage === 'TEMP' && !layout.slotOf.has(k)) return; // nothing that runs has it
     const bytes = layout.nbytes[k]!;
     const [most, limit] = bound.has(k) && binding < whole ? [binding, 'maxStorageBufferBindingSize'] : [whole, 'maxBufferSize'];
     if (bytes <= most) return;

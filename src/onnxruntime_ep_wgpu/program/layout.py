@@ -52,7 +52,7 @@ class Layout:
     nbytes: tuple[int, ...]
     elements: dict[int, tuple[int, ...]]  # what HOST values hold, row-major
     slots: tuple[int, ...]  # bytes of each
-    slot_of: dict[int, int]  # of TEMP values that a dispatch has
+    slot_of: dict[int, int]  # of TEMP values that a step has
     steps: tuple[Step, ...]  # in the order in which they run; those that write nothing are left out
     allowed: tuple[tuple[int, int], ...]  # per assertion of the Program: the least and the largest number
     begins: tuple[tuple[int, int], ...]  # an output, and the input that it begins as; none that is empty
@@ -176,25 +176,28 @@ class Layouts:
             shapes[number] = tuple([numbers[k] for k in self._shapes[number]])
             nbytes[number] = program.values[number].dtype.nbytes(math.prod(shapes[number]))
         self._check_shapes([numbers[k] for k in self._conditions], shapes, values, symbols)
-        known_slots: tuple[tuple[int, ...], dict[int, int]] | None = None
+        same_slots = False
         resized: frozenset[int] = frozenset()
         if like is not None and before is not None:
             resized = frozenset([v for v in values if nbytes[v] != like.nbytes[v]])
             if all(nbytes[v] and like.nbytes[v] for v in resized):  # otherwise others may have nothing to write
                 dispatches = self._repeated.union(*(self._dispatches_with[k] for k in changed))
-            if not any(program.values[v].storage is Storage.TEMP for v in resized):
-                known_slots = like.slots, like.slot_of
+            same_slots = not any(program.values[v].storage is Storage.TEMP for v in resized)
         ends = None if before is None else before.ends
         for number in dispatches:
             steps, known = self._steps(number, numbers, nbytes, symbols), by_dispatch[number]
             if steps != known:  # what is the same stays the same objects
                 by_dispatch[number] = steps
                 ends = ends if len(steps) == len(known) else None
+                same_slots = same_slots and bool(steps) == bool(known)
         basis = Basis(numbers, by_dispatch, ends or list(itertools.accumulate(map(len, by_dispatch))), self._users)
         if like is not None and before is not None:
             since = _changed(basis, before.steps, dispatches, resized)
             basis = replace(basis, like=weakref.ref(like), changed=since)
-        slots, slot_of = known_slots or slots_of(program, nbytes)
+        if like is not None and same_slots:
+            slots, slot_of = like.slots, like.slot_of
+        else:
+            slots, slot_of = slots_of(program, nbytes, [k for k, steps in enumerate(by_dispatch) if steps])
         return Layout(
             tuple(symbols),
             tuple(shapes),

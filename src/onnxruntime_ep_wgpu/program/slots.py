@@ -1,7 +1,8 @@
 """Slots of intermediate memory, from liveness.
 
-In: the dispatches of a Program, and the bytes of its values. Out: the bytes of each slot, and the slot of every TEMP value that a
-dispatch has. Invariant: two values that some dispatch has, or that lie ready while it runs, never share a slot.
+In: a Program, the bytes of its values, and which of its dispatches run. Out: the bytes of each slot, and the slot of every TEMP
+value that one of these has. Invariant: two values that one of them has, or that lie ready while it runs, never share a slot; what
+none of them has takes no memory, as the parts of an attention that is not split.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from collections.abc import Sequence
 from .program import Program, Storage
 
 
-def slots_of(program: Program, nbytes: Sequence[int]) -> tuple[tuple[int, ...], dict[int, int]]:
-    """Slots from liveness: a slot is free again after the last dispatch that has its value."""
-    last = {arg: k for k, it in enumerate(program.dispatches) for arg in it.args}
+def slots_of(program: Program, nbytes: Sequence[int], running: Sequence[int]) -> tuple[tuple[int, ...], dict[int, int]]:
+    """Slots from liveness: a slot is free again after the last dispatch that has its value. `running` has the numbers of the
+    dispatches that run, in their order."""
+    last = {arg: k for k in running for arg in program.dispatches[k].args}
     slots: list[int] = []
     free: list[int] = []
     slot_of: dict[int, int] = {}
-    for k, dispatch in enumerate(program.dispatches):
-        args = dict.fromkeys(arg for arg in dispatch.args if program.values[arg].storage is Storage.TEMP)
+    for k in running:
+        args = dict.fromkeys(arg for arg in program.dispatches[k].args if program.values[arg].storage is Storage.TEMP)
         for arg in args:
             if arg not in slot_of:
                 slot_of[arg] = _best_slot(slots, free, nbytes[arg])

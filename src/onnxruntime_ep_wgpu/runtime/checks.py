@@ -16,14 +16,15 @@ from .planned import PlannedDispatch
 
 
 def limits(device: Device, program: Program, layout: Layout) -> None:
-    """Every tensor that a kernel binds whole can be bound. Raises LimitError."""
+    """Every tensor that a kernel binds whole, and that runs, can be bound. Raises LimitError."""
     limit = program.target.max_binding_bytes
     if max(layout.nbytes, default=0) <= limit:
         return
     bound: set[int] = set()
-    for dispatch in program.dispatches:
-        windows = dispatch.windows or (None,) * len(dispatch.args)
-        bound.update(arg for arg, window in zip(dispatch.args, windows, strict=True) if window is None)
+    for step in layout.steps:
+        args = program.dispatches[step.dispatch].args
+        windows = step.windows or (None,) * len(args)
+        bound.update(arg for arg, window in zip(args, windows, strict=True) if window is None)
     for number in sorted(bound):
         value, shape, size = program.values[number], layout.shapes[number], layout.nbytes[number]
         if size > limit:
