@@ -17,7 +17,7 @@ from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.channels import channels_last_in
 from onnxruntime_ep_wgpu.program.axes import model_name
 from onnxruntime_ep_wgpu.program.program import Program
-from onnxruntime_ep_wgpu.program.weights import Turned
+from onnxruntime_ep_wgpu.program.weights import Permuted
 from tests import targets
 from tests.support import Runner, compile_model, target
 
@@ -194,7 +194,7 @@ def test_kernels_read_four_neighbouring_channels_and_weights_lie_so() -> None:
     x = net.conv(net.conv(net.nodes[-1].output[0], 8, group=8), 8)
     program = compile_model(net.model([x], False))
     assert (
-        sum(isinstance(it, Turned) for it in program.weights) == 7
+        sum(isinstance(it, Permuted) for it in program.weights) == 7
     )  # not of the first, which reads an image as it is given
     labels = [program.kernels[it.kernel] for it in program.dispatches]
     assert [it.label for it in labels].count("depthwise_last") == 1
@@ -203,10 +203,10 @@ def test_kernels_read_four_neighbouring_channels_and_weights_lie_so() -> None:
     assert len(at_once) == len(loads) - 1
     executable = Runner(program).executable
     again = executable.compiled_for(program, {it.name for it in net.weights})
-    names = [it.name for it in program.weights if isinstance(it, Turned)]
+    names = [it.name for it in program.weights if isinstance(it, Permuted)]
     assert len(set(names)) == 7
     for one, other, weight in zip(executable._weights, again._weights, program.weights, strict=True):
-        assert (one is other) or not isinstance(weight, Turned)
+        assert (one is other) or not isinstance(weight, Permuted)
 
 
 def all_last() -> Any:

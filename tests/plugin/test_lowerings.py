@@ -17,7 +17,7 @@ from onnxruntime_ep_wgpu.compiler import lower
 from onnxruntime_ep_wgpu.compiler.compile import compile_lowered
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
 from onnxruntime_ep_wgpu.plugin.assign.lowerings import Lowerings
-from onnxruntime_ep_wgpu.program.weights import Turned
+from onnxruntime_ep_wgpu.program.weights import Permuted
 from tests import targets, zoo
 from tests.support import Runner, compile_model, target
 
@@ -193,7 +193,7 @@ def test_weights_in_another_order_outlive_that_memory_too() -> None:
         lent: dict[str, bytearray] = {}
         first = group_of(model, weights, lent)
         made = lower.attempt(first, first.opset_imports, target())
-        assert made.lowered is not None and any(isinstance(it.data, Turned) for it in made.lowered.weights())
+        assert made.lowered is not None and any(isinstance(it.data, Permuted) for it in made.lowered.weights())
         kept = Lowerings()
         kept.keep(first, made.lowered)
         for memory in lent.values():

@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxruntime_ep_wgpu.errors import ModelChangedError
-from onnxruntime_ep_wgpu.program.weights import Turned, weight_array
+from onnxruntime_ep_wgpu.program.weights import Permuted, weight_array
 from onnxruntime_ep_wgpu.runtime.weight_file import ModelFile
-from onnxruntime_ep_wgpu.runtime.weights import FromModel, InFile, InMemory, TurnedSource, source_of_weight
+from onnxruntime_ep_wgpu.runtime.weights import FromModel, InFile, InMemory, PermutedSource, source_of_weight
 
 W = np.random.default_rng(1).standard_normal((7, 5), np.float32)
 TYPES = ["float32", "float64", "float16", "int64", "int32", "uint8", "bool"]
@@ -120,9 +120,9 @@ def test_a_source_notices_that_its_file_has_changed(tmp_path: Path) -> None:
 
 def test_a_weight_with_its_axes_in_another_order_is_found_where_the_model_has_it(tmp_path: Path) -> None:
     find = FromModel(save(tmp_path / "m.onnx", [numpy_helper.from_array(W, "w")]))
-    weight = Turned(view(W), (1, 0), "w")
+    weight = Permuted(view(W), (1, 0), "w")
     source = source_of_weight(weight.name, weight, find)
-    assert isinstance(source, TurnedSource) and isinstance(source.source, InFile)
+    assert isinstance(source, PermutedSource) and isinstance(source.source, InFile)
     np.testing.assert_array_equal(source.read(), W.T)
     np.testing.assert_array_equal(weight_array(weight), W.T)
-    assert weight.name != "w" and Turned(W, (0, 1), "w").name != weight.name  # memory of one is not the other's
+    assert weight.name != "w" and Permuted(W, (0, 1), "w").name != weight.name  # memory of one is not the other's

@@ -21,7 +21,7 @@ from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.api.web_export import BOTH, HALVES, REDUCING, SOFTWARE, _compiled, _opened, _programs
 from onnxruntime_ep_wgpu.api.web_files import FIRST_BYTES, GRAIN, MOST_INFLATED, _deflated, read_programs
 from onnxruntime_ep_wgpu.api.web_programs import encode, tight
-from onnxruntime_ep_wgpu.compiler.lower import Lowering
+from onnxruntime_ep_wgpu.compiler.lower_node import Lowering
 from onnxruntime_ep_wgpu.errors import OptionError, ProgramError, UnsupportedError
 from onnxruntime_ep_wgpu.program.file import from_header
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, Target, lack

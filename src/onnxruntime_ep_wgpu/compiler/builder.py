@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,13 +10,11 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..program.dtypes import DType
 from ..program.target import Target, elements_per_word
-from ..program.weights import Turned
 from .codegen.expression import check_expression
 from .codegen.preprocess import preprocess
-from .dims import Dim, equal, floordiv, less_equal, limits, maximum, product
-from .divide import BindingsError, check_bindings, divided, fits, joined, placed_copies
+from .dims import Dim, equal, limits, maximum
+from .divide import BindingsError, divided, fits, joined, placed_copies
 from .ir import (
-    MOST_ELEMENTS,
     Assertion,
     Body,
     Call,
@@ -25,7 +22,6 @@ from .ir import (
     Function,
     Join,
     Map,
-    Message,
     Node,
     Pad,
     Read,
@@ -40,27 +36,22 @@ from .ir import (
 from .joins import picked
 from .limits import Limits
 from .memory_order import MemoryOrders
-from .messages import Part, message
-from .operand import LARGEST_HOST_VALUE
 from .operand import Operand as Operand
 from .pads import padding
+from .requirements import Requirements
 from .settings import DEFAULT, CompileSettings
-from .windows import is_countable, is_large, is_storable, is_way_to_read, nbytes, of_weights
+from .weights import Weights
+from .windows import is_large, is_way_to_read, of_weights
 
 
-class Builder:
-    """Appends lowered nodes for one graph. `origin` is the name of the ONNX node being lowered."""
+class Builder(Requirements):
+    """Appends lowered nodes for one graph, and what they require."""
 
     def __init__(self, target: Target, settings: CompileSettings = DEFAULT, limits: Limits | None = None) -> None:
-        self.target, self.settings, self.limits = target, settings, limits or Limits()
+        super().__init__(target, settings, limits or Limits())
         self.nodes: list[Node] = []
-        self.checks: dict[Dim, Message] = {}  # conditions, each once, with the message of whoever asked first
-        self.assertions: list[Assertion] = []
-        self.origin: tuple[str, ...] = ()
+        self.weights = Weights(self)
         self.orders = MemoryOrders()
-        self._bits: dict[tuple[Tensor, DType], Tensor] = {}
-        self._turned: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
-        self._literals: dict[tuple[DType, Shape, bytes], Tensor] = {}  # made while lowering: equal ones are one
 
     # ---- what has been appended
 
@@ -76,123 +67,15 @@ class Builder:
 
     # ---- values
 
-    def bound_rows(self, columns: Dim) -> None:
-        """The bound for kernels of rows, which are no longer than `target`'s `longest_row` in any run."""
-        self._bound(columns, self.longest_row, "a row of {} elements", columns)
-
-    @property
-    def longest_row(self) -> int | None:
-        """The most elements of a row for kernels that take `row_variants` and pass over it at most three times, in blocks of
-        32; None where no limit is."""
-        most = self.target.longest_loop
-        return None if most is None else most * (max(256, self.target.max_invocations) * 5 // 16)
-
-    def bound_loop(self, iterations: Dim, what: str, *parts: Dim) -> None:
-        """lavapipe ends a shader after 65,535 iterations of all loops of an invocation, without a word: refuse instead.
-
-        Where sizes decide, that is a limit of a run, which compiles the graph for them: who calls this splits a loop that is
-        known to be too long, so that what is claimed runs whatever its sizes.
-        """
-        self._bound(iterations, self.target.longest_loop, what, *parts)
-
-    def _bound(self, length: Dim, most: int | None, what: str, *parts: Dim) -> None:
-        if most is not None:
-            self.require(
-                less_equal(length, most), f"{what} is longer than software adapters can loop over", *parts, limit=True
-            )
-
-    def _tensor(self, dtype: DType, shape: Shape, in_memory: bool = True) -> Tensor:
-        tensor = Tensor(dtype, tuple(shape))
-        self.check_size(tensor, f"a result of shape {list(shape)}", in_memory)
-        return tensor
-
-    def check_size(self, tensor: Tensor, what: str, in_memory: bool = True) -> None:
-        """Raises UnsupportedError for a tensor that is known to be beyond what a buffer holds or a kernel counts to, if the node
-        that is lowered is held to that (`limits.py`), as inputs and weights are."""
-        if in_memory and not is_storable(tensor, self.target) and self._is_held(tensor):
-            limit = self.target.max_buffer_bytes
-            raise UnsupportedError(
-                f"{what} takes {nbytes(tensor)} bytes and a buffer of the adapter has at most {limit}"
-            )
-        if not is_countable(tensor) and self._is_held(tensor):
-            raise UnsupportedError(f"{what} has {tensor.size} elements and kernels count to {MOST_ELEMENTS - 1}")
-
-    def _is_held(self, tensor: Tensor) -> bool:
-        return tensor.storage is not Storage.TEMP or self.limits.hold(self.origin)
-
-    def _check_bindings(self, node: Node) -> None:
-        """Raises BindingsError for a node whose kernel has not enough bindings, if it is held to that."""
-        try:
-            check_bindings(node, self.target)
-        except BindingsError:
-            if self.limits.hold(self.origin):
-                raise
-
     def constant(self, value: Any, name: str = "") -> Operand:
         """A weight: a numpy array, or an onnx_ir tensor that is read when the program is loaded on a device."""
-        dtype, shape = (
-            DType.of_numpy(value.dtype if isinstance(value, np.ndarray) else value.dtype.numpy()),
-            tuple(map(int, value.shape)),
-        )
-        tensor = Tensor(dtype, shape, Storage.WEIGHT, name, data=value)
-        if isinstance(value, np.ndarray) and value.size == 1 and not name:
-            tensor = self._literals.setdefault((dtype, shape, value.tobytes()), tensor)
-        self.check_size(tensor, f"the weight {name!r} of shape {list(shape)}")
-        view, size = View.of(tensor), math.prod(shape)
-        if (dtype.is_integer or dtype is DType.BOOL) and size <= LARGEST_HOST_VALUE:
-            array = np.asarray(value if isinstance(value, np.ndarray) else value.numpy())
-            return Operand(dtype, shape, view, host=lambda: array.astype(object), known=True)
-        return Operand(dtype, shape, view)
-
-    def bits(self, weight: Operand, dtype: DType, shape: Shape) -> Operand:
-        """The memory of a weight as elements of another type, the first in the low bits. Raises UnsupportedError for what is
-        no weight."""
-        tensor = weight.view.tensor
-        if tensor.storage is not Storage.WEIGHT or not weight.view.is_whole:
-            raise UnsupportedError(f"{weight} is no constant, and its bytes hold several numbers each")
-        if dtype is tensor.dtype:
-            return self.reshape(weight, shape)
-        if (tensor, dtype) not in self._bits:
-            count = product(tensor.shape) * tensor.dtype.bits
-            self._bits[tensor, dtype] = Tensor(
-                dtype, (floordiv(count, dtype.bits),), Storage.WEIGHT, tensor.name, data=tensor.data
-            )
-        view = View.of(self._bits[tensor, dtype]).reshape(tuple(shape))
-        assert view is not None
-        return Operand(dtype, tuple(shape), view)
-
-    def turned(self, x: Operand, order: Sequence[int]) -> Operand:
-        """x with its axes in another order in memory too. Of a weight the device gets that instead; others are copied."""
-        tensor, turned = x.view.tensor, self.permute(x, order)
-        if (
-            turned.view.is_whole
-            or tensor.storage is not Storage.WEIGHT
-            or x.view != View.of(tensor)
-            or tensor.dtype.bits < 8
-        ):
-            return self.copy(turned)
-        key = tensor, tuple(order)
-        if key not in self._turned:
-            data = Turned(tensor.data, tuple(order), tensor.name)
-            self._turned[key] = Tensor(tensor.dtype, turned.shape, Storage.WEIGHT, data.name, data=data)
-        return Operand(x.dtype, turned.shape, View.of(self._turned[key]))
+        return self.weights.constant(value, name)
 
     def host(self, dtype: DType, values: Any) -> Operand:
         """A known host value from dims; a numpy object array or nested sequence."""
         array = np.empty(np.shape(values), object)
         array[...] = values
         return Operand(dtype, array.shape, host=lambda: array, known=True)
-
-    def require(self, condition: Dim, text: str, *parts: Part, limit: bool = False) -> None:
-        """The condition must not be 0 when a plan is made; a constant 0 is an error now.
-
-        `text` says what is wrong, with a `{}` for each of `parts`: their sizes are put there when they are known. `limit`
-        says that it is about what the target can do: when a plan fails it, the graph is compiled for its sizes.
-        """
-        if condition == 0:
-            raise UnsupportedError(text.format(*(list(p) if isinstance(p, tuple) else p for p in parts)))
-        if not isinstance(condition, int):
-            self.checks.setdefault(condition, message(self.origin, text, parts, limit))
 
     def expect(self, values: Operand, low: Dim, high: Dim, what: str) -> None:
         """Data that is outside `what` when it is not from `low` to `high`: an error of runs that check everything."""
@@ -220,6 +103,10 @@ class Builder:
     def copy(self, x: Operand) -> Operand:
         """x in row-major order."""
         return x if x.view.is_whole else self.stored(x)
+
+    def contiguous(self, x: Operand) -> Operand:
+        """x in row-major order; of a weight whose axes are permuted the device gets that, so that nothing is copied there."""
+        return x if x.view.is_whole else self.weights.contiguous(x) or self.stored(x)
 
     def stored(self, x: Operand) -> Operand:
         """x in row-major order in a tensor of its own."""
@@ -385,7 +272,7 @@ class Builder:
         """Appends a call, whose results are tensors of `write`."""
         for name, begun in node.onto.items():
             begun.place = View.of(node.results[name].tensor)
-        self._check_bindings(node)
+        self.check_bindings(node)
         self.nodes.append(node)
         for tensor in node.outputs:
             tensor.producer = node
@@ -454,11 +341,16 @@ class Builder:
     def append(self, nodes: Sequence[Node]) -> None:
         """Appends nodes that were made elsewhere. Their results have them as producers from now on."""
         for node in nodes:
-            self._check_bindings(node)
+            self.check_bindings(node)
             for tensor in node.outputs:
                 self.check_size(tensor, f"a result of shape {list(tensor.shape)}")
                 tensor.producer = node
             self.nodes.append(node)
+
+    def _tensor(self, dtype: DType, shape: Shape, in_memory: bool = True) -> Tensor:
+        tensor = Tensor(dtype, tuple(shape))
+        self.check_size(tensor, f"a result of shape {list(shape)}", in_memory)
+        return tensor
 
     def _append(self, node: Map | Join | Pad) -> Operand:
         node.origin = self.origin
@@ -468,7 +360,7 @@ class Builder:
 
     def _divided(self, node: Map) -> Sequence[Node]:
         try:
-            self._check_bindings(node)
+            self.check_bindings(node)
         except BindingsError:
             return divided(node, self.target)
         return [node]

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from ..device import Device
 from ..errors import ExtentError, InputError, LimitError
 from ..program.program import Program
-from ..program.weights import Turned, weight_names
+from ..program.weights import Permuted, weight_names
 from ..runtime.executable import Executable, Run
 from ..runtime.inputs import DeviceTensor
 from ..runtime.plans import Key
 from ..runtime.settings import RunSettings
-from ..runtime.weights import SourceOf, TurnedSource, WeightSource, in_memory, source_of_weight
+from ..runtime.weights import PermutedSource, SourceOf, WeightSource, in_memory, source_of_weight
 from .specialise import Specialiser
 
 MAX_SPECIALISED = 8  # sets of input shapes beyond a limit whose programs are kept
@@ -219,10 +219,12 @@ class CompiledGroup:
         self.sources = {name: source for (name, _), source in zip(weights, sources, strict=True) if name}
         # What is kept of a weight in another order is the weight as the model has it.
         turned = [
-            (it.model_name, source) for (_, it), source in zip(weights, sources, strict=True) if isinstance(it, Turned)
+            (it.model_name, source)
+            for (_, it), source in zip(weights, sources, strict=True)
+            if isinstance(it, Permuted)
         ]
         for name, source in turned:
-            if name and isinstance(source, TurnedSource):
+            if name and isinstance(source, PermutedSource):
                 self.sources.setdefault(name, source.source)
         self._compiled = replace(program, weights=()), sources, specialise
 

@@ -19,14 +19,14 @@ import numpy as np
 import onnx_ir as ir
 
 from ..compiler.compile import compile_graph
-from ..compiler.lower import extent_label, label_of
+from ..compiler.graph_inputs import extent_label, label_of
 from ..compiler.settings import DEFAULT, CompileSettings
 from ..compiler.tied import ties_of
 from ..errors import LimitError, UnsupportedError
 from ..program.program import NO_EXTENT, Program
 from ..program.target import Target
 from ..program.weights import weight_array
-from ..runtime.weights import SourceOf, TurnedSource, WeightSource
+from ..runtime.weights import PermutedSource, SourceOf, WeightSource
 from ..trace import span
 
 MOST_FAILED = 64  # sets of sizes that do not compile, and are not tried again
@@ -71,7 +71,7 @@ class Specialiser:
                 continue
             tie = ties.get(name)
             source = sources.get(name) or (
-                TurnedSource(sources[tie.name], tie.order) if tie and tie.name in sources else None
+                PermutedSource(sources[tie.name], tie.order) if tie and tie.name in sources else None
             )
             if source is None:
                 array = weight_array(tensor)

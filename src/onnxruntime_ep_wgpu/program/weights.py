@@ -13,7 +13,7 @@ from .program import Program
 
 
 @dataclass(frozen=True)
-class Turned:
+class Permuted:
     """A weight with its axes in another order than in the model, where it is `of`, an array or lazy tensor, and has this name."""
 
     of: Any

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ModelChangedError
-from ..program.weights import Turned, weight_array, weight_bytes
+from ..program.weights import Permuted, weight_array, weight_bytes
 from .weight_file import FileRange, ModelFile
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -70,7 +70,7 @@ class InFile:
 
 
 @dataclass(frozen=True)
-class TurnedSource:
+class PermutedSource:
     """A weight that is another one with its axes in another order."""
 
     source: WeightSource
@@ -82,8 +82,8 @@ class TurnedSource:
 
 def source_of_weight(name: str, weight: Any, source_of: SourceOf) -> WeightSource:
     """Where a Program's weight of this name can be read again; one that was turned is where the model has it."""
-    if isinstance(weight, Turned):
-        return TurnedSource(source_of(weight.model_name, weight_array(weight.of)), weight.order)
+    if isinstance(weight, Permuted):
+        return PermutedSource(source_of(weight.model_name, weight_array(weight.of)), weight.order)
     return source_of(name, weight_array(weight))
 
 

@@ -134,6 +134,19 @@ class View:
             and (not factors or (len(factors) == 1 and factors[0].stride == 1))
         )
 
+    @property
+    def permutation(self) -> tuple[int, ...] | None:
+        """The order in which it shows the axes of its tensor; None where it does more than permute them."""
+        whole = View.of(self.tensor)
+        left, order = list(range(whole.rank)), []
+        for shown in zip(self.shape, self.axes, strict=True):
+            axis = next((k for k in left if (whole.shape[k], whole.axes[k]) == shown), None)
+            if axis is None:
+                return None
+            left.remove(axis)
+            order.append(axis)
+        return tuple(order) if not left and self.offset == 0 else None
+
     def permute(self, order: Sequence[int]) -> View:
         return replace(self, shape=tuple(self.shape[k] for k in order), axes=tuple(self.axes[k] for k in order))
 

@@ -43,7 +43,7 @@ def per_block(b: Builder, p: Operand, rows: int, blocks: int, block: int) -> Ope
 def packed_zeros(b: Builder, zeros: Operand, bits: int, rows: int, blocks: int) -> Operand:
     """Zero points (rows, blocks) out of bytes, of which each row has its own."""
     width = -(-blocks * bits // 8) * 8 // bits
-    return b.slice(b.bits(zeros, UNSIGNED[bits], (rows, width)), 1, 0, 1, blocks)
+    return b.slice(b.weights.bits(zeros, UNSIGNED[bits], (rows, width)), 1, 0, 1, blocks)
 
 
 @op(
@@ -109,7 +109,7 @@ def _by_blocks(
     b: Builder, weights: Operand, scales: Operand, zeros: Operand | None, rows: int, blocks: int, block: int, bits: int
 ) -> Operand:
     """Real numbers (rows, blocks * block) of whole elements, whose parameters are the same within a block."""
-    q = b.bits(weights, UNSIGNED[bits], (rows, blocks * block))
+    q = b.weights.bits(weights, UNSIGNED[bits], (rows, blocks * block))
     operands = {"x": q, "s": per_block(b, scales, rows, blocks, block)}
     if zeros is None:
         return b.pointwise("(f32(x) - zero) * s", operands, scales.dtype.accumulated, q.shape, cost=3, inline=True,

@@ -118,10 +118,14 @@ def gather_block_quantized(
         if bits not in UNSIGNED:
             raise UnsupportedError(f"bits {bits}: bytes hold numbers of 2, 4 or 8 bits")
         default = float(1 << bits - 1)
-        data = b.bits(data, UNSIGNED[bits], (*data.shape[:-1], data.shape[-1] * (8 // bits))) if bits < 8 else data
+        data = (
+            b.weights.bits(data, UNSIGNED[bits], (*data.shape[:-1], data.shape[-1] * (8 // bits))) if bits < 8 else data
+        )
         if zero_points is not None and bits < 8:
             wide = (*zero_points.shape[:-1], zero_points.shape[-1] * (8 // bits))
-            zero_points = b.slice(b.bits(zero_points, UNSIGNED[bits], wide), len(wide) - 1, 0, 1, scales.shape[-1])
+            zero_points = b.slice(
+                b.weights.bits(zero_points, UNSIGNED[bits], wide), len(wide) - 1, 0, 1, scales.shape[-1]
+            )
     gather_axis, quantize_axis = axis_of(gather_axis, data.rank), axis_of(quantize_axis, data.rank)
     extent = data.shape[quantize_axis]
     if not (small and block_size == 0):

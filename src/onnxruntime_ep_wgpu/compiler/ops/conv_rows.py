@@ -25,7 +25,7 @@ def convolution_of_rows(b: Builder, x: Operand, w: Operand, win: Window) -> Oper
     image = b.permute(x, (0, *range(2, 2 + rank), 1))
     by_channels = Read(image.view, (1,) * image.rank).loads_vectors
     rows = _rows(b, x, image, win, by_channels)
-    weights = b.turned(w, (0, *range(2, 2 + rank), 1)) if by_channels else w
+    weights = b.contiguous(b.permute(w, (0, *range(2, 2 + rank), 1))) if by_channels else w
     shape = (x.shape[0], *win.outputs, w.shape[0])
     right = b.permute(weights, (*range(1, w.rank), 0))
     result = matrix_product(

@@ -30,7 +30,7 @@ def of_four_channels(b: Builder, x: Operand, w: Operand, win: Window) -> Operand
     plane = _Plane(win)
     batch, features = x.shape[0], w.shape[0]
     image = b.reshape(b.permute(x, (0, *range(2, x.rank), 1)), (batch, *plane.inputs, features))
-    weights = b.reshape(b.turned(w, (*range(2, w.rank), 1, 0)), (win.taps, features))
+    weights = b.reshape(b.contiguous(b.permute(w, (*range(2, w.rank), 1, 0))), (win.taps, features))
     rows, columns = _block(win)
     shape = (batch, *win.outputs, features)
     strips = ceildiv(plane.outputs[1], columns)

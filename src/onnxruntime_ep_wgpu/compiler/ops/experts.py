@@ -85,7 +85,7 @@ def _packed_layer(
     blocks, rows = (k // block if block else 1), experts * n
     wanted = f"the {rows * blocks} numbers of shape [{experts}, {n}, {blocks}]"
     b.require(equal(scales.size, rows * blocks), f"{name}_scales {{}} has not {wanted}", scales)
-    q = b.bits(weights, UNSIGNED[bits], (rows, k))
+    q = b.weights.bits(weights, UNSIGNED[bits], (rows, k))
     operands = {"x": q, "s": per_block(b, scales, rows, blocks, k // blocks)}
     kind = scales.dtype.accumulated
     if zeros is None:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ...compiler.ir import LoweredGraph
 from ...compiler.tied import Ties, hand_on, ties_of
-from ...program.weights import Turned
+from ...program.weights import Permuted
 from .claim import content
 
 
@@ -66,12 +66,12 @@ class Lowerings:
 
 def _as_in_model(data: Any) -> Any:
     """What a weight is, or is turned of."""
-    return data.of if isinstance(data, Turned) else data
+    return data.of if isinstance(data, Permuted) else data
 
 
 def _made_of(data: Any, like: Any) -> Any:
     """A weight of other data, turned where `like` is."""
-    return replace(like, of=data) if isinstance(like, Turned) else data
+    return replace(like, of=data) if isinstance(like, Permuted) else data
 
 
 def _own(data: Any) -> Any | None:

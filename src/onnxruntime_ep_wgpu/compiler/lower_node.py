@@ -1,0 +1,210 @@
+"""A node of an onnx_ir.Graph to the lowered graph: its operator is looked up and asked for views, maps and calls.
+
+In: a node whose operands are lowered. Out: its results, as operands. It computes every shape as an exact expression of the
+input dims, and raises UnsupportedError with the reason when a node has no kernel: then nothing of it is left behind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from ..errors import InternalError, UnsupportedError, WgpuEpError
+from ..program.target import Target
+from . import expand, ops
+from .builder import Builder
+from .channels import channels_last_in
+from .fold import Folded
+from .graph_inputs import GraphInputs
+from .limits import Limits
+from .malformed import malformation
+from .operand import Operand
+from .ops import host, registry
+from .settings import DEFAULT, CompileSettings
+from .tied import ties_of
+from .tune import channels_last
+
+ops.load()
+
+
+class Lowering:
+    """Lowers the nodes of one graph in order; values that no node produced are inputs."""
+
+    def __init__(
+        self,
+        opsets: Mapping[str, int],
+        target: Target,
+        settings: CompileSettings = DEFAULT,
+        fixed: Mapping[str, int] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """`fixed` gives values to symbols, by label: dims of inputs and elements of small integer inputs."""
+        self.opsets = opsets
+        self.builder = Builder(target, settings, limits)
+        self.inputs = GraphInputs(self.builder, fixed or {})
+        self.constants: Mapping[ir.Value, ir.TensorProtocol] = {}  # of values that nodes make, folded
+        self.tied: Mapping[ir.Value, tuple[ir.Value, tuple[int, ...]]] = {}  # constants, seen through another one
+        self.values: dict[ir.Value, Operand] = {}
+        self.operators: dict[str, str] = {}  # by the name of the node
+        self.channels_last: frozenset[ir.Node] = frozenset()
+
+    def begin(self, graph: ir.Graph, folded: Folded) -> None:
+        """What is known of a graph before its nodes are lowered."""
+        self.constants, self.tied = folded.constants, _tied(graph)
+        if which := channels_last(self.builder.target):
+            self.channels_last = channels_last_in(graph, every=which > 1)
+
+    # ---- values
+
+    def operand(self, value: ir.Value | None) -> Operand | None:
+        if value is None or (not value.name and value.producer() is None):
+            return None
+        if value not in self.values:
+            self.values[value] = self._not_made(value)
+        return self.values[value]
+
+    def _not_made(self, value: ir.Value) -> Operand:
+        """What no node makes: a constant, which may be seen through another one, or an input."""
+        if value in self.tied:
+            other, order = self.tied[value]
+            whole = self.operand(other)
+            assert whole is not None
+            return self.builder.permute(whole, order)
+        constant = self.constants.get(value, value.const_value)
+        return self.builder.constant(constant, value.name or "") if constant is not None else self.inputs.operand(value)
+
+    # ---- nodes
+
+    def node(self, node: ir.Node, name: str = "") -> None:
+        """Lowers one node; raises UnsupportedError, leaving no trace of it, when that cannot be done."""
+        mark = self.builder.mark()
+        self.builder.origin = (name or node.name or f"{node.op_type}({node.outputs[0].name})",)
+        self.operators.setdefault(self.builder.origin[0], node.op_type)
+        try:
+            results = self._results(node)
+            for value, result in zip(node.outputs, results, strict=False):
+                if result is not None:
+                    _check_declared(value, result)
+                elif value.name and (value.uses() or value.is_graph_output()):
+                    raise UnsupportedError(f"no kernel calculates the result {value.name!r}")
+        except Exception as error:
+            self.builder.undo(mark)
+            if isinstance(error, (WgpuEpError, OSError, MemoryError)):
+                raise
+            known = [self.values.get(value) if value is not None else None for value in node.inputs]
+            wrong = malformation(node, self.opsets, known)
+            if wrong is not None:
+                raise UnsupportedError(f"{node.op_type} is malformed: {wrong}") from error
+            raise _internal(node, error) from error
+        for value, result in zip(node.outputs, results, strict=False):
+            if result is not None:
+                self.values[value] = result
+                self.builder.name(result, value.name or "")
+
+    def _results(self, node: ir.Node) -> Sequence[Operand | None]:
+        domain, opset = registry.version_of(node.domain, self.opsets)
+        operands = [self.operand(v) for v in node.inputs]
+        attributes = {name: _attribute(a) for name, a in node.attributes.items()}
+        small = host.evaluate(node.op_type, domain, operands, attributes)
+        if small is not None and small[0].known:
+            return small
+        registry.check_version(node.op_type, domain, opset)
+        entry = registry.find(node.op_type, domain, opset)
+        if entry is None:
+            body = expand.function_body(node, domain, opset, [o.dtype.code if o else 0 for o in operands])
+            if body is None:
+                raise UnsupportedError(f"no kernel for {domain + '.' if domain else ''}{node.op_type}")
+            return self._function(node, body, operands)
+        for operand in operands:
+            if operand is not None:
+                operand.asked = False
+        try:
+            while operands and operands[-1] is None:
+                operands.pop()
+            registry.check_types(entry, [o.dtype if o else None for o in operands])
+            named = [bool(value.name) for value in node.outputs]
+            keywords = registry.arguments(entry, opset, attributes, named, node in self.channels_last)
+            result = entry.lower(self.builder, *operands, **keywords)
+        except UnsupportedError:
+            if small is None:
+                raise
+            return small  # known on the host alone, which suffices when only shapes depend on it
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        self._require_asked(node, operands)
+        return [_with_host(result, it) for result, it in itertools.zip_longest(results, small or ())]
+
+    def _require_asked(self, node: ir.Node, operands: Sequence[Operand | None]) -> None:
+        """Requires what host values depend on that a node used."""
+        for operand in operands:
+            if operand is not None and operand.asked:
+                for condition, what in operand.conditions.items():
+                    message = f"{node.op_type} relies on a number that is not there in this run: {what}"
+                    self.builder.require(condition, message)
+
+    def _function(
+        self, node: ir.Node, body: expand.FunctionBody, operands: list[Operand | None]
+    ) -> list[Operand | None]:
+        inner = Lowering(body.opsets, self.builder.target)
+        inner.builder = self.builder
+        for formal, operand in zip(body.inputs, operands, strict=False):
+            if operand is not None:
+                inner.values[formal] = operand
+        for step in body.nodes:
+            inner.node(step, self.builder.origin[0])
+        if unknown := inner.inputs.tensors:
+            raise UnsupportedError(f"the function body of {node.op_type} reads {unknown[0].name!r}, which is not given")
+        return [inner.values.get(v) if v is not None else None for v in body.outputs]
+
+
+def _with_host(result: Operand | None, small: Operand | None) -> Operand | None:
+    """A result that is calculated on the device, with the value that shapes may take from the host."""
+    if small is None or result is None:
+        return result
+    return Operand(result.dtype, result.shape, result.view, host=lambda: small.host, conditions=small.conditions)
+
+
+def _internal(node: ir.Node, error: Exception) -> InternalError:
+    """What was not to be raised by lowering a node that is well formed."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    file = "/".join(Path(place.filename).parts[-2:])
+    return InternalError(
+        f"internal fault at {node.op_type} {node.name!r}: {type(error).__name__}: {error} ({file}:{place.lineno});"
+        " please report it, with these words and if you can the model"
+    )
+
+
+def _dim_text(dim: int | ir.SymbolicDim) -> str:
+    return str(dim if isinstance(dim, int) else dim.value or "?")
+
+
+def _check_declared(value: ir.Value, result: Operand) -> None:
+    """What the model, or ONNX Runtime's inference, says of a shape is what was lowered, as far as both are known."""
+    if value.shape is None:
+        return
+    declared = [d if isinstance(d, int) else None for d in value.shape]
+    known = [d if isinstance(d, int) else None for d in result.shape]
+    if len(declared) != len(known) or any(None not in (a, b) and a != b for a, b in zip(declared, known, strict=True)):
+        raise UnsupportedError(
+            f"{value.name!r} is declared as [{', '.join(map(_dim_text, value.shape))}] and would be calculated as {result}, and"
+            " what reads it may rely on either, so it is left to the CPU; with the right declaration in the model, or none, it"
+            " runs here"
+        )
+
+
+def _tied(graph: ir.Graph) -> dict[ir.Value, tuple[ir.Value, tuple[int, ...]]]:
+    constants = graph.initializers
+    return {constants[name]: (constants[tie.name], tie.order) for name, tie in ties_of(graph).items()}
+
+
+def _attribute(attribute: Any) -> Any:
+    if attribute.type == ir.AttributeType.TENSOR:
+        return attribute.value.numpy()
+    if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+        raise UnsupportedError("control flow runs on the CPU")
+    value = attribute.value
+    return list(value) if isinstance(value, (tuple, list)) else value

@@ -1,0 +1,90 @@
+"""What a graph that is lowered requires: of a run, that its sizes and data are what kernels rely on; of the target, that memory,
+loops and bindings suffice.
+
+In: conditions over dims, tensors, nodes. Out: `checks`, which a plan evaluates, and `assertions`, which runs that check everything
+look at; or UnsupportedError where it is known already that a condition does not hold.
+"""
+
+from __future__ import annotations
+
+from ..errors import UnsupportedError
+from ..program.target import Target
+from .dims import Dim, less_equal
+from .divide import BindingsError, check_bindings
+from .ir import MOST_ELEMENTS, Assertion, Message, Node, Storage, Tensor
+from .limits import Limits
+from .messages import Part, message
+from .settings import CompileSettings
+from .windows import is_countable, is_storable, nbytes
+
+
+class Requirements:
+    """Those of one graph. `origin` is the name of the ONNX node that is lowered, which a refusal is about."""
+
+    def __init__(self, target: Target, settings: CompileSettings, limits: Limits) -> None:
+        self.target, self.settings, self.limits = target, settings, limits
+        self.checks: dict[Dim, Message] = {}  # conditions, each once, with the message of whoever asked first
+        self.assertions: list[Assertion] = []
+        self.origin: tuple[str, ...] = ()
+
+    def require(self, condition: Dim, text: str, *parts: Part, limit: bool = False) -> None:
+        """The condition must not be 0 when a plan is made; a constant 0 is an error now.
+
+        `text` says what is wrong, with a `{}` for each of `parts`: their sizes are put there when they are known. `limit`
+        says that it is about what the target can do: when a plan fails it, the graph is compiled for its sizes.
+        """
+        if condition == 0:
+            raise UnsupportedError(text.format(*(list(p) if isinstance(p, tuple) else p for p in parts)))
+        if not isinstance(condition, int):
+            self.checks.setdefault(condition, message(self.origin, text, parts, limit))
+
+    # ---- loops
+
+    def bound_rows(self, columns: Dim) -> None:
+        """The bound for kernels of rows, which are no longer than `target`'s `longest_row` in any run."""
+        self._bound(columns, self.longest_row, "a row of {} elements", columns)
+
+    @property
+    def longest_row(self) -> int | None:
+        """The most elements of a row for kernels that take `row_variants` and pass over it at most three times, in blocks of
+        32; None where no limit is."""
+        most = self.target.longest_loop
+        return None if most is None else most * (max(256, self.target.max_invocations) * 5 // 16)
+
+    def bound_loop(self, iterations: Dim, what: str, *parts: Dim) -> None:
+        """lavapipe ends a shader after 65,535 iterations of all loops of an invocation, without a word: refuse instead.
+
+        Where sizes decide, that is a limit of a run, which compiles the graph for them: who calls this splits a loop that is
+        known to be too long, so that what is claimed runs whatever its sizes.
+        """
+        self._bound(iterations, self.target.longest_loop, what, *parts)
+
+    def _bound(self, length: Dim, most: int | None, what: str, *parts: Dim) -> None:
+        if most is not None:
+            self.require(
+                less_equal(length, most), f"{what} is longer than software adapters can loop over", *parts, limit=True
+            )
+
+    # ---- memory
+
+    def check_size(self, tensor: Tensor, what: str, in_memory: bool = True) -> None:
+        """Raises UnsupportedError for a tensor that is known to be beyond what a buffer holds or a kernel counts to, if the node
+        that is lowered is held to that (`limits.py`), as inputs and weights are."""
+        if in_memory and not is_storable(tensor, self.target) and self._is_held(tensor):
+            limit = self.target.max_buffer_bytes
+            raise UnsupportedError(
+                f"{what} takes {nbytes(tensor)} bytes and a buffer of the adapter has at most {limit}"
+            )
+        if not is_countable(tensor) and self._is_held(tensor):
+            raise UnsupportedError(f"{what} has {tensor.size} elements and kernels count to {MOST_ELEMENTS - 1}")
+
+    def _is_held(self, tensor: Tensor) -> bool:
+        return tensor.storage is not Storage.TEMP or self.limits.hold(self.origin)
+
+    def check_bindings(self, node: Node) -> None:
+        """Raises BindingsError for a node whose kernel has not enough bindings, if it is held to that."""
+        try:
+            check_bindings(node, self.target)
+        except BindingsError:
+            if self.limits.hold(self.origin):
+                raise
