@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -11,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxruntime_ep_wgpu.errors import ModelChangedError
 from onnxruntime_ep_wgpu.program.weights import Permuted, weight_array
+from onnxruntime_ep_wgpu.runtime import weight_file
 from onnxruntime_ep_wgpu.runtime.weight_file import ModelFile
 from onnxruntime_ep_wgpu.runtime.weights import FromModel, InFile, InMemory, PermutedSource, source_of_weight
 
@@ -116,6 +120,33 @@ def test_a_source_notices_that_its_file_has_changed(tmp_path: Path) -> None:
     path.write_bytes(b"short")
     with pytest.raises(ModelChangedError, match="cannot be read"):
         source.read()
+
+
+def test_a_file_that_nobody_wrote_for_long_is_known_by_its_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No byte of it is digested; whatever is written to it, or put in its place, it is another one then."""
+    path = save(tmp_path / "m.onnx", [numpy_helper.from_array(W, "w")])
+    content = path.read_bytes()
+    young = FromModel(path)("w", view(W))
+    assert isinstance(young, InFile) and young.digest is not None
+    later = time.time_ns() + (weight_file.SETTLED_SECONDS + 1) * 10**9
+    monkeypatch.setattr(weight_file, "time", SimpleNamespace(time_ns=lambda: later))
+    settled = FromModel(path)("w", view(W))
+    assert isinstance(settled, InFile) and settled.digest is None
+    np.testing.assert_array_equal(settled.read(), W)
+    path.write_bytes(content.replace(W.tobytes(), (W + 1).tobytes()))
+    os.utime(path, ns=(settled.identity.modified,) * 2)  # as what copies times does
+    with pytest.raises(ModelChangedError, match="has changed"):
+        settled.read()
+    (tmp_path / "other").write_bytes(content)
+    os.replace(tmp_path / "other", path)
+    with pytest.raises(ModelChangedError, match="has changed"):
+        settled.read()
+    np.testing.assert_array_equal(young.read(), W)  # its bytes are known
+    path.unlink()
+    with pytest.raises(ModelChangedError, match="cannot be read"):
+        settled.read()
 
 
 def test_a_weight_with_its_axes_in_another_order_is_found_where_the_model_has_it(tmp_path: Path) -> None:

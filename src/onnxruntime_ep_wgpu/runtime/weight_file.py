@@ -11,6 +11,7 @@ initializers in the bodies of control-flow nodes.
 from __future__ import annotations
 
 import mmap
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,31 @@ _RAW_DATA, _FLOAT_DATA, _DOUBLE_DATA, _EXTERNAL_DATA = 9, 4, 10, 13
 _KEY, _VALUE = 1, 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _COMPARED_AT_ONCE = 1 << 24
+SETTLED_SECONDS = 60  # clients of network file systems ask for the times of a file as often as that
 
 Data = bytes | mmap.mmap
+
+
+@dataclass(frozen=True)
+class FileIdentity:
+    """Which file this is, and when it was changed last (ns): equal ones are files with the same bytes, but for one that is written
+    again before the clock ticks on, or before another machine that has it hears of that."""
+
+    device: int
+    number: int
+    nbytes: int
+    modified: int
+    changed: int
+
+    @classmethod
+    def of(cls, path: Path) -> FileIdentity:
+        """Raises OSError."""
+        it = path.stat()
+        return cls(it.st_dev, it.st_ino, it.st_size, it.st_mtime_ns, it.st_ctime_ns)
+
+    def is_settled(self) -> bool:
+        """Whether nobody has written it for as long as that takes."""
+        return time.time_ns() - max(self.modified, self.changed) > SETTLED_SECONDS * 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -39,6 +63,10 @@ class FileRange:
     def map(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The bytes, mapped and not read. Raises OSError or ValueError when the file is gone or shorter."""
         return np.memmap(self.path, np.uint8, "r", self.offset, (self.nbytes,))
+
+    def identity(self) -> FileIdentity:
+        """The file now. Raises OSError when it is gone."""
+        return FileIdentity.of(self.path)
 
     def holds(self, data: np.ndarray[Any, np.dtype[np.uint8]]) -> bool:
         """Whether these are the bytes."""
