@@ -9,7 +9,8 @@ import onnx_ir as ir
 from ..program import program as p
 from ..program.postfix import Postfix
 from ..program.target import Target
-from .codegen.kernel import Source, generate
+from .codegen.alike import Kernels
+from .codegen.kernel import Source
 from .dims import Dim, Names, less, symbols_of
 from .ir import LoweredGraph, Message, Storage, Tensor
 from .kernels import kernels_of
@@ -79,8 +80,9 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Fus
     kernels: dict[tuple[object, ...], int] = {}
     texts: list[p.Kernel] = []
     dispatches = []
+    generated = Kernels(target)
     for group in groups:
-        source = generate(group, target)
+        source = generated.of(group)
         runs = _runs_at_all(group)
         kernel = _kernel(source)
         key = (kernel.wgsl, kernel.bindings)
