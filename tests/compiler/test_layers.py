@@ -32,10 +32,11 @@ class Rule(NamedTuple):
 
 
 # Vocabulary: files of the root that any part may use.
-WORDS = "errors fields live names options platform process registration tabular trace"
+WORDS = "errors fields lazily live names options platform process registration tabular trace"
 RULES = {
     "errors": Rule(),
     "fields": Rule(),
+    "lazily": Rule(),
     "live": Rule(),
     "names": Rule(),
     "registration": Rule("names"),

@@ -52,14 +52,26 @@ def test_listing_devices_loads_nothing_that_only_sessions_need() -> None:
     assert not modules_after("webgpu_ep.register(); webgpu_ep.devices()") & LATER
 
 
+RELU = (
+    "from onnx import TensorProto, helper\n"
+    "x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ['n']) for n in 'xy')\n"
+    "graph = helper.make_graph([helper.make_node('Relu', ['x'], ['y'])], 'g', [x], [y])\n"
+    "model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)\n"
+    "webgpu_ep.session(model.SerializeToString())\n"
+)
+
+
+def test_a_session_executes_no_sympy_and_who_uses_it_finds_it_as_always() -> None:
+    loaded = modules_after(RELU)
+    assert "onnx_ir" in loaded
+    assert not [name for name in loaded if name.startswith("sympy.")], "onnx_ir's arithmetic with names, unused"
+    used = "import onnx_ir, sympy\nassert str(onnx_ir.SymbolicDim('a') + 1) == 'a + 1'\nfrom sympy.core import Symbol\n"
+    used += "assert sympy.Max(1, 2) == 2 and isinstance(Symbol('x'), sympy.Expr)\n"
+    assert "sympy.core" in modules_after(RELU + used)
+    assert "sympy.core" in modules_after("import sympy\nassert sympy.Integer(2)\n" + RELU + used)
+
+
 def test_a_session_loads_the_compiler_but_not_the_parser_of_c_headers() -> None:
-    script = (
-        "from onnx import TensorProto, helper\n"
-        "x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in 'xy')\n"
-        "graph = helper.make_graph([helper.make_node('Relu', ['x'], ['y'])], 'g', [x], [y])\n"
-        "model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)\n"
-        "webgpu_ep.session(model.SerializeToString())"
-    )
-    loaded = loaded_after(script)
+    loaded = loaded_after(RELU)
     assert "onnx_ir" in loaded
     assert not loaded & {"pycparser", "cffi", "wgpu", "rich"}

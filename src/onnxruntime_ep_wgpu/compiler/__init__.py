@@ -10,3 +10,8 @@ What several of these make: `joins` and `pads` (as maps) over `coordinates`, `fl
 over rows). What does not fit: `windows` (tensors larger than a binding), `divide` (nodes with too many of them), `limits`
 (of memory), `tied` (constants that are one in memory).
 """
+
+from ..lazily import OF_ONNX_IR, executed_when_used
+
+with executed_when_used(*OF_ONNX_IR):
+    import onnx_ir as onnx_ir  # before all modules of this folder

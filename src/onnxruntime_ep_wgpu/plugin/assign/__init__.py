@@ -3,3 +3,8 @@
 `crossings` (outputs that must not lie in inputs), `report` and `placement` (what people are told), `ort_format` (the
 check for models without copies between providers).
 """
+
+from ...lazily import OF_ONNX_IR, executed_when_used
+
+with executed_when_used(*OF_ONNX_IR):
+    import onnx_ir as onnx_ir  # before all modules of this folder
