@@ -231,7 +231,7 @@ def test_sizes_that_only_a_run_knows(name: str) -> None:
 
 
 def is_divided(program: Program) -> bool:
-    return any(d.windows for d in program.dispatches)
+    return any(d.ranges for d in program.dispatches)
 
 
 def compare(got: list[np.ndarray], model: onnx.ModelProto, given: list[np.ndarray]) -> None:

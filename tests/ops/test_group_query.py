@@ -86,7 +86,7 @@ def check(case: Case, dtype: Any = np.float32, **how: Any) -> None:
             np.testing.assert_allclose(ours[used].astype("f"), theirs[used].astype("f"), **tolerance)
 
 
-TURNED = (("do_rotary", 1),)
+ROTATED = (("do_rotary", 1),)
 KINDS = {
     "prompt": Case(steps=6),
     "prompt with room": Case(steps=6, room=16),
@@ -100,11 +100,11 @@ KINDS = {
 WAYS = {
     "plain": {},
     "packed": {"packed": True},
-    "turned": {"attributes": TURNED},
-    "turned, packed": {"attributes": TURNED, "packed": True},
-    "neighbours turned": {"attributes": (*TURNED, ("rotary_interleaved", 1)), "packed": True},
-    "positions": {"attributes": TURNED, "positions": True},
-    "window": {"attributes": (*TURNED, ("local_window_size", 3))},
+    "rotated": {"attributes": ROTATED},
+    "rotated, packed": {"attributes": ROTATED, "packed": True},
+    "neighbours rotated": {"attributes": (*ROTATED, ("rotary_interleaved", 1)), "packed": True},
+    "positions": {"attributes": ROTATED, "positions": True},
+    "window": {"attributes": (*ROTATED, ("local_window_size", 3))},
     "cap": {"attributes": (("softcap", 2.0), ("scale", 0.7))},
     "smooth": {"attributes": (("smooth_softmax", 1),)},
     "sink": {"sink": True},
@@ -120,22 +120,22 @@ def test_as_the_cpu_provider_has_it(kind: str, more: str) -> None:
 
 @pytest.mark.parametrize("kind", ["prompt with room", "tokens of a batch", "several tokens, growing"])
 def test_halves(kind: str) -> None:
-    check(replace(KINDS[kind], packed=True, attributes=TURNED), np.float16)
+    check(replace(KINDS[kind], packed=True, attributes=ROTATED), np.float16)
 
 
 @pytest.mark.parametrize(("heads", "groups", "size"), [(1, 1, 32), (6, 2, 64), (8, 1, 80), (3, 3, 128), (4, 2, 256)])
 @pytest.mark.parametrize("kind", ["prompt with room", "token with room"])
 def test_numbers_of_heads_and_their_sizes(kind: str, heads: int, groups: int, size: int) -> None:
-    check(replace(KINDS[kind], heads=heads, groups=groups, size=size, attributes=TURNED, packed=True))
+    check(replace(KINDS[kind], heads=heads, groups=groups, size=size, attributes=ROTATED, packed=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sizes_that_are_not_known_before(kind: str) -> None:
-    check(replace(KINDS[kind], attributes=(*TURNED, ("scale", 0.3))), symbolic=True)
+    check(replace(KINDS[kind], attributes=(*ROTATED, ("scale", 0.3))), symbolic=True)
 
 
 def test_what_a_cache_holds_behind_its_end_is_not_looked_at() -> None:
-    case = replace(KINDS["tokens of a batch"], attributes=TURNED)
+    case = replace(KINDS["tokens of a batch"], attributes=ROTATED)
     arrays = case.inputs(np.float32)
     clean = support.run_model(case.model(np.float32), *[a for a in arrays if a is not None])
     for cache in arrays[3:5]:
@@ -149,8 +149,8 @@ def test_what_a_cache_holds_behind_its_end_is_not_looked_at() -> None:
 @pytest.mark.parametrize("mode", ["PER_TENSOR", "PER_CHANNEL"])
 @pytest.mark.parametrize("kind", ["prompt with room", "tokens of a batch", "several tokens", "several tokens, growing"])
 def test_quantised_caches(kind: str, mode: str, bits: int) -> None:
-    """What is used of the caches is the same, but for keys that were turned and lie on an edge between two numbers."""
-    case = replace(KINDS[kind], packed=True, attributes=TURNED)
+    """What is used of the caches is the same, but for keys that were rotated and lie on an edge between two numbers."""
+    case = replace(KINDS[kind], packed=True, attributes=ROTATED)
     arrays = case.inputs(np.float32)
     shape = arrays[3].shape
     make = np.random.default_rng(4)

@@ -295,7 +295,7 @@ def test_a_table_that_does_not_fit_is_an_error_that_says_why(open_session: Calla
         open_session(models.square(), {"tuningTable": str(tmp_path / "nowhere.json")})
 
 
-def test_a_tensor_above_the_binding_size_is_bound_in_windows(open_session: Callable[..., Any]) -> None:
+def test_a_tensor_above_the_binding_size_is_bound_in_ranges(open_session: Callable[..., Any]) -> None:
     session = open_session(models.square(), {"maxStorageBufferBindingSize": str(128 << 20), "deviceId": "71"})
     x = np.zeros(((128 << 20) // 32 + 1, 8), np.float32)
     x[0, 0], x[-1, -1] = 3, 4

@@ -59,12 +59,12 @@ def kernel(bindings: str, uniforms: int = 0, variants: int = 1) -> Kernel:
 
 def dispatch(
     number: int, args: Sequence[int], uniforms: Sequence[Text] = (), guards: Sequence[Text] = (1,),
-    workgroups: Sequence[Text] = (1,), repeats: Text = 1, windows: Sequence[tuple[Text, Text] | None] = (),
+    workgroups: Sequence[Text] = (1,), repeats: Text = 1, ranges: Sequence[tuple[Text, Text] | None] = (),
 ) -> Dispatch:  # fmt: skip
-    ranges = tuple(None if it is None else (dim(it[0]), dim(it[1])) for it in windows)
+    bound = tuple(None if it is None else (dim(it[0]), dim(it[1])) for it in ranges)
     return Dispatch(
         kernel=number, args=tuple(args), uniforms=dims(*uniforms), guards=dims(*guards), workgroups=dims(*workgroups),
-        origin=("node",), operators=("Op",), flops=0, traffic=0, repeats=dim(repeats), windows=ranges,
+        origin=("node",), operators=("Op",), flops=0, traffic=0, repeats=dim(repeats), ranges=bound,
     )  # fmt: skip
 
 
@@ -138,18 +138,18 @@ def repeats() -> Case:
     return program, [(0,), (1,), (99,), (199,), (350,)]
 
 
-def windows() -> Case:
+def ranges() -> Case:
     """Parts of tensors are bound: at fixed places, and one that moves with each repetition."""
     values = (value("x", Storage.INPUT, "$n"), value("t", Storage.TEMP, "$n"), value("y", Storage.OUTPUT, "$n"))
     half, rest = "$n 8 // 16 *", "$n 4 * $n 8 // -16 * +"
     moving = ("$@repetition 1024 *", "$n 4 * $@repetition -1024 * + 1024 min")
     program = replace(
-        EMPTY, name="windows", symbols=axes("n"), inputs=(0,), outputs=(2,), values=values,
+        EMPTY, name="ranges", symbols=axes("n"), inputs=(0,), outputs=(2,), values=values,
         kernels=(kernel("rrw", 1), kernel("rw", 1)),
         dispatches=(
-            dispatch(0, (0, 0, 1), ("$n",), windows=((0, half), (half, rest), None)),
-            dispatch(1, (1, 2), ("$@repetition 256 *",), windows=(moving, moving), repeats="$n 255 + 256 //"),
-            dispatch(1, (0, 2), (0,), windows=((0, "$n 4 *"), None)),
+            dispatch(0, (0, 0, 1), ("$n",), ranges=((0, half), (half, rest), None)),
+            dispatch(1, (1, 2), ("$@repetition 256 *",), ranges=(moving, moving), repeats="$n 255 + 256 //"),
+            dispatch(1, (0, 2), (0,), ranges=((0, "$n 4 *"), None)),
         ),
     )  # fmt: skip
     return program, [(0,), (8,), (256,), (257,), (1000,)]
@@ -237,7 +237,7 @@ def checks() -> Case:
 
 
 def every() -> Iterator[Case]:
-    for make in (grids, arithmetic, variants, repeats, windows, slots, ways, aliases, checks):
+    for make in (grids, arithmetic, variants, repeats, ranges, slots, ways, aliases, checks):
         yield make()
 
 
@@ -248,7 +248,7 @@ _GUARDS = ("$a 3 <", "$a $b <", "$b 1 min")
 
 def drawn(data: st.DataObject) -> Program:
     """Any Program with symbols a and b: weights, values on the host, intermediate values, dispatches with variants, some of them
-    repeated or with windows."""
+    repeated or with ranges."""
 
     def some(texts: Sequence[Text], least: int = 0) -> list[Text]:
         return data.draw(st.lists(st.sampled_from(texts), min_size=least, max_size=2))

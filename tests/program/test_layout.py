@@ -51,7 +51,7 @@ def test_a_layout_is_the_same_whichever_it_is_like(path: Path, seed: int) -> Non
         if "error" not in cases[k]:
             made = layouts.layout(cases[k]["symbols"], like)
             if like is not None and made.symbols == like.symbols:
-                once = {k for k, it in enumerate(program.dispatches) if it.repeats == 1 and not any(it.windows)}
+                once = {k for k, it in enumerate(program.dispatches) if it.repeats == 1 and not any(it.ranges)}
                 assert all(a is b for a, b in zip(made.steps, like.steps, strict=True) if a.dispatch in once)
                 assert made.slots is like.slots
             like = made
@@ -141,8 +141,8 @@ def test_every_number_is_what_its_expression_says(path: Path) -> None:
                 each = Values(program, symbols, step.repetition)
                 assert step.variant == variant and step.grid == fold_grid(groups)
                 assert list(step.uniforms) == [each(uniform) % 2**32 for uniform in it.uniforms]
-                windows = [window and tuple(map(each, window)) for window in it.windows]
-                assert list(step.windows) == windows
+                ranges = [byte_range and tuple(map(each, byte_range)) for byte_range in it.ranges]
+                assert list(step.ranges) == ranges
         assert ran == len(layout.steps)
 
 

@@ -36,12 +36,12 @@ def check(program: Program, plan: Plan, fresh: Layout, callers: dict[int, Place]
         assert planned.step == step and grid == step.grid
         assert pipelines.setdefault((dispatch.kernel, step.variant), pipeline) is pipeline
         *tensors, block = cast(Any, group).entries if step.uniforms else (*cast(Any, group).entries, None)
-        for arg, window, (buffer, offset, size) in zip(
-            dispatch.args, step.windows or (None,) * len(dispatch.args), tensors, strict=True
+        for arg, byte_range, (buffer, offset, size) in zip(
+            dispatch.args, step.ranges or (None,) * len(dispatch.args), tensors, strict=True
         ):
             value = program.values[arg]
             mine, start = callers[arg] if value.storage in CALLERS else (plan.buffers[arg], 0)
-            first, nbytes = window or (0, fresh.nbytes[arg])
+            first, nbytes = byte_range or (0, fresh.nbytes[arg])
             assert buffer is mine and offset == start + first and not buffer.given_back
             assert size == min(padded(nbytes), buffer.size - offset)
             if value.storage is Storage.TEMP:

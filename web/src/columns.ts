@@ -6,7 +6,7 @@ export const COLUMNS = {
   values: ['name', 'dtype', 'shape', 'storage', 'weight', 'elements'],
   kernels: ['label', 'wgsl', 'bindings', 'uniforms', 'makes_infinity'],
   dispatches: [
-    'kernel', 'args', 'uniforms', 'guards', 'workgroups', 'origin', 'operators', 'flops', 'traffic', 'repeats', 'windows',
+    'kernel', 'args', 'uniforms', 'guards', 'workgroups', 'origin', 'operators', 'flops', 'traffic', 'repeats', 'ranges',
   ],
   checks: ['condition', 'text', 'dims', 'limit'],
   weights: ['dtype', 'shape', 'nbytes', 'offset'],

@@ -4,7 +4,7 @@
 
 import { InputError, LimitError } from './errors.js';
 import { type Int, type Postfix, defined, evaluate, mentioned, needed } from './postfix.js';
-import { type Check, type Dispatch, type Program, REPETITION, type Window, valueBytes } from './program.js';
+import { type BindingRange, type Check, type Dispatch, type Program, REPETITION, valueBytes } from './program.js';
 
 /** WebGPU's limit per dimension of a grid. */
 const MAX_GROUPS = 65535;
@@ -14,7 +14,7 @@ const SHOWN = 12;
 export type Grid = readonly [number, number, number];
 
 /**
- * One run of a dispatch; `uniforms` are its u32 numbers. `windows` says per argument which bytes are bound, null for all of
+ * One run of a dispatch; `uniforms` are its u32 numbers. `ranges` says per argument which bytes are bound, null for all of
  * it, and is empty where all are bound whole. A repeated dispatch is a step for each time, counted by `repetition`.
  */
 export interface Step {
@@ -22,7 +22,7 @@ export interface Step {
   readonly variant: number;
   readonly grid: Grid;
   readonly uniforms: readonly number[];
-  readonly windows: readonly Window<number>[];
+  readonly ranges: readonly BindingRange<number>[];
   readonly repetition: number;
   readonly repeats: number;
 }
@@ -94,7 +94,7 @@ export class Layouts {
       for (let repetition = 0; repetition < repeats; repetition++) {
         const then = repetition ? defined(new Map(known).set(REPETITION, repetition), this.#repeated) : known;
         const uniforms = it.uniforms.map((uniform) => u32(evaluate(uniform, then)));
-        steps.push({ ...step, uniforms, windows: ranges(it, then), repetition, repeats });
+        steps.push({ ...step, uniforms, ranges: bytesBound(it, then), repetition, repeats });
       }
     });
     return steps;
@@ -146,13 +146,13 @@ export class Layouts {
 
 function* expressions(program: Program): Generator<Postfix> {
   for (const it of program.values) yield* [...it.shape, ...it.elements];
-  for (const it of program.dispatches) yield* [...it.uniforms, ...it.guards, ...it.workgroups, it.repeats, ...it.windows.flatMap((window) => window ?? [])];
+  for (const it of program.dispatches) yield* [...it.uniforms, ...it.guards, ...it.workgroups, it.repeats, ...it.ranges.flatMap((range) => range ?? [])];
   for (const it of program.checks) yield it.condition;
 }
 
-function ranges({ windows }: Dispatch, known: ReadonlyMap<string, Int>): Window<number>[] {
-  if (!windows.some(Boolean)) return [];
-  return windows.map((window) => window && [Number(evaluate(window[0], known)), Number(evaluate(window[1], known))]);
+function bytesBound({ ranges }: Dispatch, known: ReadonlyMap<string, Int>): BindingRange<number>[] {
+  if (!ranges.some(Boolean)) return [];
+  return ranges.map((range) => range && [Number(evaluate(range[0], known)), Number(evaluate(range[1], known))]);
 }
 
 /** A number modulo 2**32. */

@@ -5,7 +5,7 @@ import { bindingsOf, type Gpu, USAGE } from './device.js';
 import { integerBytes } from './dtypes.js';
 import { LimitError } from './errors.js';
 import type { Grid, Layout, Step } from './layout.js';
-import type { Program, Window } from './program.js';
+import type { BindingRange, Program } from './program.js';
 import type { Temps } from './temps.js';
 
 const MAX_BOUND_SETS = 8; // sets of callers' buffers whose bind groups are kept
@@ -19,7 +19,7 @@ interface BoundStep {
   /** Undefined where a caller's buffer goes. */
   readonly entries: readonly (GPUBufferBinding | undefined)[];
   readonly args: readonly number[];
-  readonly windows: Step['windows'];
+  readonly ranges: Step['ranges'];
   readonly group: GPUBindGroup | undefined;
 }
 
@@ -60,15 +60,15 @@ export class Plan {
       else if (value.storage === 'HOST') this.#buffers.set(k, this.#host(k));
     });
     const uniforms = this.#uniforms();
-    this.steps = layout.steps.map(({ dispatch, grid, uniforms: numbers, windows }, k) => {
+    this.steps = layout.steps.map(({ dispatch, grid, uniforms: numbers, ranges }, k) => {
       const { args, kernel } = program.dispatches[dispatch]!;
       const entries = args.map((arg, place): GPUBufferBinding | undefined => {
         const buffer = this.#buffers.get(arg);
-        return buffer && this.#part(buffer, arg, windows[place]);
+        return buffer && this.#part(buffer, arg, ranges[place]);
       });
       if (program.kernels[kernel]!.uniforms) entries.push(uniforms(numbers));
       const group = entries.includes(undefined) ? undefined : this.#group(kernel, entries as GPUBufferBinding[]);
-      return { dispatch, kernel, pipeline: pipelines[k]!, grid, entries, args, windows, group };
+      return { dispatch, kernel, pipeline: pipelines[k]!, grid, entries, args, ranges, group };
     });
   }
 
@@ -101,8 +101,8 @@ export class Plan {
   }
 
   /** What is bound of a value's buffer. */
-  #part(buffer: GPUBuffer, value: number, window: Window<number> | undefined): GPUBufferBinding {
-    const [offset, bytes] = window ?? [0, this.layout.nbytes[value]!];
+  #part(buffer: GPUBuffer, value: number, range: BindingRange<number> | undefined): GPUBufferBinding {
+    const [offset, bytes] = range ?? [0, this.layout.nbytes[value]!];
     return { buffer, offset, size: Math.min(bindingBytes(bytes), buffer.size - offset) };
   }
 
@@ -141,7 +141,7 @@ export class Plan {
       const entries = step.entries.map((entry, k) => {
         if (entry) return entry;
         const arg = step.args[k]!;
-        return this.#part(callers.get(arg)!, arg, step.windows[k]);
+        return this.#part(callers.get(arg)!, arg, step.ranges[k]);
       });
       return this.#group(step.kernel, entries);
     });
@@ -171,7 +171,7 @@ export function bindingBytes(nbytes: number): number {
 function checkLimits(program: Program, gpu: Gpu, layout: Layout): void {
   const { maxStorageBufferBindingSize: binding, maxBufferSize: whole } = gpu.limits;
   const bound = new Set(
-    layout.steps.flatMap(({ dispatch, windows }) => program.dispatches[dispatch]!.args.filter((_, k) => !windows[k])),
+    layout.steps.flatMap(({ dispatch, ranges }) => program.dispatches[dispatch]!.args.filter((_, k) => !ranges[k])),
   );
   program.values.forEach(({ name, storage }, k) => {
     if (storage === 'TEMP' && !layout.slotOf.has(k)) return; // nothing that runs has it

@@ -45,11 +45,11 @@ export interface Kernel {
 }
 
 /** The first byte and the number of bytes that are bound of a tensor; null for all of it. */
-export type Window<Number> = readonly [Number, Number] | null;
+export type BindingRange<Number> = readonly [Number, Number] | null;
 
 /**
  * One use of a kernel: the first variant whose guard is not 0 runs, `repeats` times, with REPETITION counted from 0.
- * `windows` has an entry for each of `args`, or none at all where all are bound whole.
+ * `ranges` has an entry for each of `args`, or none at all where all are bound whole.
  */
 export interface Dispatch {
   readonly kernel: number;
@@ -60,7 +60,7 @@ export interface Dispatch {
   readonly origin: readonly string[];
   readonly operators: readonly string[];
   readonly repeats: Postfix;
-  readonly windows: readonly Window<Postfix>[];
+  readonly ranges: readonly BindingRange<Postfix>[];
 }
 
 /** The extent of an input's axis, or with `isElement` an element of a small integer input. */
@@ -231,8 +231,8 @@ function checked(program: Program, what: string): Program {
     if (!kernel) throw wrong(`there is no kernel ${it.kernel}`);
     it.args.forEach(value);
     const count = kernel.wgsl.length;
-    const windows = it.windows.length || it.args.length;
-    if (it.args.length !== kernel.bindings.length || windows !== it.args.length) throw wrong(`the bindings of '${kernel.label}'`);
+    const ranges = it.ranges.length || it.args.length;
+    if (it.args.length !== kernel.bindings.length || ranges !== it.args.length) throw wrong(`the bindings of '${kernel.label}'`);
     if (it.guards.length !== count || it.workgroups.length !== count) {
       throw wrong(`a dispatch does not fit its kernel '${kernel.label}'`);
     }

@@ -242,7 +242,7 @@ def _classes() -> list[ShapeClass]:
             _between("batch", 12),
             _between("rows", 512),
         )
-        form = (*many, _between("keys", 512), _between("fits", 4))
+        form = (*many, _between("keys", 512), _between("scores_per_binding", 4))
         out.append(ShapeClass("attention", form, partial(_attention, sizes), DType.FLOAT32))
     out.append(ShapeClass("flash_rows", (Bound("rows", None, 1),), partial(_attention, _ONE), beside=(FUSED,)))
     out.append(ShapeClass("flash_parts", rows, partial(_attention, _ONE), beside=(FUSED,)))

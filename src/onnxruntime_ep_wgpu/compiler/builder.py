@@ -10,10 +10,11 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..program.dtypes import DType
 from ..program.target import Target, elements_per_word
+from .binding_ranges import is_large, is_way_to_read, of_weights
 from .codegen.expression import check_expression
 from .codegen.preprocess import preprocess
 from .dims import Dim, equal, limits, maximum
-from .divide import BindingsError, divided, fits, joined, placed_copies
+from .divide import BindingsError, divided, is_bindable, joined, placed_copies
 from .ir import (
     Assertion,
     Body,
@@ -35,13 +36,12 @@ from .ir import (
 )
 from .joins import picked
 from .limits import Limits
-from .memory_order import MemoryOrders
+from .memory_format import MemoryFormats
 from .operand import Operand as Operand
 from .pads import padding
 from .requirements import Requirements
 from .settings import DEFAULT, CompileSettings
 from .weights import Weights
-from .windows import is_large, is_way_to_read, of_weights
 
 
 class Builder(Requirements):
@@ -51,7 +51,7 @@ class Builder(Requirements):
         super().__init__(target, settings, limits or Limits())
         self.nodes: list[Node] = []
         self.weights = Weights(self)
-        self.orders = MemoryOrders()
+        self.formats = MemoryFormats()
 
     # ---- what has been appended
 
@@ -91,7 +91,7 @@ class Builder(Requirements):
         """Names the tensor that holds exactly this value, in whatever order of memory; the first name stays."""
         x.name(name)
         if x.is_on_device:
-            self.orders.name(x, name)
+            self.formats.name(x, name)
 
     # ---- views
 
@@ -117,8 +117,8 @@ class Builder(Requirements):
         view = x.view.reshape(tuple(shape)) or self.copy(x).view.reshape(tuple(shape))
         return self.view(x, view)
 
-    def permute(self, x: Operand, order: Sequence[int]) -> Operand:
-        return self.view(x, x.view.permute(order))
+    def permute(self, x: Operand, permutation: Sequence[int]) -> Operand:
+        return self.view(x, x.view.permute(permutation))
 
     def slice(self, x: Operand, axis: int, start: Dim, step: int, length: Dim) -> Operand:
         view = x.view.slice(axis, start, step, length) or self.copy(x).view.slice(axis, start, step, length)
@@ -131,8 +131,8 @@ class Builder(Requirements):
             raise UnsupportedError(f"cannot broadcast {list(x.shape)} to {list(shape)}")
         for have, want in zip(x.shape, shape[missing:], strict=True):
             if have not in (1, want):
-                fits = maximum(equal(have, 1), equal(have, want))
-                self.require(fits, "cannot broadcast {} to {}", x.shape, shape)
+                broadcasts = maximum(equal(have, 1), equal(have, want))
+                self.require(broadcasts, "cannot broadcast {} to {}", x.shape, shape)
         view = x.view
         if any(
             have != want and have != 1 and len(axis) > 1
@@ -166,13 +166,13 @@ class Builder(Requirements):
         self._check_expression(
             expression, {n: x.dtype.compute or "" for n, x in operands.items()}, constants, dtype.compute or ""
         )
-        order = self.orders.order(x.view for x in operands.values() if x.shape == shape)
-        reads = {n: Read(order.of(self.expand(x, shape).view), (len(shape),)) for n, x in operands.items()}
-        output = self._tensor(dtype, order.by_axis(shape), not inline or not of_weights(reads.values()))
+        memory = self.formats.of(x.view for x in operands.values() if x.shape == shape)
+        reads = {n: Read(memory.permuted(self.expand(x, shape).view), (len(shape),)) for n, x in operands.items()}
+        output = self._tensor(dtype, memory.by_axis(shape), not inline or not of_weights(reads.values()))
         result = self._append(
             Map(output, reads, expression=expression, constants=dict(constants), cost=cost, inline=inline)
         )
-        return order.seen(result)
+        return memory.seen(result)
 
     def map(
         self,
@@ -202,14 +202,14 @@ class Builder(Requirements):
         self.bound_loop(iterations * elements_per_word(dtype, self.target), "a loop of {} steps", iterations)
         reads = {n: Read(x.view, tuple(g), reuse) for n, (x, g) in operands.items()}
         by_axes = len(shape) > 2 and all(g == 1 for g in groups)
-        order = self.orders.order(x.view for x, _ in operands.values() if by_axes and x.rank == len(shape))
-        output = self._tensor(dtype, order.by_axis(shape), not inline or not of_weights(reads.values()))
+        memory = self.formats.of(x.view for x, _ in operands.values() if by_axes and x.rank == len(shape))
+        output = self._tensor(dtype, memory.by_axis(shape), not inline or not of_weights(reads.values()))
         result = self._append(
             Map(
                 output,
                 reads,
                 body=Body.of(preprocess(body, constants)),
-                coordinates=order.by_axis(coordinates),
+                coordinates=memory.by_axis(coordinates),
                 groups=tuple(groups),
                 inline=inline,
                 neighbours=neighbours,
@@ -219,7 +219,7 @@ class Builder(Requirements):
                 cost=cost,
             )
         )
-        return order.seen(result)
+        return memory.seen(result)
 
     def call(
         self,
@@ -287,10 +287,12 @@ class Builder(Requirements):
 
     def join(self, xs: Sequence[Operand], axis: int, shape: Shape) -> Operand:
         """The operands side by side along an axis, which gives `shape`."""
-        orders = {self.orders.order([x.view]) for x in xs}
-        if len(orders) == 1 and (order := orders.pop()).axes:
-            return order.seen(
-                self._joined([self.view(x, order.of(x.view)) for x in xs], order.place(axis), order.by_axis(shape))
+        formats = {self.formats.of([x.view]) for x in xs}
+        if len(formats) == 1 and (memory := formats.pop()).permutation:
+            return memory.seen(
+                self._joined(
+                    [self.view(x, memory.permuted(x.view)) for x in xs], memory.place(axis), memory.by_axis(shape)
+                )
             )
         return self._joined(xs, axis, shape)
 
@@ -300,7 +302,7 @@ class Builder(Requirements):
         if not any(is_large(t, self.target) for t in (output, *(x.view.tensor for x in xs))):
             return self._append(join)
         steps = list(picked(join, self.target))
-        if elements_per_word(output.dtype, self.target) == 1 and not all(fits(it, self.target) for it in steps):
+        if elements_per_word(output.dtype, self.target) == 1 and not all(is_bindable(it, self.target) for it in steps):
             return self.beside(xs, axis)
         return [self._append(step) for step in steps][-1]  # a kernel that moves along
 
@@ -309,10 +311,12 @@ class Builder(Requirements):
 
         Where x may reach beyond the result, in some run or in any, a part of it is left out.
         """
-        order = self.orders.order([x.view])
-        if order.axes:
-            return order.seen(
-                self.pad(self.view(x, order.of(x.view)), fill, order.by_axis(tuple(begins)), order.by_axis(shape))
+        memory = self.formats.of([x.view])
+        if memory.permutation:
+            return memory.seen(
+                self.pad(
+                    self.view(x, memory.permuted(x.view)), fill, memory.by_axis(tuple(begins)), memory.by_axis(shape)
+                )
             )
         output = self._tensor(x.dtype, shape)
         reads = {"x": Read(x.view, (x.rank,)), "fill": Read(self.reshape(fill, (1,)).view, (1,))}

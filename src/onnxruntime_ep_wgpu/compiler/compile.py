@@ -101,8 +101,8 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Fus
                 flops=names.of(operations(group)),
                 traffic=names.of(traffic(group)),
                 repeats=names.of(source.repeats),
-                windows=tuple((names.of(w.offset), names.of(w.nbytes)) if w else None for _, _, w in source.bindings)
-                if any(window for _, _, window in source.bindings)
+                ranges=tuple((names.of(w.offset), names.of(w.nbytes)) if w else None for _, _, w in source.bindings)
+                if any(byte_range for _, _, byte_range in source.bindings)
                 else (),
             )
         )

@@ -18,9 +18,9 @@ from functools import partial
 
 from ..errors import UnsupportedError
 from ..program.target import Target, elements_per_word
+from .binding_ranges import is_large, nbytes, of_node, reached_bits
 from .dims import product, quotient
 from .ir import Body, Element, Join, Map, Node, Read, Tensor, View, coalesce
-from .windows import is_large, nbytes, of_node, reached_bits
 
 MOST_PARTS = 1024  # of one map
 
@@ -54,7 +54,7 @@ def check_bindings(node: Node, target: Target) -> None:
         raise BindingsError(reason)
 
 
-def fits(node: Node, target: Target) -> bool:
+def is_bindable(node: Node, target: Target) -> bool:
     return of_node(node, target).bindings <= target.max_storage_buffers
 
 
@@ -122,7 +122,7 @@ def _parts(node: Map, target: Target) -> list[Map] | None:
         if len(pending) + len(done) > MOST_PARTS:
             return None
         part = pending.pop()
-        if fits(part, target):
+        if is_bindable(part, target):
             done.append(part)
             continue
         halves = [_halves(part, axis, target) for axis in range(len(part.output.shape))]
@@ -248,8 +248,8 @@ def _moved(element: Element, group: int, to: str) -> Body:
 def _pages(node: Map, target: Target) -> list[Map] | None:
     """Maps each of which reads one page of an operand that only gives results, and takes the other elements from the map
     before it."""
-    windows = of_node(node, target).windows
-    counts = {name: len(windows.get(read.view.tensor, ())) for name, read in node.operands.items()}
+    ranges = of_node(node, target).ranges
+    counts = {name: len(ranges.get(read.view.tensor, ())) for name, read in node.operands.items()}
     for name in sorted(counts, key=counts.__getitem__, reverse=True):
         if {it.returned for it in node.body.elements(name)} != {True} or counts[name] < 2:
             continue
@@ -291,7 +291,7 @@ def _paged(node: Map, name: str, read: Read, target: Target) -> list[Map] | None
                 return None
             out.append(page)
         out[-1] = replace(out[-1], output=node.output)
-        if all(fits(page, target) or _windows(page, name, target) == 1 for page in out):
+        if all(is_bindable(page, target) or _ranges(page, name, target) == 1 for page in out):
             for page in out:
                 page.output.producer = page
             return out
@@ -299,8 +299,8 @@ def _paged(node: Map, name: str, read: Read, target: Target) -> list[Map] | None
     return None
 
 
-def _windows(node: Map, name: str, target: Target) -> int:
-    return len(of_node(node, target).windows[node.operands[name].view.tensor])
+def _ranges(node: Map, name: str, target: Target) -> int:
+    return len(of_node(node, target).ranges[node.operands[name].view.tensor])
 
 
 def _page(

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from ..program.dtypes import DType
 from ..program.target import Target
+from .binding_ranges import is_storable
 from .codegen.prelude import map_body
 from .dims import Dim, maximum
 from .ir import Body, Call, Inner, Map, Node, Read, Tensor, View, Write
 from .passes.fuse import MAX_COST
 from .tune import WIDEST_HEAD, flash_splits, flash_variants
-from .windows import is_storable
 
 UNBOUNDED = 1 << 30  # keys on a side of a query that sees all of them
 _FEW_KEYS = 512

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..program.target import Target
+from .binding_ranges import is_countable, is_storable
 from .ir import LoweredGraph, Tensor
 from .passes.alias import alias_updates
 from .passes.apart import take_apart
@@ -18,7 +19,6 @@ from .passes.one_row import of_one_row
 from .passes.place import place_joins
 from .passes.share import share
 from .rewrite import rewrite
-from .windows import is_countable, is_storable
 
 
 def kernels_of(lowered: LoweredGraph, target: Target) -> tuple[LoweredGraph, list[FusedGroup]]:

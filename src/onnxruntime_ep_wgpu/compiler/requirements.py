@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from ..errors import UnsupportedError
 from ..program.target import Target
+from .binding_ranges import is_countable, is_storable, nbytes
 from .dims import Dim, less_equal
 from .divide import BindingsError, check_bindings
 from .ir import MOST_ELEMENTS, Assertion, Message, Node, Storage, Tensor
 from .limits import Limits
 from .messages import Part, message
 from .settings import CompileSettings
-from .windows import is_countable, is_storable, nbytes
 
 
 class Requirements:

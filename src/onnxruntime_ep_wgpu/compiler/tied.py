@@ -84,9 +84,11 @@ def _among(values: Iterable[ir.Value]) -> dict[str, Tie]:
         array = _bytes_of(value.const_value)
         tie = next((Tie(n, tuple(range(array.ndim))) for n, it in kept[_sample(array)] if _equal(it, array)), None)
         if tie is None and array.ndim == 2 and _is_multiplied(value):
-            turned = array.T
-            candidates = [(n, it) for n, it in kept[_sample(turned)] if it.shape[1] % 4 == 0]  # loaded in fours along k
-            tie = next((Tie(n, (1, 0)) for n, it in candidates if _equal(it, turned)), None)
+            transposed = array.T
+            candidates = [
+                (n, it) for n, it in kept[_sample(transposed)] if it.shape[1] % 4 == 0
+            ]  # loaded in fours along k
+            tie = next((Tie(n, (1, 0)) for n, it in candidates if _equal(it, transposed)), None)
         if tie is None:
             kept[_sample(array)].append((value.name, array))
         else:

@@ -125,7 +125,7 @@ OPTIONS: dict[str, Option] = {
             2**63 - 1,
             "0",
             "Largest binding in bytes; 0 is the adapter's.",
-            "a larger tensor is bound in several windows, up to the size of a buffer; more than the adapter allows is an"
+            "a larger tensor is bound in several ranges, up to the size of a buffer; more than the adapter allows is an"
             " error",
             also=0,
         ),

@@ -1,7 +1,7 @@
 """Everything of a Program that depends on shapes, as plain numbers: what a host does before it asks its device for anything.
 
 In: a Program, and the values of its symbols. Out: a `Layout`: shapes, bytes, the elements of values known on the host, slots
-of intermediate memory from liveness, and the steps that run, each with its variant, grid, uniforms and windows. Or a check of
+of intermediate memory from liveness, and the steps that run, each with its variant, grid, uniforms and ranges. Or a check of
 the Program that fails, with its message. Invariant: a function of these two alone; knows no device and imports numpy at
 most. Native and browser hosts do the same, and are held to the same files (`tests/program/golden`).
 """
@@ -30,7 +30,7 @@ Grid = tuple[int, int, int]
 class Step:
     """One run of a dispatch, `dispatch` in the Program: the variant of its kernel, workgroups, and numbers of its block (u32).
 
-    `windows` says per argument which bytes are bound, None for all of it; it is empty where all are bound whole. A
+    `ranges` says per argument which bytes are bound, None for all of it; it is empty where all are bound whole. A
     repeated dispatch is a step for each time, counted by `repetition`.
     """
 
@@ -38,7 +38,7 @@ class Step:
     variant: int
     grid: Grid
     uniforms: tuple[int, ...]
-    windows: tuple[Range | None, ...] = ()
+    ranges: tuple[Range | None, ...] = ()
     repetition: int = 0
     repeats: int = 1
 
@@ -112,8 +112,8 @@ class Layouts:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._names = [*(s.name for s in program.symbols), REPETITION]
-        # What is the same each time, and what a repeated or windowed dispatch has for each time.
-        self._repeated = {number for number, it in enumerate(program.dispatches) if it.repeats != 1 or any(it.windows)}
+        # What is the same each time, and what a dispatch that is repeated, or binds ranges, has for each time.
+        self._repeated = {number for number, it in enumerate(program.dispatches) if it.repeats != 1 or any(it.ranges)}
         places: dict[Postfix, int] = {}
 
         def of(dims: Sequence[Postfix]) -> tuple[int, ...]:
@@ -130,7 +130,7 @@ class Layouts:
         self._evaluate = compile_dims(list(places), self._names, program.definitions)
         self._each = {
             number: compile_dims(
-                [it.repeats, *it.uniforms, *(dim for window in it.windows if window for dim in window)],
+                [it.repeats, *it.uniforms, *(dim for byte_range in it.ranges if byte_range for dim in byte_range)],
                 self._names,
                 program.definitions,
             )
@@ -232,8 +232,8 @@ class Layouts:
         for k in range(repeats):
             _, *values = evaluate([*symbols, k]) if k else first
             rest = iter(values[own:])
-            windows = tuple(None if it is None else (next(rest), next(rest)) for it in dispatch.windows)
-            steps.append(Step(number, variant, grid, _words(values[:own]), windows if any(windows) else (), k, repeats))
+            ranges = tuple(None if it is None else (next(rest), next(rest)) for it in dispatch.ranges)
+            steps.append(Step(number, variant, grid, _words(values[:own]), ranges if any(ranges) else (), k, repeats))
         return steps
 
     def _check_shapes(

@@ -23,8 +23,8 @@ def limits(device: Device, program: Program, layout: Layout) -> None:
     bound: set[int] = set()
     for step in layout.steps:
         args = program.dispatches[step.dispatch].args
-        windows = step.windows or (None,) * len(args)
-        bound.update(arg for arg, window in zip(args, windows, strict=True) if window is None)
+        ranges = step.ranges or (None,) * len(args)
+        bound.update(arg for arg, byte_range in zip(args, ranges, strict=True) if byte_range is None)
     for number in sorted(bound):
         value, shape, size = program.values[number], layout.shapes[number], layout.nbytes[number]
         if size > limit:

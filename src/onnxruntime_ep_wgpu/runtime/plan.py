@@ -188,8 +188,8 @@ class Plan:
     def _planned(self, step: Step, pipelines: Mapping[Variant, Pipeline], uniforms: Uniforms) -> PlannedDispatch:
         dispatch = self.program.dispatches[step.dispatch]
         kernel, args = self.program.kernels[dispatch.kernel], dispatch.args
-        windows = step.windows or (None,) * len(args)
-        entries = [self._entry(arg, window) for arg, window in zip(args, windows, strict=True)]
+        ranges = step.ranges or (None,) * len(args)
+        entries = [self._entry(arg, byte_range) for arg, byte_range in zip(args, ranges, strict=True)]
         if kernel.uniforms:
             entries.append(uniforms.entry(step.uniforms))
         pipeline = pipelines[dispatch.kernel, step.variant]
@@ -200,13 +200,13 @@ class Plan:
             planned.group = self._group(planned, entries)
         return planned
 
-    def _entry(self, arg: int, window: Range | None) -> BufferBinding | None:
+    def _entry(self, arg: int, byte_range: Range | None) -> BufferBinding | None:
         buffer = self.buffers.get(arg)
-        return None if buffer is None else self._part(arg, window, Place(buffer, 0))
+        return None if buffer is None else self._part(arg, byte_range, Place(buffer, 0))
 
-    def _part(self, arg: int, window: Range | None, where: Place) -> BufferBinding:
+    def _part(self, arg: int, byte_range: Range | None, where: Place) -> BufferBinding:
         """What is bound of a tensor that lies at `where`."""
-        (buffer, offset), (first, nbytes) = where, window or (0, self.nbytes[arg])
+        (buffer, offset), (first, nbytes) = where, byte_range or (0, self.nbytes[arg])
         return BufferBinding(buffer, offset + first, min(padded(nbytes), buffer.size - offset - first))
 
     def scratch(self, value: int) -> Buffer:
@@ -265,10 +265,10 @@ class Plan:
 
     def _group_with(self, planned: PlannedDispatch, callers: Mapping[int, Place]) -> BindGroup:
         args = planned.args
-        windows = planned.step.windows or (None,) * len(args)
+        ranges = planned.step.ranges or (None,) * len(args)
         entries = [
-            entry or self._part(arg, window, callers[arg])
-            for arg, window, entry in zip(args, windows, planned.entries, strict=False)
+            entry or self._part(arg, byte_range, callers[arg])
+            for arg, byte_range, entry in zip(args, ranges, planned.entries, strict=False)
         ]
         entries += [e for e in planned.entries[len(args) :] if e is not None]
         return self._group(planned, entries)
@@ -279,8 +279,8 @@ class Plan:
             args = planned.args
             tensors = given[: len(args)]  # without the uniforms
             wanted = [self.nbytes[arg] for arg in args]
-            for place, window in enumerate(planned.step.windows):
-                wanted[place] = window[1] if window else wanted[place]
+            for place, byte_range in enumerate(planned.step.ranges):
+                wanted[place] = byte_range[1] if byte_range else wanted[place]
             checks.bindings(planned, self.program, tensors, wanted)
         return self.device.bind_group(planned.pipeline, given)
 

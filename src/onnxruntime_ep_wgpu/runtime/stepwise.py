@@ -52,7 +52,7 @@ class Stepwise:
         self._result = device.buffer(16, "what was found")
         self._weights: dict[int, bool] = {}  # whether a weight is finite, by value number
         self._weight_buffers = weights
-        self._window = program.target.max_binding_bytes // GRAIN * GRAIN
+        self._range_bytes = program.target.max_binding_bytes // GRAIN * GRAIN
 
     def run(self, plan: Plan, callers: Mapping[int, Place], before: Sequence[Copy], after: Sequence[Copy]) -> None:
         """Runs `before`, every dispatch and `after`. Raises DeviceError, NonFiniteError, OutOfRangeError."""
@@ -127,7 +127,7 @@ class Stepwise:
         count = int(np.prod(shape, dtype=np.int64))
         if dtype not in _WATCHED or not count:
             return None
-        nbytes, step = dtype.nbytes(count), self._window
+        nbytes, step = dtype.nbytes(count), self._range_bytes
         first, infinities, nans = count, 0, 0
         for start in range(0, nbytes, step):
             index, *more = self._look_into(dtype, min(step, nbytes - start), Place(where.buffer, where.offset + start))
@@ -137,7 +137,7 @@ class Stepwise:
         return _Found(first, infinities, nans) if infinities or nans else None
 
     def _look_into(self, dtype: DType, nbytes: int, where: Place) -> tuple[int, int, int]:
-        """The first place of a window of a tensor, and the numbers of infinities and NaN."""
+        """The first place of a range of a tensor, and the numbers of infinities and NaN."""
         device, (buffer, offset) = self._device, where
         count, words = nbytes * 8 // dtype.bits, -(-nbytes // 4)
         size = device.memory.uniform(np.array([count, words, dtype is DType.FLOAT16, 0], np.uint32).tobytes())

@@ -46,7 +46,9 @@ class Kernels:
             return source
         source, theirs = known
         ours = dict(zip(map(id, theirs), tensors, strict=True))
-        return replace(source, bindings=[(ours[id(it)], written, window) for it, written, window in source.bindings])
+        return replace(
+            source, bindings=[(ours[id(it)], written, byte_range) for it, written, byte_range in source.bindings]
+        )
 
 
 def key_of(group: FusedGroup) -> tuple[Hashable, list[Tensor]]:

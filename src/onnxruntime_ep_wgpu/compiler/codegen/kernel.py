@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...program.target import Target
+from ..binding_ranges import BindingRange, parts
 from ..dims import Dim
 from ..ir import Tensor
 from ..passes.fuse import FusedGroup
-from ..windows import Window, parts
 from . import prelude
 from .calls import call_texts
 from .maps import map_texts
@@ -18,14 +18,14 @@ from .writer import Writer
 
 @dataclass
 class Source:
-    """A generated kernel. `bindings` are tensors in binding order with True for written ones, and the window that is bound,
+    """A generated kernel. `bindings` are tensors in binding order with True for written ones, and the range that is bound,
     None for all of it; uniforms follow them. It is dispatched `repeats` times.
 
     `makes_infinity`: its own text, without the functions it shares with others, has an infinite constant.
     """
 
     variants: list[tuple[Dim, str, Dim]]  # guard, WGSL, workgroups
-    bindings: list[tuple[Tensor, bool, Window | None]]
+    bindings: list[tuple[Tensor, bool, BindingRange | None]]
     uniforms: list[Dim]
     label: str
     repeats: Dim
@@ -55,9 +55,9 @@ def generate(group: FusedGroup, target: Target) -> Source:
             for v, body in zip(variants, bodies, strict=True)
         ],
         [
-            (tensor, tensor not in w.loads, window)
+            (tensor, tensor not in w.loads, byte_range)
             for tensor in w.bindings
-            for window in w.placement.windows[tensor] or (None,)
+            for byte_range in w.placement.ranges[tensor] or (None,)
         ],
         uniforms,
         anchor.template if anchor is not None else "map",

@@ -15,7 +15,7 @@ from .accessor import constant, fn, substitute
 from .position import Position
 from .prelude import template
 from .preprocess import preprocess
-from .turned import ROWS, TILE, WORKGROUP, Turned, turned
+from .transposed import ROWS, TILE, WORKGROUP, TransposedRead, transposed_read
 from .value import Value
 from .writer import Text, Writer, placed_in_fours
 
@@ -26,12 +26,12 @@ def map_texts(w: Writer) -> list[Text]:
     """The variants of a kernel without a Call: four elements at a time where their number allows it, and one by one."""
     size = w.group.stores[0].size
     texts = []
-    across = turned(w.group.stores, w.fused, w.loads) if maps_in_fours(w.target) else None
+    across = transposed_read(w.group.stores, w.fused, w.loads) if maps_in_fours(w.target) else None
     if across and not w.placement.part and all(w.lanes(t.dtype) == 1 for t in w.group.stores):
         guard = product(less_equal(TILE, d) for d in (across.long, across.last.extent))
         if guard != 0:
             w.renew(frozenset())
-            texts.append(_turned_text(w, guard, across))
+            texts.append(_transposed_text(w, guard, across))
         if guard == 1:
             return texts
     found = _fours(w) if maps_in_fours(w.target) else None
@@ -97,7 +97,7 @@ def _fours_text(w: Writer, guard: Dim, shape: MapShape) -> Text:
     return _map_text(w, product([guard, shape.guard]), shape, step, lines)
 
 
-def _turned_text(w: Writer, guard: Dim, across: Turned) -> Text:
+def _transposed_text(w: Writer, guard: Dim, across: TransposedRead) -> Text:
     """Each workgroup loads a tile along its rows, and makes and stores the elements of it along its columns."""
     view, factors, access, dim = across.view, across.factors, w.access, w.dim
     kind, element = view.dtype.compute or "", w.scalars.type(view.dtype.compute or "")
@@ -122,7 +122,7 @@ def _turned_text(w: Writer, guard: Dim, across: Turned) -> Text:
     for n, k in enumerate(across.outer):
         marks[f"extent{n}"], marks[f"stride{n}"] = dim(factors[k].extent), dim(factors[k].stride)
         marks[f"below{n}"] = dim(across.below(k))
-    kernel = substitute(preprocess(template("turned"), {"OUTER": len(across.outer)}), marks)
+    kernel = substitute(preprocess(template("transposed"), {"OUTER": len(across.outer)}), marks)
     return w.text(guard, across.workgroups, f"{kernel}\n{w.main(WORKGROUP, across.workgroups)}")
 
 

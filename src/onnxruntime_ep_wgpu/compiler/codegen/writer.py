@@ -1,4 +1,4 @@
-"""The memory of a kernel in its text: bindings and their windows, words read and stored, the entry point and the module.
+"""The memory of a kernel in its text: bindings and their ranges, words read and stored, the entry point and the module.
 
 In: a fused group, which says what is bound. Out: statements and declarations for `calls.py` and `maps.py`, which write what the
 kernel does, and the `Text` of a variant. Invariant: what the kernel itself computes is never loaded, and what is bound is used.
@@ -80,7 +80,7 @@ class Writer:
     def word(self, buffer: str, index: str) -> str:
         """The word of a buffer at an index into its tensor's memory."""
         tensor = self._tensors[buffer]
-        if not self.placement.windows[tensor]:
+        if not self.placement.ranges[tensor]:
             return f"{buffer}[{index}]"
         if tensor in self.placement.moving:
             return f"{buffer}_0[({index}) - {self._begin(tensor)}]"
@@ -93,7 +93,7 @@ class Writer:
     def set_word(self, buffer: str, index: str, value: str) -> str:
         """The statement that stores a word."""
         tensor = self._tensors[buffer]
-        if not self.placement.windows[tensor]:
+        if not self.placement.ranges[tensor]:
             return f"{buffer}[{index}] = {value};"
         if tensor in self.placement.moving:
             return f"{buffer}_0[({index}) - {self._begin(tensor)}] = {value};"
@@ -106,7 +106,7 @@ class Writer:
     def raise_word(self, buffer: str, index: str, value: str) -> str:
         """The statement that makes a word of an atomic buffer no less than a value."""
         tensor = self._tensors[buffer]
-        if not self.placement.windows[tensor]:
+        if not self.placement.ranges[tensor]:
             return f"atomicMax(&{buffer}[{index}], {value});"
         self.access.functions[f"{buffer}_max"] = (
             f"fn {buffer}_max(i: u32, value: i32) {{\n{self._choice(buffer, 'atomicMax(&{place}, value);')}\n}}"
@@ -118,15 +118,15 @@ class Writer:
         return self.dim(REPETITION * (self.placement.part * tensor.dtype.bits // 8 // self._word_bytes(tensor)))
 
     def _choice(self, buffer: str, statement: str) -> list[str]:
-        """`statement` about the place of word `i`, in the window that has it."""
+        """`statement` about the place of word `i`, in the range that has it."""
         tensor = self._tensors[buffer]
         size, lines = self._word_bytes(tensor), []
-        windows = self.placement.windows[tensor]
-        for k, window in enumerate(windows):
-            assert isinstance(window.offset, int) and isinstance(window.nbytes, int)
-            place = f"{buffer}_{k}[i - {self.dim(window.offset // size)}]"
-            end = (window.offset + window.nbytes) // size
-            test = f"if (i < {self.dim(end)}) " if k < len(windows) - 1 else ""
+        ranges = self.placement.ranges[tensor]
+        for k, byte_range in enumerate(ranges):
+            assert isinstance(byte_range.offset, int) and isinstance(byte_range.nbytes, int)
+            place = f"{buffer}_{k}[i - {self.dim(byte_range.offset // size)}]"
+            end = (byte_range.offset + byte_range.nbytes) // size
+            test = f"if (i < {self.dim(end)}) " if k < len(ranges) - 1 else ""
             lines.append(
                 f"{test}{{ {statement.format(place=place)}{' return;' if 'return' not in statement else ''} }}"
             )
@@ -140,8 +140,8 @@ class Writer:
 
     def names(self, tensor: Tensor) -> list[str]:
         """The names of a tensor's bindings."""
-        windows = self.placement.windows[tensor]
-        return [f"{self.bindings[tensor]}_{k}" for k in range(len(windows))] if windows else [self.bindings[tensor]]
+        ranges = self.placement.ranges[tensor]
+        return [f"{self.bindings[tensor]}_{k}" for k in range(len(ranges))] if ranges else [self.bindings[tensor]]
 
     def lanes(self, dtype: DType) -> int:
         return elements_per_word(dtype, self.target)

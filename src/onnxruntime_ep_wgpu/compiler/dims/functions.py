@@ -35,8 +35,8 @@ def _only_call(dim: Dim, op: str) -> Operation | None:
     return None
 
 
-def _order(dim: Dim) -> tuple[bool, int | str]:
-    return (True, dim.order) if isinstance(dim, Expr) else (False, dim)
+def _sort_key(dim: Dim) -> tuple[bool, int | str]:
+    return (True, dim.sort_key) if isinstance(dim, Expr) else (False, dim)
 
 
 # ---- division
@@ -142,7 +142,7 @@ def _extreme(op: str, a: Dim, b: Dim, wins: Callable[[Dim, Dim], bool]) -> Dim:
         return (min if op == "min" else max)(x for x in kept if isinstance(x, int))
     if len(kept) > MOST_ARGUMENTS:
         kept = [a, b]
-    return call(op, *sorted(kept, key=_order))
+    return call(op, *sorted(kept, key=_sort_key))
 
 
 def _arguments(op: str, dim: Dim) -> tuple[Dim, ...]:
@@ -227,7 +227,7 @@ def broadcast(a: Dim, b: Dim) -> Dim:
     parts = [x for x in parts if not any(_is_cut(x, y) for y in parts)]
     if len(parts) > MOST_ARGUMENTS:
         parts = [b] if _has(b, a) else [a] if _has(a, b) else [a, b]
-    return parts[0] if len(parts) == 1 else call("bcast", *sorted(parts, key=_order))
+    return parts[0] if len(parts) == 1 else call("bcast", *sorted(parts, key=_sort_key))
 
 
 def _has(dim: Dim, part: Dim) -> bool:

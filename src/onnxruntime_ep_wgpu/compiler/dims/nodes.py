@@ -48,10 +48,10 @@ RULES = Rules()
 class Symbol:
     """A dimension of an input, or an element of one."""
 
-    __slots__ = ("__weakref__", "interval", "name", "order", "reads_elements", "samples")
+    __slots__ = ("__weakref__", "interval", "name", "reads_elements", "samples", "sort_key")
 
     def __init__(self, name: str, interval: Interval | None) -> None:
-        self.name = self.order = name
+        self.name = self.sort_key = name
         self.reads_elements = name.startswith(NO_EXTENT)
         self.interval = low, high = interval or (ANY_ELEMENT if self.reads_elements else DIMENSION)
         self.samples: Sample = tuple(int(min(max(v, low), high)) for v in samples.of_name(name, self.reads_elements))
@@ -63,15 +63,15 @@ class Symbol:
 class Operation:
     """An operation that a polynomial cannot express; "=" is its one argument, kept as a part with a name.
 
-    `order` sorts calls the same way in every process, from what they say.
+    `sort_key` sorts calls the same way in every process, from what they say.
     """
 
-    __slots__ = ("__weakref__", "args", "interval", "op", "order", "reads_elements", "samples")
+    __slots__ = ("__weakref__", "args", "interval", "op", "reads_elements", "samples", "sort_key")
 
     def __init__(self, op: str, args: tuple[Dim, ...]) -> None:
         self.op, self.args = op, args
-        said = "\0".join([op, *(a.order if isinstance(a, Expr) else str(a) for a in args)])
-        self.order = "~" + blake2b(said.encode(), digest_size=16).hexdigest()
+        said = "\0".join([op, *(a.sort_key if isinstance(a, Expr) else str(a) for a in args)])
+        self.sort_key = "~" + blake2b(said.encode(), digest_size=16).hexdigest()
         self.reads_elements: bool = any(isinstance(a, Expr) and a.reads_elements for a in args)
         self.samples = samples.of_call(op, [a.samples if isinstance(a, Expr) else samples.of_number(a) for a in args])
         low, high = of_call(op, [interval(a) for a in args])
@@ -87,14 +87,14 @@ class Expr:
     `interval` holds every value; `bounds` sees more of the sign.
     """
 
-    __slots__ = ("__weakref__", "_order", "_samples", "interval", "proved", "reads_elements", "terms")
+    __slots__ = ("__weakref__", "_samples", "_sort_key", "interval", "proved", "reads_elements", "terms")
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
         self.reads_elements: bool = any(x.reads_elements for m, _ in terms for x in m)
         self.interval = _interval(terms)
         self.proved: bool | None = True if self.interval[0] >= 0 else None  # not to be negative; see `bounds`
-        self._order = ""
+        self._sort_key = ""
         self._samples: Sample | None = None
 
     @property
@@ -108,11 +108,11 @@ class Expr:
         return _expr((((atom,), 1),))
 
     @property
-    def order(self) -> str:
-        if not self._order:
-            said = ";".join(f"{c}*{','.join(x.order for x in m)}" for m, c in self.terms)
-            self._order = blake2b(said.encode(), digest_size=16).hexdigest()
-        return self._order
+    def sort_key(self) -> str:
+        if not self._sort_key:
+            said = ";".join(f"{c}*{','.join(x.sort_key for x in m)}" for m, c in self.terms)
+            self._sort_key = blake2b(said.encode(), digest_size=16).hexdigest()
+        return self._sort_key
 
     def __add__(self, other: Dim) -> Dim:
         return _sum(self, other)
@@ -285,8 +285,8 @@ def terms_of(value: Dim) -> Terms:
     return value.terms if isinstance(value, Expr) else (((), value),) if value else ()
 
 
-def _order(term: tuple[Monomial, int]) -> tuple[int, list[str]]:
-    return len(term[0]), [x.order for x in term[0]]
+def _sort_key(term: tuple[Monomial, int]) -> tuple[int, list[str]]:
+    return len(term[0]), [x.sort_key for x in term[0]]
 
 
 def from_terms(terms: dict[Monomial, int]) -> Dim:
@@ -295,7 +295,7 @@ def from_terms(terms: dict[Monomial, int]) -> Dim:
         return 0
     if len(kept) == 1:
         return _expr(tuple(kept)) if kept[0][0] else kept[0][1]
-    return _expr(tuple(sorted(kept, key=_order, reverse=True)))
+    return _expr(tuple(sorted(kept, key=_sort_key, reverse=True)))
 
 
 def opaque(value: Dim) -> Dim:
@@ -340,7 +340,7 @@ def _product(a: Dim, b: Dim) -> Dim:
         for mb, cb in theirs:
             if len(ma) + len(mb) > MOST_TERMS // 2:
                 return _product(opaque(a), opaque(b))
-            monomial = tuple(sorted((*ma, *mb), key=lambda x: x.order)) if ma and mb else ma or mb
+            monomial = tuple(sorted((*ma, *mb), key=lambda x: x.sort_key)) if ma and mb else ma or mb
             out[monomial] = out.get(monomial, 0) + ca * cb
     return from_terms(out)
 

@@ -46,10 +46,10 @@ def packed_run(read: Read) -> int:
         return 0
     bits = whole[0].dtype.bits
     runs = [words * 32 // bits for words in (4, 2, 1)]
-    fits = [
+    possible = [
         run for run in runs if all(quotient(size, run) is not None for size in (columns, *(it.extent for it in blocks)))
     ]
-    return fits[0] if fits else 0
+    return possible[0] if possible else 0
 
 
 @dataclass(eq=False)

@@ -147,8 +147,10 @@ class View:
             order.append(axis)
         return tuple(order) if not left and self.offset == 0 else None
 
-    def permute(self, order: Sequence[int]) -> View:
-        return replace(self, shape=tuple(self.shape[k] for k in order), axes=tuple(self.axes[k] for k in order))
+    def permute(self, permutation: Sequence[int]) -> View:
+        return replace(
+            self, shape=tuple(self.shape[k] for k in permutation), axes=tuple(self.axes[k] for k in permutation)
+        )
 
     def reshape(self, shape: Shape) -> View | None:
         """The same elements in another shape of the same size, or None when that needs a copy."""

@@ -17,8 +17,7 @@ from ..codegen.prelude import map_body
 from ..dims import Dim, equal, floordiv, maximum
 from ..divide import BindingsError, least_reach
 from ..ir import Tensor, View
-from . import conv_rows, depthwise
-from .conv_direct import direct_convolution, fits
+from . import conv_direct, conv_rows, depthwise
 from .matmul import matrix_product
 from .registry import FLOATS, op
 from .window import (
@@ -129,8 +128,8 @@ def _in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> O
 def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, as_rows: bool) -> Operand:
     """One that fits, in one product or by one kernel. Raises BindingsError."""
     per_group = floordiv(w.shape[0], group)
-    if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.fits(win):
-        if depthwise.fits_four_channels(b, x, w):
+    if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.supports(win):
+        if depthwise.supports_four_channels(b, x, w):
             return depthwise.of_four_channels(b, x, w, win)
         return depthwise.depthwise_convolution(b, x, w, win)
     longest = b.target.longest_loop
@@ -139,9 +138,9 @@ def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, as
     if group > 1 and isinstance(per_group, int) and per_group < FEWEST_ROWS and short:
         return _direct(b, x, w, win, group)
     # Windows that share elements are read straight from the image, others are a matrix that is copied once.
-    if (win.is_padded or win.overlap) and fits(b, w, win):
-        return direct_convolution(b, x, w, win, group)
-    if as_rows and group == 1 and conv_rows.fits(x, w):
+    if (win.is_padded or win.overlap) and conv_direct.supports(b, w, win):
+        return conv_direct.direct_convolution(b, x, w, win, group)
+    if as_rows and group == 1 and conv_rows.supports(x, w):
         return conv_rows.convolution_of_rows(b, x, w, win)
     if group > 1:
         x = b.reshape(x, (x.shape[0] * group, floordiv(x.shape[1], group), *x.shape[2:]))

@@ -12,7 +12,7 @@ from ..tune.convolutions import ConvolutionShape
 from .window import Window
 
 
-def fits(b: Builder, w: Operand, win: Window) -> bool:
+def supports(b: Builder, w: Operand, win: Window) -> bool:
     """Whether the target reads such convolutions so, and an invocation comes to the end of its loops over taps and channels."""
     size = w.shape[1]
     if win.rank > 2 or not direct_convolutions(product(win.outputs), b.target):

@@ -14,7 +14,7 @@ from .matmul import matrix_product
 from .window import Window, constants, parameters
 
 
-def fits(x: Operand, w: Operand) -> bool:
+def supports(x: Operand, w: Operand) -> bool:
     """Whether it serves a convolution in one group: channels of the result have to be whole vectors."""
     return x.dtype.is_float and quotient(w.shape[0], 4) is not None
 
@@ -31,7 +31,7 @@ def convolution_of_rows(b: Builder, x: Operand, w: Operand, win: Window) -> Oper
     result = matrix_product(
         b, rows, (0, 1 + rank, 1 + rank), right, (0, 1 + rank, 1), shape, (0, 1 + rank, 1), x.dtype.accumulated
     )
-    return b.orders.last(len(shape)).seen(result)
+    return b.formats.channels_last(len(shape)).seen(result)
 
 
 def _rows(b: Builder, x: Operand, image: Operand, win: Window, by_channels: bool) -> Operand:

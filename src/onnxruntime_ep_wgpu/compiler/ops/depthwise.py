@@ -16,13 +16,14 @@ from .window import Window
 LARGEST = 64  # taps; a larger kernel makes too much text
 
 
-def fits(win: Window) -> bool:
+def supports(win: Window) -> bool:
+    """Whether there is a kernel for such windows."""
     return win.rank <= 2 and win.taps <= LARGEST
 
 
-def fits_four_channels(b: Builder, x: Operand, w: Operand) -> bool:
+def supports_four_channels(b: Builder, x: Operand, w: Operand) -> bool:
     """Whether x has its channels last in memory, four of which an invocation can take."""
-    return b.orders.order([x.view]).axes != () and w.shape[0] == x.shape[1] and quotient(w.shape[0], 4) is not None
+    return b.formats.of([x.view]).permutation != () and w.shape[0] == x.shape[1] and quotient(w.shape[0], 4) is not None
 
 
 def of_four_channels(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:
@@ -51,7 +52,7 @@ def of_four_channels(b: Builder, x: Operand, w: Operand, win: Window) -> Operand
         vectors=True,
         **_constants(plane, rows, columns),
     )
-    return b.orders.last(len(shape)).seen(y)
+    return b.formats.channels_last(len(shape)).seen(y)
 
 
 def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:

@@ -23,9 +23,9 @@ from .index import index32
 from .indexing import gather_along
 from .normalise import softmax_rows
 from .optimised import MICROSOFT
-from .order import top_k
 from .reduction import reduce_axes
 from .registry import FLOATS, op
+from .selection import top_k
 
 _ACTIVATIONS = {name.lower(): name for name in ("Relu", "Gelu", "Silu", "Identity")}
 

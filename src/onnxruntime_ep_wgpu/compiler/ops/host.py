@@ -109,9 +109,9 @@ def _held(array: Array, dtype: DType, wraps: bool, conditions: Conditions) -> Ar
         if (least < low or most > high) and wraps and dtype.bits < 32:
             value = dims.mod(value - low, high - low + 1) + low
             least, most = low, high
-        for fits, beyond in ((dims.less_equal(low, value), least < low), (dims.less_equal(value, high), most > high)):
-            if beyond and fits != 1:
-                conditions[fits] = f"{value} is more than {dtype.label} holds exactly"
+        for inside, beyond in ((dims.less_equal(low, value), least < low), (dims.less_equal(value, high), most > high)):
+            if beyond and inside != 1:
+                conditions[inside] = f"{value} is more than {dtype.label} holds exactly"
         fixed: Dim = value
         return fixed
 

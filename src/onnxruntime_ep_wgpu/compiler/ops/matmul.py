@@ -81,7 +81,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
     (m, n, k, _), x, y = it.sizes, it.x, it.y
     batch = product(it.shape[: it.groups[0]])
     right = Read(y.view, it.y_groups, reuse=True, vector=True)
-    turned = _with_neighbours_in_k(right)
+    along_k = _with_neighbours_in_k(right)
     template, variants = matmul_variants(
         batch,
         m,
@@ -89,16 +89,16 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         k,
         b.target,
         x.dtype,
-        transposed=turned is not None,
+        transposed=along_k is not None,
         bits=_bits(y.view.tensor),
-        longest=packed_run(turned) if turned is not None else 0,
+        longest=packed_run(along_k) if along_k is not None else 0,
     )
     # A kernel that loads one element at a time binds tensors as such.
     in_fours = template != "matmul_registers"
     if not in_fours:
-        turned, right = None, replace(right, vector=False)
+        along_k, right = None, replace(right, vector=False)
     run = 4 * max((int(value) for it in variants for name, value in it.constants if name == "RUN4"), default=0)
-    right = replace(turned, run=run) if turned is not None else right
+    right = replace(along_k, run=run) if along_k is not None else right
     puts_fours = not b.target.software
     (result,) = b.call(
         template,
@@ -108,7 +108,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         parameters={"m": m, "n": n, "k": k},
         flops=2 * product(it.shape) * k,
         vectors=puts_fours,
-        TRANSPOSED=turned is not None,
+        TRANSPOSED=along_k is not None,
         FOURS=puts_fours,
         PARTED=False,
         PRODUCTS=1,
@@ -131,8 +131,8 @@ def _with_neighbours_in_k(right: Read) -> Read | None:
     """The right operand as (batch, n, k), when it lies in memory that way, as transposed weights do."""
     batch, k, n = right.groups
     order = [*range(batch), *range(batch + k, batch + k + n), *range(batch, batch + k)]
-    turned = Read(right.view.permute(order), (batch, n, k), right.reuse, right.vector)
-    return turned if turned.loads_vectors and not right.loads_vectors else None
+    along_k = Read(right.view.permute(order), (batch, n, k), right.reuse, right.vector)
+    return along_k if along_k.loads_vectors and not right.loads_vectors else None
 
 
 def _divided(b: Builder, it: _Product) -> Operand:

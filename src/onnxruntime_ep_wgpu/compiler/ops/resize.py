@@ -180,8 +180,8 @@ def _resized(
         raise UnsupportedError(f"coordinate_transformation_mode={transform.mode!r}")
     if mode == "nearest" and transform.nearest not in ROUNDINGS:
         raise UnsupportedError(f"nearest_mode={transform.nearest!r}")
-    order = b.orders.order([x.view])
-    x, scaled = b.view(x, order.of(x.view)), [replace(s, axis=order.place(s.axis)) for s in scaled]
+    memory = b.formats.of([x.view])
+    x, scaled = b.view(x, memory.permuted(x.view)), [replace(s, axis=memory.place(s.axis)) for s in scaled]
     shape = list(x.shape)
     for s in scaled:
         shape[s.axis] = s.outputs
@@ -219,4 +219,4 @@ def _resized(
         reuse=taps > 1 or mode == "nearest",
         **constants,
     )
-    return order.seen(result)
+    return memory.seen(result)

@@ -86,8 +86,8 @@ def _pieces(count: int, most: int) -> list[tuple[int, Dim]]:
 
 
 def _require_shape(b: Builder, updates: Operand, shape: Sequence[Dim]) -> None:
-    fits = updates.rank == len(shape)
-    b.require(int(fits), "updates {}, where the shape {} is wanted", updates, shape)
+    alike = updates.rank == len(shape)
+    b.require(int(alike), "updates {}, where the shape {} is wanted", updates, shape)
     for have, want in zip(updates.shape, shape, strict=True):
         b.require(equal(have, want), "updates {}, where the shape {} is wanted", updates, shape)
 

@@ -139,8 +139,8 @@ def expand(b: Builder, x: Operand, shape: Operand) -> Operand:
     result = broadcast_shapes(x.shape, wanted)
     for want, have in zip(wanted, result[len(result) - len(wanted) :], strict=True):
         # The target broadcasts too: where it has 1, x decides.
-        fits = maximum(equal(want, 1), equal(want, have))
-        b.require(fits, "cannot expand {} to {}", x, wanted)
+        broadcasts = maximum(equal(want, 1), equal(want, have))
+        b.require(broadcasts, "cannot expand {} to {}", x, wanted)
     return b.expand(x, extents(b, result, "the target shape"))
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ...program.target import Target, elements_per_word
+from ..binding_ranges import Placement, is_large, is_storable, is_way_to_read, placed
 from ..ir import Call, Join, LoweredGraph, Map, Node, Read, Tensor, View, is_read_again
-from ..windows import Placement, is_large, is_storable, is_way_to_read, placed
 
 MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe
 MAX_INLINED_COST = 24
@@ -225,8 +225,8 @@ class _Fusion:
                 continue
             merged = FusedGroup([*theirs.nodes, *ours.nodes], ours.anchor)
             stored = self._stored(ours.nodes)
-            fits = ours.cost + theirs.cost <= MAX_COST and self._loops_fit(merged.nodes, stored)
-            if fits and self._binds(merged, stored):
+            small = ours.cost + theirs.cost <= MAX_COST and self._loops_fit(merged.nodes, stored)
+            if small and self._binds(merged, stored):
                 if not is_own:
                     theirs = self._copy(theirs, producer.output, node)
                 inlined = set(theirs.nodes)

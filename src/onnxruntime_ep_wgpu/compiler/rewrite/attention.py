@@ -66,13 +66,13 @@ class _Attention:
         self.result = self.second.results["y"]
         after = _sizes(self.result)
         expected = (batch, after[1], self.queries) if self.values_first else (batch, self.queries, after[2])
-        self.fits = after == expected and matrix_sizes(weights.view, weights.groups) == (
+        self.matches = after == expected and matrix_sizes(weights.view, weights.groups) == (
             (batch, self.keys, self.queries) if self.values_first else (batch, self.queries, self.keys)
         )
         if self.values_first:
-            self.fits = self.fits and swapped(weights.view, batch, self.queries, self.keys)
+            self.matches = self.matches and swapped(weights.view, batch, self.queries, self.keys)
         else:
-            self.fits = self.fits and weights.view.is_whole
+            self.matches = self.matches and weights.view.is_whole
         queries = self.first.operands["a"]
         self.size: Dim = matrix_sizes(queries.view, queries.groups)[2]
         self.value_size: Dim = matrix_sizes(self.v.view, self.v.groups)[2]
@@ -89,7 +89,7 @@ class _Attention:
             return "the scores have another reader"
         if not self.ordered or self.row != self.keys:
             return "the softmax is over other axes than the keys"
-        if not self.fits:
+        if not self.matches:
             return "the second product does not sum over the keys of the softmax, or counts heads otherwise"
         if any(t.dtype is not DType.FLOAT32 for t in (self.chain.source, self.result.tensor)):
             return "the products are not of floats"

@@ -27,7 +27,7 @@ _SUMS = {"x": "sum", "x / n": "mean", "where(n == 0, nan, x / n)": "mean"}
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _RowReduction:
     """A reduction of the last axes of a tensor: rows of columns, each to one number."""
 
     kind: str  # sum, mean, max
@@ -54,7 +54,7 @@ def _spread(view: View, rows: Dim, columns: Dim) -> list[Factor] | None:
     return None if column is None else column.expand((rows, columns)).factors
 
 
-def _reduction(node: Node | None) -> _Rows | None:
+def _reduction(node: Node | None) -> _RowReduction | None:
     """The reduction that a call is, when it is one of whole rows by itself."""
     if not isinstance(node, Call) or node.template != "reduce":
         return None
@@ -65,7 +65,7 @@ def _reduction(node: Node | None) -> _Rows | None:
     if node.parameters["count"] != node.parameters["columns"]:
         return None  # of parts
     kind = {"x + y": _SUMS.get(finish), "max(x, y)": "max"}.get(combine)
-    return _Rows(kind, read.view.tensor, read.groups[0], node) if kind else None
+    return _RowReduction(kind, read.view.tensor, read.groups[0], node) if kind else None
 
 
 def _narrow(tensor: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ def _binary(node: Node | None, *expressions: str) -> tuple[View, View] | None:
     return node.operands["x"].view, node.operands["y"].view
 
 
-def _less_row(tensor: Tensor, kind: str, kept: int) -> _Rows | None:
+def _less_row(tensor: Tensor, kind: str, kept: int) -> _RowReduction | None:
     """The reduction of x in x - reduction(x), when `tensor` is that."""
     found = _binary(tensor.producer, "x - y")
     if found is None or not isinstance(tensor.producer, Map) or not in_step(tensor.producer, found[0]):
@@ -202,7 +202,7 @@ class _Deviation:
     maps: tuple[Map, ...]
 
 
-def _deviation(mean: _Rows) -> _Deviation | str | None:
+def _deviation(mean: _RowReduction) -> _Deviation | str | None:
     """The maps from a mean of squares to the last number of its row; None when it is no deviation."""
     tensor, epsilon, state = mean.result, 0.0, "mean"
     maps: list[Map] = []
@@ -244,7 +244,7 @@ def _step(node: Map, tensor: Tensor, state: str) -> tuple[str, float] | None:
     return None
 
 
-def _scaled_by(end: _Deviation, mean: _Rows) -> tuple[Map, Tensor] | None:
+def _scaled_by(end: _Deviation, mean: _RowReduction) -> tuple[Map, Tensor] | None:
     """The map that scales rows by a deviation, and the tensor of the rows."""
     node = _only_map(end.result)
     found = _binary(node, "x * y" if end.inverse else "x / y")
@@ -257,7 +257,7 @@ def _scaled_by(end: _Deviation, mean: _Rows) -> tuple[Map, Tensor] | None:
     return (node, rows.tensor) if spread and in_step(node, rows) else None
 
 
-def _groups(shape: tuple[Dim, ...], rows: _Rows) -> tuple[int, int] | None:
+def _groups(shape: tuple[Dim, ...], rows: _RowReduction) -> tuple[int, int] | None:
     """How the axes of a result are those of rows and columns."""
     for kept in range(len(shape) + 1):
         if product(shape[:kept]) == rows.rows and product(shape[kept:]) == rows.columns:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...program.target import Target
+from ..binding_ranges import is_storable
 from ..ir import Call, Map, Read, Tensor, Variant, View, Write, packed_run
 from ..tune import k_splits, matmul_variants
-from ..windows import is_storable
 from .products import matrix_sizes
 from .rule import Answer, Replace, Rule
 
@@ -29,9 +29,9 @@ def split_k(call: Call, target: Target) -> Answer:
     sums = Tensor(result.tensor.dtype, (splits, *result.tensor.shape))
     if not is_storable(sums, target):
         return None
-    dtype, turned = call.operands["a"].view.tensor.dtype, bool(call.constants["TRANSPOSED"])
+    dtype, transposed = call.operands["a"].view.tensor.dtype, bool(call.constants["TRANSPOSED"])
     # Of sizes that are known there is one variant.
-    template, (tile,) = matmul_variants(splits * batch, m, n, k, target, dtype, transposed=turned)
+    template, (tile,) = matmul_variants(splits * batch, m, n, k, target, dtype, transposed=transposed)
     if template != call.template or tile.template:
         return None
     assert isinstance(k, int)

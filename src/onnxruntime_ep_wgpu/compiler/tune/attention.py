@@ -234,7 +234,7 @@ class AttentionForm(Parameters):
         "keys": "",
         "size": "elements of a query or key",
         "value_size": "of a value",
-        "fits": "how many times the scores, as f32, fit into the largest binding",
+        "scores_per_binding": "how many times the scores, as f32, fit into the largest binding",
     }
     fused: int
 

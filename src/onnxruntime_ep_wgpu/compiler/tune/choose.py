@@ -180,7 +180,7 @@ def written_out(
     scores = 4 * batch * rows * keys
     if isinstance(scores, int) and scores > target.max_buffer_bytes:
         return None
-    sizes["fits"] = floordiv(target.max_binding_bytes, maximum(1, scores))
+    sizes["scores_per_binding"] = floordiv(target.max_binding_bytes, maximum(1, scores))
     # What only a run decides is no reason to have scores in memory.
     form = next((it for guard, it in _chosen(target, sizes, AttentionForm, dtype) if guard == 1), None)
     if form is not None and form.fused:

@@ -112,7 +112,7 @@ GPU: Choices = (
         Bound("batch", 16, known=True),
         Bound("rows", 1024, known=True),
         Bound("keys", 1024, known=True),
-        Bound("fits", 4, known=True),
+        Bound("scores_per_binding", 4, known=True),
         dtype=DType.FLOAT32,
     ),
     use(AttentionForm(1)),

@@ -48,7 +48,7 @@ def appended(b: Builder, past: Operand, new: Operand, used: Operand, rows: Dim) 
     return present
 
 
-def turned_and_appended(
+def rotated_and_appended(
     b: Builder, query: Operand, keys: tuple[Operand, Operand], values: tuple[Operand, Operand], used: Operand, rows: Dim
 ) -> list[Operand]:
     """Queries (batch, heads, steps, size) in memory, and the caches of keys and values, as `appended` makes them, of pairs of

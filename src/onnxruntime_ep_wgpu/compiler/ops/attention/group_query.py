@@ -1,4 +1,4 @@
-"""GroupQueryAttention: what decoders of language models are exported with. Queries and keys are normalised and turned, keys and
+"""GroupQueryAttention: what decoders of language models are exported with. Queries and keys are normalised and rotated, keys and
 values go into a cache, and each query sees what lies there up to its own position.
 
 How long each sequence is comes from `seqlens_k` on the device, where alone it is looked at.
@@ -16,11 +16,11 @@ from ..index import INDICES, Allowed, index32
 from ..normalise import rms_normalization
 from ..optimised import MICROSOFT
 from ..registry import FLOATS, op
-from .cache import appended, started, turned_and_appended
+from .cache import appended, rotated_and_appended, started
 from .core import Direct, attend, merged, scale_of
 from .masks import Past, biased, hidden, present
 from .quantised_cache import HELD, quantised
-from .rotary import STEPS_FIRST, Rows, per_step, second_part, turned
+from .rotary import STEPS_FIRST, AngleRows, per_step, rotated, second_part
 
 NONE = "NONE"
 
@@ -96,7 +96,7 @@ def group_query_attention(
         cached = past_key is not None
         part = second_part(b, b.reshape(index32(b, seqlens), (seqlens.size,))) if b.settings.rotary_switch else None
         q, k = (
-            _turned(b, x, cosines, sines, positions, (used, part), bool(rotary_interleaved), inline=cached or x is k)
+            _rotated(b, x, cosines, sines, positions, (used, part), bool(rotary_interleaved), inline=cached or x is k)
             for x in (q, k)
         )
     q, k, v = (b.permute(x, (0, 2, 1, 3)) for x in (q, k, v))
@@ -104,7 +104,7 @@ def group_query_attention(
     if past_key is None or past_value is None:
         keys, values = started(b, k, rows), started(b, v, rows)
     elif do_rotary:
-        q, keys, values = turned_and_appended(b, q, (new_k, past_key), (new_v, past_value), used, rows)
+        q, keys, values = rotated_and_appended(b, q, (new_k, past_key), (new_v, past_value), used, rows)
     else:
         keys, values = appended(b, past_key, new_k, used, rows), appended(b, past_value, new_v, used, rows)
     known_k, known_v = (it.read(b, x, query.dtype) if it else x for it, x in zip(in_cache, (keys, values), strict=True))
@@ -185,7 +185,7 @@ def _rows(b: Builder, total_length: Operand, past: Operand | None, steps: Dim) -
     return steps if past is None else past.shape[2], 0
 
 
-def _turned(
+def _rotated(
     b: Builder,
     x: Operand,
     cosines: Operand,
@@ -198,6 +198,6 @@ def _turned(
     """`begin`: per sequence, the rows of the cache before this run, and where its part of the cosines begins."""
     used, part = begin
     each = None if positions is None else per_step(b, positions, cosines)
-    rows = Rows(each, used if each is None else None, part)
+    rows = AngleRows(each, used if each is None else None, part)
     size = 2 * cosines.shape[1]
-    return turned(b, x, STEPS_FIRST, cosines, sines, rows, size=size, interleaved=interleaved, inline=inline)
+    return rotated(b, x, STEPS_FIRST, cosines, sines, rows, size=size, interleaved=interleaved, inline=inline)

@@ -1,4 +1,4 @@
-"""RotaryEmbedding: pairs of elements of each head turned by an angle that grows with the position."""
+"""RotaryEmbedding: pairs of elements of each head rotated by an angle that grows with the position."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Placed = tuple[Operand, Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Which rows of the caches turn a (batch, step), in i32: that of `each`, or from the one of the `first` step (batch) on. With
+class AngleRows:
+    """Which rows of the caches rotate a (batch, step), in i32: that of `each`, or from the one of the `first` step (batch) on. With
     neither the caches are (batch, step, half). `part` (batch) is where the part of the caches begins in which a sequence counts."""
 
     each: Operand | None = None
@@ -53,10 +53,10 @@ def rotary_embedding(
     if x.rank == 3 and not num_heads:
         raise UnsupportedError("num_heads is needed for an input of three axes")
     whole = x if x.rank == 4 else _split(b, x, num_heads)
-    rows = Rows()
+    rows = AngleRows()
     if positions is not None:
-        rows = Rows(each=per_step(b, positions, cosines), part=_part_of_last(b, positions))
-    y = turned(
+        rows = AngleRows(each=per_step(b, positions, cosines), part=_part_of_last(b, positions))
+    y = rotated(
         b,
         whole,
         HEADS_FIRST if x.rank == 4 else STEPS_FIRST,
@@ -104,11 +104,11 @@ def microsoft_rotary_embedding(
                 {"first": (first, (1,))}, parameters={"steps": steps},
             )  # fmt: skip
             part = second_part(b, last)
-        rows = Rows(first=b.expand(first, (whole.shape[0],)), part=part)
+        rows = AngleRows(first=b.expand(first, (whole.shape[0],)), part=part)
     else:
-        rows = Rows(each=per_step(b, positions, cosines), part=_part_of_last(b, positions))
+        rows = AngleRows(each=per_step(b, positions, cosines), part=_part_of_last(b, positions))
     names = HEADS_FIRST if x.rank == 4 else STEPS_FIRST
-    y = turned(b, whole, names, cosines, sines, rows, size=size, interleaved=bool(interleaved))
+    y = rotated(b, whole, names, cosines, sines, rows, size=size, interleaved=bool(interleaved))
     return b.reshape(y, x.shape)
 
 
@@ -134,7 +134,7 @@ def second_part(b: Builder, last: Operand) -> Operand:
 
 
 def per_step(b: Builder, positions: Operand, cosines: Operand) -> Operand:
-    """Positions (batch, step) that are rows of the caches, in i32."""
+    """AngleRows (batch, step) that are rows of the caches, in i32."""
     return index32(b, positions, Allowed(0, cosines.shape[0] - 1, f"the rows of the cosines {cosines}"))
 
 
@@ -146,19 +146,19 @@ def _part_of_last(b: Builder, positions: Operand) -> Operand | None:
     return second_part(b, b.reshape(last, (last.shape[0],)))
 
 
-def turned(
+def rotated(
     b: Builder,
     x: Operand,
     names: Sequence[str],
     cosines: Operand,
     sines: Operand,
-    rows: Rows,
+    rows: AngleRows,
     *,
     size: Dim,
     interleaved: bool,
     inline: bool = False,
 ) -> Operand:
-    """x, whose axes are called `names`, with the first `size` elements of d turned: pairs are neighbours when `interleaved`,
+    """x, whose axes are called `names`, with the first `size` elements of d rotated: pairs are neighbours when `interleaved`,
     else as far apart as half of them.
     """
     groups = (1,) * cosines.rank

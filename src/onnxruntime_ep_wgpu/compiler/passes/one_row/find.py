@@ -10,19 +10,20 @@ from ....program.target import Target
 from ...dims import Dim
 from ...ir import Call, Tensor
 from ..fuse import FusedGroup
+from .dependencies import Dependencies
 from .kernel import kernel_of, misfit
 from .norms import between_of, is_norm, keeps_apart, norm_of
-from .row import Between, Norm, Order, Row, in_step, row_of
+from .product import Between, Norm, RowProduct, in_step, row_product_of
 
 RULE = "one_row"
 
 
 def of_one_row(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGroup], list[Declined]]:
     """The groups with kernels for one row, each before that which it stands for; and what could have been one, and is not."""
-    rows = {row.group: row for group in groups if (row := row_of(group)) is not None}
+    rows = {row.group: row for group in groups if (row := row_product_of(group)) is not None}
     if not rows:
         return groups, []
-    search = _Search(rows, Order.of(groups), target)
+    search = _Search(rows, Dependencies.of(groups), target)
     search.pair_those_that_wait()
     search.pair_those_of_one_operand()
     for group in groups:
@@ -33,7 +34,7 @@ def of_one_row(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGrou
         for group, row in rows.items()
         if group not in search.taken and (row.others or row.before or row.behind)
     }
-    never = {norm.group: rows[search.order.stored_by[norm.x]].one for norm in search.between}
+    never = {norm.group: rows[search.dependencies.stored_by[norm.x]].one for norm in search.between}
     never |= {it: rows[group].one for group in instead for it in (group, *rows[group].others)}
     out: list[FusedGroup] = []
     for group in groups:
@@ -51,8 +52,8 @@ class _Search:
     """What is found in the groups of a graph: the products of `taken` are made by the kernels of others; `between` is what passes
     in place of norms."""
 
-    def __init__(self, rows: Mapping[FusedGroup, Row], order: Order, target: Target) -> None:
-        self.rows, self.order, self._target = rows, order, target
+    def __init__(self, rows: Mapping[FusedGroup, RowProduct], dependencies: Dependencies, target: Target) -> None:
+        self.rows, self.dependencies, self._target = rows, dependencies, target
         self.taken: set[FusedGroup] = set()
         self.between: dict[Norm, Between] = {}
         self.declined: list[Declined] = []
@@ -70,15 +71,15 @@ class _Search:
             if row.others or row.group in self.taken:
                 continue
             for group, it in self.rows.items():
-                later = self.order.position[group] > self.order.position[row.group]
+                later = self.dependencies.position[group] > self.dependencies.position[row.group]
                 free = later and not it.others and group not in self.taken
-                if free and _alike(row.call, it.call) and self.order.is_ready(group, row.group):
+                if free and _alike(row.call, it.call) and self.dependencies.is_ready(group, row.group):
                     self._add(row, group, group.stores)
 
-    def _waited_for(self, row: Row) -> FusedGroup | None:
+    def _waited_for(self, row: RowProduct) -> FusedGroup | None:
         """The product for which the epilogue of this one waits and nobody else does, of the same operand and size."""
         for tensor in row.group.loads:
-            other = self.rows.get(self.order.stored_by.get(tensor, row.group))
+            other = self.rows.get(self.dependencies.stored_by.get(tensor, row.group))
             if other is None or other is row or other.others or not _alike(other.call, row.call):
                 continue
             maps = [it for it in row.group.nodes if tensor in [view.tensor for view in it.reads]]
@@ -91,7 +92,7 @@ class _Search:
             self._decline(row.group, f"it is not one kernel with {_name(other.group)}: {reason}")
         return None
 
-    def _add(self, row: Row, group: FusedGroup, stores: list[Tensor]) -> None:
+    def _add(self, row: RowProduct, group: FusedGroup, stores: list[Tensor]) -> None:
         """Makes a product part of another one's kernel, which then stores these tensors too; unless that does not fit."""
         row.others.append(group)
         row.stores += stores
@@ -105,7 +106,7 @@ class _Search:
 
     def pass_on(self, group: FusedGroup) -> None:
         """Puts into `between` what passes in place of a norm from the product before it to its readers, which then know of it."""
-        readers = [self.rows.get(it) for tensor in group.stores for it in self.order.loaded_by.get(tensor, ())]
+        readers = [self.rows.get(it) for tensor in group.stores for it in self.dependencies.loaded_by.get(tensor, ())]
         known = [it for it in readers if it is not None]
         if known:
             norm = norm_of(group)
@@ -113,10 +114,10 @@ class _Search:
             if reason is not None:
                 self._decline(group, reason)
 
-    def _passed(self, norm: Norm, readers: list[Row], *, only: bool) -> str | None:
+    def _passed(self, norm: Norm, readers: list[RowProduct], *, only: bool) -> str | None:
         """Why nothing passes in place of a norm; None where it does now. `only`: nobody else reads the norm."""
-        first = self.rows.get(self.order.stored_by.get(norm.x, norm.group))
-        if first is None or not self.order.is_ready(norm.group, norm.x):
+        first = self.rows.get(self.dependencies.stored_by.get(norm.x, norm.group))
+        if first is None or not self.dependencies.is_ready(norm.group, norm.x):
             return "what is normalised comes from no product of one row, or is multiplied by what is made later"
         if first.behind is not None or first.group in self.taken:
             return "the product before the norm is part of another kernel"
@@ -165,7 +166,7 @@ def _shape_of_weights(call: Call) -> tuple[object, ...]:
     return read.view.shape, read.view.axes, read.view.offset, read.groups, read.vector, read.run, read.view.dtype
 
 
-def _leave_out(group: FusedGroup, one: Dim, row: Row | None) -> None:
+def _leave_out(group: FusedGroup, one: Dim, row: RowProduct | None) -> None:
     """The group does not run with one row."""
     call = group.anchor
     assert call is not None
@@ -177,7 +178,7 @@ def _check_stored(
     groups: list[FusedGroup],
     instead: Mapping[FusedGroup, FusedGroup],
     never: Mapping[FusedGroup, Dim],
-    rows: Mapping[FusedGroup, Row],
+    rows: Mapping[FusedGroup, RowProduct],
 ) -> None:
     """What a kernel loads in a run of one row, another one that runs then has stored: an error here is one of this pass."""
     alone = {made: rows[group].one for group, made in instead.items()}

@@ -8,10 +8,10 @@ from dataclasses import replace
 from ....program.target import Target
 from ...ir import Node, Read, View
 from ..fuse import FusedGroup
-from .row import Between, Norm, Row
+from .product import Between, Norm, RowProduct
 
 
-def kernel_of(row: Row, between: Mapping[Norm, Between]) -> FusedGroup:
+def kernel_of(row: RowProduct, between: Mapping[Norm, Between]) -> FusedGroup:
     """The kernel for one row."""
     call, group, inlined = row.call, row.group, set(row.group.inlined)
     nodes: list[Node] = [it for it in group.nodes if it is not call]

@@ -1,4 +1,4 @@
-// An element of x turned with the other one of its pair, its neighbour when INTERLEAVED, else `half` elements away; those behind
+// An element of x rotated with the other one of its pair, its neighbour when INTERLEAVED, else `half` elements away; those behind
 // the pairs stay. AXIS0 to AXIS2 are the names of the coordinates before d. ROWS says which row of the tables of cosines and sines:
 // that of "each" step, or "from" the one of the first step on; when it is empty they are by batch and step. With IN_PARTS rows count
 // from where the part of a sequence begins.

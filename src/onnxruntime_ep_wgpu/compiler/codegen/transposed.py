@@ -19,7 +19,7 @@ WORKGROUP = TILE * ROWS
 
 
 @dataclass(frozen=True)
-class Turned:
+class TransposedRead:
     """A view whose last axis is not the one that is contiguous in memory, which is factor `along`."""
 
     view: View
@@ -51,7 +51,9 @@ class Turned:
         return tiles * product(self.factors[k].extent for k in self.outer)
 
 
-def turned(stores: Sequence[Tensor], maps: Mapping[Tensor, Map], loads: Collection[Tensor]) -> Turned | None:
+def transposed_read(
+    stores: Sequence[Tensor], maps: Mapping[Tensor, Map], loads: Collection[Tensor]
+) -> TransposedRead | None:
     """The first read across rows that is made where the kernel stores, of kernels of pointwise maps alone."""
     if not all(node.is_pointwise for node in maps.values()):
         return None
@@ -65,5 +67,5 @@ def turned(stores: Sequence[Tensor], maps: Mapping[Tensor, Map], loads: Collecti
             factors = tuple(view.factors)
             along = [k for k, f in enumerate(factors[:-1]) if f.stride == 1]
             if view.tensor in loads and along and factors[-1].stride not in (0, 1):
-                return Turned(view, factors, along[0])
+                return TransposedRead(view, factors, along[0])
     return None

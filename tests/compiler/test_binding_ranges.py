@@ -1,4 +1,4 @@
-"""Tensors larger than a binding: bound in windows, or a part after the other, and right whatever the kernel.
+"""Tensors larger than a binding: bound in ranges, or a part after the other, and right whatever the kernel.
 
 Most tests make the limit small, so that small tensors are large; `tests/ops` runs as it is with such a limit too.
 """
@@ -36,9 +36,9 @@ def widest(run: Runner) -> int:
     """The most bytes that a dispatch of the last run bound of a tensor."""
     plan = next(reversed(run.executable.plans.values()))
     return max(
-        window[1] if window else plan.nbytes[arg]
+        byte_range[1] if byte_range else plan.nbytes[arg]
         for it in plan.dispatches
-        for arg, window in zip(it.args, it.step.windows or (None,) * len(it.args), strict=True)
+        for arg, byte_range in zip(it.args, it.step.ranges or (None,) * len(it.args), strict=True)
     )
 
 
@@ -74,7 +74,7 @@ def test_every_kind_of_kernel(name: str, nbytes: int) -> None:
     }  # fmt: skip
     model = make_model(CHAINS[name], {"x": (F, [70, 45])}, weights)
     program = compile_model(model, small(nbytes))
-    assert any(d.windows for d in program.dispatches)
+    assert any(d.ranges for d in program.dispatches)
     run = Runner(program)
     for ours, theirs in zip(run(x), expected(model, {"x": x}), strict=True):
         close = 2e-3 if ours.dtype == np.float16 else 1e-5
@@ -83,7 +83,7 @@ def test_every_kind_of_kernel(name: str, nbytes: int) -> None:
 
 
 def test_elementwise_kernels_take_any_number_of_parts() -> None:
-    """Three tensors of 25 bindings each, and eight bindings: each part has a window that moves along."""
+    """Three tensors of 25 bindings each, and eight bindings: each part has a range that moves along."""
     x, w = random(25_000), random(25_000)
     model = make_model(CHAINS["pointwise"], {"x": (F, [25_000])}, {"w": w})
     program = compile_model(model, small())

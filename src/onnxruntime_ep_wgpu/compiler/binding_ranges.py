@@ -1,12 +1,12 @@
-"""Windows: how a tensor that is larger than a binding is bound.
+"""Binding ranges: how a tensor that is larger than a binding is bound.
 
 In: what a kernel reads and stores, and the target's limit. Out: per tensor the ranges of its memory that are bindings.
-Invariant: a range begins at a multiple of WINDOW_GRAIN, which every adapter can bind and every element size divides.
+Invariant: a range begins at a multiple of RANGE_GRAIN, which every adapter can bind and every element size divides.
 
-A tensor within the limit is bound whole. Of a larger one a kernel binds what its views can reach, in consecutive windows
+A tensor within the limit is bound whole. Of a larger one a kernel binds what its views can reach, in consecutive ranges
 between which its accessors choose. A kernel of maps is dispatched for one part of its elements after the other instead: of
-each tensor that is stored, or read at the same places, one window moves along.
-Only sizes that are known when a graph is compiled get windows; for others it is compiled again (`specialise.py`).
+each tensor that is stored, or read at the same places, one range moves along.
+Only sizes that are known when a graph is compiled get ranges; for others it is compiled again (`specialise.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..program.target import Target
 from .dims import Dim, minimum
 from .ir import MOST_ELEMENTS, REPETITION, Map, Node, Read, Storage, Tensor, View
 
-WINDOW_GRAIN = 256  # bytes
+RANGE_GRAIN = 256  # bytes
 PART_GRAIN = 512  # elements: whole workgroups, whatever share of a word an element has
 
 
@@ -34,7 +34,7 @@ def is_countable(tensor: Tensor) -> bool:
 
 
 @dataclass(frozen=True)
-class Window:
+class BindingRange:
     """A binding's range of a tensor's memory, in bytes."""
 
     offset: Dim
@@ -43,19 +43,19 @@ class Window:
 
 @dataclass
 class Placement:
-    """What a kernel binds: the windows of each tensor, none for one that is bound whole.
+    """What a kernel binds: the ranges of each tensor, none for one that is bound whole.
 
     With `part` the kernel is dispatched once for every so many elements of its results, and each of `moving` tensors has one
-    window on the part.
+    range on the part.
     """
 
-    windows: dict[Tensor, tuple[Window, ...]] = field(default_factory=dict)
+    ranges: dict[Tensor, tuple[BindingRange, ...]] = field(default_factory=dict)
     part: int = 0
     moving: set[Tensor] = field(default_factory=set)
 
     @property
     def bindings(self) -> int:
-        return sum(max(1, len(windows)) for windows in self.windows.values())
+        return sum(max(1, len(ranges)) for ranges in self.ranges.values())
 
 
 def nbytes(tensor: Tensor) -> int | None:
@@ -81,16 +81,16 @@ def placed(
         out.moving = large & {*whole, *_in_step(nodes, loads, stores)}
     if out.moving:
         bits = [t.dtype.bits for t in out.moving]
-        grain = max(PART_GRAIN, WINDOW_GRAIN * 8 // min(bits))
+        grain = max(PART_GRAIN, RANGE_GRAIN * 8 // min(bits))
         out.part = max(1, target.max_binding_bytes * 8 // max(bits) // grain) * grain
     for tensor in (*loads, *(t.memory for t in stores)):
         if not is_large(tensor, target):
-            out.windows[tensor] = ()
+            out.ranges[tensor] = ()
         elif tensor in out.moving:
-            out.windows[tensor] = (_moving(tensor, out.part),)
+            out.ranges[tensor] = (_moving(tensor, out.part),)
         else:
             places = [t.place for t in stores if t.place is not None and t.memory is tensor]
-            out.windows[tensor] = _fixed(tensor, [*loads.get(tensor, ()), *places], target)
+            out.ranges[tensor] = _fixed(tensor, [*loads.get(tensor, ()), *places], target)
     return out
 
 
@@ -145,21 +145,21 @@ def parts(stores: Iterable[Tensor], part: int) -> int:
     return -(-size // part)
 
 
-def _moving(tensor: Tensor, part: int) -> Window:
+def _moving(tensor: Tensor, part: int) -> BindingRange:
     step, size = part * tensor.dtype.bits // 8, nbytes(tensor)
     assert size is not None
-    return Window(REPETITION * step, minimum(step, size - REPETITION * step))
+    return BindingRange(REPETITION * step, minimum(step, size - REPETITION * step))
 
 
-def _fixed(tensor: Tensor, views: Iterable[View], target: Target) -> tuple[Window, ...]:
-    """Consecutive windows on all that the views reach, or the whole tensor when it is stored."""
+def _fixed(tensor: Tensor, views: Iterable[View], target: Target) -> tuple[BindingRange, ...]:
+    """Consecutive ranges on all that the views reach, or the whole tensor when it is stored."""
     size, bits = nbytes(tensor), tensor.dtype.bits
     assert size is not None
     reached = [reach(view) for view in views]
-    first = min((low for low, _ in reached), default=0) * bits // 8 // WINDOW_GRAIN * WINDOW_GRAIN
+    first = min((low for low, _ in reached), default=0) * bits // 8 // RANGE_GRAIN * RANGE_GRAIN
     end = min(size, -(-max((high for _, high in reached), default=size * 8 // bits) * bits // 8))
-    step = target.max_binding_bytes // WINDOW_GRAIN * WINDOW_GRAIN
-    return tuple(Window(at, min(step, end - at)) for at in range(first, max(end, first + 1), step))
+    step = target.max_binding_bytes // RANGE_GRAIN * RANGE_GRAIN
+    return tuple(BindingRange(at, min(step, end - at)) for at in range(first, max(end, first + 1), step))
 
 
 def reached_bits(*views: View) -> int:
