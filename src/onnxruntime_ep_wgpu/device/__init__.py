@@ -1,12 +1,13 @@
 """The device layer: the only code that touches wgpu.
 
-In the order data flows: `library` (wgpu-native's file and functions), `native` (its errors and callbacks), `owned` (what it
-made and Python owns), `settings` (what a user chooses), `adapters` (the chips that are there), `request` (a device from an
-adapter), `sizes`, `buffers` (memory), `cache` (free memory), `pipelines` (compiled kernels and their bindings), `parallel`
-(jobs on several threads), `encoding` (dispatch lists as command buffers), `readback` (memory to the host), `clock` and
-`timing` (when each dispatch ran), `scopes` (errors of one piece of work), `debugger` (captures for RenderDoc and others),
-`queue` (what is submitted, and whether the device is lost), `work` (what C code submits), `memory` (buffers, and bytes in
-and out), `device` (all of it, for the rest of the package), `contexts` (which sessions share a device), `borrowed` and
+In the order data flows: `library` (wgpu-native's file and functions), `native` (its errors and callbacks), `owned`
+(what it made and Python owns), `settings` (what a user chooses), `adapters` (the chips that are there), `request` (a
+device from an adapter), `sizes`, `buffers` (memory), `cache` (free memory), `pipelines` (compiled kernels and their
+bindings), `parallel` (jobs on several threads), `encoding` (dispatch lists as command buffers), `mapped` (memory that
+the host maps), `readback` (memory to the host), `uploads` (much memory from it), `clock` and `timing` (when each
+dispatch ran), `scopes` (errors of one piece of work), `debugger` (captures for RenderDoc and others), `queue` (what
+is submitted, and whether the device is lost), `work` (what C code submits), `memory` (buffers, and bytes in and out),
+`device` (all of it, for the rest of the package), `contexts` (which sessions share a device), `borrowed` and
 `wgpu_py` (devices of the caller, made through wgpu-py), `peak` (what an adapter can do at best).
 """
 

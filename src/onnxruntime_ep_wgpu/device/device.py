@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from ..errors import UnsupportedError
@@ -115,6 +115,17 @@ class Device:
         """Writes `data` (a C-contiguous buffer of any number of bytes) at `offset` bytes; see `Memory.upload`."""
         if self.memory.upload(buffer, offset, data):
             self._count(uploads=1)
+
+    @contextmanager
+    def uploading(self) -> Iterator[Callable[[Buffer, Any], None]]:
+        """For much at once, as the weights of a model: what uploads to the beginning of a buffer, like `upload`, by one thread."""
+        with self.memory.uploads() as uploads:
+
+            def upload(buffer: Buffer, data: Any) -> None:
+                if self.memory.upload_much(uploads, buffer, data):
+                    self._count(uploads=1)
+
+            yield upload
 
     def download(self, buffer: Buffer, offset: int, into: Any) -> None:
         """Fills `into` (a C-contiguous, writable buffer) from `offset` bytes on, after everything submitted so far has run.

@@ -23,6 +23,7 @@ from .readback import Reader
 from .settings import Settings
 from .sizes import padded
 from .timing import RESOLVE_USAGE
+from .uploads import LEAST_BYTES, Uploads
 
 # What buffers of each kind of cache are for.
 _USAGE = {
@@ -115,6 +116,21 @@ class Memory:
                 with span("upload", buffer.label or "tensor", bytes=nbytes):
                     self._upload(buffer, offset, source, nbytes)
             return nbytes > 0
+
+    def uploads(self) -> Uploads:
+        """For much at once, in a `with`."""
+        return Uploads(self._queue, self.reader)
+
+    def upload_much(self, uploads: Uploads, buffer: Buffer, data: Any) -> bool:
+        """The same as `upload`, at the beginning of a buffer."""
+        with ffi.from_buffer(data) as source:
+            nbytes = len(source)
+            if nbytes < LEAST_BYTES:
+                return self.upload(buffer, 0, data)
+            _check_range(buffer, 0, nbytes, "upload")
+            with span("upload", buffer.label or "tensor", bytes=nbytes):
+                uploads.write(buffer, source, nbytes)
+        return True
 
     def _upload(self, buffer: Buffer, offset: int, source: Any, nbytes: int) -> None:
         handle, write = buffer.handle, self._queue.write

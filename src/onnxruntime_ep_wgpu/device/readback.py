@@ -6,25 +6,19 @@ readback needs little memory however large it is; no lock is held while waiting,
 
 from __future__ import annotations
 
-import ctypes
-import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from ..errors import DeviceError
-from . import encoding
 from .buffers import Buffer
 from .cache import BufferCache
-from .native import MAP_READ, address, expect, ffi, lib, new, on_mapped
+from .mapped import Mapping, copy_bytes
+from .native import MAP_READ, address, ffi, lib
 from .owned import own
 from .queue import Queue
 
 PIECE_BYTES = 16 << 20
-# Threads that copy a large piece: at most half of the processors, so that others go on.
-COPIERS = max(1, min(4, (os.cpu_count() or 1) // 2))
 # (buffer, offset, C pointer, bytes): the bytes of the buffer from the offset on belong at the pointer.
 Range = tuple[Buffer, int, Any, int]
 
@@ -63,40 +57,21 @@ class Reader:
         commands = own("CommandBuffer", lib.wgpuCommandEncoderFinish, encoder, ffi.NULL)
         piece = _Piece(staging, length, spans)
         piece.index = self._queue.submit([commands], "the download")
-        info = new("WGPUBufferMapCallbackInfo *")
-        info.mode = lib.WGPUCallbackMode_AllowProcessEvents
-        info.callback = on_mapped
-        info.userdata1 = expect(piece.on_mapped)
-        lib.wgpuBufferMapAsync(staging.handle, MAP_READ, 0, length, info[0])
+        piece.mapping = Mapping(self._queue, staging, MAP_READ, length)
         return piece
 
     def _finish(self, piece: _Piece) -> None:
         self._queue.meanwhile()
-        lib.wgpuDevicePoll(self._device, True, new("WGPUSubmissionIndex *", piece.index))
-        # The callback may be running on another thread, one that polled at the same time.
-        while (answer := piece.answer(0.01)) is None:
-            self._queue.look()
-            lib.wgpuDevicePoll(self._device, False, ffi.NULL)
-        status, message = answer
-        if status != lib.WGPUMapAsyncStatus_Success:
-            self._queue.refused(message)
-            raise DeviceError(f"{piece.spans[0].buffer!r} cannot be read: {message}")
+        assert piece.mapping is not None
+        piece.mapping.wait(piece.index, piece.spans[0].buffer)
         with self.mapping:
             self._queue.look()
             mapped = lib.wgpuBufferGetConstMappedRange(piece.staging.handle, 0, piece.length)
             source = int(ffi.cast("uintptr_t", mapped))
             for span in piece.spans:
-                _copy(span.destination, source + span.place + span.skip, span.nbytes)
+                copy_bytes(span.destination, source + span.place + span.skip, span.nbytes)
             lib.wgpuBufferUnmap(piece.staging.handle)
         self._staging.give(piece.staging)
-
-
-def _copy(destination: int, source: int, nbytes: int) -> None:
-    """Copies between addresses, while other Python threads run."""
-    if encoding.native is None:
-        ctypes.memmove(destination, source, nbytes)
-    else:
-        encoding.native.lib.copy_bytes(destination, source, nbytes, COPIERS)
 
 
 class _Packed(NamedTuple):
@@ -139,15 +114,4 @@ class _Piece:
         self.length = length
         self.spans = spans
         self.index = 0
-        # Not an Event: an interrupt within its Python code leaves it locked.
-        self._answers: SimpleQueue[tuple[int, str]] = SimpleQueue()
-
-    def on_mapped(self, status: int, message: str) -> None:
-        self._answers.put((status, message))
-
-    def answer(self, seconds: float) -> tuple[int, str] | None:
-        """(status, message) of the map, when it comes within so long."""
-        try:
-            return self._answers.get(timeout=seconds)
-        except Empty:
-            return None
+        self.mapping: Mapping | None = None

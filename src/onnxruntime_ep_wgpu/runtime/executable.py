@@ -94,10 +94,11 @@ class Executable:
         check_target(program.target, device.target, f"the program {program.name!r}")
         shared = shared or {}
         self._weight_names = weight_names(program)
-        self._weights: list[Buffer | None] = [
-            shared.get(name) or self._upload(device, weight, name)
-            for weight, name in zip(program.weights, self._weight_names, strict=True)
-        ]
+        with device.uploading() as upload:
+            self._weights: list[Buffer | None] = [
+                shared.get(name) or self._upload(device, upload, weight, name)
+                for weight, name in zip(program.weights, self._weight_names, strict=True)
+            ]
         # The arrays may be large, or views of memory that the caller frees; from here on the device has them.
         program = replace(program, weights=())
         self.program, self.device, self.settings = program, device, settings or RunSettings()
@@ -110,11 +111,11 @@ class Executable:
         self._course = Course()
 
     @staticmethod
-    def _upload(device: Device, weight: Any, name: str) -> Buffer:
+    def _upload(device: Device, upload: Callable[[Buffer, Any], None], weight: Any, name: str) -> Buffer:
         array = np.ascontiguousarray(weight_array(weight))
         buffer = device.buffer(max(array.nbytes, 16), f"the weight {name!r}")
         if array.nbytes:
-            device.upload(buffer, 0, weight_bytes(array))
+            upload(buffer, weight_bytes(array))
         return buffer
 
     # ---- plans
