@@ -255,11 +255,14 @@ def refused(case: Case, at: int, array: np.ndarray, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [(1, 4, 3, 6), (1, 4, 3, 1), (1, 4, 3, 17), (1, 4, 1, 7), (1, 4, 2, 7), (2, 4, 3, 7)], ids=str
+    "shape",
+    [*((1, 4, 3, keys) for keys in (0, 1, 6, 8, 12, 15, 16, 17)), (1, 4, 1, 7), (1, 4, 2, 7), (2, 4, 3, 7)],
+    ids=str,
 )
 @pytest.mark.parametrize("room", [0, 16])
 def test_a_bias_of_another_size_is_refused(shape: tuple[int, ...], room: int) -> None:
-    """Keys of the longest sequence that it says nothing of are no keys without a bias."""
+    """Keys of the longest sequence that it says nothing of are no keys without a bias, and rows of the cache behind these are
+    none that it could say anything of."""
     refused(Case((4,), 3, room), 10, random(*shape, seed=8), "a bias|broadcast")
 
 

@@ -22,8 +22,7 @@ from .native import USAGE_COPY_DST, address, errors, ffi, forget_errors, lib, ne
 from .owned import let_go, own
 
 # Writes wait in wgpu-native's own staging memory until the next submit; past this many bytes we submit them ourselves. It keeps
-# what it needed at most, so a tensor is written in parts. A process that loaded 420 MB of weights, of which one has 125, held 740
-# MiB on lavapipe, 421 of them buffers, and holds 610. Parts of 4 MiB that wait for each other would leave 540, and cost time.
+# what it needed at most, so a tensor is written in parts. Weights have a way of their own (`uploads`).
 FLUSH_BYTES = 16 << 20
 MOST_SOON = 8  # of what is prepared meanwhile
 _NO_BYTES = new("char[]", 1)

@@ -65,7 +65,8 @@ def hidden(b: Builder, scores: Operand, past: Past, *, causal: bool, window: int
 
 
 def biased(b: Builder, scores: Operand, bias: Operand | None, past: Past) -> Operand:
-    """Scores plus a bias (batch or 1, heads or 1, queries, keys), of fewer keys only where the others mean nothing."""
+    """Scores plus a bias (batch or 1, heads or 1, queries, keys), of fewer keys than a cache has rows where the others mean
+    nothing."""
     if bias is None:
         return scores
     if bias.rank != 4:
@@ -88,13 +89,14 @@ def biased(b: Builder, scores: Operand, bias: Operand | None, past: Past) -> Ope
 
 
 def _require_keys(b: Builder, x: Operand, keys: Dim, past: Past, text: str) -> None:
-    """The last axis of x is about all keys: of a cache with rows that mean nothing about those that do at least."""
+    """The last axis of x is about all keys: of a cache with rows that mean nothing about those that do, as ONNX Runtime wants it,
+    or, where the device alone knows how many these are, about no more than there are rows."""
     count = x.shape[-1]
-    if past.used is None:
-        b.require(equal(count, keys), text, x, keys)
-    else:
+    if past.used is not None and past.total == 0:
         b.require(less_equal(count, keys), text, x, keys)
-        b.require(less_equal(past.total, count), text, x, past.total)
+    else:
+        there = keys if past.used is None else past.total
+        b.require(equal(count, there), text, x, there)
 
 
 def padded(b: Builder, scores: Operand, mask: Operand | None, filter_value: float, past: Past) -> Operand:
