@@ -135,6 +135,8 @@ class Attention:
                 "NAN_IS_ZERO": self.nan_is_zero,
                 "KEYS_FIRST": self.keys_first,
                 "VALUES_FIRST": self.values_first,
+                "Q_ALONG": self.q.loads_vectors,
+                "K_ALONG": self.k.loads_vectors,
                 "SIZE": self.size,
                 "VALUE_SIZE": self.value_size,
                 "BANDED": banded,

@@ -147,6 +147,9 @@ class FlashTile(FlashForm):
             "DEPTH": self.depth,
             "UNROLLED": self.unrolled if shape.unrolled else 1,
             "KEYS": self.keys,
+            "LANES": gcd(8, self.depth // 4),
+            "Q_BLOCK": gcd(8, self.queries // 4),
+            "K_BLOCK": gcd(8, self.tile_k // 4),
         }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import ClassVar, Self
 
 from ...program.tuning import Bound
@@ -130,7 +131,11 @@ class Tile(ProductForm):
             UNROLLED=self.unrolled,
             K_WHOLE=shape.whole,
             PACKED=packed,
-            **({"RUN4": run // 4} if packed else {}),
+            RUN4=run // 4 if packed else 0,
+            A_LANES=gcd(8, self.k // 4),
+            A_BLOCK=gcd(8, self.m // 4),
+            B_LANES=gcd(8, self.k // (run if packed else 4)),
+            B_BLOCK=gcd(8, self.n // 4),
         )
         tiles_m, tiles_n = ceildiv(shape.m, self.m), ceildiv(shape.n, self.n)
         tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))

@@ -7,6 +7,10 @@
 // go through workgroup memory to one loop in which `scored`, the maps between the products, is in the text once; there
 // PARTS invocations share a row. What an invocation sums is in variables of their own, and UNROLLED steps of both products are
 // written out.
+//
+// Where neighbours in memory are elements of one query or key, Q_LANES or K_LANES invocations fetch it together, so that a load of
+// a subgroup reaches few lines of memory. What they store would all lie in one bank of workgroup memory: queries or keys
+// change places among themselves, by the fours of elements.
 #include flash_span
 const THREADS_Y = $TILE_Q / (4u * $ROWS4);
 const THREADS = $THREADS_X * THREADS_Y;  // per slice
@@ -18,6 +22,8 @@ const V4 = $THREADS_X * $VALUES4;
 const LAST4 = ($VALUE_SIZE - 1u) / 4u * 4u;
 // Per slice: elements of q then k, $DEPTH at a time and queries or keys fastest; later $KEYS rows of v.
 const OPERANDS = max((Q4 + K4) * $DEPTH, $KEYS * V4);
+const Q_LANES = #(LANES if Q_ALONG else 1)u;
+const K_LANES = #(LANES if K_ALONG else 1)u;
 const SCORES = max(TILE_K, 4u * $THREADS_X) * Q4;
 
 var<workgroup> operands: array<vec4f, $SLICES * OPERANDS>;
@@ -25,6 +31,14 @@ var<workgroup> scores: array<vec4f, $SLICES * SCORES>;  // keys by queries; in t
 var<workgroup> rows: array<vec4f, $SLICES * Q4>;  // a factor for each query
 var<workgroup> highests: array<f32, $WG>;
 var<workgroup> totals: array<f32, $WG>;
+
+// Where element d of four queries, or keys, is.
+fn q_place(d: u32, i4: u32) -> u32 {
+  return d * Q4 + (i4 ^ (d / 4u % Q_LANES * max(1u, $Q_BLOCK / Q_LANES) & ($Q_BLOCK - 1u)));
+}
+fn k_place(d: u32, j4: u32) -> u32 {
+  return d * K4 + (j4 ^ (d / 4u % K_LANES * max(1u, $K_BLOCK / K_LANES) & ($K_BLOCK - 1u)));
+}
 
 // Zeros from key `end` on, because nothing else is lost when it is multiplied by a weight of zero.
 fn v_part(batch: u32, j: u32, d: u32, end: u32) -> vec4f {
@@ -66,20 +80,20 @@ fn kernel(w: u32, lane: u32) {
     for (var depth = 0u; depth < $SIZE; depth += $DEPTH) {
       workgroupBarrier();
       for (var e = me; e < $TILE_Q * $DEPTH / 4u; e += THREADS) {
-        let i = e % $TILE_Q;
-        let d = e / $TILE_Q * 4u;
+        let i = e / Q_LANES % $TILE_Q;
+        let d = (e / (Q_LANES * $TILE_Q) * Q_LANES + e % Q_LANES) * 4u;
         let v = q_part(batch, top + i, depth + d);
-        let at = q_base + d * Q4 + i / 4u;
+        let at = q_base + q_place(d, i / 4u);
         operands[at][i % 4u] = v.x;
         operands[at + Q4][i % 4u] = v.y;
         operands[at + 2u * Q4][i % 4u] = v.z;
         operands[at + 3u * Q4][i % 4u] = v.w;
       }
       for (var e = me; e < TILE_K * $DEPTH / 4u; e += THREADS) {
-        let j = e % TILE_K;
-        let d = e / TILE_K * 4u;
+        let j = e / K_LANES % TILE_K;
+        let d = (e / (K_LANES * TILE_K) * K_LANES + e % K_LANES) * 4u;
         let v = k_part(batch, first + j, depth + d);
-        let at = k_base + d * K4 + j / 4u;
+        let at = k_base + k_place(d, j / 4u);
         operands[at][j % 4u] = v.x;
         operands[at + K4][j % 4u] = v.y;
         operands[at + 2u * K4][j % 4u] = v.z;
@@ -90,10 +104,10 @@ fn kernel(w: u32, lane: u32) {
 #for u UNROLLED
         {
 #for r ROWS4
-          let q#r = operands[q_base + (d + #uu) * Q4 + ty * $ROWS4 + #ru];
+          let q#r = operands[q_base + q_place(d + #uu, ty * $ROWS4 + #ru)];
 #end
 #for c COLUMNS4
-          let k#c = operands[k_base + (d + #uu) * K4 + #cu * $THREADS_X + tx];
+          let k#c = operands[k_base + k_place(d + #uu, #cu * $THREADS_X + tx)];
 #for e 4
 #for r ROWS4
           score#(4 * #c + #e)_#r += k#c[#e] * q#r;

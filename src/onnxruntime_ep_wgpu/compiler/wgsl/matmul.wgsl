@@ -2,20 +2,37 @@
 // 4 * ROWS4 x 4 * COLUMNS4 of them, whose sums are variables of their own. The next tiles are fetched into registers while
 // the present ones are multiplied. SLICES groups of invocations share a tile and each take their part of k, which keeps
 // small products parallel. Of PACKED weights b (n, k) an invocation fetches RUN neighbours of a column, which are whole words.
+//
+// Where neighbours in k are neighbours in memory, A_LANES invocations fetch one row of a together, so that a load of a subgroup
+// reaches few lines of memory; B_LANES a column of b. What they store would all lie in one bank of workgroup memory: rows change
+// places among themselves, by the fours of k.
 const THREADS_X = $TILE_N / (4u * $COLUMNS4);
 const THREADS = THREADS_X * $TILE_M / (4u * $ROWS4);  // per slice
 const A_SIZE = $SLICES * $TILE_K * $TILE_M / 4u;
 const B_SIZE = $SLICES * $TILE_K * $TILE_N / 4u;
 const ROW_SIZE = $SLICES * THREADS * $COLUMNS4;
+const A_LANES = #(A_LANES if ALONG else 1)u;
+const B_LANES = #(B_LANES)u;
+const B_RUN = #(4 * RUN4 if PACKED else 4)u;
 
 // While multiplying, the tile of a, per slice k-major, then that of b; afterwards one row of results per invocation.
 var<workgroup> tiles: array<vec4<$y_t>, max(A_SIZE + B_SIZE, ROW_SIZE)>;
 
 #include a_part
 
-#if PACKED
-const RUN = 4u * $RUN4;
+// Where the tile of a has four rows of column k, and that of b four columns of row k.
+fn a_place(k: u32, row4: u32) -> u32 {
+  return k * ($TILE_M / 4u) + (row4 ^ (k / 4u % A_LANES * max(1u, $A_BLOCK / A_LANES) & ($A_BLOCK - 1u)));
+}
+fn b_place(k: u32, column4: u32) -> u32 {
+#if PACKED or TRANSPOSED
+  return k * ($TILE_N / 4u) + (column4 ^ (k / B_RUN % B_LANES * max(1u, $B_BLOCK / B_LANES) & ($B_BLOCK - 1u)));
+#else
+  return k * ($TILE_N / 4u) + column4;
+#end
+}
 
+#if PACKED
 // A run of column n of b from row k on, with what multiplies it; zeros from the end of k on.
 fn b_part(batch: u32, k: u32, n: u32) -> b_run_t {
   if (k >= $k) { return b_run_t(); }
@@ -70,18 +87,21 @@ fn kernel(w: u32, lane: u32) {
 #end
   // Where this invocation's parts of the tiles come from, and where they go.
 #for l A_LOADS
-  let a_row#l = min(row + (me + #lu * THREADS) % $TILE_M, $m - 1u);
-  let a_column#l = (me + #lu * THREADS) / $TILE_M * 4u;
+  let a_element#l = me + #lu * THREADS;
+  let a_in#l = a_element#l / A_LANES % $TILE_M;
+  let a_row#l = min(row + a_in#l, $m - 1u);
+  let a_column#l = (a_element#l / (A_LANES * $TILE_M) * A_LANES + a_element#l % A_LANES) * 4u;
   var next_a#l = a_part(batch, a_row#l, begin + slice * $TILE_K + a_column#l);
 #end
 #for l B_LOADS
   let b_element#l = me + #lu * THREADS;
-#if PACKED
-  let b_row#l = b_element#l / $TILE_N * RUN;
-  let b_column#l = min(column + b_element#l % $TILE_N, $n - 1u);
+#if PACKED or TRANSPOSED
+  let b_in#l = b_element#l / B_LANES % $TILE_N;
+  let b_row#l = (b_element#l / (B_LANES * $TILE_N) * B_LANES + b_element#l % B_LANES) * B_RUN;
+  let b_column#l = min(column + b_in#l, $n - 1u);
 #else
-  let b_row#l = select(b_element#l / ($TILE_N / 4u), b_element#l / $TILE_N * 4u, $TRANSPOSED);
-  let b_column#l = select(min(column + b_element#l % ($TILE_N / 4u) * 4u, last), min(column + b_element#l % $TILE_N, $n - 1u), $TRANSPOSED);
+  let b_row#l = b_element#l / ($TILE_N / 4u);
+  let b_column#l = min(column + b_element#l % ($TILE_N / 4u) * 4u, last);
 #end
   var next_b#l = b_part(batch, begin + slice * $TILE_K + b_row#l, b_column#l);
 #end
@@ -89,9 +109,8 @@ fn kernel(w: u32, lane: u32) {
     workgroupBarrier();
 #for l A_LOADS
     {
-      let e = me + #lu * THREADS;
-      let at = a_base + e / $TILE_M * $TILE_M + e % $TILE_M / 4u;
-      let part = e % 4u;
+      let at = a_base + a_place(a_column#l, a_in#l / 4u);
+      let part = a_in#l % 4u;
       tiles[at][part] = next_a#l.x;
       tiles[at + $TILE_M / 4u][part] = next_a#l.y;
       tiles[at + $TILE_M / 2u][part] = next_a#l.z;
@@ -101,9 +120,8 @@ fn kernel(w: u32, lane: u32) {
 #for l B_LOADS
 #if PACKED
     {
-      let e = me + #lu * THREADS;
-      let at = b_base + e / $TILE_N * RUN * ($TILE_N / 4u) + e % $TILE_N / 4u;
-      let part = e % 4u;
+      let at = b_base + b_place(b_row#l, b_in#l / 4u);
+      let part = b_in#l % 4u;
 #for r RUN4
 #for e 4
       tiles[at + #(4 * #r + #e)u * ($TILE_N / 4u)][part] = next_b#l.v[#r][#e] * next_b#l.scale;
@@ -111,17 +129,18 @@ fn kernel(w: u32, lane: u32) {
 #end
     }
 #else
-    if ($TRANSPOSED) {
-      let e = me + #lu * THREADS;
-      let at = b_base + e / $TILE_N * $TILE_N + e % $TILE_N / 4u;
-      let part = e % 4u;
+#if TRANSPOSED
+    {
+      let at = b_base + b_place(b_row#l, b_in#l / 4u);
+      let part = b_in#l % 4u;
       tiles[at][part] = next_b#l.x;
       tiles[at + $TILE_N / 4u][part] = next_b#l.y;
       tiles[at + $TILE_N / 2u][part] = next_b#l.z;
       tiles[at + 3u * $TILE_N / 4u][part] = next_b#l.w;
-    } else {
-      tiles[b_base + me + #lu * THREADS] = next_b#l;
     }
+#else
+    tiles[b_base + b_element#l] = next_b#l;
+#end
 #end
 #end
     workgroupBarrier();
@@ -137,10 +156,10 @@ fn kernel(w: u32, lane: u32) {
 #for k UNROLLED
       {
 #for j COLUMNS4
-      let right#j = tiles[b_base + (part + #ku) * ($TILE_N / 4u) + #ju * THREADS_X + tx];
+      let right#j = tiles[b_base + b_place(part + #ku, #ju * THREADS_X + tx)];
 #end
 #for i ROWS4
-      let left#i = tiles[a_base + (part + #ku) * ($TILE_M / 4u) + ty * $ROWS4 + #iu];
+      let left#i = tiles[a_base + a_place(part + #ku, ty * $ROWS4 + #iu)];
 #end
 #for i ROWS4
 #for e 4
