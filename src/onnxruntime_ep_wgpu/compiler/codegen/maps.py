@@ -106,7 +106,7 @@ def _transposed_text(w: Writer, guard: Dim, across: TransposedRead) -> Text:
     stores = [w.store(tensor, position, access.element(View.of(tensor), position).text) for tensor in w.group.stores]
     value = access.loaded(w.bind(view.tensor), view.tensor, "place")
     access.functions["loaded"] = fn("loaded", "place: u32", [f"return {value};"], element)
-    access.functions["made"] = fn("made", f"i: u32, staged: {element}", [*position.scope.lines, *stores])
+    access.functions["made"] = fn("made", f"i: u32, place: u32, staged: {element}", [*position.scope.lines, *stores])
     marks = {
         "element": element,
         "TILE": constant(TILE),

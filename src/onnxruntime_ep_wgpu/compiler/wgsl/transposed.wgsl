@@ -1,6 +1,7 @@
 // Maps that read a tensor across its rows. A workgroup takes a tile of TILE x TILE elements: `loaded` gives one at a place in memory,
 // neighbours of which are neighbouring invocations, and `made` makes and stores what comes of it as element `i` of the results,
-// whose neighbours are neighbouring invocations too. A row of the tile has one element more, so that a column lies in as many banks.
+// whose neighbours are neighbouring invocations too, and of what lies at the same place in other tensors. A row of the tile has
+// one element more, so that a column lies in as many banks.
 // A tile has one value of each of OUTER factors of the element's number.
 var<workgroup> tile: array<$element, $TILE * ($TILE + 1u)>;
 
@@ -24,7 +25,8 @@ fn kernel(w: u32, lane: u32) {
   workgroupBarrier();
   for (var r = lane / $TILE; r < $TILE; r += $ROWS) {
     if (row + r < $along && column + c < $last) {
-      made(into + (row + r) * $along_below + column + c, tile[c * ($TILE + 1u) + r]);
+      let i = into + (row + r) * $along_below + column + c;
+      made(i, begin + row + r + (column + c) * $last_stride, tile[c * ($TILE + 1u) + r]);
     }
   }
 }
