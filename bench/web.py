@@ -7,9 +7,10 @@
 A page of its own for each library, model and round, in turns, with nothing cached. *First result*: from the beginning of the
 navigation to the result in memory. *Steady run*: runs with inputs and results in memory. *CPU* of both: of all processes of the
 browser, which on a software adapter calculate, too; on Linux. *Call of run*: between GPU buffers, until `run` is done, which does
-not wait for the GPU; *page's thread*: its CPU for that, with what the browser does there; both also for as many dispatches that
-`web/bench/bare.js` gives to WebGPU itself. *Library*: its scripts and WebAssembly, unpacked. *Model*: what is fetched of it,
-unpacked.
+not wait for the GPU. *Page's thread*: its CPU for that and for hearing that the GPU is done, with what the browser does there;
+*nothing to calculate*: the same with dispatches of no workgroups, while which a software adapter leaves the cores to the thread.
+All three also for as many dispatches that `web/bench/bare.js` gives to WebGPU itself. *Library*: its scripts and WebAssembly,
+unpacked. *Model*: what is fetched of it, unpacked.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ LIBRARIES = {"ours": "ours", "webgpu": "onnxruntime-web, WebGPU", "wasm": "onnxr
 MEASURES = {
     "first": "first result", "firstCpu": "first result, CPU", "steady": "steady run", "steadyCpu": "steady run, CPU",
     "cpu": "call of run", "bare": "the same calls without a library", "thread": "page's thread",
-    "bareThread": "the same without a library",
+    "bareThread": "the same without a library", "idle": "page's thread, nothing to calculate",
+    "bareIdle": "the same without a library, nothing to calculate",
 }  # fmt: skip
-CALLS = ("cpu", "bare", "thread", "bareThread")  # measured where the dispatches take no time
+CALLS = ("cpu", "bare", "thread", "bareThread", "idle", "bareIdle")  # measured where the dispatches take no time
 DISPATCHES = 200  # as in web/bench/page.js
 Row = dict[str, Any]
 

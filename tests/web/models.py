@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -125,6 +126,14 @@ def _growing() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     return make_model(nodes, {"x": (F, ["n", 32])}, {"w": w}), [{"x": x[:n]} for n in range(28, 40)]
 
 
+def _chain() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """Products that are one kernel, one after another."""
+    names = ["x", "a", "b", "c", "d", "y"]
+    nodes = [node("MatMul", [a, "w"], [b]) for a, b in itertools.pairwise(names)]
+    w = _rng().normal(size=(4, 4)).astype(F)
+    return make_model(nodes, {"x": (F, [4, 4])}, {"w": w}), [{"x": _rng().normal(size=(4, 4)).astype(F)}]
+
+
 def _pass_on() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     """A state that goes round: the next run reads what the last one wrote."""
     nodes = [node("Mul", ["state", "two"], ["next"]), node("ReduceSum", ["next"], ["total"], keepdims=0)]
@@ -134,7 +143,7 @@ def _pass_on() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
 
 MODELS: dict[str, Callable[[], tuple[onnx.ModelProto, list[dict[str, Any]]]]] = {
     "tiny": _tiny, "types": _types, "numbers": _numbers, "half": _half, "reduced": _reduced, "elements": _elements,
-    "chunks": _chunks, "conv": _conv, "growing": _growing, "state": _pass_on,
+    "chunks": _chunks, "conv": _conv, "growing": _growing, "chain": _chain, "state": _pass_on,
 }  # fmt: skip
 
 

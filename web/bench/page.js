@@ -19,6 +19,7 @@ function numbers(count) {
 }
 const DISPATCHES = 200; // of the model `chain`
 const CALLS = 100;
+const [TURNS, PER_TURN] = [9, 50];
 const QUICK = 1000; // milliseconds; runs that take longer are not repeated a hundred times
 const median = (all) => all.toSorted((a, b) => a - b)[all.length >> 1];
 
@@ -58,7 +59,8 @@ async function main() {
 
 /**
  * Milliseconds for a run between GPU buffers, for one input and one output: until `run` is done, which does not wait for the GPU,
- * and CPU of the page's thread, with what the browser does there. Of our library in turns with as many dispatches without one.
+ * and CPU of the page's thread, with what the browser does there. Of our library in turns with as many dispatches without one, and
+ * of both again with dispatches of no workgroups: then a software adapter calculates nothing on the cores that the thread runs on.
  */
 async function calls(ort, session, feeds, output) {
   const [[name, tensor], ...more] = Object.entries(feeds);
@@ -73,24 +75,38 @@ async function calls(ort, session, feeds, output) {
   const wanted = { [output]: onGpu((await session.run(given))[output].dims) };
   const run = () => session.run(given, wanted);
   const measured = { cpu: run, ...(library === 'ours' && { bare: bare(device, DISPATCHES) }) };
-  const times = Object.fromEntries(Object.keys(measured).map((it) => [it, []]));
+  const found = {};
+  const times = {};
   for (let k = 0; k < CALLS; k++) {
     for (const [key, call] of Object.entries(measured)) {
       const start = performance.now();
       await call();
-      times[key].push(performance.now() - start);
+      (times[key] ??= []).push(performance.now() - start);
       await device.queue.onSubmittedWorkDone();
     }
   }
-  const found = Object.fromEntries(Object.entries(times).map(([key, all]) => [key, median(all)]));
-  for (const [key, call] of Object.entries(measured)) {
-    const { pages } = await window.cpuTimes();
-    for (let k = 0; k < CALLS; k++) {
-      await call();
-      await device.queue.onSubmittedWorkDone();
+  for (const [key, all] of Object.entries(times)) found[key] = median(all);
+  const { prototype } = GPUComputePassEncoder;
+  const { dispatchWorkgroups } = prototype;
+  const none = function () {
+    dispatchWorkgroups.call(this, 0);
+  };
+  const threads = {};
+  for (let turn = 0; turn < TURNS; turn++) {
+    for (const [key, call] of Object.entries(measured)) {
+      for (const [kind, dispatch] of [['Thread', dispatchWorkgroups], ['Idle', none]]) {
+        prototype.dispatchWorkgroups = dispatch;
+        const { pages } = await window.cpuTimes();
+        for (let k = 0; k < PER_TURN; k++) {
+          await call();
+          await device.queue.onSubmittedWorkDone();
+        }
+        (threads[key + kind] ??= []).push(((await window.cpuTimes()).pages - pages) / PER_TURN);
+      }
     }
-    found[key === 'cpu' ? 'thread' : `${key}Thread`] = ((await window.cpuTimes()).pages - pages) / CALLS;
   }
+  prototype.dispatchWorkgroups = dispatchWorkgroups;
+  for (const [key, all] of Object.entries(threads)) found[key.replace(/^cpu(.)/, (_, first) => first.toLowerCase())] = median(all);
   return found;
 }
 

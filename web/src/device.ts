@@ -30,6 +30,7 @@ const known = new WeakMap<GPUDevice, Gpu>();
 export class Gpu {
   readonly features: ReadonlySet<string>;
   readonly limits: GPUSupportedLimits;
+  readonly queue: GPUQueue;
   /** The adapter calculates on the CPU. */
   readonly software: boolean;
   /** Why the device is lost; undefined while it is not. */
@@ -43,6 +44,7 @@ export class Gpu {
   private constructor(readonly device: GPUDevice) {
     this.features = device.features as ReadonlySet<string>;
     this.limits = device.limits;
+    this.queue = device.queue;
     // Older browsers do not say; the name does.
     const { isFallbackAdapter, description, architecture } = device.adapterInfo ?? {};
     this.software = isFallbackAdapter ?? /swiftshader|llvmpipe/i.test(`${description} ${architecture}`);
@@ -86,7 +88,7 @@ export class Gpu {
 
   write(buffer: GPUBuffer, offset: number, data: Uint8Array): void {
     const whole = data.byteLength & ~3;
-    const { queue } = this.device;
+    const { queue } = this;
     const from = data as Uint8Array<ArrayBuffer>;
     if (whole) queue.writeBuffer(buffer, offset, from, 0, whole);
     if (whole < data.byteLength) {
@@ -104,7 +106,7 @@ export class Gpu {
     try {
       const encoder = this.device.createCommandEncoder();
       encoder.copyBufferToBuffer(buffer, 0, staging, 0, size);
-      this.device.queue.submit([encoder.finish()]);
+      this.queue.submit([encoder.finish()]);
       await this.map(staging);
       return staging.getMappedRange(0, size).slice(0, bytes);
     } finally {

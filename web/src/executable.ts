@@ -1,13 +1,13 @@
 // A Program on a device, with its weights there. In: tensors in memory or in buffers. Out: the same. Invariants: everything
-// that a run needs is written, encoded and submitted without anything else of this thread in between; callers' buffers are
-// checked before they are bound.
+// that a run needs is written, encoded and submitted without anything else of this thread in between.
 
+import { Bound, type Feed, type Given, type Place, type Result, Runs } from './bound.js';
 import type { Gpu } from './device.js';
 import { element } from './elements.js';
 import { InputError, LimitError } from './errors.js';
 import { type Layout, Layouts } from './layout.js';
 import type { Package } from './package.js';
-import { type Groups, Plan, bindingBytes, pipelinesOf } from './plan.js';
+import { Plan, pipelinesOf } from './plan.js';
 import { evaluate, type Int } from './postfix.js';
 import type { Program } from './program.js';
 import { Profiled, type TimedDispatch } from './profile.js';
@@ -17,47 +17,20 @@ import { upload } from './upload.js';
 
 const MAX_PLANS = 32; // sets of input shapes whose plans are kept
 
-/** An input: `bytes` in memory, or a `buffer`. */
-export interface Feed {
-  readonly dims: readonly number[];
-  readonly bytes?: Uint8Array;
-  readonly buffer?: GPUBuffer;
-}
+/** Where an output is wanted: as a run puts it, or in a new buffer. */
+export type Wanted = Place | 'gpu';
 
-/** A caller's buffer for an output, with the shape that the caller expects. */
-export interface Given {
-  readonly buffer: GPUBuffer;
-  readonly dims: readonly number[];
-}
-
-/** Where an output is wanted: in memory, in a new buffer, in the plan's buffer of every run, in a caller's, nowhere. */
-export type Wanted = 'cpu' | 'gpu' | 'kept' | Given | undefined;
-
-export interface Result {
-  readonly dims: readonly number[];
-  /** In memory, when it was wanted there. */
-  readonly bytes?: ArrayBuffer;
-  readonly buffer?: GPUBuffer;
-}
-
-export interface RunHooks {
-  readonly profile?: ((dispatches: TimedDispatch[], layout: Layout) => void) | undefined;
-}
-
-interface Copy {
-  readonly from: GPUBuffer;
-  readonly to: GPUBuffer;
-  readonly bytes: number;
-}
+/** Told how long each dispatch of a run took. */
+export type OnProfile = (dispatches: TimedDispatch[], layout: Layout) => void;
 
 export class Executable {
   readonly #layouts: Layouts;
   readonly #temps: Temps;
-  readonly #plans = new Map<string, Promise<Plan>>();
+  readonly #plans = new Map<string, Promise<Runs>>();
   readonly #elements;
-  readonly #ids = new WeakMap<GPUBuffer, number>();
   readonly #results: ResultBuffers;
-  #nextId = 0;
+  /** Those of the last run, where shapes alone say what the next one takes. */
+  #last: Runs | undefined;
   #made = 0;
   #released = false;
 
@@ -125,7 +98,7 @@ export class Executable {
   }
 
   /** The plan for these inputs, made when it is new. Raises InputError or LimitError. */
-  async plan(feeds: readonly Feed[]): Promise<Plan> {
+  async plan(feeds: readonly Feed[]): Promise<Runs> {
     // Nothing waits between here and the map, or runs that overlap would make a plan each.
     const symbols = this.#elements.length ? await this.#symbols(feeds) : this.#extents(feeds);
     const key = `${feeds.map((it) => it.dims.join()).join(';')}|${symbols.join()}`;
@@ -142,7 +115,7 @@ export class Executable {
     return made;
   }
 
-  async #make(feeds: readonly Feed[], symbols: readonly Int[]): Promise<Plan> {
+  async #make(feeds: readonly Feed[], symbols: readonly Int[]): Promise<Runs> {
     this.#checkShapes(feeds, symbols);
     const layout = this.#layouts.layout(symbols);
     this.#made += 1;
@@ -153,7 +126,7 @@ export class Executable {
     this.#alive();
     return this.gpu.guarded(
       'the device cannot hold a run of this size',
-      () => new Plan(this.program, this.gpu, layout, pipelines, this.#temps, this.weights),
+      () => new Runs(new Plan(this.program, this.gpu, layout, pipelines, this.#temps, this.weights), feeds),
     );
   }
 
@@ -164,7 +137,7 @@ export class Executable {
     this.#plans.delete(key);
     void Promise.all([oldest, Promise.all(this.#plans.values())]).then(([gone, plans]) => {
       gone.release();
-      if (!this.#released) this.#temps.keepOnly(new Set(plans.flatMap((it) => [...it.used])));
+      if (!this.#released) this.#temps.keepOnly(new Set(plans.flatMap((it) => [...it.plan.used])));
     }, () => undefined);
   }
 
@@ -185,25 +158,19 @@ export class Executable {
 
   // ---- runs
 
-  /** Runs once. `feeds` and `wanted` are in the program's order. */
-  async run(feeds: readonly Feed[], wanted: readonly Wanted[], hooks: RunHooks = {}): Promise<Result[]> {
+  /** Runs once. `feeds` and `wanted` are in the program's order. The results are there at once where nothing is to be waited for. */
+  run(feeds: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): readonly Result[] | Promise<readonly Result[]> {
     this.#alive();
-    let plan = await this.plan(feeds);
-    while (plan.released) plan = await this.plan(feeds); // by many runs of other shapes in between
+    const last = this.#last;
+    return last?.takes(feeds) ? this.#start(last, feeds, wanted, tell) : this.#planned(feeds, wanted, tell);
+  }
+
+  async #planned(feeds: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): Promise<readonly Result[]> {
+    let runs = await this.plan(feeds);
+    while (runs.plan.released) runs = await this.plan(feeds); // by many runs of other shapes in between
     this.#alive();
-    const profiled = hooks.profile && Profiled.on(this.gpu, plan.steps.length);
-    const taken: GPUBuffer[] = [];
-    try {
-      const started = this.#start(plan, feeds, wanted, profiled, taken);
-      if (started.fresh) await started.fresh;
-      if (profiled) hooks.profile!(await profiled.read(plan), plan.layout);
-      return await started.finish();
-    } catch (error) {
-      for (const buffer of taken) this.gpu.free(buffer);
-      throw error;
-    } finally {
-      profiled?.release();
-    }
+    if (!this.#elements.length) this.#last = runs;
+    return this.#start(runs, feeds, wanted, tell);
   }
 
   #alive(): void {
@@ -211,127 +178,66 @@ export class Executable {
     if (this.gpu.lost) throw this.gpu.lostError();
   }
 
-  /** Writes, encodes and submits a run. `fresh` says later whether newly bound buffers were right; `taken` is told the buffers that
-   * are nobody's when the run fails. */
-  #start(plan: Plan, feeds: readonly Feed[], wanted: readonly Wanted[], profiled: Profiled | undefined, taken: GPUBuffer[]) {
-    const { program, gpu } = this;
-    this.#results.next();
-    const { nbytes, shapes } = plan.layout;
-    const callers = new Map<number, GPUBuffer>();
-    const before: Copy[] = [];
-    const after: Copy[] = [];
-    const results = program.outputs.map((value, k) => {
-      const place = wanted[k];
-      if (typeof place === 'object') {
-        this.#sameShape(value, place.dims, shapes[value]!);
-        after.push(...this.#fit(plan, value, place.buffer, callers, true));
-        return { value, place, buffer: place.buffer };
+  /** Writes, encodes and submits a run. */
+  #start(runs: Runs, feeds: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): readonly Result[] | Promise<readonly Result[]> {
+    const { plan } = runs;
+    const taken: GPUBuffer[] = []; // buffers that are nobody's when the run fails
+    let profiled: Profiled | undefined;
+    try {
+      this.#results.next();
+      const places = wanted.includes('gpu') ? wanted.map((it, k) => (it === 'gpu' ? this.#take(plan, k, taken) : it)) : wanted;
+      const known = runs.find(feeds, places as Place[]);
+      const bound = known ?? new Bound(plan, feeds, places as Place[]);
+      const staging = bound.bytes ? this.#results.stage(bound.bytes) : undefined;
+      if (staging) taken.push(staging);
+      profiled = tell && Profiled.on(this.gpu, plan.steps.length);
+      let fresh: Promise<void> | undefined;
+      if (known) {
+        known.submit(feeds, staging, profiled);
+        if (!staging && !profiled) return known.results;
+      } else {
+        const bind = (): void => {
+          bound.bind();
+          bound.submit(feeds, staging, profiled);
+        };
+        fresh = this.gpu.guarded('the run is refused by the device', bind).then(() => runs.keep(bound));
       }
-      const buffer = place === 'gpu' ? this.#results.take(nbytes[value]!) : undefined;
-      if (buffer) taken.push(buffer);
-      callers.set(value, buffer ?? plan.own(value));
-      return { value, place, buffer: place === 'kept' ? plan.own(value) : buffer };
-    });
-    const written = new Set(results.map((it) => it.buffer));
-    // An input that lies where its output begins as it is not read by any dispatch.
-    const updated = new Map(plan.layout.begins.map(([output, input]) => [input, callers.get(output)]));
-    if (results.filter((it) => it.buffer).length > written.size - (written.has(undefined) ? 1 : 0)) {
-      throw new InputError('two outputs are to go into one buffer: give each a buffer of its own');
+      return this.#finish(bound, staging, profiled, tell, fresh, taken);
+    } catch (error) {
+      this.#failed(taken, profiled);
+      throw error;
     }
-    program.inputs.forEach((value, k) => {
-      const { bytes, buffer } = feeds[k]!;
-      if (!buffer) {
-        const own = plan.own(value);
-        if (bytes!.length) gpu.write(own, 0, bytes!);
-        callers.set(value, own);
-      } else if (buffer === updated.get(value)) callers.set(value, buffer);
-      else before.push(...this.#fit(plan, value, buffer, callers, false, written.has(buffer)));
-    });
-    for (const [output, input] of plan.layout.begins) {
-      const [from, to] = [callers.get(input)!, callers.get(output)!];
-      if (from !== to) before.push({ from, to, bytes: Math.ceil(nbytes[output]! / 4) * 4 });
-    }
-    const key = [...callers.values()].map((it) => this.#id(it)).join();
-    const total = results.reduce((sum, it) => sum + (it.place === 'cpu' ? bindingBytes(nbytes[it.value]!) : 0), 0);
-    const staging = total ? this.#results.stage(total) : undefined;
-    if (staging) taken.push(staging);
-    const submit = (groups: Groups): void => {
-      const encoder = gpu.device.createCommandEncoder();
-      for (const it of before) encoder.copyBufferToBuffer(it.from, 0, it.to, 0, it.bytes);
-      if (profiled) profiled.encode(encoder, plan.steps, groups);
-      else encode(encoder, plan, groups);
-      for (const it of after) encoder.copyBufferToBuffer(it.from, 0, it.to, 0, it.bytes);
-      let offset = 0;
-      for (const { value, place } of results) {
-        if (place !== 'cpu') continue;
-        const size = bindingBytes(nbytes[value]!);
-        encoder.copyBufferToBuffer(callers.get(value)!, 0, staging!, offset, size);
-        offset += size;
-      }
-      gpu.device.queue.submit([encoder.finish()]);
-    };
-    const groups = plan.bound(key);
-    let fresh: Promise<void> | undefined;
-    if (groups) submit(groups);
-    else {
-      const bind = (): Groups => {
-        const made = plan.bind(callers);
-        submit(made);
-        return made;
-      };
-      fresh = gpu.guarded('the run is refused by the device', bind).then((made) => plan.keep(key, made));
-    }
-    const finish = async (): Promise<Result[]> => {
-      if (staging) await gpu.map(staging);
-      let offset = 0;
-      const found = results.map(({ value, place, buffer }): Result => {
-        const dims = shapes[value]!;
-        if (place !== 'cpu') return buffer ? { dims, buffer } : { dims };
-        const from = offset;
-        offset += bindingBytes(nbytes[value]!);
-        const size = Math.ceil(nbytes[value]! / 4) * 4;
-        return { dims, bytes: size ? staging!.getMappedRange(from, size).slice(0, nbytes[value]) : new ArrayBuffer(0) };
-      });
-      if (staging) this.#results.unstage(staging);
-      return found;
-    };
-    return { fresh, finish };
   }
 
-  #sameShape(value: number, given: readonly number[], shape: readonly number[]): void {
-    if (given.join() === shape.join()) return;
-    throw new InputError(
-      `output '${this.program.values[value]!.name}' has shape [${shape.join(', ')}], the tensor passed for it has [${given.join(', ')}]`,
-    );
+  #take({ program, layout }: Plan, output: number, taken: GPUBuffer[]): Given {
+    const value = program.outputs[output]!;
+    const buffer = this.#results.take(layout.nbytes[value]!);
+    taken.push(buffer);
+    return { buffer, dims: layout.shapes[value]! };
   }
 
-  /** Puts a caller's buffer in its place, or where it cannot be bound there a copy; gives the copies that this takes. */
-  #fit(
-    plan: Plan, value: number, buffer: GPUBuffer, callers: Map<number, GPUBuffer>, output: boolean, shared = false,
-  ): Copy[] {
-    const bytes = plan.layout.nbytes[value]!;
-    const { name } = this.program.values[value]!;
-    const copied = Math.ceil(bytes / 4) * 4;
-    if (!(buffer.size >= copied)) {
-      throw new InputError(
-        `the tensor '${name}' takes ${bytes} bytes, its buffer has ${buffer.size}: pass one of at least ${copied} bytes`,
-      );
+  /** What is to be waited for; `fresh` says whether newly bound buffers were right. */
+  async #finish(
+    bound: Bound, staging: GPUBuffer | undefined, profiled: Profiled | undefined, tell: OnProfile | undefined,
+    fresh: Promise<void> | undefined, taken: readonly GPUBuffer[],
+  ): Promise<readonly Result[]> {
+    try {
+      if (fresh) await fresh;
+      if (profiled) tell!(await profiled.read(bound.plan), bound.plan.layout);
+      if (!staging) return bound.results;
+      await this.gpu.map(staging);
+      const results = bound.read(staging);
+      this.#results.unstage(staging);
+      return results;
+    } catch (error) {
+      this.#failed(taken, profiled);
+      throw error;
     }
-    // WebGPU lets no dispatch read and write one buffer, and kernels load 16 bytes at once.
-    if (!shared && buffer.size >= bindingBytes(bytes)) {
-      callers.set(value, buffer);
-      return [];
-    }
-    const own = plan.own(value);
-    callers.set(value, own);
-    if (!copied) return [];
-    return [output ? { from: own, to: buffer, bytes: copied } : { from: buffer, to: own, bytes: copied }];
   }
 
-  #id(buffer: GPUBuffer): number {
-    let id = this.#ids.get(buffer);
-    if (id === undefined) this.#ids.set(buffer, (id = this.#nextId++));
-    return id;
+  #failed(taken: readonly GPUBuffer[], profiled: Profiled | undefined): void {
+    for (const buffer of taken) this.gpu.free(buffer);
+    profiled?.release();
   }
 
   /** Takes back a buffer of a result that nobody uses any more. */
@@ -378,17 +284,4 @@ function compileUsable(program: Program, gpu: Gpu): void {
       if (guard && (last < 0 || variant <= last)) void gpu.pipeline(program.kernels[kernel]!, variant).catch(() => undefined);
     });
   }
-}
-
-function encode(encoder: GPUCommandEncoder, plan: Plan, groups: Groups): void {
-  const pass = encoder.beginComputePass();
-  let last: GPUComputePipeline | undefined;
-  const { steps } = plan;
-  for (let k = 0; k < steps.length; k++) {
-    const { pipeline, grid } = steps[k]!;
-    if (pipeline !== last) pass.setPipeline((last = pipeline));
-    pass.setBindGroup(0, groups[k]!);
-    pass.dispatchWorkgroups(grid[0], grid[1], grid[2]);
-  }
-  pass.end();
 }

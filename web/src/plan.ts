@@ -1,5 +1,5 @@
 // A Program for one set of input shapes on a device: buffers, uniforms, pipelines and bind groups. Buffers that callers own
-// arrive with each run; bind groups that mention them are kept for a few sets of callers' buffers, all others are made once.
+// arrive with each run; bind groups that mention none of them are made once.
 
 import { bindingsOf, type Gpu, USAGE } from './device.js';
 import { integerBytes } from './dtypes.js';
@@ -8,10 +8,9 @@ import type { Grid, Layout, Step } from './layout.js';
 import type { BindingRange, Program } from './program.js';
 import type { Temps } from './temps.js';
 
-const MAX_BOUND_SETS = 8; // sets of callers' buffers whose bind groups are kept
 const UNIFORM_ALIGNMENT = 256;
 
-interface BoundStep {
+interface PlannedStep {
   readonly dispatch: number;
   readonly kernel: number;
   readonly pipeline: GPUComputePipeline;
@@ -34,14 +33,16 @@ export function pipelinesOf(program: Program, gpu: Gpu, layout: Layout): Promise
 }
 
 export class Plan {
-  readonly steps: readonly BoundStep[];
+  readonly steps: readonly PlannedStep[];
+  /** Of each step the pipeline where it is another than before, and the workgroups along x and y. */
+  readonly #pipelines: readonly (GPUComputePipeline | undefined)[];
+  readonly #grids: Uint32Array;
   /** Buffers of the session's temps that it uses. */
   readonly used = new Set<GPUBuffer>();
   readonly #buffers = new Map<number, GPUBuffer>();
   /** For inputs, outputs and copies of them. */
   readonly #own = new Map<number, GPUBuffer>();
   readonly #private: GPUBuffer[] = [];
-  readonly #bound = new Map<string, Groups>();
   released = false;
 
   constructor(
@@ -70,6 +71,8 @@ export class Plan {
       const group = entries.includes(undefined) ? undefined : this.#group(kernel, entries as GPUBufferBinding[]);
       return { dispatch, kernel, pipeline: pipelines[k]!, grid, entries, args, ranges, group };
     });
+    this.#pipelines = pipelines.map((it, k) => (it === pipelines[k - 1] ? undefined : it));
+    this.#grids = Uint32Array.from(layout.steps.flatMap(({ grid }) => grid.slice(0, 2)));
   }
 
   #keep(size: number, usage: number, label: string, data: Uint8Array): GPUBuffer {
@@ -124,16 +127,6 @@ export class Plan {
     return buffer;
   }
 
-  /** The groups that are kept for these buffers of callers, by value number; undefined when they have to be bound. */
-  bound(key: string): Groups | undefined {
-    const found = this.#bound.get(key);
-    if (found) {
-      this.#bound.delete(key);
-      this.#bound.set(key, found); // the latest
-    }
-    return found;
-  }
-
   /** Binds callers' buffers. */
   bind(callers: ReadonlyMap<number, GPUBuffer>): Groups {
     return this.steps.map((step) => {
@@ -147,18 +140,23 @@ export class Plan {
     });
   }
 
-  /** Keeps groups that a run was right with: what is wrong with others, every run with them has to be told. */
-  keep(key: string, groups: Groups): void {
-    if (this.released) return;
-    this.#bound.set(key, groups);
-    if (this.#bound.size > MAX_BOUND_SETS) this.#bound.delete(this.#bound.keys().next().value!);
+  /** All steps in one pass, with groups of `bind`. Runs do this and little else, so it touches little memory. */
+  encode(encoder: GPUCommandEncoder, groups: Groups): void {
+    const pass = encoder.beginComputePass();
+    const [pipelines, grids] = [this.#pipelines, this.#grids];
+    for (let k = 0; k < groups.length; k++) {
+      const pipeline = pipelines[k];
+      if (pipeline) pass.setPipeline(pipeline);
+      pass.setBindGroup(0, groups[k]!);
+      pass.dispatchWorkgroups(grids[2 * k]!, grids[2 * k + 1]!);
+    }
+    pass.end();
   }
 
   /** Frees what the plan alone uses; it must not run again. */
   release(): void {
     this.released = true;
     for (const buffer of this.#private) this.gpu.free(buffer);
-    this.#bound.clear();
     this.used.clear();
   }
 }

@@ -9,7 +9,7 @@ const KEPT = 4; // runs after which a buffer that no result took is given up
 
 export class ResultBuffers {
   readonly #staging: GPUBuffer[] = [];
-  /** By size; with the run after which each was freed. */
+  /** By size; with the run after which each was freed, first the earliest. */
   readonly #free = new Map<number, { readonly buffer: GPUBuffer; readonly run: number }[]>();
   #run = 0;
   #released = false;
@@ -20,10 +20,8 @@ export class ResultBuffers {
   next(): void {
     this.#run += 1;
     for (const [size, all] of this.#free) {
-      const kept = all.filter((it) => it.run > this.#run - KEPT);
-      for (const it of all) if (!kept.includes(it)) this.gpu.free(it.buffer);
-      if (kept.length) this.#free.set(size, kept);
-      else this.#free.delete(size);
+      while (all[0] && all[0].run <= this.#run - KEPT) this.gpu.free(all.shift()!.buffer);
+      if (!all.length) this.#free.delete(size);
     }
   }
 
@@ -36,7 +34,11 @@ export class ResultBuffers {
   /** Takes back a buffer of `take`. */
   recycle(buffer: GPUBuffer): void {
     if (this.#released || this.gpu.lost) this.gpu.free(buffer);
-    else this.#free.set(buffer.size, [...(this.#free.get(buffer.size) ?? []), { buffer, run: this.#run }]);
+    else {
+      const all = this.#free.get(buffer.size) ?? [];
+      all.push({ buffer, run: this.#run });
+      this.#free.set(buffer.size, all);
+    }
   }
 
   /** A buffer of at least `size` bytes that can be mapped and read. */

@@ -1,10 +1,11 @@
 // One InferenceSession: onnxruntime-common's tensors in and out of an Executable, on a device that may be lost and made again.
 
 import { type InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
+import type { Feed, Result } from './bound.js';
 import { Gpu, sharedGpu } from './device.js';
 import { type DType, nbytes, typedArray } from './dtypes.js';
 import { DeviceError, InputError, OptionError } from './errors.js';
-import { Executable, type Feed, type Result, type RunHooks, type Wanted } from './executable.js';
+import { Executable, type OnProfile, type Wanted } from './executable.js';
 import { isProfiling } from './flags.js';
 import type { Made, Model, Port } from './generate/loop.js';
 import { checkAgainst, type Options, readOptions, staysOnGpu } from './options.js';
@@ -22,8 +23,10 @@ export class Session implements InferenceSessionHandler {
   readonly #inputs: readonly Value[];
   readonly #outputs: readonly Value[];
   readonly #onGpu: readonly boolean[];
+  readonly #names: ReadonlySet<string>;
   readonly #operators: ReadonlySet<string>;
-  #live: Promise<Executable>;
+  /** A promise while it is made again. */
+  #live: Executable | Promise<Executable>;
   #released = false;
   #profiling: boolean;
 
@@ -33,10 +36,11 @@ export class Session implements InferenceSessionHandler {
     executable: Executable,
   ) {
     const { program } = executable;
-    this.#live = Promise.resolve(executable);
+    this.#live = executable;
     this.#inputs = program.inputs.map((it) => program.values[it]!);
     this.#outputs = program.outputs.map((it) => program.values[it]!);
     this.inputNames = this.#inputs.map((it) => it.name);
+    this.#names = new Set(this.inputNames);
     this.outputNames = this.#outputs.map((it) => it.name);
     checkAgainst(program, options, this.outputNames);
     for (const it of this.#inputs) tensorType(it, 'begin');
@@ -62,19 +66,26 @@ export class Session implements InferenceSessionHandler {
     }
   }
 
-  async #executable(): Promise<Executable> {
+  /** The executable on a device that is not lost, at once where there is one. */
+  #executable(): Executable | Promise<Executable> {
     if (this.#released) throw new InputError('the session is released: create it again');
+    const live = this.#live;
+    return live instanceof Promise || live.gpu.lost ? this.#again() : live;
+  }
+
+  async #again(): Promise<Executable> {
     const asked = this.#live;
     const live = await asked;
     if (!live.gpu.lost || this.#released) return live;
     if (this.options.device) {
       throw new DeviceError(`the device that this session was given is lost (${live.gpu.lost}): create a session on another`);
     }
-    if (this.#live === asked) {
+    if (this.#live === asked || this.#live === live) {
       void live.release();
-      this.#live = load(this.source, this.options);
-      // The next run tries again.
-      this.#live.catch(() => (this.#live = asked));
+      const made = load(this.source, this.options);
+      this.#live = made;
+      // When this fails the next run tries again.
+      made.then((it) => (this.#live = it), () => (this.#live = asked));
     }
     return this.#live;
   }
@@ -86,20 +97,22 @@ export class Session implements InferenceSessionHandler {
     this.#checkNames(feeds);
     this.#checkOverrides(given);
     const wanted = this.#outputs.map((value, k) => this.#wanted(value, k, fetches));
-    const executable = await this.#executable();
-    const results = await executable.run(given, wanted, this.#hooks(executable.program, given));
+    const found = this.#executable();
+    const executable = found instanceof Promise ? await found : found;
+    const run = executable.run(given, wanted, this.#onProfile(executable.program, given));
+    const results = run instanceof Promise ? await run : run;
     const out: Record<string, Tensor> = {};
-    this.#outputs.forEach((value, k) => {
-      if (!(value.name in fetches)) return;
-      out[value.name] = this.#result(executable, value, results[k]!, wanted[k], fetches[value.name] as Tensor | null);
-    });
+    for (let k = 0; k < results.length; k++) {
+      const value = this.#outputs[k]!;
+      if (value.name in fetches) out[value.name] = this.#result(executable, value, results[k]!, wanted[k], fetches[value.name] as Tensor | null);
+    }
     return out;
   }
 
   #checkNames(inputs: object): void {
-    const unknown = Object.keys(inputs).find((it) => !this.inputNames.includes(it));
-    if (unknown === undefined) return;
-    throw new InputError(`there is no input '${unknown}'; the inputs are ${this.inputNames.join(', ')}`);
+    for (const name of Object.keys(inputs)) {
+      if (!this.#names.has(name)) throw new InputError(`there is no input '${name}'; the inputs are ${this.inputNames.join(', ')}`);
+    }
   }
 
   #feed({ name, dtype, shape }: Value, tensor: Tensor | undefined): Feed {
@@ -131,15 +144,15 @@ export class Session implements InferenceSessionHandler {
   }
 
   #checkOverrides(feeds: readonly Feed[]): void {
-    this.inputMetadata.forEach((it, k) => {
-      if (!it.isTensor) return;
-      it.shape.forEach((extent, axis) => {
-        const found = feeds[k]!.dims[axis];
+    for (const [k, it] of this.inputMetadata.entries()) {
+      if (!it.isTensor) continue;
+      for (let axis = 0; axis < it.shape.length; axis++) {
+        const [extent, found] = [it.shape[axis], feeds[k]!.dims[axis]];
         if (typeof extent === 'number' && extent !== found) {
           throw new InputError(`input '${it.name}' has ${found} elements along axis ${axis}, the model wants ${extent}`);
         }
-      });
-    });
+      }
+    }
   }
 
   #wanted({ name, dtype }: Value, k: number, fetches: Tensors): Wanted {
@@ -210,11 +223,11 @@ export class Session implements InferenceSessionHandler {
       operators: this.#operators,
       gpu: async () => (await this.#executable()).gpu,
       wrong: (message) => new InputError(message),
-      recycle: (buffer) => void this.#live.then((it) => it.recycle(buffer)),
+      recycle: (buffer) => void Promise.resolve(this.#live).then((it) => it.recycle(buffer)),
       run: async (feeds, wanted) => {
         const executable = await this.#executable();
         const places = this.outputNames.map((it): Wanted => (wanted[it] === 'new' ? 'gpu' : wanted[it]));
-        const results = await executable.run(this.inputNames.map((it) => feeds[it]!), places, {});
+        const results = await executable.run(this.inputNames.map((it) => feeds[it]!), places);
         return Object.fromEntries(Object.keys(wanted).map((it) => [it, results[this.outputNames.indexOf(it)] as Made]));
       },
     };
@@ -237,34 +250,32 @@ export class Session implements InferenceSessionHandler {
     this.#profiling = false;
   }
 
-  #hooks(program: Program, feeds: readonly Feed[]): RunHooks {
+  #onProfile(program: Program, feeds: readonly Feed[]): OnProfile | undefined {
     const flags = env.webgpu;
-    if (!isProfiling(flags) && !this.#profiling) return {};
-    return {
-      profile: (dispatches, { shapes }) => {
-        const shown = (value: number): { dims: readonly number[]; dataType: string } => ({
-          dims: program.inputs.includes(value) ? feeds[program.inputs.indexOf(value)]!.dims : shapes[value]!,
-          dataType: program.values[value]!.dtype.name,
-        });
-        for (const { number, start, end } of dispatches) {
-          const { kernel, args, origin, operators } = program.dispatches[number]!;
-          const { label, bindings } = program.kernels[kernel]!;
-          const of = (kind: string): ReturnType<typeof shown>[] => args.filter((_, k) => bindings[k] === kind).map(shown);
-          const data = {
-            version: 1 as const,
-            inputsMetadata: of('read'),
-            outputsMetadata: of('read_write'),
-            kernelId: number,
-            kernelType: operators.join('+'),
-            kernelName: origin.join(', '),
-            programName: label,
-            startTime: start,
-            endTime: end,
-          };
-          if (flags.profiling?.ondata) flags.profiling.ondata(data);
-          else console.log(`[profiling] kernel "${number}|${data.kernelType}|${data.kernelName}|${label}" ${end - start} ns`);
-        }
-      },
+    if (!isProfiling(flags) && !this.#profiling) return undefined;
+    return (dispatches, { shapes }) => {
+      const shown = (value: number): { dims: readonly number[]; dataType: string } => ({
+        dims: program.inputs.includes(value) ? feeds[program.inputs.indexOf(value)]!.dims : shapes[value]!,
+        dataType: program.values[value]!.dtype.name,
+      });
+      for (const { number, start, end } of dispatches) {
+        const { kernel, args, origin, operators } = program.dispatches[number]!;
+        const { label, bindings } = program.kernels[kernel]!;
+        const of = (kind: string): ReturnType<typeof shown>[] => args.filter((_, k) => bindings[k] === kind).map(shown);
+        const data = {
+          version: 1 as const,
+          inputsMetadata: of('read'),
+          outputsMetadata: of('read_write'),
+          kernelId: number,
+          kernelType: operators.join('+'),
+          kernelName: origin.join(', '),
+          programName: label,
+          startTime: start,
+          endTime: end,
+        };
+        if (flags.profiling?.ondata) flags.profiling.ondata(data);
+        else console.log(`[profiling] kernel "${number}|${data.kernelType}|${data.kernelName}|${label}" ${end - start} ns`);
+      }
     };
   }
 

@@ -34,6 +34,34 @@ async function withSession(name, options, use) {
 
 const device = async () => env.webgpu.device;
 
+/** How often `run` calls each method of WebGPU, and how many microtasks it takes. */
+async function counted(run) {
+  const gpu = await device();
+  const encoder = gpu.createCommandEncoder();
+  const objects = [gpu, gpu.queue, encoder, encoder.beginComputePass()];
+  const calls = {};
+  const restore = objects.map(Object.getPrototypeOf).flatMap((type) => {
+    const methods = Object.entries(Object.getOwnPropertyDescriptors(type)).filter(([name, it]) => name !== 'constructor' && typeof it.value === 'function');
+    return methods.map(([name, it]) => {
+      type[name] = function (...given) {
+        calls[name] = (calls[name] ?? 0) + 1;
+        return it.value.apply(this, given);
+      };
+      return () => Object.defineProperty(type, name, it);
+    });
+  });
+  try {
+    let done = false;
+    const running = run().finally(() => (done = true));
+    let steps = 0;
+    for (; !done && steps < 100; steps++) await null;
+    await running;
+    return { calls, steps };
+  } finally {
+    for (const it of restore) it();
+  }
+}
+
 async function onGpu(tensor, size = Math.ceil(tensor.data.byteLength / 16) * 16) {
   const buffer = (await device()).createBuffer({ size, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
   const bytes = new Uint8Array(size);
@@ -52,7 +80,7 @@ async function read(buffer, bytes) {
 }
 
 describe('results are those of the CPU provider', () => {
-  for (const name of ['tiny', 'types', 'numbers', 'half', 'elements', 'chunks', 'conv', 'growing', 'state']) {
+  for (const name of ['tiny', 'types', 'numbers', 'half', 'elements', 'chunks', 'conv', 'growing', 'chain', 'state']) {
     test(`${name}, of bytes`, () =>
       withSession(name, {}, async (session) => {
         for (let time = 0; time < 2; time++) {
@@ -241,6 +269,67 @@ describe('replaying', () => {
       // Other buffers and shapes are bound anew: never stale.
       await assertSame((await session.run({ x: await onGpu(others.x) })).y, more.y);
       await assertSame((await session.run(feeds)).y, wanted.y);
+    }));
+
+  test('a run with the same buffers only encodes, and is done without waiting', async () => {
+    for (const options of [GPU, { ...GPU, enableGraphCapture: true }]) {
+      await withSession('conv', options, async (session) => {
+        const [{ feeds }] = samples(ort, 'conv');
+        const x = await onGpu(feeds.x);
+        const fetches = options.enableGraphCapture ? {} : { y: (await session.run({ x })).y };
+        await session.run({ x }, fetches);
+        const { calls, steps } = await counted(() => session.run({ x }, fetches));
+        const { createCommandEncoder, beginComputePass, setPipeline, setBindGroup, dispatchWorkgroups, end, finish, submit, ...others } = calls;
+        assert.deepEqual(others, {});
+        assert.deepEqual([createCommandEncoder, beginComputePass, end, finish, submit], [1, 1, 1, 1, 1]);
+        assert(setBindGroup === dispatchWorkgroups && setPipeline <= dispatchWorkgroups, JSON.stringify(calls));
+        // Two of onnxruntime-common's, two of ours: a promise each that the caller's is made of.
+        assert(steps <= 4, `${steps} steps`);
+        fetches.y?.dispose();
+      });
+    }
+  });
+
+  test('a pipeline is set where it is another than before', () =>
+    withSession('chain', {}, async (session) => {
+      const [{ feeds, wanted }] = samples(ort, 'chain');
+      for (let time = 0; time < 3; time++) {
+        const { calls } = await counted(async () => assertSame((await session.run(feeds)).y, wanted.y));
+        assert.deepEqual([calls.setPipeline, calls.setBindGroup, calls.dispatchWorkgroups], [1, 5, 5]);
+      }
+    }));
+
+  test('inputs in memory and results in memory take a write and a copy each, and one buffer to read', () =>
+    withSession('types', {}, async (session) => {
+      const [{ feeds, wanted }] = samples(ort, 'types');
+      await session.run(feeds);
+      let results;
+      const { calls } = await counted(async () => (results = await session.run(feeds)));
+      for (const name of Object.keys(wanted)) await assertSame(results[name], wanted[name]);
+      const { writeBuffer, copyBufferToBuffer, submit, createCommandEncoder, createBindGroup, createBuffer } = calls;
+      assert.deepEqual([writeBuffer, copyBufferToBuffer, submit, createCommandEncoder], [1, 3, 1, 1]);
+      assert.deepEqual([createBindGroup, createBuffer], [undefined, undefined]);
+    }));
+
+  test('the last sets of buffers are kept in any order, and never taken for each other', () =>
+    withSession('tiny', {}, async (session) => {
+      const [first, second] = samples(ort, 'tiny');
+      const size = (it) => Math.ceil(it.data.byteLength / 16) * 16;
+      const sets = await Promise.all(Array.from({ length: 10 }, async (_, k) => {
+        const { feeds, wanted } = k % 2 ? second : first;
+        const scaled = new Tensor('float32', feeds.x.data.map((it) => it * (k > 1 ? k : 1)), feeds.x.dims);
+        const [{ y }, x] = [await session.run({ x: scaled }), await onGpu(scaled)];
+        if (k < 2) await assertSame(y, wanted.y);
+        return { x, expected: y, into: k % 3 ? undefined : await onGpu(new Tensor('float32', new Float32Array(size(y) / 4), [size(y) / 4])) };
+      }));
+      for (const k of [0, 1, 2, 3, 0, 2, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 1, 9]) {
+        const { x, expected, into } = sets[k];
+        const y = into && Tensor.fromGpuBuffer(into.gpuBuffer, { dataType: 'float32', dims: expected.dims });
+        const found = (await session.run({ x }, y ? { y } : {})).y;
+        await assertSame(y ? new Tensor('float32', new Float32Array(await read(y.gpuBuffer, 4 * expected.size)), expected.dims) : found, expected);
+        // The same buffers, said to be of another shape, are told every time.
+        if (y) await assert.rejects(session.run({ x }, { y: Tensor.fromGpuBuffer(into.gpuBuffer, { dataType: 'float32', dims: [1] }) }), /has shape/);
+      }
     }));
 
   test('a sequence that grows compiles nothing after its third step', () =>

@@ -14,8 +14,8 @@ export interface OnnxRuntimeWeb {
 }
 type Load = () => OnnxRuntimeWeb | Promise<OnnxRuntimeWeb | { readonly default: OnnxRuntimeWeb }>;
 
-// A name that an import map or Node resolves; bundlers would look for it where nobody wants it.
-const MODULE = 'onnxruntime-web/wasm';
+// A name that an import map or Node resolves; bundlers would look for it where nobody wants it, if it were a text in `import()`.
+const MODULE = ['onnxruntime-web', 'wasm'].join('/');
 let from: unknown = () => import(MODULE);
 
 /**

@@ -1,0 +1,209 @@
+// A plan with certain buffers of its callers: what a run binds, copies and reads with them, found once, so that the next run with the
+// same ones only encodes. In: tensors in memory or in buffers. Out: the same. Invariant: a buffer is checked before it is bound.
+
+import { InputError } from './errors.js';
+import { type Groups, type Plan, bindingBytes } from './plan.js';
+import type { Profiled } from './profile.js';
+
+const MAX_BOUND = 8; // sets of callers' buffers that are kept of a plan
+
+/** An input: `bytes` in memory, or a `buffer`. */
+export interface Feed {
+  readonly dims: readonly number[];
+  readonly bytes?: Uint8Array;
+  readonly buffer?: GPUBuffer;
+}
+
+/** A caller's buffer for an output, with the shape that the caller expects. */
+export interface Given {
+  readonly buffer: GPUBuffer;
+  readonly dims: readonly number[];
+}
+
+/** Where a run puts an output: in memory, in the plan's buffer of every run, in one that is given, nowhere. */
+export type Place = 'cpu' | 'kept' | Given | undefined;
+
+export interface Result {
+  readonly dims: readonly number[];
+  /** In memory, when it was wanted there. */
+  readonly bytes?: ArrayBuffer;
+  readonly buffer?: GPUBuffer;
+}
+
+interface Copy {
+  readonly from: GPUBuffer;
+  readonly to: GPUBuffer;
+  readonly bytes: number;
+}
+
+/** Bytes that are copied of a tensor; WebGPU copies whole words. */
+const copied = (nbytes: number): number => Math.ceil(nbytes / 4) * 4;
+
+export class Bound {
+  /** Results, but for the bytes of those in memory. */
+  readonly results: readonly Result[];
+  /** Bytes of a buffer that results in memory are read from. */
+  bytes = 0;
+  readonly #callers = new Map<number, GPUBuffer>();
+  readonly #inputs: readonly (GPUBuffer | undefined)[];
+  /** The buffers of inputs in memory. */
+  readonly #written: readonly (GPUBuffer | undefined)[];
+  readonly #before: Copy[] = [];
+  readonly #after: Copy[] = [];
+  /** What is read: from where, into which part of the buffer that is read. */
+  readonly #reads: { readonly result: number; readonly from: GPUBuffer; readonly at: number; readonly size: number }[] = [];
+  #groups: Groups = [];
+
+  /** Raises InputError for buffers that do not fit. */
+  constructor(readonly plan: Plan, feeds: readonly Feed[], private readonly places: readonly Place[]) {
+    const { program, layout } = plan;
+    const callers = this.#callers;
+    this.#inputs = feeds.map((it) => it.buffer);
+    this.results = program.outputs.map((value, k) => {
+      const place = places[k];
+      const dims = layout.shapes[value]!;
+      if (typeof place === 'object') {
+        if (!isSame(place.dims, dims)) throw this.#wrongShape(value, place.dims);
+        this.#fit(value, place.buffer, this.#after, true);
+        return { dims, buffer: place.buffer };
+      }
+      const own = plan.own(value);
+      callers.set(value, own);
+      if (place === 'kept') return { dims, buffer: own };
+      if (place) {
+        const size = bindingBytes(layout.nbytes[value]!);
+        this.#reads.push({ result: k, from: own, at: this.bytes, size });
+        this.bytes += size;
+      }
+      return { dims };
+    });
+    const made = this.results.flatMap((it) => it.buffer ?? []);
+    if (made.length > new Set(made).size) {
+      throw new InputError('two outputs are to go into one buffer: give each a buffer of its own');
+    }
+    // An input that lies where its output begins as it is not read by any dispatch.
+    const updated = new Map(layout.begins.map(([output, input]) => [input, callers.get(output)]));
+    this.#written = program.inputs.map((value, k) => {
+      const { buffer } = feeds[k]!;
+      if (buffer && buffer !== updated.get(value)) this.#fit(value, buffer, this.#before, false, made.includes(buffer));
+      else callers.set(value, buffer ?? plan.own(value));
+      return buffer ? undefined : callers.get(value);
+    });
+    for (const [output, input] of layout.begins) {
+      const [from, to] = [callers.get(input)!, callers.get(output)!];
+      if (from !== to) this.#before.push({ from, to, bytes: copied(layout.nbytes[output]!) });
+    }
+  }
+
+  #wrongShape(value: number, given: readonly number[]): InputError {
+    const { program, layout } = this.plan;
+    return new InputError(
+      `output '${program.values[value]!.name}' has shape [${layout.shapes[value]!.join(', ')}], the tensor passed for it has [${given.join(', ')}]`,
+    );
+  }
+
+  /** Puts a caller's buffer in its place, or a copy where it cannot be bound there. */
+  #fit(value: number, buffer: GPUBuffer, copies: Copy[], output: boolean, shared = false): void {
+    const bytes = this.plan.layout.nbytes[value]!;
+    if (!(buffer.size >= copied(bytes))) {
+      throw new InputError(
+        `the tensor '${this.plan.program.values[value]!.name}' takes ${bytes} bytes, its buffer has ${buffer.size}: pass one of at least ${copied(bytes)} bytes`,
+      );
+    }
+    // WebGPU lets no dispatch read and write one buffer, and kernels load 16 bytes at once.
+    const fits = !shared && buffer.size >= bindingBytes(bytes);
+    const own = fits ? buffer : this.plan.own(value);
+    this.#callers.set(value, own);
+    if (fits || !bytes) return;
+    copies.push(output ? { from: own, to: buffer, bytes: copied(bytes) } : { from: buffer, to: own, bytes: copied(bytes) });
+  }
+
+  /** A run with these is one with the same buffers. */
+  matches(feeds: readonly Feed[], places: readonly Place[]): boolean {
+    for (let k = 0; k < feeds.length; k++) if (feeds[k]!.buffer !== this.#inputs[k]) return false;
+    for (let k = 0; k < places.length; k++) {
+      const [place, known] = [places[k], this.places[k]];
+      if (place === known) continue;
+      if (typeof place !== 'object' || typeof known !== 'object' || place.buffer !== known.buffer) return false;
+      if (!isSame(place.dims, this.results[k]!.dims)) return false;
+    }
+    return true;
+  }
+
+  bind(): void {
+    this.#groups = this.plan.bind(this.#callers);
+  }
+
+  /** Writes inputs in memory, encodes and submits; results in memory are then in `staging`. */
+  submit(feeds: readonly Feed[], staging?: GPUBuffer, profiled?: Profiled): void {
+    const { gpu } = this.plan;
+    for (let k = 0; k < feeds.length; k++) {
+      const own = this.#written[k];
+      if (own) gpu.write(own, 0, feeds[k]!.bytes!);
+    }
+    const encoder = gpu.device.createCommandEncoder();
+    for (const it of this.#before) encoder.copyBufferToBuffer(it.from, 0, it.to, 0, it.bytes);
+    if (profiled) profiled.encode(encoder, this.plan.steps, this.#groups);
+    else this.plan.encode(encoder, this.#groups);
+    for (const it of this.#after) encoder.copyBufferToBuffer(it.from, 0, it.to, 0, it.bytes);
+    for (const it of this.#reads) encoder.copyBufferToBuffer(it.from, 0, staging!, it.at, it.size);
+    gpu.queue.submit([encoder.finish()]);
+  }
+
+  /** The results of a run, of which those in memory are in the mapped `staging`. */
+  read(staging: GPUBuffer): Result[] {
+    const { program, layout } = this.plan;
+    const found = [...this.results];
+    for (const { result, at, size } of this.#reads) {
+      const bytes = layout.nbytes[program.outputs[result]!]!;
+      found[result] = { dims: found[result]!.dims, bytes: staging.getMappedRange(at, size).slice(0, bytes) };
+    }
+    return found;
+  }
+}
+
+/** A plan, and the sets of callers' buffers that it last ran with. */
+export class Runs {
+  readonly #dims: readonly (readonly number[])[];
+  #kept: Bound[] = [];
+
+  constructor(readonly plan: Plan, feeds: readonly Feed[]) {
+    this.#dims = feeds.map((it) => [...it.dims]);
+  }
+
+  /** Inputs of these shapes are what the plan is for, as far as shapes say. */
+  takes(feeds: readonly Feed[]): boolean {
+    for (let k = 0; k < feeds.length; k++) if (!isSame(feeds[k]!.dims, this.#dims[k]!)) return false;
+    return !this.plan.released;
+  }
+
+  /** What is known of a run with these buffers. */
+  find(feeds: readonly Feed[], places: readonly Place[]): Bound | undefined {
+    const last = this.#kept.length - 1;
+    for (let k = last; k >= 0; k--) {
+      const bound = this.#kept[k]!;
+      if (!bound.matches(feeds, places)) continue;
+      if (k < last) this.#kept.push(...this.#kept.splice(k, 1)); // the latest
+      return bound;
+    }
+    return undefined;
+  }
+
+  /** Keeps what a run was right with: what is wrong with others, every run with them has to be told. */
+  keep(bound: Bound): void {
+    if (this.plan.released) return;
+    this.#kept.push(bound);
+    if (this.#kept.length > MAX_BOUND) this.#kept.shift();
+  }
+
+  release(): void {
+    this.#kept = [];
+    this.plan.release();
+  }
+}
+
+function isSame(dims: readonly number[], others: readonly number[]): boolean {
+  if (dims.length !== others.length) return false;
+  for (let k = 0; k < dims.length; k++) if (dims[k] !== others[k]) return false;
+  return true;
+}
