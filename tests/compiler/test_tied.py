@@ -13,6 +13,7 @@ import pytest
 from onnx import numpy_helper
 from onnx.helper import make_node as node
 
+from onnxruntime_ep_wgpu.compiler.builder import Builder
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.tied import ties_of
 from onnxruntime_ep_wgpu.plugin.group import CompiledGroup
@@ -20,7 +21,7 @@ from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.weights import weight_array
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
-from onnxruntime_ep_wgpu.runtime.weights import FromModel, InMemory
+from onnxruntime_ep_wgpu.runtime.weight_sources import FromModel, InMemory
 from tests import targets
 from tests.support import Runner, compile_model, device, make_model, specialising, target
 
@@ -130,7 +131,7 @@ def test_a_table_that_differs_in_one_element_is_another_one(spelling: str, value
 def test_equal_is_what_has_equal_bits() -> None:
     one, other = changed(0.0), changed(-0.0)
     graph = ir.from_proto(_constants(one, other, changed(np.nan), np.ascontiguousarray(changed(np.nan)))).graph
-    assert {name: tie.name for name, tie in ties_of(graph).items()} == {"c3": "c2"}
+    assert {name: tie.of for name, tie in ties_of(graph).items()} == {"c3": "c2"}
 
 
 def test_a_width_that_no_four_divide_is_not_read_across() -> None:
@@ -144,3 +145,20 @@ def _constants(*arrays: np.ndarray) -> onnx.ModelProto:
     made = make_model([node("Sum", ["x", *names], ["y"])], {"x": (F, list(arrays[0].shape))})
     made.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in zip(names, arrays, strict=True))
     return made
+
+
+def test_a_weight_is_one_in_each_order_of_its_axes_however_it_is_looked_at() -> None:
+    """A weight that is tied is a view of another one, whose axes may be permuted once more."""
+    b = Builder(target())
+    array = np.arange(24, dtype=F).reshape(2, 3, 4)
+    w = b.constant(array, "w")
+    tied = b.permute(w, (2, 0, 1))
+    for order in ((0, 2, 1), (1, 0, 2), (2, 1, 0)):
+        found = b.contiguous(b.permute(tied, order))
+        np.testing.assert_array_equal(weight_array(found.view.tensor.data), array.transpose(2, 0, 1).transpose(order))
+        axes = tuple((2, 0, 1)[k] for k in order)
+        assert found.view.is_whole and found.view.tensor is b.contiguous(b.permute(w, axes)).view.tensor
+    assert b.contiguous(b.permute(tied, (1, 2, 0))).view.tensor is w.view.tensor, "that is how it lies already"
+    assert not b.nodes
+    b.contiguous(b.permute(b.slice(w, 0, 0, 1, 1), (2, 1, 0)))
+    assert len(b.nodes) == 1, "a part of it is copied"

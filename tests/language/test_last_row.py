@@ -16,7 +16,7 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.language import model_file
 from onnxruntime_ep_wgpu.api.language.last_row import of_last_row
 from onnxruntime_ep_wgpu.program.layout import Layouts
-from onnxruntime_ep_wgpu.runtime.weights import InFile, WeightSource
+from onnxruntime_ep_wgpu.runtime.weight_sources import InFile, WeightSource
 from tests.support import compile_model, target
 
 from .models import Decoder, graph_of, growing_graph_of, write

@@ -23,7 +23,7 @@ from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
-from onnxruntime_ep_wgpu.runtime.weights import in_memory
+from onnxruntime_ep_wgpu.runtime.weight_sources import in_memory
 from tests.plugin.loss import device_of, lose
 from tests.support import make_model
 

@@ -21,7 +21,7 @@ from onnxruntime_ep_wgpu.device import Device
 from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.group import CompiledGroup
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
-from onnxruntime_ep_wgpu.runtime.weights import InFile, InMemory
+from onnxruntime_ep_wgpu.runtime.weight_sources import InFile, InMemory
 from tests.support import compile_model
 
 from . import models
@@ -141,7 +141,7 @@ def test_weights_in_the_model_file_are_not_kept_in_host_memory(tmp_path: Path) -
         session = webgpu_ep.session(chain(kind, tmp_path), deviceId=31)
         (group,) = (it for it in groups() if id(it) not in before)
         expected = InMemory if kind == "given as bytes" else InFile
-        assert [type(source) for source in group.sources.values()] == [expected] * 2
+        assert [type(source) for source in group.sources.by_name.values()] == [expected] * 2
         assert group.on_device().executable.program.weights == ()
         run(session)
 

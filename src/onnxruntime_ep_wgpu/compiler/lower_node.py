@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from ..errors import InternalError, UnsupportedError, WgpuEpError
 from ..program.target import Target
+from ..program.weights import Permuted
 from . import expand, ops
 from .builder import Builder
 from .channels import channels_last_in
@@ -48,7 +49,7 @@ class Lowering:
         self.builder = Builder(target, settings, limits)
         self.inputs = GraphInputs(self.builder, fixed or {})
         self.constants: Mapping[ir.Value, ir.TensorProtocol] = {}  # of values that nodes make, folded
-        self.tied: Mapping[ir.Value, tuple[ir.Value, tuple[int, ...]]] = {}  # constants, seen through another one
+        self.tied: Mapping[ir.Value, tuple[ir.Value, Permuted]] = {}  # constants, and the one that each is seen through
         self.values: dict[ir.Value, Operand] = {}
         self.operators: dict[str, str] = {}  # by the name of the node
         self.channels_last: frozenset[ir.Node] = frozenset()
@@ -71,10 +72,10 @@ class Lowering:
     def _not_made(self, value: ir.Value) -> Operand:
         """What no node makes: a constant, which may be seen through another one, or an input."""
         if value in self.tied:
-            other, order = self.tied[value]
+            other, tie = self.tied[value]
             whole = self.operand(other)
             assert whole is not None
-            return self.builder.permute(whole, order)
+            return self.builder.permute(whole, tie.permutation)
         constant = self.constants.get(value, value.const_value)
         return self.builder.constant(constant, value.name or "") if constant is not None else self.inputs.operand(value)
 
@@ -196,9 +197,9 @@ def _check_declared(value: ir.Value, result: Operand) -> None:
         )
 
 
-def _tied(graph: ir.Graph) -> dict[ir.Value, tuple[ir.Value, tuple[int, ...]]]:
+def _tied(graph: ir.Graph) -> dict[ir.Value, tuple[ir.Value, Permuted]]:
     constants = graph.initializers
-    return {constants[name]: (constants[tie.name], tie.order) for name, tie in ties_of(graph).items()}
+    return {constants[name]: (constants[tie.of], tie) for name, tie in ties_of(graph).items()}
 
 
 def _attribute(attribute: Any) -> Any:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+
+from ..program.weights import Permuted
 
 SMALLEST = 1 << 16  # bytes; of less it is not worth looking
 _SAMPLES = 16
@@ -25,16 +26,8 @@ _PRODUCTS = ("MatMul", "Gemm")
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
-class Tie:
-    """The constant `name` with its axes in another order."""
-
-    name: str
-    order: tuple[int, ...]
-
-
-Ties = Mapping[str, Tie]
-"""By the name of a constant, which then needs no memory."""
+Ties = Mapping[str, Permuted]
+"""By the name of a constant, which then needs no memory: what it is of another one."""
 
 
 def ties_of(graph: ir.Graph) -> Ties:
@@ -47,10 +40,10 @@ def ties_of(graph: ir.Graph) -> Ties:
 def hand_on(ties: Ties, graph: ir.Graph) -> None:
     """Says of a graph with the same constants, or some of them, what is tied in it."""
     constants = graph.initializers
-    graph.meta[_KEY] = {name: tie for name, tie in ties.items() if name in constants and tie.name in constants}
+    graph.meta[_KEY] = {name: tie for name, tie in ties.items() if name in constants and tie.of in constants}
 
 
-def _found(graph: ir.Graph) -> dict[str, Tie]:
+def _found(graph: ir.Graph) -> dict[str, Permuted]:
     alike: dict[tuple[Any, ...], list[ir.Value]] = defaultdict(list)
     for value in graph.initializers.values():
         tensor = value.const_value
@@ -63,7 +56,7 @@ def _found(graph: ir.Graph) -> dict[str, Tie]:
             continue
         shape = tuple(map(int, tensor.shape.numpy()))
         alike[tensor.dtype, tuple(sorted(shape)) if len(shape) == 2 else shape].append(value)
-    out: dict[str, Tie] = {}
+    out: dict[str, Permuted] = {}
     for values in alike.values():
         if len(values) > 1:
             out |= _among(sorted(values, key=_is_multiplied))
@@ -75,20 +68,20 @@ def _is_multiplied(value: ir.Value) -> bool:
     return all(node.op_type in _PRODUCTS for node, _ in value.uses())
 
 
-def _among(values: Iterable[ir.Value]) -> dict[str, Tie]:
+def _among(values: Iterable[ir.Value]) -> dict[str, Permuted]:
     """The ties among constants of a type and a size; the first of equal ones is the one that stays."""
     kept: dict[bytes, list[tuple[str, Array]]] = defaultdict(list)
-    out: dict[str, Tie] = {}
+    out: dict[str, Permuted] = {}
     for value in values:
         assert value.const_value is not None and value.name
         array = _bytes_of(value.const_value)
-        tie = next((Tie(n, tuple(range(array.ndim))) for n, it in kept[_sample(array)] if _equal(it, array)), None)
+        tie = next((Permuted(n, tuple(range(array.ndim))) for n, it in kept[_sample(array)] if _equal(it, array)), None)
         if tie is None and array.ndim == 2 and _is_multiplied(value):
             transposed = array.T
             candidates = [
                 (n, it) for n, it in kept[_sample(transposed)] if it.shape[1] % 4 == 0
             ]  # loaded in fours along k
-            tie = next((Tie(n, (1, 0)) for n, it in candidates if _equal(it, transposed)), None)
+            tie = next((Permuted(n, (1, 0)) for n, it in candidates if _equal(it, transposed)), None)
         if tie is None:
             kept[_sample(array)].append((value.name, array))
         else:

@@ -62,10 +62,11 @@ class Weights:
 
     def contiguous(self, x: Operand) -> Operand | None:
         """A weight seen with its axes permuted as one that lies so in memory; None for anything else."""
-        tensor, axes = x.view.tensor, x.view.permutation
-        if axes is None or tensor.storage is not Storage.WEIGHT or tensor.dtype.bits < 8:
+        tensor, permutation = x.view.tensor, x.view.permutation
+        if permutation is None or tensor.storage is not Storage.WEIGHT or tensor.dtype.bits < 8:
             return None
-        if (tensor, axes) not in self._permuted:
-            data = Permuted(tensor.data, axes, tensor.name)
-            self._permuted[tensor, axes] = Tensor(tensor.dtype, x.shape, Storage.WEIGHT, data.name, data=data)
-        return Operand(x.dtype, x.shape, View.of(self._permuted[tensor, axes]))
+        key = tensor, permutation
+        if key not in self._permuted:
+            data = Permuted(tensor.name, permutation, tensor.data)
+            self._permuted[key] = Tensor(tensor.dtype, x.shape, Storage.WEIGHT, data.name, data=data)
+        return Operand(x.dtype, x.shape, View.of(self._permuted[key]))

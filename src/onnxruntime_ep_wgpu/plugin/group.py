@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from ..device import Device
 from ..errors import ExtentError, InputError, LimitError
 from ..program.program import Program
-from ..program.weights import Permuted, weight_names
+from ..program.weights import weight_names
 from ..runtime.executable import Executable, Run
 from ..runtime.inputs import DeviceTensor
 from ..runtime.plans import Key
 from ..runtime.settings import RunSettings
-from ..runtime.weights import PermutedSource, SourceOf, WeightSource, in_memory, source_of_weight
+from ..runtime.weight_sources import SourceOf, WeightSources, in_memory
 from .specialise import Specialiser
 
 MAX_SPECIALISED = 8  # sets of input shapes beyond a limit whose programs are kept
@@ -198,34 +198,22 @@ class CompiledGroup:
         source_of: SourceOf = in_memory,
         specialise: Specialiser | None = None,
     ) -> None:
-        self._current, self._settings, self._source_of = current, settings, source_of
+        self._current, self._settings = current, settings
         self._lock = threading.Lock()
         if specialise is not None and not (program.symbols or specialise.may_relax):
             specialise = None
         executable = Executable(program, current(), settings)
         # After the upload: a program that does not fit leaves nothing behind.
-        self.sources: dict[str, WeightSource] = {}
+        self.sources = WeightSources(source_of)
         self._compiled_to(program, specialise)
         if specialise is not None:
-            specialise.keep(self.sources, source_of)
+            specialise.keep(self.sources)
         self._live = GroupOnDevice(executable, specialise, self._compiled_to)
         self.rebuilt = 0
 
     def _compiled_to(self, program: Program, specialise: Specialiser | None) -> None:
         """What the graph is compiled to from now on, also on the next device. Weights that it had before are where they were."""
-        weights = [(name, weight) for name, weight in zip(weight_names(program), program.weights, strict=True)]
-        known = self.sources
-        sources = [known.get(name) or source_of_weight(name, it, self._source_of) for name, it in weights]
-        self.sources = {name: source for (name, _), source in zip(weights, sources, strict=True) if name}
-        # What is kept of a weight in another order is the weight as the model has it.
-        turned = [
-            (it.model_name, source)
-            for (_, it), source in zip(weights, sources, strict=True)
-            if isinstance(it, Permuted)
-        ]
-        for name, source in turned:
-            if name and isinstance(source, PermutedSource):
-                self.sources.setdefault(name, source.source)
+        sources = list(map(self.sources.of, weight_names(program), program.weights))
         self._compiled = replace(program, weights=()), sources, specialise
 
     def on_device(self) -> GroupOnDevice:

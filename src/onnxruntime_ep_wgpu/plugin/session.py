@@ -18,7 +18,7 @@ from ..errors import Fault, InternalError, OptionError
 from ..fields import settings_from
 from ..options import Options
 from ..runtime.settings import RunSettings
-from ..runtime.weights import FromModel
+from ..runtime.weight_sources import FromModel
 from ..trace import span
 from . import watch
 from .abi import INFO, WARNING, Logger, Ort, file_text, text

@@ -13,6 +13,7 @@ import copy
 import re
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from ..errors import LimitError, UnsupportedError
 from ..program.program import NO_EXTENT, Program
 from ..program.target import Target
 from ..program.weights import weight_array
-from ..runtime.weights import PermutedSource, SourceOf, WeightSource
+from ..runtime.weight_sources import WeightSource, WeightSources
 from ..trace import span
 
 MOST_FAILED = 64  # sets of sizes that do not compile, and are not tried again
@@ -62,20 +63,21 @@ class Specialiser:
         self._failed: dict[tuple[object, ...], str] = {}  # why it did not compile; also of those that are `relaxed`
         self.constants = frozenset(graph.initializers)
 
-    def keep(self, sources: Mapping[str, WeightSource], source_of: SourceOf) -> None:
-        """Lets go of the arrays behind the constants. `sources` by name are those of the Program's weights."""
+    def keep(self, sources: WeightSources) -> None:
+        """Lets go of the arrays behind the constants. `sources` has the Program's weights."""
         ties = ties_of(self._graph)
         for name, value in self._graph.initializers.items():
             tensor = value.const_value
             if tensor is None or tensor.dtype == ir.DataType.STRING:
                 continue
             tie = ties.get(name)
-            source = sources.get(name) or (
-                PermutedSource(sources[tie.name], tie.order) if tie and tie.name in sources else None
-            )
-            if source is None:
-                array = weight_array(tensor)
-                source = _Copy(array.copy()) if array.nbytes <= COPIED_BYTES else source_of(name, array)
+            source: WeightSource
+            if name not in sources.by_name and tensor.nbytes <= COPIED_BYTES:
+                source = _Copy(weight_array(tensor).copy())
+            elif tie is not None:
+                source = sources.of(name, replace(tie, data=self._graph.initializers[tie.of].const_value))
+            else:
+                source = sources.of(name, tensor)
             value.const_value = ir.LazyTensor(_reader(source, tensor.dtype, tensor.shape), tensor.dtype, _fixed(tensor))
 
     @property

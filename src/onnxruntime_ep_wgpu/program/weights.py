@@ -14,20 +14,21 @@ from .program import Program
 
 @dataclass(frozen=True)
 class Permuted:
-    """A weight with its axes in another order than in the model, where it is `of`, an array or lazy tensor, and has this name."""
+    """A weight that is the model's weight `of` with its axes permuted: its axis k is axis `permutation[k]` of that one. `data`, an
+    array or lazy tensor, has the elements of that one where they are at hand."""
 
-    of: Any
-    order: tuple[int, ...]
-    model_name: str = ""
+    of: str
+    permutation: tuple[int, ...]
+    data: Any = None
 
     @property
     def name(self) -> str:
         """What it is called."""
-        return name_in_order(self.model_name, self.order)
+        return name_in_order(self.of, self.permutation)
 
     def numpy(self) -> Any:
         """The weight as a view of what the model has."""
-        return weight_array(self.of).transpose(self.order)
+        return weight_array(self.data).transpose(self.permutation)
 
 
 def weight_array(weight: Any) -> Any:

@@ -64,14 +64,14 @@ class Lowerings:
         self._kept.clear()
 
 
-def _as_in_model(data: Any) -> Any:
-    """What a weight is, or is turned of."""
-    return data.of if isinstance(data, Permuted) else data
+def _as_in_model(weight: Any) -> Any:
+    """The elements of a weight as the model has them."""
+    return weight.data if isinstance(weight, Permuted) else weight
 
 
 def _made_of(data: Any, like: Any) -> Any:
-    """A weight of other data, turned where `like` is."""
-    return replace(like, of=data) if isinstance(like, Permuted) else data
+    """A weight of other elements, permuted where `like` is."""
+    return replace(like, data=data) if isinstance(like, Permuted) else data
 
 
 def _own(data: Any) -> Any | None:

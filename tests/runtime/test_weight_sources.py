@@ -16,7 +16,14 @@ from onnxruntime_ep_wgpu.errors import ModelChangedError
 from onnxruntime_ep_wgpu.program.weights import Permuted, weight_array
 from onnxruntime_ep_wgpu.runtime import weight_file
 from onnxruntime_ep_wgpu.runtime.weight_file import ModelFile
-from onnxruntime_ep_wgpu.runtime.weights import FromModel, InFile, InMemory, PermutedSource, source_of_weight
+from onnxruntime_ep_wgpu.runtime.weight_sources import (
+    FromModel,
+    InFile,
+    InMemory,
+    PermutedSource,
+    WeightSource,
+    WeightSources,
+)
 
 W = np.random.default_rng(1).standard_normal((7, 5), np.float32)
 TYPES = ["float32", "float64", "float16", "int64", "int32", "uint8", "bool"]
@@ -151,9 +158,27 @@ def test_a_file_that_nobody_wrote_for_long_is_known_by_its_identity(
 
 def test_a_weight_with_its_axes_in_another_order_is_found_where_the_model_has_it(tmp_path: Path) -> None:
     find = FromModel(save(tmp_path / "m.onnx", [numpy_helper.from_array(W, "w")]))
-    weight = Permuted(view(W), (1, 0), "w")
-    source = source_of_weight(weight.name, weight, find)
+    sources = WeightSources(find)
+    weight = Permuted("w", (1, 0), view(W))
+    source = sources.of(weight.name, weight)
     assert isinstance(source, PermutedSource) and isinstance(source.source, InFile)
     np.testing.assert_array_equal(source.read(), W.T)
     np.testing.assert_array_equal(weight_array(weight), W.T)
-    assert weight.name != "w" and Permuted(W, (0, 1), "w").name != weight.name  # memory of one is not the other's
+    assert weight.name != "w" and Permuted("w", (0, 1)).name != weight.name  # memory of one is not the other's
+
+
+def test_a_weight_is_looked_for_once_however_often_it_is_permuted(tmp_path: Path) -> None:
+    asked: list[str] = []
+    find = FromModel(save(tmp_path / "m.onnx", [numpy_helper.from_array(W, "w")]))
+
+    def source_of(name: str, array: np.ndarray) -> WeightSource:
+        asked.append(name)
+        return find(name, array)
+
+    sources = WeightSources(source_of)
+    found = [sources.of("w", view(W)), *(sources.of("tied", Permuted("w", it)) for it in ((1, 0), (0, 1)))]
+    assert asked == ["w"] and list(sources.by_name) == ["w"]
+    for source, expected in zip(found, (W, W.T, W), strict=True):
+        np.testing.assert_array_equal(source.read(), expected)
+    sources.of("", view(W))
+    assert asked == ["w", ""] and list(sources.by_name) == ["w"], "what was calculated has no name to be found by"

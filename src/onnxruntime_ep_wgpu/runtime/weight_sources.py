@@ -78,20 +78,32 @@ class InFile:
 
 @dataclass(frozen=True)
 class PermutedSource:
-    """A weight that is another one with its axes in another order."""
+    """A weight that is another one with its axes permuted."""
 
     source: WeightSource
-    order: tuple[int, ...]
+    permutation: tuple[int, ...]
 
     def read(self) -> Array:
-        return self.source.read().transpose(self.order)
+        return self.source.read().transpose(self.permutation)
 
 
-def source_of_weight(name: str, weight: Any, source_of: SourceOf) -> WeightSource:
-    """Where a Program's weight of this name can be read again; one that was turned is where the model has it."""
-    if isinstance(weight, Permuted):
-        return PermutedSource(source_of(weight.model_name, weight_array(weight.of)), weight.order)
-    return source_of(name, weight_array(weight))
+class WeightSources:
+    """Where the weights of a model can be read again: `source_of` is asked once for each, and not again for what is permuted."""
+
+    def __init__(self, source_of: SourceOf) -> None:
+        self._source_of = source_of
+        self.by_name: dict[str, WeightSource] = {}  # in the model, which has none for what was calculated
+
+    def of(self, name: str, weight: Any) -> WeightSource:
+        """Where a weight of this name is, an array, lazy tensor, or `Permuted` of one that has elements or is known."""
+        if isinstance(weight, Permuted):
+            return PermutedSource(self.of(weight.of, weight.data), weight.permutation)
+        if name in self.by_name:
+            return self.by_name[name]
+        source = self._source_of(name, weight_array(weight))
+        if name:
+            self.by_name[name] = source
+        return source
 
 
 def in_memory(_name: str, array: Array) -> WeightSource:
