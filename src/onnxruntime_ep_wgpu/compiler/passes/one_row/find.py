@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ....program.program import Declined
 from ....program.target import Target
@@ -13,9 +13,21 @@ from ..fuse import FusedGroup
 from .dependencies import Dependencies
 from .kernel import kernel_of, misfit
 from .norms import between_of, is_norm, keeps_apart, norm_of
-from .product import Between, Norm, RowProduct, in_step, row_product_of
+from .product import RowProduct, in_step, row_product_of
 
 RULE = "one_row"
+
+
+@dataclass(frozen=True)
+class Found:
+    """Products as they are from now on; those of `taken` are made by the kernels of others."""
+
+    products: tuple[RowProduct, ...]
+    taken: tuple[FusedGroup, ...] = ()
+
+
+Answer = Found | str | None
+"""What was found about a group; the reason why there is nothing; None when it is nothing for a kernel of one row."""
 
 
 def of_one_row(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGroup], list[Declined]]:
@@ -28,14 +40,15 @@ def of_one_row(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGrou
     search.pair_those_of_one_operand()
     for group in groups:
         if is_norm(group):
-            search.pass_on(group)
-    instead = {
-        group: kernel_of(row, search.between)
-        for group, row in rows.items()
-        if group not in search.taken and (row.others or row.before or row.behind)
-    }
-    never = {norm.group: rows[search.dependencies.stored_by[norm.x]].one for norm in search.between}
-    never |= {it: rows[group].one for group in instead for it in (group, *rows[group].others)}
+            search.settle(group, search.passed(group))
+    standing = {group: row for group, row in rows.items() if group not in search.taken and not row.is_alone}
+    instead = {group: kernel_of(row) for group, row in standing.items()}
+    never: dict[FusedGroup, Dim] = {}
+    for group, row in standing.items():
+        never |= dict.fromkeys((group, *row.others), row.one)
+        if row.behind is not None:
+            row.behind.squares.producer = instead[group].anchor
+            never[row.behind.norm.group] = row.one
     out: list[FusedGroup] = []
     for group in groups:
         if group in instead:
@@ -49,32 +62,49 @@ def of_one_row(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGrou
 
 
 class _Search:
-    """What is found in the groups of a graph: the products of `taken` are made by the kernels of others; `between` is what passes
-    in place of norms."""
+    """What is found in the groups of a graph. As with rules of `rewrite/`, who looks changes nothing: `settle` alone puts in
+    place what was found, where the target has room for the kernels, or says why not."""
 
-    def __init__(self, rows: Mapping[FusedGroup, RowProduct], dependencies: Dependencies, target: Target) -> None:
+    def __init__(self, rows: dict[FusedGroup, RowProduct], dependencies: Dependencies, target: Target) -> None:
         self.rows, self.dependencies, self._target = rows, dependencies, target
         self.taken: set[FusedGroup] = set()
-        self.between: dict[Norm, Between] = {}
         self.declined: list[Declined] = []
+
+    def settle(self, group: FusedGroup, answer: Answer, what: str = "") -> None:
+        """`what` is what cannot be had of the group then, before the reason."""
+        if isinstance(answer, Found):
+            kernels = (kernel_of(it) for it in answer.products if it.group not in self.taken)
+            answer = next((problem for it in kernels if (problem := misfit(it, self._target))), answer)
+        if isinstance(answer, Found):
+            self.rows |= {it.group: it for it in answer.products}
+            self.taken.update(answer.taken)
+        elif answer is not None:
+            assert group.anchor is not None
+            self.declined.append(Declined(RULE, what + answer, group.anchor.origin))
 
     def pair_those_that_wait(self) -> None:
         """A product whose epilogue waits for another one makes that too."""
-        for row in self.rows.values():
-            other = self._waited_for(row)
+        for group in self.rows:
+            other = self._waited_for(self.rows[group])
             if other is not None:
-                self._add(row, other, [])
+                self._pair(group, other, ())
 
     def pair_those_of_one_operand(self) -> None:
         """A product makes those that run later and are of the same operand and size."""
-        for row in self.rows.values():
-            if row.others or row.group in self.taken:
+        for first, row in self.rows.items():
+            if row.others or first in self.taken:
                 continue
             for group, it in self.rows.items():
-                later = self.dependencies.position[group] > self.dependencies.position[row.group]
+                later = self.dependencies.position[group] > self.dependencies.position[first]
                 free = later and not it.others and group not in self.taken
-                if free and _alike(row.call, it.call) and self.dependencies.is_ready(group, row.group):
-                    self._add(row, group, group.stores)
+                if free and _alike(row.call, it.call) and self.dependencies.is_ready(group, first):
+                    self._pair(first, group, tuple(group.stores))
+
+    def _pair(self, group: FusedGroup, other: FusedGroup, stores: tuple[Tensor, ...]) -> None:
+        """A product becomes part of another one's kernel, which then stores these tensors too."""
+        row = self.rows[group]
+        together = replace(row, others=(*row.others, other), stores=(*row.stores, *stores))
+        self.settle(other, Found((together,), taken=(other,)), _not_one_with(group))
 
     def _waited_for(self, row: RowProduct) -> FusedGroup | None:
         """The product for which the epilogue of this one waits and nobody else does, of the same operand and size."""
@@ -89,64 +119,33 @@ class _Search:
                 reason = "its result is not read element by element"
             else:
                 return other.group
-            self._decline(row.group, f"it is not one kernel with {_name(other.group)}: {reason}")
+            self.settle(row.group, reason, _not_one_with(other.group))
         return None
 
-    def _add(self, row: RowProduct, group: FusedGroup, stores: list[Tensor]) -> None:
-        """Makes a product part of another one's kernel, which then stores these tensors too; unless that does not fit."""
-        row.others.append(group)
-        row.stores += stores
-        problem = misfit(kernel_of(row, {}), self._target)
-        if problem is None:
-            self.taken.add(group)
-            return
-        row.others.pop()
-        del row.stores[len(row.stores) - len(stores) :]
-        self._decline(group, f"it is not one kernel with {_name(row.group)}: {problem}")
-
-    def pass_on(self, group: FusedGroup) -> None:
-        """Puts into `between` what passes in place of a norm from the product before it to its readers, which then know of it."""
+    def passed(self, group: FusedGroup) -> Answer:
+        """What passes in place of a norm from the product before it to its readers."""
         readers = [self.rows.get(it) for tensor in group.stores for it in self.dependencies.loaded_by.get(tensor, ())]
         known = [it for it in readers if it is not None]
-        if known:
-            norm = norm_of(group)
-            reason = norm if isinstance(norm, str) else self._passed(norm, known, only=len(known) == len(readers))
-            if reason is not None:
-                self._decline(group, reason)
-
-    def _passed(self, norm: Norm, readers: list[RowProduct], *, only: bool) -> str | None:
-        """Why nothing passes in place of a norm; None where it does now. `only`: nobody else reads the norm."""
-        first = self.rows.get(self.dependencies.stored_by.get(norm.x, norm.group))
-        if first is None or not self.dependencies.is_ready(norm.group, norm.x):
+        norm = norm_of(group) if known else None
+        if norm is None or isinstance(norm, str):
+            return norm
+        first = self.rows.get(self.dependencies.stored_by.get(norm.x, group))
+        if first is None or not self.dependencies.is_ready(group, norm.x):
             return "what is normalised comes from no product of one row, or is multiplied by what is made later"
         if first.behind is not None or first.group in self.taken:
             return "the product before the norm is part of another kernel"
-        if not only:
+        if len(known) < len(readers):
             return "not only products of one row read the norm"
-        reason = keeps_apart(norm, first, readers)
+        reason = keeps_apart(norm, first, known)
         if reason is not None:
             return reason
-        first.behind = norm
-        for it in readers:
-            it.before = norm
-        self.between[norm] = between_of(norm)
-        kernels = [kernel_of(it, self.between) for it in (first, *readers) if it.group not in self.taken]
-        problem = next((text for it in kernels if (text := misfit(it, self._target)) is not None), None)
-        if problem is not None:
-            del self.between[norm]
-            first.behind = None
-            for it in readers:
-                it.before = None
-        return problem
-
-    def _decline(self, group: FusedGroup, reason: str) -> None:
-        assert group.anchor is not None
-        self.declined.append(Declined(RULE, reason, group.anchor.origin))
+        between = between_of(norm)
+        return Found((replace(first, behind=between), *(replace(it, before=between) for it in known)))
 
 
-def _name(group: FusedGroup) -> str:
+def _not_one_with(group: FusedGroup) -> str:
     assert group.anchor is not None
-    return ", ".join(group.anchor.origin)
+    return f"it is not one kernel with {', '.join(group.anchor.origin)}: "
 
 
 def _alike(one: Call, other: Call) -> bool:

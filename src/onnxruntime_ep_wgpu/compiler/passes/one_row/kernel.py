@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from ....program.target import Target
 from ...ir import Node, Read, View
 from ..fuse import FusedGroup
-from .product import Between, Norm, RowProduct
+from .product import RowProduct
 
 
-def kernel_of(row: RowProduct, between: Mapping[Norm, Between]) -> FusedGroup:
+def kernel_of(row: RowProduct) -> FusedGroup:
     """The kernel for one row."""
     call, group, inlined = row.call, row.group, set(row.group.inlined)
     nodes: list[Node] = [it for it in group.nodes if it is not call]
@@ -28,18 +27,16 @@ def kernel_of(row: RowProduct, between: Mapping[Norm, Between]) -> FusedGroup:
         origin, flops = (*other.origin, *origin), flops + other.flops
     constants["PRODUCTS"] = 1 + len(row.others)
     if row.before is not None:
-        passed = between[row.before]
-        view = View.of(passed.scaled).reshape(operands["a"].view.shape)
+        view = View.of(row.before.scaled).reshape(operands["a"].view.shape)
         assert view is not None
         operands["a"] = replace(operands["a"], view=view)
-        operands["squares"] = Read(View.of(passed.squares), (1, 1), vector=True)
-        constants |= {"SCALED": True, "EPSILON": row.before.call.constants["EPSILON"]}
-        origin = (*row.before.group.origin, *origin)
+        operands["squares"] = Read(View.of(row.before.squares), (1, 1), vector=True)
+        constants |= {"SCALED": True, "EPSILON": row.before.norm.call.constants["EPSILON"]}
+        origin = (*row.before.norm.group.origin, *origin)
     if row.behind is not None:
-        passed = between[row.behind]
-        nodes += passed.maps
-        stores += [passed.scaled, passed.squares]
-        write = replace(write, squares=(row.behind.x, passed.squares))
+        nodes += row.behind.maps
+        stores += [row.behind.scaled, row.behind.squares]
+        write = replace(write, squares=(row.behind.norm.x, row.behind.squares))
     made = replace(
         call,
         operands=operands,
@@ -50,8 +47,6 @@ def kernel_of(row: RowProduct, between: Mapping[Norm, Between]) -> FusedGroup:
         origin=tuple(dict.fromkeys(origin)),
         flops=flops,
     )
-    if row.behind is not None:
-        between[row.behind].squares.producer = made
     before = [it for it in nodes if it in inlined]
     return FusedGroup([*before, made, *(it for it in nodes if it not in inlined)], made, inlined, stores)
 

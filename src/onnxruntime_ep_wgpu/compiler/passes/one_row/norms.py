@@ -109,4 +109,4 @@ def between_of(norm: Norm) -> Between:
         it.output.producer = it
     quarter = quotient(call.parameters["columns"], 4)
     assert quarter is not None
-    return Between(now[norm.y], maps, Tensor(DType.FLOAT32, (call.parameters["rows"], quarter)))
+    return Between(norm, now[norm.y], maps, Tensor(DType.FLOAT32, (call.parameters["rows"], quarter)))

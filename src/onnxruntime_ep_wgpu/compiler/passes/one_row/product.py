@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ....program.dtypes import DType
 from ...dims import Dim, product
@@ -11,7 +11,7 @@ from ...tune.products import PRODUCTS
 from ..fuse import FusedGroup
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Norm:
     """A root mean square of rows of `x`, whose result `y` all of its readers multiply. `maps` make y of what is normalised."""
 
@@ -22,32 +22,39 @@ class Norm:
     maps: list[Map]
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Between:
     """What passes from a product to those behind it in place of a norm: rows of x times the gain, in f32, the maps that make them,
     and sums of squares of every four elements of x."""
 
+    norm: Norm
     scaled: Tensor
     maps: list[Map]
     squares: Tensor
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class RowProduct:
     """What the kernel for one row of a product is made of. `one` is 1 in runs with one row. `others`: the products that it makes
-    too, and `stores` what it stores for them; `before` and `behind`: the norms of its operand and of a result that it stores."""
+    too, and `stores` what it stores for them; `before` and `behind`: what passes in place of the norms of its operand and of a
+    result that it stores."""
 
     group: FusedGroup
     call: Call
     variant: Variant
-    others: list[FusedGroup] = field(default_factory=list)
-    stores: list[Tensor] = field(default_factory=list)
-    before: Norm | None = None
-    behind: Norm | None = None
+    others: tuple[FusedGroup, ...] = ()
+    stores: tuple[Tensor, ...] = ()
+    before: Between | None = None
+    behind: Between | None = None
 
     @property
     def one(self) -> Dim:
         return self.variant.guard
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether its kernel would be the product's own."""
+        return not (self.others or self.before or self.behind)
 
 
 def row_product_of(group: FusedGroup) -> RowProduct | None:
