@@ -98,6 +98,12 @@ def convolution(outputs: int, channels: int, group: int, repeated: int = 1) -> C
     return of(nodes, {"x0": (2, channels, 9, 11)}, w=normal(outputs, channels // group, 3, 3))
 
 
+def depthwise_last(channels: int) -> Case:
+    """Behind a convolution, which makes the image that has its channels last."""
+    nodes = [node("Conv", ["x", "spread"], ["c"]), node("Conv", ["c", "w"], ["y"], pads=[1, 1, 1, 1], group=channels)]
+    return of(nodes, {"x": (2, 4, 9, 11)}, spread=normal(channels, 4, 1, 1), w=normal(channels, 1, 3, 3))
+
+
 def attention(rows: int, keys: int, size: int, value_size: int) -> Case:
     nodes = [
         node("MatMul", ["q", "k"], ["s"]),
@@ -124,6 +130,7 @@ CASES: dict[str, list[Case]] = {
     "conv_direct": [convolution(13, 5, 1), convolution(12, 6, 2)],
     "conv_registers": [convolution(13, 5, 1), convolution(12, 6, 2)],
     "depthwise": [convolution(6, 6, 6), convolution(10, 5, 5)],
+    "depthwise_last": [depthwise_last(8), depthwise_last(20)],
     "channels_last": [convolution(8, 8, 1, 3), convolution(6, 6, 1, 2)],
     "attention": ATTENTION,
     "flash_attention": ATTENTION,
@@ -131,6 +138,14 @@ CASES: dict[str, list[Case]] = {
     "flash_parts": [attention(3, 300, 20, 24), attention(20, 133, 24, 7)],
 }  # fmt: skip
 FOR_SOFTWARE = {it.kernel for it in (*tune.SWIFTSHADER, *tune.SOFTWARE)} - {it.kernel for it in tune.GPU}
+
+
+FUSED = (tune.use(tune.attention.AttentionForm(1)),)
+BESIDE: dict[str, tuple[Choice, ...]] = {
+    "depthwise_last": (tune.use(tune.convolutions.ChannelsLast(2)),),
+    **{kernel: FUSED for kernel in CASES if kernel.startswith("flash")},
+}
+"""What has to be chosen too for the kernel to run at all."""
 
 
 def changed(rng: random.Random, parameters: Parameters) -> dict[str, int]:
@@ -160,8 +175,7 @@ def is_right(kernel: str, at: int, on: Target, choice: Choice) -> bool:
     """Compares a case with and without a choice; whether it makes other kernels."""
     model, arrays = CASES[kernel][at]
     before, wanted = shipped(kernel, at, on)
-    beside = (tune.use(tune.attention.AttentionForm(1)),) if kernel.startswith("flash") else ()
-    program = compile_model(model, dataclasses.replace(on, tuning=(choice, *beside)))
+    program = compile_model(model, dataclasses.replace(on, tuning=(choice, *BESIDE.get(kernel, ()))))
     if texts(program) == before or max(map(len, texts(program))) > MOST_TEXT:
         return False
     for found, want in zip(Runner(program)(*arrays), wanted, strict=True):

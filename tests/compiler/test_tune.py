@@ -162,6 +162,7 @@ def test_every_kernel_that_can_be_tuned_has_a_choice_for_every_shape() -> None:
         assert tune.row_variants(N, N, on)[-1].guard == tune.across_variants(N, N, on)[-1].guard == 1
         assert tune.map_shapes(N, 4, 0, on)[-1].guard == 1
         assert tune.depthwise(on).workgroup > 0
+        assert tune.depthwise_last(on).workgroup > 0
 
 
 def test_results_do_not_depend_on_choices() -> None:

@@ -21,6 +21,7 @@ from ..program.tuning import Bound, Choice
 
 Node = onnx.NodeProto
 FUSED = tune.use(tune.attention.AttentionForm(1))
+LAST = tune.use(tune.convolutions.ChannelsLast(2))
 
 
 @dataclass(frozen=True)
@@ -136,13 +137,16 @@ def _maps(sizes: Sequence[int], small: bool) -> list[Graph]:
     return out
 
 
-def _depthwise(sizes: Sequence[tuple[int, int]], small: bool) -> list[Graph]:
-    """Channels and side."""
+def _depthwise(sizes: Sequence[tuple[int, int]], small: bool, *, behind: int = 0) -> list[Graph]:
+    """Channels and side; `behind` of how many channels the image is that a convolution makes, 0 where it is given."""
     out = []
     for channels, side in [(8, 16)] if small else sizes:
-        node = helper.make_node("Conv", ["x", "w"], ["y"], group=channels, pads=[1, 1, 1, 1])
+        nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=channels, pads=[1, 1, 1, 1])]
         inputs, weights = {"x": (1, channels, side, side)}, {"w": _random((channels, 1, 3, 3))}
-        out.append(_graph(f"{channels} x {side} x {side}", [node], inputs, weights))
+        if behind:
+            nodes.insert(0, helper.make_node("Conv", ["few", "spread"], ["x"]))
+            inputs, weights["spread"] = {"few": (1, behind, side, side)}, _random((channels, behind, 1, 1))
+        out.append(_graph(f"{channels} x {side} x {side}", nodes, inputs, weights))
     return out
 
 
@@ -231,6 +235,7 @@ def _classes() -> list[ShapeClass]:
         ShapeClass("vectors", (), partial(_maps, (1 << 20, 1 << 24))),
         ShapeClass("channels_last", (), partial(_images, ((16, 64, 56), (8, 256, 14)))),
         ShapeClass("depthwise", (), partial(_depthwise, ((96, 112), (384, 28)))),
+        ShapeClass("depthwise_last", (), partial(_depthwise, ((96, 112), (384, 28)), behind=4), beside=(LAST,)),
     ]
     tiles, rows = (Bound("rows", 17),), (Bound("rows", None, 8),)
     for sizes, least, most in ((_LONG, 33, 64), (_LONG_WIDE, 65, 128)):

@@ -38,7 +38,7 @@ def of_four_channels(b: Builder, x: Operand, w: Operand, win: Window) -> Operand
     items = strips * ceildiv(plane.outputs[0], rows)
     fours = floordiv(features, 4)
     blocks = product((batch, items, fours))
-    size = tune.depthwise(b.target).workgroup
+    size = tune.depthwise_last(b.target).workgroup
     (y,) = b.call(
         "depthwise_last",
         {

@@ -20,7 +20,7 @@ from ..dims import Dim, ceildiv, floordiv, less_equal, maximum, minimum, select
 from ..ir import Variant
 from .attention import AttentionForm, FlashForm, FlashShape, FlashTile, SplitKeys
 from .base import Parameters, parameters_of
-from .convolutions import ChannelsLast, ConvolutionForm, Depthwise
+from .convolutions import ChannelsLast, ConvolutionForm, Depthwise, DepthwiseLast
 from .maps import Grid, MapShape, Vectors
 from .products import PackedRows, ProductForm, ProductShape, SplitK
 from .rows import ColumnSplits, RowForm, Rows
@@ -169,6 +169,11 @@ def direct_convolutions(pixels: Dim, target: Target) -> tuple[tuple[Dim, Convolu
 def depthwise(target: Target) -> Depthwise:
     """How depthwise convolutions run."""
     return next(it for _, it in _chosen(target, {}, Depthwise))  # a table always has one
+
+
+def depthwise_last(target: Target) -> DepthwiseLast:
+    """How those of images whose channels are last in memory run."""
+    return next(it for _, it in _chosen(target, {}, DepthwiseLast))  # a table always has one
 
 
 def written_out(

@@ -101,6 +101,26 @@ class Depthwise(Parameters):
 
 
 @dataclass(frozen=True)
+class DepthwiseLast(Parameters):
+    """Depthwise convolutions of images whose channels are last in memory: workgroups of `workgroup` invocations, each of which
+    makes four channels of some positions."""
+
+    kernel: ClassVar[str] = "depthwise_last"
+    workgroup: int
+
+    def __post_init__(self) -> None:
+        self._require_positive()
+
+    @property
+    def invocations(self) -> int:
+        return self.workgroup
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return cls(32), cls(128), cls(256)
+
+
+@dataclass(frozen=True)
 class ChannelsLast(Parameters):
     """Which convolutions make images whose channels are last in memory: `convolutions` 0, none, 1, those that read
     each other's at least four times as often as others do, or 2, all of one group or of a channel each."""

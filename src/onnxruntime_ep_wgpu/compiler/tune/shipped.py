@@ -10,7 +10,7 @@ from ...program.dtypes import DType
 from ...program.tuning import Bound, Choices
 from .attention import AttentionForm, FlashRows, FlashTile, SplitKeys
 from .base import parameters_of, use
-from .convolutions import ChannelsLast, Depthwise, DirectConvolution, RegisterConvolution
+from .convolutions import ChannelsLast, Depthwise, DepthwiseLast, DirectConvolution, RegisterConvolution
 from .maps import Grid, Vectors
 from .products import DirectProduct, PackedRows, RegisterProduct, RowProduct, SplitK, Tile
 from .rows import ColumnSplits, Rows, RowsAcross
@@ -102,6 +102,7 @@ GPU: Choices = (
     # ResNet-50, batch 16, on an H200: 4.8 ms, and 6.0 with the channels first.
     use(ChannelsLast(1), Bound("discrete", 1)),
     use(Depthwise(64, 0)),
+    use(DepthwiseLast(64)),
     # Written out it costs memory, four times the scores in traffic, and two dispatches more, but its products have the tiles of
     # products. An H200 takes 0.56 ms for heads of 128 in f32 (32 x 1024 x 1024, driver 580.159.04), the fused kernel 0.95;
     # for heads of 64 the two are within 7 % (16 x 2048 x 2048: 0.90 and 0.96), and short sequences are 1.3 times as fast fused.
@@ -180,6 +181,7 @@ SOFTWARE: Choices = (
     use(DirectConvolution(8)),
     # What a whole workgroup agrees on, the weights of its plane, is loaded once.
     use(Depthwise(8, 1)),
+    use(DepthwiseLast(8)),
     # Attention whose scores no buffer holds.
     use(AttentionForm(1)),  # asked for where scores cannot be stored
     use(FlashTile(8, 8, 1, 1, 1, 1, 8, 16)),
