@@ -227,6 +227,11 @@ def write(decoder: Decoder, folder: Path) -> Path:
     """Writes the folder; gives it back."""
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(graph_of(decoder), folder / "model.onnx")
+    return write_beside(decoder, folder)
+
+
+def write_beside(decoder: Decoder, folder: Path) -> Path:
+    """Writes what such a folder has beside the model; gives it back."""
     (folder / "genai_config.json").write_text(json.dumps(config_of(decoder), indent=1))
     _write_tokenizer(decoder, folder)
     return folder
