@@ -29,7 +29,7 @@ WEIGHTS = {
     "w2": _RANDOM.standard_normal((WIDE, 2 * WIDE)), "head": _RANDOM.standard_normal((WIDE, WORDS)),
     "turned": _RANDOM.standard_normal((WORDS, WIDE)), "gain": _RANDOM.standard_normal(WIDE), "bias": _RANDOM.standard_normal(WORDS),
     "cap": np.array(3.0), "two": np.array(2.0), "eps": np.array(1e-5), "by row": _RANDOM.standard_normal((1, ROWS, WIDE)),
-    "one row": _RANDOM.standard_normal((1, 1, WIDE)),
+    "one row": _RANDOM.standard_normal((1, 1, WIDE)), "of rows": _RANDOM.standard_normal(ROWS), "positive": np.full(ROWS, 2.0),
 }  # fmt: skip
 INDICES = {
     "-1": np.array([-1]),
@@ -82,6 +82,13 @@ FORMS: dict[str, tuple[list[onnx.NodeProto], int]] = {
          node("Sigmoid", ["g"], ["s"]), node("Mul", ["s", "u"], ["n"]), *HEAD], 5,
     ),
     "fused": ([node("FusedMatMul", ["x", "turned"], ["logits"], domain=MICROSOFT, transB=1, alpha=0.5)], 1),
+    "a choice of elements": (
+        [node("Greater", ["x", "eps"], ["c"]), node("Where", ["c", "x", "two"], ["s"]), node("PRelu", ["s", "gain"], ["n"]), *HEAD],
+        4,
+    ),
+    "a factor for each row": (
+        [node("BatchNormalization", ["x", "of rows", "of rows", "of rows", "positive"], ["n"]), *HEAD], 1,
+    ),
     "a constant of one row": ([node("Mul", ["x", "one row"], ["n"]), *HEAD], 2),
     "a constant for each row": ([node("Mul", ["x", "by row"], ["n"]), *HEAD], 1),
     "another mean": ([node("ReduceMean", ["x", "1"], ["m"]), node("Sub", ["x", "m"], ["n"]), *HEAD], 2),

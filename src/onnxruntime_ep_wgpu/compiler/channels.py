@@ -1,9 +1,13 @@
-"""Which convolutions of a graph make images whose channels are last in memory.
+"""Which convolutions of a graph make images whose channels are last in memory, a memory format that `memory_format.py` hands on.
 
 In: an ONNX graph. Out: its convolutions that do, where `channels_last` is chosen for the target. What convolutions hand on to each
 other, through operators that leave the order of memory as it is, has one order: that which its readers want. Convolutions read
 windows of neighbouring channels nearly twice as fast; every other reader, and the caller, wants the order of ONNX. Invariant: any
 answer is right, so whatever a node is like, there is one.
+
+This is decided before lowering and is no rule of the lowered graph, because lowering depends on it: which kernel a convolution or
+a pool becomes, in which order all that is made of its result has its axes, and in which the device gets weights. What an
+operator does about images it declares itself (`chooses_format`, `keeps_format`, `any_format` in `ops/registry.py`).
 """
 
 from __future__ import annotations
@@ -12,11 +16,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from .ops import registry
+from .ops import host, registry
 
-_CONVOLUTIONS = frozenset({("", "Conv"), ("ai.onnx", "Conv"), ("com.microsoft", "FusedConv")})
-_IMAGES = frozenset({"AveragePool", "Concat", "MaxPool", "Pad", "Resize", "Slice", "Split", "Upsample"})
-_REDUCED = frozenset({"GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceMax", "ReduceSum", "Shape", "Size"})
 READERS_PER_OTHER = 4
 """How many convolutions have to read images for each other reader, which reads them across then. Not measured closely: on an H200
 DenseNet, VGG and MobileNet, with 20 and more for each, gain 5 to 25 %; ViT and ShuffleNet, with fewer than 1, lose."""
@@ -52,7 +53,7 @@ def _together(first: ir.Node) -> set[ir.Node]:
 def _makers(node: ir.Node) -> Iterator[ir.Node]:
     """Who makes the images that a node reads."""
     for number, value in enumerate(node.inputs):
-        if _is_convolution(node) and not _reads_image(number):
+        if _is_convolution(node) and not _reads_image(node, number):
             continue
         producer = value.producer() if value is not None else None
         if producer is not None:
@@ -61,22 +62,30 @@ def _makers(node: ir.Node) -> Iterator[ir.Node]:
 
 def _hands_on(node: ir.Node) -> bool:
     """Whether the result lies as what it is made of."""
-    images = node.domain in ("", "ai.onnx") and node.op_type in _IMAGES
-    return images or registry.is_elementwise(node.op_type, node.domain) or _is_convolution(node)
+    operator = registry.declared(node.op_type, node.domain)
+    return (operator is not None and operator.keeps_format) or _is_convolution(node)
 
 
 def _is_convolution(node: ir.Node) -> bool:
     """Of one group, or of a channel each; others read a part of the channels at a time."""
-    if (node.domain, node.op_type) not in _CONVOLUTIONS or len(node.inputs) < 2:
+    operator = registry.declared(node.op_type, node.domain)
+    if operator is None or not operator.chooses_format or len(node.inputs) < 2:
         return False
     group, weights = node.attributes.get("group"), node.inputs[1]
     each = weights is not None and weights.shape is not None and len(weights.shape) > 1 and weights.shape[1] == 1
     return group is None or group.value == 1 or each
 
 
-def _reads_image(number: int) -> bool:
-    """Whether an input is an image for a convolution: what it convolves, and what FusedConv adds."""
-    return number in (0, 3)
+def _reads_image(convolution: ir.Node, number: int) -> bool:
+    """Whether an input is an image: what it convolves, and what FusedConv adds."""
+    operator = registry.declared(convolution.op_type, convolution.domain)
+    return operator is not None and operator.operands[number] in operator.chooses_format
+
+
+def _reads_any(node: ir.Node) -> bool:
+    """Whether it reads images in any memory format equally well."""
+    operator = registry.declared(node.op_type, node.domain)
+    return host.reads_shape_alone(node.op_type, node.domain) or (operator is not None and operator.any_format)
 
 
 def _readers(together: set[ir.Node]) -> tuple[int, int]:
@@ -88,10 +97,10 @@ def _readers(together: set[ir.Node]) -> tuple[int, int]:
             for reader, number in value.uses():
                 if reader in together and _is_convolution(reader):
                     convolutions += number == 0
-                    others += not _reads_image(number)
+                    others += not _reads_image(reader, number)
                 else:
-                    others += reader not in together and reader.op_type not in _REDUCED
+                    others += reader not in together and not _reads_any(reader)
         if not _is_convolution(node):
             made = [it for it in _makers(node) if it not in together]
-            others += sum(it.op_type not in _REDUCED | {"Constant"} for it in made)
+            others += sum(it.op_type != "Constant" and not _reads_any(it) for it in made)
     return convolutions, others

@@ -5,6 +5,7 @@ all that only it needs is calculated for one row: the last product, and what is 
 the attention of the last layer. For 512 ids and a vocabulary of 128,000 there are 125 MiB less of f16 logits.
 
 Rows are axis -2 of all that a `Slice` is put behind, of any rank from 2 on: an operand has as many there as the result, or one.
+Which operators make an element of elements, and which a row of rows, these declare (`compiler/ops/registry.py`).
 """
 
 from __future__ import annotations
@@ -17,14 +18,10 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-_UNARY = {
-    "Cast", "Clip", "Elu", "Erf", "Exp", "FastGelu", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Mish", "Neg",
-    "QuickGelu", "Reciprocal", "Relu", "Sigmoid", "Softplus", "Softsign", "Sqrt", "Swish", "Tanh",
-}  # fmt: skip
-_BINARY = {"Add", "BiasGelu", "Div", "Max", "Min", "Mul", "Pow", "Sub"}
-_NORMS = {"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"}
-_SKIP_NORMS = {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}
-_PACKED = {"MatMulNBits", "MatMulBnb4"}
+from ...compiler import ops
+from ...compiler.ops import registry
+
+ops.load()
 _ATTENTION = {"Attention", "GroupQueryAttention", "MultiHeadAttention"}  # those of com.microsoft
 _OF_CONSTANTS = {"Cast", "DequantizeLinear", "Identity", "Transpose"}
 _FROM, _TO, _AXIS = (f"last row/{it}" for it in ("from", "to", "axis"))
@@ -101,7 +98,7 @@ class _Values:
                 self.constants[node.output[0]] = None
                 self.rank[node.output[0]] = self.rank[node.input[0]]
             else:
-                for name in node.output if node.op_type in _SKIP_NORMS | {"Split"} else node.output[:1]:
+                for name in node.output if node.op_type == "Split" or _rows(node) else node.output[:1]:
                     self.rank[name] = max(self.rank[name], self._least_rank(node))
 
     def _are_constant(self, names: Iterable[str]) -> bool:
@@ -110,13 +107,13 @@ class _Values:
     def _least_rank(self, node: onnx.NodeProto) -> int:
         """Of the first output."""
         kind, ranks = node.op_type, [self.rank[it] for it in node.input]
-        if kind in _UNARY | _NORMS | _SKIP_NORMS | _PACKED | {"Split"}:
+        if kind == "Split" or _rows(node):
             return ranks[0]
         if kind == "Reshape":
             return self._least_size(node.input[1])
         if kind == "ReduceMean":
             return ranks[0] if _attributes(node).get("keepdims", 1) else 0
-        if kind in _BINARY:
+        if _is_elementwise(node):
             return max(ranks)
         if kind in ("MatMul", "FusedMatMul"):
             return max(ranks) if min(ranks) >= 2 else 0
@@ -139,14 +136,14 @@ class _Values:
         kind, given, how = node.op_type, node.input, _attributes(node)
         if node.domain not in ("", "ai.onnx", "com.microsoft") or self._are_constant(node.output):
             return ()
-        if kind in _BINARY:
-            places = tuple(k for k, it in enumerate(given) if it not in self.constants)
+        if _is_elementwise(node):
+            places = tuple(k for k, it in enumerate(given) if it and it not in self.constants)
             others = [it for it in given if it in self.constants]
             alone = len(places) == 1 and all(self.rank[it] <= 1 for it in others)
             known = alone or all(self.rank[given[k]] >= 2 for k in places)  # alone it has the rank of the result
             return places if known and all(self._has_one_row(it) for it in others) else ()
-        if kind in _SKIP_NORMS:
-            return (0, 1) if self._are_constant(given[2:]) else ()
+        if rows := _rows(node):
+            return rows if self._are_constant(given[len(rows) :]) and how.get("axis", -1) in (-1, 2) else ()
         if not self._are_constant(given[1:]):
             return ()
         if kind in ("MatMul", "FusedMatMul"):
@@ -154,14 +151,12 @@ class _Values:
                 how.get(it) for it in ("transA", "transBatchA", "transBatchB")
             )
             return (0,) if weights else ()
-        if kind in _NORMS:
-            return (0,) if how.get("axis", -1) in (-1, 2) else ()
         if kind == "ReduceMean":
             axes = how["axes"] if "axes" in how else self._numbers(given[1] if len(given) > 1 else "")
             return (0,) if list(axes) in ([-1], [2]) and how.get("keepdims", 1) else ()
         if kind == "Split":
             return (0,) if how.get("axis", 0) in (-1, 2) else ()
-        return (0,) if kind in _UNARY | _PACKED else ()
+        return ()
 
     def _has_one_row(self, name: str) -> bool:
         tensor = self.constants[name]
@@ -170,6 +165,17 @@ class _Values:
     def _numbers(self, name: str) -> list[int]:
         tensor = self.constants.get(name)
         return [] if tensor is None else [int(it) for it in numpy_helper.to_array(tensor).reshape(-1)]
+
+
+def _is_elementwise(node: onnx.NodeProto) -> bool:
+    operator = registry.declared(node.op_type, node.domain)
+    return operator is not None and operator.elementwise
+
+
+def _rows(node: onnx.NodeProto) -> tuple[int, ...]:
+    """The inputs of which a node makes each row of its outputs from one, where the others are constant."""
+    operator = registry.declared(node.op_type, node.domain)
+    return tuple(operator.operands.index(name) for name in operator.rows) if operator is not None else ()
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:

@@ -53,6 +53,7 @@ def packed_zeros(b: Builder, zeros: Operand, bits: int, rows: int, blocks: int) 
     weights=PACKED,
     zero_points=FLOATS | PACKED,
     g_idx=frozenset({DType.INT32}),
+    rows=("a",),
 )
 def matmul_n_bits(
     b: Builder,

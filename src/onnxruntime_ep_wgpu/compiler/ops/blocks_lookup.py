@@ -45,7 +45,7 @@ _NF4 = (
 )
 
 
-@op("MatMulBnb4", domain=MICROSOFT, types=FLOATS, weights=PACKED)
+@op("MatMulBnb4", domain=MICROSOFT, types=FLOATS, weights=PACKED, rows=("a",))
 def matmul_bnb4(
     b: Builder,
     a: Operand,

@@ -35,18 +35,18 @@ from .window import (
 FEWEST_ROWS = 8  # output channels per group below which a matrix product computes mostly padding of its tiles
 
 
-@op("Conv", types=FLOATS)
+@op("Conv", types=FLOATS, chooses_format=("x",))
 def conv(
     b: Builder,
     x: Operand,
     w: Operand,
     bias: Operand | None = None,
     *,
-    as_rows: bool = False,
+    channels_last: bool = False,
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """x (batch, channels, *inputs), w (features, channels / group, *kernel) -> (batch, features, *outputs)."""
-    result = convolution(b, x, w, as_rows, **attributes)
+    result = convolution(b, x, w, channels_last, **attributes)
     if bias is not None:
         if bias.rank != 1:
             raise UnsupportedError(f"a bias {bias} is not one number for each feature")
@@ -56,11 +56,11 @@ def conv(
 
 
 def convolution(
-    b: Builder, x: Operand, w: Operand, as_rows: bool = False, **attributes: Unpack[ConvAttributes]
+    b: Builder, x: Operand, w: Operand, channels_last: bool = False, **attributes: Unpack[ConvAttributes]
 ) -> Operand:
     """The sums of a convolution, in the type in which elements of x are accumulated; the padding counts as zeros.
 
-    `as_rows`: where that can be, they have their channels last in memory.
+    `channels_last`: where that can be, they have their channels last in memory.
     """
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
@@ -73,14 +73,14 @@ def convolution(
         x,
         w.shape[1],
     )
-    return convolved(b, x, w, window(b, x.shape[2:], kernel, attributes), group, as_rows)
+    return convolved(b, x, w, window(b, x.shape[2:], kernel, attributes), group, channels_last)
 
 
-def convolved(b: Builder, x: Operand, w: Operand, win: Window, group: int, as_rows: bool = False) -> Operand:
+def convolved(b: Builder, x: Operand, w: Operand, win: Window, group: int, channels_last: bool = False) -> Operand:
     """The sums of the windows of x, weighted by w."""
     mark = b.mark()
     try:
-        return _convolution(b, x, w, win, group, as_rows)
+        return _convolution(b, x, w, win, group, channels_last)
     except BindingsError:
         b.undo(mark)
         return _divided(b, x, w, win, group)
@@ -125,7 +125,7 @@ def _in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> O
     return b.beside(halves, 1)
 
 
-def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, as_rows: bool) -> Operand:
+def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, channels_last: bool) -> Operand:
     """One that fits, in one product or by one kernel. Raises BindingsError."""
     per_group = floordiv(w.shape[0], group)
     if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.supports(win):
@@ -140,7 +140,7 @@ def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, as
     # Windows that share elements are read straight from the image, others are a matrix that is copied once.
     if (win.is_padded or win.overlap) and conv_direct.supports(b, w, win):
         return conv_direct.direct_convolution(b, x, w, win, group)
-    if as_rows and group == 1 and conv_rows.supports(x, w):
+    if channels_last and group == 1 and conv_rows.supports(x, w):
         return conv_rows.convolution_of_rows(b, x, w, win)
     if group > 1:
         x = b.reshape(x, (x.shape[0] * group, floordiv(x.shape[1], group), *x.shape[2:]))

@@ -46,6 +46,11 @@ def _rule(*names: str) -> Callable[[Rule], Rule]:
     return add
 
 
+def reads_shape_alone(op_type: str, domain: str) -> bool:
+    """Whether an operator looks at no element of its operand."""
+    return domain in ("", "ai.onnx") and op_type in ("Shape", "Size")
+
+
 def evaluate(
     op_type: str, domain: str, operands: list[Operand | None], attributes: Mapping[str, Any]
 ) -> list[Operand] | None:
@@ -54,7 +59,7 @@ def evaluate(
     When every operand is known and nothing is required of a run, so are the results; otherwise they are evaluated when a
     shape asks for them.
     """
-    if domain == "" and op_type in ("Shape", "Size") and operands[0] is not None:
+    if reads_shape_alone(op_type, domain) and operands[0] is not None:
         return _shape(op_type, operands[0], attributes)
     given = [o for o in operands if o is not None]
     if domain or op_type not in _RULES or not given or not all(o.has_host for o in given):

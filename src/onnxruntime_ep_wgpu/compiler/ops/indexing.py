@@ -208,7 +208,7 @@ def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = N
     return result
 
 
-@op("Pad", types=ANY, pads_input=INTEGERS, axes=INTEGERS)
+@op("Pad", types=ANY, pads_input=INTEGERS, axes=INTEGERS, keeps_format=True)
 def pad(
     b: Builder,
     x: Operand,

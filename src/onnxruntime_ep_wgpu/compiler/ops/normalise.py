@@ -162,7 +162,7 @@ def _long_normalised(
     return {"y": y, "mean": mean, "inverse": inverse}
 
 
-@op("LayerNormalization", types=FLOATS)
+@op("LayerNormalization", types=FLOATS, rows=("x",))
 def layer_normalization(
     b: Builder,
     x: Operand,
@@ -182,7 +182,7 @@ def layer_normalization(
     return [b.cast(y, x.dtype), *rest]
 
 
-@op("RMSNormalization", types=FLOATS)
+@op("RMSNormalization", types=FLOATS, rows=("x",))
 def rms_normalization(
     b: Builder, x: Operand, gain: Operand, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Operand:
@@ -285,7 +285,7 @@ def local_response_normalization(
     )
 
 
-@op("BatchNormalization", types=FLOATS, elementwise=True)
+@op("BatchNormalization", types=FLOATS, keeps_format=True)
 def batch_normalization(
     b: Builder,
     x: Operand,

@@ -34,7 +34,7 @@ def _activated(b: Builder, x: Operand, name: str, given: Sequence[float]) -> Ope
     return activated(b, x, name, given)
 
 
-@op("FusedConv", domain=MICROSOFT, types=FLOATS)
+@op("FusedConv", domain=MICROSOFT, types=FLOATS, chooses_format=("x", "residual"))
 def fused_conv(
     b: Builder,
     x: Operand,
@@ -44,11 +44,11 @@ def fused_conv(
     *,
     activation: str = "",
     activation_params: Sequence[float] = (),
-    as_rows: bool = False,
+    channels_last: bool = False,
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """activation(conv(x, w) + bias + residual)."""
-    y = conv(b, x, w, bias, as_rows=as_rows, **attributes)
+    y = conv(b, x, w, bias, channels_last=channels_last, **attributes)
     if residual is not None:
         y = b.pointwise("x + y", {"x": y, "y": residual}, y.dtype)
     return _activated(b, y, activation, activation_params)

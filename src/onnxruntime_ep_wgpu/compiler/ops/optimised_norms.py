@@ -45,7 +45,7 @@ def _summed(b: Builder, x: Operand, skip: Operand, bias: Operand | None) -> Oper
     return b.pointwise(" + ".join(operands), operands, x.dtype, x.shape)
 
 
-@op("SkipLayerNormalization", domain=MICROSOFT, types=FLOATS)
+@op("SkipLayerNormalization", domain=MICROSOFT, types=FLOATS, rows=("x", "skip"))
 def skip_layer_normalization(
     b: Builder,
     x: Operand,
@@ -61,7 +61,7 @@ def skip_layer_normalization(
     return _after_skip(b, x, skip, gamma, beta, bias, epsilon, wanted, {1: "mean", 2: "inverse"})
 
 
-@op("SkipSimplifiedLayerNormalization", domain=MICROSOFT, types=FLOATS)
+@op("SkipSimplifiedLayerNormalization", domain=MICROSOFT, types=FLOATS, rows=("x", "skip"))
 def skip_rms_normalization(
     b: Builder,
     x: Operand,
@@ -108,7 +108,7 @@ def _after_skip(
     return results[: len(wanted)]
 
 
-@op("SimplifiedLayerNormalization", types=FLOATS)
+@op("SimplifiedLayerNormalization", types=FLOATS, rows=("x",))
 def simplified_layer_normalization(
     b: Builder,
     x: Operand,

@@ -44,7 +44,7 @@ def _window(b: Builder, x: Operand, attributes: PoolAttributes) -> Window:
     return window(b, x.shape[2:], kernel, attributes, bool(attributes.get("ceil_mode")))
 
 
-@op("MaxPool", types=FLOATS | BYTES)
+@op("MaxPool", types=FLOATS | BYTES, keeps_format=True)
 def max_pool(
     b: Builder, x: Operand, *, storage_order: int = 0, outputs: int = 1, **attributes: Unpack[PoolAttributes]
 ) -> list[Operand]:
@@ -65,7 +65,7 @@ def max_pool(
     return [y, b.pointwise("i64(x)", {"x": at}, DType.INT64)]
 
 
-@op("AveragePool", types=FLOATS)
+@op("AveragePool", types=FLOATS, keeps_format=True)
 def average_pool(
     b: Builder, x: Operand, *, count_include_pad: int = 0, **attributes: Unpack[PoolAttributes]
 ) -> Operand:
@@ -91,12 +91,12 @@ def col2im(
     return summed(b, b.reshape(x, (x.shape[0], floordiv(x.shape[1], win.taps), *block, *win.outputs)), win)
 
 
-@op("GlobalAveragePool", types=FLOATS)
+@op("GlobalAveragePool", types=FLOATS, any_format=True)
 def global_average_pool(b: Builder, x: Operand) -> Operand:
     return reduce_axes(b, "ReduceMean", x, list(range(2, x.rank)), True)
 
 
-@op("GlobalMaxPool", types=FLOATS)
+@op("GlobalMaxPool", types=FLOATS, any_format=True)
 def global_max_pool(b: Builder, x: Operand) -> Operand:
     return reduce_axes(b, "ReduceMax", x, list(range(2, x.rank)), True)
 

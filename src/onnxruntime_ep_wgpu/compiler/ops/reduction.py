@@ -37,7 +37,9 @@ _LIMITS = {
 
 
 def _declare(name: str) -> None:
-    @op(name, types=NUMBERS | BOOLS if name in ("ReduceMax", "ReduceMin") else NUMBERS, axes_input=INTEGERS)
+    types = NUMBERS | BOOLS if name in ("ReduceMax", "ReduceMin") else NUMBERS
+
+    @op(name, types=types, axes_input=INTEGERS, any_format=True)
     def lower(
         b: Builder,
         x: Operand,

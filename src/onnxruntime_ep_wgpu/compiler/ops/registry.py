@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
@@ -43,7 +43,11 @@ class Operator:
     any_attributes: bool = False
     needed: frozenset[str] = frozenset()  # operands and attributes that it cannot do without
     kinds: Mapping[str, str] = field(default_factory=dict)  # of attributes: a key of _KINDS
-    elementwise: bool = False  # an element of the result is made of those at its own place, where operands are as large
+    elementwise: bool = False  # an element of the result is made of those at its own place; operands broadcast
+    chooses_format: tuple[str, ...] = ()  # operands that are images, of one whose result may have another memory format
+    keeps_format: bool = False  # the result of images lies in memory as they do
+    any_format: bool = False  # it reads images in any memory format equally well
+    rows: tuple[str, ...] = ()  # operands of whose rows, along the last axis, those of the results are made one by one
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -55,7 +59,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "list[str]": (str,),
 }
 """Kinds of attributes, as lowering functions are annotated, with the types of their values or elements."""
-_INJECTED = frozenset({"op_type", "opset", "outputs", "wanted", "as_rows"})
+_INJECTED = frozenset({"op_type", "opset", "outputs", "wanted", "channels_last"})
 """Keyword arguments that are about the node and no attributes: its type, the version of its domain, how many outputs it has,
 which of them it names, and whether its result shall have its channels last in memory (`channels.py`)."""
 _OPERATORS: dict[tuple[str, str], list[Operator]] = {}
@@ -67,9 +71,16 @@ def op(
     domain: str = "",
     types: frozenset[DType] = ANY,
     elementwise: bool = False,
+    chooses_format: tuple[str, ...] = (),
+    keeps_format: bool = False,
+    any_format: bool = False,
+    rows: tuple[str, ...] = (),
     **by_operand: frozenset[DType],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declares `lower(builder, *operands, *, attributes...)` for operators; `op_type` is passed when asked for."""
+    """Declares `lower(builder, *operands, *, attributes...)` for operators; `op_type` is passed when asked for.
+
+    What else is said of an operator, its `Operator` explains; who asks for it has no list of operators of its own.
+    """
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         parameters = list(inspect.signature(function).parameters.values())[1:]
@@ -97,6 +108,10 @@ def op(
                 needed,
                 kinds,
                 elementwise,
+                chooses_format,
+                keeps_format or elementwise,
+                any_format,
+                rows,
             )
             versions = _OPERATORS.setdefault((domain, name), [])
             versions.append(entry)
@@ -169,10 +184,21 @@ def find(op_type: str, domain: str, opset: int) -> Operator | None:
     return None
 
 
-def is_elementwise(op_type: str, domain: str) -> bool:
-    """Whether an operator makes each element of the elements at its place."""
-    known = _OPERATORS.get(("" if domain == "ai.onnx" else domain, op_type), ())
-    return bool(known) and all(entry.elementwise for entry in known)
+@cache
+def declared(op_type: str, domain: str) -> Operator | None:
+    """What is said of an operator whatever its version, as far as it is said of every one."""
+    known = _OPERATORS.get(("" if domain == "ai.onnx" else domain, op_type))
+    if not known:
+        return None
+    first, *rest = known
+    return replace(
+        first,
+        elementwise=all(it.elementwise for it in known),
+        keeps_format=all(it.keeps_format for it in known),
+        any_format=all(it.any_format for it in known),
+        chooses_format=first.chooses_format if all(it.chooses_format == first.chooses_format for it in rest) else (),
+        rows=first.rows if all(it.rows == first.rows for it in rest) else (),
+    )
 
 
 def check_version(op_type: str, domain: str, opset: int) -> None:
@@ -193,7 +219,7 @@ def check_version(op_type: str, domain: str, opset: int) -> None:
 
 
 def arguments(
-    entry: Operator, opset: int, attributes: Mapping[str, Any], outputs: Sequence[bool], as_rows: bool = False
+    entry: Operator, opset: int, attributes: Mapping[str, Any], outputs: Sequence[bool], channels_last: bool = False
 ) -> dict[str, Any]:
     """The keyword arguments of a lowering function. `outputs`: of each output of the node, whether it is named.
 
@@ -212,7 +238,7 @@ def arguments(
         if not _is_of(entry.kinds.get(name), value):
             raise UnsupportedError(f"attribute {name}={cut(value)} is no {entry.kinds[name]}")
     about: dict[str, Any] = {"op_type": entry.name, "opset": opset, "outputs": len(outputs), "wanted": list(outputs)}
-    about["as_rows"] = as_rows
+    about["channels_last"] = channels_last
     return out | {name: value for name, value in about.items() if name in entry.attributes}
 
 

@@ -37,7 +37,7 @@ class _Scaled:
     end: float = 1.0
 
 
-@op("Resize", since=11, types=ANY)
+@op("Resize", since=11, types=ANY, keeps_format=True)
 def resize(
     b: Builder,
     x: Operand,
@@ -82,13 +82,13 @@ def resize(
     return _resized(b, x, scaled, mode, transform, cubic_coeff_a, bool(exclude_outside))
 
 
-@op("Resize", types=ANY)
+@op("Resize", types=ANY, keeps_format=True)
 def resize_10(b: Builder, x: Operand, scales: Operand, *, mode: str = "nearest") -> Operand:
     """Version 10: positions are multiplied; nearest rounds down when it enlarges and up when it shrinks."""
     return _upsampled(b, x, scales.floats("the scale"), mode)
 
 
-@op("Upsample", types=ANY)
+@op("Upsample", types=ANY, keeps_format=True)
 def upsample(
     b: Builder,
     x: Operand,

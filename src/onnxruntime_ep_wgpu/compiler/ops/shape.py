@@ -152,7 +152,15 @@ def extents(b: Builder, shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
     return tuple(shape)
 
 
-@op("Slice", types=ANY, starts_input=INTEGERS, ends_input=INTEGERS, axes_input=INTEGERS, steps_input=INTEGERS)
+@op(
+    "Slice",
+    types=ANY,
+    starts_input=INTEGERS,
+    ends_input=INTEGERS,
+    axes_input=INTEGERS,
+    steps_input=INTEGERS,
+    keeps_format=True,
+)
 def slice_(
     b: Builder,
     x: Operand,
@@ -212,7 +220,7 @@ def _from_end(value: Dim, extent: Dim) -> Dim:
     return select(less(value, 0), value + extent, value)
 
 
-@op("Split", types=ANY, split_input=INTEGERS)
+@op("Split", types=ANY, split_input=INTEGERS, keeps_format=True)
 def split(
     b: Builder,
     x: Operand,
@@ -239,7 +247,7 @@ def split(
     return out
 
 
-@op("Concat", types=ANY)
+@op("Concat", types=ANY, keeps_format=True)
 def concat(b: Builder, *xs: Operand, axis: int = 0) -> Operand:
     axis = axis_of(axis, xs[0].rank)
     if any(x.rank != xs[0].rank for x in xs):

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from ...compiler.ir import LoweredGraph
 from ...compiler.lower import attempt
+from ...compiler.ops.host import reads_shape_alone
 from ...compiler.settings import DEFAULT, CompileSettings
 from . import partition, subgraph
 
@@ -133,7 +134,7 @@ def _drop_islands(nodes: list[ir.Node], before: list[list[int]], reasons: list[s
 
 def _is_shape_arithmetic(node: ir.Node, nodes: list[ir.Node], before: list[int], can_run: list[bool]) -> bool:
     """Whether a node makes nothing but scalars and short lists of integers, without reading a tensor of ours."""
-    if node.op_type in ("Shape", "Size") and node.domain == "":
+    if reads_shape_alone(node.op_type, node.domain):
         # On the CPU it would download the whole tensor when that is made here.
         makers = [place for place in before if can_run[place]]
         return not makers
