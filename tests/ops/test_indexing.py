@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
+from onnxruntime_ep_wgpu.errors import WgpuEpError
 from tests import support
 
 from .compare import both_ways, check, model, random
@@ -29,6 +31,73 @@ def test_gather(axis: int, indices: np.ndarray, kind: type) -> None:
 @pytest.mark.parametrize(("dtype", "int64"), both_ways(TYPES))
 def test_gather_types(dtype: type, int64: str) -> None:
     check("Gather", random(5, 3, dtype=dtype), np.array([4, -2, 0]), int64=int64)
+
+
+def _evenly_apart(rng: np.random.Generator, extent: int) -> np.ndarray:
+    """Indices of one axis: a scalar, or some in a row, forwards or backwards, counted from the beginning or from the end."""
+    if rng.random() < 0.4:
+        return np.array(rng.integers(-extent, extent))
+    step = int(rng.choice([1, 1, 2, -1, -2]))
+    row = np.arange(extent)[::step]
+    first = int(rng.integers(len(row)))
+    row = row[first : int(rng.integers(first, len(row))) + 1]
+    return row - extent if rng.random() < 0.3 else row
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_known_indices_that_lie_evenly_apart_are_a_view(seed: int, symbolic: bool) -> None:
+    rng = np.random.default_rng(seed)
+    x = random(4, 3, 5, 6, dtype=TYPES[seed % len(TYPES)], seed=seed)
+    order, axis = rng.permutation(4).tolist(), int(rng.integers(4))
+    turned = x.transpose(order)
+    indices = _evenly_apart(rng, turned.shape[axis])
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=order),
+        helper.make_node("Gather", ["t", "i"], ["g"], axis=axis),
+        helper.make_node("Identity", ["g"], ["y"]),
+    ]
+    shape = ["a", "b", "c", "d"] if symbolic else list(x.shape)
+    program = support.compile_model(support.make_model(nodes, {"x": (x.dtype, shape)}, {"i": indices}))
+    assert not any("indices" in text for kernel in program.kernels for text in kernel.wgsl)
+    (got,) = support.Runner(program)(x)
+    np.testing.assert_array_equal(got, np.take(turned, indices, axis))
+
+
+@pytest.mark.parametrize("indices", [[0, 2, 1], [0, 0, 0], [-1, 0], [1, 3, 4]])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_known_indices_in_any_order(indices: list[int], symbolic: bool) -> None:
+    x = random(3, 5, 2)
+    check("Gather", x, np.array(indices), axis=1, constants=[1], symbolic=symbolic, want=[np.take(x, indices, 1)])
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_a_view_reads_nothing_outside(index: int) -> None:
+    """The extent is what a run decides, so that it says what is wrong."""
+    x = random(3, 2)
+    m = model("Gather", [x, np.array(index)], symbolic=True, constants=[1])
+    np.testing.assert_array_equal(support.run_model(m, random(4, 2))[0], random(4, 2)[index])
+    with pytest.raises(WgpuEpError, match=f"the index {index} is outside axis 0"):
+        support.run_model(m, x)
+
+
+def test_steps_of_a_sequence_have_the_same_kernels() -> None:
+    def steps(count: int) -> int:
+        weights: dict[str, np.ndarray] = {"w": random(8, 8), "u": random(8, 8)}
+        nodes, state = [], "h"
+        for k in range(count):
+            weights[f"i{k}"] = np.array(k)
+            nodes += [
+                helper.make_node("Gather", ["x", f"i{k}"], [f"g{k}"], axis=1),
+                helper.make_node("MatMul", [f"g{k}", "w"], [f"a{k}"]),
+                helper.make_node("MatMul", [state, "u"], [f"b{k}"]),
+                helper.make_node("Add", [f"a{k}", f"b{k}"], [f"s{k}"]),
+            ]
+            state = f"s{k}"
+        inputs = {"x": (np.float32, ["n", count, 8]), "h": (np.float32, ["n", 8])}
+        return len(support.compile_model(support.make_model(nodes, inputs, weights)).kernels)
+
+    assert steps(9) == steps(3)
 
 
 def test_gather_never_reads_outside() -> None:

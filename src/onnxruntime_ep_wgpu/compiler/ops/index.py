@@ -10,6 +10,7 @@ range is clamped or skipped, as each operator says, and never reaches memory out
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from ...errors import OutOfRangeError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
-from ..dims import Dim, less_equal
+from ..dims import Dim, less, less_equal, select
 
 INDICES = frozenset({DType.INT32, DType.INT64})
 
@@ -39,9 +40,9 @@ def index32(b: Builder, indices: Operand, *allowed: Allowed) -> Operand:
     """Indices as i32. With one `allowed` it holds for all of them, with several each for its place along the last axis."""
     if len(allowed) > 1:
         for k, bounds in enumerate(allowed):
-            _check_indices(b, _column(b, indices, k), bounds)
+            check_indices(b, _column(b, indices, k), bounds)
     elif allowed:
-        _check_indices(b, indices, allowed[0])
+        check_indices(b, indices, allowed[0])
     return narrowed(b, indices)
 
 
@@ -61,7 +62,20 @@ def _column(b: Builder, indices: Operand, k: int) -> Operand:
     return Operand(indices.dtype, view.shape, view.view, host=host, known=indices.known)
 
 
-def _check_indices(b: Builder, indices: Operand, allowed: Allowed) -> None:
+def evenly_apart(indices: Operand, extent: Dim) -> tuple[Dim, int] | None:
+    """The first of known indices of an axis, counted from its beginning, and the step from each to the next; None for others."""
+    if indices.rank > 1 or not (indices.known and indices.has_host):
+        return None
+    values = [select(less(it, 0), it + extent, it) for it in indices.dims("the indices")]
+    steps = {b - a for a, b in pairwise(values)} or {1}
+    step = steps.pop()
+    if not values or steps or not isinstance(step, int) or step == 0:
+        return None
+    return values[0], step
+
+
+def check_indices(b: Builder, indices: Operand, allowed: Allowed) -> None:
+    """Raises OutOfRangeError for a constant that is not allowed; notes what only a run can tell."""
     low, high, what = allowed
     values = _known(indices)
     if values is None:

@@ -10,7 +10,7 @@ from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..coordinates import apart, named
 from ..dims import LARGEST, Dim, equal, less_equal, maximum, may_be, product
-from .index import INDICES, Allowed, along, index32, narrowed
+from .index import INDICES, Allowed, along, check_indices, evenly_apart, index32, narrowed
 from .pointwise import type_of
 from .registry import ANY, BOOLS, INTEGERS, NUMBERS, op
 from .shape import axis_of
@@ -18,9 +18,16 @@ from .shape import axis_of
 
 @op("Gather", types=ANY, indices=INDICES)
 def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operand:
-    """y[outer, k, inner] = x[outer, indices[k], inner]; negative indices count from the end."""
+    """y[outer, k, inner] = x[outer, indices[k], inner]; negative indices count from the end. Known ones that lie evenly apart,
+    as one alone does, are a view."""
     axis = axis_of(axis, x.rank)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    check_indices(b, indices, along(x, axis))
+    if (row := evenly_apart(indices, x.shape[axis])) is not None:
+        view = x.view.slice(axis, *row, indices.size)
+        view = None if view is None else view.reshape(shape)
+        if view is not None:
+            return b.view(x, view)
     groups = (axis, indices.rank, x.rank - axis - 1)
     return b.map(
         map_body("gather"),
@@ -30,7 +37,7 @@ def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operan
         groups,
         {
             "x": (x, (axis, 1, x.rank - axis - 1)),
-            "indices": (index32(b, indices, along(x, axis)), (indices.rank,)),
+            "indices": (narrowed(b, indices), (indices.rank,)),
         },
         parameters={"extent": x.shape[axis]},
         cost=4,
