@@ -111,7 +111,8 @@ class SessionState:
         Raises ModelError when a node of the main graph can run nowhere. A body may never run: there it is left alone.
         """
         graph = ort_graph.read(self.ort, handle)
-        nodes = [node.meta["ort_node"] for node in graph]
+        own = list(graph)  # a graph would be walked for each place
+        nodes = [node.meta["ort_node"] for node in own]
         assigned = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
         self._others |= not {*assigned} <= {"", self.name, "CPUExecutionProvider"}
         forced = self._forced.among(graph)
@@ -129,7 +130,7 @@ class SessionState:
                 self._lowerings.keep(group.graph, group.lowered)
         found |= decision.shapes
         for places in decision.groups if found else ():
-            self._shapes_of_groups[_made(graph[place] for place in places)] = found
+            self._shapes_of_groups[_made(own[place] for place in places)] = found
         faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
         self._meet_internal([error for error in faults if isinstance(error, InternalError)])
         if not parent:

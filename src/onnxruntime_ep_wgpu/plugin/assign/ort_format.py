@@ -46,7 +46,8 @@ class CopyGuard:
         self._readers.append(
             [(f"{it.op_type} {it.name!r}", frozenset(value.name for value in it.outputs)) for it in others]
         )
-        self._made.append(frozenset(it.name for group in groups for k in group for it in graph[k].outputs))
+        nodes = list(graph)  # a graph would be walked for each place
+        self._made.append(frozenset(it.name for group in groups for k in group for it in nodes[k].outputs))
         self._whole = is_main
 
     @property
