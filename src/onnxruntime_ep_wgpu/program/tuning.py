@@ -35,6 +35,10 @@ class Bound:
     most: int | None = None
     known: bool = False
 
+    def holds(self, size: int) -> bool:
+        """Whether a quantity of this size is within it."""
+        return (self.least is None or self.least <= size) and (self.most is None or size <= self.most)
+
 
 @dataclass(frozen=True)
 class Choice:

@@ -8,7 +8,7 @@ before its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
@@ -33,22 +33,47 @@ _ORDER = {kernel: at for at, kernel in enumerate(dict.fromkeys(it.kernel for it 
 
 
 @lru_cache(256)
-def _tried(choices: Choices, software: bool) -> tuple[tuple[Choice, Parameters], ...]:
-    """All choices with their parameters, those of a Target before what is shipped for the same kernel."""
+def _tried(
+    choices: Choices, software: bool, invocations: int, workgroup_bytes: int, form: type[Form], dtype: str
+) -> tuple[tuple[Choice, Form], ...]:
+    """What there is for kernels of this form and elements of this type, and takes no more of a workgroup: the choices of a
+    Target before what is shipped for the same kernel."""
     found = [(it, parameters_of(it)) for it in (*choices, *(SOFTWARE if software else GPU))]
-    return tuple(sorted(found, key=lambda it: _ORDER[it[0].kernel]))
+    return tuple(
+        (choice, it)
+        for choice, it in sorted(found, key=lambda both: _ORDER[both[0].kernel])
+        if isinstance(it, form)
+        and choice.dtype in ("", dtype)
+        and it.invocations <= invocations
+        and it.workgroup_bytes <= workgroup_bytes
+    )
 
 
 def _chosen(
     target: Target, sizes: Mapping[str, Dim], form: type[Form], dtype: DType | None = None
-) -> list[tuple[Dim, Form]]:
+) -> Sequence[tuple[Dim, Form]]:
     """The guards and parameters of what can be taken for kernels of this form, up to the first that always is."""
+    most = target.max_invocations, target.max_workgroup_storage
+    label, shape = dtype.label if dtype else "", tuple(sizes.items())
+    return _guarded(target.tuning, target.software, *most, form, label, shape)  # type: ignore[arg-type]  # types are hashable
+
+
+@lru_cache(512)
+def _guarded(
+    choices: Choices,
+    software: bool,
+    invocations: int,
+    workgroup_bytes: int,
+    form: type[Form],
+    dtype: str,
+    shape: tuple[tuple[str, Dim], ...],
+) -> tuple[tuple[Dim, Form], ...]:
+    """`_chosen`, once for the layers of a network, whose shapes are the same: conditions of sizes that runs decide cost as much as
+    all else that lowers a product."""
+    sizes = dict(shape)
     found: list[tuple[Dim, Form]] = []
-    for choice, parameters in _tried(target.tuning, target.software):
-        if not isinstance(parameters, form) or choice.dtype not in ("", dtype.label if dtype else ""):
-            continue
-        if parameters.invocations > target.max_invocations or parameters.workgroup_bytes > target.max_workgroup_storage:
-            continue
+    tried = _tried(choices, software, invocations, workgroup_bytes, form, dtype)  # type: ignore[arg-type]  # as above
+    for choice, parameters in tried:
         guard = _guard((*parameters.bounds, *choice.bounds), {**sizes, **parameters.quantities(sizes)})
         if guard == 0 or any(guard == earlier for earlier, _ in found):
             continue
@@ -57,16 +82,23 @@ def _chosen(
         found.append((guard, parameters))
         if guard == 1:
             break
-    return found
+    return tuple(found)
 
 
 def _guard(bounds: tuple[Bound, ...], sizes: Mapping[str, Dim]) -> Dim:
     """1 where all bounds hold, else 0; 0 for a quantity that is not there, or has to be known and is not."""
-    guard: Dim = 1
+    open_bounds: list[tuple[Bound, Dim]] = []
     for bound in bounds:
         size = sizes.get(bound.quantity)
-        if size is None or (bound.known and not isinstance(size, int)):
+        if isinstance(size, int):
+            if not bound.holds(size):
+                return 0
+        elif size is None or bound.known:
             return 0
+        else:
+            open_bounds.append((bound, size))
+    guard: Dim = 1
+    for bound, size in open_bounds:
         for holds in (
             less_equal(bound.least, size) if bound.least is not None else 1,
             less_equal(size, bound.most) if bound.most is not None else 1,
@@ -83,7 +115,7 @@ def maps_in_fours(target: Target) -> bool:
 def map_shapes(size: Dim, width: int, part: int, target: Target) -> tuple[MapShape, ...]:
     """Of `size` elements, of which an invocation makes `width` in a step; the last one serves every size that is left.
 
-    The elements of a `part` of a tensor must be whole workgroups (`windows.PART_GRAIN`).
+    The elements of a `part` of a tensor must be whole workgroups (`binding_ranges.PART_GRAIN`).
     """
     if part:
         return (MapShape(64),)
