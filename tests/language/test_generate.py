@@ -15,6 +15,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.language import generate, state
+from onnxruntime_ep_wgpu.api.language.memory import Memory
 from onnxruntime_ep_wgpu.api.language.state import State
 from onnxruntime_ep_wgpu.cli import main
 from onnxruntime_ep_wgpu.errors import InputError, LimitError, ModelError, NonFiniteError
@@ -129,6 +130,68 @@ def test_caches_that_end_at_any_row(
         assert greedy(tight, ids[:first], 0, state=caches) == []
         got.append(greedy(tight, ids[first:second], 2, state=caches, ends=()))
     assert got == wanted
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"temperature": 0.9, "top_k": 5, "seed": 3}, {"repetition_penalty": 1.7}],
+    ids=["greedy", "drawn", "penalty"],
+)
+@pytest.mark.parametrize("count", [0, 1, 2, 30, 200])
+def test_a_step_that_runs_before_its_id_is_read_changes_no_text(
+    model: webgpu_ep.LanguageModel, count: int, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [[5, 6, 7], [40, 41, 42]]
+
+    def found() -> tuple[list[tuple[int, int]], list[list[int]], list[int]]:
+        caches = State(model.decoder, 2)
+        ids = list(model.tokens(prompts, max_new_tokens=count, state=caches, ends=(), **how))
+        return ids, caches.ids, caches.used.tolist()
+
+    ahead = found()
+    monkeypatch.setattr(State, "ahead", lambda *_: None)
+    if model.decoder.in_place:  # which has no other way to step
+        monkeypatch.setattr(State, "step", _step_without_ahead)
+    assert ahead == found()
+
+
+def _step_without_ahead(self: State, tokens: list[int], ids: Any, positions: Any, mask: Any) -> Any:
+    self._begin([[it] for it in tokens])
+    logits = self.run(ids, mask, positions)
+    self.used = self.used + 1
+    return logits
+
+
+@pytest.mark.parametrize("left", range(1, 7))
+def test_a_text_that_is_left_after_any_id_goes_on_as_if_it_had_not_been(
+    model: webgpu_ep.LanguageModel, left: int
+) -> None:
+    whole = greedy(model, PROMPTS[1], 12, ends=())
+    caches = State(model.decoder, 1)
+    text = model.tokens([PROMPTS[1]], max_new_tokens=12, state=caches, ends=())
+    begun = [next(text)[1] for _ in range(left)]
+    text.close()
+    assert caches.ids == [[*PROMPTS[1], *begun[:-1]]]
+    assert begun + greedy(model, begun[-1:], 12 - left, state=caches, ends=()) == whole
+
+
+def test_the_next_step_runs_while_an_id_is_on_its_way(
+    model: webgpu_ep.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    later, ahead = Memory.later, State.ahead
+
+    def noted(self: Memory, value: Any) -> Any:
+        get = later(self, value)
+        order.append("asked")
+        return lambda: (order.append("read"), get())[1]
+
+    monkeypatch.setattr(Memory, "later", noted)
+    monkeypatch.setattr(State, "ahead", lambda *given: (order.append("step"), ahead(*given))[1])
+    list(model.tokens([PROMPTS[0]], max_new_tokens=4, ends=()))
+    again = ["asked", "step", "read"]
+    if model.decoder.in_place or model.decoder.keeps_rows:
+        assert order == [*again * 3, "asked", "read"], "none after the last id"
 
 
 def test_steps_bind_nothing_while_caches_have_room(

@@ -8,7 +8,7 @@ texts = model.generate(["One prompt", "another"], temperature=0.8, top_p=0.9, se
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
@@ -136,7 +136,11 @@ class LanguageModel:
         count = most if max_new_tokens is None else min(max_new_tokens, most)
         done = np.zeros(len(prompts), bool)
         for step in range(count):
-            picked = picker.pick(logits)
+            picking, last = picker.pick(logits), step == count - 1
+            # The next step needs no more than what is on the device: it runs while the ids are on their way, and counts when the
+            # text goes on.
+            following = None if last else state.ahead(picker.ids, picker.positions, picker.mask)
+            picked = picking()
             for row, token in enumerate(picked):
                 if done[row]:
                     continue
@@ -150,9 +154,13 @@ class LanguageModel:
                     continue
                 yield row, token
                 done[row] = bool(stopped) and stopped[row]()
-            if done.all() or step == count - 1:
+            if done.all() or last:
                 return
-            logits = state.step(picked, picker.ids, picker.positions, picker.mask)
+            if following is None:
+                logits = state.step(picked, picker.ids, picker.positions, picker.mask)
+            else:
+                state.took(picked)
+                logits = following
 
     def sampler(self, settings: Sampling) -> Any:
         """The session that picks ids for these settings."""
@@ -188,8 +196,8 @@ class _Picker:
         self._given: tuple[Any, Any] = (None, None)  # logits and columns
         self._binding: Any = None
 
-    def pick(self, logits: Any) -> list[int]:
-        """The next id of every sequence; these stay on the device for the next step too."""
+    def pick(self, logits: Any) -> Callable[[], list[int]]:
+        """Picks the next id of every sequence, which stay on the device for the next step too; gives what waits for them."""
         given = (logits, self._state.columns)
         if any(a is not b for a, b in zip(given, self._given, strict=True)):
             self._binding = self._bound(*given)
@@ -198,7 +206,8 @@ class _Picker:
             uniform = self._random.random((self.ids.shape()[0], 1), np.float32)
             self._binding.bind_cpu_input("uniform", uniform)
         self._sampler.run_with_iobinding(self._binding)
-        return [int(it) for it in self.ids.numpy()[:, 0]]
+        ids = self._memory.later(self.ids)
+        return lambda: [int(it) for it in ids()[:, 0]]
 
     def _bound(self, logits: Any, columns: Any) -> Any:
         if columns is not self._given[1] or self.mask is None:

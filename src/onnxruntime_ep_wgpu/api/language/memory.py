@@ -1,8 +1,8 @@
-"""Tensors on the adapter that a model runs on. In: shapes or arrays. Out: ONNX Runtime's OrtValues."""
+"""Tensors on the adapter that a model runs on. In: shapes or arrays. Out: ONNX Runtime's OrtValues, and what they hold."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,21 @@ class Memory:
     def put(self, array: np.ndarray[Any, Any]) -> Any:
         """A tensor that holds the array."""
         return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), DEVICE, self.number)
+
+    def later(self, value: Any) -> Callable[[], np.ndarray[Any, Any]]:
+        """What a tensor of 64-bit integers, which is not empty, holds when all that runs so far has been done. Gives what waits for
+        that, and not for runs that begin in between, which may write to the tensor."""
+        from ...plugin.memory import space
+
+        found = np.empty(value.shape(), np.int64)
+        device, (buffer, offset) = space.space().read(value.data_ptr(), found.nbytes)
+        wait = device.download_later(buffer, offset, found.reshape(-1).view(np.uint8).data)
+
+        def get() -> np.ndarray[Any, Any]:
+            wait()
+            return found
+
+        return get
 
 
 def memory_of(options: ProviderOptions) -> Memory:

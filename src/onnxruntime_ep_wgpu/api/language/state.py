@@ -192,24 +192,36 @@ class State:
         used = int(self.used.max())
         if used >= self.decoder.rows:
             raise LimitError(f"the caches have room for {self.decoder.rows} ids: {self._way_out()}")
+        logits = self.ahead(ids, positions, mask)
+        if logits is not None:
+            self.took(tokens)
+            return logits
         self._begin([[it] for it in tokens])
-        if not self.decoder.in_place and (not self.decoder.keeps_rows or used + 1 > self._rows):
-            self._steps = None
-            logits = self.run(ids, mask, positions, self._room(used + 1))
-        else:
-            logits = self._repeat((ids, positions, mask))
+        self._steps = None
+        logits = self.run(ids, mask, positions, self._room(used + 1))
         self.used = self.used + 1
         return logits
 
-    def _repeat(self, given: tuple[Any, Any, Any]) -> Any:
-        """A step after which caches have as many rows."""
-        steps = self._steps
+    def ahead(self, ids: Any, positions: Any, mask: Any) -> Any:
+        """What `step` gives, before anybody knows which ids these are; None where caches have no room. It counts only once
+        `took` says so: what it has written into caches means nothing until then."""
+        used = int(self.used.max())
+        if used >= (self.decoder.rows if self.decoder.in_place else self._rows if self.decoder.keeps_rows else 0):
+            return None
+        given, steps = (ids, positions, mask), self._steps
         if steps is None or not steps.are_of(given, self._caches):
             steps = self._steps = self._bind_steps(given)
         self.decoder.session.run_with_iobinding(steps.bindings[steps.turn])
+        return steps.logits
+
+    def took(self, tokens: Sequence[int]) -> None:
+        """The step that was run `ahead` was of these ids."""
+        self._begin([[it] for it in tokens])
+        steps = self._steps
+        assert steps is not None
         steps.turn = (steps.turn + 1) % len(steps.bindings)
         self._caches = steps.caches[steps.turn]
-        return steps.logits
+        self.used = self.used + 1
 
     def _bind_steps(self, given: tuple[Any, Any, Any]) -> _Steps:
         decoder, (ids, positions, mask) = self.decoder, given
