@@ -9,6 +9,7 @@ import pytest
 
 from onnxruntime_ep_wgpu.api.language.sampler import NOTHING, Sampling, model_of
 from onnxruntime_ep_wgpu.errors import InputError
+from onnxruntime_ep_wgpu.program.program import Storage
 from tests import support
 
 VOCABULARY, ROWS = 50, 16
@@ -129,3 +130,13 @@ def _id(settings: Sampling, logits: np.ndarray, seen: np.ndarray | None = None) 
     feeds = {"logits": logits[:, None], "lengths": np.ones(1, np.int64), "columns": np.arange(ROWS)}
     feeds |= {"uniform": np.full((1, 1), 0.4, np.float32), "seen": np.zeros_like(logits) if seen is None else seen}
     return int(support.run_model(model, *(feeds[it.name] for it in model.graph.input))[0][0, 0])
+
+
+@pytest.mark.parametrize("kind", [1, 10])
+def test_the_likeliest_is_picked_of_logits_where_they_are(kind: int) -> None:
+    """They are read twice, and nothing of their size is stored."""
+    program = support.compile_model(model_of(Sampling(), kind, VOCABULARY))
+    temps = [it for it in program.values if it.storage is Storage.TEMP]
+    assert not [it for it in temps if VOCABULARY in it.shape]
+    (logits,) = (k for k in program.inputs if program.values[k].name == "logits")
+    assert sum(logits in it.args for it in program.dispatches) == 2

@@ -101,8 +101,10 @@ def model_of(settings: Sampling, kind: int, vocabulary: int) -> onnx.ModelProto:
     """
     g = _Graph()
     one, axes, first = np.array(1, np.int64), np.array([1], np.int64), np.array([0], np.int64)
-    x = _cast(g, g("Squeeze", "logits", axes), 1)
-    worst = g("ReduceMax", x, axes, keepdims=1)
+    x = g("Squeeze", "logits", axes)
+    if not settings.is_greedy or settings.remembers:  # comparisons need no more digits than there are
+        x = _cast(g, x, 1)
+    worst = _cast(g, g("ReduceMax", x, axes, keepdims=1), 1)
     if settings.remembers:
         penalty = _number(settings.repetition_penalty)
         less = g("Where", g("Greater", x, np.array(0, np.float32)), g("Div", x, penalty), g("Mul", x, penalty))
