@@ -19,6 +19,7 @@ from onnxruntime_ep_wgpu.api.language.memory import Memory
 from onnxruntime_ep_wgpu.api.language.state import State
 from onnxruntime_ep_wgpu.cli import main
 from onnxruntime_ep_wgpu.errors import InputError, LimitError, ModelError, NonFiniteError
+from onnxruntime_ep_wgpu.runtime.executable import Executable
 
 from .models import Decoder, graph_of, growing_graph_of, write, write_growing
 
@@ -192,6 +193,23 @@ def test_the_next_step_runs_while_an_id_is_on_its_way(
     again = ["asked", "step", "read"]
     if model.decoder.in_place or model.decoder.keeps_rows:
         assert order == [*again * 3, "asked", "read"], "none after the last id"
+
+
+@pytest.mark.parametrize("how", [{}, {"repetition_penalty": 1.7}, {"temperature": 1.0, "top_p": 0.9}], ids=str)
+def test_steps_copy_nothing_before_they_run(
+    model: webgpu_ep.LanguageModel, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tensor is read and written in one place, but for caches, which are updated there."""
+    separate, copied = Executable._separate, list[Any]()
+
+    def noted(*given: Any) -> Any:
+        copies = separate(*given)
+        copied.extend(copies)
+        return copies
+
+    monkeypatch.setattr(Executable, "_separate", noted)
+    assert len(list(model.tokens([PROMPTS[0]], max_new_tokens=20, ends=(), **how))) == 20
+    assert not copied
 
 
 def test_steps_bind_nothing_while_caches_have_room(

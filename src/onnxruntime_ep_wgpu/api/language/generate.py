@@ -185,44 +185,47 @@ class _Picker:
         self.ids = self._memory.empty([batch, 1], np.int64)
         self.positions = self._memory.empty([batch, 1], np.int64)
         self.mask: Any = None
-        self._lengths = self._memory.put(state.used)
         self._random = np.random.default_rng(secrets.randbits(64) if settings.seed is None else settings.seed)
-        self._seen = None
+        # What steps carry on, twice: a step reads one and writes the other, in turns. In one place it would be copied first.
+        carried: dict[str, np.ndarray[Any, Any]] = {"lengths": state.used}
         if settings.remembers:
             seen = np.zeros((batch, model.decoder.vocabulary), np.float32)
             for row, ids in zip(seen, state.ids, strict=True):
                 row[ids] = 1
-            self._seen = self._memory.put(seen)
+            carried["seen"] = seen
+        self._carried = [{name: self._memory.put(it) for name, it in carried.items()} for _ in range(2)]
         self._given: tuple[Any, Any] = (None, None)  # logits and columns
-        self._binding: Any = None
+        self._bindings: list[Any] = []  # of the next step, and of the one after it
 
     def pick(self, logits: Any) -> Callable[[], list[int]]:
         """Picks the next id of every sequence, which stay on the device for the next step too; gives what waits for them."""
         given = (logits, self._state.columns)
         if any(a is not b for a, b in zip(given, self._given, strict=True)):
-            self._binding = self._bound(*given)
+            self._bindings = self._bound(*given)
             self._given = given
+        binding = self._bindings[0]
         if not self._settings.is_greedy:
             uniform = self._random.random((self.ids.shape()[0], 1), np.float32)
-            self._binding.bind_cpu_input("uniform", uniform)
-        self._sampler.run_with_iobinding(self._binding)
+            binding.bind_cpu_input("uniform", uniform)
+        self._sampler.run_with_iobinding(binding)
+        for it in (self._bindings, self._carried):
+            it.reverse()
         ids = self._memory.later(self.ids)
         return lambda: [int(it) for it in ids()[:, 0]]
 
-    def _bound(self, logits: Any, columns: Any) -> Any:
+    def _bound(self, logits: Any, columns: Any) -> list[Any]:
         if columns is not self._given[1] or self.mask is None:
             self.mask = self._memory.empty([self.ids.shape()[0], columns.shape()[0]], np.int64)
-        binding = self._sampler.io_binding()
-        inputs = {"logits": logits, "lengths": self._lengths, "columns": columns, "seen": self._seen}
-        for name, value in inputs.items():
-            if value is not None:
+        bindings = []
+        for reads, writes in zip(self._carried, reversed(self._carried), strict=True):
+            binding = self._sampler.io_binding()
+            for name, value in ({"logits": logits, "columns": columns} | reads).items():
                 binding.bind_ortvalue_input(name, value)
-        outputs = {"ids": self.ids, "lengths_next": self._lengths, "positions": self.positions, "mask": self.mask}
-        if self._seen is not None:
-            outputs["seen_next"] = self._seen
-        for name, value in outputs.items():
-            binding.bind_ortvalue_output(name, value)
-        return binding
+            outputs = {"ids": self.ids, "positions": self.positions, "mask": self.mask}
+            for name, value in (outputs | {f"{name}_next": it for name, it in writes.items()}).items():
+                binding.bind_ortvalue_output(name, value)
+            bindings.append(binding)
+        return bindings
 
 
 class Chat:
