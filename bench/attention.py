@@ -116,7 +116,7 @@ def gpu_seconds(program: Program, device: Device, half: bool, shape: tuple[int, 
     best = float("inf")
     end = time.perf_counter() + 0.7  # an idle GPU runs slowly at first
     while time.perf_counter() < end:
-        best = min(best, sum(device.measure(plan.rows(where))))
+        best = min(best, sum(device.measure(plan.bound(where))))
     return best
 
 

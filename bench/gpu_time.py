@@ -64,7 +64,7 @@ def _group_seconds(executable: Any, plan: Any, feeds: Feeds) -> float:
         array = feeds.get(program.values[value].name)
         if array is not None and array.nbytes == plan.nbytes[value] > 0:
             device.upload(callers[value][0], 0, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    dispatches = plan.rows(callers)
+    dispatches = plan.bound(callers)
     device.measure(dispatches)
     return statistics.median(sum(device.measure(dispatches)) for _ in range(REPEATS))
 

@@ -62,7 +62,7 @@ def seconds(program: Any, device: Device, a: np.ndarray, b: np.ndarray, repeats:
     np.testing.assert_allclose(y[:, :64], a[:, :64] @ b, rtol=1e-3, atol=1e-3 * a.shape[2] ** 0.5)
     plan = executable.plan(tensors)
     where = {v: (t.buffer, 0) for v, t in zip(program.inputs, tensors, strict=True)} | {program.outputs[0]: (result, 0)}
-    return min(min(device.measure(plan.rows(where))) for _ in range(repeats))
+    return min(min(device.measure(plan.bound(where))) for _ in range(repeats))
 
 
 def main() -> None:

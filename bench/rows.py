@@ -67,7 +67,7 @@ def seconds(program: Any, device: Device, a: np.ndarray, b: np.ndarray, wanted: 
     )
     plan = executable.plan(tensors)
     where = {v: (t.buffer, 0) for v, t in zip(program.inputs, tensors, strict=True)} | {program.outputs[0]: (result, 0)}
-    bound = plan.rows(where)
+    bound = plan.bound(where)
     until = time.monotonic() + (WARM_SECONDS if repeats > 1 else 0)
     while time.monotonic() < until:
         device.measure(bound)

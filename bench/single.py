@@ -80,7 +80,7 @@ class Run:
         where |= {v: (buffer, 0) for v, (buffer, _, _) in zip(program.outputs, outputs, strict=True)}
         self._kept = executable, plan
         self._outputs = outputs
-        self._dispatches = plan.rows(where)
+        self._dispatches = plan.bound(where)
 
     @property
     def results(self) -> list[np.ndarray]:

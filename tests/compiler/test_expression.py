@@ -14,7 +14,7 @@ from onnxruntime_ep_wgpu.compiler.builder import Builder, Operand
 from onnxruntime_ep_wgpu.compiler.codegen import prelude
 from onnxruntime_ep_wgpu.compiler.codegen.expression import check_expression, to_wgsl
 from onnxruntime_ep_wgpu.compiler.codegen.scalar import Scalars
-from onnxruntime_ep_wgpu.compiler.codegen.value import Value
+from onnxruntime_ep_wgpu.compiler.codegen.value import TypedValue
 from onnxruntime_ep_wgpu.compiler.lower import attempt
 from onnxruntime_ep_wgpu.compiler.ops import registry
 from onnxruntime_ep_wgpu.program.dtypes import DType
@@ -111,13 +111,13 @@ def test_functions_of_64_bit_integers_are_the_same_natively_and_as_pairs(int64: 
         if (name, kind) == ("rem", "u64"):
             continue  # natively `%`
         scalars = Scalars(int64)
-        arguments = [Value(c, kind) for c in ("ab" if name not in ("abs", "sign") else "a")]
+        arguments = [TypedValue(c, kind) for c in ("ab" if name not in ("abs", "sign") else "a")]
         assert scalars.function(name, arguments).kind == kind
 
 
 def test_a_function_gives_the_type_that_its_definition_says() -> None:
     scalars = Scalars("pair")
-    x = {"x": Value("x", "f32")}
+    x = {"x": TypedValue("x", "f32")}
     assert to_wgsl("isnan(x)", x, {}, scalars, "bool").text == "isnan_f32(x)"
     assert to_wgsl("ordered(x)", x, {}, scalars, "u32").text == "ordered_f32(x)"
     assert prelude.signature("minifloat_f32", True) == prelude.Signature(("f32",) * 5, "f32")

@@ -23,6 +23,16 @@ def test_every_module_is_named_in_the_docstring_of_its_folder(folder: Path) -> N
     assert modules <= named
 
 
+def test_a_class_has_a_name_of_its_own() -> None:
+    """Whoever searches for a name finds one thing. What a file keeps to itself is found there, and `web/` runs without the rest."""
+    places: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and path.parent.name != "web":
+                places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_the_map_names_what_is_at_the_root() -> None:
     page = (PACKAGE.parents[1] / "docs" / "architecture.md").read_text()
     modules = {it.name for it in PACKAGE.glob("*.py") if not it.stem.startswith("_")}

@@ -15,7 +15,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.language import generate, state
-from onnxruntime_ep_wgpu.api.language.memory import Memory
+from onnxruntime_ep_wgpu.api.language.memory import AdapterMemory
 from onnxruntime_ep_wgpu.api.language.state import State
 from onnxruntime_ep_wgpu.cli import main
 from onnxruntime_ep_wgpu.errors import InputError, LimitError, ModelError, NonFiniteError
@@ -180,14 +180,14 @@ def test_the_next_step_runs_while_an_id_is_on_its_way(
     model: webgpu_ep.LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    later, ahead = Memory.later, State.ahead
+    later, ahead = AdapterMemory.later, State.ahead
 
-    def noted(self: Memory, value: Any) -> Any:
+    def noted(self: AdapterMemory, value: Any) -> Any:
         get = later(self, value)
         order.append("asked")
         return lambda: (order.append("read"), get())[1]
 
-    monkeypatch.setattr(Memory, "later", noted)
+    monkeypatch.setattr(AdapterMemory, "later", noted)
     monkeypatch.setattr(State, "ahead", lambda *given: (order.append("step"), ahead(*given))[1])
     list(model.tokens([PROMPTS[0]], max_new_tokens=4, ends=()))
     again = ["asked", "step", "read"]

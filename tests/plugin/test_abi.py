@@ -170,10 +170,10 @@ def test_a_callback_newer_than_onnx_runtime_is_not_offered(api: abi.Ort, monkeyp
     monkeypatch.setattr(api, "version", 24)
     allocator = ffi.new("OrtEp *")
     made = Provider.__new__(Provider)
-    callbacks.Exported.__init__(made, api)
+    callbacks.CallbackTable.__init__(made, api)
     assert made.pointer.GetKernelRegistry and not made.pointer.Sync
     assert made.pointer.ort_version_supported == 24
-    callbacks.Exported.release(made)
+    callbacks.CallbackTable.release(made)
     del allocator
 
 

@@ -20,7 +20,7 @@ from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from onnxruntime_ep_wgpu.runtime.plans import MAX_PLANS
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
-from onnxruntime_ep_wgpu.runtime.uniforms import Uniforms
+from onnxruntime_ep_wgpu.runtime.uniforms import UniformBuffers
 from tests.support import Runner, compile_model, device, make_model
 
 F = np.float32
@@ -104,7 +104,7 @@ SHOW_UNIFORMS = """
 def test_uniforms_are_spread_over_as_many_buffers_as_it_takes():
     small = Device(device().adapter, dataclasses.replace(device().target, max_buffer_bytes=4096))
     blocks = [[k, 2**31 + k, 2**32 - 1] for k in range(100)] + [[0, 0, 0]] * 50 + [[]]
-    uniforms = Uniforms(small, blocks)
+    uniforms = UniformBuffers(small, blocks)
     assert len(uniforms.buffers) == 7
     pipeline, copied = small.pipeline(SHOW_UNIFORMS, ("read_write", "uniform"), "show"), small.buffer(16)
     used = set()
@@ -120,7 +120,7 @@ def test_uniforms_are_spread_over_as_many_buffers_as_it_takes():
     assert len(used) == 101
     uniforms.give_back()
     with pytest.raises(LimitError, match=r"16385 numbers of 4 bytes.*65536 bytes"):
-        Uniforms(small, [[1] * 16385])
+        UniformBuffers(small, [[1] * 16385])
 
 
 @pytest.mark.parametrize("mode", ["disabled", "lazyRelease"])

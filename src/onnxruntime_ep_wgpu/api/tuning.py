@@ -25,7 +25,7 @@ from ..device import Adapter, Device, Place, open_device
 from ..errors import OptionError, UnsupportedError, WgpuEpError
 from ..program.dtypes import DType
 from ..program.program import Program
-from ..program.target import Target
+from ..program.target import TIMESTAMPS, Target
 from ..program.tuning import Bound, Choice, Choices
 from ..runtime.executable import Executable
 from ..runtime.inputs import DeviceTensor
@@ -89,7 +89,7 @@ def tuned(device: Device, kernels: Sequence[str] = (), seconds: float = 120.0) -
     Raises OptionError for an unknown kernel, and UnsupportedError for an adapter without timestamps.
     """
     classes = wanted(kernels)
-    if "timestamp-query" not in device.target.features:
+    if TIMESTAMPS not in device.target.features:
         raise UnsupportedError(f"the adapter {device.adapter.name!r} has no timestamps, by which kernels are measured")
     end = time.monotonic() + seconds
     for number, shapes in enumerate(classes):
@@ -214,7 +214,7 @@ class _Run:
         where = {v: Place(t.buffer, 0) for v, t in zip(program.inputs, tensors, strict=True) if t.buffer is not None}
         where |= {v: Place(buffer, 0) for v, (buffer, _, _) in zip(program.outputs, outputs, strict=True)}
         self._kept = executable, plan
-        self._dispatches = plan.rows(where)
+        self._dispatches = plan.bound(where)
 
     def seconds(self) -> float:
         """The time of all dispatches on the GPU."""

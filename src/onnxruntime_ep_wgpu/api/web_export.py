@@ -21,7 +21,7 @@ from ..compiler.tune import SWIFTSHADER
 from ..errors import OptionError, ProgramError, UnsupportedError, cut
 from ..program.dtypes import DType
 from ..program.program import Program
-from ..program.target import SUBGROUPS, WEB_BASELINE, Target
+from ..program.target import F16, SUBGROUPS, WEB_BASELINE, Target
 from .arguments import model_argument
 from .external_data import check_external_data
 from .precision import Precision, Reduced, reduce
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 CHUNK_BYTES = 16 << 20  # so that one is read while another is checked, and little is in memory at once
-HALVES = replace(WEB_BASELINE, name="web-f16", features=frozenset({"shader-f16"}))
+HALVES = replace(WEB_BASELINE, name="web-f16", features=frozenset({F16}))
 REDUCING = replace(WEB_BASELINE, name="web-subgroups", features=frozenset({SUBGROUPS}))
 BOTH = replace(WEB_BASELINE, name="web-f16-subgroups", features=HALVES.features | REDUCING.features)
 # For browsers without a GPU: kernels for GPUs take them seconds to compile.

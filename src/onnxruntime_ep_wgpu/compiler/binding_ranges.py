@@ -42,7 +42,7 @@ class BindingRange:
 
 
 @dataclass
-class Placement:
+class KernelBindings:
     """What a kernel binds: the ranges of each tensor, none for one that is bound whole.
 
     With `part` the kernel is dispatched once for every so many elements of its results, and each of `moving` tensors has one
@@ -72,9 +72,9 @@ def is_large(tensor: Tensor, target: Target) -> bool:
 
 def placed(
     nodes: Sequence[Node], loads: Mapping[Tensor, Iterable[View]], stores: Sequence[Tensor], target: Target
-) -> Placement:
+) -> KernelBindings:
     """How a kernel of these nodes binds what it reads, each through some views, and then what it stores."""
-    out = Placement()
+    out = KernelBindings()
     whole = [t for t in stores if t.place is None]
     large = {t for t in [*loads, *whole] if is_large(t, target)}
     if large and all(isinstance(node, Map) for node in nodes):
@@ -94,7 +94,7 @@ def placed(
     return out
 
 
-def of_node(node: Node, target: Target, calculated: bool = False) -> Placement:
+def of_node(node: Node, target: Target, calculated: bool = False) -> KernelBindings:
     """How a kernel of this node alone binds its operands and results; `calculated`: with those operands calculated in it that
     are no more than a way to read weights."""
     loads: dict[Tensor, list[View]] = {}

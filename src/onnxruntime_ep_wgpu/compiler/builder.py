@@ -16,10 +16,10 @@ from .codegen.preprocess import preprocess
 from .dims import Dim, equal, limits, maximum
 from .divide import BindingsError, divided, is_bindable, joined, placed_copies
 from .ir import (
-    Assertion,
     Body,
     Call,
     Constant,
+    DataAssertion,
     Function,
     Join,
     Map,
@@ -85,7 +85,7 @@ class Builder(Requirements):
         if not values.view.is_whole or tensor.storage not in (Storage.INPUT, Storage.TEMP):
             tensor = self.pointwise("x", {"x": values}, values.dtype).view.tensor
         tensor.kept = tensor.storage is Storage.TEMP
-        self.assertions.append(Assertion(tensor, low, high, what, self.origin))
+        self.assertions.append(DataAssertion(tensor, low, high, what, self.origin))
 
     def name(self, x: Operand, name: str) -> None:
         """Names the tensor that holds exactly this value, in whatever order of memory; the first name stays."""

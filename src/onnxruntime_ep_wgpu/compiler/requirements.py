@@ -12,7 +12,7 @@ from ..program.target import Target
 from .binding_ranges import is_countable, is_storable, nbytes
 from .dims import Dim, less_equal
 from .divide import BindingsError, check_bindings
-from .ir import MOST_ELEMENTS, Assertion, Message, Node, Storage, Tensor
+from .ir import MOST_ELEMENTS, DataAssertion, Message, Node, Storage, Tensor
 from .limits import Limits
 from .messages import Part, message
 from .settings import CompileSettings
@@ -24,7 +24,7 @@ class Requirements:
     def __init__(self, target: Target, settings: CompileSettings, limits: Limits) -> None:
         self.target, self.settings, self.limits = target, settings, limits
         self.checks: dict[Dim, Message] = {}  # conditions, each once, with the message of whoever asked first
-        self.assertions: list[Assertion] = []
+        self.assertions: list[DataAssertion] = []
         self.origin: tuple[str, ...] = ()
 
     def require(self, condition: Dim, text: str, *parts: Part, limit: bool = False) -> None:

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import OptionError
-from ..program.target import Target
+from ..program.target import F16, INT64, TIMESTAMPS, Target
 from .native import (
     BACKEND_OPENGL,
     FEATURES,
@@ -31,8 +31,8 @@ from .native import (
 )
 from .settings import DEFAULT, Settings
 
-# The features that kernels may use, by the name of the WebGPU specification or of wgpu. Requested wherever they exist.
-USED_FEATURES = ("shader-f16", "shader-int64", "timestamp-query")
+# The features that kernels may use, by their names in `program/target.py`. Requested wherever they exist.
+USED_FEATURES = (F16, INT64, TIMESTAMPS)
 BACKEND_ORDER = ("Vulkan", "Metal", "D3D12", "OpenGL")
 _AT_MOST = 1024  # adapters, under all graphics APIs together, of the largest machine
 TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import UnsupportedError
 from ..live import LiveMap
-from ..program.target import Target
+from ..program.target import TIMESTAMPS, Target
 from ..trace import span, with_listeners
 from . import debugger
 from .adapters import Adapter
@@ -31,7 +31,7 @@ from .queue import Queue
 from .request import request_device
 from .scopes import in_error_scope
 from .settings import DEFAULT, Settings
-from .timing import Timed, Timer
+from .timing import TimedSubmission, Timer
 from .work import Submission, Work
 
 # What is counted: `pipelines` and `bind_groups` that were made, and calls. `counters` adds what lives now: `buffers`,
@@ -270,7 +270,7 @@ class Device:
     @property
     def has_timestamps(self) -> bool:
         """Whether `submit_timed` and `measure` work."""
-        return "timestamp-query" in self.target.features
+        return TIMESTAMPS in self.target.features
 
     def submit_timed(
         self,
@@ -280,14 +280,14 @@ class Device:
         per_submission: int = 0,
         *,
         host_clock: bool = True,
-    ) -> Timed:
+    ) -> TimedSubmission:
         """As `submit`, and notes when each dispatch begins and ends on the GPU; every dispatch is a pass of its own.
 
         `host_clock`: their times can be put beside those of the host, for which the first call measures how the two clocks
         differ. Raises UnsupportedError when the adapter has no timestamps.
         """
         if not self.has_timestamps:
-            raise UnsupportedError(f"the adapter {self.adapter.name!r} has no timestamps (feature timestamp-query)")
+            raise UnsupportedError(f"the adapter {self.adapter.name!r} has no timestamps (feature {TIMESTAMPS})")
         if host_clock and not self._timer.clock.is_set:
             self._timer.calibrate()
         self.queue.check_not_lost()

@@ -133,7 +133,7 @@ def text_of(view: Any) -> str:
     return str(ffi.string(view.data, view.length).decode(errors="replace"))
 
 
-class Text:
+class StringView:
     """A C copy of a string; `fill` points a WGPUStringView at it. Keep it alive until the reading call is done."""
 
     def __init__(self, text: str) -> None:

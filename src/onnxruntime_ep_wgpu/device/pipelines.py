@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import DeviceError, LimitError, ShaderError
 from .buffers import BufferBinding
-from .native import STAGE_COMPUTE, Text, address, errors, ffi, lib, new
+from .native import STAGE_COMPUTE, StringView, address, errors, ffi, lib, new
 from .owned import own
 
 
@@ -90,7 +90,7 @@ class Compiler:
     def compile(self, wgsl: str, bindings: tuple[str, ...], label: str, bounds_checks: bool) -> Pipeline:
         """Compiles `wgsl`, entry point `main`. Raises ShaderError with the label, the message and the WGSL line."""
         group, layout = self.layout(bindings)
-        code, name, entry = Text(wgsl), Text(label), Text("main")
+        code, name, entry = StringView(wgsl), StringView(label), StringView("main")
         source = new("WGPUShaderSourceWGSL *")
         source.chain.sType = lib.WGPUSType_ShaderSourceWGSL
         code.fill(source.code)

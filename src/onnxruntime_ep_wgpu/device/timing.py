@@ -1,7 +1,7 @@
 """When each dispatch ran, from timestamp queries. In: dispatches. Out: GPU ticks, and times of the CPU's clock.
 
 Invariants: every timed dispatch runs in a pass of its own, so the times leave out overlap between dispatches; measuring
-waits for nothing, only `Timed.read` does.
+waits for nothing, only `TimedSubmission.read` does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RESOLVE_USAGE = USAGE_QUERY_RESOLVE | USAGE_COPY_SRC
 ROUNDS = 8
 
 
-class Timed:
+class TimedSubmission:
     """A submission on its way. `read()` waits for it; `ticks` are its raw timestamps once read."""
 
     def __init__(self, timer: Timer, count: int, resolved: Buffer | None, submitted: int) -> None:
@@ -74,11 +74,11 @@ class Timer:
         self._queue, self._device = queue, queue.device
         self._cache, self._reader = cache, reader
         self.clock = Clock(float(lib.wgpuQueueGetTimestampPeriod(queue.handle)))
-        self._unfinished: LiveSet[Timed] = LiveSet()
+        self._unfinished: LiveSet[TimedSubmission] = LiveSet()
 
     def submit(
         self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], per_submission: int
-    ) -> tuple[Timed, int]:
+    ) -> tuple[TimedSubmission, int]:
         """Runs the copies before, the dispatches, each between two timestamps, and the copies after.
 
         At most `per_submission` dispatches are submitted at a time, 0 meaning all; also gives the number of submissions.
@@ -103,11 +103,11 @@ class Timer:
         encode_copies(encoders[-1], after)
         begin = time.perf_counter_ns()
         self._finish(encoders, "the measured work")
-        timed = Timed(self, count, resolved, begin)
+        timed = TimedSubmission(self, count, resolved, begin)
         self._unfinished.add(timed)
         return timed, len(encoders)
 
-    def unfinished(self) -> Collection[Timed]:
+    def unfinished(self) -> Collection[TimedSubmission]:
         """Submissions that the CPU does not know to be done; give them to `done` after waiting for the queue."""
         if not self._unfinished:
             return ()
@@ -117,13 +117,13 @@ class Timer:
         return waited
 
     @staticmethod
-    def done(waited: Collection[Timed]) -> None:
+    def done(waited: Collection[TimedSubmission]) -> None:
         """Notes that these are done by now."""
         now = time.perf_counter_ns()
         for timed in waited:
             timed.finished = now
 
-    def fetch(self, timed: Timed, resolved: Buffer | None, count: int) -> list[tuple[int, int]]:
+    def fetch(self, timed: TimedSubmission, resolved: Buffer | None, count: int) -> list[tuple[int, int]]:
         """The timestamps of `count` dispatches."""
         self._unfinished.discard(timed)
         if resolved is None:

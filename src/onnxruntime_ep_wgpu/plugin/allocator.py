@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from .._ort import ffi
 from ..device import let_go
 from .abi import Ort, address
-from .callbacks import Exported, callback
+from .callbacks import CallbackTable, callback
 from .memory import space as memory
 
 if TYPE_CHECKING:
     from ..device import Device
 
 
-class Allocator(Exported, struct="OrtAllocator"):
+class Allocator(CallbackTable, struct="OrtAllocator"):
     """Memory on the device that `opener` gives when it is first used."""
 
     def __init__(self, ort: Ort, info: Any, opener: Callable[[], Device]) -> None:

@@ -1,8 +1,8 @@
 """Objects that ONNX Runtime holds and calls.
 
-In: classes whose methods are marked with `@callback`. Out: `Exported`, their base, which fills a table of C functions. Invariants:
-an exception never crosses into C, it becomes an OrtStatus or a neutral value, and a KeyboardInterrupt is raised again once
-ONNX Runtime has returned; a callback that an exception left without an answer is asked again, by C; what ONNX Runtime holds
+In: classes whose methods are marked with `@callback`. Out: `CallbackTable`, their base, which fills a table of C functions.
+Invariants: an exception never crosses into C, it becomes an OrtStatus or a neutral value, and a KeyboardInterrupt is raised again
+once ONNX Runtime has returned; a callback that an exception left without an answer is asked again, by C; what ONNX Runtime holds
 stays alive until it lets go.
 """
 
@@ -26,7 +26,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 lib.wgpu_add_functions(_ort.__name__.encode())  # `left` and `error`
 
 # Everything that ONNX Runtime holds, by the address it knows it by.
-held: dict[int, Exported] = {}
+held: dict[int, CallbackTable] = {}
 
 
 def callback(
@@ -56,7 +56,7 @@ def _method(name: str) -> Callable[[Any], Callable[..., Any]]:
     return find
 
 
-class Exported:
+class CallbackTable:
     """A table of callbacks (`struct`) that ONNX Runtime calls, and the object behind it.
 
     The methods marked with `@callback` fill their slots; the others stay NULL. `release()` when ONNX Runtime lets go.
@@ -98,7 +98,7 @@ class Exported:
         out[place] = pointer
 
     @staticmethod
-    def hand_out_all(them: Sequence[Exported], out: Any) -> None:
+    def hand_out_all(them: Sequence[CallbackTable], out: Any) -> None:
         """The same for several objects: all of them or none."""
         known, pointers = {address(it.pointer): it for it in them}, [it.pointer for it in them]
         holding, everything = held, slice(0, len(them))

@@ -18,7 +18,7 @@ from ..names import EP_NAME, NAMES, REGISTRATION
 from ..registration import noted
 from .abi import INFO, WARNING, Logger, Ort, address
 from .allocator import Allocator
-from .callbacks import Exported, callback, held
+from .callbacks import CallbackTable, callback, held
 from .memory.transfer import DataTransfer
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def metadata(adapter: Adapter) -> dict[str, str]:
     return shown | ({"software": "1"} if adapter.software else {})
 
 
-class Factory(Exported, struct="OrtEpFactory"):
+class Factory(CallbackTable, struct="OrtEpFactory"):
     """One provider name of one registration, which is called `registration`."""
 
     def __init__(self, ort: Ort, name: str, version: str, logger: Logger, registration: str = "") -> None:
@@ -67,7 +67,7 @@ class Factory(Exported, struct="OrtEpFactory"):
         self.name, self.version, self.logger = name, version, logger
         self._memory: dict[int, Any] = {}
         self._hardware: list[Any] = []
-        self._users: LiveSet[Exported] = LiveSet()
+        self._users: LiveSet[CallbackTable] = LiveSet()
         self._released = False
 
     @callback("GetName")
@@ -227,7 +227,7 @@ class Factory(Exported, struct="OrtEpFactory"):
     def create_data_transfer(self, out: Any) -> None:
         DataTransfer(self.ort).hand_out(out)
 
-    def let_go(self, user: Exported) -> None:
+    def let_go(self, user: CallbackTable) -> None:
         """Notes that a session's object is gone; the last one closes a factory that was released before it."""
         self._users.discard(user)
         if self._released and not self._users:

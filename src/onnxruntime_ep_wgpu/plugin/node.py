@@ -14,7 +14,7 @@ from ..device import forget_errors
 from ..runtime.executable import Run
 from . import memo
 from .abi import Ort
-from .callbacks import Exported, callback
+from .callbacks import CallbackTable, callback
 from .known import FusedNode
 from .tensors import Tensors
 
@@ -41,7 +41,7 @@ class RunnableGroup(Protocol):
         """The group on the device to use now, for one run."""
 
 
-class ComputeInfo(Exported, struct="OrtNodeComputeInfo"):
+class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo"):
     """A compiled group, shared by all runs.
 
     `captured` when the session captures its runs.

@@ -16,12 +16,12 @@ from typing import Any
 from .._ort import ffi
 from ..trace import GPU_THREAD, Recorder, Span
 from .abi import WARNING, Logger, Ort, message_of
-from .callbacks import Exported, callback
+from .callbacks import CallbackTable, callback
 
 KERNEL, API = 2, 3  # categories of ONNX Runtime's events
 
 
-class Profiler(Exported, struct="OrtEpProfilerImpl"):
+class Profiler(CallbackTable, struct="OrtEpProfilerImpl"):
     """One recording. `begin` is called when it starts."""
 
     def __init__(self, ort: Ort, begin: Callable[[], None], logger: Logger) -> None:

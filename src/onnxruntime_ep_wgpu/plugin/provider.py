@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .._ort import ffi
 from ..device import let_go
+from ..program.target import TIMESTAMPS
 from . import watch
 from .abi import ERROR, WARNING, Logger, message_of, text
-from .callbacks import Exported, callback, held, let_go_of_frames
+from .callbacks import CallbackTable, callback, held, let_go_of_frames
 from .captures import CaptureCallbacks, capture_slots
 from .memory.memcpy import MemcpyKernels
 from .node import ComputeInfo
@@ -47,10 +48,10 @@ class Maker(Protocol):
 
     def memory_info(self, number: int) -> Any: ...
 
-    def let_go(self, user: Exported) -> None: ...
+    def let_go(self, user: CallbackTable) -> None: ...
 
 
-class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
+class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
     """The provider of one session. `state` is None when that cannot be.
 
     `make_state` takes a way to count the kernels that ONNX Runtime made to copy tensors of the session.
@@ -140,10 +141,8 @@ class Provider(CaptureCallbacks, Exported, struct="OrtEp"):
         if self.state is not None and not self._warned:
             self._warned = True
             target = self.state.target
-            if "timestamp-query" not in target.features:
-                line = (
-                    f"the adapter {target.name} has no timestamps (feature timestamp-query): no GPU times in profiles"
-                )
+            if TIMESTAMPS not in target.features:
+                line = f"the adapter {target.name} has no timestamps (feature {TIMESTAMPS}): no GPU times in profiles"
                 self.logger.log(WARNING, line)
 
     @callback("GetCapability")

@@ -14,8 +14,12 @@ from ..errors import ProgramError
 from .dtypes import DType
 from .tuning import Choice
 
-# The feature of WebGPU. What wgpu-native has is a feature of its own, `subgroup`, which no kernel uses and no device is asked for.
+# WebGPU's names of the features that somebody uses; INT64 is wgpu-native's. What that has of subgroups is a feature of its own,
+# `subgroup`, which no kernel uses and no device is asked for.
+F16 = "shader-f16"
+INT64 = "shader-int64"
 SUBGROUPS = "subgroups"
+TIMESTAMPS = "timestamp-query"
 
 # The fields that decide which kernels are chosen, which no Program relies on.
 FOR_CHOICES = ("tuning", "discrete")
@@ -61,7 +65,7 @@ class Target:
 
     @property
     def int64(self) -> str:
-        return "native" if "shader-int64" in self.features else "pair"
+        return "native" if INT64 in self.features else "pair"
 
     @property
     def longest_loop(self) -> int | None:
@@ -104,7 +108,7 @@ WEB_BASELINE = Target()
 
 def elements_per_word(dtype: DType, target: Target) -> int:
     """How many elements of a type share the smallest unit that a kernel can store; 1 for whole words."""
-    if dtype is DType.FLOAT16 and "shader-f16" in target.features:
+    if dtype is DType.FLOAT16 and F16 in target.features:
         return 1
     return max(1, 32 // dtype.bits)
 

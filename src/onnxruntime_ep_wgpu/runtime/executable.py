@@ -228,7 +228,7 @@ class Executable:
                 staged[number] = self.device.buffer(max(16, plan.nbytes[value]), "staging")
                 bound[number] = Place(staged[number], 0)
         callers, before, after = self._place(plan, bound)
-        recording = self.device.record(plan.rows(callers))
+        recording = self.device.record(plan.bound(callers))
 
         def submit(in_front: Sequence[Copy], behind: Sequence[Copy]) -> Submission | None:
             return self._submit(plan, callers, recording, [*in_front, *before], [*after, *behind])

@@ -32,7 +32,7 @@ def trace(
     callers |= {v: Place(device.buffer(max(16, plan.nbytes[v])), 0) for v in program.outputs}
     device.submit((), [(*callers[source], *callers[it], plan.nbytes[it]) for it, source in plan.layout.begins])
     done = finished(program, plan.layout.steps)
-    for planned, bound, values in zip(plan.dispatches, plan.rows(callers), done, strict=True):
+    for planned, bound, values in zip(plan.dispatches, plan.bound(callers), done, strict=True):
         device.submit([bound])
         if not values:
             continue

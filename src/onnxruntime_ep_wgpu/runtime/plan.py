@@ -25,7 +25,7 @@ from . import checks
 from .groups import BindGroups
 from .planned import PlannedDispatch
 from .temps import Temps
-from .uniforms import Uniforms
+from .uniforms import UniformBuffers
 
 MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
 
@@ -33,7 +33,7 @@ Variant = tuple[int, int]  # a kernel of the program, and a variant of it
 
 
 Places = tuple[tuple[int, int], ...]  # buffers by number, with offsets: of each input and output
-Row = tuple[Pipeline, BindGroup, tuple[int, int, int]]
+BoundDispatch = tuple[Pipeline, BindGroup, tuple[int, int, int]]
 
 
 class _Last(NamedTuple):
@@ -68,7 +68,7 @@ class Plan:
 
     buffers: dict[int, Buffer | None]
     temps: frozenset[Buffer]
-    _uniforms: set[Uniforms]
+    _uniforms: set[UniformBuffers]
 
     def __init__(
         self,
@@ -180,12 +180,12 @@ class Plan:
 
     def _planned_steps(
         self, steps: Sequence[Step], pipelines: Mapping[Variant, Pipeline]
-    ) -> tuple[list[PlannedDispatch], Uniforms]:
+    ) -> tuple[list[PlannedDispatch], UniformBuffers]:
         """New dispatches for these steps, and the uniforms that they share."""
-        uniforms = Uniforms(self.device, [step.uniforms for step in steps])
+        uniforms = UniformBuffers(self.device, [step.uniforms for step in steps])
         return [self._planned(step, pipelines, uniforms) for step in steps], uniforms
 
-    def _planned(self, step: Step, pipelines: Mapping[Variant, Pipeline], uniforms: Uniforms) -> PlannedDispatch:
+    def _planned(self, step: Step, pipelines: Mapping[Variant, Pipeline], uniforms: UniformBuffers) -> PlannedDispatch:
         dispatch = self.program.dispatches[step.dispatch]
         kernel, args = self.program.kernels[dispatch.kernel], dispatch.args
         ranges = step.ranges or (None,) * len(args)
@@ -242,18 +242,18 @@ class Plan:
         """The recording for `callers`, with the rows of the last one that are the same."""
         before = None if last is None else last.bound.recording
         if last is None or before is None or len(last.dispatches) != len(self.dispatches):
-            return self.device.record(self.rows(callers))
+            return self.device.record(self.bound(callers))
         moved = [v for v, now, then in zip(callers, key, last.places, strict=True) if now != then]
         rows = self.layout.places_with(moved)
         if last.dispatches is not self.dispatches:
             rows.update(compress(count(), map(is_not, self.dispatches, last.dispatches)))
-        return before.changed({place: self._row(self.dispatches[place], callers) for place in rows})
+        return before.changed({place: self._bound(self.dispatches[place], callers) for place in rows})
 
-    def rows(self, callers: dict[int, Place]) -> list[Row]:
+    def bound(self, callers: dict[int, Place]) -> list[BoundDispatch]:
         """Pipeline, bind group and grid of every dispatch, with the callers' buffers in place."""
-        return [self._row(planned, callers) for planned in self.dispatches]
+        return [self._bound(planned, callers) for planned in self.dispatches]
 
-    def _row(self, planned: PlannedDispatch, callers: dict[int, Place]) -> Row:
+    def _bound(self, planned: PlannedDispatch, callers: dict[int, Place]) -> BoundDispatch:
         group = planned.group
         if group is None:
             places = tuple([(callers[arg][0].number, callers[arg][1]) for arg in planned.theirs])

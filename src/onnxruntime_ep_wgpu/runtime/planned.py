@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..device import BindGroup, BufferBinding, Pipeline
 from ..program.layout import Step
-from .uniforms import Uniforms
+from .uniforms import UniformBuffers
 
 
 @dataclass(eq=False)
@@ -21,5 +21,5 @@ class PlannedDispatch:
     args: tuple[int, ...]
     entries: list[BufferBinding | None]
     group: BindGroup | None
-    uniforms: Uniforms | None
+    uniforms: UniformBuffers | None
     theirs: tuple[int, ...]

@@ -64,7 +64,7 @@ class Stepwise:
                 self._check_numbers(plan, value, callers[value])
             makers: dict[int, list[PlannedDispatch]] = {}  # what wrote a value, or parts of it
             done = finished(self._program, plan.layout.steps)
-            for planned, bound, values in zip(plan.dispatches, plan.rows(dict(callers)), done, strict=True):
+            for planned, bound, values in zip(plan.dispatches, plan.bound(dict(callers)), done, strict=True):
                 self._device.submit_alone(bound, f"the kernel {planned.label!r} of {self._nodes([planned])}")
                 for value in written(self._program, self._program.dispatches[planned.step.dispatch]):
                     makers.setdefault(value, []).append(planned)

@@ -17,7 +17,7 @@ from ..live import LiveSet
 ALIGNMENT = 256  # bytes; every adapter allows uniform offsets at this multiple
 
 
-class Uniforms:
+class UniformBuffers:
     """Blocks on a device, in buffers of its uniform cache."""
 
     def __init__(self, device: Device, blocks: Sequence[Sequence[int]]) -> None:

@@ -24,7 +24,7 @@ from .folder import LONGEST, open_folder
 from .mask_trial import leaves_out_rows
 from .sampler import NAN, NOTHING, Sampling, model_of
 from .state import State
-from .text import Stream, Text
+from .text import Stream, Tokenizer
 
 CHUNK = 512  # ids of a prompt that are run at a time
 _PROBLEMS = {NAN: "have NaN", NOTHING: "are all -infinity"}
@@ -53,9 +53,9 @@ class LanguageModel:
         self._samplers: dict[Sampling, Any] = {}
 
     @cached_property
-    def text(self) -> Text:
+    def text(self) -> Tokenizer:
         """The tokenizer. Raises ModelError when the folder has none."""
-        return Text(self.folder)
+        return Tokenizer(self.folder)
 
     def chat(self, system: str | None = None) -> Chat:
         """A conversation, with what the assistant is told first."""

@@ -16,7 +16,7 @@ DEVICE = "webgpu"
 
 
 @dataclass(frozen=True)
-class Memory:
+class AdapterMemory:
     """The memory of adapter `number`, as ONNX Runtime counts them."""
 
     number: int
@@ -45,6 +45,6 @@ class Memory:
         return get
 
 
-def memory_of(options: ProviderOptions) -> Memory:
+def memory_of(options: ProviderOptions) -> AdapterMemory:
     """The memory of sessions with these options: the adapter that they name, else the first."""
-    return Memory(int(options.get("adapterIndex", devices()[0].ep_metadata["adapter"])))
+    return AdapterMemory(int(options.get("adapterIndex", devices()[0].ep_metadata["adapter"])))

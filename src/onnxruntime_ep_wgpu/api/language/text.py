@@ -14,7 +14,7 @@ from .folder import ModelFolder
 _UNFINISHED = "\ufffd"
 
 
-class Text:
+class Tokenizer:
     """The tokenizer of a folder, with its chat template."""
 
     def __init__(self, folder: ModelFolder) -> None:
@@ -70,7 +70,7 @@ class Text:
 class Stream:
     """The text of one sequence as it grows; `stopped` when a stop string came, which is not part of it."""
 
-    def __init__(self, text: Text, stops: Sequence[str]) -> None:
+    def __init__(self, text: Tokenizer, stops: Sequence[str]) -> None:
         self._text, self._stops = text, [it for it in stops if it]
         self._ids: list[int] = []
         self._given = 0

@@ -19,8 +19,8 @@ from .expression import factored, names_in, to_wgsl
 from .position import FunctionScope, Position
 from .scalar import WIDE, Scalars
 from .storage import mantissas, unpack, unpack4
-from .uniforms import Uniforms
-from .value import Value
+from .uniforms import UniformBlock
+from .value import TypedValue
 
 LETTERS = tuple("abcdefgh")  # names of an accessor's coordinates
 
@@ -38,7 +38,7 @@ class Accessors:
         scalars: Scalars,
         maps: Mapping[Tensor, Map],
         bind: Callable[[Tensor], str],
-        uniforms: Uniforms,
+        uniforms: UniformBlock,
         lanes: Callable[[DType], int],
         word: Callable[[str, str], str],
         vectors: frozenset[Tensor] = frozenset(),
@@ -54,7 +54,7 @@ class Accessors:
 
     # ---- reading
 
-    def element(self, view: View, position: Position) -> Value:
+    def element(self, view: View, position: Position) -> TypedValue:
         """The element that `view` shows at a position, of the compute type of its tensor; at a position of four elements all
         of them, or the one that is the same for all. 64-bit integers are asked for one by one."""
         tensor = view.tensor
@@ -68,20 +68,20 @@ class Accessors:
             at.scope.known[tensor, at] = replace(four, text=at.scope.let("v", four.text))
         return self._at(tensor, at)
 
-    def _at(self, tensor: Tensor, at: Position) -> Value:
+    def _at(self, tensor: Tensor, at: Position) -> TypedValue:
         """The element of a tensor at a position of its own."""
         known, kind = at.scope.known, tensor.dtype.compute or ""
         if (tensor, at) in known:
             return known[tensor, at]
         if at.part_of and (four := known.get((tensor, at.part_of[0]))):
-            return Value(f"{four.text}.{'xyzw'[at.part_of[1]]}", kind) if four.width == 4 else four
+            return TypedValue(f"{four.text}.{'xyzw'[at.part_of[1]]}", kind) if four.width == 4 else four
         if tensor in self.maps:
             value = self._computed(self.maps[tensor], at)
         elif at.width == 4:
-            value = Value(self.loaded4(self.bind(tensor), tensor, at), kind, 4)
+            value = TypedValue(self.loaded4(self.bind(tensor), tensor, at), kind, 4)
         else:
-            value = Value(self.loaded(self.bind(tensor), tensor, at.number), kind)
-        known[tensor, at] = Value(at.scope.let("v", value.text), kind, value.width)
+            value = TypedValue(self.loaded(self.bind(tensor), tensor, at.number), kind)
+        known[tensor, at] = TypedValue(at.scope.let("v", value.text), kind, value.width)
         return known[tensor, at]
 
     def _has_vectors(self, tensor: Tensor, at: Position) -> bool:
@@ -94,29 +94,29 @@ class Accessors:
         kinds = {tensor.dtype.compute, *(view.dtype.compute for view in node.reads)}
         return node.is_pointwise and not kinds & set(WIDE) and not names_in(node.expression) & set(WIDE)
 
-    def _together(self, elements: Sequence[Value]) -> Value:
+    def _together(self, elements: Sequence[TypedValue]) -> TypedValue:
         kind = elements[0].kind
         if all(element == elements[0] for element in elements):
             return elements[0]
-        return Value(f"{self.scalars.type(kind, 4)}({', '.join(e.text for e in elements)})", kind, 4)
+        return TypedValue(f"{self.scalars.type(kind, 4)}({', '.join(e.text for e in elements)})", kind, 4)
 
-    def _literal(self, tensor: Tensor) -> Value:
+    def _literal(self, tensor: Tensor) -> TypedValue:
         """A weight of one element: a constant, or where kernels are shared between layers the bits of a float that layers have
         of their own, as a uniform."""
         value = np.asarray(tensor.data.numpy() if hasattr(tensor.data, "numpy") else tensor.data).reshape(-1)[0]
         kind = tensor.dtype.compute or ""
         if self.uniforms.shared and kind == "f32" and np.isfinite(number := np.float32(value)):
-            return Value(f"bitcast<f32>({self.dim(int(number.view(np.uint32)))})", kind)
+            return TypedValue(f"bitcast<f32>({self.dim(int(number.view(np.uint32)))})", kind)
         return self.scalars.literal(value.item(), kind)
 
-    def _computed(self, node: Map, at: Position) -> Value:
+    def _computed(self, node: Map, at: Position) -> TypedValue:
         if node.is_pointwise:
             value = self._pointwise(node, at)
             return value if node.expression == "x" else _wrapped(value, node.output.dtype)
         coordinates = ", ".join(at.coordinates(split_groups(node.output.shape, node.groups)))
-        return Value(f"{self._function(node)}({coordinates})", node.output.dtype.compute or "")
+        return TypedValue(f"{self._function(node)}({coordinates})", node.output.dtype.compute or "")
 
-    def _pointwise(self, node: Map, at: Position) -> Value:
+    def _pointwise(self, node: Map, at: Position) -> TypedValue:
         mentioned = names_in(node.expression)
         operands = {n: self.element(read.view, at) for n, read in node.operands.items() if n in mentioned}
         return to_wgsl(node.expression, operands, node.constants, self.scalars, node.output.dtype.compute or "")
@@ -263,11 +263,11 @@ class Accessors:
                 texts.append(f"({text} - {bias})")
                 continue
             q = f"({text} - vec4<f32>({', '.join(repr(x + flip) for x in beyond)}))"
-            known = {**same, name: Value(q, "f32", 4)}
+            known = {**same, name: TypedValue(q, "f32", 4)}
             texts.append(self.scalars.spread(to_wgsl(rest, known, node.constants, self.scalars, "f32")).text)
         return texts, same[factor].text if factor else "1f"
 
-    def _zero_point(self, expression: str, name: str, node: Map, same: Mapping[str, Value]) -> str | None:
+    def _zero_point(self, expression: str, name: str, node: Map, same: Mapping[str, TypedValue]) -> str | None:
         """The zero point in `f32(name) - zero`, an f32, where it is known to be a whole number; else None."""
         if expression == f"f32({name})":
             return "0.0"
@@ -316,8 +316,8 @@ def substitute(text: str, marks: Mapping[str, str]) -> str:
     return re.sub(r"\$(\w+)", lambda m: marks[m[1]], text)
 
 
-def _wrapped(value: Value, dtype: DType) -> Value:
+def _wrapped(value: TypedValue, dtype: DType) -> TypedValue:
     """A value calculated in 32 bits as the narrow integer it stands for, so that fused operators see what was stored."""
     if not dtype.is_integer or dtype.bits >= 32:
         return value
-    return Value(f"extractBits({value.text}, 0u, {dtype.bits}u)", value.kind, value.width)
+    return TypedValue(f"extractBits({value.text}, 0u, {dtype.bits}u)", value.kind, value.width)

@@ -14,11 +14,11 @@ from .accessor import LETTERS, constant, fn, substitute
 from .expression import to_wgsl
 from .position import Extents, Position
 from .preprocess import preprocess
-from .value import Value
-from .writer import Text, Writer, placed_in_fours
+from .value import TypedValue
+from .writer import VariantText, Writer, placed_in_fours
 
 
-def call_texts(w: Writer, call: Call) -> list[Text]:
+def call_texts(w: Writer, call: Call) -> list[VariantText]:
     """The variants of a Call; their functions are the same."""
     w.renew(_vectors_of_call(w, call))
     access = w.access
@@ -170,7 +170,7 @@ def _values(write: Write) -> list[str]:
 def _know(write: Write, position: Position) -> None:
     """Says what the parameters of a store accessor are."""
     for name, tensor in zip(_values(write), (write.tensor, *write.also), strict=True):
-        position.scope.known[tensor, position] = Value(name, tensor.dtype.compute or "", position.width)
+        position.scope.known[tensor, position] = TypedValue(name, tensor.dtype.compute or "", position.width)
 
 
 def _storing(w: Writer, name: str, extents: Extents, write: Write, width: int, lines: list[str]) -> str:
@@ -186,7 +186,7 @@ def _inner(w: Writer, name: str, inner: Inner) -> str:
     extents = split_groups(inner.source.shape, inner.groups)
     position = Position(w.access.scope(), LETTERS[: len(extents)], extents)
     kind = inner.source.dtype.compute or ""
-    position.scope.known[inner.source, position] = Value("value", kind)
+    position.scope.known[inner.source, position] = TypedValue("value", kind)
     result = w.access.element(View.of(inner.result), position)
     parameters = ", ".join([*(f"{c}: u32" for c in LETTERS[: len(extents)]), f"value: {w.scalars.type(kind)}"])
     return fn(name, parameters, [*position.scope.lines, f"return {result.text};"], w.scalars.type(result.kind))
@@ -203,7 +203,7 @@ def _carried(w: Writer, name: str, write: Write) -> str:
 
 
 def _function(w: Writer, name: str, function: Function) -> str:
-    names = {n: Value(n, kind) for n, kind in function.parameters}
+    names = {n: TypedValue(n, kind) for n, kind in function.parameters}
     text = to_wgsl(function.expression, names, {}, w.scalars, function.result).text
     parameters = ", ".join(f"{n}: {w.scalars.type(kind)}" for n, kind in function.parameters)
     return fn(name, parameters, [f"return {text};"], w.scalars.type(function.result))

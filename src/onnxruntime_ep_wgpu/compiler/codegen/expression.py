@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from ..ir import Constant
 from .scalar import KINDS, Scalars
-from .value import Value
+from .value import TypedValue
 
 _BINARY = {
     ast.Add: "+",
@@ -54,8 +54,8 @@ def factored(expression: str, names: frozenset[str]) -> tuple[str, str]:
 
 
 def to_wgsl(
-    expression: str, names: Mapping[str, Value], constants: Mapping[str, Constant], scalars: Scalars, kind: str
-) -> Value:
+    expression: str, names: Mapping[str, TypedValue], constants: Mapping[str, Constant], scalars: Scalars, kind: str
+) -> TypedValue:
     """WGSL of an expression whose result has compute type `kind`; `names` are operands, `constants` attribute values.
 
     The result is as wide as the widest operand.
@@ -85,7 +85,7 @@ def check_expression(
 
     The type of a constant is there because True equals 1.
     """
-    names = {name: Value(name, of) for name, of in kinds}
+    names = {name: TypedValue(name, of) for name, of in kinds}
     to_wgsl(expression, names, {name: value for name, _, value in constants}, Scalars(int64), kind)
 
 
@@ -94,19 +94,19 @@ def _number(text: str) -> float | int:
     return value
 
 
-def _constant(value: Constant) -> Value:
+def _constant(value: Constant) -> TypedValue:
     if isinstance(value, bool):
-        return Value(str(value).lower(), "bool")
+        return TypedValue(str(value).lower(), "bool")
     if not isinstance(value, (int, float)):
         raise TypeError(f"{value!r} is no number")
-    return Value(repr(value), _LITERAL)
+    return TypedValue(repr(value), _LITERAL)
 
 
 class _Emitter:
-    def __init__(self, names: Mapping[str, Value], constants: Mapping[str, Constant], scalars: Scalars) -> None:
+    def __init__(self, names: Mapping[str, TypedValue], constants: Mapping[str, Constant], scalars: Scalars) -> None:
         self.names, self.constants, self.scalars = names, constants, scalars
 
-    def emit(self, node: ast.expr) -> Value:
+    def emit(self, node: ast.expr) -> TypedValue:
         if isinstance(node, ast.Constant):
             if not isinstance(node.value, (bool, int, float)):
                 raise TypeError(f"{node.value!r} is no number")
@@ -132,33 +132,33 @@ class _Emitter:
             return self._function(node.func.id, node.args)
         raise TypeError(f"no meaning for {ast.unparse(node)!r}")
 
-    def _name(self, name: str) -> Value:
+    def _name(self, name: str) -> TypedValue:
         if name in self.names:
             return self.names[name]
         if name in self.constants:
             return _constant(self.constants[name])
         if name not in _NOT_FINITE:
             raise TypeError(f"{name!r} is neither an operand nor a constant")
-        return Value(_NOT_FINITE[name], _LITERAL)
+        return TypedValue(_NOT_FINITE[name], _LITERAL)
 
-    def _condition(self, node: ast.expr) -> Value:
+    def _condition(self, node: ast.expr) -> TypedValue:
         value = self.emit(node)
         if value.kind != "bool":
             raise TypeError(f"{ast.unparse(node)!r} is {value.kind}, not bool")
         return value
 
-    def _unary(self, node: ast.UnaryOp) -> Value:
+    def _unary(self, node: ast.UnaryOp) -> TypedValue:
         if isinstance(node.op, ast.Not):
             condition = self._condition(node.operand)
-            return Value(f"(!{condition.text})", "bool", condition.width)
+            return TypedValue(f"(!{condition.text})", "bool", condition.width)
         value = self.emit(node.operand)
         if value.kind == _LITERAL and isinstance(node.op, ast.USub):
-            return Value(value.text[1:] if value.text.startswith("-") else "-" + value.text, _LITERAL)
+            return TypedValue(value.text[1:] if value.text.startswith("-") else "-" + value.text, _LITERAL)
         if value.kind == _LITERAL or isinstance(node.op, ast.UAdd):
             raise TypeError(f"no meaning for {ast.unparse(node)!r}")
         return self.scalars.invert(value) if isinstance(node.op, ast.Invert) else self.scalars.negate(value)
 
-    def _function(self, name: str, args: list[ast.expr]) -> Value:
+    def _function(self, name: str, args: list[ast.expr]) -> TypedValue:
         if not args or len(args) != _ARITY.get(name, len(args)):
             raise TypeError(f"{name!r} has {len(args)} arguments")
         if name == "where":
@@ -170,7 +170,7 @@ class _Emitter:
             return self.scalars.convert(value, name)
         return self.scalars.function(name, self._together(*args))
 
-    def _together(self, *nodes: ast.expr) -> list[Value]:
+    def _together(self, *nodes: ast.expr) -> list[TypedValue]:
         """Operands of one type: literals become the type of the others, floats when there are none."""
         values = [self.emit(n) for n in nodes]
         kinds = {v.kind for v in values if v.kind != _LITERAL}

@@ -16,13 +16,13 @@ from .position import Position
 from .prelude import template
 from .preprocess import preprocess
 from .transposed import ROWS, TILE, WORKGROUP, TransposedRead, transposed_read
-from .value import Value
-from .writer import Text, Writer, placed_in_fours
+from .value import TypedValue
+from .writer import VariantText, Writer, placed_in_fours
 
 MOST_ASSUMED = 6  # multiples of 4 that a variant asks for; a check of each is made for every set of sizes
 
 
-def map_texts(w: Writer) -> list[Text]:
+def map_texts(w: Writer) -> list[VariantText]:
     """The variants of a kernel without a Call: four elements at a time where their number allows it, and one by one."""
     size = w.group.stores[0].size
     texts = []
@@ -82,7 +82,7 @@ def _fours(w: Writer) -> tuple[frozenset[Tensor], frozenset[Dim]] | None:
     return frozenset(vectors), assumed
 
 
-def _fours_text(w: Writer, guard: Dim, shape: MapShape) -> Text:
+def _fours_text(w: Writer, guard: Dim, shape: MapShape) -> VariantText:
     """Each invocation makes four consecutive elements, then those as far on as a workgroup makes in one step."""
     stored = w.group.stores
     size = stored[0].size
@@ -97,12 +97,12 @@ def _fours_text(w: Writer, guard: Dim, shape: MapShape) -> Text:
     return _map_text(w, product([guard, shape.guard]), shape, step, lines)
 
 
-def _transposed_text(w: Writer, guard: Dim, across: TransposedRead) -> Text:
+def _transposed_text(w: Writer, guard: Dim, across: TransposedRead) -> VariantText:
     """Each workgroup loads a tile along its rows, and makes and stores the elements of it along its columns."""
     view, factors, access, dim = across.view, across.factors, w.access, w.dim
     kind, element = view.dtype.compute or "", w.scalars.type(view.dtype.compute or "")
     position = Position(access.scope(), ("i",), (w.group.stores[0].shape,))
-    position.scope.known[view.tensor, position.show(view, "place")] = Value("staged", kind)
+    position.scope.known[view.tensor, position.show(view, "place")] = TypedValue("staged", kind)
     stores = [w.store(tensor, position, access.element(View.of(tensor), position).text) for tensor in w.group.stores]
     value = access.loaded(w.bind(view.tensor), view.tensor, "place")
     access.functions["loaded"] = fn("loaded", "place: u32", [f"return {value};"], element)
@@ -126,7 +126,7 @@ def _transposed_text(w: Writer, guard: Dim, across: TransposedRead) -> Text:
     return w.text(guard, across.workgroups, f"{kernel}\n{w.main(WORKGROUP, across.workgroups)}")
 
 
-def _single_text(w: Writer, pack: int, shape: MapShape) -> Text:
+def _single_text(w: Writer, pack: int, shape: MapShape) -> VariantText:
     """Each invocation makes `pack` consecutive elements, whole words of every output, as often as `shape` says."""
     stored = w.group.stores
     size = stored[0].size
@@ -170,7 +170,7 @@ def _single_text(w: Writer, pack: int, shape: MapShape) -> Text:
     return _map_text(w, shape.guard, shape, step, [*loop, *(f"  {x}" for x in body), "}"])
 
 
-def _map_text(w: Writer, guard: Dim, shape: MapShape, step: int, lines: list[str]) -> Text:
+def _map_text(w: Writer, guard: Dim, shape: MapShape, step: int, lines: list[str]) -> VariantText:
     kernel = fn("kernel", "w: u32, lane: u32", lines)
     groups = ceildiv(w.placement.part or w.group.stores[0].size, step * shape.steps)
     return w.text(guard, groups, f"{kernel}\n{w.main(shape.workgroup, groups)}")

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 from ..dims import Dim, product, quotient
 from ..ir import Factor, Tensor, View, coalesce, distribute
-from .uniforms import Uniforms
-from .value import Value
+from .uniforms import UniformBlock
+from .value import TypedValue
 
 Extents = tuple[tuple[Dim, ...], ...]
 
@@ -29,10 +29,10 @@ class FunctionScope:
     are multiples of 4 wherever the function runs, besides those that are always.
     """
 
-    def __init__(self, uniforms: Uniforms, fours: frozenset[Dim] = frozenset()) -> None:
+    def __init__(self, uniforms: UniformBlock, fours: frozenset[Dim] = frozenset()) -> None:
         self.dim, self.begin, self.fours = uniforms.text, uniforms.begin, fours
         self.lines: list[str] = []
-        self.known: dict[tuple[Tensor, Position], Value] = {}
+        self.known: dict[tuple[Tensor, Position], TypedValue] = {}
         self._names = 0
 
     def let(self, prefix: str, text: str) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from . import prelude
-from .value import Value
+from .value import TypedValue
 
 KINDS = ("f32", "i32", "u32", "i64", "u64", "bool")
 WIDE = ("i64", "u64")
@@ -53,31 +53,31 @@ class Scalars:
             return f"vec4<{kind}>"
         return "vec2<u32>" if kind in WIDE and self.pairs else kind
 
-    def spread(self, value: Value, width: int = 4) -> Value:
+    def spread(self, value: TypedValue, width: int = 4) -> TypedValue:
         """The value in a width: one becomes four equal ones."""
         if value.width == width:
             return value
-        return Value(f"{self.type(value.kind, width)}({value.text})", value.kind, width)
+        return TypedValue(f"{self.type(value.kind, width)}({value.text})", value.kind, width)
 
-    def level(self, values: Sequence[Value]) -> list[Value]:
+    def level(self, values: Sequence[TypedValue]) -> list[TypedValue]:
         """Operands of one width."""
         width = max(v.width for v in values)
         return [self.spread(v, width) for v in values]
 
-    def literal(self, value: float | int | bool, kind: str) -> Value:
+    def literal(self, value: float | int | bool, kind: str) -> TypedValue:
         """Raises TypeError for a number with digits after the point as an integer."""
         if kind == "bool":
-            return Value("true" if value else "false", kind)
+            return TypedValue("true" if value else "false", kind)
         if kind == "f32":
             with np.errstate(over="ignore"):
                 rounded = np.float32(value)
             if not np.isfinite(rounded):
                 # Constant infinities are shader errors; the bits pass through a private variable instead.
-                return Value(f"float_bits({int(rounded.view(np.uint32))}u)", kind)
-            return Value(f"{float(rounded)!r}f", kind)
+                return TypedValue(f"float_bits({int(rounded.view(np.uint32))}u)", kind)
+            return TypedValue(f"{float(rounded)!r}f", kind)
         if isinstance(value, float) and not value.is_integer():
             raise TypeError(f"{value} is no {kind}")
-        return Value(self._integer(int(value), kind), kind)
+        return TypedValue(self._integer(int(value), kind), kind)
 
     def _integer(self, number: int, kind: str) -> str:
         if kind == "i32":
@@ -92,14 +92,14 @@ class Scalars:
             return f"{bits}lu"
         return f"{number}li" if number != -(2**63) else "(-9223372036854775807li - 1li)"
 
-    def binary(self, operator: str, a: Value, b: Value) -> Value:
+    def binary(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue:
         """`a` and `b` are of one type, and so is the result."""
         kind = a.kind
         if operator not in _ALLOWED.get(kind, "".join(_OPERATORS)):
             raise TypeError(f"{kind} has no {operator}")
         if kind in WIDE and self.pairs:
             name = _OPERATORS[operator]
-            return Value(f"{name}_{kind if operator in '/%' else '64'}({a.text}, {b.text})", kind)
+            return TypedValue(f"{name}_{kind if operator in '/%' else '64'}({a.text}, {b.text})", kind)
         if operator == "%" and kind in ("f32", "i32", "i64"):
             return self.function("fmod" if kind == "f32" else "rem", [a, b])
         if operator == "/" and kind == "f32" and not _is_moderate(b.text):
@@ -107,49 +107,49 @@ class Scalars:
         if operator in "/%" and b.text in _ZEROS:  # as at run time: WGSL takes no division by a constant 0
             return a if operator == "/" else self.literal(0, kind)
         a, b = self.level([a, b])
-        return Value(f"({a.text} {operator} {b.text})", kind, a.width)
+        return TypedValue(f"({a.text} {operator} {b.text})", kind, a.width)
 
-    def compare(self, operator: str, a: Value, b: Value) -> Value:
+    def compare(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue:
         """`a` and `b` are of one type."""
         kind = a.kind
         if kind in WIDE and self.pairs:
             if operator in ("==", "!="):
-                return Value(f"{'' if operator == '==' else '!'}eq_64({a.text}, {b.text})", "bool")
+                return TypedValue(f"{'' if operator == '==' else '!'}eq_64({a.text}, {b.text})", "bool")
             if operator in (">", ">="):
                 a, b, operator = b, a, {">": "<", ">=": "<="}[operator]
             less = f"lt_{kind}({a.text}, {b.text})" if operator == "<" else f"!lt_{kind}({b.text}, {a.text})"
-            return Value(less, "bool")
+            return TypedValue(less, "bool")
         if kind == "f32" or (kind == "i64" and operator not in ("==", "!=")):
             return self.function(_COMPARISONS[operator], [a, b])
         a, b = self.level([a, b])
         if kind == "bool" and operator not in ("==", "!="):
             number = self.type("u32", a.width)
-            return Value(f"({number}({a.text}) {operator} {number}({b.text}))", "bool", a.width)
-        return Value(f"({a.text} {operator} {b.text})", "bool", a.width)
+            return TypedValue(f"({number}({a.text}) {operator} {number}({b.text}))", "bool", a.width)
+        return TypedValue(f"({a.text} {operator} {b.text})", "bool", a.width)
 
-    def join(self, conditions: Sequence[Value], operator: str) -> Value:
+    def join(self, conditions: Sequence[TypedValue], operator: str) -> TypedValue:
         """Conditions joined by `&&` or `||`."""
         if len(conditions) == 1:
             return conditions[0]
         level = self.level(conditions)
         operator = operator[0] if level[0].width > 1 else operator  # the others are of scalars alone
-        return Value(f"({f' {operator} '.join(c.text for c in level)})", "bool", level[0].width)
+        return TypedValue(f"({f' {operator} '.join(c.text for c in level)})", "bool", level[0].width)
 
-    def negate(self, a: Value) -> Value:
+    def negate(self, a: TypedValue) -> TypedValue:
         if a.kind == "bool":
             raise TypeError("bool has no sign")
         if a.kind in WIDE and self.pairs:
-            return Value(f"sub_64(vec2<u32>(), {a.text})", a.kind)
+            return TypedValue(f"sub_64(vec2<u32>(), {a.text})", a.kind)
         zero = {"u32": "0u - ", "u64": "0lu - "}.get(a.kind, "- " if a.text.startswith("-") else "-")  # no decrement
-        return Value(f"({zero}{a.text})", a.kind, a.width)
+        return TypedValue(f"({zero}{a.text})", a.kind, a.width)
 
-    def invert(self, a: Value) -> Value:
+    def invert(self, a: TypedValue) -> TypedValue:
         """All bits the other way."""
         if a.kind in ("f32", "bool"):
             raise TypeError(f"{a.kind} has no ~")
-        return Value(f"(~{a.text})", a.kind, a.width)
+        return TypedValue(f"(~{a.text})", a.kind, a.width)
 
-    def function(self, name: str, arguments: Sequence[Value]) -> Value:
+    def function(self, name: str, arguments: Sequence[TypedValue]) -> TypedValue:
         """A call of a function defined for the type of its arguments: a builtin of WGSL or `<name>_<kind>` of the prelude."""
         arguments = self.level(arguments)
         kind, width, texts = arguments[0].kind, arguments[0].width, ", ".join(a.text for a in arguments)
@@ -164,22 +164,22 @@ class Scalars:
             full = prelude.vector(full) if width > 1 else full
         if len(arguments) != wanted:
             raise TypeError(f"{name!r} of {kind} has {wanted} arguments, not {len(arguments)}")
-        return Value(f"{full}({texts})", result, width)
+        return TypedValue(f"{full}({texts})", result, width)
 
-    def select(self, condition: Value, yes: Value, no: Value) -> Value:
+    def select(self, condition: TypedValue, yes: TypedValue, no: TypedValue) -> TypedValue:
         """`yes` and `no` are of one type."""
         if condition.kind != "bool":
             raise TypeError(f"a condition is {condition.kind}")
         condition, yes, no = self.level([condition, yes, no])
-        return Value(f"select({no.text}, {yes.text}, {condition.text})", yes.kind, yes.width)
+        return TypedValue(f"select({no.text}, {yes.text}, {condition.text})", yes.kind, yes.width)
 
-    def convert(self, a: Value, kind: str) -> Value:
+    def convert(self, a: TypedValue, kind: str) -> TypedValue:
         """`a` as `kind`, by ONNX Cast's rules: truncate towards zero, wrap integers."""
         if a.kind == kind:
             return a
         if kind == "bool":
             if a.kind == "f32":
-                return Value(self._called("bool_of_f32", a), kind, a.width)
+                return TypedValue(self._called("bool_of_f32", a), kind, a.width)
             return self.compare("!=", a, self.literal(0, a.kind))
         if a.kind == "bool":
             return self.select(a, self.literal(1, kind), self.literal(0, kind))
@@ -187,10 +187,10 @@ class Scalars:
             return self.literal(int(a.text[:-2]), kind)  # naga does not fold casts of 64-bit literals
         if a.width > 1 and a.kind not in WIDE and kind not in WIDE:
             text = self._called(f"{kind}_of_f32", a) if a.kind == "f32" else f"{self.type(kind, a.width)}({a.text})"
-            return Value(text, kind, a.width)
-        return Value(self._converted(a.text, a.kind, kind), kind)
+            return TypedValue(text, kind, a.width)
+        return TypedValue(self._converted(a.text, a.kind, kind), kind)
 
-    def _called(self, name: str, a: Value) -> str:
+    def _called(self, name: str, a: TypedValue) -> str:
         """A call of a function of the prelude, element by element."""
         return f"{prelude.vector(name) if a.width > 1 else name}({a.text})"
 

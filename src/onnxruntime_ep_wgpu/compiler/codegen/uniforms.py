@@ -10,7 +10,7 @@ from ..dims import Dim
 _MARK = re.compile(r"⟨(\d+)⟩")
 
 
-class Uniforms:
+class UniformBlock:
     """Dims stand in generated text as marks. `numbered` makes members of the uniform block of those that are left in the
     final texts, so a dim that nobody uses is not in the block.
 

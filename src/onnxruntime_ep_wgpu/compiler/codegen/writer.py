@@ -1,7 +1,8 @@
 """The memory of a kernel in its text: bindings and their ranges, words read and stored, the entry point and the module.
 
 In: a fused group, which says what is bound. Out: statements and declarations for `calls.py` and `maps.py`, which write what the
-kernel does, and the `Text` of a variant. Invariant: what the kernel itself computes is never loaded, and what is bound is used.
+kernel does, and the `VariantText` of a variant. Invariant: what the kernel itself computes is never loaded, and what is bound is
+used.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from . import storage
 from .accessor import Accessors, fn
 from .position import Position
 from .scalar import WIDE, Scalars
-from .uniforms import Uniforms
+from .uniforms import UniformBlock
 
 
 @dataclass(frozen=True)
-class Text:
+class VariantText:
     """A variant before its functions and declarations are put in front: `code` is `kernel` and `main`, which may call
     `functions`; `vectors` are bound as arrays of four elements."""
 
@@ -56,7 +57,7 @@ class Writer:
         self._tensors = {name: tensor for tensor, name in self.bindings.items()}
         # A call compiles slowly and is used for many sizes, so its dims are uniforms and layers of other sizes share it.
         # Where it inlines index arithmetic, divisions by constants are worth a kernel per size; maps compile quickly.
-        self.uniforms = Uniforms(group.anchor is not None and all(n.is_pointwise for n in maps.values()))
+        self.uniforms = UniformBlock(group.anchor is not None and all(n.is_pointwise for n in maps.values()))
         self.dim = self.uniforms.text
         self.fused = maps
         self.renew(frozenset())
@@ -195,8 +196,8 @@ class Writer:
                 pending.extend(following)
         return False
 
-    def text(self, guard: Dim, workgroups: Dim, code: str) -> Text:
-        return Text(guard, workgroups, code, self.access.functions, self.vectors)
+    def text(self, guard: Dim, workgroups: Dim, code: str) -> VariantText:
+        return VariantText(guard, workgroups, code, self.access.functions, self.vectors)
 
     def main(self, workgroup_size: int, workgroups: Dim, subgroups: bool = False) -> str:
         """The entry point. A grid of more than 65,535 workgroups is folded, so the number of a workgroup is made of two,

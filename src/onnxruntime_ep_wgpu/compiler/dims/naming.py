@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ...program.postfix import Postfix
 from .bounds import atoms
-from .nodes import Atom, Dim, Expr, Operation, Symbol
+from .nodes import Atom, Dim, DimSymbol, Expr, Operation
 
 LONGEST = 32  # tokens of an expression that has no name; half as many for a call, which several expressions may share
 
@@ -52,7 +52,7 @@ class Names:
 
     def _said(self, node: Atom | Expr) -> _Tokens:
         """The tokens of a node whose parts have theirs."""
-        if isinstance(node, Symbol):
+        if isinstance(node, DimSymbol):
             self.symbols.setdefault(node.name)
             return (f"${node.name}",)
         if isinstance(node, Operation):
@@ -82,7 +82,7 @@ class Names:
 def _parts(node: Atom | Expr) -> Iterator[Atom | Expr]:
     if isinstance(node, Operation):
         return (arg for arg in node.args if isinstance(arg, Expr))
-    return iter(()) if isinstance(node, Symbol) else atoms(node)
+    return iter(()) if isinstance(node, DimSymbol) else atoms(node)
 
 
 def symbols_of(dim: Dim) -> set[str]:
@@ -92,7 +92,7 @@ def symbols_of(dim: Dim) -> set[str]:
     pending: list[Atom | Expr] = [dim] if isinstance(dim, Expr) else []
     while pending:
         node = pending.pop()
-        if isinstance(node, Symbol):
+        if isinstance(node, DimSymbol):
             found.add(node.name)
         elif node not in seen:
             seen.add(node)

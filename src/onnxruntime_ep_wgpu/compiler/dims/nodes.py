@@ -25,7 +25,7 @@ from .samples import Sample
 
 Dim = Union[int, "Expr"]
 """Nothing else: a float would round where a shape may not, and an integer of numpy wraps."""
-Atom = Union["Symbol", "Operation"]
+Atom = Union["DimSymbol", "Operation"]
 Monomial = tuple[Atom, ...]
 Terms = tuple[tuple[Monomial, int], ...]
 
@@ -45,7 +45,7 @@ class Rules:
 RULES = Rules()
 
 
-class Symbol:
+class DimSymbol:
     """A dimension of an input, or an element of one."""
 
     __slots__ = ("__weakref__", "interval", "name", "reads_elements", "samples", "sort_key")
@@ -175,7 +175,7 @@ def _expr(terms: Terms) -> Expr:
 
 def symbol(name: str, within: Interval | None = None) -> Expr:
     """A symbol, whose values are `within`: by its name those of a dimension, or any 64-bit integers."""
-    return Expr.of(_interned(Symbol, name, within))
+    return Expr.of(_interned(DimSymbol, name, within))
 
 
 def call(op: str, *args: Dim) -> Expr:
@@ -209,7 +209,7 @@ def _cut(dim: Dim, room: int) -> str:
 
 
 def _atom_text(atom: Atom, room: int) -> str:
-    if isinstance(atom, Symbol):
+    if isinstance(atom, DimSymbol):
         return atom.name
     if room <= 16:
         return "(...)"
@@ -254,7 +254,7 @@ def _interval(terms: Terms) -> Interval:
         elements: Interval = (1, 1)
         other: Interval = (coefficient, coefficient)
         for atom in monomial:
-            if isinstance(atom, Symbol) and atom.interval[0] >= 0:
+            if isinstance(atom, DimSymbol) and atom.interval[0] >= 0:
                 elements = counted(elements, atom.interval)
             else:
                 other = times(other, atom.interval)

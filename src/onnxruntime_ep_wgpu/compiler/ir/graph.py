@@ -258,7 +258,7 @@ class Pad(Node):
 
 
 @dataclass(frozen=True)
-class Assertion:
+class DataAssertion:
     """Every element of `values`, integers, is from `low` to `high`, else outside `what`; `origin` relies on it."""
 
     values: Tensor
@@ -287,7 +287,7 @@ class LoweredGraph:
     nodes: list[Node]
     checks: list[tuple[Dim, Message]]  # must not be 0 when a plan is made; the message says what is wrong
     operators: dict[str, str]  # of the ONNX nodes by name, as in `origin`
-    assertions: list[Assertion] = field(default_factory=list)  # about data; looked at by runs that check everything
+    assertions: list[DataAssertion] = field(default_factory=list)  # about data; looked at by runs that check everything
     declined: list[program.Declined] = field(default_factory=list)  # by rules of rewrite/, and passes/one_row/
     aliases: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # as `Program.aliases`
 

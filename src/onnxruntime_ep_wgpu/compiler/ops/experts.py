@@ -31,7 +31,7 @@ _ACTIVATIONS = {name.lower(): name for name in ("Relu", "Gelu", "Silu", "Identit
 
 
 @dataclass(frozen=True)
-class Layer:
+class ExpertWeights:
     """Weights (experts, n, k) as real numbers (experts * n, columns), of `bits` each in memory, and a bias (experts, n) or none."""
 
     real: Operand
@@ -42,10 +42,10 @@ class Layer:
     bias: Operand | None
 
 
-def _layer(b: Builder, name: str, weights: Operand, bias: Operand | None) -> Layer:
+def _layer(b: Builder, name: str, weights: Operand, bias: Operand | None) -> ExpertWeights:
     experts, n, k = _sizes(name, weights)
     real = b.reshape(weights, (experts * n, k))
-    return Layer(real, experts, n, k, weights.dtype.bits, _bias(b, name, bias, experts, n))
+    return ExpertWeights(real, experts, n, k, weights.dtype.bits, _bias(b, name, bias, experts, n))
 
 
 def _bias(b: Builder, name: str, bias: Operand | None, experts: int, n: int) -> Operand | None:
@@ -73,7 +73,7 @@ def _packed_layer(
     bias: Operand | None,
     bits: int,
     block: int,
-) -> Layer:
+) -> ExpertWeights:
     if bits not in UNSIGNED:
         raise UnsupportedError(f"expert_weight_bits {bits} of {name}: 2, 4 and 8 are known")
     if scales is None:
@@ -99,10 +99,10 @@ def _packed_layer(
         zero = packed_zeros(b, zeros, bits, rows, blocks) if block else packed_zeros(b, zeros, bits, experts, n)
         operands["zero"] = per_block(b, b.reshape(zero, (rows, blocks)), rows, blocks, k // blocks)
         real = b.pointwise("(f32(x) - f32(zero)) * s", operands, kind, q.shape, cost=3, inline=True)
-    return Layer(real, experts, n, k, bits, _bias(b, name, bias, experts, n))
+    return ExpertWeights(real, experts, n, k, bits, _bias(b, name, bias, experts, n))
 
 
-def _product(b: Builder, x: Operand, chosen: Operand, layer: Layer, share: int) -> Operand:
+def _product(b: Builder, x: Operand, chosen: Operand, layer: ExpertWeights, share: int) -> Operand:
     """x (rows / share, k) times the weights of the expert that each row has `chosen`: float32 (rows, n)."""
     rows = chosen.shape[0]
     right = Read(layer.real.view, (1, 1), reuse=True, vector=True)
@@ -174,9 +174,9 @@ def _mixed(
     x: Operand,
     router: Operand,
     weights: Operand | None,
-    first: Layer,
-    second: Layer,
-    gate: Layer | None,
+    first: ExpertWeights,
+    second: ExpertWeights,
+    gate: ExpertWeights | None,
     how: Mixture,
 ) -> Operand:
     tokens = product(x.shape[:-1])

@@ -15,7 +15,7 @@ from ...program.target import elements_per_word
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..codegen.scalar import Scalars
-from ..codegen.value import Value
+from ..codegen.value import TypedValue
 from ..coordinates import named
 from ..dims import Dim, ceildiv, maximum, product
 from ..ir import Read, Variant
@@ -87,7 +87,7 @@ def _combined(b: Builder, dtype: DType, reduction: str) -> str:
     scalars, kind = Scalars(b.target.int64), dtype.compute or ""
     if kind == "bool":
         raise UnsupportedError(f"scattering booleans with reduction {reduction!r}")
-    values = [Value("total", kind), Value("u", kind)]
+    values = [TypedValue("total", kind), TypedValue("u", kind)]
     if reduction in ("add", "mul"):
         return scalars.binary("+" if reduction == "add" else "*", *values).text
     if reduction not in ("min", "max"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ...program.target import Target, elements_per_word
-from ..binding_ranges import Placement, is_large, is_storable, is_way_to_read, placed
+from ..binding_ranges import KernelBindings, is_large, is_storable, is_way_to_read, placed
 from ..ir import Call, Join, LoweredGraph, Map, Node, Read, Tensor, View, is_read_again
 
 MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe
@@ -55,7 +55,7 @@ class FusedGroup:
                 out.setdefault(view.tensor, []).append(view)
         return out
 
-    def placement(self, stores: list[Tensor], target: Target) -> Placement:
+    def placement(self, stores: list[Tensor], target: Target) -> KernelBindings:
         """How the kernel binds what it reads and `stores`."""
         return placed(self.nodes, self.loads, stores, target)
 

@@ -17,7 +17,7 @@ from ..flash import Attention, better_in_memory, wrong_heads, wrong_inner
 from ..ir import Call, Inner, Map, Node, Read, Tensor, View, Write
 from ..tune import written_out
 from ..tune.products import PRODUCTS
-from .between import Chain, Reader, chains_back, in_step, only_reader, same_everywhere, swapped
+from .between import Chain, SoleReader, chains_back, in_step, only_reader, same_everywhere, swapped
 from .products import exchanged, factor, matrix_sizes
 from .rule import Answer, Replace, Rule
 
@@ -25,7 +25,7 @@ from .rule import Answer, Replace, Rule
 def attention(soft: Call, target: Target) -> Answer:
     """The `flash_attention` that a softmax is part of."""
     reader = only_reader(soft.results["y"].tensor, PRODUCTS)
-    if not isinstance(reader, Reader):
+    if not isinstance(reader, SoleReader):
         return reader
     if soft.constants["LOGARITHM"]:
         return "it is the logarithm of a softmax"
@@ -47,7 +47,7 @@ class _Attention:
     A product may have its sides exchanged, and then its matrices are transposed: `keys_first` and `values_first`.
     """
 
-    def __init__(self, soft: Call, chain: Chain, reader: Reader) -> None:
+    def __init__(self, soft: Call, chain: Chain, reader: SoleReader) -> None:
         assert isinstance(chain.source.producer, Call)
         self.soft, self.chain, self.reader = soft, chain, reader
         self.first, self.second = chain.source.producer, reader.call

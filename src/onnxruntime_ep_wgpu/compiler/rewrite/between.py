@@ -78,7 +78,7 @@ def _depends(tensor: Tensor, memo: dict[Tensor, bool], maps: list[Map]) -> bool:
 
 
 @dataclass(frozen=True)
-class Reader:
+class SoleReader:
     """The call that alone reads a tensor, as its operand `name`; casts in between are left out.
 
     `nan_is_zero`: a map in between puts zeros in the place of NaN.
@@ -89,7 +89,7 @@ class Reader:
     nan_is_zero: bool
 
 
-def only_reader(tensor: Tensor, templates: tuple[str, ...]) -> Reader | str | None:
+def only_reader(tensor: Tensor, templates: tuple[str, ...]) -> SoleReader | str | None:
     """The call of one of the templates that alone reads the tensor, or its casts; None when no such call reads it at all."""
     nan_is_zero = False
     while True:
@@ -113,7 +113,7 @@ def only_reader(tensor: Tensor, templates: tuple[str, ...]) -> Reader | str | No
         names = [name for name, read in user.operands.items() if read.view.tensor is tensor]
         if len(names) != 1:
             return "the weights are multiplied by themselves"
-        return Reader(user, names[0], nan_is_zero)
+        return SoleReader(user, names[0], nan_is_zero)
 
 
 # Casts between floats; a weight is rounded less when it stays where it is.

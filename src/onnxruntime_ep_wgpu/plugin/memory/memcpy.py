@@ -11,7 +11,7 @@ from typing import Any
 
 from ..._ort import ffi, lib
 from ..abi import Ort, OrtError
-from ..callbacks import Exported, callback, export, failed
+from ..callbacks import CallbackTable, callback, export, failed
 from .copies import copy
 from .descriptors import BITS, shape_of, tensor_bytes
 
@@ -20,7 +20,7 @@ HOST_INPUT, HOST_OUTPUT = -2, -1
 ANY_VERSION = (1, 2**31 - 1)
 
 
-class MemcpyKernel(Exported, struct="OrtKernelImpl"):
+class MemcpyKernel(CallbackTable, struct="OrtKernelImpl"):
     """MemcpyFromHost and MemcpyToHost alike: the pointers say which."""
 
     @callback("Compute", repeatable=True, device=True)

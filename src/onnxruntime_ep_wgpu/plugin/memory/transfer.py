@@ -6,14 +6,14 @@ from typing import Any
 
 from ...device import adapters
 from ...errors import DeviceError
-from ..callbacks import Exported, callback
+from ..callbacks import CallbackTable, callback
 from .copies import Batch
 from .descriptors import tensor_of
 
 GPU, CPU, DEFAULT_MEMORY = 1, 0, 0
 
 
-class DataTransfer(Exported, struct="OrtDataTransferImpl"):
+class DataTransfer(CallbackTable, struct="OrtDataTransferImpl"):
     """What `copy_tensors`, `OrtValue.numpy()` and inputs without a Memcpy node use."""
 
     @callback("Release")

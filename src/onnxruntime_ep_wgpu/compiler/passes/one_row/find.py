@@ -13,20 +13,20 @@ from ..fuse import FusedGroup
 from .dependencies import Dependencies
 from .kernel import kernel_of, misfit
 from .norms import between_of, is_norm, keeps_apart, norm_of
-from .product import RowProduct, in_step, row_product_of
+from .product import OneRowProduct, in_step, row_product_of
 
 RULE = "one_row"
 
 
 @dataclass(frozen=True)
-class Found:
+class Change:
     """Products as they are from now on; those of `taken` are made by the kernels of others."""
 
-    products: tuple[RowProduct, ...]
+    products: tuple[OneRowProduct, ...]
     taken: tuple[FusedGroup, ...] = ()
 
 
-Answer = Found | str | None
+Answer = Change | str | None
 """What was found about a group; the reason why there is nothing; None when it is nothing for a kernel of one row."""
 
 
@@ -65,17 +65,17 @@ class _Search:
     """What is found in the groups of a graph. As with rules of `rewrite/`, who looks changes nothing: `settle` alone puts in
     place what was found, where the target has room for the kernels, or says why not."""
 
-    def __init__(self, rows: dict[FusedGroup, RowProduct], dependencies: Dependencies, target: Target) -> None:
+    def __init__(self, rows: dict[FusedGroup, OneRowProduct], dependencies: Dependencies, target: Target) -> None:
         self.rows, self.dependencies, self._target = rows, dependencies, target
         self.taken: set[FusedGroup] = set()
         self.declined: list[Declined] = []
 
     def settle(self, group: FusedGroup, answer: Answer, what: str = "") -> None:
         """`what` is what cannot be had of the group then, before the reason."""
-        if isinstance(answer, Found):
+        if isinstance(answer, Change):
             kernels = (kernel_of(it) for it in answer.products if it.group not in self.taken)
             answer = next((problem for it in kernels if (problem := misfit(it, self._target))), answer)
-        if isinstance(answer, Found):
+        if isinstance(answer, Change):
             self.rows |= {it.group: it for it in answer.products}
             self.taken.update(answer.taken)
         elif answer is not None:
@@ -104,9 +104,9 @@ class _Search:
         """A product becomes part of another one's kernel, which then stores these tensors too."""
         row = self.rows[group]
         together = replace(row, others=(*row.others, other), stores=(*row.stores, *stores))
-        self.settle(other, Found((together,), taken=(other,)), _not_one_with(group))
+        self.settle(other, Change((together,), taken=(other,)), _not_one_with(group))
 
-    def _waited_for(self, row: RowProduct) -> FusedGroup | None:
+    def _waited_for(self, row: OneRowProduct) -> FusedGroup | None:
         """The product for which the epilogue of this one waits and nobody else does, of the same operand and size."""
         for tensor in row.group.loads:
             other = self.rows.get(self.dependencies.stored_by.get(tensor, row.group))
@@ -140,7 +140,7 @@ class _Search:
         if reason is not None:
             return reason
         between = between_of(norm)
-        return Found((replace(first, behind=between), *(replace(it, before=between) for it in known)))
+        return Change((replace(first, behind=between), *(replace(it, before=between) for it in known)))
 
 
 def _not_one_with(group: FusedGroup) -> str:
@@ -165,7 +165,7 @@ def _shape_of_weights(call: Call) -> tuple[object, ...]:
     return read.view.shape, read.view.axes, read.view.offset, read.groups, read.vector, read.run, read.view.dtype
 
 
-def _leave_out(group: FusedGroup, one: Dim, row: RowProduct | None) -> None:
+def _leave_out(group: FusedGroup, one: Dim, row: OneRowProduct | None) -> None:
     """The group does not run with one row."""
     call = group.anchor
     assert call is not None
@@ -177,7 +177,7 @@ def _check_stored(
     groups: list[FusedGroup],
     instead: Mapping[FusedGroup, FusedGroup],
     never: Mapping[FusedGroup, Dim],
-    rows: Mapping[FusedGroup, RowProduct],
+    rows: Mapping[FusedGroup, OneRowProduct],
 ) -> None:
     """What a kernel loads in a run of one row, another one that runs then has stored: an error here is one of this pass."""
     alone = {made: rows[group].one for group, made in instead.items()}

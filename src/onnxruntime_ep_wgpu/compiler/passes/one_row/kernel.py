@@ -7,10 +7,10 @@ from dataclasses import replace
 from ....program.target import Target
 from ...ir import Node, Read, View
 from ..fuse import FusedGroup
-from .product import RowProduct
+from .product import OneRowProduct
 
 
-def kernel_of(row: RowProduct) -> FusedGroup:
+def kernel_of(row: OneRowProduct) -> FusedGroup:
     """The kernel for one row."""
     call, group, inlined = row.call, row.group, set(row.group.inlined)
     nodes: list[Node] = [it for it in group.nodes if it is not call]

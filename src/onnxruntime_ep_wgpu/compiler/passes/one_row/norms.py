@@ -9,7 +9,7 @@ from ....program.dtypes import DType
 from ...dims import Dim, equal, quotient
 from ...ir import Map, Read, Tensor, View
 from ..fuse import FusedGroup
-from .product import Between, Norm, RowProduct, in_step
+from .product import Between, Norm, OneRowProduct, in_step
 
 
 def is_norm(group: FusedGroup) -> bool:
@@ -60,7 +60,7 @@ def _is_linear(node: Map, inside: set[Tensor]) -> bool:
     return factors == set(node.operands) and len(factors) == 2
 
 
-def keeps_apart(norm: Norm, first: RowProduct, readers: list[RowProduct]) -> str | None:
+def keeps_apart(norm: Norm, first: OneRowProduct, readers: list[OneRowProduct]) -> str | None:
     """Why a norm cannot be part of the product before it, `first`, and of those that read it; None where it can."""
     write, columns = first.call.results["y"], norm.call.parameters["columns"]
     if not write.in_fours or quotient(columns, 16) is None:
@@ -73,7 +73,7 @@ def keeps_apart(norm: Norm, first: RowProduct, readers: list[RowProduct]) -> str
     return None
 
 
-def _multiplies_rows(row: RowProduct, y: Tensor, columns: Dim) -> bool:
+def _multiplies_rows(row: OneRowProduct, y: Tensor, columns: Dim) -> bool:
     """Whether a product reads y once, whole rows as they are, and nothing else in its kernel does."""
     read = row.call.operands["a"]
     whole = read.view.tensor is y and read.view.is_whole and equal(row.call.parameters["k"], columns) == 1

@@ -34,7 +34,7 @@ class Between:
 
 
 @dataclass(frozen=True)
-class RowProduct:
+class OneRowProduct:
     """What the kernel for one row of a product is made of. `one` is 1 in runs with one row. `others`: the products that it makes
     too, and `stores` what it stores for them; `before` and `behind`: what passes in place of the norms of its operand and of a
     result that it stores."""
@@ -57,7 +57,7 @@ class RowProduct:
         return not (self.others or self.before or self.behind)
 
 
-def row_product_of(group: FusedGroup) -> RowProduct | None:
+def row_product_of(group: FusedGroup) -> OneRowProduct | None:
     """What a kernel for one row may be made of, where the product has one that can make several."""
     call = group.anchor
     if call is None or call.template not in PRODUCTS or call.inner or call.onto or call.repeats != 1:
@@ -65,7 +65,7 @@ def row_product_of(group: FusedGroup) -> RowProduct | None:
     first, write = call.variants[0], call.results["y"]
     alone = first.product_bytes is not None and dict(first.constants)["ROWS"] == 1
     batch = product(write.tensor.shape[: write.groups[0]])
-    return RowProduct(group, call, first) if alone and batch == 1 and write.tensor.dtype is DType.FLOAT32 else None
+    return OneRowProduct(group, call, first) if alone and batch == 1 and write.tensor.dtype is DType.FLOAT32 else None
 
 
 def in_step(node: Node, tensor: Tensor) -> bool:
