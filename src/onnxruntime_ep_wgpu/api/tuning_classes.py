@@ -137,12 +137,13 @@ def _maps(sizes: Sequence[int], small: bool) -> list[Graph]:
     return out
 
 
-def _depthwise(sizes: Sequence[tuple[int, int]], small: bool, *, behind: int = 0) -> list[Graph]:
-    """Channels and side; `behind` of how many channels the image is that a convolution makes, 0 where it is given."""
+def _grouped(sizes: Sequence[tuple[int, int]], small: bool, *, each: int = 1, behind: int = 0) -> list[Graph]:
+    """Channels and side; `each` channels in a group, `behind` of how many channels the image is that a convolution makes, 0 where
+    it is given."""
     out = []
     for channels, side in [(8, 16)] if small else sizes:
-        nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=channels, pads=[1, 1, 1, 1])]
-        inputs, weights = {"x": (1, channels, side, side)}, {"w": _random((channels, 1, 3, 3))}
+        nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=channels // each, pads=[1, 1, 1, 1])]
+        inputs, weights = {"x": (1, channels, side, side)}, {"w": _random((channels, each, 3, 3))}
         if behind:
             nodes.insert(0, helper.make_node("Conv", ["few", "spread"], ["x"]))
             inputs, weights["spread"] = {"few": (1, behind, side, side)}, _random((channels, behind, 1, 1))
@@ -234,8 +235,9 @@ def _classes() -> list[ShapeClass]:
         ShapeClass("map", (_between("size", None, (1 << 18) - 1),), partial(_maps, (1 << 16, 1 << 14))),
         ShapeClass("vectors", (), partial(_maps, (1 << 20, 1 << 24))),
         ShapeClass("channels_last", (), partial(_images, ((16, 64, 56), (8, 256, 14)))),
-        ShapeClass("depthwise", (), partial(_depthwise, ((96, 112), (384, 28)))),
-        ShapeClass("depthwise_last", (), partial(_depthwise, ((96, 112), (384, 28)), behind=4), beside=(LAST,)),
+        ShapeClass("depthwise", (), partial(_grouped, ((96, 112), (384, 28)))),
+        ShapeClass("depthwise_last", (), partial(_grouped, ((96, 112), (384, 28)), behind=4), beside=(LAST,)),
+        ShapeClass("grouped_last", (), partial(_grouped, ((128, 56), (512, 14)), each=4, behind=4), beside=(LAST,)),
     ]
     tiles, rows = (Bound("rows", 17),), (Bound("rows", None, 8),)
     for sizes, least, most in ((_LONG, 33, 64), (_LONG_WIDE, 65, 128)):

@@ -48,6 +48,13 @@ class MemoryFormats:
         """The order of a result of so many axes, at least 3, whose channels are last."""
         return MemoryFormat(self, (0, *range(2, rank), 1))
 
+    def note(self, view: View) -> None:
+        """Notes the tensor of which this is all, if its last axis is the second one here."""
+        if len(view.tensor.shape) == view.rank > 2 and self.channels_last(view.rank).permuted(view) == View.of(
+            view.tensor
+        ):
+            self._tensors.add(view.tensor)
+
     def add(self, tensor: Tensor) -> View:
         """Notes a tensor whose channels are last. Returns it as its value is seen."""
         rank = len(tensor.shape)

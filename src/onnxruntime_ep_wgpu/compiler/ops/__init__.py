@@ -8,7 +8,7 @@ Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `selection`, 
 
 What families share: `activations`, `index` (indices out of tensors), `window` (sliding windows), `rows` (long or many rows),
 `sorting` and `scatter_along` (along an axis), `attend` (attention as a kernel); algorithms of one operator: `conv_direct`,
-`conv_rows`, `depthwise`.
+`conv_groups`, `conv_rows`, `depthwise`, and `plane`, windows over two axes as kernels see them.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ..codegen.prelude import map_body
 from ..dims import Dim, equal, floordiv, maximum
 from ..divide import BindingsError, least_reach
 from ..ir import Tensor, View
-from . import conv_direct, conv_rows, depthwise
+from . import conv_direct, conv_groups, conv_rows, depthwise
 from .matmul import matrix_product
 from .registry import FLOATS, op
 from .window import (
@@ -42,11 +42,11 @@ def conv(
     w: Operand,
     bias: Operand | None = None,
     *,
-    channels_last: bool = False,
+    with_channels_last: bool = False,
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """x (batch, channels, *inputs), w (features, channels / group, *kernel) -> (batch, features, *outputs)."""
-    result = convolution(b, x, w, channels_last, **attributes)
+    result = convolution(b, x, w, with_channels_last, **attributes)
     if bias is not None:
         if bias.rank != 1:
             raise UnsupportedError(f"a bias {bias} is not one number for each feature")
@@ -56,11 +56,11 @@ def conv(
 
 
 def convolution(
-    b: Builder, x: Operand, w: Operand, channels_last: bool = False, **attributes: Unpack[ConvAttributes]
+    b: Builder, x: Operand, w: Operand, with_channels_last: bool = False, **attributes: Unpack[ConvAttributes]
 ) -> Operand:
     """The sums of a convolution, in the type in which elements of x are accumulated; the padding counts as zeros.
 
-    `channels_last`: where that can be, they have their channels last in memory.
+    `with_channels_last`: where that can be, they have their channels last in memory.
     """
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
@@ -73,14 +73,14 @@ def convolution(
         x,
         w.shape[1],
     )
-    return convolved(b, x, w, window(b, x.shape[2:], kernel, attributes), group, channels_last)
+    return convolved(b, x, w, window(b, x.shape[2:], kernel, attributes), group, with_channels_last)
 
 
-def convolved(b: Builder, x: Operand, w: Operand, win: Window, group: int, channels_last: bool = False) -> Operand:
+def convolved(b: Builder, x: Operand, w: Operand, win: Window, group: int, with_channels_last: bool = False) -> Operand:
     """The sums of the windows of x, weighted by w."""
     mark = b.mark()
     try:
-        return _convolution(b, x, w, win, group, channels_last)
+        return _convolution(b, x, w, win, group, with_channels_last)
     except BindingsError:
         b.undo(mark)
         return _divided(b, x, w, win, group)
@@ -125,13 +125,15 @@ def _in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> O
     return b.beside(halves, 1)
 
 
-def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, channels_last: bool) -> Operand:
+def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, with_channels_last: bool) -> Operand:
     """One that fits, in one product or by one kernel. Raises BindingsError."""
     per_group = floordiv(w.shape[0], group)
     if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.supports(win):
         if depthwise.supports_four_channels(b, x, w):
             return depthwise.of_four_channels(b, x, w, win)
         return depthwise.depthwise_convolution(b, x, w, win)
+    if with_channels_last and group > 1 and conv_groups.supports(b, x, w, win, group):
+        return conv_groups.convolution_in_groups(b, x, w, win, group)
     longest = b.target.longest_loop
     loops = _loops(w, win)
     short = longest is None or not isinstance(loops, int) or loops <= longest
@@ -140,7 +142,7 @@ def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, ch
     # Windows that share elements are read straight from the image, others are a matrix that is copied once.
     if (win.is_padded or win.overlap) and conv_direct.supports(b, w, win):
         return conv_direct.direct_convolution(b, x, w, win, group)
-    if channels_last and group == 1 and conv_rows.supports(x, w):
+    if with_channels_last and group == 1 and conv_rows.supports(x, w):
         return conv_rows.convolution_of_rows(b, x, w, win)
     if group > 1:
         x = b.reshape(x, (x.shape[0] * group, floordiv(x.shape[1], group), *x.shape[2:]))

@@ -5,12 +5,11 @@ An invocation computes a small block of neighbouring outputs and loads each inpu
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import tune
 from ..builder import Builder, Operand
-from ..dims import Dim, ceildiv, floordiv, product, quotient
+from ..dims import ceildiv, floordiv, product, quotient
 from ..ir import Read, Variant
+from .plane import Plane
 from .window import Window
 
 LARGEST = 64  # taps; a larger kernel makes too much text
@@ -28,7 +27,7 @@ def supports_four_channels(b: Builder, x: Operand, w: Operand) -> bool:
 
 def of_four_channels(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:
     """Like `depthwise_convolution`, of an image whose channels are last in memory, as those of the result then are."""
-    plane = _Plane(win)
+    plane = Plane(win)
     batch, features = x.shape[0], w.shape[0]
     image = b.reshape(b.permute(x, (0, *range(2, x.rank), 1)), (batch, *plane.inputs, features))
     weights = b.reshape(b.contiguous(b.permute(w, (*range(2, w.rank), 1, 0))), (win.taps, features))
@@ -50,14 +49,14 @@ def of_four_channels(b: Builder, x: Operand, w: Operand, win: Window) -> Operand
         parameters={**plane.parameters, "strips": strips, "items": items, "fours": fours, "blocks": blocks},
         flops=2 * product(shape) * win.taps,
         vectors=True,
-        **_constants(plane, rows, columns),
+        **plane.block(rows, columns),
     )
     return b.formats.channels_last(len(shape)).seen(y)
 
 
 def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:
     """x (batch, channels, *inputs) with w (channels * n, 1, *kernel) to (batch, channels * n, *outputs), in the type of sums."""
-    plane = _Plane(win)
+    plane = Plane(win)
     batch, features = x.shape[0], w.shape[0]
     image = b.reshape(x, (*x.shape[:2], *plane.inputs))
     weights = b.reshape(w, (features, win.taps))
@@ -89,41 +88,11 @@ def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Op
         },
         flops=2 * product(shape) * win.taps,
         SHARED=bool(chosen.shared),
-        **_constants(plane, rows, columns),
+        **plane.block(rows, columns),
     )
     return y
-
-
-class _Plane:
-    """A window over two axes; a single axis is the second, under a first one of extent 1."""
-
-    def __init__(self, win: Window) -> None:
-        first = 2 - win.rank
-        ones: tuple[int, ...] = (1,) * first
-        zeros: tuple[int, ...] = (0,) * first
-        self.kernel, self.strides, self.dilations = ones + win.kernel, ones + win.strides, ones + win.dilations
-        self.inputs: tuple[Dim, ...] = (*ones, *win.inputs)
-        self.outputs: tuple[Dim, ...] = (*ones, *win.outputs)
-        self.begins: tuple[Dim, ...] = (*zeros, *win.begins)
-
-    @property
-    def parameters(self) -> dict[str, Dim]:
-        """The sizes that its kernels know."""
-        sizes = (*self.inputs, *self.outputs, *self.begins)
-        return dict(zip(("height", "width", "out_height", "out_width", "pad_y", "pad_x"), sizes, strict=True))
 
 
 def _block(win: Window) -> tuple[int, int]:
     """Rows and columns of outputs per invocation."""
     return (1, 4) if win.rank == 1 else (2, 4)
-
-
-def _constants(plane: _Plane, rows: int, columns: int) -> dict[str, Any]:
-    """The block of an invocation, and which elements of its span of inputs any output of the block reads."""
-    out: dict[str, Any] = {}
-    for axis, block, count in (("Y", "ROWS", rows), ("X", "COLUMNS", columns)):
-        kernel, stride, dilation = (of[axis == "X"] for of in (plane.kernel, plane.strides, plane.dilations))
-        used = {n * stride + k * dilation for n in range(count) for k in range(kernel)}
-        out |= {block: count, f"KERNEL_{axis}": kernel, f"STRIDE_{axis}": stride, f"DILATION_{axis}": dilation}
-        out |= {f"SPAN_{axis}": max(used) + 1} | {f"USED_{axis}{n}": int(n in used) for n in range(max(used) + 1)}
-    return out

@@ -44,11 +44,11 @@ def fused_conv(
     *,
     activation: str = "",
     activation_params: Sequence[float] = (),
-    channels_last: bool = False,
+    with_channels_last: bool = False,
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """activation(conv(x, w) + bias + residual)."""
-    y = conv(b, x, w, bias, channels_last=channels_last, **attributes)
+    y = conv(b, x, w, bias, with_channels_last=with_channels_last, **attributes)
     if residual is not None:
         y = b.pointwise("x + y", {"x": y, "y": residual}, y.dtype)
     return _activated(b, y, activation, activation_params)

@@ -59,7 +59,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "list[str]": (str,),
 }
 """Kinds of attributes, as lowering functions are annotated, with the types of their values or elements."""
-_INJECTED = frozenset({"op_type", "opset", "outputs", "wanted", "channels_last"})
+_INJECTED = frozenset({"op_type", "opset", "outputs", "wanted", "with_channels_last"})
 """Keyword arguments that are about the node and no attributes: its type, the version of its domain, how many outputs it has,
 which of them it names, and whether its result shall have its channels last in memory (`channels.py`)."""
 _OPERATORS: dict[tuple[str, str], list[Operator]] = {}
@@ -219,7 +219,11 @@ def check_version(op_type: str, domain: str, opset: int) -> None:
 
 
 def arguments(
-    entry: Operator, opset: int, attributes: Mapping[str, Any], outputs: Sequence[bool], channels_last: bool = False
+    entry: Operator,
+    opset: int,
+    attributes: Mapping[str, Any],
+    outputs: Sequence[bool],
+    with_channels_last: bool = False,
 ) -> dict[str, Any]:
     """The keyword arguments of a lowering function. `outputs`: of each output of the node, whether it is named.
 
@@ -238,7 +242,7 @@ def arguments(
         if not _is_of(entry.kinds.get(name), value):
             raise UnsupportedError(f"attribute {name}={cut(value)} is no {entry.kinds[name]}")
     about: dict[str, Any] = {"op_type": entry.name, "opset": opset, "outputs": len(outputs), "wanted": list(outputs)}
-    about["channels_last"] = channels_last
+    about["with_channels_last"] = with_channels_last
     return out | {name: value for name, value in about.items() if name in entry.attributes}
 
 

@@ -129,8 +129,12 @@ def unsqueeze(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes
 
 
 @op("Transpose", types=ANY)
-def transpose(b: Builder, x: Operand, *, perm: list[int] | None = None) -> Operand:
-    return b.permute(x, perm if perm is not None else list(range(x.rank))[::-1])
+def transpose(b: Builder, x: Operand, *, perm: list[int] | None = None, with_channels_last: bool = False) -> Operand:
+    """`with_channels_last`: the result is an image whose channels are last in memory if x is a tensor of its own."""
+    result = b.permute(x, perm if perm is not None else list(range(x.rank))[::-1])
+    if with_channels_last:
+        b.formats.note(result.view)
+    return result
 
 
 @op("Expand", types=ANY, shape=INTEGERS)

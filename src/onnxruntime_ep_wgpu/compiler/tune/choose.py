@@ -20,7 +20,7 @@ from ..dims import Dim, ceildiv, floordiv, less_equal, maximum, minimum, select
 from ..ir import Variant
 from .attention import AttentionForm, FlashForm, FlashShape, FlashTile, SplitKeys
 from .base import Parameters, parameters_of
-from .convolutions import ChannelsLast, ConvolutionForm, Depthwise, DepthwiseLast
+from .convolutions import ChannelsLast, ConvolutionForm, Depthwise, DepthwiseLast, Grouped
 from .maps import Grid, MapShape, Vectors
 from .products import PackedRows, ProductForm, ProductShape, SplitK
 from .rows import ColumnSplits, RowForm, Rows
@@ -206,6 +206,11 @@ def depthwise(target: Target) -> Depthwise:
 def depthwise_last(target: Target) -> DepthwiseLast:
     """How those of images whose channels are last in memory run."""
     return next(it for _, it in _chosen(target, {}, DepthwiseLast))  # a table always has one
+
+
+def grouped(target: Target) -> Grouped:
+    """How convolutions in groups of images whose channels are last run, which software adapters do not have."""
+    return next(it for _, it in _chosen(target, {}, Grouped))
 
 
 def written_out(

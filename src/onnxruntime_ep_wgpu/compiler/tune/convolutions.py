@@ -121,6 +121,32 @@ class DepthwiseLast(Parameters):
 
 
 @dataclass(frozen=True)
+class Grouped(Parameters):
+    """Convolutions in groups of images whose channels are last: workgroups of `workgroup` invocations, each of which computes four
+    channels of at most `columns` positions, of fewer where windows are apart."""
+
+    kernel: ClassVar[str] = "grouped_last"
+    workgroup: int
+    columns: int
+
+    def __post_init__(self) -> None:
+        self._require(self.workgroup > 0 and 0 < self.columns <= 16, "the workgroup is at least 1, columns are 1 to 16")
+
+    @property
+    def invocations(self) -> int:
+        return self.workgroup
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return cls(64, 8), cls(64, 2)
+
+    def columns_of(self, width: Dim, stride: int) -> int:
+        """Positions of an invocation in rows of `width`, which they share evenly where it is known."""
+        most = max(1, self.columns // stride)
+        return -(-width // -(-width // most)) if isinstance(width, int) and width > 0 else most
+
+
+@dataclass(frozen=True)
 class ChannelsLast(Parameters):
     """Which convolutions make images whose channels are last in memory: `convolutions` 0, none, 1, those that read
     each other's at least four times as often as others do, or 2, all of one group or of a channel each."""
