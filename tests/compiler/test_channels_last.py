@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 
 from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.channels import channels_last_in
+from onnxruntime_ep_wgpu.errors import InputError
 from onnxruntime_ep_wgpu.program.axes import model_name
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.weights import Permuted
@@ -253,7 +254,13 @@ def compare(model: onnx.ModelProto, program: Program, *shapes: tuple[int, ...], 
     kind = helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type)
     for shape in shapes:
         x = np.random.default_rng(len(shape)).standard_normal(shape).astype(kind)
-        for ours, theirs in zip(runner(x), session.run(None, {"x": x}), strict=True):
+        try:
+            results = runner(x)
+        except InputError:  # windows that are larger than what strides have left of the image
+            with pytest.raises(Exception, match=r"hape|size|dim"):
+                session.run(None, {"x": x})
+            continue
+        for ours, theirs in zip(results, session.run(None, {"x": x}), strict=True):
             assert ours.shape == theirs.shape
             scale = np.abs(theirs.astype(np.float64)).max(initial=1e-3)
             assert np.abs(ours.astype(np.float64) - theirs).max(initial=0) <= tolerance * scale
