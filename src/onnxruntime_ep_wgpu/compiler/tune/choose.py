@@ -137,7 +137,8 @@ def column_splits(rows: Dim, columns: Dim, target: Target) -> int:
     are not known, and for less than every invocation has one element of, where another dispatch costs more than it saves."""
     if not isinstance(rows, int) or not isinstance(columns, int):
         return 1
-    return next((it.splits(rows, columns) for _, it in _chosen(target, {"elements": rows * columns}, ColumnSplits)), 1)
+    sizes: dict[str, Dim] = {"elements": rows * columns, "columns": columns}
+    return next((it.splits(rows, columns) for _, it in _chosen(target, sizes, ColumnSplits)), 1)
 
 
 def matmul_variants(

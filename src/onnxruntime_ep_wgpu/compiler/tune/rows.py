@@ -61,7 +61,7 @@ class ColumnSplits(Parameters):
     of at least `columns` elements each; only where all sizes are known when the graph is compiled."""
 
     kernel: ClassVar[str] = "parts_across"
-    about: ClassVar[Mapping[str, str]] = {"elements": "of all rows"}
+    about: ClassVar[Mapping[str, str]] = {"elements": "of all rows", "columns": "elements of a row"}
     busy: int
     columns: int
 
