@@ -44,8 +44,8 @@ def multi_head_attention(
     """
     q, k, v = _with_bias(b, *_parts(b, query, key, value, num_heads), bias, fixed=key is not None and key.rank == 4)
     return attended(
-        b, q, k, v, past_key, past_value, past_length, beams, None, mask, attention_bias, filter_value=mask_filter_value,
-        scale=scale, causal=bool(unidirectional), outputs=outputs,
+        b, q, k, v, past_key=past_key, past_value=past_value, past_length=past_length, beams=beams, mask=mask,
+        bias=attention_bias, filter_value=mask_filter_value, scale=scale, causal=bool(unidirectional), outputs=outputs,
     )  # fmt: skip
 
 
@@ -92,8 +92,9 @@ def decoder_multi_head_attention(
     if past_key is not None and not past_present_share_buffer:
         past_length = None
     return attended(
-        b, q, k, v, None if across else past_key, None if across else past_value, past_length, beams, beam_width, mask,
-        attention_bias, filter_value=mask_filter_value, scale=scale, causal=False, outputs=outputs,
+        b, q, k, v, past_key=None if across else past_key, past_value=None if across else past_value, past_length=past_length,
+        beams=beams, beam_width=beam_width, mask=mask, bias=attention_bias, filter_value=mask_filter_value, scale=scale,
+        causal=False, outputs=outputs,
     )  # fmt: skip
 
 
@@ -102,14 +103,14 @@ def attended(
     q: Operand,
     k: Operand,
     v: Operand,
+    *,
     past_key: Operand | None,
     past_value: Operand | None,
-    past_length: Operand | None,
+    past_length: Operand | None = None,
     beams: Operand | None,
-    beam_width: Operand | None,
+    beam_width: Operand | None = None,
     mask: Operand | None,
     bias: Operand | None,
-    *,
     filter_value: float,
     scale: float,
     causal: bool,

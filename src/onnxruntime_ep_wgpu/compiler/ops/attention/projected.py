@@ -71,7 +71,18 @@ def projected_attention(
         return _in_one_buffer(b, q, k, v, past, past_length, mask, attention_bias, how)[:outputs]
     past_key, past_value = (None, None) if past is None else (_half(b, past, 0), _half(b, past, 1))
     y, keys, values = attended(
-        b, q, k, v, past_key, past_value, None, beams, beam_width, mask, attention_bias, outputs=3, **how
+        b,
+        q,
+        k,
+        v,
+        past_key=past_key,
+        past_value=past_value,
+        beams=beams,
+        beam_width=beam_width,
+        mask=mask,
+        bias=attention_bias,
+        outputs=3,
+        **how,
     )
     if outputs == 1:
         return [y]
