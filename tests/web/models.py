@@ -165,6 +165,7 @@ def write(folder: Path) -> None:
     write_host(folder / "host.json")
     write_causal(folder)
     write_decoders(folder)
+    write_outputs(folder)
     write_large(folder)
 
 
@@ -214,6 +215,24 @@ def write_causal(folder: Path) -> None:
     others = [list(PROMPT[:4]), [40, 3], list(PROMPT)]
     batch = [{"prompt": it, "tokens": causal.continued(session, it, 20)} for it in others]
     (folder / "causal.json").write_text(json.dumps({"prompt": PROMPT, "tokens": tokens, "batch": batch}))
+
+
+def write_outputs(folder: Path) -> None:
+    """Models of tokens by what comes out: NAME.wgpu of a table of words, whose largest element is the next word."""
+    words = np.roll(np.eye(8, dtype=F), 1, axis=1)  # after k comes k + 1
+    known = {"table": words[:, ::-1].copy(), "back": np.eye(8, dtype=F)[::-1].copy(), "axis": np.array([1], I64)}
+    hidden = node("Gather", ["table", "input_ids"], ["last_hidden_state"])
+    logits = node("MatMul", ["last_hidden_state", "back"], ["logits"])
+    for name, nodes, outputs in (
+        ("hidden-first", [hidden, logits], ["last_hidden_state", "logits"]),
+        ("hidden", [hidden], ["last_hidden_state"]),
+        ("logits-flat", [hidden, node("ReduceMax", ["last_hidden_state", "axis"], ["logits"], keepdims=0)], ["logits"]),
+        ("logits-int", [hidden, node("Cast", ["last_hidden_state"], ["logits"], to=TensorProto.INT32)], ["logits"]),
+    ):
+        model = make_model(nodes, {"input_ids": (I64, ["batch", "n"])}, known)
+        _name_outputs(model, outputs)
+        onnx.save(model, folder / f"{name}.onnx")
+        export(folder / f"{name}.onnx", single_file=True)
 
 
 def write_decoders(folder: Path) -> None:

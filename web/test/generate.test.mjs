@@ -198,6 +198,20 @@ describe('ends', () => {
     }));
 });
 
+test('the logits are the output of that name, whatever else has their shape', async () => {
+  await withModel('hidden-first', async (session) => {
+    assert.deepEqual(session.outputNames, ['last_hidden_state', 'logits']);
+    assert.deepEqual(await collect(generate(session, [3], { maxNewTokens: 6 })), [4, 5, 6, 7, 0, 1]);
+  });
+  for (const [name, message] of [
+    ['hidden', /^InputError: generate needs an output 'logits' \(batch, sequence, vocabulary\), and the model has last_hidden_state: is it a causal/],
+    ['logits-flat', /^InputError: generate: 'logits' is float32 \[batch, 8\], it has to be float32 or float16 \(batch, sequence, vocabulary\)/],
+    ['logits-int', /^InputError: generate: 'logits' is int32 \[batch, n, 8\], it has to be/],
+  ]) {
+    await withModel(name, (session) => assert.rejects(collect(generate(session, [3])), message));
+  }
+});
+
 test('wrong options and models are errors with the way out', async () => {
   await withModel('causal', async (session) => {
     for (const tokens of [undefined, null, [], [[]], 5]) await assert.rejects(collect(generate(session, tokens)), /^OptionError: generate: the prompt has no tokens/);

@@ -74,8 +74,13 @@ function roles(model: Model, more: Readonly<Record<string, Fed>>) {
     if (!outputs.some((it) => it.name === result)) throw model.wrong(`the cache '${port.name}' has no output '${result}'`);
     caches.set(result, port);
   }
-  const logits = outputs.find((it) => it.name === 'logits') ?? outputs.find((it) => it.shape.length === 3);
-  if (!logits || !/^float(16|32)$/.test(logits.type)) throw model.wrong('generate needs an output of logits, float32 or float16');
+  const logits = outputs.find((it) => it.name === 'logits');
+  if (!logits) {
+    throw model.wrong(`generate needs an output 'logits' (batch, sequence, vocabulary), and the model has ${outputs.map((it) => it.name).join(', ')}: is it a causal language model?`);
+  }
+  if (!/^float(16|32)$/.test(logits.type) || logits.shape.length !== 3) {
+    throw model.wrong(`generate: 'logits' is ${logits.type} [${logits.shape.join(', ')}], it has to be float32 or float16 (batch, sequence, vocabulary)`);
+  }
   const port = (name: string): Port | undefined => inputs.find((it) => it.name === name);
   const ids = port('input_ids');
   if (!ids) throw model.wrong("generate needs an input 'input_ids'");
