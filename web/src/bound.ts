@@ -44,6 +44,8 @@ export class Bound {
   readonly results: readonly Result[];
   /** Bytes of a buffer that results in memory are read from. */
   bytes = 0;
+  /** Some of the buffers are callers', who may have destroyed them before the next run. */
+  readonly foreign: boolean;
   readonly #callers = new Map<number, GPUBuffer>();
   readonly #inputs: readonly (GPUBuffer | undefined)[];
   /** The buffers of inputs in memory. */
@@ -59,6 +61,7 @@ export class Bound {
     const { program, layout } = plan;
     const callers = this.#callers;
     this.#inputs = feeds.map((it) => it.buffer);
+    this.foreign = [...this.#inputs, ...places].some((it) => typeof it === 'object');
     this.results = program.outputs.map((value, k) => {
       const place = places[k];
       const dims = layout.shapes[value]!;

@@ -191,18 +191,21 @@ export class Executable {
       const staging = bound.bytes ? this.#results.stage(bound.bytes) : undefined;
       if (staging) taken.push(staging);
       profiled = tell && Profiled.on(this.gpu, plan.steps.length);
-      let fresh: Promise<void> | undefined;
-      if (known) {
+      let sure: Promise<void> | undefined;
+      // Who waits for results anyway hears of callers' buffers that are destroyed since they were bound.
+      if (known && !(staging && known.foreign)) {
         known.submit(feeds, staging, profiled);
         if (!staging && !profiled) return known.results;
       } else {
-        const bind = (): void => {
-          bound.bind();
+        const submit = (): void => {
+          if (!known) bound.bind();
           bound.submit(feeds, staging, profiled);
         };
-        fresh = this.gpu.guarded('the run is refused by the device', bind).then(() => runs.keep(bound));
+        sure = this.gpu.guarded('the run is refused by the device', submit).then(() => {
+          if (!known) runs.keep(bound);
+        });
       }
-      return this.#finish(bound, staging, profiled, tell, fresh, taken);
+      return this.#finish(bound, staging, profiled, tell, sure, taken);
     } catch (error) {
       this.#failed(taken, profiled);
       throw error;
@@ -216,16 +219,18 @@ export class Executable {
     return { buffer, dims: layout.shapes[value]! };
   }
 
-  /** What is to be waited for; `fresh` says whether newly bound buffers were right. */
+  /** What is to be waited for; `sure` says whether the device took the run. */
   async #finish(
     bound: Bound, staging: GPUBuffer | undefined, profiled: Profiled | undefined, tell: OnProfile | undefined,
-    fresh: Promise<void> | undefined, taken: readonly GPUBuffer[],
+    sure: Promise<void> | undefined, taken: readonly GPUBuffer[],
   ): Promise<readonly Result[]> {
+    const mapped = staging && this.gpu.map(staging);
+    mapped?.catch(() => undefined); // told below, when the run itself was taken
     try {
-      if (fresh) await fresh;
+      if (sure) await sure;
       if (profiled) tell!(await profiled.read(bound.plan), bound.plan.layout);
       if (!staging) return bound.results;
-      await this.gpu.map(staging);
+      await mapped;
       const results = bound.read(staging);
       this.#results.unstage(staging);
       return results;

@@ -137,7 +137,8 @@ export class Session implements InferenceSessionHandler {
     const { buffer, byteOffset, byteLength } = tensor.data as Exclude<Tensor['data'], string[]>;
     if (byteLength !== nbytes(dtype, tensor.size)) {
       throw new InputError(
-        `input '${name}' has ${byteLength} bytes, ${tensor.size} elements of ${dtype.name} take ${nbytes(dtype, tensor.size)}: two share a byte, the first in its low half`,
+        `input '${name}' has ${byteLength} bytes, ${tensor.size} elements of ${dtype.name} take ${nbytes(dtype, tensor.size)}: ` +
+          (dtype.bits < 8 ? 'two share a byte, the first in its low half' : 'was its memory transferred elsewhere?'),
       );
     }
     return { dims, bytes: new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength) };

@@ -232,12 +232,34 @@ describe('tensors on the GPU', () => {
       await assert.rejects(session.run({ state }, { next: state, total: Tensor.fromGpuBuffer(state.gpuBuffer, { dims: [] }) }), /into one buffer/);
     }));
 
+  test('an input whose memory went elsewhere', () =>
+    withSession('tiny', {}, async (session) => {
+      const [{ feeds: { x } }] = samples(ort, 'tiny');
+      const bytes = x.data.byteLength;
+      structuredClone(x.data.buffer, { transfer: [x.data.buffer] });
+      await assert.rejects(session.run({ x }), new RegExp(`^InputError: input 'x' has 0 bytes, \\d+ elements of float32 take ${bytes}: was its memory transferred elsewhere\\?$`));
+    }));
+
   test('a buffer that is too small, or of another type', () =>
     withSession('types', {}, async (session) => {
       const [{ feeds }] = samples(ort, 'types');
       const small = Tensor.fromGpuBuffer((await onGpu(feeds.a)).gpuBuffer, { dataType: 'int64', dims: [9] });
       await assert.rejects(session.run({ a: small }), /'a' takes 72 bytes, its buffer has 48/);
       await assert.rejects(session.run({ a: Tensor.fromGpuBuffer(small.gpuBuffer, { dims: [5] }) }), /'a' is float32, the model wants int64/);
+    }));
+
+  test('a destroyed buffer is told whenever results are read, also one that was bound before', () =>
+    withSession('types', {}, async (session) => {
+      const [{ feeds, wanted }] = samples(ort, 'types');
+      const into = async () => ({ float: await onGpu(wanted.float), sum: null });
+      for (const [inputs, fetches] of [[{ a: await onGpu(feeds.a) }, {}], [feeds, await into()]]) {
+        await assertSame((await session.run(inputs, fetches)).sum, wanted.sum);
+        [inputs.a, fetches.float].find((it) => it?.location === 'gpu-buffer').gpuBuffer.destroy();
+        for (let time = 0; time < 2; time++) {
+          await assert.rejects(session.run(inputs, fetches), /^DeviceError: the run is refused by the device: .*destroyed/);
+        }
+      }
+      await assertSame((await session.run(feeds)).sum, wanted.sum);
     }));
 
   test('integers in a buffer set a shape', () =>
