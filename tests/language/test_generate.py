@@ -70,6 +70,35 @@ def test_greedy_ids_are_those_of_the_cpu_provider(
     assert greedy(model, prompt) == reference(folder, prompt, 12)
 
 
+@pytest.mark.parametrize("kind", ["genai int4", "optimum"])
+def test_caches_whose_size_has_a_name(kind: str, tmp_path: Path) -> None:
+    """As onnxruntime-genai's builder writes them: the configuration knows how long a key is."""
+    make, decoder = KINDS[kind]
+    folder = make(decoder, tmp_path / "model")
+    expected = reference(folder, PROMPTS[0], 6)
+    path, configuration = folder / "model.onnx", folder / ("genai_config.json" if "genai" in kind else "config.json")
+    changed = onnx.load(path)
+    for value in (*changed.graph.input, *changed.graph.output):
+        if value.name.startswith(("past", "present")):
+            value.type.tensor_type.shape.dim[3].Clear()
+            value.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
+    onnx.save(changed, path)
+    described = json.loads(configuration.read_text())
+    if "genai" not in kind:
+        described |= {"hidden_size": decoder.hidden, "num_attention_heads": decoder.heads}
+        configuration.write_text(json.dumps(described))
+    assert greedy(webgpu_ep.LanguageModel(folder), PROMPTS[0], 6) == expected
+    for wrong in (None, "long", 0):
+        sizes = described["model"]["decoder"] if "genai" in kind else described
+        sizes["head_size" if "genai" in kind else "head_dim"] = wrong
+        if wrong is None:
+            sizes.pop("hidden_size")
+        configuration.write_text(json.dumps(described))
+        message = "kv_cache_dim.*head_size" if wrong is None else "a head has"
+        with pytest.raises(ModelError, match=message):
+            webgpu_ep.LanguageModel(folder)
+
+
 @pytest.mark.parametrize("chunk", [1, 2, 4])
 def test_prompts_in_chunks(model: webgpu_ep.LanguageModel, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = greedy(model, PROMPTS[2])

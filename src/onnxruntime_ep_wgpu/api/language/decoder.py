@@ -9,7 +9,10 @@ many steps: `mask_reach` looks for it in the nodes, and `mask_trial` tries it.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+
+import onnx
 
 from ...errors import ModelError
 from ...options.types import ProviderOptions
@@ -24,9 +27,12 @@ IDS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "l
 
 
 class Decoder:
-    """One model. `rows` is the length of the longest sequence, prompt and answer together, of at most `context`."""
+    """One model. `rows` is the length of the longest sequence, prompt and answer together, of at most `context`; `head_size` the
+    elements of a key or value, for models that give it a name."""
 
-    def __init__(self, path: Path, rows: int, context: int, options: ProviderOptions) -> None:
+    def __init__(
+        self, path: Path, rows: int, context: int, options: ProviderOptions, head_size: int | None = None
+    ) -> None:
         structure = read(path)
         self.rows, self.context = rows, context
         self.inputs = {it.name: it.type.tensor_type for it in structure.graph.input}
@@ -41,12 +47,15 @@ class Decoder:
             raise ModelError(
                 f"{path} is no decoder with caches: it {problem if self.caches else 'has no past_key_values'}"
             )
+        if head_size is not None:
+            _give_size(structure.graph, self.caches, head_size)
         for name in self.caches:
             extents = [it.dim_value or it.dim_param or "?" for it in self.inputs[name].shape.dim]
             if len(extents) != 4 or not all(isinstance(it, int) for it in extents[1::2]):
                 raise ModelError(
                     f"{path}: {name} has the shape ({', '.join(map(str, extents))}); a cache is (batch, heads, rows, size), and"
-                    " heads and size are numbers: export the model with these"
+                    " heads and size are numbers: export the model with these, or give the size in its configuration (head_size"
+                    " in genai_config.json, head_dim in config.json)"
                 )
         makers = {name: node.op_type for node in structure.graph.node for name in node.output}
         self.in_place = all(makers.get(it) == "GroupQueryAttention" for it in self.caches.values())
@@ -72,6 +81,17 @@ class Decoder:
     @property
     def has_positions(self) -> bool:
         return POSITIONS in self.inputs
+
+
+def _give_size(graph: onnx.GraphProto, caches: Mapping[str, str], size: int) -> None:
+    """Says how many elements a key or value has where the shapes of caches have a name for it, as those of onnxruntime-genai's
+    builder do."""
+    names = {*caches, *caches.values()}
+    for value in (*graph.input, *graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if value.name in names and len(dims) == 4 and not dims[3].dim_value:
+            dims[3].Clear()
+            dims[3].dim_value = size
 
 
 def _cache_key(name: str) -> tuple[int, str] | None:

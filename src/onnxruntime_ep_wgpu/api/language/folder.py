@@ -20,12 +20,14 @@ LONGEST = 8192
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """`end` are the ids after which a text ends; `context` is the longest sequence that the model was made for."""
+    """`end` are the ids after which a text ends; `context` is the longest sequence that the model was made for; `head_size` the
+    elements of a key or value, None where no configuration says it."""
 
     path: Path
     model: Path
     end: tuple[int, ...]
     context: int
+    head_size: int | None
     template: str | None
     tokens: dict[str, str]  # special ones, by the names that templates have for them
 
@@ -49,6 +51,7 @@ def open_folder(path: str | Path) -> ModelFolder:
         decoder = _object(source, "decoder", described.get("decoder", {}))
         model = path / decoder.get("filename", "model.onnx")
         end, context = described.get("eos_token_id"), described.get("context_length")
+        size = decoder.get("head_size")
     else:
         source = path / "config.json"
         found = _json(source)
@@ -59,6 +62,10 @@ def open_folder(path: str | Path) -> ModelFolder:
         more = _json(path / "generation_config.json") or {}
         end = more.get("eos_token_id", described.get("eos_token_id"))
         context = described.get("max_position_embeddings") or described.get("n_positions")
+        size = described.get("head_dim")
+        if size is None:
+            hidden, heads = described.get("hidden_size"), described.get("num_attention_heads")
+            size = hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else None
     if not model.is_file():
         raise ModelError(f"{model} is missing")
     ends = tuple(end) if isinstance(end, list) else () if end is None else (end,)
@@ -67,7 +74,9 @@ def open_folder(path: str | Path) -> ModelFolder:
         raise ModelError(f"{source}: eos_token_id is {cut(end)}; it is an id or a list of ids")
     if not _is_count(context, 1):
         raise ModelError(f"{source}: the longest sequence is {cut(context)}; it is a number of ids from 1 on")
-    return ModelFolder(path, model, ends, context, _template(path, settings), _tokens(settings))
+    if size is not None and not _is_count(size, 1):
+        raise ModelError(f"{source}: a head has {cut(size)} elements; it is a number from 1 on")
+    return ModelFolder(path, model, ends, context, size, _template(path, settings), _tokens(settings))
 
 
 def _is_count(value: Any, least: int) -> bool:

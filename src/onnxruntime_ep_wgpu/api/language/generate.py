@@ -48,7 +48,7 @@ class LanguageModel:
                 f"max_length={cut(rows)}: it is from 1 to {self.folder.context}, the longest sequence that the model was made for"
                 f" according to {self.folder.path}"
             )
-        self.decoder = Decoder(self.folder.model, rows, self.folder.context, options)
+        self.decoder = Decoder(self.folder.model, rows, self.folder.context, options, self.folder.head_size)
         self.decoder.keeps_rows = self.decoder.takes_rows and leaves_out_rows(self.decoder)
         self._samplers: dict[Sampling, Any] = {}
 
