@@ -9,9 +9,9 @@
 // written out.
 //
 // Where neighbours in memory are elements of one query or key, Q_LANES or K_LANES invocations fetch it together, so that a load of
-// a subgroup reaches few lines of memory. What they store would all lie in one bank of workgroup memory: queries or keys
-// change places among themselves, by the fours of elements.
+// a subgroup reaches few lines of memory. `exchanged` says where they store it.
 #include flash_span
+#include exchanged
 const THREADS_Y = $TILE_Q / (4u * $ROWS4);
 const THREADS = $THREADS_X * THREADS_Y;  // per slice
 const TILE_K = $THREADS_X * 4u * $COLUMNS4;
@@ -34,10 +34,10 @@ var<workgroup> totals: array<f32, $WG>;
 
 // Where element d of four queries, or keys, is.
 fn q_place(d: u32, i4: u32) -> u32 {
-  return d * Q4 + (i4 ^ (d / 4u % Q_LANES * max(1u, $Q_BLOCK / Q_LANES) & ($Q_BLOCK - 1u)));
+  return d * Q4 + exchanged(i4, d / 4u, Q_LANES, $Q_BLOCK);
 }
 fn k_place(d: u32, j4: u32) -> u32 {
-  return d * K4 + (j4 ^ (d / 4u % K_LANES * max(1u, $K_BLOCK / K_LANES) & ($K_BLOCK - 1u)));
+  return d * K4 + exchanged(j4, d / 4u, K_LANES, $K_BLOCK);
 }
 
 // Zeros from key `end` on, because nothing else is lost when it is multiplied by a weight of zero.

@@ -4,8 +4,7 @@
 // small products parallel. Of PACKED weights b (n, k) an invocation fetches RUN neighbours of a column, which are whole words.
 //
 // Where neighbours in k are neighbours in memory, A_LANES invocations fetch one row of a together, so that a load of a subgroup
-// reaches few lines of memory; B_LANES a column of b. What they store would all lie in one bank of workgroup memory: rows change
-// places among themselves, by the fours of k.
+// reaches few lines of memory; B_LANES a column of b. `exchanged` says where they store it.
 const THREADS_X = $TILE_N / (4u * $COLUMNS4);
 const THREADS = THREADS_X * $TILE_M / (4u * $ROWS4);  // per slice
 const A_SIZE = $SLICES * $TILE_K * $TILE_M / 4u;
@@ -19,14 +18,15 @@ const B_RUN = #(4 * RUN4 if PACKED else 4)u;
 var<workgroup> tiles: array<vec4<$y_t>, max(A_SIZE + B_SIZE, ROW_SIZE)>;
 
 #include a_part
+#include exchanged
 
 // Where the tile of a has four rows of column k, and that of b four columns of row k.
 fn a_place(k: u32, row4: u32) -> u32 {
-  return k * ($TILE_M / 4u) + (row4 ^ (k / 4u % A_LANES * max(1u, $A_BLOCK / A_LANES) & ($A_BLOCK - 1u)));
+  return k * ($TILE_M / 4u) + exchanged(row4, k / 4u, A_LANES, $A_BLOCK);
 }
 fn b_place(k: u32, column4: u32) -> u32 {
 #if PACKED or TRANSPOSED
-  return k * ($TILE_N / 4u) + (column4 ^ (k / B_RUN % B_LANES * max(1u, $B_BLOCK / B_LANES) & ($B_BLOCK - 1u)));
+  return k * ($TILE_N / 4u) + exchanged(column4, k / B_RUN, B_LANES, $B_BLOCK);
 #else
   return k * ($TILE_N / 4u) + column4;
 #end

@@ -1,0 +1,74 @@
+"""Kernels for GPUs are WGSL as browsers read it. wgpu-native takes more than the language has, and a software adapter has other
+kernels, so their texts are parsed by Dawn's compiler, which Chrome and Edge have, and not run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper, numpy_helper
+
+from onnxruntime_ep_wgpu.api.web_export import REDUCING
+from onnxruntime_ep_wgpu.compiler import tune
+from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.compiler.lower import attempt
+from onnxruntime_ep_wgpu.program.target import Target
+from tests.compiler import test_channels_last
+from tests.conformance import cases, scope
+from tests.language.models import Decoder, graph_of, growing_graph_of
+
+from . import node
+
+CHANNELS_LAST = replace(REDUCING, tuning=(tune.use(tune.convolutions.ChannelsLast(2)),))
+
+
+def texts_of(model: onnx.ModelProto, target: Target) -> dict[str, str]:
+    """The texts of its kernels, and what each is of; none where something in it does not run on WebGPU."""
+    module = ir.from_proto(onnx.shape_inference.infer_shapes(model))
+    if any(attempt(module.graph, module.opset_imports, target).reasons):
+        return {}
+    program = compile_graph(module.graph, module.opset_imports, target)
+    return {text: kernel.label for kernel in program.kernels for text in kernel.wgsl}
+
+
+def models() -> Iterator[tuple[onnx.ModelProto, Target]]:
+    """Of each operator a case; products of every kind; attention; images whose channels are last."""
+    seen = set()
+    for case in cases.index().values():
+        if scope.in_scope(case) and (operator := case.name.removeprefix("test_").split("_")[0]) not in seen:
+            seen.add(operator)
+            yield onnx.load_model_from_string(cases.read(case.name).model), REDUCING
+    for kind in ("int4-fp32", "fp32"):
+        yield graph_of(Decoder(kind)), REDUCING
+    yield growing_graph_of(Decoder(groups=4)), REDUCING
+    for transposed in (0, 1):
+        nodes = [helper.make_node("Gemm", ["x", "w"], ["y"], transB=transposed)]
+        graph = helper.make_graph(
+            nodes,
+            "product",
+            [helper.make_tensor_value_info("x", 1, ["n", 64])],
+            [helper.make_tensor_value_info("y", 1, None)],
+            [numpy_helper.from_array(np.zeros((96, 64) if transposed else (64, 96), np.float32), "w")],
+        )
+        yield helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), REDUCING
+    for seed in range(6):
+        yield test_channels_last.network(seed, free=True), CHANNELS_LAST
+
+
+def test_kernels_for_gpus_are_what_browsers_read(tmp_path: Path) -> None:
+    found: dict[str, str] = {}
+    for model, target in models():
+        found |= texts_of(model, target)
+    labels = {label.partition(":")[0] for label in found.values()}
+    assert labels >= {"matmul", "flash_attention", "depthwise_last", "grouped_last", "map", "reduce", "layer_norm"}
+    listed = tmp_path / "texts.json"
+    listed.write_text(json.dumps(list(found)))
+    done = node.node("test/parse_texts.mjs", listed)
+    assert done.returncode == 0, done.stderr
+    wrong = {label: said for label, said in zip(found.values(), json.loads(done.stdout), strict=True) if said}
+    assert not wrong

@@ -1,0 +1,16 @@
+// The texts of kernels parsed by the browser's compiler: `node parse_texts.mjs texts.json` prints what is wrong with each, as JSON.
+import { readFileSync } from 'node:fs';
+import { useDawn } from './internals.mjs';
+
+const adapter = await (await useDawn()).requestAdapter();
+const device = await adapter.requestDevice({ requiredFeatures: ['subgroups'].filter((it) => adapter.features.has(it)) });
+const found = [];
+for (const text of JSON.parse(readFileSync(process.argv[2], 'utf8'))) {
+  device.pushErrorScope('validation');
+  const { messages } = await device.createShaderModule({ code: text }).getCompilationInfo();
+  await device.popErrorScope();
+  const errors = messages.filter((it) => it.type === 'error');
+  found.push(errors.map((it) => `${it.lineNum}: ${it.message}: ${text.split('\n')[it.lineNum - 1]}`));
+}
+console.log(JSON.stringify(found));
+process.exit(0); // the adapter keeps Node alive
