@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from .ops import host, registry
+from .ops import conv_groups, host, registry
 
 READERS_PER_OTHER = 4
 """How many readers have to want the channels last for each other one, which reads them across then. Not measured closely: on an
@@ -77,11 +77,11 @@ def _is_convolution(node: ir.Node) -> bool:
     group, weights = node.attributes.get("group"), node.inputs[1]
     if group is None or group.value == 1:
         return True
-    shape = weights.shape if weights is not None else None
-    features, channels = (shape[0], shape[1]) if shape is not None and len(shape) > 1 else (None, None)
-    if not isinstance(features, int) or not isinstance(channels, int):
+    shape = tuple(weights.shape) if weights is not None and weights.shape is not None else ()
+    if len(shape) < 3 or not all(isinstance(it, int) for it in shape):
         return False
-    return channels == 1 or channels % 4 == 0 == features % (4 * group.as_int())
+    features, channels, *kernel = (int(it) for it in shape if isinstance(it, int))
+    return channels == 1 or conv_groups.are_whole_vectors(features, channels, group.as_int(), kernel)
 
 
 def _puts_channels_last(node: ir.Node) -> bool:

@@ -85,11 +85,15 @@ class Decoder:
 
 def _give_size(graph: onnx.GraphProto, caches: Mapping[str, str], size: int) -> None:
     """Says how many elements a key or value has where the shapes of caches have a name for it, as those of onnxruntime-genai's
-    builder do."""
-    names = {*caches, *caches.values()}
+    builder do. Bytes of quantised caches may hold two each, so these are as they are."""
+    names, floats = (
+        {*caches, *caches.values()},
+        (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16),
+    )
     for value in (*graph.input, *graph.output):
         dims = value.type.tensor_type.shape.dim
-        if value.name in names and len(dims) == 4 and not dims[3].dim_value:
+        is_cache = value.name in names and value.type.tensor_type.elem_type in floats
+        if is_cache and len(dims) == 4 and not dims[3].dim_value:
             dims[3].Clear()
             dims[3].dim_value = size
 

@@ -27,7 +27,7 @@ def leaves_out_rows(decoder: Decoder) -> bool:
     other, *ids = (decoder.vocabulary * k // 7 for k in (1, 5, 3, 4))
     behind = State(decoder, 1)
     behind.run_ids(np.array([[other]]), np.array([1]), rows=2)
-    behind.used[:] = 0  # its two rows are masked from here on
+    behind.used = np.zeros(1, np.int64)  # its two rows are masked from here on
     wanted, got = _logits(State(decoder, 1), ids, 0), _logits(behind, ids, 2)
     difference = np.sqrt(np.square(got - wanted).mean(-1))
     return bool((difference <= _ROUNDING * wanted.std(-1)).all())  # NaN is not

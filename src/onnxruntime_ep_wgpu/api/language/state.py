@@ -4,14 +4,14 @@ Caches in place have room for the longest sequence, and the mask has that length
 end, and before them as many that mean nothing as there are to a round number, where the model allows that: then steps have the
 same shapes until it is reached, read one set of caches and write another one, in turns.
 
-Invariant: what lies in a cache is known as a number of rows, which is changed after a step has run. So an interrupt leaves
-a state that can be used.
+Invariant: what lies in a cache is known as a number of rows. Caches and that number change together, by one assignment after a
+step has run, so an interrupt leaves a state that can be used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,26 +34,51 @@ def round_rows(used: int) -> int:
     return few or -(-used // _ROUND) * _ROUND
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """Caches of so many rows, of which `used` (batch) of each sequence mean something."""
+
+    caches: Caches
+    rows: int
+    used: Array
+
+
 class State:
     """The caches of `batch` sequences of a decoder. `used` counts the rows of each that mean something, `ids` are theirs."""
 
     def __init__(self, decoder: Decoder, batch: int) -> None:
         self.decoder, self.batch = decoder, batch
-        self.used = np.zeros(batch, np.int64)
         self._ids: list[list[int]] = [[] for _ in range(batch)]  # those that a run was begun with, too
-        self._rows = decoder.rows if decoder.in_place else 0  # of each cache
-        self._caches = self._new()
+        rows = decoder.rows if decoder.in_place else 0
+        self._kept = _Kept(self._new(rows), rows, np.zeros(batch, np.int64))
         self._columns: Any = None
         self._steps: _Steps | None = None
 
-    def _new(self) -> Caches:
-        """Caches that hold anything."""
+    @property
+    def used(self) -> Array:
+        """How many rows of each sequence mean something, (batch)."""
+        return self._kept.used
+
+    @used.setter
+    def used(self, used: Array) -> None:
+        self._kept = replace(self._kept, used=used)
+
+    @property
+    def _rows(self) -> int:
+        return self._kept.rows
+
+    @property
+    def _caches(self) -> Caches:
+        return self._kept.caches
+
+    def _new(self, rows: int) -> Caches:
+        """Caches of so many rows that hold anything."""
         found = {}
         for name in self.decoder.caches:
             kind = self.decoder.inputs[name]
             _, heads, _, size = (it.dim_value for it in kind.shape.dim)
             dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
-            found[name] = self.decoder.memory.empty([self.batch, heads, self._rows, size], dtype)
+            found[name] = self.decoder.memory.empty([self.batch, heads, rows, size], dtype)
         return found
 
     @property
@@ -159,12 +184,11 @@ class State:
             keys = self._rows + steps
             mask = np.arange(keys)[None] >= keys - after[:, None]
             positions = np.maximum(np.arange(-steps, 0)[None] + after[:, None], 0)
-        logits = self.run(put(tokens), put(mask.astype(np.int64)), put(positions), rows)
-        self.used = after
-        return logits
+        return self.run(put(tokens), put(mask.astype(np.int64)), put(positions), after, rows)
 
-    def run(self, ids: Any, mask: Any, positions: Any, rows: int = 0) -> Any:
-        """Logits of the last of any number of ids of each sequence; caches that are made anew."""
+    def run(self, ids: Any, mask: Any, positions: Any, after: Array, rows: int = 0) -> Any:
+        """Logits of the last of any number of ids of each sequence; caches that are made anew, `after` rows of which mean
+        something."""
         decoder = self.decoder
         if not decoder.keeps_rows:
             rows = self._rows + (0 if decoder.in_place else ids.shape()[1])
@@ -177,8 +201,8 @@ class State:
                 binding.bind_output(present, DEVICE, decoder.memory.number)
         decoder.session.run_with_iobinding(binding)
         logits, *presents = binding.get_outputs()
-        if not decoder.in_place:
-            self._caches, self._rows = dict(zip(self._caches, presents, strict=True)), rows
+        caches = self._caches if decoder.in_place else dict(zip(self._caches, presents, strict=True))
+        self._kept = _Kept(caches, rows, after)
         return logits
 
     # ---- steps
@@ -198,9 +222,7 @@ class State:
             return logits
         self._begin([[it] for it in tokens])
         self._steps = None
-        logits = self.run(ids, mask, positions, self._room(used + 1))
-        self.used = self.used + 1
-        return logits
+        return self.run(ids, mask, positions, self.used + 1, self._room(used + 1))
 
     def ahead(self, ids: Any, positions: Any, mask: Any) -> Any:
         """What `step` gives, before anybody knows which ids these are; None where caches have no room. It counts only once
@@ -219,15 +241,15 @@ class State:
         self._begin([[it] for it in tokens])
         steps = self._steps
         assert steps is not None
-        steps.turn = (steps.turn + 1) % len(steps.bindings)
-        self._caches = steps.caches[steps.turn]
-        self.used = self.used + 1
+        turn = (steps.turn + 1) % len(steps.bindings)
+        self._kept = replace(self._kept, caches=steps.caches[turn], used=self.used + 1)
+        steps.turn = turn  # which else is not that of the caches, so that steps are bound anew
 
     def _bind_steps(self, given: tuple[Any, Any, Any]) -> _Steps:
         decoder, (ids, positions, mask) = self.decoder, given
         dtype = onnx.helper.tensor_dtype_to_np_dtype(decoder.kind)
         logits = decoder.memory.empty([self.batch, 1, decoder.vocabulary], dtype)
-        caches = [self._caches] if decoder.in_place else [self._caches, self._new()]
+        caches = [self._caches] if decoder.in_place else [self._caches, self._new(self._rows)]
         bindings = []
         for reads, writes in zip(caches, reversed(caches), strict=True):
             binding = self._bound(ids, mask, positions, self._rows, reads)

@@ -6,6 +6,8 @@ neighbours read the same runs of channels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .. import tune
 from ..builder import Builder, Operand
 from ..dims import ceildiv, floordiv, product
@@ -16,21 +18,28 @@ from .window import Window
 WIDEST = 16  # taps in a row: they are written out
 
 
+def are_whole_vectors(features: int, channels: int, group: int, kernel: Sequence[int]) -> bool:
+    """Whether groups of so many channels each, in all of so many features, are whole vectors, and the rows of windows short."""
+    return channels % 4 == 0 == features % (4 * group) and len(kernel) <= 2 and kernel[-1] <= WIDEST
+
+
 def supports(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> bool:
-    """Whether a kernel serves x (batch, channels, *inputs) with w (features, channels / group, *kernel): groups of whole vectors,
-    of so few channels that an invocation comes to the end of its loops over them."""
+    """Whether a kernel serves x (batch, channels, *inputs) with w (features, channels / group, *kernel): where the target has it,
+    and an invocation comes to the end of its loops over the channels of a group."""
     features, channels = w.shape[:2]
-    if not (x.dtype.is_float and win.rank <= 2 and isinstance(features, int) and isinstance(channels, int)):
+    if not (x.dtype.is_float and isinstance(features, int) and isinstance(channels, int)):
         return False
-    longest, steps = b.target.longest_loop, (1 + channels // 4) * Plane(win).kernel[0]
-    whole = channels % 4 == 0 == features % (4 * group)
-    return whole and Plane(win).kernel[1] <= WIDEST and (longest is None or steps <= longest)
+    if tune.grouped(b.target) is None or not are_whole_vectors(features, channels, group, win.kernel):
+        return False
+    longest = b.target.longest_loop
+    return longest is None or (1 + channels // 4) * Plane(win).kernel[0] <= longest
 
 
 def convolution_in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
     """x (batch, channels, *inputs) with w (features, channels / group, *kernel) to (batch, features, *outputs), in the type of
     sums."""
     plane, chosen = Plane(win), tune.grouped(b.target)
+    assert chosen is not None, "asked for where the target has it"
     batch, (features, channels) = x.shape[0], w.shape[:2]
     image = b.reshape(b.permute(x, (0, *range(2, x.rank), 1)), (batch, *plane.inputs, x.shape[1]))
     weights = b.reshape(b.contiguous(b.permute(w, (*range(2, w.rank), 1, 0))), (win.taps, channels, features))

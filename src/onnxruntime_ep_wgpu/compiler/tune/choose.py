@@ -209,9 +209,9 @@ def depthwise_last(target: Target) -> DepthwiseLast:
     return next(it for _, it in _chosen(target, {}, DepthwiseLast))  # a table always has one
 
 
-def grouped(target: Target) -> Grouped:
-    """How convolutions in groups of images whose channels are last run, which software adapters do not have."""
-    return next(it for _, it in _chosen(target, {}, Grouped))
+def grouped(target: Target) -> Grouped | None:
+    """How convolutions in groups of images whose channels are last run; None on software adapters, which have no such kernel."""
+    return next((it for _, it in _chosen(target, {}, Grouped)), None)
 
 
 def written_out(

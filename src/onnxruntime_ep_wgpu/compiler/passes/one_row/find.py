@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -91,10 +92,14 @@ class _Search:
 
     def pair_those_of_one_operand(self) -> None:
         """A product makes those that run later and are of the same operand and size."""
+        of_operand: dict[Tensor, list[FusedGroup]] = defaultdict(list)
+        for group, row in self.rows.items():
+            of_operand[row.call.operands["a"].view.tensor].append(group)
         for first, row in self.rows.items():
             if row.others or first in self.taken:
                 continue
-            for group, it in self.rows.items():
+            for group in of_operand[row.call.operands["a"].view.tensor]:
+                it = self.rows[group]
                 later = self.dependencies.position[group] > self.dependencies.position[first]
                 free = later and not it.others and group not in self.taken
                 if free and _alike(row.call, it.call) and self.dependencies.is_ready(group, first):
