@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -98,10 +99,11 @@ def convolution(outputs: int, channels: int, group: int, repeated: int = 1) -> C
     return of(nodes, {"x0": (2, channels, 9, 11)}, w=normal(outputs, channels // group, 3, 3))
 
 
-def depthwise_last(channels: int) -> Case:
-    """Behind a convolution, which makes the image that has its channels last."""
-    nodes = [node("Conv", ["x", "spread"], ["c"]), node("Conv", ["c", "w"], ["y"], pads=[1, 1, 1, 1], group=channels)]
-    return of(nodes, {"x": (2, 4, 9, 11)}, spread=normal(channels, 4, 1, 1), w=normal(channels, 1, 3, 3))
+def channels_last(channels: int, each: int = 1, **attributes: Any) -> Case:
+    """In groups of `each` channels, behind a convolution that makes the image with its channels last."""
+    attributes = {"pads": [1, 1, 1, 1], "group": channels // each} | attributes
+    nodes = [node("Conv", ["x", "spread"], ["c"]), node("Conv", ["c", "w"], ["y"], **attributes)]
+    return of(nodes, {"x": (2, 4, 9, 11)}, spread=normal(channels, 4, 1, 1), w=normal(channels, each, 3, 3))
 
 
 def attention(rows: int, keys: int, size: int, value_size: int) -> Case:
@@ -130,7 +132,8 @@ CASES: dict[str, list[Case]] = {
     "conv_direct": [convolution(13, 5, 1), convolution(12, 6, 2)],
     "conv_registers": [convolution(13, 5, 1), convolution(12, 6, 2)],
     "depthwise": [convolution(6, 6, 6), convolution(10, 5, 5)],
-    "depthwise_last": [depthwise_last(8), depthwise_last(20)],
+    "depthwise_last": [channels_last(8), channels_last(20)],
+    "grouped_last": [channels_last(8, 4), channels_last(24, 8, strides=[1, 2]), channels_last(12, 4, dilations=[1, 2])],
     "channels_last": [convolution(8, 8, 1, 3), convolution(6, 6, 1, 2)],
     "attention": ATTENTION,
     "flash_attention": ATTENTION,
@@ -142,7 +145,7 @@ FOR_SOFTWARE = {it.kernel for it in (*tune.SWIFTSHADER, *tune.SOFTWARE)} - {it.k
 
 FUSED = (tune.use(tune.attention.AttentionForm(1)),)
 BESIDE: dict[str, tuple[Choice, ...]] = {
-    "depthwise_last": (tune.use(tune.convolutions.ChannelsLast(2)),),
+    **{kernel: (tune.use(tune.convolutions.ChannelsLast(2)),) for kernel in ("depthwise_last", "grouped_last")},
     **{kernel: FUSED for kernel in CASES if kernel.startswith("flash")},
 }
 """What has to be chosen too for the kernel to run at all."""

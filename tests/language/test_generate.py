@@ -187,9 +187,7 @@ def test_a_step_that_runs_before_its_id_is_read_changes_no_text(
 
 def _step_without_ahead(self: State, tokens: list[int], ids: Any, positions: Any, mask: Any) -> Any:
     self._begin([[it] for it in tokens])
-    logits = self.run(ids, mask, positions)
-    self.used = self.used + 1
-    return logits
+    return self.run(ids, mask, positions, self.used + 1)
 
 
 @pytest.mark.parametrize("left", range(1, 7))
