@@ -216,11 +216,11 @@ export class Session implements InferenceSessionHandler {
 
   /** What a loop over this session needs: results on the GPU, by name, without tensors around them. */
   model(): Model {
-    const ports = (metadata: readonly InferenceSession.ValueMetadata[]): Port[] =>
-      metadata.map((it) => ({ name: it.name, type: it.isTensor ? it.type : '', shape: it.isTensor ? it.shape : [] }));
+    const ports = (metadata: readonly InferenceSession.ValueMetadata[], values: readonly Value[]): Port[] =>
+      metadata.map((it, k) => ({ name: it.name, type: it.isTensor ? it.type : '', dtype: values[k]!.dtype, shape: it.isTensor ? it.shape : [] }));
     return {
-      inputs: ports(this.inputMetadata),
-      outputs: ports(this.outputMetadata),
+      inputs: ports(this.inputMetadata, this.#inputs),
+      outputs: ports(this.outputMetadata, this.#outputs),
       operators: this.#operators,
       gpu: async () => (await this.#executable()).gpu,
       wrong: (message) => new InputError(message),

@@ -3,6 +3,8 @@
 export { Gpu, sharedGpu } from './device.js';
 export { memory } from './memory.js';
 export { Executable } from './executable.js';
+export { dtype } from './dtypes.js';
+export { generated } from './generate/loop.js';
 export { Sampler } from './generate/sample.js';
 export { Layouts } from './layout.js';
 export { openPackage } from './package.js';

@@ -8,7 +8,7 @@ import { bytesOf, folder } from './fixtures.mjs';
 import { internals, useDawn } from './internals.mjs';
 
 await useDawn();
-const { Gpu, Sampler } = await internals('testing');
+const { Gpu, Sampler, dtype, generated } = await internals('testing');
 const ort = await import('../dist/ort.wgpu.mjs');
 const { InferenceSession, Tensor, env, generate, memory, streamText } = ort;
 const { prompt, tokens: expected } = JSON.parse(readFileSync(`${folder}/causal.json`, 'utf8'));
@@ -145,6 +145,32 @@ describe('caches of a fixed size', () => {
       // Without, caches grow; the tokens are the same.
       assert.deepEqual(await collect(generate(session, prompts[1], { maxNewTokens: 20 })), tokens[1].slice(0, 20));
     }));
+
+  test('caches take the bytes of their type', async () => {
+    const gpu = Gpu.of(device);
+    const held = memory();
+    const port = (name, type, shape) => ({ name, type, dtype: dtype(type), shape });
+    const types = { float32: 4, float16: 2, int8: 1, uint8: 1, bfloat16: 2, uint4: 0.5 };
+    const caches = Object.keys(types).map((type) => `.${type}.key`);
+    const shape = (k) => [1, 2, k % 2 ? 32 : 'past', 16]; // of a fixed length, or of the one that is asked for
+    let sizes;
+    const model = {
+      inputs: [port('input_ids', 'int64', ['batch', 'sequence']), ...caches.map((it, k) => port(`past_key_values${it}`, Object.keys(types)[k], shape(k)))],
+      outputs: [port('logits', 'float32', ['batch', 'sequence', 8]), ...caches.map((it, k) => port(`present${it}`, Object.keys(types)[k], shape(k)))],
+      operators: new Set(),
+      gpu: async () => gpu,
+      recycle: () => undefined,
+      wrong: (message) => new Error(message),
+      run: async (feeds) => {
+        sizes = caches.map((it) => feeds[`past_key_values${it}`].buffer.size);
+        throw new Error('seen');
+      },
+    };
+    const settings = { maxLength: 4, limited: true, temperature: 0, topK: 0, topP: 1, seed: 0, stopTokens: [], feeds: {}, cacheLength: 32 };
+    await assert.rejects(collect(generated(model, [[1, 2]], settings, {})), /^Error: seen$/);
+    assert.deepEqual(sizes, Object.values(types).map((it) => it * 2 * 32 * 16));
+    assert.deepEqual(memory(), held);
+  });
 
   test('texts that do not fit are errors, and so is a cache that the model does not update', async () => {
     await withModel('static', async (session) => {

@@ -3,6 +3,7 @@
 // from run to run, or have a fixed size and are updated in place. Without caches the whole texts go through the model in each step.
 
 import type { Gpu } from '../device.js';
+import { type DType, nbytes } from '../dtypes.js';
 import type { Settings } from './options.js';
 import { Sampler } from './sample.js';
 import { type Step, Texts } from './texts.js';
@@ -13,6 +14,7 @@ export { isBatch, readGenerateOptions } from './options.js';
 export interface Port {
   readonly name: string;
   readonly type: string;
+  readonly dtype: DType;
   readonly shape: readonly (number | string)[];
 }
 
@@ -104,10 +106,10 @@ class Caches {
     texts: number,
     length: number | undefined,
   ) {
-    for (const { name, shape, type } of ports.values()) {
+    for (const { name, shape, dtype } of ports.values()) {
       const free = shape.findIndex((it, axis) => axis && typeof it === 'string');
       const dims = shape.map((it, axis) => (typeof it === 'number' ? it : axis ? (length ?? 0) : texts));
-      const bytes = dims.reduce((a, b) => a * b, type === 'float16' ? 2 : 4);
+      const bytes = nbytes(dtype, dims.reduce((a, b) => a * b, 1));
       if (free > 0 && length === undefined) {
         this.state[name] = { dims, bytes: new Uint8Array(bytes) };
         continue;
