@@ -141,9 +141,23 @@ def _pass_on() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     return model, [{"state": np.arange(4, dtype=F)}]
 
 
+def _apart() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """Three results that have nothing to do with each other, each of a size of its own, one by way of an intermediate."""
+    nodes = [
+        node("Softmax", ["a"], ["t"]),
+        node("Softmax", ["t"], ["u"]),
+        node("Softmax", ["b"], ["y"]),
+        node("Softmax", ["c"], ["z"]),
+    ]
+    model = make_model(nodes, {"a": (F, ["n"]), "b": (F, ["m"]), "c": (F, ["k"])})
+    rng = _rng()
+    sizes = [{"a": 1000, "b": 64, "c": 1000}, {"a": 64, "b": 5, "c": 64}]
+    return model, [{name: rng.normal(size=size).astype(F) for name, size in it.items()} for it in sizes]
+
+
 MODELS: dict[str, Callable[[], tuple[onnx.ModelProto, list[dict[str, Any]]]]] = {
     "tiny": _tiny, "types": _types, "numbers": _numbers, "half": _half, "reduced": _reduced, "elements": _elements,
-    "chunks": _chunks, "conv": _conv, "growing": _growing, "chain": _chain, "state": _pass_on,
+    "chunks": _chunks, "conv": _conv, "growing": _growing, "chain": _chain, "state": _pass_on, "apart": _apart,
 }  # fmt: skip
 
 

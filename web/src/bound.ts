@@ -20,7 +20,7 @@ export interface Given {
   readonly dims: readonly number[];
 }
 
-/** Where a run puts an output: in memory, in the plan's buffer of every run, in one that is given, nowhere. */
+/** Where a run puts an output: in memory, in the session's buffer for it, in one that is given, nowhere. */
 export type Place = 'cpu' | 'kept' | Given | undefined;
 
 export interface Result {
@@ -70,7 +70,7 @@ export class Bound {
         this.#fit(value, place.buffer, this.#after, true);
         return { dims, buffer: place.buffer };
       }
-      const own = plan.own(value);
+      const own = place === 'kept' ? plan.kept(value) : plan.own(value);
       callers.set(value, own);
       if (place === 'kept') return { dims, buffer: own };
       if (place) {
@@ -84,11 +84,12 @@ export class Bound {
     if (made.length > new Set(made).size) {
       throw new InputError('two outputs are to go into one buffer: give each a buffer of its own');
     }
+    const bound = new Set(callers.values()); // those of outputs, wanted or not
     // An input that lies where its output begins as it is not read by any dispatch.
     const updated = new Map(layout.begins.map(([output, input]) => [input, callers.get(output)]));
     this.#written = program.inputs.map((value, k) => {
       const { buffer } = feeds[k]!;
-      if (buffer && buffer !== updated.get(value)) this.#fit(value, buffer, this.#before, false, made.includes(buffer));
+      if (buffer && buffer !== updated.get(value)) this.#fit(value, buffer, this.#before, false, bound.has(buffer));
       else callers.set(value, buffer ?? plan.own(value));
       return buffer ? undefined : callers.get(value);
     });
@@ -170,7 +171,8 @@ export class Runs {
   readonly #dims: readonly (readonly number[])[];
   #kept: Bound[] = [];
 
-  constructor(readonly plan: Plan, feeds: readonly Feed[]) {
+  /** `key` says which shapes it is for. */
+  constructor(readonly plan: Plan, readonly key: string, feeds: readonly Feed[]) {
     this.#dims = feeds.map((it) => [...it.dims]);
   }
 

@@ -26,10 +26,12 @@ export type OnProfile = (dispatches: TimedDispatch[], layout: Layout) => void;
 export class Executable {
   readonly #layouts: Layouts;
   readonly #temps: Temps;
-  readonly #plans = new Map<string, Promise<Runs>>();
+  /** First those that were not used for longest. */
+  readonly #plans = new Map<string, Runs>();
+  readonly #making = new Map<string, Promise<Runs>>();
   readonly #elements;
   readonly #results: ResultBuffers;
-  /** Those of the last run, where shapes alone say what the next one takes. */
+  /** Those of the last run. */
   #last: Runs | undefined;
   #made = 0;
   #released = false;
@@ -99,23 +101,24 @@ export class Executable {
 
   /** The plan for these inputs, made when it is new. Raises InputError or LimitError. */
   async plan(feeds: readonly Feed[]): Promise<Runs> {
-    // Nothing waits between here and the map, or runs that overlap would make a plan each.
+    // Nothing waits between here and the maps, or runs that overlap would make a plan each.
     const symbols = this.#elements.length ? await this.#symbols(feeds) : this.#extents(feeds);
     const key = `${feeds.map((it) => it.dims.join()).join(';')}|${symbols.join()}`;
-    let plan = this.#plans.get(key);
-    if (plan) {
-      this.#plans.delete(key);
-    } else {
-      plan = this.#make(feeds, symbols);
-      plan.catch(() => this.#plans.delete(key));
+    const made = this.#plans.get(key);
+    if (made) {
+      this.#touch(made);
+      return made;
     }
-    this.#plans.set(key, plan); // the latest
-    const made = await plan;
-    this.#forget();
-    return made;
+    let making = this.#making.get(key);
+    if (!making) {
+      this.#making.set(key, (making = this.#make(key, feeds, symbols)));
+      const done = (): unknown => this.#making.delete(key);
+      making.then(done, done);
+    }
+    return making;
   }
 
-  async #make(feeds: readonly Feed[], symbols: readonly Int[]): Promise<Runs> {
+  async #make(key: string, feeds: readonly Feed[], symbols: readonly Int[]): Promise<Runs> {
     this.#checkShapes(feeds, symbols);
     const layout = this.#layouts.layout(symbols);
     this.#made += 1;
@@ -124,21 +127,35 @@ export class Executable {
     if (this.#made === 2) compileUsable(this.program, this.gpu);
     const pipelines = await needed;
     this.#alive();
-    return this.gpu.guarded(
-      'the device cannot hold a run of this size',
-      () => new Runs(new Plan(this.program, this.gpu, layout, pipelines, this.#temps, this.weights), feeds),
-    );
+    const keep = (value: number, nbytes: number): GPUBuffer => this.#results.keep(`${key}|${value}`, nbytes);
+    const made: Runs[] = []; // one, when there is memory for it
+    try {
+      await this.gpu.guarded('the device cannot hold a run of this size', () => {
+        made.push(new Runs(new Plan(this.program, this.gpu, layout, pipelines, this.#temps, this.weights, keep), key, feeds));
+      });
+    } catch (error) {
+      for (const it of made) it.release();
+      throw error;
+    }
+    this.#touch(made[0]!);
+    this.#forget();
+    return made[0]!;
   }
 
-  /** Lets go of the plans that were not used for longest, and of the buffers that only they used. */
+  /** Makes a plan the latest. */
+  #touch(runs: Runs): void {
+    this.#plans.delete(runs.key);
+    this.#plans.set(runs.key, runs);
+  }
+
+  /** Lets go of the plans that were not used for longest; that of the last run is in use. */
   #forget(): void {
-    if (this.#plans.size <= MAX_PLANS) return;
-    const [key, oldest] = this.#plans.entries().next().value!;
-    this.#plans.delete(key);
-    void Promise.all([oldest, Promise.all(this.#plans.values())]).then(([gone, plans]) => {
-      gone.release();
-      if (!this.#released) this.#temps.keepOnly(new Set(plans.flatMap((it) => [...it.plan.used])));
-    }, () => undefined);
+    for (const runs of this.#plans.values()) {
+      if (this.#plans.size <= MAX_PLANS) return;
+      if (runs === this.#last) continue;
+      this.#plans.delete(runs.key);
+      runs.release();
+    }
   }
 
   #checkShapes(feeds: readonly Feed[], symbols: readonly Int[]): void {
@@ -162,14 +179,19 @@ export class Executable {
   run(feeds: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): readonly Result[] | Promise<readonly Result[]> {
     this.#alive();
     const last = this.#last;
-    return last?.takes(feeds) ? this.#start(last, feeds, wanted, tell) : this.#planned(feeds, wanted, tell);
+    // Where shapes alone say what a run takes.
+    const same = !this.#elements.length && last?.takes(feeds);
+    return same ? this.#start(last!, feeds, wanted, tell) : this.#planned(feeds, wanted, tell);
   }
 
-  async #planned(feeds: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): Promise<readonly Result[]> {
+  async #planned(given: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): Promise<readonly Result[]> {
+    const feeds = given.map((it) => ({ ...it, dims: [...it.dims] })); // callers may change theirs while this waits
     let runs = await this.plan(feeds);
     while (runs.plan.released) runs = await this.plan(feeds); // by many runs of other shapes in between
     this.#alive();
-    if (!this.#elements.length) this.#last = runs;
+    if (this.#last) this.#touch(this.#last); // which the runs of its shapes did not
+    this.#touch(runs);
+    this.#last = runs;
     return this.#start(runs, feeds, wanted, tell);
   }
 
@@ -254,11 +276,9 @@ export class Executable {
   async release(): Promise<void> {
     if (this.#released) return;
     this.#released = true;
-    for (const plan of await Promise.allSettled(this.#plans.values())) {
-      if (plan.status === 'fulfilled') plan.value.release();
-    }
+    await Promise.allSettled(this.#making.values());
+    for (const runs of this.#plans.values()) runs.release();
     this.#plans.clear();
-    this.#temps.keepOnly(new Set());
     for (const buffer of this.weights) this.gpu.free(buffer);
     this.#results.release();
   }

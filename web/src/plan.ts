@@ -37,8 +37,8 @@ export class Plan {
   /** Of each step the pipeline where it is another than before, and the workgroups along x and y. */
   readonly #pipelines: readonly (GPUComputePipeline | undefined)[];
   readonly #grids: Uint32Array;
-  /** Buffers of the session's temps that it uses. */
-  readonly used = new Set<GPUBuffer>();
+  /** Buffers of the session's temps that it has. */
+  readonly #used = new Set<GPUBuffer>();
   readonly #buffers = new Map<number, GPUBuffer>();
   /** For inputs, outputs and copies of them. */
   readonly #own = new Map<number, GPUBuffer>();
@@ -52,9 +52,10 @@ export class Plan {
     pipelines: readonly GPUComputePipeline[],
     private readonly temps: Temps,
     weights: readonly GPUBuffer[],
+    private readonly keep: (value: number, nbytes: number) => GPUBuffer,
   ) {
     checkLimits(program, gpu, layout);
-    const slots = temps.take(layout.slots, this.used);
+    const slots = temps.take(layout.slots, this.#used);
     for (const [value, slot] of layout.slotOf) this.#buffers.set(value, slots[slot]!);
     program.values.forEach((value, k) => {
       if (value.storage === 'WEIGHT') this.#buffers.set(k, weights[value.weight]!);
@@ -117,11 +118,19 @@ export class Plan {
     });
   }
 
-  /** A buffer of the plan's own for an input or output, or for a copy of one: the same in every run. */
+  /** The session's buffer for an output of these shapes, which nothing but their runs writes. */
+  kept(value: number): GPUBuffer {
+    return this.keep(value, this.layout.nbytes[value]!);
+  }
+
+  /**
+   * A buffer for an input or output, or for a copy of one: the same in every run. Other plans write into it, so that what it
+   * holds is of one run.
+   */
   own(value: number): GPUBuffer {
     let buffer = this.#own.get(value);
     if (!buffer) {
-      [buffer] = this.temps.take([this.layout.nbytes[value]!], this.used) as [GPUBuffer];
+      [buffer] = this.temps.take([this.layout.nbytes[value]!], this.#used) as [GPUBuffer];
       this.#own.set(value, buffer);
     }
     return buffer;
@@ -157,7 +166,7 @@ export class Plan {
   release(): void {
     this.released = true;
     for (const buffer of this.#private) this.gpu.free(buffer);
-    this.used.clear();
+    this.temps.leave(this.#used);
   }
 }
 

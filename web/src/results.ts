@@ -1,4 +1,5 @@
-// Buffers that results leave a run in: on the device, or on their way to memory. Freed ones serve the next results.
+// Buffers that results leave a run in: on the device, or on their way to memory. Freed ones serve the next results; those of
+// results that stay in place are nobody else's until the session ends.
 
 import { type Gpu, USAGE } from './device.js';
 import { bindingBytes } from './plan.js';
@@ -11,6 +12,7 @@ export class ResultBuffers {
   readonly #staging: GPUBuffer[] = [];
   /** By size; with the run after which each was freed, first the earliest. */
   readonly #free = new Map<number, { readonly buffer: GPUBuffer; readonly run: number }[]>();
+  readonly #kept = new Map<string, GPUBuffer>();
   #run = 0;
   #released = false;
 
@@ -41,6 +43,13 @@ export class ResultBuffers {
     }
   }
 
+  /** The buffer of the results of this name, `nbytes` each: the same every time. Callers have them, so they outlive plans. */
+  keep(name: string, nbytes: number): GPUBuffer {
+    let buffer = this.#kept.get(name);
+    if (!buffer) this.#kept.set(name, (buffer = this.gpu.storage(bindingBytes(nbytes), 'a result')));
+    return buffer;
+  }
+
   /** A buffer of at least `size` bytes that can be mapped and read. */
   stage(size: number): GPUBuffer {
     const found = this.#staging.findIndex((it) => it.size >= size);
@@ -63,8 +72,10 @@ export class ResultBuffers {
   /** Frees what nobody has; what comes back later is freed then. */
   release(): void {
     this.#released = true;
-    for (const buffer of [...this.#staging, ...[...this.#free.values()].flat().map((it) => it.buffer)]) this.gpu.free(buffer);
+    const free = [...this.#free.values()].flat().map((it) => it.buffer);
+    for (const buffer of [...this.#staging, ...free, ...this.#kept.values()]) this.gpu.free(buffer);
     this.#free.clear();
+    this.#kept.clear();
     this.#staging.length = 0;
   }
 }

@@ -168,7 +168,8 @@ export class Session implements InferenceSessionHandler {
 
   #result(executable: Executable, value: Value, result: Result, wanted: Wanted, given: Tensor | null): Tensor {
     const { name, dtype } = value;
-    const { dims, bytes, buffer } = result;
+    const { bytes, buffer } = result;
+    const dims = [...result.dims]; // the caller's
     if (given && !bytes) return given;
     if (bytes) {
       const data = typedArray(dtype, bytes);
@@ -256,7 +257,7 @@ export class Session implements InferenceSessionHandler {
     if (!isProfiling(flags) && !this.#profiling) return undefined;
     return (dispatches, { shapes }) => {
       const shown = (value: number): { dims: readonly number[]; dataType: string } => ({
-        dims: program.inputs.includes(value) ? feeds[program.inputs.indexOf(value)]!.dims : shapes[value]!,
+        dims: program.inputs.includes(value) ? feeds[program.inputs.indexOf(value)]!.dims : [...shapes[value]!],
         dataType: program.values[value]!.dtype.name,
       });
       for (const { number, start, end } of dispatches) {

@@ -1,5 +1,5 @@
 // Buffers for intermediate values, inputs and outputs, shared by all plans of a session: the queue runs them one after
-// another. Invariant: no two tensors of one plan share a buffer.
+// another. Invariants: no two tensors of one plan share a buffer; a buffer lives as long as a plan has it.
 
 import type { Gpu } from './device.js';
 
@@ -14,11 +14,14 @@ export function sizeClass(nbytes: number): number {
 
 export class Temps {
   #buffers: GPUBuffer[] = [];
+  /** What each plan has. */
+  readonly #users = new Set<ReadonlySet<GPUBuffer>>();
 
   constructor(private readonly gpu: Gpu) {}
 
-  /** One buffer per size (bytes), none of them in `used`, to which they are added. Takes those of other plans first. */
+  /** One buffer per size (bytes), none of them in a plan's `used`, to which they are added. Takes those of other plans first. */
   take(sizes: readonly number[], used: Set<GPUBuffer>): GPUBuffer[] {
+    this.#users.add(used);
     const free = this.#buffers.filter((buffer) => !used.has(buffer)).sort((a, b) => a.size - b.size);
     const out: GPUBuffer[] = [];
     const largestFirst = sizes.map((_, k) => k).sort((a, b) => sizes[b]! - sizes[a]!);
@@ -38,9 +41,14 @@ export class Temps {
     return buffer;
   }
 
-  /** Frees all buffers but these. */
-  keepOnly(used: ReadonlySet<GPUBuffer>): void {
-    for (const buffer of this.#buffers) if (!used.has(buffer)) this.gpu.free(buffer);
-    this.#buffers = this.#buffers.filter((buffer) => used.has(buffer));
+  /** Frees what only the plan of `used` has. */
+  leave(used: ReadonlySet<GPUBuffer>): void {
+    this.#users.delete(used);
+    const users = [...this.#users];
+    this.#buffers = this.#buffers.filter((buffer) => {
+      const stays = users.some((it) => it.has(buffer));
+      if (!stays) this.gpu.free(buffer);
+      return stays;
+    });
   }
 }

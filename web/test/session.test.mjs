@@ -8,7 +8,7 @@ import { useDawn } from './internals.mjs';
 
 await useDawn();
 const ort = await import('../dist/ort.wgpu.mjs');
-const { InferenceSession, Tensor, env, memory } = ort;
+const { InferenceSession, Tensor, env, memory, warmup } = ort;
 const GPU = { preferredOutputLocation: 'gpu-buffer' };
 let server;
 before(async () => (server = await serve()));
@@ -80,7 +80,7 @@ async function read(buffer, bytes) {
 }
 
 describe('results are those of the CPU provider', () => {
-  for (const name of ['tiny', 'types', 'numbers', 'half', 'elements', 'chunks', 'conv', 'growing', 'chain', 'state']) {
+  for (const name of ['tiny', 'types', 'numbers', 'half', 'elements', 'chunks', 'conv', 'growing', 'chain', 'state', 'apart']) {
     test(`${name}, of bytes`, () =>
       withSession(name, {}, async (session) => {
         for (let time = 0; time < 2; time++) {
@@ -222,6 +222,59 @@ describe('tensors on the GPU', () => {
       }
       state.dispose();
     }));
+
+  describe('that stay in place', () => {
+    const KEPT = { ...GPU, enableGraphCapture: true };
+    // getData() would make it a tensor in memory.
+    const copied = async ({ gpuBuffer, size, dims }) => new Tensor('float32', new Float32Array(await read(gpuBuffer, 4 * size)), [...dims]);
+    const of = (k, sizes) => Object.fromEntries(Object.entries(sizes).map(([name, n]) =>
+      [name, new Tensor('float32', Float32Array.from({ length: n }, (_, i) => Math.sin(i * k)), [n])]));
+
+    test('runs of other shapes read them and leave them as they are', () =>
+      withSession('apart', KEPT, async (session) => {
+        const sizes = [1, 5, 64, 1000];
+        for (const [k, size] of sizes.entries()) {
+          const { y } = await session.run(of(k + 1, { a: 1000, b: size, c: 1000 }));
+          const before = await copied(y);
+          for (const a of sizes) {
+            const feeds = of(k + 7, { a, b: 7 });
+            const expected = await copied((await session.run({ ...feeds, c: before })).z);
+            await session.run(of(k + 8, { a, b: 7, c: size })); // other numbers in between
+            await assertSame((await session.run({ ...feeds, c: y })).z, expected);
+            await assertSame(await copied(y), before);
+          }
+        }
+      }));
+
+    test('they are the same after more shapes than are kept', () =>
+      withSession('apart', KEPT, async (session) => {
+        const [{ feeds, wanted }] = samples(ort, 'apart');
+        const first = await session.run(feeds);
+        for (let n = 1; n <= 80; n++) await session.run(of(n, { a: n, b: 3, c: 2 * n }));
+        for (const name of session.outputNames) await assertSame(await copied(first[name]), wanted[name]);
+        const again = await session.run(feeds);
+        for (const name of session.outputNames) assert.equal(again[name].gpuBuffer, first[name].gpuBuffer);
+      }));
+
+    test('inputs of runs, whichever outputs are asked for', () =>
+      withSession('apart', KEPT, async (session) => {
+        const names = session.outputNames;
+        for (const from of names) {
+          for (const into of session.inputNames) {
+            for (let asked = 1; asked < 2 ** names.length; asked++) {
+              const feeds = of(asked, { a: 64, b: 64, c: 64 });
+              const given = (await session.run(feeds))[from];
+              const fetches = names.filter((_, k) => (asked >> k) & 1);
+              const same = await copied(given);
+              const found = await session.run({ ...feeds, [into]: given }, fetches);
+              const data = await Promise.all(fetches.map((it) => copied(found[it])));
+              const expected = await session.run({ ...feeds, [into]: same }, fetches);
+              for (const [k, it] of fetches.entries()) await assertSame(data[k], await copied(expected[it]));
+            }
+          }
+        }
+      }));
+  });
 
   test('one buffer as input and output', () =>
     withSession('state', {}, async (session) => {
@@ -432,11 +485,11 @@ describe('replaying', () => {
   test('after a warmup a run compiles nothing', () =>
     withSession('elements', {}, async (session) => {
       const [{ feeds, wanted }] = samples(ort, 'elements');
-      await ort.warmup(session, { x: [3, 1], shape: feeds.shape });
-      await assert.rejects(ort.warmup(session, { x: [3, 1] }), /'shape' set shapes: pass a tensor/);
-      await assert.rejects(ort.warmup(session, { shape: feeds.shape }), /'x' has free dimensions: give its shape/);
+      await warmup(session, { x: [3, 1], shape: feeds.shape });
+      await assert.rejects(warmup(session, { x: [3, 1] }), /'shape' set shapes: pass a tensor/);
+      await assert.rejects(warmup(session, { shape: feeds.shape }), /'x' has free dimensions: give its shape/);
       for (const extent of [1.5, -1, NaN, '3']) {
-        await assert.rejects(ort.warmup(session, { x: [extent, 1], shape: feeds.shape }), { name: 'InputError', message: /'x' cannot have the shape \[.*, 1\]/ });
+        await assert.rejects(warmup(session, { x: [extent, 1], shape: feeds.shape }), { name: 'InputError', message: /'x' cannot have the shape \[.*, 1\]/ });
       }
       const gpu = await device();
       const plain = gpu.createComputePipelineAsync;
@@ -451,6 +504,63 @@ describe('replaying', () => {
       const runs = [...all, ...all, ...all];
       const results = await Promise.all(runs.map(({ feeds }) => session.run(feeds)));
       for (const [k, { wanted }] of runs.entries()) await assertSame(results[k].y, wanted.y);
+    }));
+
+  test('shapes are those of the call, whatever becomes of the arrays', () =>
+    withSession('apart', {}, async (session) => {
+      const [{ feeds, wanted }, { feeds: others, wanted: more }] = samples(ort, 'apart');
+      const changed = Object.fromEntries(Object.entries(feeds).map(([name, it]) => [name, new Tensor('float32', it.data, [...it.dims])]));
+      const running = session.run(changed);
+      for (const [name, it] of Object.entries(changed)) it.dims[0] = others[name].dims[0];
+      for (const [inputs, expected] of [[undefined, wanted], [others, more], [feeds, wanted], [feeds, wanted]]) {
+        const results = await (inputs ? session.run(inputs) : running);
+        for (const name of session.outputNames) {
+          await assertSame(results[name], expected[name]);
+          results[name].dims.unshift(1);
+        }
+      }
+    }));
+
+  test('overlapping runs of more shapes than are kept', () =>
+    withSession('apart', {}, async (session) => {
+      let next = 1;
+      const ones = (n) => new Tensor('float32', new Float32Array(n).fill(1), [n]);
+      const worker = async () => {
+        while (next <= 300) {
+          const n = next++ * 61;
+          const { u } = await session.run({ a: ones(n), b: ones(5), c: ones(7) });
+          assert(u.size === n && Math.abs(u.data[n - 1] * n - 1) < 1e-3, `${u.data[n - 1]}, not 1/${n}`);
+        }
+      };
+      await Promise.all(Array.from({ length: 8 }, worker));
+      // All at once, twice: none waits for those that take its place.
+      const sizes = Array.from({ length: 80 }, (_, k) => 1 + (k % 40));
+      const results = await Promise.all(sizes.map((n) => session.run({ a: ones(n), b: ones(5), c: ones(7) })));
+      for (const [k, n] of sizes.entries()) assert(Math.abs(results[k].u.data[n - 1] * n - 1) < 1e-3);
+    }));
+
+  test('shapes that the device refuses keep no buffers of others', () =>
+    withSession('types', {}, async (session) => {
+      const warm = (n) => warmup(session, { a: [n] });
+      for (let n = 1; n <= 40; n++) await warm(n);
+      const held = memory().buffers;
+      const { maxBufferSize } = (await device()).limits;
+      for (let n = 41; n <= 60; n++) {
+        await Promise.all([assert.rejects(warm(maxBufferSize / 8 + n), /LimitError: .* this device allows/), warm(n - 1)]);
+        await warm(n);
+      }
+      assert(memory().buffers <= held, `${memory().buffers} buffers, ${held} before`);
+    }));
+
+  test('a warmup of as many shapes as are kept leaves the one in use', () =>
+    withSession('apart', {}, async (session) => {
+      const [{ feeds, wanted }] = samples(ort, 'apart');
+      for (let time = 0; time < 2; time++) await session.run(feeds);
+      for (let n = 1; n <= 40; n++) await warmup(session, { a: [n], b: [3], c: [3] });
+      let results;
+      const { calls } = await counted(async () => (results = await session.run(feeds)));
+      for (const name of session.outputNames) await assertSame(results[name], wanted[name]);
+      assert.deepEqual([calls.createBuffer, calls.createBindGroup], [undefined, undefined]);
     }));
 
   test('more shapes than are kept give back their buffers', () =>
