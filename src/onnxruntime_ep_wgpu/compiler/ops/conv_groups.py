@@ -29,7 +29,7 @@ def supports(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> boo
     features, channels = w.shape[:2]
     if not (x.dtype.is_float and isinstance(features, int) and isinstance(channels, int)):
         return False
-    if tune.grouped(b.target) is None or not are_whole_vectors(features, channels, group, win.kernel):
+    if tune.grouped_last(b.target) is None or not are_whole_vectors(features, channels, group, win.kernel):
         return False
     longest = b.target.longest_loop
     return longest is None or (1 + channels // 4) * Plane(win).kernel[0] <= longest
@@ -38,7 +38,7 @@ def supports(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> boo
 def convolution_in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
     """x (batch, channels, *inputs) with w (features, channels / group, *kernel) to (batch, features, *outputs), in the type of
     sums."""
-    plane, chosen = Plane(win), tune.grouped(b.target)
+    plane, chosen = Plane(win), tune.grouped_last(b.target)
     assert chosen is not None, "asked for where the target has it"
     batch, (features, channels) = x.shape[0], w.shape[:2]
     image = b.reshape(b.permute(x, (0, *range(2, x.rank), 1)), (batch, *plane.inputs, x.shape[1]))

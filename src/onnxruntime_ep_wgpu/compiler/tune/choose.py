@@ -20,7 +20,7 @@ from ..dims import Dim, ceildiv, floordiv, less_equal, maximum, minimum, select
 from ..ir import Variant
 from .attention import AttentionForm, FlashForm, FlashShape, FlashTile, SplitKeys
 from .base import Parameters, parameters_of
-from .convolutions import ChannelsLast, ConvolutionForm, Depthwise, DepthwiseLast, Grouped
+from .convolutions import ChannelsLast, ConvolutionForm, Depthwise, DepthwiseLast, GroupedLast
 from .maps import Grid, MapShape, Vectors
 from .products import PackedRows, ProductForm, ProductShape, SplitK
 from .rows import ColumnSplits, RowForm, Rows
@@ -209,9 +209,9 @@ def depthwise_last(target: Target) -> DepthwiseLast:
     return next(it for _, it in _chosen(target, {}, DepthwiseLast))  # a table always has one
 
 
-def grouped(target: Target) -> Grouped | None:
+def grouped_last(target: Target) -> GroupedLast | None:
     """How convolutions in groups of images whose channels are last run; None on software adapters, which have no such kernel."""
-    return next((it for _, it in _chosen(target, {}, Grouped)), None)
+    return next((it for _, it in _chosen(target, {}, GroupedLast)), None)
 
 
 def written_out(

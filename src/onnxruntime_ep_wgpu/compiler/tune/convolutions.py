@@ -121,7 +121,7 @@ class DepthwiseLast(Parameters):
 
 
 @dataclass(frozen=True)
-class Grouped(Parameters):
+class GroupedLast(Parameters):
     """Convolutions in groups of images whose channels are last: workgroups of `workgroup` invocations, each of which computes four
     channels of at most `columns` positions, of fewer where windows are apart."""
 
