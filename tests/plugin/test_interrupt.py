@@ -100,7 +100,7 @@ def registering(count: int, seeds: Sequence[int]) -> int:
                 command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300 + 10 * count
             )
             # Python itself prints interrupts that it loses while it imports a module.
-            assert done.returncode == 0, (command, done.stdout, done.stderr)
+            assert done.returncode == 0, "\n".join([" ".join(command), done.stdout, done.stderr])
             taken += int(done.stdout)
     return taken
 
