@@ -23,6 +23,7 @@ from .memory import memory_of
 from .model_file import read, session_of
 
 _CACHE = re.compile(r"(\d+)\.(?:self\.|decoder\.)?(key|value)$")
+_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 IDS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
 
 
@@ -86,14 +87,11 @@ class Decoder:
 def _give_size(graph: onnx.GraphProto, caches: Mapping[str, str], size: int) -> None:
     """Says how many elements a key or value has where the shapes of caches have a name for it, as those of onnxruntime-genai's
     builder do. Bytes of quantised caches may hold two each, so these are as they are."""
-    names, floats = (
-        {*caches, *caches.values()},
-        (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16),
-    )
+    names = {*caches, *caches.values()}
     for value in (*graph.input, *graph.output):
-        dims = value.type.tensor_type.shape.dim
-        is_cache = value.name in names and value.type.tensor_type.elem_type in floats
-        if is_cache and len(dims) == 4 and not dims[3].dim_value:
+        kind = value.type.tensor_type
+        dims = kind.shape.dim
+        if value.name in names and kind.elem_type in _FLOATS and len(dims) == 4 and not dims[3].dim_value:
             dims[3].Clear()
             dims[3].dim_value = size
 
