@@ -10,6 +10,7 @@ import pytest
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.compiler import kernels, tune
+from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.layout import Layouts
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 from onnxruntime_ep_wgpu.program.tuning import Bound
@@ -198,8 +199,15 @@ def long(size: int, rows: int = 1024, keys: int = 1024, dtype: type = F, dynamic
     return attention_model("scores", "none", Sizes(1, 32, rows, keys, size, size), dtype, dynamic)
 
 
-def test_wide_heads_are_products_where_their_scores_fit():
-    (declined,) = compile_model(long(128), hardware(max_binding_bytes=1 << 30)).declined
+LARGE = (
+    Bound(name, least, known=True)
+    for name, least in (("batch", 16), ("rows", 1024), ("keys", 1024), ("scores_per_binding", 4))
+)
+WIDE = tune.use(tune.attention.AttentionForm(0), Bound("size", 65, 128), *LARGE, dtype=DType.FLOAT32)
+
+
+def test_heads_are_products_where_a_target_says_so_and_their_scores_fit():
+    (declined,) = compile_model(long(128), hardware(max_binding_bytes=1 << 30, tuning=(WIDE,))).declined
     assert "heads of 128 elements, 1024 queries and 1024 keys" in declined.reason
     for fused in (
         long(64),
@@ -208,13 +216,14 @@ def test_wide_heads_are_products_where_their_scores_fit():
         long(128, dynamic=True),
         long(128, 4096, 2048),
     ):
-        assert flashes(compile_model(fused, hardware(max_binding_bytes=1 << 30))) == 1
+        assert flashes(compile_model(fused, hardware(max_binding_bytes=1 << 30, tuning=(WIDE,)))) == 1
+    assert flashes(compile_model(long(128), hardware(max_binding_bytes=1 << 30))) == 1
 
 
 def test_scores_that_nearly_fill_a_binding_are_not_kept():
     scores = 4 * 32 * 1024 * 1024
-    assert flashes(compile_model(long(128), hardware(max_binding_bytes=4 * scores))) == 0
-    assert flashes(compile_model(long(128), hardware(max_binding_bytes=4 * scores - 4))) == 1
+    assert flashes(compile_model(long(128), hardware(max_binding_bytes=4 * scores, tuning=(WIDE,)))) == 0
+    assert flashes(compile_model(long(128), hardware(max_binding_bytes=4 * scores - 4, tuning=(WIDE,)))) == 1
 
 
 def test_a_target_says_which_form_attention_has():
@@ -240,7 +249,7 @@ def test_the_operator_is_products_too_unless_it_hides_keys(causal):
     attention = make_model(
         [node("Attention", ["q", "k", "v"], ["y"], is_causal=causal)], dict.fromkeys("qkv", (F, shape)), opset=24
     )
-    assert flashes(compile_model(attention, hardware(max_binding_bytes=1 << 30))) == causal
+    assert flashes(compile_model(attention, hardware(max_binding_bytes=1 << 30, tuning=(WIDE,)))) == causal
 
 
 def test_a_software_adapter_declines_with_the_reason():

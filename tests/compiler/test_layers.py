@@ -21,7 +21,15 @@ PACKAGE = Path(onnxruntime_ep_wgpu.__file__).parent
 NAME = PACKAGE.name
 
 
-BUILT = ("_ort", "_submit", "_memo", "_calls", "_wgpu")  # native modules, some of which are no Python file
+BUILT = (
+    "_ort",
+    "_submit",
+    "_memo",
+    "_memory",
+    "_readback",
+    "_calls",
+    "_wgpu",
+)  # native modules, some of which are no Python file
 
 
 class Rule(NamedTuple):
@@ -47,10 +55,10 @@ RULES = {
     "version": Rule(),
     "options": Rule("errors"),
     "program": Rule("errors", "numpy ml_dtypes"),
-    "device": Rule(f"program _wgpu _submit _calls {WORDS}", "wgpu"),
+    "device": Rule(f"program _wgpu _submit _readback _calls {WORDS}", "wgpu"),
     "compiler": Rule(f"program {WORDS}", "numpy onnx onnx_ir"),
     "runtime": Rule(f"device program {WORDS}", "numpy"),
-    "plugin": Rule(f"compiler device program runtime _ort _memo version {WORDS}", "numpy onnx_ir onnx"),
+    "plugin": Rule(f"compiler device program runtime _ort _memo _memory version {WORDS}", "numpy onnx_ir onnx"),
     "profiles": Rule(WORDS),
     "api": Rule(
         f"compiler device plugin program runtime {WORDS}",

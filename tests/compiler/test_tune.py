@@ -255,7 +255,7 @@ def test_what_no_json_is_is_said_too(tmp_path: Path) -> None:
         (Choice("map", (("workgroup", 64.0),)), "workgroup is 64.0"),
         (changed(FLASH, depth=6), "depth is a multiple of 4"),
         (changed(FLASH, keys=12), "keys divide the 32"),
-        (changed(FLASH, threads_x=6, keys=8), "48 invocations of a slice share 32 queries evenly"),
+        (changed(FLASH, threads_x=5, rows4=2, keys=4), "40 invocations of a slice share 64 queries in fours evenly"),
         (changed(PACKED, words=3), "words are a power of two"),
         (Choice("matmul_direct", (("rows", 8),)), "software adapters"),
         (tune.use(tune.maps.Grid(64), Bound("colums", 8)), "about colums; known: size"),

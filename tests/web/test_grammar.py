@@ -18,7 +18,7 @@ from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.lower import attempt
 from onnxruntime_ep_wgpu.program.target import Target
-from tests.compiler import test_channels_last
+from tests.compiler import test_channels_last, test_extremes
 from tests.conformance import cases, scope
 from tests.language.models import Decoder, graph_of, growing_graph_of
 
@@ -46,6 +46,7 @@ def models() -> Iterator[tuple[onnx.ModelProto, Target]]:
     for kind in ("int4-fp32", "fp32"):
         yield graph_of(Decoder(kind)), REDUCING
     yield growing_graph_of(Decoder(groups=4)), REDUCING
+    yield test_extremes.asked("Max", "Max", np.float32), REDUCING
     for transposed in (0, 1):
         nodes = [helper.make_node("Gemm", ["x", "w"], ["y"], transB=transposed)]
         graph = helper.make_graph(

@@ -22,6 +22,7 @@ from .tune import WIDEST_HEAD, flash_splits, flash_variants
 
 UNBOUNDED = 1 << 30  # keys on a side of a query that sees all of them
 _FEW_KEYS = 512
+_HELD_COST = 16  # operations on a score, up to which those of an invocation are written out
 
 
 def better_in_memory(scores: Tensor, target: Target) -> str | None:
@@ -102,7 +103,9 @@ class Attention:
             return [self._call({"y": self.y}, splits, target)]
         shape = (self.batch, self.rows, splits)
         parts = Tensor(DType.FLOAT32, (*shape, self.value_size))
-        levels = Tensor(DType.FLOAT32, (*shape, 2))
+        levels = Tensor(
+            DType.FLOAT32, (*shape, 3)
+        )  # the highest score, the sum of weights, and how many parts have keys
         groups = (1, 1, 1, 1)
         call = self._call({"y": Write(parts, groups), "levels": Write(levels, groups)}, splits, target)
         for tensor in (parts, levels):
@@ -137,6 +140,7 @@ class Attention:
                 "VALUES_FIRST": self.values_first,
                 "Q_ALONG": self.q.loads_vectors,
                 "K_ALONG": self.k.loads_vectors,
+                "HELD": sum(it.cost for it in self.inner.maps) <= _HELD_COST,
                 "SIZE": self.size,
                 "VALUE_SIZE": self.value_size,
                 "BANDED": banded,
@@ -148,6 +152,7 @@ class Attention:
                 "SINK": self.sink is not None,
                 "SPLIT": splits != 1,
                 "WHOLE": splits == 1,
+                "APPENDS": False,
             },
             {
                 "rows": self.rows,

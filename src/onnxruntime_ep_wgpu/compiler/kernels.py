@@ -15,7 +15,7 @@ from .passes.alias import alias_updates
 from .passes.apart import take_apart
 from .passes.dead import remove_dead
 from .passes.fuse import FusedGroup, fuse
-from .passes.one_row import of_one_row
+from .passes.one_row import append_within, of_one_row
 from .passes.place import place_joins
 from .passes.share import share
 from .rewrite import rewrite
@@ -27,8 +27,9 @@ def kernels_of(lowered: LoweredGraph, target: Target) -> tuple[LoweredGraph, lis
     lowered = rewrite(lowered, target)
     lowered = remove_dead(place_joins(lowered, target))
     lowered = alias_updates(lowered)
-    groups, declined = of_one_row(fuse(lowered, target), target)
-    return replace(lowered, declined=[*lowered.declined, *declined]), groups
+    groups, of_products = of_one_row(fuse(lowered, target), target)
+    groups, of_caches = append_within(groups, target)
+    return replace(lowered, declined=[*lowered.declined, *of_products, *of_caches]), groups
 
 
 def beyond_limits(groups: list[FusedGroup], target: Target) -> frozenset[str]:

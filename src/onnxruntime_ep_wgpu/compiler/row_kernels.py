@@ -31,6 +31,7 @@ def layer_norm(
         "CENTRED": centred,
         "MEAN": int("mean" in results),
         "INVERSE": int("inverse" in results),
+        "KEEPS": False,
     }
     operands = {"x": x, "gain": Read(gain, (gain.rank,)), "bias": Read(bias, (bias.rank,))}
     return _rows("layer_norm", operands, results, target, constants, origin)

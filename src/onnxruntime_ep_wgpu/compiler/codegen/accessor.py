@@ -119,6 +119,7 @@ class Accessors:
     def _pointwise(self, node: Map, at: Position) -> TypedValue:
         mentioned = names_in(node.expression)
         operands = {n: self.element(read.view, at) for n, read in node.operands.items() if n in mentioned}
+        operands |= {n: TypedValue(f"i32({self.dim(d)})", "i32") for n, d in node.parameters.items()}
         return to_wgsl(node.expression, operands, node.constants, self.scalars, node.output.dtype.compute or "")
 
     def _function(self, node: Map, width: int = 1) -> str:
@@ -191,12 +192,12 @@ class Accessors:
         """
         vector = f"vec4<{self._type(read.view.tensor)}>"
         position = self._position(read)
-        if read.view.tensor in self.vectors and read.loads_vectors:
-            number = self._shown(position, read.view).number
-            result = f"{vector}({self.word(self.bind(read.view.tensor), f'({number}) >> 2u')})"
+        if (tensor := read.view.tensor) in self.vectors and read.loads_vectors:
+            at = self._shown(position, read.view)
+            result = f"{vector}({self.loaded4(self.bind(tensor), tensor, at)})"
         elif (node := self.maps.get(read.view.tensor)) and node.neighbours and read.loads_vectors:
-            at = self._shown(position, read.view).coordinates(split_groups(node.output.shape, node.groups))
-            result = f"{self._function(node, 4)}({', '.join(at)})"
+            places = self._shown(position, read.view).coordinates(split_groups(node.output.shape, node.groups))
+            result = f"{self._function(node, 4)}({', '.join(places)})"
         elif self._calculates_vectors(read):
             position = self._position(read, 4)
             result = self.scalars.spread(self.element(read.view, position)).text
@@ -221,26 +222,34 @@ class Accessors:
     def run_accessor(self, name: str, read: Read) -> None:
         """Declares `fn <name>(a, b, ...)`, a `struct` of vec4s `v` and a factor `scale`: elements b to b + run - 1.
 
-        A map of packed weights loads whole words, and its parameters once; what multiplies all of them is the factor.
+        A map of packed weights loads whole words, and its parameters once; what multiplies all of them is the factor. It can
+        also be had in two steps, `<name>_of(<name>_words(a, b, ...))`: words take fewer registers than what is in them.
         """
         count, kind = read.run // 4, self._type(read.view.tensor)
         node = self.maps.get(read.view.tensor)
         position = self._position(read)
         scope = position.scope
+        self.functions[f"{name}_t"] = f"struct {name}_t {{ scale: {kind}, v: array<vec4<{kind}>, {count}> }}"
         if node is not None and packed_run(read):
-            texts, factor = self._run_of(node, self._shown(position, read.view), read.run)
+            members, loaded, (lines, texts, factor) = self._run_of(node, self._shown(position, read.view), read.run)
+            words = f"{name}_words_t"
+            self.functions[words] = f"struct {words} {{ {members} }}"
+            lines.append(f"return {name}_t({factor}, array({', '.join(texts)}));")
         else:
             *outer, last = LETTERS[: len(read.groups)]
             top = self.dim((product(read.extents[-1]) - 1) // 4 * 4)
             places = [f"min({last} + {4 * k}u, {top})" for k in range(count)]
-            texts, factor = [f"{name.removesuffix('_run')}_at4({', '.join([*outer, p])})" for p in places], f"{kind}(1)"
-        values = ", ".join(texts)
-        lines = [*scope.lines, f"return {name}_t({factor}, array({values}));"]
-        struct = f"struct {name}_t {{ scale: {kind}, v: array<vec4<{kind}>, {count}> }}"
-        self.functions[name] = f"{struct}\n{fn(name, _parameters(read), lines, f'{name}_t')}"
+            texts = [f"{name.removesuffix('_run')}_at4({', '.join([*outer, p])})" for p in places]
+            words, loaded, lines = f"{name}_t", f"{kind}(1), array({', '.join(texts)})", ["return it;"]
+        names, parameters = ", ".join(LETTERS[: len(read.groups)]), _parameters(read)
+        load = [*scope.lines, f"return {words}({loaded});"]
+        self.functions[f"{name}_words"] = fn(f"{name}_words", parameters, load, words)
+        self.functions[f"{name}_of"] = fn(f"{name}_of", f"it: {words}", lines, f"{name}_t")
+        self.functions[name] = fn(name, parameters, [f"return {name}_of({name}_words({names}));"], f"{name}_t")
 
-    def _run_of(self, node: Map, at: Position, run: int) -> tuple[list[str], str]:
-        """Four elements each of a map of packed weights, and the factor of all of them."""
+    def _run_of(self, node: Map, at: Position, run: int) -> tuple[str, str, tuple[list[str], list[str], str]]:
+        """Of a map of packed weights: the members of a struct of its words and what its operands have in common for them, the
+        values of these; and of such a struct `it` the statements, the elements in fours and the factor of all of them."""
         same = {n: self.element(r.view, at) for n, r in node.operands.items() if not r.view.is_whole}
         (name,) = (n for n, r in node.operands.items() if r.view.is_whole and not r.view.tensor.is_literal)
         same |= {n: self.element(r.view, at) for n, r in node.operands.items() if n not in same and n != name}
@@ -248,24 +257,25 @@ class Accessors:
         tensor = node.operands[name].view.tensor
         bits = tensor.dtype.bits
         begin = at.scope.let("at", f"{at.number} / {32 // bits}u")
-        words = [
-            at.scope.let("w", self.word(self.bind(tensor), f"{begin} + {k}u" if k else begin))
-            for k in range(run * bits // 32)
-        ]
-        floats, excess, flip = mantissas(words, tensor.dtype)
+        count = run * bits // 32
+        loads = [self.word(self.bind(tensor), f"{begin} + {k}u" if k else begin) for k in range(count)]
+        members = [f"words: array<u32, {count}>", *(f"{n}: {self.scalars.type(it.kind)}" for n, it in same.items())]
+        loaded = [f"array({', '.join(loads)})", *(it.text for it in same.values())]
+        same = {n: TypedValue(f"it.{n}", it.kind) for n, it in same.items()}
+        floats, excess, flip = mantissas([f"it.words[{k}]" for k in range(count)], tensor.dtype)
         zero = self._zero_point(rest, name, node, same)
-        texts = []
-        for text, beyond in zip(floats, excess, strict=True):
+        lines, texts = [], []
+        for k, (text, beyond) in enumerate(zip(floats, excess, strict=True)):
             if zero is not None:  # the two are subtracted at once, which is exact for whole numbers
-                bias = at.scope.let(
-                    "z", f"vec4<f32>({', '.join(map(repr, beyond))}) + vec4<f32>({zero} + {float(flip)!r})"
+                lines.append(
+                    f"let z{k} = vec4<f32>({', '.join(map(repr, beyond))}) + vec4<f32>({zero} + {float(flip)!r});"
                 )
-                texts.append(f"({text} - {bias})")
+                texts.append(f"({text} - z{k})")
                 continue
             q = f"({text} - vec4<f32>({', '.join(repr(x + flip) for x in beyond)}))"
             known = {**same, name: TypedValue(q, "f32", 4)}
             texts.append(self.scalars.spread(to_wgsl(rest, known, node.constants, self.scalars, "f32")).text)
-        return texts, same[factor].text if factor else "1f"
+        return ", ".join(members), ", ".join(loaded), (lines, texts, same[factor].text if factor else "1f")
 
     def _zero_point(self, expression: str, name: str, node: Map, same: Mapping[str, TypedValue]) -> str | None:
         """The zero point in `f32(name) - zero`, an f32, where it is known to be a whole number; else None."""

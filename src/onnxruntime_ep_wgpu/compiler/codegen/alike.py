@@ -8,7 +8,7 @@ in which they are met.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from operator import attrgetter
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...program.target import Target
-from ..ir import Node, Tensor
+from ..ir import Body, Node, Tensor, Variant
 from ..passes.fuse import FusedGroup
 from .kernel import Source, generate
 
@@ -28,6 +28,18 @@ _OF_TENSORS = {
     "data",
 }  # who else has it; its values, which `_Key` looks at where they are in the text
 
+# In every class they have dims, types, texts, or truth values, and tuples of these: equal ones mean the same. Of other fields
+# numbers and truth values are told apart, and tensors and nodes numbered.
+_PLAIN = {
+    "dtype", "shape", "storage", "elements", "kept", "axes", "offset", "groups", "reuse", "vector", "run", "here", "expression",
+    "body", "coordinates", "cost", "inline", "neighbours", "iterations", "template", "flops", "repeats", "loop_carried",
+    "workgroups", "workgroup_size", "guard", "product_bytes",
+}  # fmt: skip
+_ATOMS = {int, str, type(None)}  # looked for wherever there are many, without a call for each
+
+KeysOfVariants = dict[int, tuple[Variant, Hashable]]
+"""By identity: layers share them, and no tensor is in them."""
+
 
 class Kernels:
     """Kernels for a target, each generated once for all groups that are alike."""
@@ -35,10 +47,11 @@ class Kernels:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._known: dict[Hashable, tuple[Source, list[Tensor]]] = {}
+        self._variants: KeysOfVariants = {}
 
     def of(self, group: FusedGroup) -> Source:
         """The kernel of a group."""
-        key, tensors = key_of(group)
+        key, tensors = key_of(group, self._variants)
         known = self._known.get(key)
         if known is None:
             source = generate(group, self._target)
@@ -51,9 +64,10 @@ class Kernels:
         )
 
 
-def key_of(group: FusedGroup) -> tuple[Hashable, list[Tensor]]:
-    """What the kernel of a group is made of, and its tensors in the order in which that has them."""
-    key = _Key()
+def key_of(group: FusedGroup, variants: KeysOfVariants | None = None) -> tuple[Hashable, list[Tensor]]:
+    """What the kernel of a group is made of, and its tensors in the order in which that has them. `variants` are those of other
+    groups."""
+    key = _Key({} if variants is None else variants)
     nodes = tuple([key.of(it) for it in group.nodes])
     anchor = None if group.anchor is None else key.of(group.anchor)
     inlined = tuple([it in group.inlined for it in group.nodes])
@@ -63,28 +77,19 @@ def key_of(group: FusedGroup) -> tuple[Hashable, list[Tensor]]:
 class _Key:
     """Keys of the parts of one group."""
 
-    def __init__(self) -> None:
+    def __init__(self, variants: KeysOfVariants) -> None:
+        self._variants = variants
         self._numbers: dict[int, int] = {}
         self.tensors: list[Tensor] = []
 
     def of(self, value: Any) -> Hashable:
-        kind = value.__class__
-        if kind is int or kind is str or value is None:
-            return value  # type: ignore[no-any-return]
-        if kind is tuple or kind is list:
-            return tuple([self.of(it) for it in value])
-        if kind is float or kind is bool:
-            return kind, repr(value)  # 1, 1.0 and True are equal, and so are 0.0 and -0.0
-        if isinstance(value, Tensor):
-            return self._tensor(value)
-        if isinstance(value, Node):
-            return self._node(value)
-        if isinstance(value, Mapping):
-            return tuple([(name, self.of(it)) for name, it in value.items()])
-        if isinstance(value, frozenset | set):
-            return frozenset([self.of(it) for it in value])
-        read = _fields_of(kind)
-        return value if read is None else (kind, *[self.of(it) for it in read(value)])
+        return _KINDS[value.__class__](self, value)
+
+    def _variant(self, variant: Variant) -> Hashable:
+        known = self._variants.get(id(variant))
+        if known is None:
+            known = self._variants[id(variant)] = variant, _VARIANT(self, variant)
+        return known[1]
 
     def _tensor(self, tensor: Tensor) -> Hashable:
         number = self._numbers.get(id(tensor))
@@ -92,11 +97,8 @@ class _Key:
             return "tensor", number
         number = self._numbers[id(tensor)] = len(self._numbers)
         self.tensors.append(tensor)
-        read = _fields_of(Tensor)
-        assert read is not None
-        own = [self.of(it) for it in read(tensor)]
         literal = _bytes_of(tensor.data) if tensor.is_literal else b""
-        return "tensor", number, *own, literal, bool(getattr(tensor.producer, "inline", False))
+        return number, _TENSOR(self, tensor), literal, bool(getattr(tensor.producer, "inline", False))
 
     def _node(self, node: Node) -> Hashable:
         number = self._numbers.get(id(node))
@@ -104,20 +106,64 @@ class _Key:
             return "node", number
         number = self._numbers[id(node)] = len(self._numbers)
         kind: Any = node.__class__
-        read = _fields_of(kind)
-        assert read is not None
-        return kind, number, *[self.of(it) for it in read(node)]
+        return number, _fields(kind)(self, node)
+
+
+_Part = Callable[[_Key, Any], Hashable]
+"""The key of a value of one class."""
+
+
+class _Kinds(dict[type, _Part]):
+    def __missing__(self, kind: type) -> _Part:
+        self[kind] = found = _part(kind)
+        return found
+
+
+_KINDS = _Kinds()
+
+
+def _part(kind: type) -> _Part:
+    if kind in (float, bool):
+        return lambda _, value: (kind, repr(value))  # 1, 1.0 and True are equal, and so are 0.0 and -0.0
+    if kind in (tuple, list):
+        return lambda key, value: tuple(
+            [it if it.__class__ in _ATOMS else _KINDS[it.__class__](key, it) for it in value]
+        )
+    if kind is dict:
+        return lambda key, value: tuple(
+            [(name, it if it.__class__ in _ATOMS else _KINDS[it.__class__](key, it)) for name, it in value.items()]
+        )
+    if kind in (frozenset, set):
+        return lambda key, value: frozenset(map(key.of, value))
+    if kind is Tensor:
+        return _Key._tensor
+    if kind is Variant:
+        return _Key._variant
+    if issubclass(kind, Node):
+        return _Key._node
+    if is_dataclass(kind) and kind is not Body:
+        return _fields(kind)
+    return lambda _, value: value  # dims, enumerations, texts of bodies
 
 
 @cache
-def _fields_of(kind: type) -> Callable[[Any], tuple[Any, ...]] | None:
-    """What reads the fields that matter of a dataclass; None for what is hashed as it is: dims, enumerations."""
-    if not is_dataclass(kind):
-        return None
+def _fields(kind: Any) -> _Part:
+    """The key of a dataclass: what `_PLAIN` fields have, at once, and those of the others."""
     left_out = _NAMES | (_OF_TENSORS if kind is Tensor else set())
     names = [it.name for it in fields(kind) if it.name not in left_out]
-    read = attrgetter(*names)
-    return read if len(names) > 1 else lambda value: (read(value),)
+    plain, others = (_reader([it for it in names if (it in _PLAIN) == known]) for known in (True, False))
+    return lambda key, value: (
+        kind, plain(value), *[it if it.__class__ in _ATOMS else _KINDS[it.__class__](key, it) for it in others(value)]
+    )  # fmt: skip
+
+
+def _reader(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return (lambda value: (getattr(value, names[0]),)) if names else lambda _: ()
+
+
+_TENSOR, _VARIANT = _fields(Tensor), _fields(Variant)
 
 
 def _bytes_of(data: Any) -> bytes:

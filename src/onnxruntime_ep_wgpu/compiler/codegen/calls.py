@@ -60,7 +60,10 @@ def call_texts(w: Writer, call: Call) -> list[VariantText]:
         text = substitute(preprocess(template, chosen), own)
         if w.subgroups:
             text = re.sub(rf"\blanes_(sum|max)\(lane, {variant.workgroup_size}u, ", r"workgroup_\1(lane, ", text)
-        main = w.main(variant.workgroup_size, variant.workgroups, bool(re.search(r"\b(workgroup|subgroup)_\w", text)))
+        together = (
+            "group_" in text and re.search(r"\b(workgroup|subgroup)_\w", text) is not None
+        )  # which takes long to find none
+        main = w.main(variant.workgroup_size, variant.workgroups, together)
         texts.append(w.text(variant.guard, variant.workgroups, f"{text}\n{main}"))
     return texts
 
@@ -174,10 +177,10 @@ def _know(write: Write, position: Position) -> None:
 
 
 def _storing(w: Writer, name: str, extents: Extents, write: Write, width: int, lines: list[str]) -> str:
-    kind = w.scalars.type(write.tensor.dtype.compute or "", width)
-    parameters = ", ".join(
-        [*(f"{c}: u32" for c in LETTERS[: len(extents)]), *(f"{value}: {kind}" for value in _values(write))]
-    )
+    tensors = (write.tensor, *write.also)
+    kinds = [w.scalars.type(it.dtype.compute or "", width) for it in tensors]
+    values = [f"{value}: {kind}" for value, kind in zip(_values(write), kinds, strict=True)]
+    parameters = ", ".join([*(f"{c}: u32" for c in LETTERS[: len(extents)]), *values])
     return fn(name, parameters, lines)
 
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.resources import files
+from pathlib import Path
 
+_FOLDER = Path(__file__).parent.parent / "wgsl"
 _SCALARS = ("f32", "i32", "u32", "bool")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 
@@ -15,7 +16,7 @@ _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 @cache
 def template(name: str) -> str:
     """The text of `wgsl/<name>.wgsl`, with that of others in place of lines `#include <other>`."""
-    text = (files(__package__.rpartition(".")[0]) / "wgsl" / f"{name}.wgsl").read_text()
+    text = (_FOLDER / f"{name}.wgsl").read_text("utf-8")
     return re.sub(r"^#include (\S+)\n", lambda line: template(line[1]), text, flags=re.MULTILINE)
 
 

@@ -47,7 +47,7 @@ def _expanded(lines: list[str], constants: Mapping[str, Constant]) -> list[str]:
     out: list[str] = []
     at = 0
     while at < len(lines):
-        found = _DIRECTIVE.fullmatch(lines[at])
+        found = _directive(lines[at])
         if found is None:
             out.append(_filled(lines[at], constants))
             at += 1
@@ -67,11 +67,15 @@ def _expanded(lines: list[str], constants: Mapping[str, Constant]) -> list[str]:
     return out
 
 
+def _directive(line: str) -> re.Match[str] | None:
+    return _DIRECTIVE.fullmatch(line) if "#" in line else None
+
+
 def _block(lines: list[str], begin: int) -> tuple[int | None, int]:
     """Where the block that begins at a line has its `#else`, if it has one, and its `#end`."""
     depth, otherwise = 0, None
     for at in range(begin, len(lines)):
-        found = _DIRECTIVE.fullmatch(lines[at])
+        found = _directive(lines[at])
         word = found["word"] if found is not None else ""
         depth += (word in ("for", "if")) - (word == "end")
         if depth == 0:
@@ -87,16 +91,19 @@ def _repeated(loop: str, lines: list[str], constants: Mapping[str, Constant]) ->
         raise ValueError(f"'#for {loop}' is not '#for k COUNT' or '#for k COUNT down'")
     numbers = range(_count(found["count"], constants))
     out: list[str] = []
+    parts, name = [_divided(line) for line in lines], f"#{found['name']}"
     for number in reversed(numbers) if found["down"] else numbers:
-        out += _expanded([_numbered(line, found["name"], number) for line in lines], constants)
+        text = str(number)
+        out += _expanded([word + rest.replace(name, text) if rest else word for word, rest in parts], constants)
     return out
 
 
-def _numbered(line: str, name: str, number: int) -> str:
-    """A line with the number of a repetition; the word of a directive, as `#end` in a loop over e, is not it."""
-    found = _DIRECTIVE.fullmatch(line)
-    begin = found.start("rest") if found is not None else 0
-    return line[:begin] + line[begin:].replace(f"#{name}", str(number))
+def _divided(line: str) -> tuple[str, str]:
+    """A line before and behind where it may have numbers of repetitions: the word of a directive, as `#end` in a loop over e, is
+    none."""
+    found = _directive(line)
+    begin = found.start("rest") if found is not None else 0 if "#" in line else len(line)
+    return line[:begin], line[begin:]
 
 
 def _filled(line: str, constants: Mapping[str, Constant]) -> str:
@@ -110,7 +117,12 @@ def _filled(line: str, constants: Mapping[str, Constant]) -> str:
             found["item"].replace(f"#{found['name']}", str(k)) for k in range(_count(found["count"], constants))
         )
 
-    return _EXPRESSION.sub(lambda it: str(_evaluated(it["text"], constants)), _LIST.sub(listed, line))
+    return _calculated(_LIST.sub(listed, line) if "#[" in line else line, constants)
+
+
+def _calculated(text: str, constants: Mapping[str, Constant]) -> str:
+    """A text with its expressions calculated."""
+    return _EXPRESSION.sub(lambda it: str(_evaluated(it["text"], constants)), text) if "#(" in text else text
 
 
 def _count(text: str, constants: Mapping[str, Constant]) -> int:
@@ -122,7 +134,9 @@ def _count(text: str, constants: Mapping[str, Constant]) -> int:
 
 def _evaluated(text: str, constants: Mapping[str, Constant]) -> Constant:
     """A constant, or what is calculated of constants. The text is part of this package, never a user's."""
-    text = _EXPRESSION.sub(lambda it: str(_evaluated(it["text"], constants)), text)
+    text = _calculated(text, constants)
+    if text in constants:
+        return constants[text]
     try:
         value: Constant = eval(_code(text), {"__builtins__": {}}, constants)
     except NameError as error:

@@ -7,7 +7,6 @@ used.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from ...program.dtypes import DType
@@ -52,6 +51,7 @@ class Writer:
             tensor: f"b{k}" for k, tensor in enumerate(dict.fromkeys((*loads, *(t.memory for t in group.stores))))
         }
         self.loads = frozenset(loads)
+        self.updated = frozenset(group.anchor.updated) if group.anchor else frozenset[Tensor]()
         results = group.anchor.results.values() if group.anchor else ()
         self.atomic = frozenset(write.tensor.memory for write in results if write.largest)
         self._tensors = {name: tensor for tensor, name in self.bindings.items()}
@@ -71,8 +71,8 @@ class Writer:
 
     def bind(self, tensor: Tensor) -> str:
         """The name of the buffer that holds what another kernel made. Raises AssertionError for what this one makes: its
-        memory is not written yet, and nothing would say so."""
-        if tensor not in self.loads:
+        memory is not written yet, and nothing would say so; but for what it updates."""
+        if tensor not in self.loads and tensor not in self.updated:
             raise AssertionError(
                 f"the kernel of {', '.join(self.group.origin)} would load {tensor!r}, which it computes"
             )
@@ -229,7 +229,7 @@ class Writer:
         if uniforms:
             members = ", ".join(f"d{k}: u32" for k in range(uniforms))
             head.append(f"struct Dims {{ {members} }}\n@group(0) @binding({len(names)}) var<uniform> dims: Dims;")
-        return re.sub(r"[ \t]+\n", "\n", "\n".join([*head, body, ""]))
+        return "\n".join([line.rstrip(" \t") for line in "\n".join([*head, body, ""]).split("\n")])
 
     def _array_element(self, tensor: Tensor, vectors: frozenset[Tensor]) -> str:
         element = self._element(tensor.dtype)

@@ -79,8 +79,8 @@ class FlashTile(FlashForm):
         self._require(self.depth % 4 == 0, "depth is a multiple of 4, which an invocation loads together")
         self._require(self.tile_k % self.keys == 0, f"keys divide the {self.tile_k} of a tile")
         threads = self.threads_x * self.threads_y
-        shared = f"the {threads} invocations of a slice share {self.queries} queries evenly"
-        self._require(threads % self.queries == 0, shared)
+        shared = f"the {threads} invocations of a slice share {self.queries} queries in fours evenly"
+        self._require(4 * threads % self.queries == 0, shared)
 
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
@@ -114,11 +114,10 @@ class FlashTile(FlashForm):
     def iterations(self, size: int) -> int:
         """Of the loops of an invocation for each `tile_k` keys of heads of `size` elements, at most."""
         threads = self.threads_x * self.threads_y
-        staged = -(-self.queries * self.depth // (4 * threads)) + -(-self.tile_k * self.depth // (4 * threads))
-        scores = -(-size // self.depth) * (1 + staged + self.depth)
-        parts = threads // self.queries
+        scores = -(-size // self.depth) * (1 + self.depth)
+        parts = 4 * threads // self.queries
         weights = 2 * -(-self.tile_k // parts) + parts
-        values = -(-self.tile_k // self.keys) * (1 + -(-self.keys * self.threads_x * self.values4 // threads))
+        values = -(-self.tile_k // self.keys)
         return 1 + scores + weights + values + self.tile_k
 
     @property
@@ -129,9 +128,10 @@ class FlashTile(FlashForm):
 
     @property
     def workgroup_bytes(self) -> int:
-        operands = max((self.queries + self.tile_k) * self.depth, self.keys * self.widest)
         scores = max(self.tile_k, 4 * self.threads_x) * self.queries
-        return 4 * (self.slices * (operands + scores + self.queries) + 2 * self.invocations)
+        behind = max(self.keys * self.widest, 4 * self.threads_x * self.threads_y)
+        area = max((self.queries + self.tile_k) * self.depth, scores + behind)
+        return 4 * self.slices * (area + self.queries)
 
     def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
         return {"workgroups": sizes["batch"] * ceildiv(sizes["rows"], self.queries) * sizes["splits"]}
@@ -150,7 +150,15 @@ class FlashTile(FlashForm):
             "LANES": gcd(8, self.depth // 4),
             "Q_BLOCK": gcd(8, self.queries // 4),
             "K_BLOCK": gcd(8, self.tile_k // 4),
+            **self._loads("Q", self.queries * self.depth // 4),
+            **self._loads("K", self.tile_k * self.depth // 4),
+            **self._loads("V", self.keys * self.threads_x * self.values4),
         }
+
+    def _loads(self, operand: str, fours: int) -> Mapping[str, int]:
+        """Of each invocation for so many in a tile of an operand, and whether all of them load as many."""
+        threads = self.threads_x * self.threads_y
+        return {f"{operand}_LOADS": -(-fours // threads), f"{operand}_EVENLY": fours % threads == 0}
 
 
 @dataclass(frozen=True)
@@ -194,7 +202,8 @@ class FlashRows(FlashForm):
     @property
     def workgroup_bytes(self) -> int:
         products = self.rows * 8 * (self.keys + 4)
-        return 4 * (self.rows * 4 * -(-self.widest // 4) + products + 2 * self.invocations + self.rows)
+        rows = (self.rows + 1) * 4 * -(-self.widest // 4)  # the queries, and where it appends a key
+        return 4 * (rows + products + 2 * self.invocations + self.rows)
 
     def _constants(self, shape: FlashShape) -> Mapping[str, int]:
         return {"ROWS": self.rows, "KEYS": self.keys}
@@ -240,6 +249,10 @@ class AttentionForm(Parameters):
         "scores_per_binding": "how many times the scores, as f32, fit into the largest binding",
     }
     fused: int
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return (cls(0),)
 
     def __post_init__(self) -> None:
         self._require(self.fused in (0, 1), "fused is 0 or 1")

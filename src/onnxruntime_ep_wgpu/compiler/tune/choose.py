@@ -8,7 +8,7 @@ before its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
@@ -51,7 +51,7 @@ def _tried(
 
 def _chosen(
     target: Target, sizes: Mapping[str, Dim], form: type[Form], dtype: DType | None = None
-) -> Sequence[tuple[Dim, Form]]:
+) -> tuple[tuple[Dim, Form], ...]:
     """The guards and parameters of what can be taken for kernels of this form, up to the first that always is."""
     most = target.max_invocations, target.max_workgroup_storage
     label, shape = dtype.label if dtype else "", tuple(sizes.items())
@@ -162,9 +162,16 @@ def matmul_variants(
     sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "transposed": int(transposed), "bits": bits}
     sizes |= {"packed": longest * bits // 32}
     sizes |= {"words": -(-k * bits // 32)} if isinstance(k, int) else {}
-    shape = ProductShape(batch, m, n, k, bits, longest)
+    return _product_variants(ProductShape(batch, m, n, k, bits, longest), _chosen(target, sizes, ProductForm, dtype))
+
+
+@lru_cache(512)
+def _product_variants(
+    shape: ProductShape, chosen: tuple[tuple[Dim, ProductForm], ...]
+) -> tuple[str, tuple[Variant, ...]]:
+    """Template and variants, once for the layers of a network: they are the same objects too."""
     template, variants = "", list[Variant]()
-    for guard, it in _chosen(target, sizes, ProductForm, dtype):
+    for guard, it in chosen:
         shape = shape if shape.run else replace(shape, run=it.run(shape))
         variants.append(it.variant(shape, guard))
         template = it.kernel if it.general or not template else template
@@ -259,4 +266,10 @@ def flash_variants(
     sizes: dict[str, Dim] = {"batch": batch, "rows": rows, "per": per, "keys": keys, "splits": splits}
     sizes |= {"size": size, "value_size": value_size}
     shape = FlashShape(batch, rows, size, value_size, splits, unrolled=not target.software)
-    return tuple(it.variant(shape, guard) for guard, it in _chosen(target, sizes, FlashForm))
+    return _flash_variants(shape, _chosen(target, sizes, FlashForm))
+
+
+@lru_cache(512)
+def _flash_variants(shape: FlashShape, chosen: tuple[tuple[Dim, FlashForm], ...]) -> tuple[Variant, ...]:
+    """Like `_product_variants`."""
+    return tuple(it.variant(shape, guard) for guard, it in chosen)

@@ -129,7 +129,7 @@ class Tile(ProductForm):
             B_LOADS=self.n * self.k // (run if packed else 4) // self.per_slice,
             SLICES=self.slices,
             UNROLLED=self.unrolled,
-            K_WHOLE=shape.whole,
+            K_WHOLE=quotient(shape.k, self.k * self.slices) is not None,
             PACKED=packed,
             RUN4=run // 4 if packed else 0,
             A_LANES=gcd(8, self.k // 4),
@@ -300,6 +300,7 @@ class SplitK(Parameters):
         "n": "",
         "k": "",
         "discrete": "1 for a GPU with memory of its own",
+        "tiles": "of 64 x 64 results",
     }
     tiles: int
     columns: int
@@ -310,6 +311,9 @@ class SplitK(Parameters):
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
         return cls(1, 256), cls(600, 256), cls(3000, 256)
+
+    def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
+        return {"tiles": sizes["batch"] * ceildiv(sizes["m"], 64) * ceildiv(sizes["n"], 64)}
 
     def splits(self, batch: int, m: int, n: int, k: int) -> int:
         """The parts of k."""

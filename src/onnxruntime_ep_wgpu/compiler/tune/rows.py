@@ -27,6 +27,11 @@ class RowForm(Parameters):
     def invocations(self) -> int:
         return self.lanes * self.rows
 
+    @property
+    def workgroup_bytes(self) -> int:
+        """Of `argmax` with extremes of 64 bits, which takes most."""
+        return 20 * self.invocations if self.lanes > 1 else 0
+
     def variant(self, rows: Dim, guard: Dim) -> Variant:
         """The kernel for so many rows."""
         return Variant(ceildiv(rows, self.rows), self.invocations, guard, constants(LANES=self.lanes, ROWS=self.rows))

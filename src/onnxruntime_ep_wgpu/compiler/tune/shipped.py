@@ -6,7 +6,6 @@ its drivers run; so no user's choices are asked there.
 
 from __future__ import annotations
 
-from ...program.dtypes import DType
 from ...program.tuning import Bound, Choices
 from .attention import AttentionForm, FlashRows, FlashTile, SplitKeys
 from .base import parameters_of, use
@@ -21,6 +20,7 @@ _AS_IS = Bound("transposed", None, 0)
 _NARROW = (Bound("bits", None, 8), _AS_IS)
 _WORDS, _PLAIN = Bound("packed", 1), Bound("packed", None, 0)
 _WIDE = Bound("n", 65)
+_ONCE, _TWICE, _THRICE = (112, 132), (216, 264), (370, 396)  # workgroups of an H200
 _EXACTLY = {1: (), 2: (Bound("m", None, 2, known=True),), 4: ()}
 
 # Of packed weights an invocation unpacks a word at a time, so that neighbours read neighbours, of the other operand too; as
@@ -65,14 +65,20 @@ GPU: Choices = (
     *_PACKED,
     *_ROWS,
     # Largest first, each from as many workgroups on as keep the GPU busy; the smallest serves what is left. Measured with
-    # bench/kernels.py on an H200, in TFLOP/s: 44 for 4096 x 4096 x 4096, 30 for 1024 (22 with tiles of 64 x 64), 36 for
+    # bench/kernels.py on an H200, in TFLOP/s: 47 for 4096 x 4096 x 4096, 33 for 1024 (22 with tiles of 64 x 64), 38 for
     # 1576 x 768 x 3072 (27), and for 48 x 1536 x 384 four times the speed of a 32 x 32 tile without slices.
-    # Of packed weights whole words are fetched, which these share evenly: 1.04 and 1.18 ms for 1024 x 2048 x 8192 and 1024 x 8192
-    # x 2048 of 4 bits (of f16: 0.77 and 0.78), 4.1 ms for 4096 x 2048 x 8192 (3.0; 4.4 with the second tile).
-    use(Tile(128, 128, 16, 8, 8, 1, unrolled=16), _WORDS, Bound("workgroups", 256)),
+    # Where the largest are just as many as its 132 units take at once or twice, nothing is left over: 0.40 ms for 512 x 2048 x
+    # 8192 of f16 (0.48 with the next tile), 0.82 for 1024 x 8192 x 2048 (0.90), 0.145 for 1576 x 768 x 2304 (0.154).
+    # Of packed weights whole words are fetched, which these share evenly: 0.82 ms for 1024 x 2048 x 8192 and 1024 x 8192 x 2048 of
+    # 4 bits (0.84 and 0.90 with the third tile), 3.2 ms for 4096 x 2048 x 8192 (of f16: 3.1).
+    *(use(Tile(128, 128, 32, 8, 8, 1, unrolled=32), _WORDS, Bound("workgroups", *it)) for it in (_ONCE, (216, None))),
     use(Tile(128, 64, 16, 8, 8, 1, unrolled=16), _WORDS, Bound("workgroups", 256)),
     use(Tile(64, 128, 16, 8, 8, 1, unrolled=16), _WORDS, Bound("workgroups", 120)),
-    use(Tile(128, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, _WIDE, Bound("workgroups", 512)),
+    *(
+        use(Tile(128, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, _WIDE, Bound("workgroups", *it))
+        for it in (_ONCE, _TWICE, (512, None))
+    ),
+    use(Tile(64, 64, 16, 8, 8, 2, unrolled=16), _PLAIN, _WIDE, Bound("workgroups", *_THRICE)),
     use(Tile(64, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, _WIDE, Bound("workgroups", 256)),
     # Few columns, as the channels of large images: 106 us for 50176 x 576 x 64 (112).
     use(Tile(64, 64, 8, 8, 8, 1, unrolled=8), _PLAIN, Bound("n", 33, 64), Bound("workgroups", 512)),
@@ -86,6 +92,8 @@ GPU: Choices = (
     # Products of few tiles leave most of a large GPU idle. On an H200, in parts: 0.21 ms for 1576 x 3072 x 768 (0.32), ResNet-50,
     # batch 16, takes 6.1 ms (7.4), GPT-2 with 512 tokens 5.3 (6.5); with 1500 tiles 5.9 and 5.7. What they write is little
     # beside what a GPU with memory of its own reads; others have fewer units to keep busy.
+    # Those whose tiles fit are not cut: 0.064 ms for 512 x 768 x 3072 (0.073), 0.098 for 12544 x 1152 x 128 (0.105).
+    use(SplitK(1, 1), Bound("discrete", 1), Bound("tiles", *_THRICE)),
     use(SplitK(1100, 256), Bound("discrete", 1)),
     use(SplitK(96, 512)),
     # An H200 sums 8192 x 8192 f32 over the first axis in 1.57 ms with a workgroup per row, which loads a line of memory for
@@ -93,8 +101,10 @@ GPU: Choices = (
     use(RowsAcross(1, 256), Bound("rows", 1 << 13)),
     # Rows of less, as of images of 14 x 14, take as long at once as the two dispatches: RegNetY 2.9 ms instead of 3.0.
     use(ColumnSplits(1 << 18, 64), Bound("elements", 1 << 18, known=True), Bound("columns", 256, known=True)),
-    # An invocation per short row, a workgroup per long one.
+    # An invocation per short row, a workgroup per long one, and the largest for few of these, which would leave a GPU waiting for
+    # loads: the logits of a token are one row.
     use(Rows(1, 64), Bound("columns", None, 32)),
+    use(Rows(1024, 1), Bound("columns", 4096), Bound("rows", None, 64)),
     use(Rows(256, 1), Bound("columns", 2048)),
     use(Rows(64, 1)),
     # GPUs are bound by launching workgroups when these do little: an H200 makes 8192 x 8192 f32 at 0.79 TB/s with 64 elements
@@ -109,19 +119,8 @@ GPU: Choices = (
     use(DepthwiseLast(64)),
     # RegNetY-1.6GF, batch 8, on an H200: 2.8 ms, and 3.1 as products with the channels first.
     use(GroupedLast(64, 4)),
-    # Written out it costs memory, four times the scores in traffic, and two dispatches more, but its products have the tiles of
-    # products. An H200 takes 0.56 ms for heads of 128 in f32 (32 x 1024 x 1024, driver 580.159.04), the fused kernel 0.95;
-    # for heads of 64 the two are within 7 % (16 x 2048 x 2048: 0.90 and 0.96), and short sequences are 1.3 times as fast fused.
-    use(
-        AttentionForm(0),
-        Bound("size", 65, 128),
-        Bound("value_size", 65, 128),
-        Bound("batch", 16, known=True),
-        Bound("rows", 1024, known=True),
-        Bound("keys", 1024, known=True),
-        Bound("scores_per_binding", 4, known=True),
-        dtype=DType.FLOAT32,
-    ),
+    # Written out it costs memory and four times the scores in traffic: 0.56 ms for heads of 128 in f32 on an H200 (32 x 1024 x
+    # 1024, driver 580.159.04), as the fused kernel, and 0.77 for heads of 64 (16 x 2048 x 2048), where that takes 0.59.
     use(AttentionForm(1)),
     # Attention. Few rows have little to do for each key, and need as many workgroups as read at once.
     use(SplitKeys(512, 8, 64), Bound("rows", None, 8)),

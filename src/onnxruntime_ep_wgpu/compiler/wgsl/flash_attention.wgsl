@@ -4,9 +4,9 @@
 //
 // An invocation sums 4 ROWS4 queries by 4 COLUMNS4 keys of a tile of scores, then by 4 VALUES4 elements of results; a vec4
 // is four queries. SLICES groups of invocations take turns in the tiles of keys, which keeps few queries parallel. Scores
-// go through workgroup memory to one loop in which `scored`, the maps between the products, is in the text once; there
-// PARTS invocations share a row. What an invocation sums is in variables of their own, and UNROLLED steps of both products are
-// written out.
+// go through workgroup memory to where PARTS invocations share four rows: HELD in variables of their own where `scored`, the maps
+// between the products, are few operations; otherwise in a loop. What an invocation sums is in variables of their own too, and
+// UNROLLED steps of both products are written out.
 //
 // Where neighbours in memory are elements of one query or key, Q_LANES or K_LANES invocations fetch it together, so that a load of
 // a subgroup reaches few lines of memory. `exchanged` says where they store it.
@@ -15,22 +15,20 @@
 const THREADS_Y = $TILE_Q / (4u * $ROWS4);
 const THREADS = $THREADS_X * THREADS_Y;  // per slice
 const TILE_K = $THREADS_X * 4u * $COLUMNS4;
-const PARTS = THREADS / $TILE_Q;
 const Q4 = $TILE_Q / 4u;
 const K4 = TILE_K / 4u;
+const PARTS = THREADS / Q4;
 const V4 = $THREADS_X * $VALUES4;
 const LAST4 = ($VALUE_SIZE - 1u) / 4u * 4u;
-// Per slice: elements of q then k, $DEPTH at a time and queries or keys fastest; later $KEYS rows of v.
-const OPERANDS = max((Q4 + K4) * $DEPTH, $KEYS * V4);
 const Q_LANES = #(LANES if Q_ALONG else 1)u;
 const K_LANES = #(LANES if K_ALONG else 1)u;
 const SCORES = max(TILE_K, 4u * $THREADS_X) * Q4;
+// Per slice: elements of q then k, $DEPTH at a time and queries or keys fastest; in their place scores, keys by queries, in the end
+// results by queries; and behind these $KEYS rows of v, or what each invocation has for four queries.
+const AREA = max((Q4 + K4) * $DEPTH, SCORES + max($KEYS * V4, THREADS));
 
-var<workgroup> operands: array<vec4f, $SLICES * OPERANDS>;
-var<workgroup> scores: array<vec4f, $SLICES * SCORES>;  // keys by queries; in the end results by queries
+var<workgroup> tiles: array<vec4f, $SLICES * AREA>;
 var<workgroup> rows: array<vec4f, $SLICES * Q4>;  // a factor for each query
-var<workgroup> highests: array<f32, $WG>;
-var<workgroup> totals: array<f32, $WG>;
 
 // Where element d of four queries, or keys, is.
 fn q_place(d: u32, i4: u32) -> u32 {
@@ -40,10 +38,56 @@ fn k_place(d: u32, j4: u32) -> u32 {
   return d * K4 + exchanged(j4, d / 4u, K_LANES, $K_BLOCK);
 }
 
-// Zeros from key `end` on, because nothing else is lost when it is multiplied by a weight of zero.
-fn v_part(batch: u32, j: u32, d: u32, end: u32) -> vec4f {
-  if (j >= end || d > LAST4) { return vec4f(); }
-  return v_at4(batch, j, d);
+// What a tile needs is fetched while the one before is multiplied, without a branch, and goes to workgroup memory by `put`: zeros
+// from the last element on. `place_of`: the row of a tile that has the e-th four, and which elements these are.
+fn place_of(e: u32, lanes: u32, rows: u32) -> vec2u {
+  return vec2u(e / lanes % rows, (e / (lanes * rows) * lanes + e % lanes) * 4u);
+}
+fn put(at: u32, stride: u32, part: u32, d: u32, fetched: vec4f) {
+  let v = select(vec4f(), fetched, vec4<bool>($SIZE % $DEPTH == 0u) | (vec4u(d, d + 1u, d + 2u, d + 3u) < vec4u($SIZE)));
+  tiles[at][part] = v.x;
+  tiles[at + stride][part] = v.y;
+  tiles[at + 2u * stride][part] = v.z;
+  tiles[at + 3u * stride][part] = v.w;
+}
+fn put_query(base: u32, e: u32, depth: u32, fetched: vec4f) {
+  let p = place_of(e, Q_LANES, $TILE_Q);
+  put(base + q_place(p.y, p.x / 4u), Q4, p.x % 4u, depth + p.y, fetched);
+}
+fn put_key(base: u32, e: u32, depth: u32, fetched: vec4f) {
+  let p = place_of(e, K_LANES, TILE_K);
+  put(base + k_place(p.y, p.x / 4u), K4, p.x % 4u, depth + p.y, fetched);
+}
+fn query_part(batch: u32, top: u32, e: u32, depth: u32) -> vec4f {
+  let p = place_of(e, Q_LANES, $TILE_Q);
+  return q_at4(batch, min(top + p.x, $rows - 1u), min(depth + p.y, ($SIZE - 1u) / 4u * 4u));
+}
+fn key_part(batch: u32, first: u32, e: u32, depth: u32) -> vec4f {
+  let p = place_of(e, K_LANES, TILE_K);
+  return k_at4(batch, min(first + p.x, $keys - 1u), min(depth + p.y, ($SIZE - 1u) / 4u * 4u));
+}
+fn value_part(batch: u32, first: u32, e: u32) -> vec4f {
+  return v_at4(batch, min(first + e / V4, $keys - 1u), min(e % V4 * 4u, LAST4));
+}
+
+
+// What scores of four queries from `row` on and a key are: the lowest number where it is not seen.
+fn seen(batch: u32, row: u32, key: u32, span: Span, products: vec4f) -> vec4f {
+  var scores = vec4f(float_bits(0xff800000u));
+  if (key < span.end) {
+#for e 4
+    {
+      let query = min(row + #eu, $rows - 1u);
+      if (sees(span.start, query, key)) { scores[#e] = score_of(batch, query, key, products[#e]); }
+    }
+#end
+  }
+  return scores;
+}
+
+// What highest scores are subtracted as.
+fn base_of(highest: vec4f) -> vec4f {
+  return select(highest, vec4f(), bitcast<vec4u>(highest) == vec4u(0xff800000u));
 }
 
 fn kernel(w: u32, lane: u32) {
@@ -55,20 +99,30 @@ fn kernel(w: u32, lane: u32) {
   let me = lane % THREADS;
   let tx = me % $THREADS_X;
   let ty = me / $THREADS_X;
-  let q_base = slice * OPERANDS;
+  let q_base = slice * AREA;
   let k_base = q_base + Q4 * $DEPTH;
-  let s_base = slice * SCORES;
-  // As one of PARTS that look at the scores of a query.
-  let row = me % $TILE_Q;
-  let part = me / $TILE_Q;
-  let query = min(top + row, $rows - 1u);
+  let s_base = slice * AREA;
+  let v_base = s_base + SCORES;
+  // As one of PARTS that look at the scores of four queries.
+  let row4 = me % Q4;
+  let part = me / Q4;
+  let row = top + 4u * row4;
 
-  var highest = float_bits(0xff800000u);
-  var total = 0f;
+  var highest = vec4f(float_bits(0xff800000u));
+  var total = vec4f();
 #for c 4 * VALUES4
 #for r ROWS4
   var sum#c_#r = vec4f();
 #end
+#end
+#for l Q_LOADS
+  var next_q#l = query_part(batch, top, me + #lu * THREADS, 0u);
+#end
+#for l K_LOADS
+  var next_k#l = key_part(batch, span.begin + slice * TILE_K, me + #lu * THREADS, 0u);
+#end
+#for l V_LOADS
+  var next_v#l = value_part(batch, span.begin + slice * TILE_K, me + #lu * THREADS);
 #end
   for (var turn = span.begin; turn < span.end; turn += $SLICES * TILE_K) {
     let first = turn + slice * TILE_K;
@@ -79,35 +133,31 @@ fn kernel(w: u32, lane: u32) {
 #end
     for (var depth = 0u; depth < $SIZE; depth += $DEPTH) {
       workgroupBarrier();
-      for (var e = me; e < $TILE_Q * $DEPTH / 4u; e += THREADS) {
-        let i = e / Q_LANES % $TILE_Q;
-        let d = (e / (Q_LANES * $TILE_Q) * Q_LANES + e % Q_LANES) * 4u;
-        let v = q_part(batch, top + i, depth + d);
-        let at = q_base + q_place(d, i / 4u);
-        operands[at][i % 4u] = v.x;
-        operands[at + Q4][i % 4u] = v.y;
-        operands[at + 2u * Q4][i % 4u] = v.z;
-        operands[at + 3u * Q4][i % 4u] = v.w;
-      }
-      for (var e = me; e < TILE_K * $DEPTH / 4u; e += THREADS) {
-        let j = e / K_LANES % TILE_K;
-        let d = (e / (K_LANES * TILE_K) * K_LANES + e % K_LANES) * 4u;
-        let v = k_part(batch, first + j, depth + d);
-        let at = k_base + k_place(d, j / 4u);
-        operands[at][j % 4u] = v.x;
-        operands[at + K4][j % 4u] = v.y;
-        operands[at + 2u * K4][j % 4u] = v.z;
-        operands[at + 3u * K4][j % 4u] = v.w;
-      }
+#for l Q_LOADS
+      #("" if Q_EVENLY else "if (me + #lu * THREADS < $TILE_Q * $DEPTH / 4u) ") { put_query(q_base, me + #lu * THREADS, depth, next_q#l); }
+#end
+#for l K_LOADS
+      #("" if K_EVENLY else "if (me + #lu * THREADS < TILE_K * $DEPTH / 4u) ") { put_key(k_base, me + #lu * THREADS, depth, next_k#l); }
+#end
       workgroupBarrier();
+      // After the last elements of this tile, the first ones of the next.
+      let last = depth + $DEPTH >= $SIZE;
+      let ahead = select(depth + $DEPTH, 0u, last);
+      let ahead_first = select(first, first + $SLICES * TILE_K, last);
+#for l Q_LOADS
+      next_q#l = query_part(batch, top, me + #lu * THREADS, ahead);
+#end
+#for l K_LOADS
+      next_k#l = key_part(batch, ahead_first, me + #lu * THREADS, ahead);
+#end
       for (var d = 0u; d < $DEPTH; d += $UNROLLED) {
 #for u UNROLLED
         {
 #for r ROWS4
-          let q#r = operands[q_base + q_place(d + #uu, ty * $ROWS4 + #ru)];
+          let q#r = tiles[q_base + q_place(d + #uu, ty * $ROWS4 + #ru)];
 #end
 #for c COLUMNS4
-          let k#c = operands[k_base + k_place(d + #uu, #cu * $THREADS_X + tx)];
+          let k#c = tiles[k_base + k_place(d + #uu, #cu * $THREADS_X + tx)];
 #for e 4
 #for r ROWS4
           score#(4 * #c + #e)_#r += k#c[#e] * q#r;
@@ -118,36 +168,50 @@ fn kernel(w: u32, lane: u32) {
 #end
       }
     }
+    workgroupBarrier();
 #for c 4 * COLUMNS4
 #for r ROWS4
-    scores[s_base + ((#(#c // 4)u * $THREADS_X + tx) * 4u + #(#c % 4)u) * Q4 + ty * $ROWS4 + #ru] = score#c_#r;
+    tiles[s_base + ((#(#c // 4)u * $THREADS_X + tx) * 4u + #(#c % 4)u) * Q4 + ty * $ROWS4 + #ru] = score#c_#r;
 #end
 #end
     workgroupBarrier();
     // A NaN among the scores may get lost here. It does not in the sum, and is the result of its row then.
     var now = highest;
+#if HELD
+#for j 4 * ROWS4 * COLUMNS4
+    let s#j = seen(batch, row, first + part + #ju * PARTS, span, tiles[s_base + (part + #ju * PARTS) * Q4 + row4]);
+    now = max(now, s#j);
+#end
+#else
     for (var j = part; j < TILE_K; j += PARTS) {
-      let at = s_base + j * Q4 + row / 4u;
-      var s = float_bits(0xff800000u);
-      if (first + j < span.end && sees(span.start, query, first + j)) { s = score_of(batch, query, first + j, scores[at][row % 4u]); }
-      scores[at][row % 4u] = s;
+      let at = s_base + j * Q4 + row4;
+      let s = seen(batch, row, first + j, span, tiles[at]);
+      tiles[at] = s;
       now = max(now, s);
     }
-    highests[lane] = now;
+#end
+    tiles[v_base + me] = now;
     workgroupBarrier();
-    for (var p = 0u; p < PARTS; p++) { now = max(now, highests[slice * THREADS + p * $TILE_Q + row]); }
-    let base = select(now, 0f, is_lowest(now));
+    for (var p = 0u; p < PARTS; p++) { now = max(now, tiles[v_base + p * Q4 + row4]); }
+    let base = base_of(now);
     let factor = exp(highest - base);
-    var added = 0f;
+    var added = vec4f();
+#if HELD
+#for j 4 * ROWS4 * COLUMNS4
+    let weight#j = exp(s#j - base);
+    tiles[s_base + (part + #ju * PARTS) * Q4 + row4] = weight#j;
+    added += weight#j;
+#end
+#else
     for (var j = part; j < TILE_K; j += PARTS) {
-      let at = s_base + j * Q4 + row / 4u;
-      let weight = exp(scores[at][row % 4u] - base);
-      scores[at][row % 4u] = weight;
+      let weight = exp(tiles[s_base + j * Q4 + row4] - base);
+      tiles[s_base + j * Q4 + row4] = weight;
       added += weight;
     }
+#end
     total = total * factor + added;
     highest = now;
-    if (part == 0u) { rows[slice * Q4 + row / 4u][row % 4u] = factor; }
+    if (part == 0u) { rows[slice * Q4 + row4] = factor; }
     workgroupBarrier();
 #for r ROWS4
     let down#r = rows[slice * Q4 + ty * $ROWS4 + #ru];
@@ -157,18 +221,26 @@ fn kernel(w: u32, lane: u32) {
 #end
     for (var behind = 0u; behind < TILE_K; behind += $KEYS) {
       workgroupBarrier();
-      for (var e = me; e < $KEYS * V4; e += THREADS) {
-        operands[q_base + e] = v_part(batch, first + behind + e / V4, e % V4 * 4u, span.end);
+      // Zeros from the last key on, because nothing else is lost when it is multiplied by a weight of zero.
+#for l V_LOADS
+      {
+        let e = me + #lu * THREADS;
+        #("" if V_EVENLY else "if (e < $KEYS * V4) ") { tiles[v_base + e] = select(vec4f(), next_v#l, first + behind + e / V4 < span.end); }
       }
+#end
       workgroupBarrier();
+      let ahead = select(first + behind + $KEYS, first + $SLICES * TILE_K, behind + $KEYS >= TILE_K);
+#for l V_LOADS
+      next_v#l = value_part(batch, ahead, me + #lu * THREADS);
+#end
       for (var j = 0u; j < $KEYS; j += $UNROLLED) {
 #for u UNROLLED
         {
 #for r ROWS4
-          let weight#r = scores[s_base + (behind + j + #uu) * Q4 + ty * $ROWS4 + #ru];
+          let weight#r = tiles[s_base + (behind + j + #uu) * Q4 + ty * $ROWS4 + #ru];
 #end
 #for c VALUES4
-          let v#c = operands[q_base + (j + #uu) * V4 + #cu * $THREADS_X + tx];
+          let v#c = tiles[v_base + (j + #uu) * V4 + #cu * $THREADS_X + tx];
 #for e 4
 #for r ROWS4
           sum#(4 * #c + #e)_#r += v#c[#e] * weight#r;
@@ -181,19 +253,27 @@ fn kernel(w: u32, lane: u32) {
     }
   }
   // What the invocations of a row, in all slices, have found.
-  highests[lane] = highest;
-  totals[lane] = total;
   workgroupBarrier();
-  let sink = sink_of(batch, query, split);
+  tiles[s_base + me] = total;
+  tiles[v_base + me] = highest;
+  workgroupBarrier();
+  let sink = vec4f(#[sink_of(batch, min(row + #eu, $rows - 1u), split) for e 4]);
   var most = max(highest, sink);
-  for (var p = 0u; p < $SLICES * PARTS; p++) { most = max(most, highests[p * $TILE_Q + row]); }
-  let level = select(most, 0f, is_lowest(most));
-  var all = exp(sink - level);
-  for (var p = 0u; p < $SLICES * PARTS; p++) {
-    all += totals[p * $TILE_Q + row] * exp(highests[p * $TILE_Q + row] - level);
+  for (var at = row4; at < $SLICES * THREADS; at += Q4) {
+    most = max(most, tiles[at / THREADS * AREA + SCORES + at % THREADS]);
   }
-  if (part == 0u) { rows[slice * Q4 + row / 4u][row % 4u] = factor_of(highest, level, all); }
-  if (part == 0u && slice == 0u && top + row < $rows) { store_level(batch, top + row, split, most, all); }
+  let level = base_of(most);
+  var all = exp(sink - level);
+  for (var at = row4; at < $SLICES * THREADS; at += Q4) {
+    let own = at / THREADS * AREA + at % THREADS;
+    all += tiles[own] * exp(tiles[own + SCORES] - level);
+  }
+  if (part == 0u) {
+    rows[slice * Q4 + row4] = vec4f(#[factor_of(highest[#e], level[#e], all[#e]) for e 4]);
+#for e 4
+    if (slice == 0u && row + #eu < $rows) { store_level(batch, row + #eu, split, most[#e], all[#e], span.parts); }
+#end
+  }
   workgroupBarrier();
   // Results through workgroup memory, 4 THREADS_X elements of a query at a time: neighbouring invocations store neighbours, and
   // what is fused into the store is in the text once. Queries are rotated so that they do not all lie in one bank.
@@ -209,7 +289,7 @@ fn kernel(w: u32, lane: u32) {
             let by = rows[slice * Q4 + ty * $ROWS4 + #ru];
             let at = d * Q4 + (ty * $ROWS4 + #ru + d) % Q4;
             let part_sum = select(sum#c_#r * by, vec4f(), by < vec4f());
-            if (s == 0u) { scores[at] = part_sum; } else { scores[at] += part_sum; }
+            if (s == 0u) { tiles[at] = part_sum; } else { tiles[at] += part_sum; }
           }
 #end
         }
@@ -222,7 +302,7 @@ fn kernel(w: u32, lane: u32) {
       let i = e / (4u * $THREADS_X);
       let element = group * 4u * $THREADS_X + d;
       if (top + i < $rows && element < $VALUE_SIZE) {
-        store(batch, top + i, split, element, scores[d * Q4 + (i / 4u + d) % Q4][i % 4u]);
+        store(batch, top + i, split, element, tiles[d * Q4 + (i / 4u + d) % Q4][i % 4u]);
       }
     }
   }

@@ -2,6 +2,10 @@
 // which are read once, a part of them by each workgroup. An invocation has the score of one row and key at a time, whose
 // product PARTS invocations sum along a head, neighbours as it lies in memory; then four elements of the results of all rows,
 // of which SHARES invocations sum a part of the keys each.
+//
+// APPENDS, row `past` of each sequence is new, and nobody has stored it yet: the first workgroup of a head of keys does. Others
+// may be reading the caches meanwhile, so none takes that row from there. Of a sequence there are `groups` heads of keys; queries and
+// new rows are read by sequence, head, step, which is the only one, and element.
 #include flash_span
 const D4 = ($SIZE + 3u) / 4u;
 const V4 = ($VALUE_SIZE + 3u) / 4u;
@@ -9,18 +13,71 @@ const PARTS = 8u;
 const TOGETHER = $WG / PARTS;
 const SHARES = $WG / V4;
 const STRIDE = $KEYS + 4u;  // not all parts of a product in one bank
+const SUMS = $WG + 8u;  // nor all of four neighbours in a result
 
 var<workgroup> queries: array<vec4f, $ROWS * D4>;
-var<workgroup> products: array<f32, $ROWS * PARTS * STRIDE>;  // in the end what invocations have summed, of one row at a time
+var<workgroup> products: array<f32, max($ROWS * PARTS * STRIDE, min($ROWS, 2u) * 4u * SUMS)>;  // in the end sums of two rows at a time
 var<workgroup> weights: array<f32, $WG>;
 var<workgroup> factors: array<f32, $ROWS>;
+#if APPENDS
+var<workgroup> new_key: array<vec4f, D4>;
+
+// The new row of the caches, one that they do not have where there is no place for it.
+fn new_row(batch: u32) -> u32 {
+  let at = past_at(batch / $groups);
+  return select($keys, u32(at), at >= 0 && at < i32($keys));
+}
+fn key_part(batch: u32, j: u32, d4: u32, new_at: u32) -> vec4f {
+  let row = min(j, $keys - 1u);
+  if (row == new_at) { return new_key[d4]; }
+  return k_part(batch, row, d4 * 4u);
+}
+fn new_v_part(batch: u32, d: u32) -> vec4f { return new_v_at4(batch / $groups, batch % $groups, 0u, d); }
+fn value_part(batch: u32, j: u32, d4: u32, new_at: u32) -> vec4f {
+  if (j == new_at) { return new_v_part(batch, d4 * 4u); }
+  return v_at4(batch, j, d4 * 4u);
+}
+#else
+fn key_part(batch: u32, j: u32, d4: u32, new_at: u32) -> vec4f { return k_part(batch, j, d4 * 4u); }
+fn value_part(batch: u32, j: u32, d4: u32, new_at: u32) -> vec4f { return v_at4(batch, j, d4 * 4u); }
+#end
 
 fn kernel(w: u32, lane: u32) {
   let split = w % $splits;
   let batch = w / $splits / $tiles_q;
   let top = w / $splits % $tiles_q * $ROWS;
   let span = span_of(batch, top, min(top + $ROWS, $rows) - 1u, split, $KEYS);
+#if SPLIT
+  if (split >= span.parts) {  // of a cache with room; nobody reads what it leaves, which shall be numbers
+    for (var e = lane; e < $ROWS * $VALUE_SIZE; e += $WG) {
+      if (top + e / $VALUE_SIZE < $rows) { store(batch, top + e / $VALUE_SIZE, split, e % $VALUE_SIZE, 0f); }
+    }
+    if (lane < $ROWS && top + lane < $rows) {
+      store_level(batch, top + lane, split, float_bits(0xff800000u), 0f, span.parts);
+    }
+    return;
+  }
+#end
+#if APPENDS
+  let new_at = new_row(batch);
+  let stores = new_at < $keys && split == 0u && top == 0u;
+  for (var e = lane; e < ($ROWS + 1u) * D4 + V4; e += $WG) {
+    let d = e % D4 * 4u;
+    if (e < $ROWS * D4) {
+      queries[e] = q_part(batch, top + e / D4, d);
+    } else if (e < ($ROWS + 1u) * D4) {
+      let v = within(d, new_k_at4(batch / $groups, batch % $groups, 0u, d));
+      new_key[e % D4] = v;
+      if (stores) { k_cache_put4(batch, new_at, d, v); }
+    } else if (stores) {
+      let d_v = (e - ($ROWS + 1u) * D4) * 4u;
+      v_cache_put4(batch, new_at, d_v, new_v_part(batch, d_v));
+    }
+  }
+#else
+  let new_at = $keys;
   for (var e = lane; e < $ROWS * D4; e += $WG) { queries[e] = q_part(batch, top + e / D4, e % D4 * 4u); }
+#end
   let row = lane / $KEYS;
   let key = lane % $KEYS;
   let query = min(top + row, $rows - 1u);
@@ -39,7 +96,7 @@ fn kernel(w: u32, lane: u32) {
       var product#r = 0f;
 #end
       for (var d = part; d < D4; d += PARTS) {
-        let k = k_part(batch, first + j, d * 4u);
+        let k = key_part(batch, first + j, d, new_at);
 #for r ROWS
         product#r += dot(k, queries[#ru * D4 + d]);
 #end
@@ -69,7 +126,7 @@ fn kernel(w: u32, lane: u32) {
     sum#r *= factors[#r];
 #end
     for (var j = own; j < min($KEYS, span.end - first); j += SHARES) {
-      let v = v_at4(batch, first + j, d4 * 4u);
+      let v = value_part(batch, first + j, d4, new_at);
 #for r ROWS
       sum#r += weights[#ru * $KEYS + j] * v;
 #end
@@ -82,19 +139,21 @@ fn kernel(w: u32, lane: u32) {
   let all = total * exp(highest - level) + exp(sink - level);
   if (key == 0u) {
     factors[row] = factor_of(highest, level, all);
-    if (top + row < $rows) { store_level(batch, top + row, split, most, all); }
+    if (top + row < $rows) { store_level(batch, top + row, split, most, all, span.parts); }
   }
-#for r ROWS
+#for p (ROWS + 1) // 2
   workgroupBarrier();
-  for (var e = 0u; e < 4u; e++) { products[lane * 4u + e] = sum#r[e]; }
+#for h 1 + (ROWS > 1)
+  for (var e = 0u; e < 4u; e++) { products[(#hu * 4u + e) * SUMS + lane] = sum#(2 * #p + #h)[e]; }
+#end
   workgroupBarrier();
-  if (top + #ru < $rows) {
-    let by = factors[#r];
-    for (var e = lane; e < $VALUE_SIZE; e += $WG) {
-      var v = 0f;
-      for (var s = 0u; s < SHARES; s++) { v += products[s * V4 * 4u + e]; }
-      store(batch, top + #ru, split, e, select(v * by, 0f, by < 0f));
-    }
+  for (var e = lane; e < #(1 + (ROWS > 1))u * $VALUE_SIZE; e += $WG) {
+    let h = e / $VALUE_SIZE;
+    let d = e % $VALUE_SIZE;
+    let by = factors[#(2 * #p)u + h];
+    var v = 0f;
+    for (var s = 0u; s < SHARES; s++) { v += products[(h * 4u + d % 4u) * SUMS + s * V4 + d / 4u]; }
+    if (top + #(2 * #p)u + h < $rows) { store(batch, top + #(2 * #p)u + h, split, d, select(v * by, 0f, by < 0f)); }
   }
 #end
 }

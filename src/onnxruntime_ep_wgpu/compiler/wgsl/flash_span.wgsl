@@ -4,8 +4,9 @@
 // sees those from $left before its position to $right behind it; always, only those before the end of its sequence. Positions
 // and ends may be data.
 
-// A workgroup's keys from `begin` to `end`; `start` is the position of query 0.
-struct Span { start: i32, begin: u32, end: u32 }
+// A workgroup's keys from `begin` to `end`; `start` is the position of query 0. Of all keys that its rows may see so many `parts`
+// have one, the first ones; 1 where there is none.
+struct Span { start: i32, begin: u32, end: u32, parts: u32 }
 
 fn is_lowest(v: f32) -> bool { return bitcast<u32>(v) == 0xff800000u; }
 
@@ -36,7 +37,7 @@ fn start_of(batch: u32, end: i32) -> i32 {
 fn span_of(batch: u32, first: u32, last: u32, split: u32, step: u32) -> Span {
   let end = end_of(batch);
   let start = start_of(batch, end);
-  var span = Span(start, 0u, u32(end));
+  var span = Span(start, 0u, u32(end), 1u);
   if ($BANDED) {
     let together = first / $steps == last / $steps;  // of one head
     let begin = clamp(start + select(0, i32(first % $steps), together) - i32($left), 0, end);
@@ -44,7 +45,8 @@ fn span_of(batch: u32, first: u32, last: u32, split: u32, step: u32) -> Span {
     span.end = u32(clamp(start + select(i32($steps) - 1, i32(last % $steps), together) + i32($right) + 1, begin, end));
   }
 #if SPLIT
-  let share = ((span.end - span.begin + $splits - 1u) / $splits + step - 1u) / step * step;
+  let share = max((span.end - span.begin + $splits - 1u) / $splits + step - 1u, step) / step * step;
+  span.parts = max((span.end - span.begin + share - 1u) / share, 1u);
   span.begin = min(span.begin + split * share, span.end);
   span.end = min(span.begin + share, span.end);
 #end
@@ -86,7 +88,8 @@ fn factor_of(highest: f32, level: f32, total: f32) -> f32 {
 #end
 }
 
-// SPLIT, a part's results are relative to its level, and `level` and `total` are stored for whoever puts parts together.
+// SPLIT, a part's results are relative to its level, and `level` and `total` are stored for whoever puts parts together, with how
+// many parts these are.
 fn store(batch: u32, row: u32, split: u32, d: u32, v: f32) {
 #if SPLIT
   y_put(batch, row, split, d, v);
@@ -95,10 +98,11 @@ fn store(batch: u32, row: u32, split: u32, d: u32, v: f32) {
   if ($VALUES_FIRST) { y_put(batch, d, row, v); } else { y_put(batch, row, d, v); }
 #end
 }
-fn store_level(batch: u32, row: u32, split: u32, level: f32, total: f32) {
+fn store_level(batch: u32, row: u32, split: u32, level: f32, total: f32, parts: u32) {
 #if SPLIT
   levels_put(batch, row, split, 0u, level);
   levels_put(batch, row, split, 1u, total);
+  levels_put(batch, row, split, 2u, f32(parts));
 #end
 }
 
@@ -109,7 +113,11 @@ fn within(d: u32, v: vec4f) -> vec4f {
 }
 fn q_part(batch: u32, i: u32, d: u32) -> vec4f {
   if (d >= $SIZE) { return vec4f(); }
+#if APPENDS
+  return within(d, q_at4(batch / $groups, batch % $groups * $rows + min(i, $rows - 1u), 0u, d));
+#else
   return within(d, q_at4(batch, min(i, $rows - 1u), d));
+#end
 }
 fn k_part(batch: u32, j: u32, d: u32) -> vec4f {
   if (d >= $SIZE) { return vec4f(); }

@@ -1,5 +1,6 @@
 // Normalises rows of `columns` elements to mean 0 and variance 1, then scales and shifts. The variance is taken of the
-// centred elements, which keeps it exact for rows far from 0. Not CENTRED, the mean counts as 0.
+// centred elements, which keeps it exact for rows far from 0. Not CENTRED, the mean counts as 0. KEEPS, the rows are stored as they
+// are, too.
 fn kernel(w: u32, lane: u32) {
   let row = min(w * $ROWS + lane / $LANES, $rows - 1u);
   let me = lane % $LANES;
@@ -32,7 +33,13 @@ fn kernel(w: u32, lane: u32) {
   }
   if (w * $ROWS + lane / $LANES < $rows) {
     for (var k = me; k < $columns; k += $LANES) {
-      y_put(row, k, (x_at(row, k) - mean) * inverse * gain_at(k) + bias_at(k));
+      let v = x_at(row, k);
+      let y = (v - mean) * inverse * gain_at(k) + bias_at(k);
+#if KEEPS
+      y_put(row, k, y, v);
+#else
+      y_put(row, k, y);
+#end
     }
     if (me == 0u) {
 #if MEAN

@@ -17,7 +17,7 @@ const B_RUN = #(4 * RUN4 if PACKED else 4)u;
 // While multiplying, the tile of a, per slice k-major, then that of b; afterwards one row of results per invocation.
 var<workgroup> tiles: array<vec4<$y_t>, max(A_SIZE + B_SIZE, ROW_SIZE)>;
 
-#include a_part
+#include before_end
 #include exchanged
 
 // Where the tile of a has four rows of column k, and that of b four columns of row k.
@@ -32,19 +32,24 @@ fn b_place(k: u32, column4: u32) -> u32 {
 #end
 }
 
+// What is fetched is given up to the end of k only, where no branch keeps loads from being under way, and put into tiles as it is
+// `before_end`.
+// Four elements of row m of a from column k on.
+fn a_part(batch: u32, m: u32, k: u32) -> vec4<$y_t> {
+  return a_at4(batch, m, min(k, ($k - 1u) / 4u * 4u));
+}
+
 #if PACKED
-// A run of column n of b from row k on, with what multiplies it; zeros from the end of k on.
-fn b_part(batch: u32, k: u32, n: u32) -> b_run_t {
-  if (k >= $k) { return b_run_t(); }
-  return b_run(batch, n, k);
+// A run of column n of b from row k on, as it lies in memory.
+fn b_part(batch: u32, k: u32, n: u32) -> b_run_words_t {
+  return b_run_words(batch, n, min(k, ($k - 1u) / B_RUN * B_RUN));
 }
 #else
 // Four elements of a row of b from column n on; with TRANSPOSED, where these are no neighbours in memory, of a column from row
 // k on.
 fn b_part(batch: u32, k: u32, n: u32) -> vec4<$y_t> {
-  if (k >= $k) { return vec4<$y_t>(); }
-  if (!$TRANSPOSED) { return b_at4(batch, k, n); }
-  return before_end(b_at4(batch, n, k), k);
+  if ($TRANSPOSED) { return b_at4(batch, n, min(k, ($k - 1u) / 4u * 4u)); }
+  return b_at4(batch, min(k, $k - 1u), n);
 }
 #end
 
@@ -107,14 +112,16 @@ fn kernel(w: u32, lane: u32) {
 #end
   for (var k0 = begin; k0 < k_end; k0 += $SLICES * $TILE_K) {
     workgroupBarrier();
+    let k = k0 + slice * $TILE_K;
 #for l A_LOADS
     {
       let at = a_base + a_place(a_column#l, a_in#l / 4u);
       let part = a_in#l % 4u;
-      tiles[at][part] = next_a#l.x;
-      tiles[at + $TILE_M / 4u][part] = next_a#l.y;
-      tiles[at + $TILE_M / 2u][part] = next_a#l.z;
-      tiles[at + 3u * $TILE_M / 4u][part] = next_a#l.w;
+      let v = before_end(next_a#l, k + a_column#l);
+      tiles[at][part] = v.x;
+      tiles[at + $TILE_M / 4u][part] = v.y;
+      tiles[at + $TILE_M / 2u][part] = v.z;
+      tiles[at + 3u * $TILE_M / 4u][part] = v.w;
     }
 #end
 #for l B_LOADS
@@ -122,10 +129,14 @@ fn kernel(w: u32, lane: u32) {
     {
       let at = b_base + b_place(b_row#l, b_in#l / 4u);
       let part = b_in#l % 4u;
+      let run = b_run_of(next_b#l);
 #for r RUN4
+      {
+        let v = before_end(run.v[#r] * run.scale, k + b_row#l + 4u * #ru);
 #for e 4
-      tiles[at + #(4 * #r + #e)u * ($TILE_N / 4u)][part] = next_b#l.v[#r][#e] * next_b#l.scale;
+        tiles[at + #(4 * #r + #e)u * ($TILE_N / 4u)][part] = v[#e];
 #end
+      }
 #end
     }
 #else
@@ -133,23 +144,24 @@ fn kernel(w: u32, lane: u32) {
     {
       let at = b_base + b_place(b_row#l, b_in#l / 4u);
       let part = b_in#l % 4u;
-      tiles[at][part] = next_b#l.x;
-      tiles[at + $TILE_N / 4u][part] = next_b#l.y;
-      tiles[at + $TILE_N / 2u][part] = next_b#l.z;
-      tiles[at + 3u * $TILE_N / 4u][part] = next_b#l.w;
+      let v = before_end(next_b#l, k + b_row#l);
+      tiles[at][part] = v.x;
+      tiles[at + $TILE_N / 4u][part] = v.y;
+      tiles[at + $TILE_N / 2u][part] = v.z;
+      tiles[at + 3u * $TILE_N / 4u][part] = v.w;
     }
 #else
-    tiles[b_base + b_element#l] = next_b#l;
+    if ($K_WHOLE) { tiles[b_base + b_element#l] = next_b#l; }
+    else { tiles[b_base + b_element#l] = select(vec4<$y_t>(), next_b#l, k + b_row#l < $k); }
 #end
 #end
 #end
     workgroupBarrier();
-    let k1 = k0 + ($SLICES + slice) * $TILE_K;
 #for l A_LOADS
-    next_a#l = a_part(batch, a_row#l, k1 + a_column#l);
+    next_a#l = a_part(batch, a_row#l, k + $SLICES * $TILE_K + a_column#l);
 #end
 #for l B_LOADS
-    next_b#l = b_part(batch, k1 + b_row#l, b_column#l);
+    next_b#l = b_part(batch, k + $SLICES * $TILE_K + b_row#l, b_column#l);
 #end
     // Written out: compilers leave the loop a loop, and 4096 x 4096 x 4096 then runs at 34 instead of 43 TFLOP/s on an H200.
     for (var part = 0u; part < $TILE_K; part += $UNROLLED) {
