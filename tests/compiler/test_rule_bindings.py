@@ -90,6 +90,26 @@ def test_every_rule_is_held_to_the_bindings() -> None:
             ),
             8 * 128 * 128 * 4,
         ),
+        "extremes": (
+            make_model(
+                [node("ArgMax", ["x"], ["at"], axis=1), node("ReduceMax", ["x", "axes"], ["most"])],
+                {"x": (np.float32, [64, 33])},
+                {"axes": np.array([1])},
+            ),
+            64 * 33 * 4,
+        ),
+        "picked": (
+            make_model(
+                [
+                    node("Gather", ["x", "ids"], ["rows"]),
+                    node("LayerNormalization", ["rows", "gain"], ["y"]),
+                    node("Add", ["rows", "y"], ["sum"]),
+                ],
+                {"x": (np.float32, [6, 33]), "ids": (np.int64, [64])},
+                {"gain": np.ones(33, np.float32)},
+            ),
+            64 * 33 * 4,
+        ),
     }
     parts = (tune.use(tune.products.SplitK(32, 4)),)  # eight, of four tiles
     assert cases.keys() == {rule.name for rules in engine.ROUNDS for rule in rules}

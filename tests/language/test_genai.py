@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from onnxruntime_ep_wgpu.plugin import memo
+from onnxruntime_ep_wgpu.plugin.memory import kept
+
 from .models import Decoder, write
 
 pytest.importorskip("onnxruntime_genai")
@@ -20,8 +23,12 @@ ALL = "greedy,continued,several,rewound"
 
 def generated(folder: Path, provider: str, names: str, **options: str) -> dict[str, Any]:
     """What a process of its own generates; it must end by itself, with 0."""
-    command = [sys.executable, "-m", "tests.language.worker", str(folder), provider, names]
-    command += [f"{k}={v}" for k, v in options.items()]
+    return process("worker", str(folder), provider, names, *(f"{k}={v}" for k, v in options.items()))
+
+
+def process(module: str, *arguments: str) -> dict[str, Any]:
+    """What such a process prints."""
+    command = [sys.executable, "-m", f"tests.language.{module}", *arguments]
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=ROOT, env=os.environ | {"HF_HUB_OFFLINE": "1"}, timeout=400
     )
@@ -41,6 +48,19 @@ def test_models_that_are_captured(kind: str, tmp_path: Path) -> None:
     """With ids, mask and logits on the device too, and lengths that only it knows."""
     folder = write(Decoder(kind, captured=True), tmp_path / kind)
     assert generated(folder, "webgpu", ALL, enableGraphCapture="1") == generated(folder, "cpu", ALL)
+
+
+@pytest.mark.skipif(kept.native is None or memo.native is None, reason="the extensions have not been built")
+@pytest.mark.parametrize("options", [(), ("enableGraphCapture=1",)], ids=["plain", "captured"])
+def test_a_step_does_nothing_in_python_but_the_readback(options: tuple[str, ...], tmp_path: Path) -> None:
+    """And what comes next, while it waits for that. A step whose mask needs other memory, and the two after it, do more."""
+    folder, count = write(Decoder("int4", captured=bool(options), length=256), tmp_path / "model"), 100
+    calls = process("steps", str(folder), str(count), *options)["calls"]
+    others = 0 if options else 3 * (count * 8 // 256 + 1)  # sizes of the mask's memory that differ
+    assert calls.get("compute", 0) <= others
+    assert calls.get("alloc", 0) + calls.get("free", 0) <= others
+    assert calls["copy_tensors"] <= count + others
+    assert calls.get("can_copy", 0) == 0
 
 
 def test_halves_differ_where_the_cpu_provider_has_a_near_tie_alone(tmp_path: Path) -> None:

@@ -156,23 +156,22 @@ class Builder(Requirements):
         *,
         cost: int = 1,
         inline: bool = False,
+        parameters: Mapping[str, Dim] | None = None,
         **constants: Constant,
     ) -> Operand:
         """output[i] = expression(operands[i]); operands broadcast to `shape` or to their common shape.
 
-        For `inline` see `Map`.
+        The expression may have `parameters`, dims that are i32 in it. For `inline` see `Map`.
         """
         shape = shape if shape is not None else broadcast_shapes(*(x.shape for x in operands.values()))
-        self._check_expression(
-            expression, {n: x.dtype.compute or "" for n, x in operands.items()}, constants, dtype.compute or ""
-        )
+        kinds = {n: x.dtype.compute or "" for n, x in operands.items()} | dict.fromkeys(parameters or (), "i32")
+        self._check_expression(expression, kinds, constants, dtype.compute or "")
         memory = self.formats.of(x.view for x in operands.values() if x.shape == shape)
         reads = {n: Read(memory.permuted(self.expand(x, shape).view), (len(shape),)) for n, x in operands.items()}
         output = self._tensor(dtype, memory.by_axis(shape), not inline or not of_weights(reads.values()))
-        result = self._append(
-            Map(output, reads, expression=expression, constants=dict(constants), cost=cost, inline=inline)
-        )
-        return memory.seen(result)
+        made = Map(output, reads, expression, dict(constants), cost=cost, inline=inline)
+        made.parameters = dict(parameters or {})
+        return memory.seen(self._append(made))
 
     def map(
         self,
@@ -347,13 +346,13 @@ class Builder(Requirements):
         for node in nodes:
             self.check_bindings(node)
             for tensor in node.outputs:
-                self.check_size(tensor, f"a result of shape {list(tensor.shape)}")
+                self.check_size(tensor, "a result")
                 tensor.producer = node
             self.nodes.append(node)
 
     def _tensor(self, dtype: DType, shape: Shape, in_memory: bool = True) -> Tensor:
         tensor = Tensor(dtype, tuple(shape))
-        self.check_size(tensor, f"a result of shape {list(shape)}", in_memory)
+        self.check_size(tensor, "a result", in_memory)
         return tensor
 
     def _append(self, node: Map | Join | Pad) -> Operand:

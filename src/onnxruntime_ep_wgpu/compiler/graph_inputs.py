@@ -43,7 +43,7 @@ class GraphInputs:
         dtype, name, index = _dtype(value.dtype), value.name or "", len(self.tensors)
         shape = tuple(self._dim(name, index, axis, d) for axis, d in enumerate(value.shape))
         tensor = Tensor(dtype, shape, Storage.INPUT, name)
-        self._check_size(tensor, f"the input {name!r} of shape {list(shape)}")
+        self._check_size(tensor, f"the input {name!r}")
         self.tensors.append(tensor)
         # An extent of 0 beside one that the run decides is a size of 0, and no shape.
         known = [dim for dim in shape if isinstance(dim, int)]

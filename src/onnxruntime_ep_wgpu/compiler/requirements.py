@@ -68,15 +68,17 @@ class Requirements:
     # ---- memory
 
     def check_size(self, tensor: Tensor, what: str, in_memory: bool = True) -> None:
-        """Raises UnsupportedError for a tensor that is known to be beyond what a buffer holds or a kernel counts to, if the node
-        that is lowered is held to that (`limits.py`), as inputs and weights are."""
+        """Raises UnsupportedError for a tensor, which is `what`, that is known to be beyond what a buffer holds or a kernel counts
+        to, if the node that is lowered is held to that (`limits.py`), as inputs and weights are."""
         if in_memory and not is_storable(tensor, self.target) and self._is_held(tensor):
             limit = self.target.max_buffer_bytes
             raise UnsupportedError(
-                f"{what} takes {nbytes(tensor)} bytes and a buffer of the adapter has at most {limit}"
+                f"{what} of shape {list(tensor.shape)} takes {nbytes(tensor)} bytes and a buffer of the adapter has at most {limit}"
             )
         if not is_countable(tensor) and self._is_held(tensor):
-            raise UnsupportedError(f"{what} has {tensor.size} elements and kernels count to {MOST_ELEMENTS - 1}")
+            raise UnsupportedError(
+                f"{what} of shape {list(tensor.shape)} has {tensor.size} elements and kernels count to {MOST_ELEMENTS - 1}"
+            )
 
     def _is_held(self, tensor: Tensor) -> bool:
         return tensor.storage is not Storage.TEMP or self.limits.hold(self.origin)

@@ -26,7 +26,7 @@ from .sampler import NAN, NOTHING, Sampling, model_of
 from .state import State
 from .text import Stream, Tokenizer
 
-CHUNK = 512  # ids of a prompt that are run at a time
+CHUNK = 1024  # ids of a prompt that are run at a time: an H200 takes 62 ms for 1,024 of them, 81 in two parts
 _PROBLEMS = {NAN: "have NaN", NOTHING: "are all -infinity"}
 
 
@@ -166,7 +166,8 @@ class LanguageModel:
         """The session that picks ids for these settings."""
         structure = Sampling(**{**vars(settings), "seed": None})
         if structure not in self._samplers:
-            built = model_of(structure, self.decoder.kind, self.decoder.vocabulary)
+            decoder = self.decoder
+            built = model_of(structure, decoder.kind, decoder.vocabulary, decoder.has_positions)
             self._samplers[structure] = session(built.SerializeToString(), **self._options)
         return self._samplers[structure]
 
@@ -184,6 +185,7 @@ class _Picker:
         self._sampler, self._settings = model.sampler(settings), settings
         self.ids = self._memory.empty([batch, 1], np.int64)
         self.positions = self._memory.empty([batch, 1], np.int64)
+        self._has_positions = model.decoder.has_positions
         self.mask: Any = None
         self._random = np.random.default_rng(secrets.randbits(64) if settings.seed is None else settings.seed)
         # What steps carry on, twice: a step reads one and writes the other, in turns. In one place it would be copied first.
@@ -221,7 +223,9 @@ class _Picker:
             binding = self._sampler.io_binding()
             for name, value in ({"logits": logits, "columns": columns} | reads).items():
                 binding.bind_ortvalue_input(name, value)
-            outputs = {"ids": self.ids, "positions": self.positions, "mask": self.mask}
+            outputs = {"ids": self.ids, "mask": self.mask}
+            if self._has_positions:
+                outputs["positions"] = self.positions
             for name, value in (outputs | {f"{name}_next": it for name, it in writes.items()}).items():
                 binding.bind_ortvalue_output(name, value)
             bindings.append(binding)

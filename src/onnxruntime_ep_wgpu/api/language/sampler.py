@@ -92,19 +92,17 @@ class _Graph:
         return name
 
 
-def model_of(settings: Sampling, kind: int, vocabulary: int) -> onnx.ModelProto:
+def model_of(settings: Sampling, kind: int, vocabulary: int, positions: bool = True) -> onnx.ModelProto:
     """The model. `kind` is the ONNX type of logits (batch, 1, vocabulary).
 
     Further inputs: `lengths` (batch), `columns` (keys), `uniform` (batch, 1) from 0 to 1 when not greedy, `seen` (batch,
-    vocabulary) with 1 for ids that occurred when there is a penalty. Outputs: `ids` (batch, 1), `lengths_next`, `positions`
-    (batch, 1), `mask` (batch, keys) with 1 where columns are less than lengths_next, `seen_next`.
+    vocabulary) with 1 for ids that occurred when there is a penalty. Outputs: `ids` (batch, 1), `lengths_next`, with `positions`
+    these (batch, 1), `mask` (batch, keys) with 1 where columns are less than lengths_next, `seen_next`.
     """
     g = _Graph()
     one, axes, first = np.array(1, np.int64), np.array([1], np.int64), np.array([0], np.int64)
-    x = g("Squeeze", "logits", axes)
-    if not settings.is_greedy or settings.remembers:  # comparisons need no more digits than there are
-        x = _cast(g, x, 1)
-    worst = _cast(g, g("ReduceMax", x, axes, keepdims=1), 1)
+    x = _cast(g, g("Squeeze", "logits", axes), 1)
+    worst = g("ReduceMax", x, axes, keepdims=1)
     if settings.remembers:
         penalty = _number(settings.repetition_penalty)
         less = g("Where", g("Greater", x, np.array(0, np.float32)), g("Div", x, penalty), g("Mul", x, penalty))
@@ -114,7 +112,8 @@ def model_of(settings: Sampling, kind: int, vocabulary: int) -> onnx.ModelProto:
         to = "ids" if number == NAN else ""
         chosen = g("Where", problem, np.array([[number]], np.int64), chosen, to=to)
     g("Add", "lengths", one, to="lengths_next")
-    g("Unsqueeze", "lengths", axes, to="positions")
+    if positions:
+        g("Unsqueeze", "lengths", axes, to="positions")
     ends = g("Unsqueeze", "lengths_next", axes)
     _cast(g, g("Less", "columns", ends), 7, to="mask")
     if settings.remembers:
@@ -127,9 +126,10 @@ def model_of(settings: Sampling, kind: int, vocabulary: int) -> onnx.ModelProto:
         value("columns", 7, ["keys"]),
     ]
     outputs = [
-        value("ids", 7, ["batch", 1]), value("lengths_next", 7, ["batch"]), value("positions", 7, ["batch", 1]),
-        value("mask", 7, ["batch", "keys"]),
+        value("ids", 7, ["batch", 1]), value("lengths_next", 7, ["batch"]), value("mask", 7, ["batch", "keys"]),
     ]  # fmt: skip
+    if positions:
+        outputs.append(value("positions", 7, ["batch", 1]))
     if not settings.is_greedy:
         inputs.append(value("uniform", 1, ["batch", 1]))
     if settings.remembers:

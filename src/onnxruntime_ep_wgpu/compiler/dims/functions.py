@@ -8,7 +8,7 @@ that broadcast are an exception that is checked elsewhere: when a plan is made, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
+from functools import lru_cache
 from math import gcd
 
 from ...program.postfix import OPERATIONS, f32_bits
@@ -18,6 +18,7 @@ from .nodes import RULES, Dim, Expr, Operation, Terms, call, from_terms, interva
 LARGEST = 2**31 - 1  # no dimension reaches it; ONNX uses larger numbers for "to the end"
 EXACT_NUMERATOR = 32  # a quarter, a half, three halves: times any extent up to 2**19 this is exact in f32
 MOST_ARGUMENTS = 8  # of minimum, maximum and broadcast; further ones nest
+KEPT = 4096  # results of each function: layers of a network ask for the same ones
 
 
 def _call(op: str, *args: Dim) -> Dim:
@@ -42,6 +43,7 @@ def _sort_key(dim: Dim) -> tuple[bool, int | str]:
 # ---- division
 
 
+@lru_cache(maxsize=KEPT)
 def floordiv(a: Dim, b: Dim) -> Dim:
     """Division rounded towards minus infinity. The divisor is not zero.
 
@@ -102,9 +104,9 @@ def ceildiv(a: Dim, b: int) -> Dim:
 def scaled(extent: Dim, scale: float) -> Dim:
     """An extent times an f32 above 0, rounded as f32 rounds and then down. Not the product with a fraction like 13/25, which is
     117 for an extent of 225: f32 makes it 116."""
-    exact = Fraction(scale)
-    if not isinstance(extent, int) and (exact.denominator == 1 or exact.numerator <= EXACT_NUMERATOR):
-        return floordiv(extent * exact.numerator, exact.denominator)
+    numerator, denominator = scale.as_integer_ratio()
+    if not isinstance(extent, int) and (denominator == 1 or numerator <= EXACT_NUMERATOR):
+        return floordiv(extent * numerator, denominator)
     return _call("scaled", extent, f32_bits(scale))
 
 
@@ -119,10 +121,12 @@ def mod(a: Dim, b: Dim) -> Dim:
 # ---- order
 
 
+@lru_cache(maxsize=KEPT)
 def minimum(a: Dim, b: Dim) -> Dim:
     return _extreme("min", a, b, lambda x, y: nonnegative(y - x))
 
 
+@lru_cache(maxsize=KEPT)
 def maximum(a: Dim, b: Dim) -> Dim:
     return _extreme("max", a, b, lambda x, y: nonnegative(x - y))
 
@@ -160,6 +164,7 @@ def _sides(a: Dim, b: Dim) -> tuple[Dim, Dim]:
     return from_terms(dict(left)), from_terms(dict(right))
 
 
+@lru_cache(maxsize=KEPT)
 def less(a: Dim, b: Dim) -> Dim:
     """1 when a < b, else 0."""
     if nonnegative(a - b):
@@ -167,12 +172,14 @@ def less(a: Dim, b: Dim) -> Dim:
     return 1 if nonnegative(b - a - 1) else _call("<", *_sides(a, b))
 
 
+@lru_cache(maxsize=KEPT)
 def less_equal(a: Dim, b: Dim) -> Dim:
     if nonnegative(b - a):
         return 1
     return 0 if nonnegative(a - b - 1) else _call("<=", *_sides(a, b))
 
 
+@lru_cache(maxsize=KEPT)
 def equal(a: Dim, b: Dim) -> Dim:
     difference = a - b
     if isinstance(difference, int):
@@ -188,6 +195,7 @@ def equal(a: Dim, b: Dim) -> Dim:
     return _call("==", *_sides(from_terms({m: c // factors for m, c in difference.terms}), 0))
 
 
+@lru_cache(maxsize=KEPT)
 def select(condition: Dim, yes: Dim, no: Dim) -> Dim:
     """`yes` when the condition is not 0."""
     if yes == no:
@@ -214,6 +222,7 @@ def _is_truth(dim: Dim) -> bool:
 # ---- broadcasting
 
 
+@lru_cache(maxsize=KEPT)
 def broadcast(a: Dim, b: Dim) -> Dim:
     """The dimension of two operands that broadcast: the one that is not 1. All operands of nested broadcasts are the
     arguments of one call, each once, so layers that add the same operands again have the same dim."""

@@ -31,6 +31,8 @@ class Names:
         """The postfix form of a dim; equal dims have equal forms."""
         if not isinstance(dim, Expr):
             return int(dim)
+        if dim in self._tokens:
+            return self._tokens[dim]
         pending: list[tuple[Atom | Expr, Iterator[Atom | Expr]]] = [(dim, _parts(dim))]
         while pending:
             node, parts = pending[-1]

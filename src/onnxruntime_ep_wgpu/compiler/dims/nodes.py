@@ -149,6 +149,9 @@ class Expr:
         return _text(self)
 
 
+_KINDS = frozenset((int, Expr))
+
+
 # ---- one object for each expression
 
 _known: LiveMap[tuple[Any, ...], Any] = LiveMap()
@@ -275,7 +278,7 @@ def reads_elements(dim: Dim) -> bool:
 
 def are_dims(values: Iterable[object]) -> bool:
     """Whether these are dims, by their types."""
-    return all(type(it) is int or type(it) is Expr for it in values)
+    return _KINDS.issuperset(map(type, values))
 
 
 # ---- arithmetic
@@ -346,7 +349,15 @@ def _product(a: Dim, b: Dim) -> Dim:
 
 
 def quotient(a: Dim, b: Dim) -> Dim | None:
-    """a / b when it divides for every value of the symbols, else None: long division of polynomials without a rest."""
+    """a / b when it divides for every value of the symbols, else None."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if b and a % b == 0 else None
+    return _quotient(a, b)
+
+
+@lru_cache(maxsize=16384)
+def _quotient(a: Dim, b: Dim) -> Dim | None:
+    """Long division of polynomials without a rest."""
     divisor = terms_of(b)
     if not divisor:
         return None

@@ -56,7 +56,7 @@ def packed_run(read: Read) -> int:
 class Map(Node):
     """One output element from elements of the operands.
 
-    Pointwise: `expression` in Python syntax over the operand names; every operand view has the output's shape.
+    Pointwise: `expression` in Python syntax over the names of operands and parameters; every operand view has the output's shape.
     Otherwise `body` has WGSL, the statements of a function of the output's coordinates (named by `coordinates`, grouped
     by `groups`), and slots where it reads operands; it returns the element.
 
@@ -191,7 +191,8 @@ class Call(Node):
     times, at least once; its parameters may count the dispatches by `REPETITION`, from 0. What one dispatch leaves to the
     next are the `loop_carried` results: always in memory, and read through `<name>_at(...)` too. What the maps of `inner` read is
     among the operands, so that whoever asks what a Call reads need not know of them. What a Call does not
-    store of a result in `onto` is what that tensor has there, whose place is the result's memory.
+    store of a result in `onto` is what that tensor has there, whose place is the result's memory. An operand may show a result,
+    one that is `updated`: its template reads no element of it that any invocation stores.
     """
 
     template: str
@@ -207,6 +208,12 @@ class Call(Node):
     loop_carried: frozenset[str] = frozenset()
     inner: dict[str, Inner] = field(default_factory=dict)
     onto: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def updated(self) -> list[Tensor]:
+        """The results of which it reads, as operands, what was there before."""
+        own = [write.tensor for write in self.results.values()]
+        return [it for it in own if any(view.tensor is it for view in self.reads)]
 
     @property
     def stays(self) -> list[Tensor]:

@@ -10,18 +10,19 @@ from ..ir import Call, LoweredGraph, Node, Tensor
 def remove_dead(graph: LoweredGraph) -> LoweredGraph:
     """The graph with only the nodes its outputs need; says anew in `users` of every tensor who reads it."""
     needed = {*graph.outputs, *(it.values for it in graph.assertions)}
-    kept: list[Node] = []
+    kept: list[tuple[Node, list[Tensor]]] = []
     for node in reversed(graph.nodes):
-        if not needed.isdisjoint(tensor for tensor in node.outputs if 0 not in tensor.shape):
-            kept.append(node)
-            needed.update(_used(node))
+        used, made = _used(node), node.outputs
+        for tensor in (*used, *made):
+            tensor.users = []
+        if not needed.isdisjoint(tensor for tensor in made if 0 not in tensor.shape):
+            kept.append((node, used))
+            needed.update(used)
     kept.reverse()
-    for tensor in {t: None for node in graph.nodes for t in (*_used(node), *node.outputs)}:
-        tensor.users = []
-    for node in kept:
-        for tensor in dict.fromkeys(_used(node)):
+    for node, used in kept:
+        for tensor in dict.fromkeys(used):
             tensor.users.append(node)
-    return replace(graph, nodes=kept)
+    return replace(graph, nodes=[node for node, _ in kept])
 
 
 def _used(node: Node) -> list[Tensor]:

@@ -50,9 +50,11 @@ class FusedGroup:
         """What the kernel binds to read, and how it looks at it."""
         inside = {t for n in self.nodes for t in n.outputs}
         out: dict[Tensor, list[View]] = {}
-        for view in (v for n in self.nodes for v in n.reads):
-            if view.tensor not in inside and not view.tensor.is_literal:
-                out.setdefault(view.tensor, []).append(view)
+        for node in self.nodes:
+            for read in node.operands.values():
+                tensor = read.view.tensor
+                if tensor not in inside and not tensor.is_literal:
+                    out.setdefault(tensor, []).append(read.view)
         return out
 
     def placement(self, stores: list[Tensor], target: Target) -> KernelBindings:
@@ -176,8 +178,9 @@ class _Fusion:
         return isinstance(total, int) and total <= most
 
     def _in_step(self, nodes: list[Node], anchor: Call | None) -> bool:
-        """Every read of a result of the group is at the reader's own index, and follows one result of the call."""
-        results: dict[Tensor, Tensor] = {t: t for t in anchor.outputs} if anchor else {}
+        """Every read of a result of the group is at the reader's own index, and follows what the call stores together."""
+        writes = anchor.results.values() if anchor else ()
+        results = {tensor: write.tensor for write in writes for tensor in (write.tensor, *write.also)}
         inside = {t for n in nodes for t in n.outputs}
         for node in sorted(nodes, key=self.position.__getitem__):
             if not isinstance(node, Map):

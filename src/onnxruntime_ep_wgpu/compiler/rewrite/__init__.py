@@ -4,6 +4,8 @@ rule         what a rule is, and what it answers
 engine       asks every rule about every call, and puts replacements in place
 spelled      normalisations and softmax that are written out with reductions
 attention    product, maps, softmax, product: one kernel without the matrix of scores
+extremes     the best of rows and their places
+picked       norms of rows that are picked for them
 split_k      products of few tiles, cut along k
 products     matrix products and their operands
 between      what lies between two calls: the maps, and who else reads their results

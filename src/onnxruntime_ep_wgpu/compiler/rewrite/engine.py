@@ -16,12 +16,14 @@ from ..divide import too_many_bindings
 from ..ir import Call, LoweredGraph, Node
 from ..passes.dead import remove_dead
 from .attention import ATTENTION
+from .extremes import EXTREMES
+from .picked import PICKED
 from .rule import Replace, Rule
 from .spelled import NORMALISATION, SOFTMAX
 from .split_k import SPLIT_K
 
 Round = tuple[Rule, ...]
-ROUNDS: tuple[Round, ...] = ((NORMALISATION, SOFTMAX), (ATTENTION,), (SPLIT_K,))
+ROUNDS: tuple[Round, ...] = ((NORMALISATION, SOFTMAX), (ATTENTION,), (SPLIT_K, EXTREMES, PICKED))
 
 
 def rewrite(graph: LoweredGraph, target: Target, rounds: tuple[Round, ...] = ROUNDS) -> LoweredGraph:
@@ -40,7 +42,7 @@ def _reason(found: Replace, taken: set[Node], target: Target) -> str | None:
 
 def _rewritten(graph: LoweredGraph, target: Target, rules: Round) -> LoweredGraph:
     position = {node: place for place, node in enumerate(graph.nodes)}
-    instead: dict[Node, tuple[Node, ...]] = {}  # by the last of the nodes that are replaced: what stands in its place
+    instead: dict[Node, tuple[Node, ...]] = {}  # what stands in the place of a node
     taken: set[Node] = set()
     declined = list(graph.declined)
     for call in graph.nodes:
@@ -54,7 +56,10 @@ def _rewritten(graph: LoweredGraph, target: Target, rules: Round) -> LoweredGrap
                 declined.append(Declined(rule.name, answer, call.origin))
             elif isinstance(answer, Replace):
                 taken.update(answer.nodes)
-                instead[max(answer.nodes, key=position.__getitem__)] = answer.instead
+                if answer.at_first:
+                    instead |= dict.fromkeys(answer.nodes, ())
+                place = min if answer.at_first else max
+                instead[place(answer.nodes, key=position.__getitem__)] = answer.instead
     for node in (it for them in instead.values() for it in them):
         for tensor in node.outputs:
             tensor.producer = node

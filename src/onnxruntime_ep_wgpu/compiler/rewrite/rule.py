@@ -13,11 +13,13 @@ from ..ir import Call, Node
 class Replace:
     """`instead` stands where the last of `nodes` stood and writes the tensors that they gave to the rest of the graph.
 
-    So no reader changes. Those of `nodes` that nobody reads afterwards are dead.
+    So no reader changes. Those of `nodes` that nobody reads afterwards are dead. What needs no more than the first of `nodes`,
+    and writes all that they write, stands `at_first`, before the readers of that one.
     """
 
     nodes: tuple[Node, ...]
     instead: tuple[Node, ...]
+    at_first: bool = False
 
 
 Answer = Replace | str | None

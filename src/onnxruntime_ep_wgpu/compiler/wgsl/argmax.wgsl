@@ -1,10 +1,14 @@
 // The position of the best element of each row; the operator supplies better(a, b) and same(a, b). Every lane starts with
 // element 0: as in a loop over the row, a NaN there is never beaten, and a NaN elsewhere never wins.
-// TOGETHER is the reduction over a workgroup of the prelude that gives the best, where there is one.
+// TOGETHER is the reduction over a workgroup of the prelude that gives the best, where there is one. EXTREMES, the best are stored
+// too, NaN for a row that has one: what the operator's `combine` makes of all elements.
 #if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
 #else
 var<workgroup> bests: array<$x_t, $WG>;
 var<workgroup> places: array<u32, $WG>;
+#if EXTREMES
+var<workgroup> extremes: array<$x_t, $WG>;
+#end
 #end
 
 fn kernel(w: u32, lane: u32) {
@@ -12,10 +16,16 @@ fn kernel(w: u32, lane: u32) {
   let me = lane % $LANES;
   var best = x_at(min(row, $rows - 1u), 0u);
   var place = 0u;
+#if EXTREMES
+  var extreme = best;
+#end
   if (row < $rows) {
     for (var k = me; k < $columns; k += $LANES) {
       let v = x_at(row, k);
       if (better(v, best) || ($LAST && same(v, best))) { best = v; place = k; }
+#if EXTREMES
+      extreme = combine(extreme, v);
+#end
     }
   }
 #if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
@@ -23,10 +33,16 @@ fn kernel(w: u32, lane: u32) {
   let mine = same(best, workgroup_#(TOGETHER)(lane, best));
   let least = workgroup_least(lane, select(0xffffffffu, select(place, ~place, $LAST), mine));
   place = select(select(least, ~least, $LAST), 0u, least == 0xffffffffu);
+#if EXTREMES
+  extreme = workgroup_#(TOGETHER)(lane, extreme);
+#end
 #else
   if ($LANES > 1u) {
     bests[lane] = best;
     places[lane] = place;
+#if EXTREMES
+    extremes[lane] = extreme;
+#end
     for (var n = $LANES / 2u; n > 0u; n /= 2u) {
       workgroupBarrier();
       if (me < n) {
@@ -37,10 +53,20 @@ fn kernel(w: u32, lane: u32) {
           bests[lane] = v;
           places[lane] = other;
         }
+#if EXTREMES
+        extremes[lane] = combine(extremes[lane], extremes[lane + n]);
+#end
       }
     }
     place = places[lane];
+#if EXTREMES
+    extreme = extremes[lane];
+#end
   }
 #end
+#if EXTREMES
+  if (me == 0u && row < $rows) { y_put(row, i32(place), extreme); }
+#else
   if (me == 0u && row < $rows) { y_put(row, i32(place)); }
+#end
 }

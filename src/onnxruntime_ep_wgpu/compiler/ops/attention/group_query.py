@@ -159,15 +159,8 @@ def _projections(
 def _used(b: Builder, seqlens: Operand, steps: Dim, rows: Dim) -> Operand:
     """Rows of each sequence's cache of `rows` before this run, (batch), i32."""
     seqlens = b.reshape(seqlens, (seqlens.size,))
-    return b.map(
-        "return max(n_at(batch) + 1 - i32($steps), 0);",
-        DType.INT32,
-        seqlens.shape,
-        ("batch",),
-        (1,),
-        {"n": (index32(b, seqlens, Allowed(-1, rows - 1, "the rows of the caches")), (1,))},
-        parameters={"steps": steps},
-    )
+    known = index32(b, seqlens, Allowed(-1, rows - 1, "the rows of the caches"))
+    return b.pointwise("max(n + 1 - steps, 0)", {"n": known}, DType.INT32, cost=3, parameters={"steps": steps})
 
 
 def _rows(b: Builder, total_length: Operand, past: Operand | None, steps: Dim) -> tuple[Dim, Dim]:

@@ -1,4 +1,5 @@
-"""Products of one row, as a token of a decoder has: kernels for that size alone, each in place of several that wait for each other.
+"""Products and attention of one row, as a token of a decoder has: kernels for that size alone, each in place of several that wait
+for each other.
 
 In: groups in running order, finished. Out: the same, and beside some products the kernel that runs when they have one row; what it
 stands for does not run then. A dispatch that waits for another one costs more than it does in so small a model, so
@@ -10,10 +11,11 @@ stands for does not run then. A dispatch that waits for another one costs more t
 For more rows everything stays as it is: products are bound by arithmetic there, and their tiles want their operands as they are.
 Invariant: a group is replaced only where its kernel fits into the target's bindings, and all that it stored is stored.
 
-`find` decides, and says why not; `product` and `norms` say what a kernel is made of, `kernel` makes it; `dependencies` knows who
-waits for whom.
+`find` decides about products, and says why not; `product` and `norms` say what a kernel is made of, `kernel` makes it. `appends`
+does all of this for attention; `dependencies` knows who waits for whom.
 """
 
+from .appends import append_within
 from .find import of_one_row
 
-__all__ = ["of_one_row"]
+__all__ = ["append_within", "of_one_row"]

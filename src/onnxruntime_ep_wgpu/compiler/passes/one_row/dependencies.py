@@ -1,12 +1,16 @@
-"""Who stores what a group of a Program loads, and whether that has run when another group begins."""
+"""Who stores what a group of a Program loads, whether that has run when another group begins, and what does not run at all with
+one row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ...ir import Tensor
+from ...dims import Dim
+from ...ir import Tensor, Variant
 from ..fuse import FusedGroup
+
+RULE = "one_row"
 
 
 @dataclass(frozen=True)
@@ -31,3 +35,29 @@ class Dependencies:
         at = self.position[self.stored_by[before] if isinstance(before, Tensor) else before]
         needed = (it for it in group.needs() if it in self.stored_by and it is not before)
         return all(self.position[self.stored_by[it]] < at for it in needed)
+
+
+def leave_out(group: FusedGroup, one: Dim, own: Variant | None = None) -> None:
+    """The group does not run where `one` is 1; of its variants `own` is for such runs alone."""
+    call = group.anchor
+    assert call is not None
+    variants = [it for it in call.variants if it is not own] or list(call.variants)
+    call.variants = tuple(replace(it, workgroups=it.workgroups * (1 - one)) for it in variants)
+
+
+def check_stored(
+    groups: Iterable[FusedGroup], alone: Mapping[FusedGroup, Dim], never: Mapping[FusedGroup, Dim]
+) -> None:
+    """What a kernel loads in a run of one row, another one that runs then has stored: an error here is one of this package.
+
+    `alone` run only where a dim is 1, `never` only where it is not.
+    """
+    groups = list(groups)
+    made_here = {tensor for group in groups for tensor in group.stores}
+    for one in dict.fromkeys(never.values()):
+        stored: set[Tensor] = set()
+        for group in groups:
+            if never.get(group) != one and alone.get(group, one) == one:
+                missing = [tensor for tensor in group.loads if tensor in made_here and tensor not in stored]
+                assert not missing, f"a run of one row reads {missing} in {group.origin}, which nothing has stored"
+                stored.update(group.stores)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ....program.program import Declined
@@ -11,12 +10,10 @@ from ....program.target import Target
 from ...dims import Dim
 from ...ir import Call, Tensor
 from ..fuse import FusedGroup
-from .dependencies import Dependencies
+from .dependencies import RULE, Dependencies, check_stored, leave_out
 from .kernel import kernel_of, misfit
 from .norms import between_of, is_norm, keeps_apart, norm_of
 from .product import OneRowProduct, in_step, row_product_of
-
-RULE = "one_row"
 
 
 @dataclass(frozen=True)
@@ -55,10 +52,10 @@ def of_one_row(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGrou
         if group in instead:
             out.append(instead[group])
         if group in never:
-            _leave_out(group, never[group], rows.get(group))
+            leave_out(group, never[group], rows[group].variant if group in rows else None)
         if never.get(group) != 1:
             out.append(group)
-    _check_stored(out, instead, never, rows)
+    check_stored(out, {made: rows[group].one for group, made in instead.items()}, never)
     return out, search.declined
 
 
@@ -168,29 +165,3 @@ def _shape_of_weights(call: Call) -> tuple[object, ...]:
     """How a product looks at its weights, whichever they are."""
     read = call.operands["b"]
     return read.view.shape, read.view.axes, read.view.offset, read.groups, read.vector, read.run, read.view.dtype
-
-
-def _leave_out(group: FusedGroup, one: Dim, row: OneRowProduct | None) -> None:
-    """The group does not run with one row."""
-    call = group.anchor
-    assert call is not None
-    variants = [it for it in call.variants if row is None or it is not row.variant] or list(call.variants)
-    call.variants = tuple(replace(it, workgroups=it.workgroups * (1 - one)) for it in variants)
-
-
-def _check_stored(
-    groups: list[FusedGroup],
-    instead: Mapping[FusedGroup, FusedGroup],
-    never: Mapping[FusedGroup, Dim],
-    rows: Mapping[FusedGroup, OneRowProduct],
-) -> None:
-    """What a kernel loads in a run of one row, another one that runs then has stored: an error here is one of this pass."""
-    alone = {made: rows[group].one for group, made in instead.items()}
-    made_here = {tensor for group in groups for tensor in group.stores}
-    for one in dict.fromkeys(never.values()):
-        stored: set[Tensor] = set()
-        for group in groups:
-            if never.get(group) != one and alone.get(group, one) == one:
-                missing = [tensor for tensor in group.loads if tensor in made_here and tensor not in stored]
-                assert not missing, f"a run of one row reads {missing} in {group.origin}, which nothing has stored"
-                stored.update(group.stores)

@@ -1,0 +1,201 @@
+"""Attention that appends the only new row to the caches of keys and values: a kernel in place of two that wait for each other.
+
+In: groups in running order, finished. Out: the same, and before each attention of caches to which others append the kernel that
+runs when one row is new. It reads the new row where that comes from, rotated on the way and rounded as a cache has it, the other
+rows from the caches, and stores the new one there; so a query is in no memory either. For more rows everything stays as it is.
+Invariant: an element of a cache that a dispatch stores is read by none of its invocations (`flash_rows.wgsl`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from ....program.program import Declined
+from ....program.target import Target
+from ...codegen.storage import rounded
+from ...dims import Dim, equal, maximum
+from ...ir import Call, Map, Node, Read, Tensor, View, Write
+from ..fuse import FusedGroup
+from .dependencies import RULE, Dependencies, check_stored, leave_out
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """New rows (batch, heads, steps, size) that a kernel stores as `result`: behind a past, `in_cache`, or by themselves."""
+
+    group: FusedGroup
+    result: str
+    new: View
+    in_cache: bool
+
+
+@dataclass(frozen=True)
+class _Append:
+    """The kernel that runs where `one` is 1, instead of an attention and of those that append for it."""
+
+    kernel: FusedGroup
+    one: Dim
+    instead: tuple[FusedGroup, ...]
+
+
+def append_within(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGroup], list[Declined]]:
+    """The groups with kernels that append, and why some attention does not."""
+    dependencies = Dependencies.of(groups)
+    alone: dict[FusedGroup, Dim] = {}
+    never: dict[FusedGroup, Dim] = {}
+    declined: list[Declined] = []
+    out: list[FusedGroup] = []
+    for group in groups:
+        found = _append_of(group, dependencies, target)
+        if isinstance(found, str):
+            assert group.anchor is not None
+            declined.append(Declined(RULE, f"it does not append to its caches: {found}", group.anchor.origin))
+        elif found is not None:
+            alone[found.kernel] = found.one
+            never |= dict.fromkeys(found.instead, found.one)
+            out.append(found.kernel)
+        out.append(group)
+    for group, one in never.items():
+        leave_out(group, one)
+    out = [group for group in out if never.get(group) != 1]
+    check_stored(out, alone, never)
+    return out, declined
+
+
+def _append_of(group: FusedGroup, dependencies: Dependencies, target: Target) -> _Append | str | None:
+    """The kernel that appends, why there is none, or None for what is no attention of a cache with new rows."""
+    call = group.anchor
+    if call is None or call.template != "flash_attention":
+        return None
+    inside = {node.output: node for node in group.nodes if isinstance(node, Map)}
+    appending = list(dict.fromkeys(_appending(call, inside, dependencies)))
+    if not appending:
+        return None
+    first, *others = (it.anchor for it in appending if it.anchor is not None)
+    forms = [it.guard for it in call.variants if it.template == "flash_rows"]
+    no_form: Dim = 0
+    steps, past = first.parameters["steps"], first.operands["past"].view
+    one = equal(steps, 1) * reduce(maximum, forms, no_form)
+    if one == 0:
+        return None
+    if any(it.parameters["steps"] != steps or it.operands["past"].view != past for it in others):
+        return "keys and values are appended to different rows"
+    rows = {tensor: it for one_of in appending for tensor, it in _rows_of(one_of).items()}
+    reason = _misplaced(group, rows, dependencies)
+    if reason is not None:
+        return reason
+    kernel = _kernel(group, rows, past, one)
+    bindings = kernel.placement(kernel.stores, target).bindings
+    if bindings > target.max_storage_buffers:
+        return f"the kernel would bind {bindings} tensors, and the adapter has {target.max_storage_buffers} bindings"
+    return _Append(kernel, one, (*appending, group))
+
+
+def _appending(call: Call, inside: Mapping[Tensor, Map], dependencies: Dependencies) -> list[FusedGroup]:
+    """The groups that append what an attention reads, also through maps that it calculates."""
+    found: list[FusedGroup] = []
+    pending = [call.operands[name].view.tensor for name in ("q", "k", "v")]
+    while pending:
+        tensor = pending.pop()
+        maker = dependencies.stored_by.get(tensor)
+        if maker is not None and maker.anchor is not None and maker.anchor.template == "cache_append":
+            found.append(maker)
+        elif tensor in inside:
+            pending += [view.tensor for view in inside[tensor].reads]
+    return found
+
+
+def _rows_of(group: FusedGroup) -> dict[Tensor, _Rows]:
+    """What a kernel that appends stores, and of what."""
+    call = group.anchor
+    assert call is not None
+    numbers = {name: name.removeprefix("y") for name in call.results}
+    return {
+        write.tensor: _Rows(
+            group, name, call.operands[f"new{numbers[name]}"].view, bool(call.constants[f"CACHE{numbers[name]}"])
+        )
+        for name, write in call.results.items()
+    }
+
+
+def _misplaced(group: FusedGroup, rows: Mapping[Tensor, _Rows], dependencies: Dependencies) -> str | None:
+    """Why an attention cannot store these rows, or None."""
+    call = group.anchor
+    assert call is not None
+    views = {name: call.operands[name].view for name in ("q", "k", "v")}
+    caches = [view for name, view in views.items() if name != "q"]
+    if not all(view.tensor in rows and rows[view.tensor].in_cache for view in caches):
+        return "it reads other numbers than its caches hold"
+    if not all(view.is_whole and view.rank == 4 for view in caches):
+        return "keys and values lie in one tensor"
+    for tensor, it in rows.items():
+        readers = [reader for reader in dependencies.loaded_by.get(tensor, ()) if reader is not group]
+        if it.in_cache and tensor not in {view.tensor for view in caches}:
+            return "another cache is stored with its own"
+        if any(dependencies.position[reader] < dependencies.position[group] for reader in readers):
+            return "its caches are read before it"
+        if not it.in_cache and (readers or views["q"].tensor is not tensor or not views["q"].is_whole):
+            return "its queries are read elsewhere too"
+        if any(node is not it.group.anchor and node not in it.group.inlined for node in it.group.nodes):
+            return "what is appended is stored elsewhere too"
+    return None
+
+
+def _kernel(group: FusedGroup, rows: Mapping[Tensor, _Rows], past: View, one: Dim) -> FusedGroup:
+    """The attention with what was stored for it before."""
+    call = group.anchor
+    assert call is not None
+    maps: list[Map] = []
+    operands, results, onto = dict(call.operands), dict(call.results), dict(call.onto)
+    parameters, origin = dict(call.parameters), call.origin
+    for name in ("q", "k", "v"):
+        read = call.operands[name]
+        it = rows.get(read.view.tensor)
+        if it is None:
+            operands[name] = replace(read, groups=(1, 2, 1, 1))
+            continue
+        appends = it.group.anchor
+        assert appends is not None
+        origin = (*appends.origin, *origin)
+        new = Read(_as_stored(it, read.view.tensor, maps), (1, 1, 1, 1), reuse=True, vector=True)
+        if name == "q":
+            operands[name] = new
+            continue
+        operands[f"new_{name}"] = new
+        results[f"{name}_cache"] = Write(read.view.tensor, read.groups, vector=True)
+        if it.result in appends.onto:
+            onto[f"{name}_cache"] = appends.onto[it.result]
+        parameters["groups"] = new.view.shape[1]
+    operands["past"] = Read(past, (1,), reuse=True)
+    variants = [replace(it, workgroups=it.workgroups * one) for it in call.variants if it.template == "flash_rows"]
+    variants[-1] = replace(variants[-1], guard=1)  # another one of these has a guard that holds where `one` does
+    made = replace(
+        call,
+        operands=operands,
+        results=results,
+        variants=tuple(variants),
+        constants={**call.constants, "APPENDS": True},
+        parameters=parameters,
+        origin=tuple(dict.fromkeys(origin)),
+        onto=onto,
+    )
+    theirs = {it.group: None for it in rows.values()}
+    before: list[Node] = [node for it in theirs for node in it.nodes if node is not it.anchor]
+    nodes = [*before, *maps, *(made if node is call else node for node in group.nodes)]
+    stores = [*(tensor for tensor, it in rows.items() if it.in_cache), *group.stores]
+    return FusedGroup(nodes, made, {*before, *maps, *group.inlined}, stores)
+
+
+def _as_stored(rows: _Rows, tensor: Tensor, maps: list[Map]) -> View:
+    """New rows as whoever reads them in memory sees them; the map that rounds them is appended to `maps`."""
+    view, dtype = rows.new, tensor.dtype
+    made = view.tensor
+    if dtype.bits >= 32 or made.producer not in rows.group.inlined:
+        return view
+    # In its order in memory, so that a coordinate of rows stays one of what makes them.
+    text, rank = rounded(f"{dtype.compute}(x)", dtype), len(made.shape)
+    maps.append(Map(Tensor(dtype, made.shape), {"x": Read(View.of(made), (rank,))}, text, inline=True))
+    maps[-1].output.producer = maps[-1]
+    return replace(view, tensor=maps[-1].output)

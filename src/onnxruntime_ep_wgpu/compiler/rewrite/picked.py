@@ -1,0 +1,67 @@
+"""Rows that are picked for a norm and for others, as embeddings of tokens are: the norm picks them where it reads them, and stores
+them for the others.
+
+In: a norm of what a map picks, Gather or one like it. Out: the norm, with what it normalises as a result more. A token's rows are
+few, and a kernel that waits for another one costs more than reading them twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ...program.target import Target, elements_per_word
+from ..binding_ranges import is_large
+from ..ir import Call, Map, Read, Tensor, View
+from ..passes.fuse import MAX_INLINED_COST
+from .rule import Answer, Replace, Rule
+
+
+def picked(call: Call, target: Target) -> Answer:
+    """The norm that picks its rows itself, or None where no map picks them for it."""
+    read, write = call.operands["x"], call.results["y"]
+    tensor, node = read.view.tensor, read.view.tensor.producer
+    if not isinstance(node, Map) or node.is_pointwise or node.inline or node.iterations != 0:
+        return None
+    if node.cost > MAX_INLINED_COST or tensor.place is not None or read.view != View.of(tensor):
+        return None
+    if write.tensor.shape != tensor.shape or write.groups != read.groups:
+        return None
+    if elements_per_word(tensor.dtype, target) > 1 or any(is_large(view.tensor, target) for view in node.reads):
+        return None  # invocations would share a word; one binding does not hold a table
+    if any(name != "x" and it.view.tensor.producer is not None for name, it in call.operands.items()):
+        return None  # others may read the rows before that is there
+    before = {it.output: it for it in map(_narrowing, node.operands.values()) if it is not None}
+    copies = {tensor: _inline(it) for tensor, it in before.items()}
+    copy = _inline(node)
+    copy.operands = {name: _reading(it, copies) for name, it in node.operands.items()}
+    others = tensor.users != [call] or tensor.is_stored
+    norm = replace(
+        call,
+        operands={**call.operands, "x": _reading(read, {tensor: copy})},
+        results={**call.results, "y": replace(write, also=(tensor,))} if others else call.results,
+        constants={**call.constants, "KEEPS": others},
+        origin=tuple(dict.fromkeys((*node.origin, *call.origin))),
+    )
+    return Replace((*before.values(), node, call), (*copies.values(), copy, norm), at_first=True)
+
+
+def _narrowing(read: Read) -> Map | None:
+    """What makes indices of integers, for one reader alone: it is no more work for each of several reads."""
+    node = read.view.tensor.producer
+    if not isinstance(node, Map) or len(node.output.users) != 1 or node.output.is_stored:
+        return None
+    return node if node.is_pointwise and len(node.operands) == 1 and node.cost == 1 else None
+
+
+def _inline(node: Map) -> Map:
+    return replace(node, output=Tensor(node.output.dtype, node.output.shape), operands=dict(node.operands), inline=True)
+
+
+def _reading(read: Read, instead: Mapping[Tensor, Map]) -> Read:
+    """The same of the results of others."""
+    made = instead.get(read.view.tensor)
+    return read if made is None else replace(read, view=replace(read.view, tensor=made.output))
+
+
+PICKED = Rule("picked", "layer_norm", picked)

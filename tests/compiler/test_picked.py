@@ -1,0 +1,97 @@
+"""Norms of rows that Gather picks: one kernel, which stores the rows for others, with the values of two."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.helper import make_node
+
+from onnxruntime_ep_wgpu.compiler.rewrite import engine
+from onnxruntime_ep_wgpu.compiler.rewrite.picked import PICKED
+from onnxruntime_ep_wgpu.program.program import Program
+from tests.ops.compare import expected, random
+from tests.support import Runner, compile_model, make_model, target
+from tests.targets import OWN, Way, using
+
+F, H = np.float32, np.float16
+HIDDEN, WORDS = 40, 12
+
+
+@pytest.fixture(autouse=True, params=[OWN, Way("gpu", "pair")], ids=str)
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    with using(request.param):
+        yield
+
+
+def embedded(
+    dtype: Any = F, *, ids: Any = np.int64, norm: str = "LayerNormalization", also: bool = True
+) -> onnx.ModelProto:
+    """A norm of embeddings and, with `also`, these plus it, as in the first layer of a decoder."""
+    nodes = [
+        make_node("Gather", ["table", "ids"], ["x"]),
+        make_node(norm, ["x", "gain"], ["y"], axis=-1, epsilon=1e-3),
+        make_node("Add", ["x", "y"], ["sum"]) if also else make_node("Neg", ["y"], ["negative"]),
+    ]
+    weights = {"table": random(WORDS, HIDDEN, dtype=dtype), "gain": random(HIDDEN, seed=1, dtype=dtype)}
+    return make_model(nodes, {"ids": (ids, ["batch", "steps"])}, weights, opset=23)
+
+
+def labels(program: Program) -> list[str]:
+    return [program.kernels[it.kernel].label for it in program.dispatches]
+
+
+def apart(model: onnx.ModelProto, patch: pytest.MonkeyPatch) -> Program:
+    """Compiled without the rule."""
+    with patch.context() as here:
+        rounds = tuple(tuple(rule for rule in rules if rule is not PICKED) for rules in engine.ROUNDS)
+        here.setattr(engine.rewrite, "__defaults__", (rounds,))
+        return compile_model(model)
+
+
+@pytest.mark.parametrize("also", [True, False])
+@pytest.mark.parametrize("norm", ["LayerNormalization", "RMSNormalization"])
+@pytest.mark.parametrize("ids", [np.int64, np.int32])
+@pytest.mark.parametrize("dtype", [F, H])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 33)])
+def test_one_kernel(
+    shape: tuple[int, int], dtype: Any, ids: Any, norm: str, also: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = embedded(dtype, ids=ids, norm=norm, also=also)
+    one, two = compile_model(model), apart(model, monkeypatch)
+    assert len(one.dispatches) == len(two.dispatches) - 1
+    at = np.random.default_rng(2).integers(-WORDS, WORDS, shape).astype(ids)
+    got = Runner(one)(at)
+    for ours, theirs in zip(got, Runner(two)(at), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    if norm == "LayerNormalization" and dtype is F:
+        for ours, theirs in zip(got, expected(model, {"ids": at}), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_that_are_a_result_themselves() -> None:
+    model, at = embedded(), np.array([[3, -1, 0]])
+    model.graph.output.append(onnx.ValueInfoProto(name="x"))
+    program = compile_model(model)
+    assert "map" not in labels(program)
+    for ours, theirs in zip(Runner(program)(at), expected(model, {"ids": at}), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_what_stays_in_two_kernels() -> None:
+    """Halves that share words, a table that one binding does not hold, and a gain that is made of the rows."""
+    shared = dataclasses.replace(target(), features=target().features - {"shader-f16"})
+    assert labels(compile_model(embedded(H), shared))[:2] == ["map", "layer_norm"]
+    few = dataclasses.replace(target(), max_binding_bytes=WORDS * HIDDEN * 4 // 2 // 256 * 256)
+    assert labels(compile_model(embedded(), few))[-2:] == ["map", "layer_norm"]
+    made = embedded()
+    made.graph.node.insert(1, make_node("ReduceMean", ["x", "axes"], ["own"], keepdims=0))
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0, 1]), "axes"))
+    made.graph.node[2].input[1] = "own"
+    at = np.array([[3, -1, 0]])
+    for ours, theirs in zip(Runner(compile_model(made))(at), expected(made, {"ids": at}), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
