@@ -1,7 +1,8 @@
 """Modules that are executed when something of theirs is used.
 
 onnx_ir imports sympy, for arithmetic with names of dimensions, which nothing here asks it for: half of the time that a process
-takes to import what compiles a graph (0.4 of 0.8 s of CPU time).
+takes to import what compiles a graph (0.4 of 0.8 s of CPU time). onnx imports what puts
+models together and writes them as text.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
 
-OF_ONNX_IR = ("sympy", "onnx_ir._symbolic_shapes")  # what is about sympy alone: its table of functions
+OF_ONNX_IR = (
+    "sympy",
+    "onnx_ir._symbolic_shapes",  # is about sympy alone: its table of functions
+    "google.protobuf.json_format",
+    "google.protobuf.text_format",
+    "onnx.compose",
+)
 
 
 @contextmanager

@@ -15,6 +15,8 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.compiler.lower import Attempt
 from onnxruntime_ep_wgpu.plugin.assign import graph as ort_graph
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
+from onnxruntime_ep_wgpu.runtime.weight_file import FileRange
+from onnxruntime_ep_wgpu.runtime.weight_sources import FromModel, InFile, WeightSource
 
 from . import models
 
@@ -229,6 +231,43 @@ def test_weights_in_a_file_beside_the_model_are_read(seen: list[ir.Graph], tmp_p
     assert set(graph.initializers) == set(want)
     for name, value in graph.initializers.items():
         np.testing.assert_array_equal(value.meta["copy"], want[name])
+
+
+@pytest.mark.parametrize("optimised", [False, True])
+@pytest.mark.parametrize("given", ["as a file", "as bytes with a folder"])
+def test_what_lies_beside_the_model_is_taken_at_onnx_runtimes_word(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, given: str, optimised: bool
+) -> None:
+    """Which bytes of which file its memory has; a weight in the model itself is compared with the file."""
+    model = onnx.load_from_string(models.chain())
+    want = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    path = tmp_path / "model.onnx"
+    onnx.save_model(model, path, save_as_external_data=True, location="weights.bin", size_threshold=128)
+    external = {it.name for it in onnx.load(path, load_external_data=False).graph.initializer if it.external_data}
+    assert 0 < len(external) < len(want)
+    compared: list[str] = []
+    monkeypatch.setattr(FileRange, "holds", lambda span, _data: compared.append(span.path.name) or False)
+    sources: dict[str, WeightSource] = {}
+    known = FromModel.__call__
+
+    def noted(self: FromModel, name: str, array: np.ndarray) -> WeightSource:
+        sources[name] = found = known(self, name, array)
+        return found
+
+    monkeypatch.setattr(FromModel, "__call__", noted)
+    so = ort.SessionOptions()
+    if not optimised:
+        so.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if given == "as a file":
+        webgpu_ep.session(path, sess_options=so)
+    else:
+        so.add_session_config_entry("session.model_external_initializers_file_folder_path", str(tmp_path))
+        webgpu_ep.session(path.read_bytes(), sess_options=so)
+    assert external <= set(sources) and "weights.bin" not in compared
+    for name in external:
+        found = sources[name]
+        assert isinstance(found, InFile) and found.span.path == tmp_path / "weights.bin"
+        np.testing.assert_array_equal(found.read(), want[name])
 
 
 def test_an_input_with_a_default_is_an_input(seen: list[ir.Graph]) -> None:

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from . import models
+
 HEAVY = ("onnx", "onnx_ir", "sympy", "pycparser", "cffi", "wgpu", "rich", "ml_dtypes")
 
 
@@ -69,6 +71,20 @@ def test_a_session_executes_no_sympy_and_who_uses_it_finds_it_as_always() -> Non
     used += "assert sympy.Max(1, 2) == 2 and isinstance(Symbol('x'), sympy.Expr)\n"
     assert "sympy.core" in modules_after(RELU + used)
     assert "sympy.core" in modules_after("import sympy\nassert sympy.Integer(2)\n" + RELU + used)
+
+
+def test_a_session_writes_no_model_as_text_and_who_does_finds_all_as_always() -> None:
+    shown = "print(*[name for name in OF_ONNX_IR if type(sys.modules[name]).__name__ != '_LazyModule']); sys.exit()\n"
+    session = f"webgpu_ep.session({models.square()!r})\nfrom onnxruntime_ep_wgpu.lazily import OF_ONNX_IR\n"
+    assert not modules_after(session + shown)
+    used = "import onnx\nfrom google.protobuf import json_format, text_format\nfrom onnx import compose\n"
+    used += "assert json_format.Parse(json_format.MessageToJson(model), onnx.ModelProto()) == model\n"
+    used += "assert text_format.Parse(text_format.MessageToString(model), onnx.ModelProto()) == model\n"
+    used += "assert compose.add_prefix(model, 'a').graph.input[0].name == 'ax'\n"
+    used += "for name in ('json', 'textproto'):\n"
+    used += "    assert onnx.load_from_string(onnx.serialization.registry.get(name).serialize_proto(model), name) == model\n"
+    assert "onnx.compose" in modules_after(RELU + used)
+    assert "onnx.compose" in modules_after("import onnx\n" + RELU + used)
 
 
 def test_a_session_loads_the_compiler_but_not_the_parser_of_c_headers() -> None:

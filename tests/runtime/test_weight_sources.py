@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxruntime_ep_wgpu.errors import ModelChangedError
+from onnxruntime_ep_wgpu.program.dtypes import packed
 from onnxruntime_ep_wgpu.program.weights import Permuted, weight_array
 from onnxruntime_ep_wgpu.runtime import weight_file
-from onnxruntime_ep_wgpu.runtime.weight_file import ModelFile
+from onnxruntime_ep_wgpu.runtime.weight_file import FileIdentity, FileRange, ModelFile
 from onnxruntime_ep_wgpu.runtime.weight_sources import (
+    FilePlace,
     FromModel,
     InFile,
     InMemory,
@@ -129,31 +131,89 @@ def test_a_source_notices_that_its_file_has_changed(tmp_path: Path) -> None:
         source.read()
 
 
-def test_a_file_that_nobody_wrote_for_long_is_known_by_its_identity(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No byte of it is digested; whatever is written to it, or put in its place, it is another one then."""
+def test_a_file_is_known_by_its_identity(tmp_path: Path) -> None:
+    """Whatever is written to it, or put in its place, it is another one then; whatever bytes it has."""
     path = save(tmp_path / "m.onnx", [numpy_helper.from_array(W, "w")])
     content = path.read_bytes()
-    young = FromModel(path)("w", view(W))
-    assert isinstance(young, InFile) and young.digest is not None
-    later = time.time_ns() + (weight_file.SETTLED_SECONDS + 1) * 10**9
-    monkeypatch.setattr(weight_file, "time", SimpleNamespace(time_ns=lambda: later))
-    settled = FromModel(path)("w", view(W))
-    assert isinstance(settled, InFile) and settled.digest is None
-    np.testing.assert_array_equal(settled.read(), W)
+    source = FromModel(path)("w", view(W))
+    assert isinstance(source, InFile)
+    np.testing.assert_array_equal(source.read(), W)
     path.write_bytes(content.replace(W.tobytes(), (W + 1).tobytes()))
-    os.utime(path, ns=(settled.identity.modified,) * 2)  # as what copies times does
+    os.utime(path, ns=(source.identity.modified,) * 2)  # as what copies times does
     with pytest.raises(ModelChangedError, match="has changed"):
-        settled.read()
+        source.read()
     (tmp_path / "other").write_bytes(content)
     os.replace(tmp_path / "other", path)
     with pytest.raises(ModelChangedError, match="has changed"):
-        settled.read()
-    np.testing.assert_array_equal(young.read(), W)  # its bytes are known
+        source.read()
     path.unlink()
     with pytest.raises(ModelChangedError, match="cannot be read"):
-        settled.read()
+        source.read()
+
+
+@pytest.mark.parametrize(
+    ("stamp", "tick", "still_written"),
+    [(10**18 + 1, 20, False), (10**18 + 1, 20, True), (10**18 + 10_000_000, 2000, False), (10**18, 2000, False)],
+)
+def test_a_file_that_could_be_written_again_within_a_tick_is_not_relied_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp: int, tick: int, still_written: bool
+) -> None:
+    """It may have other bytes later and the same times. How long clocks take to tick, in ms, the times themselves tell; a short
+    time is waited for."""
+    path = save(tmp_path / "m.onnx", [numpy_helper.from_array(W, "w")])
+    stat = path.stat()
+    now, waited = stamp, 0
+
+    def times(_path: Path) -> SimpleNamespace:
+        changed = stamp + waited if still_written else stamp
+        return SimpleNamespace(
+            st_dev=stat.st_dev, st_ino=stat.st_ino, st_size=stat.st_size, st_mtime_ns=stamp - 10**9, st_ctime_ns=changed
+        )
+
+    def wait(seconds: float) -> None:
+        nonlocal now, waited
+        waited += round(seconds * 1e9)
+        now += round(seconds * 1e9)
+
+    monkeypatch.setattr(Path, "stat", times)
+    monkeypatch.setattr(weight_file, "time", SimpleNamespace(time_ns=lambda: now, sleep=wait))
+    for since in (-30, -1, 0, 5, tick - 21, tick - 19, tick, tick + 1):
+        now, waited = stamp + since * 1_000_000, 0
+        left = tick - since
+        kind = InFile if left < 0 or (left <= 20 and not still_written) else InMemory
+        begun, array = now, view(W.copy())
+        found = FromModel(path)("w", array)
+        assert type(found) is kind, since
+        assert waited <= 40_000_002 and bool(waited) == (0 <= left <= 20)
+        array[...] = 0
+        np.testing.assert_array_equal(found.read(), W)
+        now, lent = begun, view(W.copy())
+        place = FilePlace(FileRange(path, 0, W.nbytes), FileIdentity.settled(path))
+        assert type(FromModel(path, lent={lent.ctypes.data: place})("w", lent)) is kind
+
+
+def test_no_byte_is_looked_at_of_memory_that_is_known_to_be_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But of nothing else: a part of it, or what was calculated into other memory, is compared."""
+    path = save(
+        tmp_path / "m.onnx", [numpy_helper.from_array(W, "w")], save_as_external_data=True, location="data",
+        size_threshold=0,
+    )  # fmt: skip
+    (span,) = ModelFile(path).spans("w")
+    place = FilePlace(span, FileIdentity.settled(span.path))
+    memory = view(W.copy())
+    looked_at: list[int] = []
+    holds = FileRange.holds
+    monkeypatch.setattr(FileRange, "holds", lambda self, data: looked_at.append(len(data)) or holds(self, data))
+    find = FromModel(path, lent={memory.ctypes.data: place})
+    for array in (memory, memory.reshape(-1), memory.view(np.uint8)):
+        source = find("w", array)
+        assert isinstance(source, InFile) and (source.span, looked_at) == (span, [])
+        np.testing.assert_array_equal(source.read(), array)
+    for array in (memory[:3], memory.T, W + 1):
+        assert isinstance(find("w", array[...]), InMemory) and looked_at.pop() == array.nbytes and not looked_at
+    assert isinstance(find("w", view(W)), InFile) and looked_at == [W.nbytes]
 
 
 def test_a_weight_with_its_axes_in_another_order_is_found_where_the_model_has_it(tmp_path: Path) -> None:
@@ -182,3 +242,15 @@ def test_a_weight_is_looked_for_once_however_often_it_is_permuted(tmp_path: Path
         np.testing.assert_array_equal(source.read(), expected)
     sources.of("", view(W))
     assert asked == ["w", ""] and list(sources.by_name) == ["w"], "what was calculated has no name to be found by"
+
+
+@pytest.mark.parametrize("kind", [ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.INT2, ir.DataType.UINT2])
+@pytest.mark.parametrize("count", [1, 7, 64])
+def test_elements_that_share_bytes_are_taken_as_they_lie(kind: ir.DataType, count: int) -> None:
+    """As ONNX Runtime's memory, which a file may have; not unpacked and packed again."""
+    least = -(1 << kind.bitwidth - 1) if kind.is_signed() else 0
+    values = (np.arange(count) % (1 << kind.bitwidth) + least).astype(kind.numpy())
+    memory = packed(values)
+    found = weight_array(ir.PackedTensor(memory, kind, shape=ir.Shape([count])))
+    assert np.shares_memory(found, memory)
+    np.testing.assert_array_equal(found, weight_array(ir.Tensor(values, kind)))

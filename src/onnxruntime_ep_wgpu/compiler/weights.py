@@ -38,7 +38,7 @@ class Weights:
         tensor = Tensor(dtype, shape, Storage.WEIGHT, name, data=value)
         if isinstance(value, np.ndarray) and value.size == 1 and not name:
             tensor = self._literals.setdefault((dtype, shape, value.tobytes()), tensor)
-        self._check_size(tensor, f"the weight {name!r} of shape {list(shape)}")
+        self._check_size(tensor, f"the weight {name!r}")
         view, size = View.of(tensor), math.prod(shape)
         if (dtype.is_integer or dtype is DType.BOOL) and size <= LARGEST_HOST_VALUE:
             array = np.asarray(value if isinstance(value, np.ndarray) else value.numpy())

@@ -40,30 +40,22 @@ class DType(enum.Enum):
     UINT2 = (25, "uint2", 2, "u32")
     INT2 = (26, "int2", 2, "i32")
 
-    @property
-    def code(self) -> int:
-        """The number in `onnx.TensorProto.DataType`."""
-        return int(self.value[0])
+    def __init__(self, code: int, numpy_name: str, bits: int, compute: str | None) -> None:
+        """`code` is the number in `onnx.TensorProto.DataType`; `bits` are 0 for strings; `compute` is `f32`, `i32`, `u32`, `i64`,
+        `u64` or `bool`, None when no kernel can calculate with it."""
+        self.code, self.bits, self.compute = code, bits, compute
+        self._numpy_name = numpy_name
 
-    @property
-    def bits(self) -> int:
-        """Bits per element; 0 for strings."""
-        return int(self.value[2])
+    __hash__ = object.__hash__  # there is one object of each; by the name it is four times slower
 
     def nbytes(self, count: int) -> int:
         """Bytes of a tensor of `count` elements; elements of 2 and 4 bits share bytes, the first in the low bits."""
         return -(-count * self.bits // 8)
 
     @property
-    def compute(self) -> str | None:
-        """`f32`, `i32`, `u32`, `i64`, `u64` or `bool`; None when no kernel can calculate with it."""
-        kind: str | None = self.value[3]
-        return kind
-
-    @property
     def numpy(self) -> np.dtype[Any]:
         """The numpy type; of package ml_dtypes where numpy has none."""
-        return numpy_type(self.value[1])
+        return numpy_type(self._numpy_name)
 
     @property
     def label(self) -> str:

@@ -33,6 +33,8 @@ class Permuted:
 
 def weight_array(weight: Any) -> Any:
     """The numpy array of a weight, which may be a lazy onnx_ir tensor; elements narrower than a byte as packed bytes."""
+    if hasattr(weight, "numpy_packed"):
+        return weight.numpy_packed().reshape(-1)  # as it lies in memory, of which `numpy` would make an element a byte
     array = np.asarray(weight.numpy() if hasattr(weight, "numpy") else weight)
     return packed(array) if DType.of_numpy(array.dtype).bits < 8 else array
 

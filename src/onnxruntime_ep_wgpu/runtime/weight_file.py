@@ -1,8 +1,8 @@
-"""Where the initializers of an ONNX file lie: names to ranges of bytes.
+"""Where the initializers of an ONNX file lie: names to ranges of bytes; and whether a file is still the one that it was.
 
 In: the path of a model, and its bytes where they are in no file. Out: `FileRange`s of it and of its external data. Only the bytes
 around the tensors are read, so a file of gigabytes costs milliseconds. Invariant: a file that is not what it should be has no
-spans; nothing here raises.
+spans; nothing here raises, but for what says so.
 
 Tensors that protobuf stores in another form than memory (integers in `int32_data` and `int64_data`) have no span, nor have
 initializers in the bodies of control-flow nodes.
@@ -25,15 +25,16 @@ _RAW_DATA, _FLOAT_DATA, _DOUBLE_DATA, _EXTERNAL_DATA = 9, 4, 10, 13
 _KEY, _VALUE = 1, 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _COMPARED_AT_ONCE = 1 << 24
-SETTLED_SECONDS = 60  # clients of network file systems ask for the times of a file as often as that
+_TICK = 20_000_000  # ns: clocks that stamp files tick every 1 to 16 ms
+_COARSE, _COARSE_TICK = 10_000_000, 2_000_000_000  # those of old file systems every 10 ms, 1 s or, as FAT's, 2 s
 
 Data = bytes | mmap.mmap
 
 
 @dataclass(frozen=True)
 class FileIdentity:
-    """Which file this is, and when it was changed last (ns): equal ones are files with the same bytes, but for one that is written
-    again before the clock ticks on, or before another machine that has it hears of that."""
+    """Which file this is, and when it was changed last (ns), as make and git tell files apart: equal ones have the same bytes, if
+    they were `settled`."""
 
     device: int
     number: int
@@ -47,9 +48,21 @@ class FileIdentity:
         it = path.stat()
         return cls(it.st_dev, it.st_ino, it.st_size, it.st_mtime_ns, it.st_ctime_ns)
 
-    def is_settled(self) -> bool:
-        """Whether nobody has written it for as long as that takes."""
-        return time.time_ns() - max(self.modified, self.changed) > SETTLED_SECONDS * 1_000_000_000
+    @classmethod
+    def settled(cls, path: Path) -> FileIdentity | None:
+        """The file, when the clock that stamps it has ticked on, for which this waits a moment: who writes it from now on makes it
+        another one. None where that takes long, or somebody is writing. Raises OSError."""
+        for _ in range(2):
+            found = cls.of(path)
+            stamps = found.modified, found.changed
+            tick = _TICK if any(it % _COARSE for it in stamps) else _COARSE_TICK
+            left = max(stamps) + tick - time.time_ns()
+            if left < 0:
+                return found
+            if left > _TICK:
+                break
+            time.sleep((left + 1) / 1e9)
+        return None
 
 
 @dataclass(frozen=True)
@@ -63,10 +76,6 @@ class FileRange:
     def map(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The bytes, mapped and not read. Raises OSError or ValueError when the file is gone or shorter."""
         return np.memmap(self.path, np.uint8, "r", self.offset, (self.nbytes,))
-
-    def identity(self) -> FileIdentity:
-        """The file now. Raises OSError when it is gone."""
-        return FileIdentity.of(self.path)
 
     def holds(self, data: np.ndarray[Any, np.dtype[np.uint8]]) -> bool:
         """Whether these are the bytes."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import onnx_ir as ir
@@ -75,6 +74,8 @@ class Forced:
 
     def problem(self, name: str) -> str:
         """What to say about one of them."""
+        from difflib import get_close_matches  # not for those who name the nodes right
+
         near = get_close_matches(name, self._all, n=1)
         nearest = f" (did you mean {near[0]!r}?)" if near else ""
         return f"option 'forceCpuNodeNames': no node is called {cut(name)}{nearest}"

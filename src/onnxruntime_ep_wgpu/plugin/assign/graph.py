@@ -2,7 +2,8 @@
 
 In: an OrtGraph, from GetCapability (a model, or the body of a control-flow node) or Compile (one fused group). Out: an
 onnx_ir graph with the same values, types, attributes and opsets; `node.meta["ort_node"]` is the OrtNode. A node without a
-name gets one. Initializers are views of ONNX Runtime's memory: they are valid while the OrtGraph is, and never copied.
+name gets one. Initializers are views of ONNX Runtime's memory: they are valid while the OrtGraph is, and never copied; which
+bytes of which file they are is in `graph.meta["in_files"]`, by their address.
 Invariants: the attribute that holds a body is an empty graph (bodies come as OrtGraphs of their own), and the values that
 it takes from outside are in `node.meta["implicit_inputs"]`; a value that comes from an enclosing graph is an input here.
 """
@@ -16,8 +17,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ..._ort import ffi
-from ..abi import Ort, text
+from ...runtime.weight_sources import FilePlace
+from ..abi import Ort, address, file_text, text
 from ..memory.descriptors import ONNX_CODES
+from .external import ExternalData
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +46,9 @@ class _Reader:
     def __init__(self, ort: Ort) -> None:
         self.ort, self.api = ort, ort.api
         self._values: dict[str, ir.Value] = {}
+        self._seen: dict[Any, ir.Value | None] = {}  # by their OrtValueInfo: each is met by all who read it
         self._infos: dict[str, Any] = {}
+        self._in_files: dict[int, FilePlace] = {}
         # Reused for the many calls with one result.
         self._text = ffi.new("const char **")
         self._size = ffi.new("size_t *")
@@ -64,11 +69,12 @@ class _Reader:
             for info in every(api.Graph_GetNumOutputs, api.Graph_GetOutputs, graph, "const OrtValueInfo *")
         ]
         _name(nodes)
+        external = ExternalData(self.ort, file_text(self.ort.get(api.Graph_GetModelPath, graph, "const ORTCHAR_T *")))
         free = [value for value in self._values.values() if value.producer() is None]
-        constants = [value for value in free if self._constant(value)]
+        constants = [value for value in free if self._constant(value, external)]
         known = {id(value) for value in constants}
         inputs = list(dict.fromkeys([*given, *free]))
-        return ir.Graph(
+        found = ir.Graph(
             [value for value in inputs if id(value) not in known],
             outputs,
             nodes=nodes,
@@ -76,6 +82,8 @@ class _Reader:
             opset_imports=self._opsets(graph),
             name=self._string(api.Graph_GetName, graph),
         )
+        found.meta["in_files"] = self._in_files
+        return found
 
     def _string(self, function: Callable[..., Any], obj: Any) -> str:
         self.ort.check_status(function(obj, self._text))
@@ -89,10 +97,16 @@ class _Reader:
 
     def _optional(self, info: Any) -> ir.Value | None:
         """The value of an input or output; None for one that was left out."""
-        return self._value(info) if info and self._string(self.api.GetValueInfoName, info) else None
+        if info in self._seen:
+            return self._seen[info]
+        name = self._string(self.api.GetValueInfoName, info) if info else ""
+        found = self._seen[info] = self._named(name, info) if name else None
+        return found
 
     def _value(self, info: Any) -> ir.Value:
-        name = self._string(self.api.GetValueInfoName, info)
+        return self._named(self._string(self.api.GetValueInfoName, info), info)
+
+    def _named(self, name: str, info: Any) -> ir.Value:
         value = self._values.get(name)
         if value is None:
             dtype, shape = self._type(info)
@@ -198,25 +212,26 @@ class _Reader:
         value = self.ort.get(self.api.OpAttr_GetTensorAttributeAsOrtValue, handle, "OrtValue *")
         try:
             # The value is ours and goes away: these, unlike initializers, are copied.
-            return self._tensor(value, name, copy=True)
+            return self._tensor(value, name, None, copy=True)
         finally:
             self.api.ReleaseValue(value)
 
-    def _constant(self, value: ir.Value) -> bool:
+    def _constant(self, value: ir.Value, external: ExternalData) -> bool:
         """Whether a value is a constant initializer; sets its `const_value` then."""
         info = self._infos[value.name or ""]
         if not self.ort.get(self.api.ValueInfo_IsConstantInitializer, info, "bool"):
             return False
+        place = external.of(info)
         data = self.ort.get(self.api.ValueInfo_GetInitializerValue, info, "const OrtValue *")
         if not data:
             return False
         if value.dtype is not None and value.dtype != ir.DataType.STRING:
-            value.const_value = self._tensor(data, value.name or "")
+            value.const_value = self._tensor(data, value.name or "", place)
             # A scalar initializer can come without a shape.
             value.shape = ir.Shape(value.const_value.shape.numpy())
         return True
 
-    def _tensor(self, value: Any, name: str, copy: bool = False) -> ir.TensorProtocol:
+    def _tensor(self, value: Any, name: str, place: FilePlace | None, copy: bool = False) -> ir.TensorProtocol:
         dims, data = ffi.new("const int64_t **"), ffi.new("const void **")
         self.ort.check_status(self.api.GetTensorElementTypeAndShapeDataReference(value, self._int, dims, self._size))
         shape = tuple(ffi.unpack(dims[0], self._size[0])) if self._size[0] else ()
@@ -225,6 +240,8 @@ class _Reader:
         if code == _STRING_TENSOR:
             return ir.StringTensor([], shape=ir.Shape(shape), name=name)
         self.ort.check_status(self.api.GetTensorData(value, data))
+        if place is not None:
+            self._in_files[address(data[0])] = place
         count = int(np.prod(shape, dtype=np.int64))
         nbytes = -(-count * int(dtype.bitwidth) // 8)
         raw = np.frombuffer(ffi.buffer(data[0], nbytes), np.uint8) if nbytes else np.empty(0, np.uint8)
