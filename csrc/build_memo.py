@@ -14,14 +14,6 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import ort_abi  # noqa: E402
 
-TYPES = """
-#ifdef _WIN32
-typedef wchar_t ORTCHAR_T;
-#else
-typedef char ORTCHAR_T;
-#endif
-"""
-
 ffibuilder = cffi.FFI()
 ffibuilder.cdef(
     """
@@ -63,7 +55,7 @@ ffibuilder.cdef(
 )
 ffibuilder.set_source(
     "onnxruntime_ep_wgpu._memo",
-    f'#include "platform.h"\n#include <stdbool.h>\n{TYPES}{ort_abi.declarations()}\n#include "memo.c"',
+    f'#include "platform.h"\n#include <stdbool.h>\n{ort_abi.CHARACTERS}{ort_abi.declarations()}\n#include "memo.c"',
     include_dirs=[str(HERE)],
     depends=[str(HERE / name) for name in ("memo.c", "marks.h", "ort_abi.py", "platform.h")],
     libraries=["psapi"] if sys.platform == "win32" else [],

@@ -95,7 +95,13 @@ def make_builder() -> cffi.FFI:
     character = "wchar_t" if sys.platform == "win32" else "char"
     builder.cdef(f"typedef {character} ORTCHAR_T;\n" + declarations + tables() + GLUE + c_side)
     builder.cdef('extern "Python" {\n' + python_side + "\n}")
-    preamble = '#include "platform.h"\n#include <stdbool.h>\n' + TYPES + declarations + tables() + '#include "glue.h"\n'
+    preamble = (
+        '#include "platform.h"\n#include <stdbool.h>\n'
+        + ort_abi.CHARACTERS
+        + declarations
+        + tables()
+        + '#include "glue.h"\n'
+    )
     preamble += '#include "python_call.h"\n' + UNANSWERED + source
     builder.set_source(
         "onnxruntime_ep_wgpu._ort",

@@ -27,7 +27,7 @@ ffibuilder.cdef(
       const uint64_t *functions;
       uint64_t device, queue, nothing;
       const uint64_t *reported;
-      int64_t lost, submits, dispatches, runs, runs_ahead, last[...];
+      int64_t lost, submits, dispatches, runs, runs_ahead, uploads, last[...];
       ...;
     } Queue;
     typedef struct {
@@ -44,11 +44,13 @@ ffibuilder.cdef(
     void queue_hold(Queue *queue);
     void queue_release(Queue *queue);
     int submit(Queue *queue, const uint64_t *commands, size_t count, uint64_t *index);
+    int upload(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);
     uint64_t encode_ahead(const Work *work);
     void set_ahead(Work *work, uint64_t commands);
     int is_behind(const Work *work);
     int run(Work *work);
     void copy_bytes(uint64_t to, uint64_t from, size_t count, size_t threads);
+    void provide_bytes(uint64_t to, size_t count, size_t threads);
     """
 )
 ffibuilder.set_source(

@@ -1,12 +1,12 @@
 /* Copies memory with several threads: the memory that one copies to is new as a rule, and the system takes longer to provide it
- * than one thread to fill it.
+ * than one thread to fill it. So it can be asked for before there is anything to copy: `provide_bytes` leaves all bytes as they are.
  *
  * In: addresses, bytes, and at most how many threads. Nothing of Python runs meanwhile, so no interrupt leaves a thread behind
  * that still copies. Included behind platform.h.
  */
 #include "platform.h"
 
-enum { MOST_COPIERS = 8, LEAST_PART = 1 << 20 };
+enum { MOST_COPIERS = 8, LEAST_PART = 1 << 20, LEAST_PAGE = 4096 };
 
 typedef struct {
   char *to;
@@ -20,7 +20,16 @@ static platform_thread_result_t PLATFORM_THREAD_CALL copy_part(void *argument) {
   return 0;
 }
 
-static void copy_bytes(uint64_t to, uint64_t from, size_t count, size_t threads) {
+static platform_thread_result_t PLATFORM_THREAD_CALL provide_part(void *argument) {
+  const CopyPart *part = argument;
+  for (size_t i = 0; i < part->count; i += LEAST_PAGE) {
+    volatile char *byte = part->to + i;
+    *byte = *byte;
+  }
+  return 0;
+}
+
+static void in_parts(platform_thread_function_t work, uint64_t to, uint64_t from, size_t count, size_t threads) {
   CopyPart parts[MOST_COPIERS];
   platform_thread_t started[MOST_COPIERS];
   size_t most = count / LEAST_PART;
@@ -33,7 +42,15 @@ static void copy_bytes(uint64_t to, uint64_t from, size_t count, size_t threads)
     parts[i].from = (const char *)(uintptr_t)from + i * each;
     parts[i].count = i + 1 < threads ? each : count - i * each;
   }
-  while (begun + 1 < threads && platform_thread_begin(&started[begun], copy_part, &parts[begun])) begun++;
-  for (size_t i = begun; i < threads; i++) copy_part(&parts[i]);
+  while (begun + 1 < threads && platform_thread_begin(&started[begun], work, &parts[begun])) begun++;
+  for (size_t i = begun; i < threads; i++) work(&parts[i]);
   for (size_t i = 0; i < begun; i++) platform_thread_end(started[i]);
+}
+
+PLATFORM_MAYBE_UNUSED static void copy_bytes(uint64_t to, uint64_t from, size_t count, size_t threads) {
+  in_parts(copy_part, to, from, count, threads);
+}
+
+PLATFORM_MAYBE_UNUSED static void provide_bytes(uint64_t to, size_t count, size_t threads) {
+  in_parts(provide_part, to, to, count, threads);
 }

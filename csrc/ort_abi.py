@@ -15,6 +15,15 @@ API_VERSION_KNOWN = 29
 # The kernel registry and virtual hardware devices, which the plugin cannot do without, came with 1.24.
 API_VERSION_NEEDED = 24
 
+# C source in front of the declarations, which no `cdef` can have. File names are wide on Windows; only the logger takes one of us.
+CHARACTERS = """
+#ifdef _WIN32
+typedef wchar_t ORTCHAR_T;
+#else
+typedef char ORTCHAR_T;
+#endif
+"""
+
 
 class Slot(NamedTuple):
     """One entry of a table. `parameters` is None for a plain field."""
@@ -63,6 +72,7 @@ CALLED = {
         318 OrtStatus *GetTensorSizeInBytes(const OrtValue *value, size_t *out)
         320 OrtStatus *CreateMemoryInfo_V2(const char *name, int device_type, uint32_t vendor_id, int32_t device_id, int memory_type, size_t alignment, int allocator_type, OrtMemoryInfo **out)
         326 OrtStatus *ValueInfo_GetInitializerValue(const OrtValueInfo *value, const OrtValue **out)
+        327 OrtStatus *ValueInfo_GetExternalInitializerInfo(const OrtValueInfo *value, OrtExternalInitializerInfo **out)
         329 OrtStatus *ValueInfo_IsOptionalGraphInput(const OrtValueInfo *value, bool *out)
         330 OrtStatus *ValueInfo_IsGraphOutput(const OrtValueInfo *value, bool *out)
         331 OrtStatus *ValueInfo_IsConstantInitializer(const OrtValueInfo *value, bool *out)
@@ -97,6 +107,10 @@ CALLED = {
         364 OrtStatus *OpAttr_GetName(const OrtOpAttr *attribute, const char **out)
         365 OrtStatus *Node_GetNumSubgraphs(const OrtNode *node, size_t *out)
         368 OrtStatus *Node_GetEpName(const OrtNode *node, const char **out)
+        369 void ReleaseExternalInitializerInfo(OrtExternalInitializerInfo *info)
+        370 const ORTCHAR_T *ExternalInitializerInfo_GetFilePath(const OrtExternalInitializerInfo *info)
+        371 int64_t ExternalInitializerInfo_GetFileOffset(const OrtExternalInitializerInfo *info)
+        372 size_t ExternalInitializerInfo_GetByteSize(const OrtExternalInitializerInfo *info)
         373 const char *GetRunConfigEntry(const OrtRunOptions *options, const char *key)
         378 OrtStatus *GetTensorData(const OrtValue *value, const void **out)
         379 OrtStatus *GetSessionOptionsConfigEntries(const OrtSessionOptions *options, OrtKeyValuePairs **out)

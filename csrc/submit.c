@@ -8,7 +8,8 @@
  */
 #include "platform.h"
 
-enum { LAST = 8 };
+/* Writes wait in wgpu-native's own memory until the next submit; past so many bytes they are submitted (device/queue.py). */
+enum { LAST = 8, FLUSH_BYTES = 16 << 20 };
 
 typedef struct {
   const uint64_t *functions; /* as in encode.c */
@@ -18,6 +19,8 @@ typedef struct {
   int64_t lost;              /* whether the device is known to be lost */
   int64_t submits, dispatches; /* by `run` */
   int64_t runs, runs_ahead;    /* by `run`, and those that had been encoded ahead */
+  int64_t uploads;             /* by `upload` */
+  int64_t unflushed;           /* bytes that `upload` has written since the last submit */
   int64_t last[LAST];          /* the addresses of the Works that the last ones were of */
   platform_lock_t lock;
 } Queue;
@@ -65,6 +68,7 @@ static int submit(Queue *queue, const uint64_t *commands, size_t count, uint64_t
   handle to = POINTER(handle, queue->queue);
   queue_hold(queue);
   int good = usable(queue);
+  if (good) platform_write(&queue->unflushed, 0);
   if (good && !count) *index = give(to, 0, NULL);
   for (size_t i = 0; good && i < count; i++) {
     handle one = POINTER(handle, commands[i]);
@@ -72,6 +76,17 @@ static int submit(Queue *queue, const uint64_t *commands, size_t count, uint64_t
   }
   queue_release(queue);
   return good;
+}
+
+/* Writes words to a buffer, behind all that was submitted; they are copied before this returns. Whether it did. */
+static int upload(uint64_t to, uint64_t buffer, uint64_t offset, const void *data, size_t bytes) {
+  Queue *queue = POINTER(Queue *, to);
+  if (platform_read(&queue->lost)) return 0;
+  uint64_t complaints = reported(queue), index;
+  POINTER(write_buffer, queue->functions[WRITE_BUFFER])(POINTER(handle, queue->queue), POINTER(handle, buffer), offset, data, bytes);
+  if (reported(queue) != complaints) return 0;
+  platform_add(&queue->uploads, 1);
+  return platform_add(&queue->unflushed, (int64_t)bytes) < FLUSH_BYTES || submit(queue, NULL, 0, &index);
 }
 
 /* Encodes all of a work that is one submission. The command buffer, or 0 when wgpu-native complained. */

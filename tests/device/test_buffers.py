@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import gc
+from typing import Any
 
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu.device import Device, encoding, queue
+from onnxruntime_ep_wgpu.device import Device, encoding, mapped, queue, readback
 from onnxruntime_ep_wgpu.errors import DeviceError, LimitError
 
 from .conftest import get, put
@@ -31,6 +33,33 @@ def test_arrays_of_any_element_type_and_rank_are_accepted(device: Device, dtype:
     assert np.array_equal(get(device, put(device, data), data), data)
     scalar = np.array(1, dtype)
     assert get(device, put(device, scalar), scalar) == scalar
+
+
+@pytest.mark.parametrize("nbytes", [1 << 20, (5 << 20) + 3, (33 << 20) + 5])
+def test_memory_for_large_results_is_provided_before_anything_waits_for_the_gpu(
+    device: Device, nbytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    wait, provide = mapped.Mapping.wait, mapped.provide_bytes
+
+    def waiting(self: mapped.Mapping, *args: Any) -> None:
+        events.append("wait")
+        wait(self, *args)
+
+    def providing(destination: int, count: int) -> None:
+        before = ctypes.string_at(destination, count)
+        provide(destination, count)
+        assert ctypes.string_at(destination, count) == before
+        events.append(f"{count} bytes")
+
+    data = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
+    buffer = put(device, data)
+    monkeypatch.setattr(mapped.Mapping, "wait", waiting)
+    monkeypatch.setattr(readback, "provide_bytes", providing)
+    result = np.full(nbytes + 2, 7, np.uint8)
+    device.download(buffer, 0, result[1:-1].data)
+    assert np.array_equal(result[1:-1], data) and result[0] == result[-1] == 7
+    assert events == [f"{nbytes} bytes", *["wait"] * -(-nbytes // readback.PIECE_BYTES)]
 
 
 def test_a_new_buffer_is_zero_and_a_multiple_of_sixteen_bytes(device: Device) -> None:

@@ -9,6 +9,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.plugin.memory.space import space as memory_space
 
 from .fakes import fake
 
@@ -42,3 +43,11 @@ def open_session(devices: list[Any]) -> Callable[..., ort.InferenceSession]:
         return ort.InferenceSession(model, session_options)
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    """Memory that other tests' sessions have left is not what a test gets: of it only C code knows what was put there first."""
+    space = memory_space()
+    for context in {it.owner.context for it in space._allocations.copy().values() if it.owner is not None}:
+        space.end_keeping(context=context)

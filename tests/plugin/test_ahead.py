@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.device import let_go
+from onnxruntime_ep_wgpu.device import let_go, work
 
 from . import models
 from .loss import device_of
@@ -103,6 +103,32 @@ def test_what_was_encoded_keeps_no_memory_of_tensors_or_sessions() -> None:
 def test_a_lost_device_gets_nothing_of_it() -> None:
     for _ in losses(45):
         device_of(45).queue.meanwhile()  # there is nothing left to encode for
+
+
+def test_two_threads_that_wait_for_the_same_run_encode_the_next_one_once(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command buffer that is submitted twice ends the process."""
+    bound, queue = Bound(session, 6), device_of(0).queue
+    assert repeats(bound.run) >= 3
+    session.run_with_iobinding(bound.binding)  # takes what has been encoded
+    running = queue.works.get(queue.shared.last[queue.shared.runs % len(queue.shared.last)])
+    made, encode = [], work.own_address
+    other = threading.Thread(target=running.encode_ahead)
+
+    def encoded(*arguments: Any) -> Any:
+        made.append(1)
+        if len(made) == 1:
+            other.start()
+            other.join(0.5)  # ends before only if it encodes as well
+        return encode(*arguments)
+
+    monkeypatch.setattr(work, "own_address", encoded)
+    running.encode_ahead()
+    other.join()
+    assert len(made) == 1
+    bound.run()
+    bound.run()
 
 
 def test_threads_that_wait_encode_for_each_other(session: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import adapters, context_of
+from onnxruntime_ep_wgpu.device.contexts import Context
 from onnxruntime_ep_wgpu.plugin import abi, callbacks, factory, watch
 from onnxruntime_ep_wgpu.plugin import session as session_state
 from onnxruntime_ep_wgpu.plugin.assign.forced import Forced
@@ -217,3 +219,36 @@ def test_a_device_ends_with_its_last_session_and_its_last_tensor_unless_it_is_pr
     del kept
     gc.collect()
     assert device() is context.current() is not None
+
+
+@pytest.mark.parametrize("fails", ["", "the device", "the group"])
+def test_a_device_is_opened_while_a_group_is_compiled(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    """What fails is said by the thread that makes the session, which does not end while another one opens the device."""
+    opening, opened = threading.Event(), threading.Event()
+    open_device, compile_group = Context._open, session_state.compile_lowered
+
+    def noted(self: Context) -> Any:
+        opening.set()
+        if fails == "the device":
+            raise webgpu_ep.DeviceError("refused by the driver")
+        device = open_device(self)
+        opened.set()
+        return device
+
+    def waits(*arguments: Any) -> Any:
+        assert opening.wait(60), "nobody opens the device meanwhile"
+        if fails == "the group":
+            raise webgpu_ep.UnsupportedError("refused by the compiler")
+        return compile_group(*arguments)
+
+    monkeypatch.setattr(Context, "_open", noted)
+    monkeypatch.setattr(session_state, "compile_lowered", waits)
+    number = 70 + len(fails)
+    if fails:
+        with pytest.raises(Exception, match="refused by the"):
+            webgpu_ep.session(models.chain(), deviceId=number)
+        assert opened.is_set() == (fails == "the group")
+    else:
+        x = np.ones((5, 8), np.float32)
+        (y,) = webgpu_ep.session(models.chain(), deviceId=number).run(None, {"x": x})
+        np.testing.assert_allclose(y, models.chain_reference(x), rtol=1e-4, atol=1e-4)

@@ -58,6 +58,8 @@ class BufferCache:
         self._leaving: deque[Buffer] = deque()
         self._hits = self._misses = self._released = 0
         self._held = 0  # bytes, never less than there are
+        # What others keep of the buffers of this kind, which they gave to their next user: how often, and free ones, bytes.
+        self.elsewhere: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0)
 
     def take(self, nbytes: int, label: str) -> Buffer:
         """A buffer of at least `nbytes` bytes, contents undefined. Raises LimitError above the adapter's limit."""
@@ -115,7 +117,8 @@ class BufferCache:
     @property
     def counters(self) -> CacheCounters:
         buffers, nbytes = self._count()
-        return CacheCounters(self._hits, self._misses, self._released, buffers, nbytes)
+        hits, more, bytes_more = self.elsewhere()
+        return CacheCounters(self._hits + hits, self._misses, self._released, buffers + more, nbytes + bytes_more)
 
 
 class Caches:

@@ -91,6 +91,7 @@ class Device:
         if self.queue.shared is not None:
             counts["submits"] += self.queue.shared.submits
             counts["dispatches"] += self.queue.shared.dispatches
+            counts["uploads"] += self.queue.shared.uploads
         sizes = self.memory.sizes
         held = {"buffers": len(sizes), "buffer_bytes": sum(sizes), "held_pipelines": len(self._pipelines)}
         return counts | held

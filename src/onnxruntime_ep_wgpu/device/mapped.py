@@ -1,23 +1,42 @@
 """Staging buffers that the host maps. In: a buffer, and the submission after which it is free. Out: that it is mapped, or an error.
 
-Invariant: no lock is held while waiting, and other Python threads run.
+Invariant: no lock is held while waiting, and other Python threads run. C code waits and copies (csrc/readback.c), as whoever waited
+for the GPU keeps it waiting; where that has not been built, Python does.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+from array import array
+from collections.abc import Sequence
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from ..errors import DeviceError
 from . import encoding
 from .buffers import Buffer
+from .native import address, ffi, lib, new, on_mapped, readable
 from .native import expect as expect_answer
-from .native import ffi, lib, new, on_mapped
 from .queue import Queue
+
+try:
+    from .. import _readback as _extension  # type: ignore[attr-defined,unused-ignore]
+except ImportError:
+    _extension = None
+native: Any = _extension
 
 # Threads that copy a large piece: at most half of the processors, so that others go on.
 COPIERS = max(1, min(4, (os.cpu_count() or 1) // 2))
+LEAST_PROVIDED = 1 << 20  # bytes, below which that takes no time worth saving
+Span = tuple[int, int, int]  # (offset in mapped memory, address, bytes)
+
+if native is not None:
+    _functions = native.ffi.new(
+        "Functions *",
+        [address(it) for it in (lib.wgpuDevicePoll, lib.wgpuBufferGetConstMappedRange, lib.wgpuBufferUnmap)],
+    )
+    _answered = address(native.ffi.addressof(native.lib, "answered"))
 
 
 class Mapping:
@@ -25,12 +44,17 @@ class Mapping:
 
     def __init__(self, queue: Queue, buffer: Buffer, mode: int, nbytes: int) -> None:
         self._queue = queue
-        # Not an Event: an interrupt within its Python code leaves it locked.
-        self._answers: SimpleQueue[tuple[int, str]] = SimpleQueue()
         info = new("WGPUBufferMapCallbackInfo *")
         info.mode = lib.WGPUCallbackMode_AllowProcessEvents
-        info.callback = on_mapped
-        info.userdata1 = expect_answer(self._on_mapped)
+        if native is None:
+            # Not an Event: an interrupt within its Python code leaves it locked.
+            self._answers: SimpleQueue[tuple[int, str]] = SimpleQueue()
+            info.callback = on_mapped
+            info.userdata1 = expect_answer(self._on_mapped)
+        else:
+            self._answered = native.ffi.gc(native.lib.answer_begin(), native.lib.answer_end)
+            info.callback = ffi.cast(ffi.typeof(info.callback), _answered)
+            info.userdata1 = ffi.cast("void *", address(self._answered))
         lib.wgpuBufferMapAsync(buffer.handle, mode, 0, nbytes, info[0])
 
     def _on_mapped(self, status: int, message: str) -> None:
@@ -38,23 +62,45 @@ class Mapping:
 
     def wait(self, index: int, what: object) -> None:
         """Returns when the memory is mapped, which is after the submission `index`. Raises DeviceError that names `what`."""
-        device = self._queue.device
-        lib.wgpuDevicePoll(device, True, new("WGPUSubmissionIndex *", index))
-        # The callback may be running on another thread, one that polled at the same time.
-        while (answer := self._answer(0.01)) is None:
+        answer = self._answer(index)
+        while answer is None:
+            # The callback may be running on another thread, one that polled at the same time.
             self._queue.look()
-            lib.wgpuDevicePoll(device, False, ffi.NULL)
+            answer = self._answer(index)
         status, message = answer
         if status != lib.WGPUMapAsyncStatus_Success:
             self._queue.refused(message)
             raise DeviceError(f"{what} cannot be mapped: {message}")
 
-    def _answer(self, seconds: float) -> tuple[int, str] | None:
-        """(status, message), when it comes within so long."""
+    def _answer(self, index: int) -> tuple[int, str] | None:
+        """(status, message), when it comes not long after the submission `index` is done."""
+        device = self._queue.device
+        if native is not None:
+            status = native.lib.wait_for(_functions, address(device), index, self._answered)
+            failed = status != lib.WGPUMapAsyncStatus_Success
+            text = native.ffi.string(self._answered.text).decode(errors="replace") if status and failed else ""
+            return (status, readable(text)) if status else None
+        lib.wgpuDevicePoll(device, True, new("WGPUSubmissionIndex *", index))
         try:
-            return self._answers.get(timeout=seconds)
+            return self._answers.get(timeout=0.01)
         except Empty:
             return None
+
+
+def copy_out(buffer: Buffer, nbytes: int, spans: Sequence[Span]) -> None:
+    """Copies out of the first `nbytes` bytes of a mapped buffer, and unmaps it. Other Python threads run meanwhile. Raises
+    DeviceError when it is not mapped any more."""
+    if native is not None:
+        rows = native.ffi.from_buffer("uint64_t[]", array("Q", [word for span in spans for word in span]))
+        if not native.lib.copy_out(_functions, address(buffer.handle), nbytes, rows, len(spans), COPIERS):
+            raise DeviceError(f"{buffer!r} is not mapped")
+        return
+    source = address(lib.wgpuBufferGetConstMappedRange(buffer.handle, 0, nbytes))
+    if not source:
+        raise DeviceError(f"{buffer!r} is not mapped")
+    for offset, destination, count in spans:
+        copy_bytes(destination, source + offset, count)
+    lib.wgpuBufferUnmap(buffer.handle)
 
 
 def copy_bytes(destination: int, source: int, nbytes: int) -> None:
@@ -63,3 +109,9 @@ def copy_bytes(destination: int, source: int, nbytes: int) -> None:
         ctypes.memmove(destination, source, nbytes)
     else:
         encoding.native.lib.copy_bytes(destination, source, nbytes, COPIERS)
+
+
+def provide_bytes(destination: int, nbytes: int) -> None:
+    """Makes the system provide the memory that is copied to later, whose bytes stay as they are; other Python threads run."""
+    if encoding.native is not None and nbytes >= LEAST_PROVIDED:
+        encoding.native.lib.provide_bytes(destination, nbytes, COPIERS)

@@ -31,8 +31,8 @@ _NO_BYTES = new("char[]", 1)
 class RepeatedWork(Protocol):
     """Work that C code submits again and again (`work.py`)."""
 
-    def encode_ahead(self) -> None:
-        """Encodes its next command buffer."""
+    def repeated(self) -> None:
+        """It has been, and somebody waits for that: prepares what comes next."""
 
 
 class Queue:
@@ -143,7 +143,7 @@ class Queue:
         for number in {words.last[(self._runs - k) % len(words.last)] for k in range(new_ones)}:
             work = self.works.get(number)
             if work is not None:
-                work.encode_ahead()
+                work.repeated()
 
     def look(self) -> None:
         """Raises DeviceLostError when the device is lost, also when nobody was told of it yet.

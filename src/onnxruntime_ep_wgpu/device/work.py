@@ -1,15 +1,17 @@
 """Dispatches that are submitted again and again without Python: a `Work` of csrc/submit.c.
 
 In: a recording. Out: two numbers for C code, a function and what to call it with; the call encodes, submits and gives 1, or gives
-0 when nothing was submitted, as on a lost device. A thread that has to wait for the GPU encodes the next command buffer meanwhile
-(`Queue.meanwhile`): it says the same as this object, which never changes, so it cannot be out of date, and goes with it.
+0 when nothing was submitted, as on a lost device. A thread that has to wait for the GPU prepares what comes next meanwhile
+(`Queue.meanwhile`): the next command buffer, which says the same as this object, which never changes, so it cannot be out of date,
+and goes with it; or, where something else follows, what `then` prepares.
 Invariant: the object keeps alive what the numbers refer to; whoever lets go of it has made sure that no thread is in such a call,
 and that none will be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from . import encoding
@@ -33,7 +35,18 @@ class Work:
     Of buffers it keeps the memory and not the object, as bind groups do, so that their owner can tell when nobody uses them.
     """
 
-    __slots__ = ("__weakref__", "_ahead", "_memory", "_queue", "_words", "function", "number", "recording")
+    __slots__ = (
+        "__weakref__",
+        "_ahead",
+        "_encoding",
+        "_memory",
+        "_queue",
+        "_words",
+        "function",
+        "number",
+        "recording",
+        "then",
+    )
 
     def __init__(self, queue: Queue, submission: Submission, per_submission: int = 0) -> None:
         assert encoding.native is not None and queue.shared is not None
@@ -43,7 +56,8 @@ class Work:
         self._memory = [
             shared("Buffer", it.handle) for source, _, destination, *_ in copies for it in (source, destination)
         ]
-        self._queue, self.recording = queue, recording
+        self._queue, self.recording, self._encoding = queue, recording, threading.Lock()
+        self.then: Callable[[], None] | None = None
         words = copy_words(copies)
         rows = ffi.from_buffer("uint64_t[]", recording.words)
         copied = ffi.from_buffer("uint64_t[]", words)
@@ -54,9 +68,25 @@ class Work:
         self._ahead: Any = None  # the last command buffer that was encoded before it was wanted
         queue.works.set(self.number, self)
 
+    def repeated(self) -> None:
+        """C code has submitted it, and somebody waits for that."""
+        if self.then is None:
+            self.encode_ahead()
+        else:
+            self.then()
+
     def encode_ahead(self) -> None:
         """Encodes what the next run submits, unless that has been done; only a work that is one submission."""
         (words, *_), native = self._words, encoding.native.lib
-        if native.is_behind(words) and (not words.per_submission or words.count <= words.per_submission):
-            self._ahead = own_address("CommandBuffer", native.encode_ahead, words)
-            native.set_ahead(words, address(self._ahead))
+        if words.per_submission and words.count > words.per_submission:
+            return
+        with self._encoding:  # several threads may wait for the same runs
+            if native.is_behind(words):
+                commands = self._ahead = own_address("CommandBuffer", native.encode_ahead, words)
+                native.set_ahead(words, address(commands))
+
+
+def upload_function() -> int:
+    """What C code calls to write to a buffer (`upload` of csrc/submit.c); 0 where that has not been built."""
+    native = encoding.native
+    return 0 if native is None else address(native.ffi.addressof(native.lib, "upload"))

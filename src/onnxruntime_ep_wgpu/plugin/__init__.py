@@ -1,11 +1,11 @@
 """The ONNX Runtime side, in the order in which ONNX Runtime meets it.
 
 `entry` (the two functions it looks up), `factory` (devices, sessions), `provider` (one per session: its callbacks),
-`session` (what it runs where) with `sources` and `settings` (its options), `choose` (its adapter) and `assign/` (which
-nodes, in which groups), `group` (one as it runs, on any device) with `specialise` (for sizes beyond a limit), `node`
-(one per compiled group) with `tensors` (where those of a run lie) and `known` (those of earlier runs), `memo` (its
-runs that C repeats), `captures` and `wrap` (tools around groups), `memory/` and `allocator` (device addresses, copies
-between host and device), `profiler`; `abi` (the C interface) with `callbacks` (objects that it holds) and `interrupts`
-(Ctrl-C meanwhile), `forked` (processes that end), `watch` (what the Python interface learns about sessions). Before
-the first session nothing here imports the compiler.
+`session` (what it runs where) with `sources` and `settings` (its options), `choose` (its adapter) and `assign/`
+(which nodes, in which groups), `group` (one as it runs, on any device) with `specialise` (for sizes beyond a limit),
+`node` (one per compiled group) with `tensors` (where those of a run lie) and `known` (those of earlier runs), `memo`
+(its runs that C repeats), `captures` and `wrap` (tools around groups), `memory/` and `allocator` (device addresses,
+copies between host and device), `profiler`; `abi` (the C interface) with `callbacks` (objects that it holds) and
+`interrupts` (Ctrl-C meanwhile), `collector` (no garbage is looked for meanwhile), `forked` (processes that end),
+`watch` (what the Python interface learns about sessions). Before the first session nothing here imports the compiler.
 """

@@ -1,35 +1,46 @@
 """ONNX Runtime's allocator of device memory: sizes in, device addresses out.
 
 Invariant: `Alloc` makes no GPU buffer and so cannot run out of GPU memory; see `memory`. It returns NULL only when the
-reserved addresses are used up, which every user of an address checks.
+reserved addresses are used up, which every user of an address checks. What is allocated and freed again and again does not come
+here: C code has it (`memory/kept.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
 from ..device import let_go
 from .abi import Ort, address
 from .callbacks import CallbackTable, callback
+from .memory import kept
 from .memory import space as memory
 
 if TYPE_CHECKING:
-    from ..device import Device
+    from ..device import Context
 
 
 class Allocator(CallbackTable, struct="OrtAllocator"):
-    """Memory on the device that `opener` gives when it is first used."""
+    """Memory on the device of a context, which is opened when it is first used."""
 
-    def __init__(self, ort: Ort, info: Any, opener: Callable[[], Device]) -> None:
+    def __init__(self, ort: Ort, info: Any, context: Context) -> None:
         super().__init__(ort)
-        self._info, self._opener = info, opener
+        self._info, self._opener = info, context.device
+        self._owner = kept.Owner(context)
+        if kept.native is not None:
+            self._native = kept.allocator_table(ort, self.pointer)
+            self.pointer = ffi.cast("OrtAllocator *", address(self._native))
+            self._owner.number = address(self._native)
+
+    def release(self) -> None:
+        memory.space().end_keeping(owner=self._owner)
+        self._owner.number = 0
+        super().release()
 
     @callback("Alloc", device=True)
     def alloc(self, nbytes: int) -> Any:
         space = memory.space()
-        allocation = space.reserve(nbytes, self._opener)
+        allocation = space.reserve(nbytes, self._opener, self._owner)
         if allocation is None:
             return ffi.NULL
         pointer = ffi.cast("void *", allocation.start)

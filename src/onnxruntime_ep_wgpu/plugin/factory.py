@@ -16,6 +16,7 @@ from ..errors import DeviceError
 from ..live import LiveSet
 from ..names import EP_NAME, NAMES, REGISTRATION
 from ..registration import noted
+from . import collector
 from .abi import INFO, WARNING, Logger, Ort, address
 from .allocator import Allocator
 from .callbacks import CallbackTable, callback, held
@@ -164,7 +165,8 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
 
     @callback("CreateEp")
     def create_ep(self, _hardware: Any, described: Any, count: int, session: Any, logger: Any, out: Any) -> None:
-        from .provider import Provider  # with the compiler and onnx_ir, which registering does without
+        with collector.at_rest():
+            from .provider import Provider  # with the compiler and onnx_ir, which registering does without
 
         noted.used = True
         log = Logger(self.ort, logger)
@@ -212,7 +214,7 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         number = self.ort.ep.MemoryDevice_GetDeviceId(self.ort.ep.MemoryInfo_GetMemoryDevice(info))
         if context is None or context.adapter.index != number:
             context = context_of(adapters()[number])
-        allocator = Allocator(self.ort, info, context.device)
+        allocator = Allocator(self.ort, info, context)
         self._users.add(allocator)
         return allocator
 

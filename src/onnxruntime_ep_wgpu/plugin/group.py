@@ -22,7 +22,7 @@ from ..runtime.executable import Executable, Run
 from ..runtime.inputs import DeviceTensor
 from ..runtime.plans import Key
 from ..runtime.settings import RunSettings
-from ..runtime.weight_sources import SourceOf, WeightSources, in_memory
+from ..runtime.weight_sources import SourceOf, WeightSource, WeightSources, in_memory
 from .specialise import Specialiser
 
 MAX_SPECIALISED = 8  # sets of input shapes beyond a limit whose programs are kept
@@ -184,6 +184,26 @@ class GroupOnDevice:
             return made
 
 
+class _ForNextDevice:
+    """What a group is compiled to, as the next device needs it: without weights, and where these are. It knows no group, which
+    therefore ends, with its memory on the device, when nobody holds it any more."""
+
+    def __init__(self, sources: WeightSources) -> None:
+        self.sources = sources
+        self._compiled: tuple[Program, list[WeightSource], Specialiser | None] | None = None
+
+    def keep(self, program: Program, specialise: Specialiser | None) -> None:
+        """What the graph is compiled to from now on. Weights that it had before are where they were."""
+        sources = list(map(self.sources.of, weight_names(program), program.weights))
+        self._compiled = replace(program, weights=()), sources, specialise
+
+    def compiled(self) -> tuple[Program, Specialiser | None]:
+        """The Program, with weights that are read now. Raises ModelChangedError."""
+        assert self._compiled is not None
+        program, sources, specialise = self._compiled
+        return replace(program, weights=tuple(source.read() for source in sources)), specialise
+
+
 class CompiledGroup:
     """A group's Program on the device that `current()` gives, and its graph for sizes beyond a limit. Thread safe.
 
@@ -205,16 +225,12 @@ class CompiledGroup:
         executable = Executable(program, current(), settings)
         # After the upload: a program that does not fit leaves nothing behind.
         self.sources = WeightSources(source_of)
-        self._compiled_to(program, specialise)
+        self._next = _ForNextDevice(self.sources)
+        self._next.keep(program, specialise)
         if specialise is not None:
             specialise.keep(self.sources)
-        self._live = GroupOnDevice(executable, specialise, self._compiled_to)
+        self._live = GroupOnDevice(executable, specialise, self._next.keep)
         self.rebuilt = 0
-
-    def _compiled_to(self, program: Program, specialise: Specialiser | None) -> None:
-        """What the graph is compiled to from now on, also on the next device. Weights that it had before are where they were."""
-        sources = list(map(self.sources.of, weight_names(program), program.weights))
-        self._compiled = replace(program, weights=()), sources, specialise
 
     def on_device(self) -> GroupOnDevice:
         """What runs on a device that is not known to be lost; another object after a loss: plans, buffers and pipelines are new
@@ -227,10 +243,8 @@ class CompiledGroup:
             return live
         with self._lock:
             if self._live.device.lost:
-                program, sources, specialise = self._compiled
-                program = replace(program, weights=tuple(source.read() for source in sources))
-                self._live = GroupOnDevice(
-                    Executable(program, self._current(), self._settings), specialise, self._compiled_to
-                )
+                program, specialise = self._next.compiled()
+                executable = Executable(program, self._current(), self._settings)
+                self._live = GroupOnDevice(executable, specialise, self._next.keep)
                 self.rebuilt += 1
             return self._live

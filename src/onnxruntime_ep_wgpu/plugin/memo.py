@@ -2,6 +2,10 @@
 
 In: runs that Python has done. Out: memos, each a set of tensors with the work that is submitted for them; ONNX Runtime's call of
 the node then ends in C, without the interpreter and its lock, when all tensors are the same.
+
+Where sizes grow from run to run, as a decoder's mask does, the memo of the next run is there before it: whoever prepares that
+run asks the memo of the last one to go on (`Memo.go_on`). Its tensors are the same but for their shapes, at the same addresses.
+
 Invariants: a memo is used only while the marks of its tensors' memory are what they were (`memory/allocation.py`), on a device
 that is there, on a thread that nobody listens on. What it keeps goes when one of its buffers dies, when its plan goes, when another
 one takes its place and when the session ends, each time after the last thread that uses it.
@@ -11,13 +15,16 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import process, trace
 from .._ort import ffi as _ort_ffi
-from ..device import Buffer, Place, depend
+from ..device import Place, depend
 from .abi import Ort, address
+from .memory import descriptors
 from .memory import space as memory
 from .memory.allocation import Marked
 
@@ -28,8 +35,10 @@ except ImportError:
 native: Any = _extension
 
 if TYPE_CHECKING:
-    from ..device import Submission
+    from ..device import Submission, Work
     from ..runtime.executable import Run
+    from ..runtime.plan import Plan
+    from .known import FusedNode
 
 MOST_PASSED_OVER = 1024
 
@@ -49,15 +58,47 @@ class NodeTensor(NamedTuple):
 LEFT_OUT = NodeTensor(0, (), 0, 0, None)
 
 
+Shapes = Sequence[tuple[int, ...]]
+Key = tuple[int, tuple[int, ...], Shapes]  # what a run is captured as; addresses and shapes of the node's tensors
+
+
+class _Tensors:
+    """What memos have in common where only shapes are others: the rows that C code reads, the addresses of the node's tensors, and
+    of the group's, inputs first, types, and numbers of their buffers with offsets (None for empty ones). It keeps no memory of
+    tensors. `valued`: the value of some input sets shapes."""
+
+    def __init__(
+        self, rows: Any, tensors: Sequence[NodeTensor], numbers: Sequence[int], marked: Sequence[Marked | None]
+    ) -> None:
+        self.rows = rows
+        self.marks = [mark.marks for mark in marked if mark is not None]
+        self.addresses = tuple([it.address for it in tensors])
+        self.types = [tensors[number].type for number in numbers]
+        self.at = [_at(tensors[number].place) for number in numbers]
+        self.valued = any(it.value is not None for it in tensors)
+        buffers = {mark.at.place.buffer for mark in marked if mark is not None and mark.at is not None}
+        self.buffers = [*map(weakref.ref, buffers)]
+
+
+class _Kept:
+    """What C code reads while a memo lives: `shapes` are those of all tensors of the node."""
+
+    def __init__(self, tensors: _Tensors, shapes: Shapes, work: Work) -> None:
+        self.tensors, self.shapes, self.work = tensors, shapes, work
+        self.dims = native.ffi.new("int64_t[]", [*chain.from_iterable(shapes)] or (0,))
+
+
 class Memo:
-    """One of a node's memos, the `number`th, and what it points to."""
+    """One of a node's memos, and what it points to. `expected`: of a run that had not been; `expects`: of one that others will
+    follow, with other sizes; `went_on`: the memo of such a one was made of it."""
 
-    __slots__ = ("__weakref__", "_buffers", "_kept", "_node", "_words", "key")
+    __slots__ = ("__weakref__", "_buffers", "_memos", "_words", "expected", "expects", "kept", "key", "went_on")
 
-    def __init__(self, key: object, node: Any, number: int, buffers: Sequence[Buffer], kept: object) -> None:
-        self.key, self._node, self._kept = key, node, kept
-        self._words = native.ffi.addressof(node, "memos", number)
-        self._buffers = tuple(map(weakref.ref, buffers))
+    def __init__(self, memos: Memos, words: Any, key: Key, kept: _Kept) -> None:
+        self.key, self._memos, self._words = key, memos, words
+        self.kept: _Kept | None = kept
+        self._buffers = kept.tensors.buffers
+        self.expected = self.expects = self.went_on = False
 
     @property
     def hits(self) -> int:
@@ -69,16 +110,26 @@ class Memo:
 
     def end(self) -> bool:
         """Nobody begins to use it any more. Whether nobody does, and so what it kept has gone."""
-        if self._kept is None:
+        if self.kept is None:
             return True
         if not native.lib.memo_end(self._words):
             return False
-        self._kept = None
+        self.kept = None
         return True
 
     def buffers_ended(self) -> None:
         if any(buffer() is None for buffer in self._buffers):
             self.end()
+
+    def go_on(
+        self,
+        plan: Plan,
+        shapes: Sequence[tuple[int, ...]],
+        places: Sequence[Place | None],
+        work: Callable[[], Work | None],
+    ) -> Work | None:
+        """See `runtime.plan.Repeater`."""
+        return self._memos.go_on(self, plan, shapes, places, work)
 
 
 class _Thread(threading.local):
@@ -90,13 +141,16 @@ class _Thread(threading.local):
 class Memos:
     """Those of one node: `table` is its OrtNodeComputeInfo. `node` is what ONNX Runtime gets instead."""
 
-    def __init__(self, ort: Ort, table: Any, inputs: int, outputs: int, captured: bool) -> None:
+    def __init__(self, ort: Ort, table: Any, signature: FusedNode, captured: bool) -> None:
         """`captured`: the session captures its runs, so a run is repeated only where it belongs to the same graph."""
+        # The places of the group's tensors among those of the node.
+        self._numbers = [*signature.inputs, *(len(signature.input_names) + number for number in signature.outputs)]
         self._node = native.ffi.new("Node *")
         self.node = _ort_ffi.cast("OrtNodeComputeInfo *", address(self._node))
         _ort_ffi.memmove(self.node, table, _ort_ffi.sizeof("OrtNodeComputeInfo"))
         self._node.api = native.ffi.cast("OrtApi *", address(ort.api))
-        self._node.inputs, self._node.outputs, self._node.captured = inputs, outputs, captured
+        self._node.inputs, self._node.outputs = signature.counts
+        self._node.captured = captured
         self._node.python = native.ffi.cast(native.ffi.typeof(self._node.python), address(table.Compute))
         compute = address(native.ffi.addressof(native.lib, "compute"))
         self.node.Compute = _ort_ffi.cast(_ort_ffi.typeof(table.Compute), compute)
@@ -104,6 +158,9 @@ class Memos:
         self._lock = threading.Lock()
         self._thread = _Thread()
         self._passed_over = self._pass_over = 0
+        self._expected: deque[Memo] = deque()  # of runs that had not been when they were made
+        self._unexpected = self._expect_none = 0
+        self._closed = False
 
     @property
     def hits(self) -> int:
@@ -121,20 +178,38 @@ class Memos:
         """Python has done a run that was nothing but this submission; `run` is still open, `tensors` are the node's inputs, then
         its outputs, and `graph` is what the session captures it as.
 
-        Noted are runs whose tensors were there before: memory that was allocated for this run will not come again.
+        Noted are runs whose tensors were there before, or stay where they are when they are freed: other memory that was allocated
+        for this run will not come again.
         """
         thread = self._thread
         newest, thread.newest = thread.newest, memory.space().allocations_made
-        if run.plan.submits == 1:
-            return
-        if self._passed_over < self._pass_over:
-            self._passed_over += 1
+        if not (self._expects() if run.goes_on else self._comes_again(run)):
             return
         bound = tensors()
         marked = _marked(bound, self._node.inputs, newest)
         if marked is not None:
             with self._lock:
                 self._keep(run, submission, bound, marked, graph)
+
+    def _comes_again(self, run: Run) -> bool:
+        """Whether to note a run, for others like it. Where tensors change faster than memos help, most are passed over."""
+        if run.plan.submits == 1:
+            return False
+        self._passed_over += 1
+        return self._passed_over > self._pass_over
+
+    def _expects(self) -> bool:
+        """Whether to note a run that others will follow, with other sizes. Where that was in vain, most are passed over."""
+        self._unexpected += 1
+        return self._unexpected > self._expect_none
+
+    def _learn_from(self, memo: Memo) -> None:
+        """A memo ends: was it of any use?"""
+        if memo.expects or memo.expected:
+            used = memo.hits or memo.went_on
+            self._unexpected, self._expect_none = 0, 0 if used else min(2 * self._expect_none + 1, MOST_PASSED_OVER)
+        else:
+            self._passed_over, self._pass_over = 0, 0 if memo.hits else min(2 * self._pass_over + 1, MOST_PASSED_OVER)
 
     def _keep(
         self,
@@ -144,13 +219,12 @@ class Memos:
         marked: Sequence[Marked | None],
         graph: int,
     ) -> None:
-        key = graph, tuple([(it.address, it.dims) for it in tensors])
+        shapes = [it.dims for it in tensors]
+        key = graph, tuple([it.address for it in tensors]), shapes
         number = self._free_place(key)
         work = run.work(submission)
         if number is None or work is None:
             return
-        words = self._node.memos[number]
-        dims = [extent for it in tensors for extent in it.dims]
         rows, first = [], 0
         cast, null = native.ffi.cast, native.ffi.NULL
         for it, mark in zip(tensors, marked, strict=True):
@@ -163,25 +237,83 @@ class Memos:
             first += len(it.dims)
         for k in range(self._node.inputs, len(rows)):
             rows[k] = (*rows[k][:4], True, *rows[k][5:])  # a host copy of an output has to be forgotten
-        lists = native.ffi.new("Tensor[]", rows), native.ffi.new("int64_t[]", dims or (0,))
-        words.tensors, words.dims = lists
-        words.run = native.ffi.cast("int (*)(void *)", work.function)
-        words.work = native.ffi.cast("void *", work.number)
-        words.hits, words.graph = 0, graph
+        known = _Tensors(native.ffi.new("Tensor[]", rows), tensors, self._numbers, marked)
+        self._begin(number, key, _Kept(known, shapes, work), run.plan).expects = run.goes_on
+
+    def _begin(self, number: int, key: Key, kept: _Kept, plan: Plan) -> Memo:
+        """Lets C code repeat what `kept` says, from here on."""
+        words = native.ffi.addressof(self._node, "memos", number)
+        words.tensors, words.dims = kept.tensors.rows, kept.dims
+        words.run = native.ffi.cast("int (*)(void *)", kept.work.function)
+        words.work = native.ffi.cast("void *", kept.work.number)
+        words.hits, words.graph = 0, key[0]
         words.last = self._node.hits
-        buffers = [mark.at.place.buffer for mark in marked if mark is not None and mark.at is not None]
-        made = Memo(
-            key, self._node, number, buffers, (lists, work, [mark.marks for mark in marked if mark is not None])
-        )
+        made = Memo(self, words, key, kept)
         depend(made)
-        run.plan.repeaters.add(made)
+        plan.repeaters.add(made)
         self._memos[number] = made
         # A thread on which nobody listens may not have been told so, after an interrupt.
         if not trace.listeners():
             native.lib.listen(False)
         made.begin()
+        return made
 
-    def _free_place(self, key: object) -> int | None:
+    # ---- runs that have not been
+
+    def go_on(
+        self, last: Memo, plan: Plan, shapes: Shapes, places: Sequence[Place | None], work: Callable[[], Work | None]
+    ) -> Work | None:
+        """See `runtime.plan.Repeater`: `last` is the memo of the run before. What tensors that take turns have in common with those
+        of an earlier run, its memo knows."""
+        with self._lock:
+            at = [_at(place) for place in places]
+            known = (it for it in (last, *self._memos) if it is not None and it.key[0] == last.key[0])
+            found = next((it for it in known if it.kept is not None and it.kept.tensors.at == at), None)
+            kept = None if found is None else found.kept
+            if found is None or kept is None or self._closed:
+                return None
+            grown = self._grown(kept, [*shapes, *plan.output_shapes], places)
+            made = None if grown is None else work()
+            if grown is None or made is None:
+                return None
+            found.went_on = True
+            self._end_expected()
+            key = last.key[0], kept.tensors.addresses, grown
+            number = self._free_place(key)
+            if number is None:
+                return None
+            memo = self._begin(number, key, _Kept(kept.tensors, grown, made), plan)
+            memo.expected = True
+            self._expected.append(memo)
+            return made
+
+    def _grown(self, kept: _Kept, shapes: Shapes, places: Sequence[Place | None]) -> Shapes | None:
+        """The shapes of the node's tensors when these are the group's; None where they would not lie as they do, which is at
+        these places."""
+        tensors, space = kept.tensors, memory.space()
+        if tensors.valued:
+            return None
+        grown = list(kept.shapes)
+        for k, number in enumerate(self._numbers):
+            dims, place = shapes[k], places[k]
+            if grown[number] == dims:
+                continue
+            nbytes = descriptors.tensor_bytes(tensors.types[k], dims)
+            there = space.known_place(tensors.addresses[number], nbytes) if nbytes else None
+            if there is None or there != place or len(grown[number]) != len(dims):
+                return None
+            grown[number] = dims
+        return grown
+
+    def _end_expected(self) -> None:
+        """Of runs that were expected two are known, the last one and the one to come."""
+        while len(self._expected) > 1:
+            old = self._expected.popleft()
+            if old.kept is not None:
+                self._learn_from(old)
+            old.end()
+
+    def _free_place(self, key: Key) -> int | None:
         """Which of the node's memos may be made anew: the one of the same tensors, whose memory has changed, a free one, or
         else the one that was used longest ago."""
         words = self._node.memos
@@ -193,8 +325,7 @@ class Memos:
             number = min(range(len(words)), key=lambda k: int(words[k].last))
         known = self._memos[number]
         assert known is not None
-        # Where tensors change faster than memos help, most runs are passed over, which costs nothing.
-        self._passed_over, self._pass_over = 0, 0 if known.hits else min(2 * self._pass_over + 1, MOST_PASSED_OVER)
+        self._learn_from(known)
         return number if known.end() else None
 
     def end_graph(self, graph: int) -> None:
@@ -205,9 +336,18 @@ class Memos:
 
     def close(self) -> None:
         """The session ends: no run is under way."""
+        self._closed = True
+        self.end_all()
+
+    def end_all(self) -> None:
+        """What was noted stands no more."""
         for known in self._memos:
             if known is not None:
                 known.end()
+
+
+def _at(place: Place | None) -> tuple[int, int] | None:
+    return None if place is None else (place.buffer.number, place.offset)
 
 
 def _marked(tensors: Sequence[NodeTensor], inputs: int, newest: int) -> list[Marked | None] | None:
@@ -222,7 +362,7 @@ def _marked(tensors: Sequence[NodeTensor], inputs: int, newest: int) -> list[Mar
         if not it.address:  # in a temporary place
             return None
         mark = space.marked(it.address, it.nbytes)
-        if mark.number > newest or mark.at is None or mark.at.place != it.place:
+        if (mark.number > newest and not mark.stays) or mark.at is None or mark.at.place != it.place:
             return None
         if it.value is not None and (mark.mirror is None or mark.mirror[: it.nbytes] != it.value):
             return None

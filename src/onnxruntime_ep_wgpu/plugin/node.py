@@ -64,7 +64,7 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo"):
     def repeat_in_c(self) -> None:
         """From here on runs that are the same as before are repeated without Python. Before ONNX Runtime gets the object."""
         if memo.native is not None:
-            self.memos = memo.Memos(self.ort, self.pointer, *self._signature.counts, self.captured is not None)
+            self.memos = memo.Memos(self.ort, self.pointer, self._signature, self.captured is not None)
             self.pointer = self.memos.node
             if self.captured is not None:
                 self.captured.memos = self.memos
@@ -89,7 +89,7 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo"):
             forget_errors()
         group = self.group.on_device()
         if self._noted is not None and group is not self._noted and self.memos is not None:
-            self.memos.close()  # what was noted of another one, whose device was lost
+            self.memos.end_all()  # what was noted of another one, whose device was lost
             self._noted = None
         tensors = Tensors(self.ort, self._signature, group.device, context)
         try:

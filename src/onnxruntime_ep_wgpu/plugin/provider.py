@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .._ort import ffi
 from ..device import let_go
 from ..program.target import TIMESTAMPS
-from . import watch
+from . import collector, watch
 from .abi import ERROR, WARNING, Logger, message_of, text
 from .callbacks import CallbackTable, callback, held, let_go_of_frames
 from .captures import CaptureCallbacks, capture_slots
@@ -150,7 +150,8 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         groups: list[list[Any]] = []
         if self.refusal is None:
             try:
-                groups = self._required_state().decide(graph)
+                with collector.at_rest():
+                    groups = self._required_state().decide(graph)
             except BaseException as error:
                 self._refuse(error)
         if self.refusal is not None:
@@ -182,7 +183,8 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
             if self.captures is None and not state.copy_guard.needed:
                 self.leave_out(_RUN_START)
         state.check_captures()
-        made = [state.compile(graphs[i], fused[i]) for i in range(count)]
+        with collector.at_rest():
+            made = [state.compile(graphs[i], fused[i]) for i in range(count)]
         if state.decided:
             state.compiled()
         ComputeInfo.hand_out_all(made, out)

@@ -2,13 +2,15 @@
 
 In: a session's graphs as ONNX Runtime shows them, and later the groups that it cut out. Out: which nodes to group, and a
 compiled node per group; `assignment` tells people about both. Invariants: deciding needs the graph and the adapter's
-limits, and opens no device; equal graphs get equal answers; the device is opened when something is first put on it.
+limits, and opens no device; equal graphs get equal answers; the device is opened while the first group is compiled.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
-from collections.abc import Callable, Iterable, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.compile import compile_graph, compile_lowered
@@ -33,6 +35,7 @@ from .captures import CapturedNode, Captures, check_placements
 from .choose import context_for
 from .group import CompiledGroup
 from .known import FusedNode
+from .memory import space as memory
 from .node import ComputeInfo
 from .settings import asked, settings_of
 from .specialise import Specialiser
@@ -97,11 +100,29 @@ class SessionState:
         """The session's device, opened on first use."""
         return self.context.device()
 
+    @contextmanager
+    def _opening_device(self) -> Iterator[None]:
+        """The device is being opened meanwhile, for which a driver takes long. What fails is said when it is used."""
+
+        def opened() -> None:
+            with suppress(Exception):
+                self.device()
+
+        if self.context.current() is None:
+            _thread.start_new_thread(opened, ())
+        try:
+            yield
+        except BaseException:
+            opened()  # the process may end now, while a driver works
+            raise
+
     def close(self) -> None:
         """The session ends."""
         if self.captures is not None:
             self.captures.clear()
         self._member.leave()
+        if not self.context.sessions:
+            memory.space().end_keeping(context=self.context)
 
     # Deciding
 
@@ -205,7 +226,7 @@ class SessionState:
         inputs = self._names(api.Node_GetNumInputs, api.Node_GetInputs, fused)
         outputs = self._names(api.Node_GetNumOutputs, api.Node_GetOutputs, fused)
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
-        with span("compile", name, nodes=len(graph)):
+        with self._opening_device(), span("compile", name, nodes=len(graph)):
             lowered = self._lowerings.take(graph)
             if lowered is not None:
                 # ONNX Runtime lists them in another order than the graph from which this was lowered.
@@ -220,7 +241,7 @@ class SessionState:
             specialise = Specialiser(graph, graph.opset_imports, self.target, name, self._compiling, declared)
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         source = watch.source()
-        weights = FromModel(path, source if isinstance(source, bytes) else None)
+        weights = FromModel(path, source if isinstance(source, bytes) else None, graph.meta["in_files"])
         group = CompiledGroup(
             program, self.device, settings_from(RunSettings, self.options.values), weights, specialise
         )

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from itertools import chain, islice
+from operator import add, sub
 
 from ..device import Buffer, Place
 from .plans import Key
@@ -35,18 +37,27 @@ class Course:
         if before is not None and before[0] == key:
             self._last, self._places = (key, ()), []
             return None
-        there = self._there(places)
-        steps = () if before is None else _steps(before[0], key)
-        self._last = key, steps
-        after = _after(key, steps) if before is not None and any(steps) and steps == before[1] else None
+        here: Places = [
+            None if place is None else (place.buffer.number, place.offset, weakref.ref(place.buffer))
+            for place in places
+        ]
+        return self.went_on(key, here)
+
+    def went_on(self, key: Key, here: Places) -> tuple[Key, Places | None] | None:
+        """The same of a run that was expected."""
+        there = self._there(here)
+        after = self._after(key)
         return None if after is None else (after, there)
 
-    def _there(self, now: Sequence[Place | None]) -> Places | None:
+    def _after(self, key: Key) -> Key | None:
+        before = self._last
+        steps = () if before is None else _steps(before[0], key)
+        self._last = key, steps
+        return _after(key, steps) if before is not None and any(steps) and steps == before[1] else None
+
+    def _there(self, here: Places) -> Places | None:
         """Where tensors went on from these places the last time, as they take turns that are allocated before the last ones are
         freed; None where they have not been there lately."""
-        here = [
-            None if place is None else (place.buffer.number, place.offset, weakref.ref(place.buffer)) for place in now
-        ]
         lately = [*self._places, here]
         self._places = lately[-REMEMBERED:]
         return next((lately[k + 1] for k in reversed(range(len(lately) - 1)) if lately[k] == here), None)
@@ -56,17 +67,20 @@ def _steps(before: Key, now: Key) -> tuple[int, ...]:
     """How much more each size and element is; () where there are not as many."""
     then, here = _numbers(before), _numbers(now)
     alike = list(map(len, before[0])) == list(map(len, now[0])) and len(then) == len(here)
-    return tuple([b - a for a, b in zip(then, here, strict=True)]) if alike else ()
+    return tuple(map(sub, here, then)) if alike else ()
 
 
 def _numbers(key: Key) -> list[int]:
-    return [*(extent for shape in key[0] for extent in shape), *key[1]]
+    return [*chain.from_iterable(key[0]), *key[1]]
 
 
 def _after(key: Key, steps: tuple[int, ...]) -> Key | None:
-    numbers = iter([number + step for number, step in zip(_numbers(key), steps, strict=True)])
-    shapes = tuple([tuple([next(numbers) for _ in shape]) for shape in key[0]])
-    return None if any(extent < 0 for shape in shapes for extent in shape) else (shapes, tuple(numbers))
+    numbers = list(map(add, _numbers(key), steps))
+    if min(numbers[: len(numbers) - len(key[1])], default=0) < 0:
+        return None
+    rest = iter(numbers)
+    shapes = tuple([tuple(islice(rest, len(shape))) for shape in key[0]])
+    return shapes, tuple(rest)
 
 
 def still_there(places: Places) -> list[Place | None] | None:

@@ -45,6 +45,7 @@ class Run:
         self._planned = executable.planned(inputs)
         self.plan = self._planned.plan
         self.inputs = [tensor.place for tensor in inputs]
+        self.goes_on = False  # whether another run will probably follow it, of the next sizes
 
     def __enter__(self) -> Run:
         return self
@@ -70,7 +71,7 @@ class Run:
         places = self.places(outputs)
         submission = self.executable.submit(self.plan, places)
         if submission is not None:
-            self.executable.expect(self._planned.key, submission, places)
+            self.goes_on = self.executable.expect(self._planned.key, submission, places)
         return submission
 
     def work(self, submission: Submission) -> Work | None:
@@ -186,33 +187,67 @@ class Executable:
 
     # ---- what comes next
 
-    def expect(self, key: Key, submission: Submission, places: Sequence[Place | None]) -> None:
+    def expect(self, key: Key, submission: Submission, places: Sequence[Place | None]) -> bool:
         """A run with this key has been submitted. Where sizes went on as they did before, as a decoder's mask, the next run is
-        prepared while somebody waits for this one: its plan, and its command buffer where it is known where tensors will lie."""
+        prepared while somebody waits for this one: its plan, and its command buffer where it is known where tensors will lie.
+        Whether it will be."""
         found = self._course.next(key, places)
         if found is None:
-            return
+            return False
         following, there = found
-        here, known = weakref.ref(self), None if submission.before or submission.after else there
+        known = None if submission.before or submission.after else there
+        self.device.queue.soon(self._later(lambda executable: executable._prepare_ahead(key, following, known)))
+        return True
 
-        def prepare() -> None:
+    def _later(self, prepare: Callable[[Executable], None]) -> Callable[[], None]:
+        """What prepares something for this object if it is still there; nothing that goes wrong there matters."""
+        here = weakref.ref(self)
+
+        def call() -> None:
             executable = here()
             if executable is not None and not listeners():
                 with suppress(Exception):  # the run itself says what is wrong with it
-                    executable._prepare_ahead(following, known)
+                    prepare(executable)
 
-        self.device.queue.soon(prepare)
+        return call
 
-    def _prepare_ahead(self, key: Key, places: Places | None) -> None:
-        """The plan of a run with this key; where the places of its tensors are known, also what it submits."""
+    def _prepare_ahead(self, before: Key, key: Key, places: Places | None) -> None:
+        """The plan of the run with this key behind the one that was `before`; where the places of its tensors are known, also what
+        it submits."""
         values = [self.program.values[v] for v in self.program.inputs]
         inputs = [DeviceTensor(value.dtype, shape, None) for value, shape in zip(values, key[0], strict=True)]
+        last = self._plans.kept.get(before)
         run = self._plans.known(key) or self._planned(key, inputs)
         there = None if places is None else still_there(places)
-        if there is not None:
-            callers, before, after = self._place(run.plan, there)
-            if not before and not after:
-                self.device.encode_ahead(run.plan.bind(callers), self.settings.per_submission)
+        if places is None or there is None:
+            return
+        callers, copied, copied_back = self._place(run.plan, there)
+        if copied or copied_back:
+            return
+        recording = run.plan.bind(callers)
+        work = None if last is None else self._goes_on(last, run.plan, key, there, recording)
+        if work is None:
+            self.device.encode_ahead(recording, self.settings.per_submission)
+        else:
+            work.then = self._later(lambda executable: executable._went_on(key, places))
+            work.encode_ahead()
+
+    def _goes_on(
+        self, last: Plan, plan: Plan, key: Key, places: Sequence[Place | None], recording: Recording
+    ) -> Work | None:
+        """The work of a run of `plan`, where somebody submits it who repeats the `last` one; None where nobody does."""
+
+        def work() -> Work | None:
+            return self.device.work(Submission(recording), self.settings.per_submission)
+
+        found = (it.go_on(plan, key[0], places, work) for it in last.repeaters)
+        return next((it for it in found if it is not None), None)
+
+    def _went_on(self, key: Key, places: Places) -> None:
+        """The run with this key was submitted by somebody else. As `expect`, while somebody waits."""
+        found = self._course.went_on(key, places)
+        if found is not None:
+            self._prepare_ahead(key, *found)
 
     def capture(self, plan: Plan, places: Sequence[Place | None], kept: Sequence[bool]) -> CapturedRun:
         """What `submit` would run, to be replayed. Runs nothing.

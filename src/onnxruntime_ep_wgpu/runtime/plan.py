@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, compress, count, islice
 from operator import is_not
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from .groups import BindGroups
 from .planned import PlannedDispatch
 from .temps import Temps
 from .uniforms import UniformBuffers
+
+if TYPE_CHECKING:
+    from ..device import Work
 
 MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
 
@@ -53,6 +56,16 @@ class Repeater(Protocol):
 
     def end(self) -> bool:
         """It does no more. Whether no thread is doing it now; asked again otherwise."""
+
+    def go_on(
+        self,
+        plan: Plan,
+        shapes: Sequence[tuple[int, ...]],
+        places: Sequence[Place | None],
+        work: Callable[[], Work | None],
+    ) -> Work | None:
+        """It submits the run of `plan` too, which will probably follow, with inputs of these shapes and tensors at these places:
+        gives the `work` of that. None when it does not."""
 
 
 class Plan:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ..program.program import Program, Storage
 from .plan import Plan
 from .planned import PlannedDispatch
 
-_LOOK = files(__package__) / "nonfinite.wgsl"
+_LOOK = Path(__file__).with_name("nonfinite.wgsl")
 _BINDINGS = ("read", "read_write", "uniform")
 _WATCHED = (DType.FLOAT32, DType.FLOAT16)
 _SHOWN_NODES = 4
@@ -48,7 +48,7 @@ class Stepwise:
     def __init__(self, program: Program, device: Device, weights: Sequence[Buffer | None]) -> None:
         self._program, self._device = program, device
         self._lock = threading.Lock()
-        self._pipeline = device.pipeline(_LOOK.read_text(), _BINDINGS, "look for NaN and infinity")
+        self._pipeline = device.pipeline(_LOOK.read_text("utf-8"), _BINDINGS, "look for NaN and infinity")
         self._result = device.buffer(16, "what was found")
         self._weights: dict[int, bool] = {}  # whether a weight is finite, by value number
         self._weight_buffers = weights

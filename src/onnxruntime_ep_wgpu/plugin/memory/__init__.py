@@ -1,2 +1,3 @@
-"""Device memory as ONNX Runtime sees it: `space` (addresses to ranges), `allocation` (what lies in a range), `copies` (between
-pointers), `transfer` and `memcpy` (those that ONNX Runtime asks for), `descriptors` (what it says of a tensor)."""
+"""Device memory as ONNX Runtime sees it: `space` (addresses to ranges), `allocation` (what lies in a range), `kept` (those that
+come again without Python), `copies` (between pointers), `transfer` and `memcpy` (those that ONNX Runtime asks for), `descriptors`
+(what it says of a tensor)."""

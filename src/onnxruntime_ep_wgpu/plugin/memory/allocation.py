@@ -16,10 +16,13 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...device import Place
+from ...device.native import address
+from ...device.sizes import GRAIN
 from ...errors import DeviceError, DeviceLostError
+from . import kept
 
 if TYPE_CHECKING:
     from ...device import Buffer, Device
@@ -51,7 +54,7 @@ PLACE, VALUE = 0, 1
 
 class Marked(NamedTuple):
     """What lies at an address: in which allocation, with which marks, where (None: in no single piece), the host copy
-    that begins there, and whether some host copy has a part of it."""
+    that begins there, whether some host copy has a part of it, and whether it stays in its buffer when it is freed."""
 
     number: int
     marks: array[int]
@@ -60,6 +63,7 @@ class Marked(NamedTuple):
     at: Located | None
     mirror: bytes | None
     mirrored: bool
+    stays: bool
 
 
 class Allocation:
@@ -71,32 +75,111 @@ class Allocation:
 
     Of a range that is `lent`, buffers are known outside this package: it stays where it is, what would move it is an error, and
     an allocation that has one keeps no host copies.
+
+    A range of an `owner` may stay in its buffer when it is freed (`kept.py`). C code, which then allocates and fills it, knows no
+    host copies: those that are here are of what the range held when the mark of its value was `_mirrored_at`.
     """
 
     __slots__ = (
+        "_kept",
         "_lent",
         "_lock",
+        "_mirrored_at",
         "_mirrors",
+        "_number",
         "_opener",
         "_pieces",
         "capacity",
         "device",
+        "fills",
+        "is_read",
         "marks",
-        "number",
+        "owner",
         "size",
         "start",
     )  # fmt: skip
 
     def __init__(
-        self, number: int, start: int, size: int, capacity: int, opener: Callable[[], Device], marks: array[int]
+        self,
+        number: int,
+        start: int,
+        size: int,
+        capacity: int,
+        opener: Callable[[], Device],
+        marks: array[int],
+        owner: kept.Owner | None = None,
     ) -> None:
-        self.number, self.start, self.size, self.capacity, self._opener = number, start, size, capacity, opener
-        self.marks = marks
+        self._number, self.start, self.size, self.capacity, self._opener = number, start, size, capacity, opener
+        self.marks, self.owner = marks, owner
         self.device: Device | None = None
         self._pieces: tuple[Piece, ...] = ()
         self._mirrors: dict[int, bytes] = {}
+        self._mirrored_at = marks[VALUE]
         self._lent = False
         self._lock = threading.Lock()
+        self._kept: kept.Kept | None = None
+        self.is_read = False  # whether a host copy was asked for
+        self.fills = 0  # uploads by Python
+
+    # ---- what stays in its buffer
+
+    @property
+    def words(self) -> Any:
+        """What C code has of it, when it has it; else None."""
+        return None if self._kept is None else self._kept.words
+
+    @property
+    def number(self) -> int:
+        """Which allocation of all it is."""
+        words = self.words
+        return self._number if words is None else int(words.number)
+
+    @property
+    def is_freed(self) -> bool:
+        """Whether it waits to be allocated again."""
+        words = self.words
+        return words is not None and words.state == kept.native.lib.FREE
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether it may stay in its buffer when it is freed, as far as it goes."""
+        return self._kept is not None or (self.owner is not None and self.owner.keeps and self._whole() is not None)
+
+    def keep(self, freed: bool = True) -> bool:
+        """Leaves it to C code where it lies, if that can be: it is `freed`, or will be filled again. Whether it is left to it;
+        asked again it is the same."""
+        if self._kept is None:
+            whole = self._whole()
+            if whole is None or self.owner is None:
+                return False
+            queue = whole.device.queue.shared
+            whole.device.caches.storage.elsewhere = self.owner.shown
+            self._kept = kept.Kept(self, self.owner, address(whole.buffer.handle), address(queue))
+        return self._kept.begin(freed)
+
+    def end_keeping(self, freed: bool) -> bool:
+        """C code has it no more, if it is `freed`, or is not: before it lies elsewhere. Whether that was so."""
+        if self._kept is None or not self._kept.end(freed):
+            return False
+        self._kept = None
+        return True
+
+    def _whole(self) -> Piece | None:
+        """The piece that the whole range is, where one has been made for that (`write`)."""
+        if len(self._pieces) != 1 or self._lent:
+            return None
+        piece = self._pieces[0]
+        device, alone = piece.device, piece.start == piece.base == 0 and piece.end == self.capacity
+        return piece if alone and not device.lost and device.queue.shared is not None and _keeps_sizes(device) else None
+
+    def _taken_for(self, device: Device, offset: int, nbytes: int) -> int:
+        """How many bytes a tensor gets that is written to a place where nothing is: the whole range when no other tensor lies
+        behind it, which would at a multiple of GRAIN, so that it fits another time as well."""
+        whole = offset == 0 and nbytes > self.size - GRAIN and nbytes % 4 == 0 and not self._pieces
+        small = self.owner is not None and self.capacity <= kept.MOST_BYTES
+        return self.capacity if whole and small and _keeps_sizes(device) else nbytes
+
+    # ---- where it lies
 
     def read(self, offset: int, nbytes: int, what: str) -> Located:
         """Where a range lies, to read it. Raises like `AddressSpace.read`."""
@@ -104,6 +187,7 @@ class Allocation:
         if found is not None and not found.device.lost:
             return found
         self._check_not_lost(offset, nbytes, what)
+        self.end_keeping(freed=False)
         device = self._opened()
         with self._lock:
             found = self._within(offset, nbytes)
@@ -117,24 +201,24 @@ class Allocation:
         end = offset + nbytes
         if self._mirrors:
             with self._lock:
-                self.marks[VALUE] += 1
-                self._mirrors = {
-                    at: kept for at, kept in self._mirrors.items() if at >= end or at + len(kept) <= offset
-                }
-                self.marks[VALUE] += 1
+                self._set_mirrors(
+                    {at: data for at, data in self._mirrored().items() if at >= end or at + len(data) <= offset}
+                )
         found = self._within(offset, nbytes, whole_words=True)
         if found is not None and not found.device.lost:
             return found
         if self._lent:
             self._check_not_lost(offset, nbytes, what)
             self._check_not_lent(offset, nbytes, "written")
+        self.end_keeping(freed=False)
         device = self._opened()
-        buffer = _take(device, nbytes, what)
+        taken = self._taken_for(device, offset, nbytes)
+        buffer = device.caches.storage.take(taken, f"{what} of {nbytes} bytes")
         with self._lock:
             old = self._pieces
-            kept = [part for piece in old for part in _outside(piece, offset, end)]
+            left = [part for piece in old for part in _outside(piece, offset, end)]
             self.marks[PLACE] += 1
-            self._pieces = (*kept, Piece(offset, end, buffer, 0, device))
+            self._pieces = (*left, Piece(offset, offset + taken, buffer, 0, device))
             self.marks[PLACE] += 1
         _recycle(old, self._pieces)
         return Located(device, Place(buffer, 0))
@@ -151,26 +235,45 @@ class Allocation:
         if self._lent:
             return
         with self._lock:
-            self.marks[VALUE] += 1
-            self._mirrors = self._mirrors | {offset: data}
-            self.marks[VALUE] += 1
+            self._set_mirrors(self._mirrored() | {offset: data})
+
+    def _mirrored(self) -> dict[int, bytes]:
+        """The host copies, by offset."""
+        return self._mirrors if self._mirrored_at == self.marks[VALUE] else {}
+
+    def _set_mirrors(self, mirrors: dict[int, bytes]) -> None:
+        """Under the lock. An interrupt leaves none."""
+        self.marks[VALUE] += 1
+        self._mirrors = mirrors
+        self.marks[VALUE] += 1
+        self._mirrored_at = self.marks[VALUE]
 
     def mirror(self, offset: int, nbytes: int) -> bytes | None:
         """The host copy of a range, when there is one."""
         if self.device is not None and self.device.lost:
             return None
-        data = self._mirrors.get(offset)
+        data = self._mirrored().get(offset)
+        words = None if self.is_read else self.words
+        if data is not None or (words is not None and words.filled == self.marks[VALUE]):
+            self.is_read = True
+            if words is not None:
+                words.copied = True  # C code, which keeps none, leaves it to Python from now on
         return data[:nbytes] if data is not None and len(data) >= nbytes else None
 
     def marked(self, offset: int, nbytes: int) -> Marked:
         """What lies at a range, and marks that are as old as that at least."""
         marks = self.marks
         place, value = marks[PLACE], marks[VALUE]
-        mirrors, end = self._mirrors, offset + nbytes
-        mirrored = any(at < end and at + len(kept) > offset for at, kept in mirrors.items())
+        mirrors, end = self._mirrored(), offset + nbytes
+        mirrored = any(at < end and at + len(data) > offset for at, data in mirrors.items())
         mirror = mirrors.get(offset)
         at = self._within(offset, nbytes)
-        return Marked(self.number, marks, place, value, at, mirror, mirrored)
+        return Marked(self.number, marks, place, value, at, mirror, mirrored, self.words is not None)
+
+    def place_of(self, offset: int, nbytes: int) -> Place | None:
+        """Where a range lies that has one piece, on a device that is there."""
+        found = self._within(offset, nbytes)
+        return None if found is None or found.device.lost else found.place
 
     def lend(self, offset: int, nbytes: int) -> Located:
         """Where a range lies and stays until it is freed. Raises like `read`."""
@@ -189,11 +292,10 @@ class Allocation:
         self._mark_lent()
 
     def _mark_lent(self) -> None:
+        self.end_keeping(freed=False)
         with self._lock:
             self._lent = True
-            self.marks[VALUE] += 1
-            self._mirrors = {}
-            self.marks[VALUE] += 1
+            self._set_mirrors({})
 
     def _opened(self) -> Device:
         device = self.device
@@ -202,9 +304,8 @@ class Allocation:
             opened = self._opener()
             with self._lock:
                 if self.device is device:
-                    self.marks[VALUE] += 1
-                    self.device, self._mirrors = opened, {}
-                    self.marks[VALUE] += 1
+                    self._set_mirrors({})
+                    self.device = opened
             return opened
         return device
 
@@ -264,6 +365,11 @@ class Allocation:
         return Located(device, Place(buffer, start - low))
 
 
+def _keeps_sizes(device: Device) -> bool:
+    """Whether buffers that are not used now stay, in size classes."""
+    return device.caches.storage.mode == "bucket"
+
+
 def _recycle(old: tuple[Piece, ...], new: tuple[Piece, ...]) -> None:
     gone = {(piece.device, piece.buffer) for piece in old} - {(piece.device, piece.buffer) for piece in new}
     for device, buffer in gone:
@@ -271,8 +377,8 @@ def _recycle(old: tuple[Piece, ...], new: tuple[Piece, ...]) -> None:
             device.caches.storage.give(buffer)
 
 
-def _take(device: Device, nbytes: int, what: str = "a tensor") -> Buffer:
-    return device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
+def _take(device: Device, nbytes: int) -> Buffer:
+    return device.caches.storage.take(nbytes, f"a tensor of {nbytes} bytes")
 
 
 def _outside(piece: Piece, start: int, end: int) -> list[Piece]:

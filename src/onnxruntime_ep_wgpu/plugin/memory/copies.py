@@ -101,6 +101,7 @@ class Batch:
             self._space.set_mirror(to_address, data)
         else:
             device.upload(buffer, offset, host_bytes(source, nbytes))
+        self._space.filled(to_address)
 
     def _download(self, from_address: int, destination: Any, nbytes: int) -> None:
         start = self._space.start_of(from_address)

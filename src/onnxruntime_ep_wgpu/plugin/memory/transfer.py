@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..._ort import ffi
 from ...device import adapters
 from ...errors import DeviceError
+from ..abi import Ort, address
 from ..callbacks import CallbackTable, callback
+from . import kept
 from .copies import Batch
 from .descriptors import tensor_of
 
@@ -14,7 +17,14 @@ GPU, CPU, DEFAULT_MEMORY = 1, 0, 0
 
 
 class DataTransfer(CallbackTable, struct="OrtDataTransferImpl"):
-    """What `copy_tensors`, `OrtValue.numpy()` and inputs without a Memcpy node use."""
+    """What `copy_tensors`, `OrtValue.numpy()` and inputs without a Memcpy node use. C code does what it can (csrc/memory.c)."""
+
+    def __init__(self, ort: Ort) -> None:
+        super().__init__(ort)
+        self._native: Any = None
+        if kept.native is not None:
+            self._native = kept.transfer_table(ort, self.pointer)
+            self.pointer = ffi.cast("OrtDataTransferImpl *", address(self._native))
 
     @callback("Release")
     def released(self) -> None:
@@ -22,6 +32,8 @@ class DataTransfer(CallbackTable, struct="OrtDataTransferImpl"):
 
     @callback("CanCopy")
     def can_copy(self, source: Any, destination: Any) -> bool:
+        if self._native is not None:
+            self._native.adapters = len(adapters())  # from here on C code knows
         kinds = {self._kind(source), self._kind(destination)}
         return kinds in ({"ours"}, {"ours", "host"})
 
