@@ -1,9 +1,9 @@
 """Where the time of a token goes: `python -m bench.decode [FOLDER] [--prompts 16,1024,4096] [--kind int4] [--layers 16]`.
 
 FOLDER has a decoder that `LanguageModel` takes. Without it a Llama of 1.1 billion random parameters is written (`--layers` of
-hidden 2048). For each prompt: milliseconds per token and the host's part of it; then the dispatches of a token by what they do,
-all layers together, with the bytes that they read and write. What the GPU does not account for is launches, waiting and the
-readback: times of the GPU are timestamps around each dispatch, in a pass of its own.
+hidden 2048). For each prompt: milliseconds per token and the host's part of it; then the dispatches of the prompt and of a token by
+what they do, all layers together, with the bytes that they read and write. What the GPU does not account for is launches, waiting
+and the readback: times of the GPU are timestamps around each dispatch, in a pass of its own.
 """
 
 from __future__ import annotations
@@ -44,8 +44,13 @@ def main() -> None:
             ids = np.random.default_rng(0).integers(10, 250, length).tolist()
             list(model.tokens([ids], max_new_tokens=WARM, ends=()))
             shown(length, *measured(model.tokens([ids], max_new_tokens=args.new, ends=())))
-            for row in by_place(*listened(model.tokens([ids], max_new_tokens=WARM + 4, ends=()))):
-                print("  " + "{:7.1f} us {:5} x {:6.1f} us {:8.1f} GB/s  {}".format(*row))
+            for part, rows in (
+                ("the prompt and the first token", listened(model.tokens([ids], max_new_tokens=1, ends=()), 0)),
+                ("a token", listened(model.tokens([ids], max_new_tokens=WARM + 4, ends=()), WARM)),
+            ):
+                print(f"  {part}:")
+                for row in by_place(*rows):
+                    print("  " + "{:9.1f} us {:5} x {:7.1f} us {:8.1f} GB/s  {}".format(*row))
 
 
 def llama(scratch: Path, kind: str, layers: int, length: int) -> Path:
@@ -78,11 +83,11 @@ def shown(length: int, first: float, token: float, host: float) -> None:
     )
 
 
-def listened(steps: Iterator[Any]) -> tuple[int, list[Any]]:
-    """How many tokens came after the first ones, and their dispatches."""
+def listened(steps: Iterator[Any], skipped: int) -> tuple[int, list[Any]]:
+    """How many tokens came after the first ones, which are skipped, and their dispatches."""
     from onnxruntime_ep_wgpu.trace import Recorder
 
-    for _ in range(WARM):
+    for _ in range(skipped):
         next(steps)
     recorder = Recorder()
     with recorder.listening():
