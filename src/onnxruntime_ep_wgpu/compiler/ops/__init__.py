@@ -8,7 +8,8 @@ Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `selection`, 
 
 What families share: `activations`, `index` (indices out of tensors), `window` (sliding windows), `rows` (long or many rows),
 `sorting` and `scatter_along` (along an axis), `attend` (attention as a kernel); algorithms of one operator: `conv_direct`,
-`conv_groups`, `conv_rows`, `depthwise`, and `plane`, windows over two axes as kernels see them.
+`conv_groups`, `conv_rows`, `depthwise`, and what they share: `plane` (windows over two axes as kernels see them) and `blocks_last`
+(blocks of an image whose channels are last).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from .. import tune
 from ..builder import Builder, Operand
-from ..dims import ceildiv, floordiv, product
-from ..ir import Read, Variant
+from ..dims import floordiv
+from .blocks_last import convolved
 from .plane import Plane
 from .window import Window
 
@@ -38,36 +38,9 @@ def supports(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> boo
 def convolution_in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
     """x (batch, channels, *inputs) with w (features, channels / group, *kernel) to (batch, features, *outputs), in the type of
     sums."""
-    plane, chosen = Plane(win), tune.grouped_last(b.target)
+    chosen = tune.grouped_last(b.target)
     assert chosen is not None, "asked for where the target has it"
-    batch, (features, channels) = x.shape[0], w.shape[:2]
-    image = b.reshape(b.permute(x, (0, *range(2, x.rank), 1)), (batch, *plane.inputs, x.shape[1]))
-    weights = b.reshape(b.contiguous(b.permute(w, (*range(2, w.rank), 1, 0))), (win.taps, channels, features))
+    plane, (features, channels) = Plane(win), w.shape[:2]
     columns = chosen.columns_of(plane.outputs[1], plane.strides[1])
-    shape = (batch, *win.outputs, features)
-    strips = ceildiv(plane.outputs[1], columns)
-    items = strips * plane.outputs[0]
-    fours = floordiv(features, 4)
-    blocks = product((batch, items, fours))
-    (y,) = b.call(
-        "grouped_last",
-        {
-            "x": Read(image.view, (1, 1, 1, 1), reuse=True, vector=True),
-            "w": Read(weights.view, (1, 1, 1), reuse=True, vector=True),
-        },
-        {"y": (x.dtype.accumulated, shape, (1, win.rank, 1))},
-        (Variant(ceildiv(blocks, chosen.workgroup), chosen.workgroup),),
-        parameters={
-            **plane.parameters,
-            "strips": strips,
-            "items": items,
-            "fours": fours,
-            "blocks": blocks,
-            "channels": channels,
-            "per_group": floordiv(features, group),
-        },
-        flops=2 * product(shape) * win.taps * channels,
-        vectors=True,
-        **plane.block(1, columns),
-    )
-    return b.formats.channels_last(len(shape)).seen(y)
+    parameters = {"channels": channels, "per_group": floordiv(features, group)}
+    return convolved(b, "grouped_last", x, w, win, (1, columns), chosen.workgroup, parameters)

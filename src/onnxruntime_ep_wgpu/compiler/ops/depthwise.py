@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from .. import tune
 from ..builder import Builder, Operand
-from ..dims import ceildiv, floordiv, product, quotient
+from ..dims import ceildiv, product, quotient
 from ..ir import Read, Variant
+from .blocks_last import convolved
 from .plane import Plane
 from .window import Window
 
@@ -27,31 +28,7 @@ def supports_four_channels(b: Builder, x: Operand, w: Operand) -> bool:
 
 def of_four_channels(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:
     """Like `depthwise_convolution`, of an image whose channels are last in memory, as those of the result then are."""
-    plane = Plane(win)
-    batch, features = x.shape[0], w.shape[0]
-    image = b.reshape(b.permute(x, (0, *range(2, x.rank), 1)), (batch, *plane.inputs, features))
-    weights = b.reshape(b.contiguous(b.permute(w, (*range(2, w.rank), 1, 0))), (win.taps, features))
-    rows, columns = _block(win)
-    shape = (batch, *win.outputs, features)
-    strips = ceildiv(plane.outputs[1], columns)
-    items = strips * ceildiv(plane.outputs[0], rows)
-    fours = floordiv(features, 4)
-    blocks = product((batch, items, fours))
-    size = tune.depthwise_last(b.target).workgroup
-    (y,) = b.call(
-        "depthwise_last",
-        {
-            "x": Read(image.view, (1, 1, 1, 1), reuse=True, vector=True),
-            "w": Read(weights.view, (1, 1), reuse=True, vector=True),
-        },
-        {"y": (x.dtype.accumulated, shape, (1, win.rank, 1))},
-        (Variant(ceildiv(blocks, size), size),),
-        parameters={**plane.parameters, "strips": strips, "items": items, "fours": fours, "blocks": blocks},
-        flops=2 * product(shape) * win.taps,
-        vectors=True,
-        **plane.block(rows, columns),
-    )
-    return b.formats.channels_last(len(shape)).seen(y)
+    return convolved(b, "depthwise_last", x, w, win, _block(win), tune.depthwise_last(b.target).workgroup)
 
 
 def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:

@@ -126,6 +126,7 @@ def _product(b: Builder, x: Operand, chosen: Operand, layer: ExpertWeights, shar
         PARTS=parts,
         SHARE=share,
         K_WHOLE=layer.k % run == 0,
+        K_FOURS=layer.k % 4 == 0,
     )
     return y
 

@@ -29,7 +29,7 @@ class ProductShape:
     run: int = 0
 
     @property
-    def whole(self) -> bool:
+    def fours(self) -> bool:
         """Whether k is a multiple of 4."""
         return quotient(self.k, 4) is not None
 
@@ -130,6 +130,7 @@ class Tile(ProductForm):
             SLICES=self.slices,
             UNROLLED=self.unrolled,
             K_WHOLE=quotient(shape.k, self.k * self.slices) is not None,
+            K_FOURS=shape.fours,
             PACKED=packed,
             RUN4=run // 4 if packed else 0,
             A_LANES=gcd(8, self.k // 4),
@@ -191,7 +192,9 @@ class RowProduct(FewRows):
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
         tiles_n = ceildiv(shape.n, 4 * self.columns4)
-        chosen = constants(ROWS=self.rows, COLUMNS4=self.columns4, STEPS=self.steps, K_WHOLE=shape.whole)
+        chosen = constants(
+            ROWS=self.rows, COLUMNS4=self.columns4, STEPS=self.steps, K_WHOLE=shape.fours, K_FOURS=shape.fours
+        )
         tiles = (("tiles_n", tiles_n),)
         return Variant(shape.batch * tiles_n, self.threads, guard, chosen, tiles, self.kernel, self.product_bytes)
 
@@ -237,7 +240,14 @@ class PackedRows(FewRows):
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
         tiles_m, tiles_n = ceildiv(shape.m, self.rows), ceildiv(shape.n, 4 * self.columns)
-        chosen = constants(ROWS=self.rows, PARTS=self.parts, STEPS=self.steps, RUN4=shape.run // 4, K_WHOLE=shape.whole)
+        chosen = constants(
+            ROWS=self.rows,
+            PARTS=self.parts,
+            STEPS=self.steps,
+            RUN4=shape.run // 4,
+            K_WHOLE=shape.fours,
+            K_FOURS=shape.fours,
+        )
         tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))
         count = shape.batch * tiles_m * tiles_n
         return Variant(count, self.invocations, guard, chosen, tiles, self.kernel, self.product_bytes)

@@ -24,7 +24,7 @@ fn kernel(w: u32, lane: u32) {
   let height = $height;
   let width = $width;
 #for t KERNEL_Y * KERNEL_X
-  let w#t = w_at4(#tu, channel);
+  let w#t = w_at4(#tu, 0u, channel);
 #end
 #for r ROWS
 #for c COLUMNS
