@@ -93,5 +93,35 @@ def test_what_stays_in_two_kernels() -> None:
     made.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0, 1]), "axes"))
     made.graph.node[2].input[1] = "own"
     at = np.array([[3, -1, 0]])
-    for ours, theirs in zip(Runner(compile_model(made))(at), expected(made, {"ids": at}), strict=True):
+    program = compile_model(made)
+    assert [it.reason for it in program.declined] == ["what it reads is made of its results"]
+    for ours, theirs in zip(Runner(program)(at), expected(made, {"ids": at}), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("late", ["at", "table", "gain"])
+@pytest.mark.parametrize("steps", [0, 2])
+def test_what_it_reads_is_made_before_it(late: str, steps: int) -> None:
+    """The last token of what layers made, say: the indices, the rows or the gain may be made last."""
+    made = {
+        "at": [make_node("Cast", ["ids"], ["at"], to=onnx.TensorProto.INT32)],
+        "table": [
+            make_node("MatMul", ["x", "w"], ["h0"]),
+            *(make_node("Softmax", [f"h{k}"], [f"h{k + 1}"]) for k in range(steps)),
+        ],
+        "gain": [make_node("Softmax", ["g"], ["gain"])],
+    }
+    order = [it for name in sorted(made, key=lambda name: name == late) for it in made[name]]
+    picks = make_node("Gather", [f"h{steps}", "at"], ["picked"], axis=0)
+    norm = make_node("LayerNormalization", ["picked", "gain"], ["y"], epsilon=1e-3)
+    model = make_model(
+        [*order, picks, norm, make_node("Add", ["picked", "y"], ["sum"])],
+        {"ids": (np.int64, ["m"]), "x": (F, ["n", HIDDEN]), "g": (F, [WORDS])},
+        {"w": random(HIDDEN, WORDS)},
+    )
+    program = compile_model(model)
+    assert "map" not in labels(program)
+    given = np.array([4, -1, 0]), random(5, HIDDEN, seed=1), random(WORDS, seed=2)
+    feeds = dict(zip(("ids", "x", "g"), given, strict=True))
+    for ours, theirs in zip(Runner(program)(*given), expected(model, feeds), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

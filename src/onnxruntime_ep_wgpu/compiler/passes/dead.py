@@ -11,20 +11,23 @@ def remove_dead(graph: LoweredGraph) -> LoweredGraph:
     """The graph with only the nodes its outputs need; says anew in `users` of every tensor who reads it."""
     needed = {*graph.outputs, *(it.values for it in graph.assertions)}
     kept: list[tuple[Node, list[Tensor]]] = []
+    later: set[Node] = set()
     for node in reversed(graph.nodes):
-        used, made = _used(node), node.outputs
-        for tensor in (*used, *made):
+        read, made = used(node), node.outputs
+        for tensor in (*read, *made):
             tensor.users = []
         if not needed.isdisjoint(tensor for tensor in made if 0 not in tensor.shape):
-            kept.append((node, used))
-            needed.update(used)
+            kept.append((node, read))
+            needed.update(read)
+            assert later.isdisjoint(tensor.producer for tensor in read), f"{node} reads what is made behind it"
+        later.add(node)
     kept.reverse()
-    for node, used in kept:
-        for tensor in dict.fromkeys(used):
+    for node, read in kept:
+        for tensor in dict.fromkeys(read):
             tensor.users.append(node)
     return replace(graph, nodes=[node for node, _ in kept])
 
 
-def _used(node: Node) -> list[Tensor]:
+def used(node: Node) -> list[Tensor]:
     """What a node reads, and what it stores onto."""
     return [*(view.tensor for view in node.reads), *(node.onto.values() if isinstance(node, Call) else ())]

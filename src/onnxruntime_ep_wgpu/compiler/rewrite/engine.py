@@ -3,11 +3,13 @@
 In: a graph without dead nodes, whose tensors know who reads them. Out: the graph with what the rules put in place, again
 without dead nodes, and with the reasons of rules that declined. Rules are asked in rounds, of which each sees what those before
 it made. Invariants: in a round a node is replaced once, and a rule looks at the graph as it was before; what is put in place
-fits into the bindings of the target, which no rule has to ask, and a rule that is too late for its nodes says so.
+fits into the bindings of the target and stands behind what it reads, neither of which a rule has to ask; a rule that is too late
+for its nodes says so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ...program.program import Declined
@@ -15,6 +17,7 @@ from ...program.target import Target
 from ..divide import too_many_bindings
 from ..ir import Call, LoweredGraph, Node
 from ..passes.dead import remove_dead
+from ..passes.order import in_order
 from .attention import ATTENTION
 from .extremes import EXTREMES
 from .picked import PICKED
@@ -41,10 +44,9 @@ def _reason(found: Replace, taken: set[Node], target: Target) -> str | None:
 
 
 def _rewritten(graph: LoweredGraph, target: Target, rules: Round) -> LoweredGraph:
-    position = {node: place for place, node in enumerate(graph.nodes)}
-    instead: dict[Node, tuple[Node, ...]] = {}  # what stands in the place of a node
     taken: set[Node] = set()
     declined = list(graph.declined)
+    found: list[tuple[Rule, Call, Replace]] = []
     for call in graph.nodes:
         for rule in rules:
             if not isinstance(call, Call) or call.template != rule.anchor:
@@ -56,12 +58,24 @@ def _rewritten(graph: LoweredGraph, target: Target, rules: Round) -> LoweredGrap
                 declined.append(Declined(rule.name, answer, call.origin))
             elif isinstance(answer, Replace):
                 taken.update(answer.nodes)
-                if answer.at_first:
-                    instead |= dict.fromkeys(answer.nodes, ())
-                place = min if answer.at_first else max
-                instead[place(answer.nodes, key=position.__getitem__)] = answer.instead
-    for node in (it for them in instead.values() for it in them):
+                found.append((rule, call, answer))
+    nodes, circle = _with(graph, found)
+    while circle:
+        last = max(k for k, (_, _, answer) in enumerate(found) if not set(answer.instead).isdisjoint(circle))
+        rule, call, _ = found.pop(last)
+        declined.append(Declined(rule.name, "what it reads is made of its results", call.origin))
+        nodes, circle = _with(graph, found)
+    return remove_dead(replace(graph, nodes=nodes, declined=declined)) if found or declined else graph
+
+
+def _with(graph: LoweredGraph, found: Sequence[tuple[Rule, Call, Replace]]) -> tuple[list[Node], Collection[Node]]:
+    """The graph's nodes with these replacements, each behind what it reads; and nodes that then read each other in a circle."""
+    position = {node: place for place, node in enumerate(graph.nodes)}
+    instead = {max(it.nodes, key=position.__getitem__): it.instead for _, _, it in found}
+    for node in (*graph.nodes, *(it for them in instead.values() for it in them)):
         for tensor in node.outputs:
             tensor.producer = node
+    if not found:
+        return graph.nodes, ()
     nodes = [it for node in graph.nodes for it in instead.get(node, (node,))]
-    return remove_dead(replace(graph, nodes=nodes, declined=declined)) if instead or declined else graph
+    return in_order([node for node in nodes if any(tensor.producer is node for tensor in node.outputs)])

@@ -35,7 +35,7 @@ def extremes(call: Call, target: Target) -> Answer:
             origin=tuple(dict.fromkeys((*other.origin, *call.origin))),
             flops=call.flops + other.flops,
         )
-        return Replace((call, other), (both,), at_first=True)
+        return Replace((call, other), (both,))
     return None
 
 

@@ -29,8 +29,6 @@ def picked(call: Call, target: Target) -> Answer:
         return None
     if elements_per_word(tensor.dtype, target) > 1 or any(is_large(view.tensor, target) for view in node.reads):
         return None  # invocations would share a word; one binding does not hold a table
-    if any(name != "x" and it.view.tensor.producer is not None for name, it in call.operands.items()):
-        return None  # others may read the rows before that is there
     before = {it.output: it for it in map(_narrowing, node.operands.values()) if it is not None}
     copies = {tensor: _inline(it) for tensor, it in before.items()}
     copy = _inline(node)
@@ -43,7 +41,7 @@ def picked(call: Call, target: Target) -> Answer:
         constants={**call.constants, "KEEPS": others},
         origin=tuple(dict.fromkeys((*node.origin, *call.origin))),
     )
-    return Replace((*before.values(), node, call), (*copies.values(), copy, norm), at_first=True)
+    return Replace((*before.values(), node, call), (*copies.values(), copy, norm))
 
 
 def _narrowing(read: Read) -> Map | None:

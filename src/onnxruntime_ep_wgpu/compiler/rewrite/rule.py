@@ -11,15 +11,14 @@ from ..ir import Call, Node
 
 @dataclass(frozen=True)
 class Replace:
-    """`instead` stands where the last of `nodes` stood and writes the tensors that they gave to the rest of the graph.
+    """`instead` stands where `nodes` stood and writes the tensors that they gave to the rest of the graph.
 
-    So no reader changes. Those of `nodes` that nobody reads afterwards are dead. What needs no more than the first of `nodes`,
-    and writes all that they write, stands `at_first`, before the readers of that one.
+    So no reader changes. Those of `nodes` that nobody reads afterwards are dead. Where exactly it stands the engine finds: behind
+    what it reads, before what reads it.
     """
 
     nodes: tuple[Node, ...]
     instead: tuple[Node, ...]
-    at_first: bool = False
 
 
 Answer = Replace | str | None
