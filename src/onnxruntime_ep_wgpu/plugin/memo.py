@@ -17,7 +17,8 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, compress, count
+from operator import ne
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import process, trace
@@ -293,11 +294,10 @@ class Memos:
         tensors, space = kept.tensors, memory.space()
         if tensors.valued:
             return None
+        before = [kept.shapes[number] for number in self._numbers]
         grown = list(kept.shapes)
-        for k, number in enumerate(self._numbers):
-            dims, place = shapes[k], places[k]
-            if grown[number] == dims:
-                continue
+        for k in compress(count(), map(ne, shapes, before)):
+            number, dims, place = self._numbers[k], shapes[k], places[k]
             nbytes = descriptors.tensor_bytes(tensors.types[k], dims)
             there = space.known_place(tensors.addresses[number], nbytes) if nbytes else None
             if there is None or there != place or len(grown[number]) != len(dims):

@@ -12,7 +12,7 @@ import itertools
 import math
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..errors import InputError, LimitError
 from .postfix import Postfix, compile_dims
@@ -71,7 +71,7 @@ class Layout:
             found = here.changed
         else:
             resized = [v for v, (now, then) in enumerate(zip(self.nbytes, other.nbytes, strict=True)) if now != then]
-            found = _changed(here, there.steps, range(len(here.steps)), resized)
+            found = _changed(here.users, here.steps, there.steps, range(len(here.steps)), resized)
         return found.union(*(here.users[v] for v in moved))
 
     def places(self, dispatch: int) -> slice:
@@ -99,10 +99,14 @@ class Basis:
 
 
 def _changed(
-    now: Basis, before: Sequence[tuple[Step, ...]], among: Iterable[int], resized: Iterable[int]
+    users: Sequence[Sequence[int]],
+    now: Sequence[tuple[Step, ...]],
+    before: Sequence[tuple[Step, ...]],
+    among: Iterable[int],
+    resized: Iterable[int],
 ) -> frozenset[int]:
     """See `Layout.changed_since`; steps differ `among` these dispatches at most, and the bytes of the values that are `resized`."""
-    return frozenset([k for k in among if now.steps[k] != before[k]]).union(*(now.users[v] for v in resized))
+    return frozenset([k for k in among if now[k] != before[k]]).union(*(users[v] for v in resized))
 
 
 class Layouts:
@@ -147,6 +151,7 @@ class Layouts:
             for place in {*self._guards[number], *self._workgroups[number], *self._uniforms[number]}:
                 self._dispatches_with[place].append(number)
         self._written = [written(program, it) for it in program.dispatches]
+        self._aliased = frozenset(itertools.chain.from_iterable(program.aliases))
         self._users: list[list[int]] = [[] for _ in program.values]
         for number, it in enumerate(program.dispatches):
             for arg in set(it.args):
@@ -190,10 +195,11 @@ class Layouts:
                 by_dispatch[number] = steps
                 ends = ends if len(steps) == len(known) else None
                 same_slots = same_slots and bool(steps) == bool(known)
-        basis = Basis(numbers, by_dispatch, ends or list(itertools.accumulate(map(len, by_dispatch))), self._users)
-        if like is not None and before is not None:
-            since = _changed(basis, before.steps, dispatches, resized)
-            basis = replace(basis, like=weakref.ref(like), changed=since)
+        ends = ends or list(itertools.accumulate(map(len, by_dispatch)))
+        since: frozenset[int] = frozenset()
+        if before is not None:
+            since = _changed(self._users, by_dispatch, before.steps, dispatches, resized)
+        basis = Basis(numbers, by_dispatch, ends, self._users, None if like is None else weakref.ref(like), since)
         if like is not None and same_slots:
             slots, slot_of = like.slots, like.slot_of
         else:
@@ -207,9 +213,12 @@ class Layouts:
             slot_of,
             tuple(itertools.chain.from_iterable(by_dispatch)),
             tuple([(numbers[low], numbers[high]) for low, high in self._bounds]),
-            tuple((a, b) for a, b in program.aliases if shapes[a] == shapes[b] and nbytes[a]),
+            like.begins if like is not None and self._aliased.isdisjoint(values) else self._begins(shapes, nbytes),
             basis,
         )
+
+    def _begins(self, shapes: Sequence[tuple[int, ...]], nbytes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        return tuple([(a, b) for a, b in self.program.aliases if shapes[a] == shapes[b] and nbytes[a]])
 
     def _steps(
         self, number: int, numbers: Sequence[int], nbytes: Sequence[int], symbols: Sequence[int]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from itertools import chain, islice
-from operator import add, sub
+from itertools import compress, count
+from operator import add, ne, sub
 
 from ..device import Buffer, Place
 from .plans import Key
@@ -18,6 +18,8 @@ from .plans import Key
 Places = list[tuple[int, int, "weakref.ref[Buffer]"] | None]
 """Of tensors: the number of a buffer, an offset, and the buffer, which is not kept; None for an empty tensor."""
 
+Steps = tuple[tuple[tuple[int, tuple[int, ...]], ...], tuple[int, ...]]
+"""How much more sizes are: of the shapes that differ, by number, of all their axes; and of all elements that set shapes."""
 
 REMEMBERED = 8  # runs
 
@@ -26,8 +28,8 @@ class Course:
     """How runs went on from one to the next. Thread safe: what threads do at once costs a guess."""
 
     def __init__(self) -> None:
-        # A key, and how much more its sizes are than those before; () where they are the same, or others.
-        self._last: tuple[Key, tuple[int, ...]] | None = None
+        # A key, and how much more its sizes are than those before; None where they are the same, or others.
+        self._last: tuple[Key, Steps | None] | None = None
         self._places: list[Places] = []  # of the last runs, each of other sizes than the one before
 
     def next(self, key: Key, places: Sequence[Place | None]) -> tuple[Key, Places | None] | None:
@@ -35,7 +37,7 @@ class Course:
         and where tensors will lie then, if that is known; else None. Of a run like the one before nothing is noted."""
         before = self._last
         if before is not None and before[0] == key:
-            self._last, self._places = (key, ()), []
+            self._last, self._places = (key, None), []
             return None
         here: Places = [
             None if place is None else (place.buffer.number, place.offset, weakref.ref(place.buffer))
@@ -51,9 +53,9 @@ class Course:
 
     def _after(self, key: Key) -> Key | None:
         before = self._last
-        steps = () if before is None else _steps(before[0], key)
+        steps = None if before is None else _steps(before[0], key)
         self._last = key, steps
-        return _after(key, steps) if before is not None and any(steps) and steps == before[1] else None
+        return _after(key, steps) if before is not None and steps is not None and steps == before[1] else None
 
     def _there(self, here: Places) -> Places | None:
         """Where tensors went on from these places the last time, as they take turns that are allocated before the last ones are
@@ -63,24 +65,25 @@ class Course:
         return next((lately[k + 1] for k in reversed(range(len(lately) - 1)) if lately[k] == here), None)
 
 
-def _steps(before: Key, now: Key) -> tuple[int, ...]:
-    """How much more each size and element is; () where there are not as many."""
-    then, here = _numbers(before), _numbers(now)
-    alike = list(map(len, before[0])) == list(map(len, now[0])) and len(then) == len(here)
-    return tuple(map(sub, here, then)) if alike else ()
-
-
-def _numbers(key: Key) -> list[int]:
-    return [*chain.from_iterable(key[0]), *key[1]]
-
-
-def _after(key: Key, steps: tuple[int, ...]) -> Key | None:
-    numbers = list(map(add, _numbers(key), steps))
-    if min(numbers[: len(numbers) - len(key[1])], default=0) < 0:
+def _steps(before: Key, now: Key) -> Steps | None:
+    """None where there are not as many of them, or all are the same."""
+    (then, were), (shapes, elements) = before, now
+    if len(then) != len(shapes) or len(were) != len(elements):
         return None
-    rest = iter(numbers)
-    shapes = tuple([tuple(islice(rest, len(shape))) for shape in key[0]])
-    return shapes, tuple(rest)
+    moved = [*compress(count(), map(ne, then, shapes))]
+    if any(len(then[k]) != len(shapes[k]) for k in moved):
+        return None
+    more = tuple(map(sub, elements, were))
+    return (tuple([(k, tuple(map(sub, shapes[k], then[k]))) for k in moved]), more) if moved or any(more) else None
+
+
+def _after(key: Key, steps: Steps) -> Key | None:
+    shapes = [*key[0]]
+    for k, more in steps[0]:
+        shapes[k] = tuple(map(add, shapes[k], more))
+        if min(shapes[k]) < 0:
+            return None
+    return tuple(shapes), tuple(map(add, key[1], steps[1]))
 
 
 def still_there(places: Places) -> list[Place | None] | None:

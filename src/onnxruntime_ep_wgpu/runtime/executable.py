@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -214,8 +215,7 @@ class Executable:
     def _prepare_ahead(self, before: Key, key: Key, places: Places | None) -> None:
         """The plan of the run with this key behind the one that was `before`; where the places of its tensors are known, also what
         it submits."""
-        values = [self.program.values[v] for v in self.program.inputs]
-        inputs = [DeviceTensor(value.dtype, shape, None) for value, shape in zip(values, key[0], strict=True)]
+        inputs = [*map(DeviceTensor, self._checks.dtypes, key[0], repeat(None))]
         last = self._plans.kept.get(before)
         run = self._plans.known(key) or self._planned(key, inputs)
         there = None if places is None else still_there(places)

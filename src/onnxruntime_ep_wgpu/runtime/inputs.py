@@ -42,7 +42,7 @@ class InputChecks:
         self._elements = [s for s in program.symbols if s.is_element]
         self.valued = frozenset(s.input for s in self._elements)  # the inputs whose values set shapes
         self._values = [program.values[v] for v in program.inputs]
-        self._dtypes = [it.dtype for it in self._values]
+        self.dtypes = [it.dtype for it in self._values]
         self._ranks = [len(it.shape) for it in self._values]
         self._dims: list[tuple[int, int, Postfix]] = [
             (k, axis, d) for k, v in enumerate(self._values) for axis, d in enumerate(v.shape)
@@ -64,7 +64,7 @@ class InputChecks:
         return symbols
 
     def _check_types(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DType]) -> None:
-        if dtypes == self._dtypes and list(map(len, shapes)) == self._ranks:
+        if dtypes == self.dtypes and list(map(len, shapes)) == self._ranks:
             return
         if len(shapes) != len(self._values):
             raise InputError(f"{len(shapes)} inputs are given, the program has {len(self._values)}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
+from itertools import islice
 
 from ..device import Buffer, Device, Pipeline, let_go
 from ..live import LiveSet
@@ -136,7 +137,8 @@ class Plans:
         self.kept[key] = plan
         if self._left and self not in self.family.members:
             self.family.members.add(self)  # a run that began before
-        for old in list(self.kept)[:-MAX_PLANS]:
+        # Only the first ones are looked at: an OrderedDict hashes each key that it comes to, and a decoder's have 34 shapes.
+        for old in [*islice(self.kept, max(0, len(self.kept) - MAX_PLANS))]:
             if not self.kept[old].in_use and self.kept[old].end_repeats():
                 self.kept.pop(old).retire()
         return plan
