@@ -248,9 +248,12 @@ def test_what_lies_beside_the_model_is_taken_at_onnx_runtimes_word(
     compared: list[str] = []
     monkeypatch.setattr(FileRange, "holds", lambda span, _data: compared.append(span.path.name) or False)
     sources: dict[str, WeightSource] = {}
+    finders: list[FromModel] = []
     known = FromModel.__call__
 
     def noted(self: FromModel, name: str, array: np.ndarray) -> WeightSource:
+        assert self._lent
+        finders.append(self)
         sources[name] = found = known(self, name, array)
         return found
 
@@ -268,6 +271,7 @@ def test_what_lies_beside_the_model_is_taken_at_onnx_runtimes_word(
         found = sources[name]
         assert isinstance(found, InFile) and found.span.path == tmp_path / "weights.bin"
         np.testing.assert_array_equal(found.read(), want[name])
+    assert not any(it._lent for it in finders)  # ONNX Runtime may have freed its memory
 
 
 def test_an_input_with_a_default_is_an_input(seen: list[ir.Graph]) -> None:

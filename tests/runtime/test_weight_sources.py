@@ -216,6 +216,18 @@ def test_no_byte_is_looked_at_of_memory_that_is_known_to_be_of_a_file(
     assert isinstance(find("w", view(W)), InFile) and looked_at == [W.nbytes]
 
 
+def test_what_lies_where_lent_memory_was_is_something_else(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [numpy_helper.from_array(W, "w")])
+    (span,) = ModelFile(path).spans("w")
+    memory = view(W.copy())
+    find = FromModel(path, lent={memory.ctypes.data: FilePlace(span, FileIdentity.settled(span.path))})
+    assert isinstance(find("w", memory), InFile)
+    find.freed()
+    memory[...] = -1
+    for name in ("", "w"):
+        np.testing.assert_array_equal(find(name, memory).read(), memory)
+
+
 def test_a_weight_with_its_axes_in_another_order_is_found_where_the_model_has_it(tmp_path: Path) -> None:
     find = FromModel(save(tmp_path / "m.onnx", [numpy_helper.from_array(W, "w")]))
     sources = WeightSources(find)

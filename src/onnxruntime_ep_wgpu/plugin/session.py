@@ -245,6 +245,7 @@ class SessionState:
         group = CompiledGroup(
             program, self.device, settings_from(RunSettings, self.options.values), weights, specialise
         )
+        weights.freed()
         self.assignment.compiled(made, program)
         running = wrapped(group, lambda: ort_graph.read(self.ort, handle))
         captured = None

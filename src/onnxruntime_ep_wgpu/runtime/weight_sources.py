@@ -120,7 +120,8 @@ class FromModel:
     """For arrays in memory that their owner frees after the upload: looks into the model's files, else keeps a copy.
 
     `path` is "" for a model without a file. Of one that was given as bytes with a folder of external data it is a path in
-    that folder, and `content` are its bytes. `lent` says of memory, by its address, which bytes of a file it has.
+    that folder, and `content` are its bytes. `lent` says of memory, by its address, which bytes of a file it has, until it is
+    `freed`.
     """
 
     def __init__(
@@ -128,6 +129,10 @@ class FromModel:
     ) -> None:
         self._file = ModelFile(path, content) if path else None
         self._lent = lent or {}
+
+    def freed(self) -> None:
+        """The owner of what was lent may free it from here on: at its addresses may lie what is calculated later."""
+        self._lent = {}
 
     def __call__(self, name: str, array: Array) -> WeightSource:
         place = self._place(name, array) if array.nbytes else None
