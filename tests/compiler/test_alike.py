@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,9 +12,10 @@ import pytest
 from onnx import helper
 
 from onnxruntime_ep_wgpu.compiler import compile as compiling
+from onnxruntime_ep_wgpu.compiler.codegen import alike
 from onnxruntime_ep_wgpu.compiler.codegen.alike import Kernels, key_of
 from onnxruntime_ep_wgpu.compiler.codegen.kernel import Source, generate
-from onnxruntime_ep_wgpu.compiler.ir import Map, Read, Storage, Tensor, View
+from onnxruntime_ep_wgpu.compiler.ir import Call, Map, Read, Storage, Tensor, View
 from onnxruntime_ep_wgpu.compiler.passes.fuse import FusedGroup
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from onnxruntime_ep_wgpu.program.dtypes import DType
@@ -32,13 +34,35 @@ class Checked(Kernels):
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         self.groups = 0
+        self.plain: dict[tuple[type, str], set[type]] = {}  # what is in fields that keys have as they are
 
     def of(self, group: FusedGroup) -> Source:
+        for node in group.nodes:
+            self._look_at(node, set())
         found, fresh = super().of(group), generate(group, self._target)
         self.groups += 1
         assert found.bindings == fresh.bindings  # tensors are equal when they are the same
         assert found == fresh
         return found
+
+    def _look_at(self, value: Any, met: set[int]) -> None:
+        if isinstance(value, Mapping):
+            value = [*value.values()]
+        if isinstance(value, list | tuple):
+            for it in value:
+                self._look_at(it, met)
+        elif is_dataclass(value) and id(value) not in met:
+            met.add(id(value))
+            for it in fields(value):
+                within = getattr(value, it.name)
+                if it.name in alike._PLAIN:
+                    self.plain.setdefault((type(value), it.name), set()).update(map(type, _atoms(within)))
+                elif it.name not in ("users", "producer"):
+                    self._look_at(within, met)
+
+
+def _atoms(value: Any) -> list[Any]:
+    return [it for item in value for it in _atoms(item)] if isinstance(value, list | tuple) else [value]
 
 
 @pytest.fixture(params=WAYS)
@@ -48,6 +72,11 @@ def checked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(compiling, "Kernels", lambda _target: kernels)
     yield target, kernels
     assert len(kernels._known) < kernels.groups, "no two groups were alike"
+    assert kernels.plain
+    for where, kinds in kernels.plain.items():
+        # Equal ones mean the same: 1, 1.0 and True are equal, tensors are whatever lies in them.
+        numbers = kinds & {int, bool, float}
+        assert len(numbers) < 2 and float not in numbers and not kinds & {Tensor, View, Read, Map, Call}, (where, kinds)
 
 
 @pytest.mark.parametrize("kind", ["fp32", "fp16", "int4"])
