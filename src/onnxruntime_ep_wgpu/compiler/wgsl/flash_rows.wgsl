@@ -7,6 +7,26 @@
 // may be reading the caches meanwhile, so none takes that row from there. Of a sequence there are `groups` heads of keys; queries and
 // new rows are read by sequence, head, step, which is the only one, and element.
 #include flash_span
+
+fn is_lowest(v: f32) -> bool { return bitcast<u32>(v) == 0xff800000u; }
+
+// Four elements of a query or key from element d on; zeros from the end of it on, whatever lies in memory there.
+fn within(d: u32, v: vec4f) -> vec4f {
+  if ($SIZE_WHOLE) { return v; }
+  return select(vec4f(), v, vec4u(d, d + 1u, d + 2u, d + 3u) < vec4u($SIZE));
+}
+fn q_part(batch: u32, i: u32, d: u32) -> vec4f {
+  if (d >= $SIZE) { return vec4f(); }
+#if APPENDS
+  return within(d, q_at4(batch / $groups, batch % $groups * $rows + min(i, $rows - 1u), 0u, d));
+#else
+  return within(d, q_at4(batch, min(i, $rows - 1u), d));
+#end
+}
+fn k_part(batch: u32, j: u32, d: u32) -> vec4f {
+  if (d >= $SIZE) { return vec4f(); }
+  return within(d, k_at4(batch, min(j, $keys - 1u), d));
+}
 const D4 = ($SIZE + 3u) / 4u;
 const V4 = ($VALUE_SIZE + 3u) / 4u;
 const PARTS = 8u;

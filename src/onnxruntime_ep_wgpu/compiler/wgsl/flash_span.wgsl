@@ -8,8 +8,6 @@
 // have one, the first ones; 1 where there is none.
 struct Span { start: i32, begin: u32, end: u32, parts: u32 }
 
-fn is_lowest(v: f32) -> bool { return bitcast<u32>(v) == 0xff800000u; }
-
 fn end_of(batch: u32) -> i32 {
   var end = i32($keys);
 #if ENDS
@@ -104,22 +102,4 @@ fn store_level(batch: u32, row: u32, split: u32, level: f32, total: f32, parts: 
   levels_put(batch, row, split, 1u, total);
   levels_put(batch, row, split, 2u, f32(parts));
 #end
-}
-
-// Four elements of a query or key from element d on; zeros from the end of it on, whatever lies in memory there.
-fn within(d: u32, v: vec4f) -> vec4f {
-  if ($SIZE_WHOLE) { return v; }
-  return select(vec4f(), v, vec4u(d, d + 1u, d + 2u, d + 3u) < vec4u($SIZE));
-}
-fn q_part(batch: u32, i: u32, d: u32) -> vec4f {
-  if (d >= $SIZE) { return vec4f(); }
-#if APPENDS
-  return within(d, q_at4(batch / $groups, batch % $groups * $rows + min(i, $rows - 1u), 0u, d));
-#else
-  return within(d, q_at4(batch, min(i, $rows - 1u), d));
-#end
-}
-fn k_part(batch: u32, j: u32, d: u32) -> vec4f {
-  if (d >= $SIZE) { return vec4f(); }
-  return within(d, k_at4(batch, min(j, $keys - 1u), d));
 }

@@ -19,6 +19,7 @@ from ...dims import Dim, equal, maximum
 from ...ir import Call, Map, Node, Read, Tensor, View, Write
 from ..fuse import FusedGroup
 from .dependencies import RULE, Dependencies, check_stored, leave_out
+from .kernel import misfit_of_bindings
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,7 @@ def _append_of(group: FusedGroup, dependencies: Dependencies, target: Target) ->
     if reason is not None:
         return reason
     kernel = _kernel(group, rows, past, one)
-    bindings = kernel.placement(kernel.stores, target).bindings
-    if bindings > target.max_storage_buffers:
-        return f"the kernel would bind {bindings} tensors, and the adapter has {target.max_storage_buffers} bindings"
-    return _Append(kernel, one, (*appending, group))
+    return misfit_of_bindings(kernel, target) or _Append(kernel, one, (*appending, group))
 
 
 def _appending(call: Call, inside: Mapping[Tensor, Map], dependencies: Dependencies) -> list[FusedGroup]:

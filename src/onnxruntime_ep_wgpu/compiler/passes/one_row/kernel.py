@@ -62,6 +62,11 @@ def misfit(group: FusedGroup, target: Target) -> str | None:
     memory = shared + int(call.constants["PRODUCTS"]) * each + scale
     if memory > target.max_workgroup_storage:
         return f"the kernel would take {memory} bytes of workgroup memory, and the adapter has {target.max_workgroup_storage}"
+    return misfit_of_bindings(group, target)
+
+
+def misfit_of_bindings(group: FusedGroup, target: Target) -> str | None:
+    """Why a kernel for one row cannot be on a target that binds so few tensors, or None."""
     bindings = group.placement(group.stores, target).bindings
     if bindings > target.max_storage_buffers:
         return f"the kernel would bind {bindings} tensors, and the adapter has {target.max_storage_buffers} bindings"
