@@ -17,10 +17,11 @@ import ort_abi  # noqa: E402
 ffibuilder = cffi.FFI()
 ffibuilder.cdef(
     """
-    #define KEPT ...
-    #define NOTHING ...
-    #define FREE ...
+    #define POOLED ...
+    #define PYTHONS ...
     #define USED ...
+    #define FREE ...
+    #define GONE ...
     typedef ... OrtApi;
     typedef ... OrtEpApi;
     typedef ... OrtAllocator;
@@ -30,33 +31,37 @@ ffibuilder.cdef(
     typedef ... OrtValue;
     typedef ... OrtSyncStream;
     typedef struct {
-      int64_t state, place;
+      int64_t state;
       uint64_t start, capacity;
       const void *owner;
-      int64_t counted, size, number;
+      int64_t size, number;
       uint64_t *marks;
       uint64_t buffer, queue;
-      int64_t copied;
+      int64_t copied, barred;
       uint64_t filled;
-      int64_t last;
-    } Kept;
+      ...;
+    } Range;
     typedef struct {
-      int64_t made, by_python, by_c, at_most, again, uploads;
+      int64_t made, begun, changed, at_most, reused, uploads, gone, ends;
       uint64_t start, end;
-      Kept kept[...];
+      ...;
     } Ranges;
     extern Ranges ranges;
     extern int64_t forked;
     void listen(int listens);
     int64_t next_number(void);
-    int keep(Kept *range, int64_t state);
+    int64_t lend(Range *range, int64_t ends);
+    int64_t give_free(Range *range, int64_t ends);
+    int64_t take_back(Range *range, int64_t states);
+    void end_some(void);
     uint64_t surplus(uint64_t capacity, uint64_t most);
-    int take_back(int64_t place, uint64_t start, int64_t state);
+    uint64_t lost_range(void);
+    int64_t pooled(void);
+    uint64_t size_class(uint64_t bytes);
     typedef struct {
       const OrtApi *api;
       void *(*alloc_in_python)(OrtAllocator *, size_t);
       void (*free_in_python)(OrtAllocator *, void *);
-      int64_t again;
       ...;
     } Allocator;
     void *alloc(OrtAllocator *self, size_t bytes);
@@ -79,7 +84,7 @@ ffibuilder.set_source(
     "onnxruntime_ep_wgpu._memory",
     f'#include "platform.h"\n#include <stdbool.h>\n{ort_abi.CHARACTERS}{ort_abi.declarations()}\n#include "memory.c"',
     include_dirs=[str(HERE)],
-    depends=[str(HERE / name) for name in ("memory.c", "ort_abi.py", "platform.h")],
+    depends=[str(HERE / name) for name in ("memory.c", "ort_abi.py", "platform.h", "queue.h", "without_python.h")],
     libraries=["psapi"] if sys.platform == "win32" else [],
     py_limited_api=True,
 )

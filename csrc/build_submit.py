@@ -27,7 +27,7 @@ ffibuilder.cdef(
       const uint64_t *functions;
       uint64_t device, queue, nothing;
       const uint64_t *reported;
-      int64_t lost, submits, dispatches, runs, runs_ahead, uploads, last[...];
+      int64_t lost, submits, dispatches, runs, runs_ahead, uploads, most_unflushed, reused, free_ranges, free_bytes, last[...];
       ...;
     } Queue;
     typedef struct {
@@ -44,6 +44,7 @@ ffibuilder.cdef(
     void queue_hold(Queue *queue);
     void queue_release(Queue *queue);
     int submit(Queue *queue, const uint64_t *commands, size_t count, uint64_t *index);
+    int64_t wrote(Queue *queue, int64_t bytes);
     int upload(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);
     uint64_t encode_ahead(const Work *work);
     void set_ahead(Work *work, uint64_t commands);
@@ -57,6 +58,6 @@ ffibuilder.set_source(
     "onnxruntime_ep_wgpu._submit",
     '#include "encode.c"\n#include "submit.c"\n#include "copy.c"',
     include_dirs=[str(HERE)],
-    depends=[str(HERE / name) for name in ("encode.c", "submit.c", "copy.c", "platform.h")],
+    depends=[str(HERE / name) for name in ("encode.c", "submit.c", "copy.c", "platform.h", "queue.h")],
     py_limited_api=True,
 )

@@ -6,7 +6,7 @@
  * memory behind them that have not changed since. `users` is raised before `live` is looked at, and Python ends a memo by clearing
  * `live` before it looks at `users`, so one of both sees the other. An error here is no error: the Python function does it again.
  */
-#include "platform.h"
+#include "without_python.h"
 #include "marks.h"
 
 enum { MEMOS = 8, LEFT_OUT = 0 };
@@ -39,17 +39,11 @@ typedef struct {
   int64_t hits; /* of all memos; orders them by their last use */
   Memo memos[MEMOS];
 } Node;
-
-/* Whether this thread's work is recorded: then Python does it. */
-static PLATFORM_THREAD_LOCAL int listening;
-static void listen(int listens) { listening = listens; }
+API_BEHIND_TABLE(Node);
 
 /* What the run of this thread has been begun as, in a session that captures: the number of a captured graph; 0 for a new one. */
 static PLATFORM_THREAD_LOCAL int64_t begun;
 static void begin_run(int64_t graph) { begun = graph; }
-
-/* Whether this process may use no GPU; see process.py. */
-static int64_t forked;
 
 static void memo_begin(Memo *memo) { platform_write(&memo->live, 1); }
 
@@ -57,12 +51,6 @@ static void memo_begin(Memo *memo) { platform_write(&memo->live, 1); }
 static int memo_end(Memo *memo) {
   platform_write(&memo->live, 0);
   return platform_read(&memo->users) == 0;
-}
-
-static int good(const OrtApi *api, OrtStatus *status) {
-  if (status == NULL) return 1;
-  api->ReleaseStatus(status);
-  return 0;
 }
 
 static int stands(const Tensor *it) {
@@ -135,6 +123,6 @@ static int same_run(Node *node, OrtKernelContext *context) {
 
 static OrtStatus *compute(OrtNodeComputeInfo *this, void *state, OrtKernelContext *context) {
   Node *node = (Node *)this;
-  if (!listening && !platform_read(&forked) && Py_IsInitialized() && same_run(node, context)) return NULL;
+  if (without_python() && same_run(node, context)) return NULL;
   return node->python(this, state, context);
 }

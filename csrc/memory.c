@@ -1,112 +1,181 @@
 /* Device memory that ONNX Runtime allocates, fills and frees again and again, without Python.
  *
- * In: ranges that plugin/memory/kept.py has left in their buffers when they were freed (`keep`), and ONNX Runtime's calls of an
- * allocator and of the data transfer. Out: the same range again for an allocation of the same size class, bytes of the host written
- * to its buffer, or the Python function is called, which does everything else and reports every error.
- * Invariants: a range is in at most one place of `kept`; `lock` guards its state and is held while nothing else is called. A range
- * that is USED belongs to ONNX Runtime, which neither frees nor moves what it copies to, so its buffer stays. The marks of a range
- * (marks.h) change when it is written here as they do in Python: before and after.
+ * In: ranges that plugin/memory/pool.py lends or gives, and ONNX Runtime's calls of an allocator and of the data transfer. Out: the same
+ * range again for an allocation of the same size class, bytes of the host written to its buffer, or the Python function is called,
+ * which does everything else and reports every error.
+ *
+ * Each range is in one state, which changes in one step, under `lock`; nothing is called while that is held:
+ *
+ *     PYTHONS  ONNX Runtime has it. Python fills it and frees it.
+ *     USED     ONNX Runtime has it. C code may fill it, and frees it: it is FREE then.
+ *     FREE     nobody has it, it waits in its buffer. C code gives it out: it is USED then.
+ *     GONE     nobody has it, and it comes no more: whoever meets it forgets it.
+ *
+ * Python lends (PYTHONS to USED), gives (PYTHONS to FREE, or to GONE), and takes back (USED to PYTHONS, FREE to GONE). So whoever calls
+ * once more, as after an interrupt, and whoever comes second, finds what has been done and leaves it.
+ * Invariants: a range is in the pool while it is USED or FREE, and Python keeps it for as long. One that is USED belongs to ONNX
+ * Runtime, which neither frees nor moves what it copies to, so its buffer stays. The marks of a range (marks.h), which are there as
+ * long as the process, change when it is written here as they do in Python: before and after.
  */
-#include "platform.h"
+#include "queue.h"
+#include "without_python.h"
 
-enum { KEPT = 64, GRAIN = 256, CLASSES = 8 };
-enum { NOTHING, FREE, USED };
+enum { POOLED = 64, GRAIN = 256, CLASSES = 8 };
+enum { PYTHONS = 0, USED = 1, FREE = 2, GONE = 4 };
 #define NEVER UINT64_MAX
 
 typedef struct {
-  int64_t state, place;     /* `place` is the number of the range in `kept`; -1 in one that is not there */
+  int64_t state;
   uint64_t start, capacity; /* of the range */
   const void *owner;        /* the allocator that it is of */
-  int64_t counted;          /* bytes that Python counts for it, whoever has it */
-  int64_t size, number;     /* of the allocation that has it, or had it last */
+  int64_t size, number;     /* of the allocation that has it, or had it last; size 0 when it is GONE */
   uint64_t *marks;          /* as marks.h has them */
-  uint64_t buffer, queue;   /* where the range lies, from its first byte on; a Queue of submit.c */
+  uint64_t buffer, queue;   /* where the range lies, from its first byte on; its device's Queue */
   int64_t copied;           /* whether Python keeps host copies of what is put there */
+  int64_t barred;           /* whether it is Python's until it is freed, and GONE then */
   uint64_t filled;          /* the mark of the value when this allocation was last written here */
   int64_t last;             /* orders the ranges by when they were freed */
-} Kept;
+} Range;
 
-/* What the whole process has. Bytes are the sum of what Python and what C code has counted. */
+/* What the whole process has. Bytes in use are those that Python has begun and what they have changed by since. */
 typedef struct {
-  int64_t made, by_python, by_c, at_most; /* allocations; bytes */
-  int64_t again, uploads;                 /* allocations and uploads without Python */
-  uint64_t start, end;                    /* addresses of devices */
-  Kept kept[KEPT];
+  int64_t made, begun, changed, at_most; /* allocations; bytes */
+  int64_t reused, uploads;               /* allocations and uploads without Python */
+  int64_t gone;                          /* ranges that have become GONE */
+  int64_t ends;                          /* how often an allocator or the sessions of a device have ended */
+  uint64_t start, end;                   /* addresses of devices */
+  Range *pool[POOLED];
 } Ranges;
 
 static Ranges ranges;
 static int64_t frees;
-#ifdef _WIN32
-static platform_lock_t lock = SRWLOCK_INIT;
-#else
-static platform_lock_t lock = PTHREAD_MUTEX_INITIALIZER;
-#endif
-
-/* Whether this thread's work is recorded: then Python does it. */
-static PLATFORM_THREAD_LOCAL int listening;
-static void listen(int listens) { listening = listens; }
-
-/* Whether this process may use no GPU; see process.py. */
-static int64_t forked;
-
-static int without_python(void) { return !listening && !platform_read(&forked) && Py_IsInitialized(); }
+static platform_lock_t lock = PLATFORM_LOCK_INIT;
 
 static int64_t next_number(void) { return platform_add(&ranges.made, 1); }
 
 static void count(int64_t more) {
-  int64_t now = platform_add(&ranges.by_c, more) + platform_read(&ranges.by_python);
-  if (now > platform_read(&ranges.at_most)) platform_write(&ranges.at_most, now);
+  int64_t now = platform_add(&ranges.changed, more) + platform_read(&ranges.begun);
+  if (more > 0 && now > platform_read(&ranges.at_most)) platform_write(&ranges.at_most, now);
+}
+
+static Queue *queue_of(const Range *range) { return (Queue *)(uintptr_t)range->queue; }
+
+static int is_lost(const Range *range) { return platform_read(&queue_of(range)->lost) != 0; }
+
+/* Under the lock. */
+static void become(Range *range, int64_t state) {
+  int more = (state == FREE) - (range->state == FREE);
+  if (more) {
+    platform_add(&queue_of(range)->free_ranges, more);
+    platform_add(&queue_of(range)->free_bytes, more * (int64_t)range->capacity);
+  }
+  if (state == FREE) range->last = ++frees;
+  if (state == GONE) {
+    range->size = 0;
+    platform_add(&ranges.gone, 1);
+  }
+  range->state = state;
+}
+
+/* Under the lock: the place of a range in the pool; with NULL that of none. -1 when there is no such place. */
+static int place_of(const Range *range) {
+  for (int k = 0; k < POOLED; k++)
+    if (ranges.pool[k] == range) return k;
+  return -1;
+}
+
+/* Under the lock: a range comes into the pool, if it may and there is a place. `ends`: how many had ended when it was found that it may
+ * stay, -1 when it may not. */
+static int enter(Range *range, int64_t state, int64_t ends) {
+  int place = ends == ranges.ends && !range->barred ? place_of(NULL) : -1;
+  if (place < 0) return 0;
+  ranges.pool[place] = range;
+  range->filled = NEVER;
+  become(range, state);
+  return 1;
 }
 
 /* ---- for Python */
 
-/* A range is left to C code: one that is USED, to fill and to free it, or one that is FREE and stays in its buffer. `range` gets its
- * place in `kept`. Whether there is one. */
-static int keep(Kept *range, int64_t state) {
-  int kept = 0;
+/* A range is left to C code, to fill and to free it, if it can be. Its state. */
+static int64_t lend(Range *range, int64_t ends) {
   platform_take(&lock);
-  for (int k = 0; k < KEPT && range->place < 0; k++) {
-    if (ranges.kept[k].state != NOTHING) continue;
-    range->place = k;
-    range->state = state;
-    range->filled = NEVER;
-    range->last = ++frees;
-    ranges.kept[k] = *range;
-    kept = 1;
-  }
+  if (range->state == PYTHONS) enter(range, USED, ends);
+  int64_t now = range->state;
   platform_give(&lock);
-  if (kept && state == FREE) count(-range->counted);
-  return range->place >= 0;
+  return now;
+}
+
+/* ONNX Runtime has freed a range that was Python's: it stays in its buffer, if it can. Its state. */
+static int64_t give_free(Range *range, int64_t ends) {
+  int64_t bytes = 0;
+  platform_take(&lock);
+  if (range->state == PYTHONS) {
+    bytes = range->size;
+    if (!enter(range, FREE, ends)) become(range, GONE);
+  }
+  int64_t now = range->state;
+  platform_give(&lock);
+  count(-bytes);
+  return now;
+}
+
+/* A range is C code's no more, if it is in one of these states. The state that it is in then. */
+static int64_t take_back(Range *range, int64_t states) {
+  platform_take(&lock);
+  if (range->state & states & (USED | FREE)) {
+    ranges.pool[place_of(range)] = NULL;
+    become(range, range->state == FREE ? GONE : PYTHONS);
+  }
+  int64_t now = range->state;
+  platform_give(&lock);
+  return now;
+}
+
+/* An allocator ends, or the sessions of a device: what was thought of ranges before stands no more. */
+static void end_some(void) {
+  platform_take(&lock);
+  ranges.ends++;
+  platform_give(&lock);
 }
 
 /* The start of the range that has to go for one of so many bytes more: of those that are FREE the one that was used longest ago. 0 when
  * there is room, in number and in bytes, or none of them. */
 static uint64_t surplus(uint64_t capacity, uint64_t most) {
-  const Kept *oldest = NULL;
+  const Range *oldest = NULL;
   uint64_t held = capacity, number = 0;
   platform_take(&lock);
-  for (int k = 0; k < KEPT; k++) {
-    const Kept *it = &ranges.kept[k];
-    if (it->state == NOTHING) continue;
+  for (int k = 0; k < POOLED; k++) {
+    const Range *it = ranges.pool[k];
+    if (it == NULL) continue;
     number++;
     held += it->capacity;
     if (it->state == FREE && (oldest == NULL || it->last < oldest->last)) oldest = it;
   }
-  uint64_t start = oldest != NULL && (number == KEPT || held > most) ? oldest->start : 0;
+  uint64_t start = oldest != NULL && (number == POOLED || held > most) ? oldest->start : 0;
   platform_give(&lock);
   return start;
 }
 
-/* The range at a place, which is the one that starts here, is in this state no more but Python's. Whether it was. */
-static int take_back(int64_t place, uint64_t start, int64_t state) {
-  Kept *it = &ranges.kept[place];
+/* The start of a range that is FREE on a device that was lost; 0 when there is none. */
+static uint64_t lost_range(void) {
+  uint64_t start = 0;
   platform_take(&lock);
-  int was = it->state == state && it->start == start;
-  int64_t more = state == FREE ? it->counted : it->counted - it->size;
-  if (was) it->state = NOTHING;
+  for (int k = 0; k < POOLED && !start; k++) {
+    const Range *it = ranges.pool[k];
+    if (it != NULL && it->state == FREE && is_lost(it)) start = it->start;
+  }
   platform_give(&lock);
-  if (was) count(more);
-  return was;
+  return start;
+}
+
+/* How many ranges there are. */
+static int64_t pooled(void) {
+  int64_t number = 0;
+  platform_take(&lock);
+  for (int k = 0; k < POOLED; k++) number += ranges.pool[k] != NULL;
+  platform_give(&lock);
+  return number;
 }
 
 /* ---- the allocator */
@@ -116,8 +185,8 @@ typedef struct {
   const OrtApi *api;
   void *(*alloc_in_python)(OrtAllocator *, size_t);
   void (*free_in_python)(OrtAllocator *, void *);
-  int64_t again; /* allocations without Python */
 } Allocator;
+API_BEHIND_TABLE(Allocator);
 
 /* As device/sizes.py has it. */
 static uint64_t size_class(uint64_t bytes) {
@@ -130,45 +199,53 @@ static uint64_t size_class(uint64_t bytes) {
 
 static int64_t distance(int64_t a, int64_t b) { return a < b ? b - a : a - b; }
 
+/* No span depends on who allocates and frees, so it is C code on every thread: who had one range of both would have it for good. */
 static void *alloc(OrtAllocator *self, size_t bytes) {
   uint64_t start = 0;
-  if (without_python()) {
+  if (in_use()) {
     uint64_t capacity = size_class(bytes);
-    Kept *found = NULL;
+    Range *found = NULL;
     platform_take(&lock);
-    for (int k = 0; k < KEPT; k++) {
-      Kept *it = &ranges.kept[k];
-      if (it->state != FREE || it->owner != self || it->capacity != capacity) continue;
+    for (int k = 0; k < POOLED; k++) {
+      Range *it = ranges.pool[k];
+      if (it == NULL || it->state != FREE || it->owner != self || it->capacity != capacity || is_lost(it)) continue;
       /* The one that was nearest in size, probably the same tensor: runs that are alike find theirs where they were. */
       int64_t other = distance(it->size, (int64_t)bytes);
       if (found == NULL || other < distance(found->size, (int64_t)bytes)) found = it;
     }
     if (found != NULL) {
-      found->state = USED;
+      become(found, USED);
       found->size = (int64_t)bytes;
       found->filled = NEVER;
       found->number = next_number();
       start = found->start;
+      platform_add(&queue_of(found)->reused, 1);
     }
     platform_give(&lock);
   }
   if (!start) return ((Allocator *)self)->alloc_in_python(self, bytes);
   count((int64_t)bytes);
-  platform_add(&ranges.again, 1);
-  platform_add(&((Allocator *)self)->again, 1);
+  platform_add(&ranges.reused, 1);
   return (void *)(uintptr_t)start;
+}
+
+/* Under the lock: the range that begins at an address and that C code fills and frees; else NULL. */
+static Range *used_at(const void *address) {
+  for (int k = 0; k < POOLED; k++) {
+    Range *it = ranges.pool[k];
+    if (it != NULL && it->state == USED && it->start == (uint64_t)(uintptr_t)address) return it;
+  }
+  return NULL;
 }
 
 static void free_range(OrtAllocator *self, void *address) {
   int64_t bytes = -1;
-  if (without_python()) {
+  if (in_use()) {
     platform_take(&lock);
-    for (int k = 0; k < KEPT && bytes < 0; k++) {
-      Kept *it = &ranges.kept[k];
-      if (it->start != (uint64_t)(uintptr_t)address || it->state != USED || it->owner != self) continue;
-      it->state = FREE;
-      it->last = ++frees;
-      bytes = it->size;
+    Range *range = used_at(address);
+    if (range != NULL) {
+      become(range, FREE);
+      bytes = range->size;
     }
     platform_give(&lock);
   }
@@ -187,6 +264,7 @@ typedef struct {
   int (*upload)(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);
   int64_t adapters; /* how many memories there are; 0 until that is known */
 } Transfer;
+API_BEHIND_TABLE(Transfer);
 
 enum { CPU = 0, GPU = 1, OURS = 2, OTHER = 3 };
 
@@ -207,22 +285,23 @@ static bool can_copy(const OrtDataTransferImpl *self, const OrtMemoryDevice *sou
   return from != OTHER && to != OTHER && (from == OURS || to == OURS);
 }
 
-static int good(const OrtApi *api, OrtStatus *status) {
-  if (status == NULL) return 1;
-  api->ReleaseStatus(status);
-  return 0;
-}
-
-/* The range that such a tensor fills from its beginning, and of which nobody wants a host copy; NULL when Python has to look. */
-static Kept *filled_by(const void *data, size_t bytes) {
-  Kept *found = NULL;
+/* The range that such a tensor fills from its beginning, as it is now, and of which nobody wants a host copy. Whether there is one:
+ * else Python has to look. */
+static int filled_by(const void *data, size_t bytes, Range *out) {
   platform_take(&lock);
-  for (int k = 0; k < KEPT && found == NULL; k++) {
-    Kept *it = &ranges.kept[k];
-    if (it->start == (uint64_t)(uintptr_t)data && it->state == USED && !it->copied && bytes <= (size_t)it->size) found = it;
-  }
+  const Range *range = used_at(data);
+  int found = range != NULL && !range->copied && bytes <= (size_t)range->size;
+  if (found) *out = *range;
   platform_give(&lock);
   return found;
+}
+
+/* It has been filled, if it is still the same. */
+static void set_filled(const Range *same, uint64_t mark) {
+  platform_take(&lock);
+  Range *range = used_at((const void *)(uintptr_t)same->start);
+  if (range != NULL && range->number == same->number) range->filled = mark;
+  platform_give(&lock);
 }
 
 static int on_device(const void *data) {
@@ -238,13 +317,13 @@ static int upload_one(const Transfer *transfer, const OrtValue *source, OrtValue
       !good(api, api->GetTensorSizeInBytes(source, &bytes)) || !good(api, api->GetTensorSizeInBytes(destination, &room)))
     return 0;
   if (bytes == 0 || bytes > room || bytes % 4 || from == NULL || on_device(from)) return 0;
-  Kept *range = filled_by(to, bytes);
-  if (range == NULL) return 0;
+  Range range;
+  if (!filled_by(to, bytes, &range)) return 0;
   if (only_look) return 1;
-  int64_t *value = (int64_t *)&range->marks[1];
+  int64_t *value = (int64_t *)&range.marks[1];
   platform_add(value, 1);
-  int done = transfer->upload(range->queue, range->buffer, 0, from, bytes);
-  range->filled = (uint64_t)platform_add(value, 1);
+  int done = transfer->upload(range.queue, range.buffer, 0, from, bytes);
+  set_filled(&range, (uint64_t)platform_add(value, 1));
   if (done) platform_add(&ranges.uploads, 1);
   return done;
 }

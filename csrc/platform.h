@@ -41,6 +41,12 @@
 #define PLATFORM_THREAD_LOCAL __declspec(thread)
 #endif
 
+#ifdef _MSC_VER
+#define PLATFORM_STATIC_ASSERT static_assert /* which it knows in any C, and _Static_assert only in C11 */
+#else
+#define PLATFORM_STATIC_ASSERT _Static_assert
+#endif
+
 /* Address space without memory behind it: reading or writing it faults. NULL when the system refuses. */
 PLATFORM_MAYBE_UNUSED static void *platform_reserve(size_t bytes) {
 #ifdef _WIN32
@@ -147,12 +153,14 @@ PLATFORM_MAYBE_UNUSED static void platform_unlock(void) { pthread_mutex_unlock(&
 /* Locks of which there are many. */
 #ifdef _WIN32
 typedef SRWLOCK platform_lock_t;
+#define PLATFORM_LOCK_INIT SRWLOCK_INIT
 PLATFORM_MAYBE_UNUSED static void platform_lock_begin(platform_lock_t *lock) { InitializeSRWLock(lock); }
 PLATFORM_MAYBE_UNUSED static void platform_lock_end(platform_lock_t *lock) { (void)lock; }
 PLATFORM_MAYBE_UNUSED static void platform_take(platform_lock_t *lock) { AcquireSRWLockExclusive(lock); }
 PLATFORM_MAYBE_UNUSED static void platform_give(platform_lock_t *lock) { ReleaseSRWLockExclusive(lock); }
 #else
 typedef pthread_mutex_t platform_lock_t;
+#define PLATFORM_LOCK_INIT PTHREAD_MUTEX_INITIALIZER
 PLATFORM_MAYBE_UNUSED static void platform_lock_begin(platform_lock_t *lock) { pthread_mutex_init(lock, NULL); }
 PLATFORM_MAYBE_UNUSED static void platform_lock_end(platform_lock_t *lock) { pthread_mutex_destroy(lock); }
 PLATFORM_MAYBE_UNUSED static void platform_take(platform_lock_t *lock) { pthread_mutex_lock(lock); }

@@ -6,24 +6,7 @@
  * known to be lost, which would end the process; no lock is held while Python runs, except by callbacks of wgpu-native.
  * Included behind encode.c.
  */
-#include "platform.h"
-
-/* Writes wait in wgpu-native's own memory until the next submit; past so many bytes they are submitted (device/queue.py). */
-enum { LAST = 8, FLUSH_BYTES = 16 << 20 };
-
-typedef struct {
-  const uint64_t *functions; /* as in encode.c */
-  uint64_t device, queue;
-  uint64_t nothing;          /* a buffer that nobody reads */
-  const uint64_t *reported;  /* how many errors wgpu-native has reported in this process */
-  int64_t lost;              /* whether the device is known to be lost */
-  int64_t submits, dispatches; /* by `run` */
-  int64_t runs, runs_ahead;    /* by `run`, and those that had been encoded ahead */
-  int64_t uploads;             /* by `upload` */
-  int64_t unflushed;           /* bytes that `upload` has written since the last submit */
-  int64_t last[LAST];          /* the addresses of the Works that the last ones were of */
-  platform_lock_t lock;
-} Queue;
+#include "queue.h"
 
 /* The same dispatches in every run, and the same copies: `before` rows for those in front of them, then `after` rows.
  *
@@ -78,6 +61,9 @@ static int submit(Queue *queue, const uint64_t *commands, size_t count, uint64_t
   return good;
 }
 
+/* So many bytes more have been written. They wait in wgpu-native's own memory until the next submit: how many do. */
+static int64_t wrote(Queue *queue, int64_t bytes) { return platform_add(&queue->unflushed, bytes); }
+
 /* Writes words to a buffer, behind all that was submitted; they are copied before this returns. Whether it did. */
 static int upload(uint64_t to, uint64_t buffer, uint64_t offset, const void *data, size_t bytes) {
   Queue *queue = POINTER(Queue *, to);
@@ -86,7 +72,7 @@ static int upload(uint64_t to, uint64_t buffer, uint64_t offset, const void *dat
   POINTER(write_buffer, queue->functions[WRITE_BUFFER])(POINTER(handle, queue->queue), POINTER(handle, buffer), offset, data, bytes);
   if (reported(queue) != complaints) return 0;
   platform_add(&queue->uploads, 1);
-  return platform_add(&queue->unflushed, (int64_t)bytes) < FLUSH_BYTES || submit(queue, NULL, 0, &index);
+  return wrote(queue, (int64_t)bytes) < queue->most_unflushed || submit(queue, NULL, 0, &index);
 }
 
 /* Encodes all of a work that is one submission. The command buffer, or 0 when wgpu-native complained. */

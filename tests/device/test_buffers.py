@@ -190,3 +190,23 @@ def test_threads_copy_every_byte_and_no_other(count: int) -> None:
         encoding.native.lib.copy_bytes(target.ctypes.data + 32, source.ctypes.data + 32, count, threads)
         assert np.array_equal(target[32 : 32 + count], source[32 : 32 + count])
         assert not target[:32].any() and not target[32 + count :].any()
+
+
+def test_python_and_c_code_count_together_what_waits_for_a_submit(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if device.queue.shared is None:
+        pytest.skip("the extension has not been built")
+    buffer, submits = device.buffer(128), []
+    device.queue.submit()
+    monkeypatch.setattr(queue, "FLUSH_BYTES", 96)
+    submit = queue.Queue.submit
+    monkeypatch.setattr(queue.Queue, "submit", lambda self, *given: (submits.append(given), submit(self, *given))[1])
+    native = encoding.native
+    assert native.lib.upload(
+        queue.address(device.queue.shared), queue.address(buffer.handle), 0, native.ffi.new("char[64]"), 64
+    )
+    device.upload(buffer, 64, bytes(28))
+    assert not submits
+    device.upload(buffer, 64, bytes(4))
+    assert len(submits) == 1

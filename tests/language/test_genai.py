@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onnxruntime_ep_wgpu.plugin import memo
-from onnxruntime_ep_wgpu.plugin.memory import kept
+from onnxruntime_ep_wgpu.plugin.memory import pool
 
 from .models import Decoder, write
 
@@ -50,7 +50,7 @@ def test_models_that_are_captured(kind: str, tmp_path: Path) -> None:
     assert generated(folder, "webgpu", ALL, enableGraphCapture="1") == generated(folder, "cpu", ALL)
 
 
-@pytest.mark.skipif(kept.native is None or memo.native is None, reason="the extensions have not been built")
+@pytest.mark.skipif(pool.native is None or memo.native is None, reason="the extensions have not been built")
 @pytest.mark.parametrize("options", [(), ("enableGraphCapture=1",)], ids=["plain", "captured"])
 def test_a_step_does_nothing_in_python_but_the_readback(options: tuple[str, ...], tmp_path: Path) -> None:
     """And what comes next, while it waits for that. A step whose mask needs other memory, and the two after it, do more."""

@@ -50,4 +50,4 @@ def nothing_kept() -> None:
     """Memory that other tests' sessions have left is not what a test gets: of it only C code knows what was put there first."""
     space = memory_space()
     for context in {it.owner.context for it in space._allocations.copy().values() if it.owner is not None}:
-        space.end_keeping(context=context)
+        space.end_pooling(context=context)

@@ -14,7 +14,7 @@ from onnxruntime_ep_wgpu.plugin.abi import NULL
 from onnxruntime_ep_wgpu.plugin.assign.ort_format import CopyGuard
 from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.group import CompiledGroup
-from onnxruntime_ep_wgpu.plugin.memory import kept
+from onnxruntime_ep_wgpu.plugin.memory import pool
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.plugin.memory.allocation import Located
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
@@ -123,7 +123,7 @@ def test_small_tensors_from_the_host_are_known_on_the_host(
     fake: Fake, open_session: OpenSession, devices: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shape that the host uploaded is not read back from the device, where C code has not had its memory before."""
-    monkeypatch.setattr(kept.Owner, "keeps", property(lambda self: False))
+    monkeypatch.setattr(pool.Owner, "pools", property(lambda self: False))
     nodes = [models.node("Reshape", ["x", "s"], ["r"], "reshape"), models.node("Relu", ["r"], ["y"], "relu")]
     model = models.model(
         nodes, [("x", models.FLOAT, ["N"]), ("s", models.INT64, [2])], [("y", models.FLOAT, ["A", "B"])]

@@ -14,13 +14,13 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import let_go
 from onnxruntime_ep_wgpu.plugin import memo
-from onnxruntime_ep_wgpu.plugin.memory import kept
+from onnxruntime_ep_wgpu.plugin.memory import pool
 
 from . import models
 from .loss import device_of, lose
 from .test_memo import RANDOM, hits
 
-pytestmark = pytest.mark.skipif(kept.native is None or memo.native is None, reason="the extensions have not been built")
+pytestmark = pytest.mark.skipif(pool.native is None or memo.native is None, reason="the extensions have not been built")
 
 FEW = 30  # elements, whose bytes stay in one size class
 WIDE = 600  # elements, whose bytes are in another one
@@ -213,10 +213,28 @@ def test_a_lost_device_gets_none_of_it_and_the_next_one_grows_too() -> None:
     for _ in range(3):
         grows(session)
         lose(device_of(47))
-        try:
+        with pytest.raises(webgpu_ep.DeviceLostError):
             step(session, FEW)
-        except webgpu_ep.DeviceLostError:
-            step(session, FEW)
+        step(session, FEW)
+
+
+def test_what_is_prepared_while_a_session_ends_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, seen = decoder(), []
+    go_on = memo.Memos.go_on
+
+    def closed_meanwhile(self: memo.Memos, last: Any, plan: Any, shapes: Any, places: Any, work: Any) -> Any:
+        def made() -> Any:
+            self.close()
+            seen.append(self)
+            return work()
+
+        return go_on(self, last, plan, shapes, places, made)
+
+    monkeypatch.setattr(memo.Memos, "go_on", closed_meanwhile)
+    for length in range(1, FEW):
+        step(session, length)
+    assert seen
+    assert seen[0].noted == 0
 
 
 def test_a_session_that_is_closed_meanwhile_leaves_the_other_one_alone() -> None:

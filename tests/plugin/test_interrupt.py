@@ -155,19 +155,19 @@ def test_a_session_of_onnx_runtime_itself_ends_the_run_before_it_is_interrupted(
 
 def test_an_interrupt_in_a_call_that_cannot_fail_waits_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Alloc and Free have no status to return: they are finished, and the interrupt comes when Python goes on."""
-    from onnxruntime_ep_wgpu.plugin.memory import kept
+    from onnxruntime_ep_wgpu.plugin.memory import pool
     from onnxruntime_ep_wgpu.plugin.memory import space as memory
 
     session = webgpu_ep.session(models.square())
-    x = np.ones((kept.MOST_BYTES // 32 + 1, 8), np.float32)  # what is smaller Python does not free every time
+    x = np.ones((pool.MOST_BYTES // 32 + 1, 8), np.float32)  # what is smaller Python does not free every time
     session.run(None, {"x": x})
     free, interrupts = memory.AddressSpace.free, []
 
-    def interrupted(self: memory.AddressSpace, start: int) -> None:
+    def interrupted(self: memory.AddressSpace, start: int, *answered: Any) -> None:
         if not interrupts:
             interrupts.append(start)
             signal.raise_signal(signal.SIGINT)
-        free(self, start)
+        free(self, start, *answered)
 
     before = memory.space().bytes_in_use
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

@@ -21,7 +21,7 @@ from onnxruntime_ep_wgpu import trace
 from onnxruntime_ep_wgpu.device import let_go
 from onnxruntime_ep_wgpu.plugin import memo
 from onnxruntime_ep_wgpu.plugin.callbacks import held
-from onnxruntime_ep_wgpu.plugin.memory import kept
+from onnxruntime_ep_wgpu.plugin.memory import pool
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 
 from . import models
@@ -317,11 +317,11 @@ def test_threads_repeat_runs_of_one_session_at_once(session: Any) -> None:
 
 
 def test_what_onnx_runtime_allocates_for_a_run_is_noted_where_it_stays_however_many_threads_run() -> None:
-    """Small tensors come again in the next run; those above `kept.MOST_BYTES` do not."""
+    """Small tensors come again in the next run; those above `pool.MOST_BYTES` do not."""
     before = set(held)
     session = webgpu_ep.session(models.chain())
     (node,) = (it for key, it in list(held.items()) if isinstance(it, ComputeInfo) and key not in before)
-    most = kept.MOST_BYTES // (8 * 4)
+    most = pool.MOST_BYTES // (8 * 4)
 
     def work(sizes: Sequence[int]) -> None:
         for rows in sizes:
@@ -330,9 +330,9 @@ def test_what_onnx_runtime_allocates_for_a_run_is_noted_where_it_stays_however_m
 
     assert node.memos is not None
     for sizes, noted in (([most + k for k in (3, 5, 3, 5, 5)], False), ([3, 5, 3, 5, 5] * 20, True)):
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(work, [sizes] * 8))
-        assert (node.memos.noted > 0) == (noted and kept.native is not None)
+        with ThreadPoolExecutor(8) as executor:
+            list(executor.map(work, [sizes] * 8))
+        assert (node.memos.noted > 0) == (noted and pool.native is not None)
 
 
 def test_threads_lose_and_regain_memos_at_once(session: Any) -> None:

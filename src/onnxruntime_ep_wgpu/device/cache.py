@@ -28,6 +28,9 @@ MODES = ("disabled", "lazyRelease", "simple", "bucket")
 KEPT_BYTES = 256 << 20
 
 
+Reused = tuple[int, int, int]  # how often, and what waits for that: buffers, bytes
+
+
 @dataclass(frozen=True)
 class CacheCounters:
     """`hits` and `misses` count requests, `released` buffers that were let go; the others are what is free now."""
@@ -49,7 +52,14 @@ class BufferCache:
     be off by what such an interrupt cut short, and what is held is counted again before anything is decided by it.
     """
 
-    def __init__(self, mode: str, create: Callable[[int, str], Buffer], limit: int) -> None:
+    def __init__(
+        self,
+        mode: str,
+        create: Callable[[int, str], Buffer],
+        limit: int,
+        elsewhere: Callable[[], Reused] = lambda: (0, 0, 0),
+    ) -> None:
+        """`elsewhere`: what has been given to the next user without coming here."""
         assert mode in MODES
         self.mode = mode
         self._create = create
@@ -58,8 +68,7 @@ class BufferCache:
         self._leaving: deque[Buffer] = deque()
         self._hits = self._misses = self._released = 0
         self._held = 0  # bytes, never less than there are
-        # What others keep of the buffers of this kind, which they gave to their next user: how often, and free ones, bytes.
-        self.elsewhere: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0)
+        self._elsewhere = elsewhere
 
     def take(self, nbytes: int, label: str) -> Buffer:
         """A buffer of at least `nbytes` bytes, contents undefined. Raises LimitError above the adapter's limit."""
@@ -117,20 +126,27 @@ class BufferCache:
     @property
     def counters(self) -> CacheCounters:
         buffers, nbytes = self._count()
-        hits, more, bytes_more = self.elsewhere()
+        hits, more, bytes_more = self._elsewhere()
         return CacheCounters(self._hits + hits, self._misses, self._released, buffers + more, nbytes + bytes_more)
 
 
 class Caches:
     """The four caches of a device."""
 
-    def __init__(self, settings: Settings, create: Callable[[str, int, str], Buffer], limit: int) -> None:
-        """`create(kind, nbytes, label)` makes a buffer of a kind, which is the name of an attribute here."""
+    def __init__(
+        self,
+        settings: Settings,
+        create: Callable[[str, int, str], Buffer],
+        limit: int,
+        reused: Callable[[], Reused] = lambda: (0, 0, 0),
+    ) -> None:
+        """`create(kind, nbytes, label)` makes a buffer of a kind, which is the name of an attribute here; `reused`: tensors'
+        memory that came again without the cache."""
 
-        def cache(kind: str, mode: str) -> BufferCache:
-            return BufferCache(mode, lambda nbytes, label: create(kind, nbytes, label), limit)
+        def cache(kind: str, mode: str, *elsewhere: Callable[[], Reused]) -> BufferCache:
+            return BufferCache(mode, lambda nbytes, label: create(kind, nbytes, label), limit, *elsewhere)
 
-        self.storage = cache("storage", settings.storage_cache)
+        self.storage = cache("storage", settings.storage_cache, reused)
         self.uniform = cache("uniform", settings.uniform_cache)
         self.query_resolve = cache("query_resolve", settings.query_resolve_cache)
         self.default = cache("default", settings.default_cache)

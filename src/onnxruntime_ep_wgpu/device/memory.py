@@ -41,7 +41,9 @@ class Memory:
         self._queue, self._name, self._target = queue, name, target
         self._buffers: LiveSet[Buffer] = LiveSet()
         this = weakref.ref(self)  # the caches do not keep what makes their buffers
-        self.caches = Caches(settings, lambda *what: _alive(this)._of_kind(*what), target.max_buffer_bytes)
+        self.caches = Caches(
+            settings, lambda *what: _alive(this)._of_kind(*what), target.max_buffer_bytes, lambda: queue.reused
+        )
         self.reader = Reader(queue, self.caches.default)
 
     @property

@@ -49,7 +49,7 @@ class Queue:
         self.handle = own("Queue", lib.wgpuDeviceGetQueue, self.device)
         # No finaliser takes this lock: garbage may be collected by a thread that has it.
         self.lock = threading.Lock()
-        self._unflushed = 0
+        self._unflushed = 0  # where no C code counts them
         self.works: LiveMap[int, RepeatedWork] = LiveMap()  # by address
         self._runs = 0  # of theirs, that `meanwhile` has looked at
         self._soon: deque[Callable[[], None]] = deque(maxlen=MOST_SOON)
@@ -64,6 +64,7 @@ class Queue:
         words.device, words.queue = address(self.device), address(self.handle)
         words.nothing = address(self._nothing)
         words.reported = native.ffi.cast("uint64_t *", address(reported))
+        words.most_unflushed = FLUSH_BYTES
         native.lib.queue_begin(words)
         return native.ffi.gc(words, native.lib.queue_end)
 
@@ -90,9 +91,22 @@ class Queue:
             part = min(FLUSH_BYTES, nbytes - at)
             lib.wgpuQueueWriteBuffer(self.handle, buffer, offset + at, source + at, part)
             self.complain("the upload")
-            self._unflushed += part
-            if self._unflushed >= FLUSH_BYTES:
+            if self._wrote(part) >= FLUSH_BYTES:
                 self.submit()
+
+    def _wrote(self, nbytes: int) -> int:
+        """So many bytes more wait for a submit, by Python or by C code: how many do."""
+        if self.shared is not None:
+            return int(encoding.native.lib.wrote(self.shared, nbytes))
+        self._unflushed += nbytes
+        return self._unflushed
+
+    @property
+    def reused(self) -> tuple[int, int, int]:
+        """How often memory of this device that was freed came again without Python (csrc/memory.c), and what lies free: ranges,
+        bytes."""
+        words = self.shared
+        return (0, 0, 0) if words is None else (int(words.reused), int(words.free_ranges), int(words.free_bytes))
 
     def submit(self, commands: Sequence[Any] = (), what: str = "") -> int:
         """Submits command buffers one after another, or nothing but the uploads so far; gives the last index."""
@@ -110,7 +124,6 @@ class Queue:
             self.complain(what or "the work")
             self.check_not_lost()
             # Otherwise it was another thread that wgpu-native complained to meanwhile.
-        self._unflushed = 0
         return int(index[0])
 
     def _submit_in_python(self, commands: Sequence[Any]) -> int:

@@ -5,7 +5,8 @@
 (which nodes, in which groups), `group` (one as it runs, on any device) with `specialise` (for sizes beyond a limit),
 `node` (one per compiled group) with `tensors` (where those of a run lie) and `known` (those of earlier runs), `memo`
 (its runs that C repeats), `captures` and `wrap` (tools around groups), `memory/` and `allocator` (device addresses,
-copies between host and device), `profiler`; `abi` (the C interface) with `callbacks` (objects that it holds) and
-`interrupts` (Ctrl-C meanwhile), `collector` (no garbage is looked for meanwhile), `forked` (processes that end),
-`watch` (what the Python interface learns about sessions). Before the first session nothing here imports the compiler.
+copies between host and device), `without_python` (what C code is told that does any of this itself), `profiler`;
+`abi` (the C interface) with `callbacks` (objects that it holds) and `interrupts` (Ctrl-C meanwhile), `collector` (no
+garbage is looked for meanwhile), `forked` (processes that end), `watch` (what the Python interface learns about
+sessions). Before the first session nothing here imports the compiler.
 """

@@ -2,18 +2,18 @@
 
 Invariant: `Alloc` makes no GPU buffer and so cannot run out of GPU memory; see `memory`. It returns NULL only when the
 reserved addresses are used up, which every user of an address checks. What is allocated and freed again and again does not come
-here: C code has it (`memory/kept.py`).
+here: C code has it (`memory/pool.py`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._ort import ffi
+from .._ort import ffi, lib
 from ..device import let_go
 from .abi import Ort, address
 from .callbacks import CallbackTable, callback
-from .memory import kept
+from .memory import pool
 from .memory import space as memory
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ class Allocator(CallbackTable, struct="OrtAllocator"):
     def __init__(self, ort: Ort, info: Any, context: Context) -> None:
         super().__init__(ort)
         self._info, self._opener = info, context.device
-        self._owner = kept.Owner(context)
-        if kept.native is not None:
-            self._native = kept.allocator_table(ort, self.pointer)
+        self._owner = pool.Owner(context)
+        if pool.native is not None:
+            self._native = pool.allocator_table(ort, self.pointer)
             self.pointer = ffi.cast("OrtAllocator *", address(self._native))
             self._owner.number = address(self._native)
 
     def release(self) -> None:
-        memory.space().end_keeping(owner=self._owner)
         self._owner.number = 0
+        memory.space().end_pooling(owner=self._owner)
         super().release()
 
     @callback("Alloc", device=True)
@@ -55,7 +55,7 @@ class Allocator(CallbackTable, struct="OrtAllocator"):
     def free(self, pointer: Any) -> None:
         if pointer:
             let_go()  # of what ended before; the buffers of this range may be used again
-            memory.space().free(address(pointer))
+            memory.space().free(address(pointer), lib.wgpu_answer)
 
     @callback("Info")
     def info(self) -> Any:

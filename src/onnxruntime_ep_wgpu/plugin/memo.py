@@ -21,9 +21,9 @@ from itertools import chain, compress, count
 from operator import ne
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import process, trace
 from .._ort import ffi as _ort_ffi
 from ..device import Place, depend
+from . import without_python
 from .abi import Ort, address
 from .memory import descriptors
 from .memory import space as memory
@@ -34,6 +34,7 @@ try:
 except ImportError:
     _extension = None
 native: Any = _extension
+without_python.tell(native)
 
 if TYPE_CHECKING:
     from ..device import Submission, Work
@@ -253,10 +254,10 @@ class Memos:
         depend(made)
         plan.repeaters.add(made)
         self._memos[number] = made
-        # A thread on which nobody listens may not have been told so, after an interrupt.
-        if not trace.listeners():
-            native.lib.listen(False)
+        without_python.settle()
         made.begin()
+        if self._closed:  # meanwhile, by a thread that may not have seen it
+            made.end()
         return made
 
     # ---- runs that have not been
@@ -271,7 +272,7 @@ class Memos:
             known = (it for it in (last, *self._memos) if it is not None and it.key[0] == last.key[0])
             found = next((it for it in known if it.kept is not None and it.kept.tensors.at == at), None)
             kept = None if found is None else found.kept
-            if found is None or kept is None or self._closed:
+            if found is None or kept is None:
                 return None
             grown = self._grown(kept, [*shapes, *plan.output_shapes], places)
             made = None if grown is None else work()
@@ -335,7 +336,8 @@ class Memos:
                 known.end()
 
     def close(self) -> None:
-        """The session ends: no run is under way."""
+        """The session ends: no run is under way, but a thread may prepare the next one (`go_on`), or be this one, in a finaliser:
+        no lock is taken. What it begins after this it ends (`_begin`)."""
         self._closed = True
         self.end_all()
 
@@ -376,12 +378,3 @@ def begin_run(graph: int) -> None:
     """A run begins on this thread, in a session that captures, of what has been captured as this number."""
     if native is not None:
         native.lib.begin_run(graph)
-
-
-def _forked() -> None:
-    native.lib.forked = 1
-
-
-if native is not None:
-    process.on_fork.append(_forked)
-    trace.on_change.append(lambda listens: native.lib.listen(listens))

@@ -122,7 +122,7 @@ class SessionState:
             self.captures.clear()
         self._member.leave()
         if not self.context.sessions:
-            memory.space().end_keeping(context=self.context)
+            memory.space().end_pooling(context=self.context)
 
     # Deciding
 

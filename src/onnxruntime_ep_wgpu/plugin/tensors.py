@@ -186,5 +186,8 @@ class Tensors:
 def read_value(pointer: Any, nbytes: int, dtype: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """The value of a tensor: from its host copy when there is one, else read back from the device, which waits for it."""
     data = ffi.new("char[]", max(1, nbytes))
+    space, at = memory.space(), address(pointer)
+    if nbytes and space.owns(at):
+        space.note_read(at)
     copies.copy(pointer, data, nbytes)
     return np.frombuffer(ffi.buffer(data, nbytes), dtype.numpy).reshape(shape)

@@ -16,13 +16,13 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...device import Place
 from ...device.native import address
 from ...device.sizes import GRAIN
 from ...errors import DeviceError, DeviceLostError
-from . import kept
+from . import pool
 
 if TYPE_CHECKING:
     from ...device import Buffer, Device
@@ -67,7 +67,8 @@ class Marked(NamedTuple):
 
 
 class Allocation:
-    """The `number`th range of all; new buffers are made on `device`, another one after a loss.
+    """A range from `start` on, of which `range` says who has it and how much of it; new buffers are made on `device`, another one
+    after a loss.
 
     `pieces` and `mirrors` are replaced, never changed in place. `marks`, which C code reads (csrc/memo.c), belong to the range
     whoever has it: two numbers that grow when pieces, and when mirrors are replaced, both before and after: an interrupt may
@@ -76,40 +77,37 @@ class Allocation:
     Of a range that is `lent`, buffers are known outside this package: it stays where it is, what would move it is an error, and
     an allocation that has one keeps no host copies.
 
-    A range of an `owner` may stay in its buffer when it is freed (`kept.py`). C code, which then allocates and fills it, knows no
-    host copies: those that are here are of what the range held when the mark of its value was `_mirrored_at`.
+    A range of an `owner` may stay in its buffer when it is freed (`pool.py`). C code, which then allocates and fills it, knows no
+    host copies: those that are here are of what the range held when the mark of its value was `_mirrored_at`. Before it lies
+    elsewhere, it is taken back from C code.
     """
 
     __slots__ = (
-        "_kept",
         "_lent",
         "_lock",
         "_mirrored_at",
         "_mirrors",
-        "_number",
         "_opener",
         "_pieces",
         "capacity",
         "device",
         "fills",
-        "is_read",
         "marks",
         "owner",
-        "size",
+        "range",
         "start",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,
-        number: int,
+        range: pool.Range,
         start: int,
-        size: int,
         capacity: int,
         opener: Callable[[], Device],
         marks: array[int],
-        owner: kept.Owner | None = None,
+        owner: pool.Owner | None = None,
     ) -> None:
-        self._number, self.start, self.size, self.capacity, self._opener = number, start, size, capacity, opener
+        self.range, self.start, self.capacity, self._opener = range, start, capacity, opener
         self.marks, self.owner = marks, owner
         self.device: Device | None = None
         self._pieces: tuple[Piece, ...] = ()
@@ -117,52 +115,27 @@ class Allocation:
         self._mirrored_at = marks[VALUE]
         self._lent = False
         self._lock = threading.Lock()
-        self._kept: kept.Kept | None = None
-        self.is_read = False  # whether a host copy was asked for
         self.fills = 0  # uploads by Python
 
-    # ---- what stays in its buffer
-
-    @property
-    def words(self) -> Any:
-        """What C code has of it, when it has it; else None."""
-        return None if self._kept is None else self._kept.words
-
-    @property
-    def number(self) -> int:
-        """Which allocation of all it is."""
-        words = self.words
-        return self._number if words is None else int(words.number)
+    # ---- who has it
 
     @property
     def is_freed(self) -> bool:
-        """Whether it waits to be allocated again."""
-        words = self.words
-        return words is not None and words.state == kept.native.lib.FREE
+        """Whether nobody has it."""
+        return self.range.state >= pool.FREE
 
-    @property
-    def may_be_kept(self) -> bool:
-        """Whether it may stay in its buffer when it is freed, as far as it goes."""
-        return self._kept is not None or (self.owner is not None and self.owner.keeps and self._whole() is not None)
-
-    def keep(self, freed: bool = True) -> bool:
-        """Leaves it to C code where it lies, if that can be: it is `freed`, or will be filled again. Whether it is left to it;
-        asked again it is the same."""
-        if self._kept is None:
-            whole = self._whole()
-            if whole is None or self.owner is None:
-                return False
-            queue = whole.device.queue.shared
-            whole.device.caches.storage.elsewhere = self.owner.shown
-            self._kept = kept.Kept(self, self.owner, address(whole.buffer.handle), address(queue))
-        return self._kept.begin(freed)
-
-    def end_keeping(self, freed: bool) -> bool:
-        """C code has it no more, if it is `freed`, or is not: before it lies elsewhere. Whether that was so."""
-        if self._kept is None or not self._kept.end(freed):
+    def may_be_pooled(self) -> bool:
+        """Whether it may stay in its buffer when it is freed, as far as it goes; then C code may be given it."""
+        whole = self._whole()
+        if whole is None or self.owner is None or not self.owner.pools:
             return False
-        self._kept = None
+        self.range.lies(self.owner, address(whole.buffer.handle), address(whole.device.queue.shared))
         return True
+
+    def _bar(self) -> None:
+        """From here on C code never has it."""
+        self.range.barred = 1
+        self.range.take_back(pool.USED)
 
     def _whole(self) -> Piece | None:
         """The piece that the whole range is, where one has been made for that (`write`)."""
@@ -175,8 +148,8 @@ class Allocation:
     def _taken_for(self, device: Device, offset: int, nbytes: int) -> int:
         """How many bytes a tensor gets that is written to a place where nothing is: the whole range when no other tensor lies
         behind it, which would at a multiple of GRAIN, so that it fits another time as well."""
-        whole = offset == 0 and nbytes > self.size - GRAIN and nbytes % 4 == 0 and not self._pieces
-        small = self.owner is not None and self.capacity <= kept.MOST_BYTES
+        whole = offset == 0 and nbytes > self.range.size - GRAIN and nbytes % 4 == 0 and not self._pieces
+        small = self.owner is not None and self.capacity <= pool.MOST_BYTES
         return self.capacity if whole and small and _keeps_sizes(device) else nbytes
 
     # ---- where it lies
@@ -187,7 +160,7 @@ class Allocation:
         if found is not None and not found.device.lost:
             return found
         self._check_not_lost(offset, nbytes, what)
-        self.end_keeping(freed=False)
+        self.range.take_back(pool.USED)
         device = self._opened()
         with self._lock:
             found = self._within(offset, nbytes)
@@ -210,7 +183,7 @@ class Allocation:
         if self._lent:
             self._check_not_lost(offset, nbytes, what)
             self._check_not_lent(offset, nbytes, "written")
-        self.end_keeping(freed=False)
+        self.range.take_back(pool.USED)
         device = self._opened()
         taken = self._taken_for(device, offset, nbytes)
         buffer = device.caches.storage.take(taken, f"{what} of {nbytes} bytes")
@@ -253,12 +226,13 @@ class Allocation:
         if self.device is not None and self.device.lost:
             return None
         data = self._mirrored().get(offset)
-        words = None if self.is_read else self.words
-        if data is not None or (words is not None and words.filled == self.marks[VALUE]):
-            self.is_read = True
-            if words is not None:
-                words.copied = True  # C code, which keeps none, leaves it to Python from now on
         return data[:nbytes] if data is not None and len(data) >= nbytes else None
+
+    def note_read(self, offset: int) -> None:
+        """The host wants to know what is there. What it put there itself it has a copy of from now on: C code, which keeps none,
+        leaves it to Python."""
+        if offset in self._mirrored() or self.range.filled == self.marks[VALUE]:
+            self.range.copied = 1
 
     def marked(self, offset: int, nbytes: int) -> Marked:
         """What lies at a range, and marks that are as old as that at least."""
@@ -268,7 +242,8 @@ class Allocation:
         mirrored = any(at < end and at + len(data) > offset for at, data in mirrors.items())
         mirror = mirrors.get(offset)
         at = self._within(offset, nbytes)
-        return Marked(self.number, marks, place, value, at, mirror, mirrored, self.words is not None)
+        number, stays = self.range.number, self.range.state == pool.USED
+        return Marked(number, marks, place, value, at, mirror, mirrored, stays)
 
     def place_of(self, offset: int, nbytes: int) -> Place | None:
         """Where a range lies that has one piece, on a device that is there."""
@@ -277,6 +252,7 @@ class Allocation:
 
     def lend(self, offset: int, nbytes: int) -> Located:
         """Where a range lies and stays until it is freed. Raises like `read`."""
+        self._bar()
         found = self.read(offset, nbytes, "a tensor")
         found.place.buffer.lent = True
         self._mark_lent()
@@ -284,15 +260,16 @@ class Allocation:
 
     def adopt(self, offset: int, nbytes: int, at: Located) -> None:
         """Makes a range that nobody has used yet lie in a buffer of somebody else."""
+        self._bar()
         with self._lock:
-            self.device = at.device
+            self.device, old = at.device, self._pieces
             self.marks[PLACE] += 1
             self._pieces = (Piece(offset, offset + nbytes, *at.place, at.device),)
             self.marks[PLACE] += 1
         self._mark_lent()
+        _recycle(old, self._pieces)
 
     def _mark_lent(self) -> None:
-        self.end_keeping(freed=False)
         with self._lock:
             self._lent = True
             self._set_mirrors({})

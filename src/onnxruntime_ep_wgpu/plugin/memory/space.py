@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import itertools
 import threading
 from array import array
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..._ort import lib
 from ...device.sizes import GRAIN, size_class
 from ...errors import DeviceError
 from ..abi import address as address_of
-from . import kept
+from . import pool
 from .allocation import Allocation, Located, Marked
 
 if TYPE_CHECKING:
@@ -33,7 +32,9 @@ if TYPE_CHECKING:
 
 RESERVED_BYTES = 1 << 40
 _MOST_DROPPED = 8  # ranges for one; the next one makes more room
-_FILLS = 2  # uploads by Python to a tensor, before C code does them
+_FILLS = (
+    2  # uploads by Python to a tensor, before C code does them if it can: asked again after twice as many each time
+)
 
 
 class AddressSpace:
@@ -53,20 +54,20 @@ class AddressSpace:
         self._vacant: dict[int, deque[int]] = {}
         self._marks: dict[int, array[int]] = {}  # by start
         self._lock = threading.Lock()  # to cut ranges
-        self._counts: Counts = _Counts()
-        self._numbers = itertools.count(1)
-        self._room = kept.Room()
+        self._counts: pool.Counts = pool.PlainCounts()
+        self._forgotten = 0  # ranges that were GONE
+        self._admission = pool.Admission()
 
     def let_c_allocate(self) -> None:
         """This is the space whose ranges C code allocates again: that of the process, before anything is allocated."""
-        self._counts = kept.ranges
+        self._counts = pool.ranges
         self._counts.start, self._counts.end = self.start, self.end
 
-    def _next_number(self) -> int:
-        if self._counts is not kept.ranges:
-            self._counts.made = next(self._numbers)
-            return self._counts.made
-        return int(kept.native.lib.next_number())
+    def _new_range(self, start: int, size: int, capacity: int, marks: array[int]) -> pool.Range:
+        if self._counts is pool.ranges:
+            return pool.PooledRange(int(pool.native.lib.next_number()), start, size, capacity, marks)
+        self._counts.made += 1
+        return pool.PlainRange(self._counts, self._counts.made, size)
 
     @property
     def allocations_made(self) -> int:
@@ -75,7 +76,7 @@ class AddressSpace:
 
     @property
     def bytes_in_use(self) -> int:
-        return int(self._counts.by_python + self._counts.by_c)
+        return int(self._counts.begun + self._counts.changed)
 
     @property
     def bytes_at_most(self) -> int:
@@ -90,7 +91,7 @@ class AddressSpace:
         allocation = self.reserve(nbytes, opener)
         return 0 if allocation is None else self.begin(allocation)
 
-    def reserve(self, nbytes: int, opener: Callable[[], Device], owner: kept.Owner | None = None) -> Allocation | None:
+    def reserve(self, nbytes: int, opener: Callable[[], Device], owner: pool.Owner | None = None) -> Allocation | None:
         """A range for `begin`; C code knows the allocator if it is the `owner`. Forgetting it costs addresses and nothing else.
         None when the addresses are used up."""
         capacity = size_class(nbytes)
@@ -100,16 +101,17 @@ class AddressSpace:
         marks = self._marks.get(start)
         if marks is None:
             marks = self._marks.setdefault(start, array("Q", (0, 0)))
-        return Allocation(self._next_number(), start, nbytes, capacity, opener, marks, owner)
+        range = self._new_range(start, nbytes, capacity, marks)
+        return Allocation(range, start, capacity, opener, marks, owner)
 
     def begin(self, allocation: Allocation) -> int:
-        """From here on the range is allocated; its start. No call is made, so this is done wholly or not at all."""
-        self._allocations[allocation.start] = allocation
-        counts = self._counts
-        counts.by_python += allocation.size
-        if counts.by_python + counts.by_c > counts.at_most:
-            counts.at_most = counts.by_python + counts.by_c
-        return allocation.start
+        """From here on the range is allocated; its start. No call is made then, so this is done wholly or not at all."""
+        counts, start, size = self._counts, allocation.start, allocation.range.size
+        self._allocations[start] = allocation
+        counts.begun += size
+        if counts.begun + counts.changed > counts.at_most:
+            counts.at_most = counts.begun + counts.changed
+        return start
 
     def _vacant_start(self, capacity: int) -> int:
         vacant = self._vacant.get(capacity)
@@ -128,63 +130,88 @@ class AddressSpace:
             self._starts.append(start)
             return start
 
-    def free(self, start: int) -> None:
-        """Forgets a range; its buffers are used again. An unknown start is ignored: ONNX Runtime never asks twice.
+    def free(self, start: int, answered: Callable[[int], object] = bool) -> None:
+        """ONNX Runtime has freed a range; its buffers are used again. An unknown start is ignored: ONNX Runtime never asks twice.
 
-        For finalisers: no lock is taken, as garbage may be collected by a thread that has it. After an interrupt it may be
-        called again: the range becomes vacant in the last step.
+        For finalisers: no lock of Python is taken, as garbage may be collected by a thread that has it. After an interrupt it is
+        called again, unless it has `answered`: from then on the range may be somebody else's.
         """
-        known = self._allocations.get(start)
-        if known is None or known.is_freed or self._keep(known):
+        self._forget_gone()
+        allocation = self._allocations.get(start)
+        if allocation is None or allocation.range.state != pool.PYTHONS:
             return
-        known.end_keeping(freed=False)
-        self._forget(start)
+        allocation.range.give_free(self._admitted(allocation), answered)
+        if allocation.range.state == pool.GONE:
+            self._forget(allocation)
 
-    def _keep(self, allocation: Allocation) -> bool:
-        """Whether a range that is freed stays where it lies (`kept.py`). Those that it takes the place of go."""
-        if allocation.capacity > kept.MOST_BYTES or not allocation.may_be_kept:
-            return False
-        if not self._room.wanted(allocation.capacity):
-            return False
+    def _admitted(self, allocation: Allocation) -> int:
+        """Since which end a range that is freed may stay where it lies (`pool.py`), `pool.NEVER` when it may not. Those that it
+        takes the place of go."""
+        ends = int(self._counts.ends)
+        if allocation.capacity > pool.MOST_BYTES or not allocation.may_be_pooled():
+            return pool.NEVER
         for _ in range(_MOST_DROPPED):
-            start = self._room.surplus(allocation.capacity)
+            lost = self._admission.lost()
+            if not lost:
+                break
+            self._drop(lost)
+        if not self._admission.admits(allocation.capacity):
+            return pool.NEVER
+        for _ in range(_MOST_DROPPED):
+            start = self._admission.surplus(allocation.capacity)
             if not start:
                 break
             self._drop(start)
-        return allocation.keep()
+        return ends
 
     def filled(self, address: int) -> None:
-        """A tensor was uploaded to an address. What is uploaded there a third time is left to C code (`kept.py`)."""
+        """A tensor was uploaded to an address. What is uploaded there again and again is left to C code (`pool.py`)."""
         allocation, offset = self._find(address, 0)
-        allocation.fills += 1
-        often = offset == 0 and allocation.fills == _FILLS and not allocation.is_read
-        if often and allocation.capacity <= kept.MOST_BYTES and allocation.may_be_kept and self._room.is_ample:
-            allocation.keep(freed=False)
+        fills = allocation.fills = allocation.fills + 1
+        if offset or fills < _FILLS or fills & (fills - 1) or allocation.range.copied:
+            return
+        ends = int(self._counts.ends)
+        small = allocation.capacity <= pool.MOST_BYTES and allocation.range.state == pool.PYTHONS
+        if small and allocation.may_be_pooled() and self._admission.has_ample_room:
+            allocation.range.lend(ends)
 
     def _drop(self, start: int) -> None:
-        """A range that was kept goes, unless it has just been allocated again."""
+        """A range that waits in the pool goes, unless it has just been allocated again."""
         allocation = self._allocations.get(start)
-        if allocation is not None and allocation.end_keeping(freed=True):
-            self._forget(start)
+        if allocation is not None and allocation.range.take_back(pool.FREE) == pool.GONE:
+            self._forget(allocation)
 
-    def end_keeping(self, owner: kept.Owner | None = None, context: Context | None = None) -> None:
-        """An allocator ends, or the last session of a context: what was kept of it goes, and is not kept when it is freed."""
-        for start, allocation in self._allocations.copy().items():
+    def end_pooling(self, owner: pool.Owner | None = None, context: Context | None = None) -> None:
+        """An allocator ends, or the last session of a context: what waits in the pool goes, and the rest when it is freed. Before
+        it, the owner or the context was told (`Owner.pools`)."""
+        if pool.native is not None:
+            pool.native.lib.end_some()
+        for allocation in self._allocations.copy().values():
             its = allocation.owner
             if its is not None and (its is owner or its.context is context):
-                self._drop(start)
-                allocation.end_keeping(freed=False)
+                allocation.range.take_back(pool.USED | pool.FREE)
+            if allocation.range.state == pool.GONE:
+                self._forget(allocation)
 
-    def _forget(self, start: int) -> None:
-        allocation = self._allocations.pop(start, None)
-        if allocation is None:
-            return
-        self._counts.by_python -= allocation.size
+    def _forget_gone(self) -> None:
+        """Forgets what nobody has, where an interrupt came between taking it back and that."""
+        if self._counts.gone != self._forgotten:
+            for allocation in self._allocations.copy().values():
+                if allocation.range.state == pool.GONE:
+                    self._forget(allocation)
+
+    def _forget(self, allocation: Allocation) -> None:
+        """Of a range that is GONE; by several threads, and again after an interrupt."""
         allocation.release()
-        vacant = self._vacant.get(allocation.capacity)
+        allocations, start, capacity = self._allocations, allocation.start, allocation.capacity
+        vacant = self._vacant.get(capacity)
         if vacant is None:
-            vacant = self._vacant.setdefault(allocation.capacity, deque())
-        vacant += (start,)  # an operator and no call, which could be interrupted behind it
+            vacant = self._vacant.setdefault(capacity, deque())
+        # No calls from here on: done wholly or not at all, by one thread.
+        if start in allocations and allocations[start] is allocation:
+            del allocations[start]
+            self._forgotten += 1
+            vacant += (start,)
 
     def start_of(self, address: int) -> int:
         """The start of the range that an address lies in. Raises like `read`."""
@@ -192,7 +219,7 @@ class AddressSpace:
 
     def number(self, address: int) -> int:
         """Which allocation an address is in: they are numbered as they are made. Raises DeviceError when it is none."""
-        return self._find(address, 0)[0].number
+        return self._find(address, 0)[0].range.number
 
     def read(self, address: int, nbytes: int, what: str = "a tensor") -> Located:
         """Where a range lies, to read it. Raises DeviceError when it is not ours, LimitError when it is too large, and
@@ -215,6 +242,11 @@ class AddressSpace:
         allocation, offset = self._find(address, nbytes)
         return allocation.mirror(offset, nbytes)
 
+    def note_read(self, address: int) -> None:
+        """The host wants to know what is at an address."""
+        allocation, offset = self._find(address, 0)
+        allocation.note_read(offset)
+
     def marked(self, address: int, nbytes: int) -> Marked:
         """What lies at a range, and marks that are as old as that at least. Raises DeviceError when it is not ours."""
         allocation, offset = self._find(address, nbytes)
@@ -231,7 +263,7 @@ class AddressSpace:
         allocation.adopt(offset, nbytes, at)
 
     def known_place(self, address: int, nbytes: int) -> Place | None:
-        """Where a range lies that is allocated or kept, in one piece; else None."""
+        """Where a range lies that is allocated or in the pool, in one piece; else None."""
         allocation = self._range(address, nbytes)
         return None if allocation is None else allocation.place_of(address - allocation.start, nbytes)
 
@@ -250,23 +282,6 @@ class AddressSpace:
         return allocation, address - allocation.start
 
 
-class Counts(Protocol):
-    """What is counted, as C code knows it too (csrc/memory.c): allocations, and bytes by who counted them."""
-
-    made: int
-    by_python: int
-    by_c: int
-    at_most: int
-    start: int
-    end: int
-
-
-class _Counts:
-    """Where no C code allocates."""
-
-    made = by_python = by_c = at_most = start = end = 0
-
-
 _space: AddressSpace | None = None
 _space_lock = threading.Lock()
 
@@ -278,7 +293,7 @@ def space() -> AddressSpace:
         with _space_lock:
             if _space is None:
                 made = AddressSpace()
-                if kept.native is not None:
+                if pool.native is not None:
                     made.let_c_allocate()
                 _space = made
     return _space

@@ -9,7 +9,7 @@ from ...device import adapters
 from ...errors import DeviceError
 from ..abi import Ort, address
 from ..callbacks import CallbackTable, callback
-from . import kept
+from . import pool
 from .copies import Batch
 from .descriptors import tensor_of
 
@@ -22,8 +22,8 @@ class DataTransfer(CallbackTable, struct="OrtDataTransferImpl"):
     def __init__(self, ort: Ort) -> None:
         super().__init__(ort)
         self._native: Any = None
-        if kept.native is not None:
-            self._native = kept.transfer_table(ort, self.pointer)
+        if pool.native is not None:
+            self._native = pool.transfer_table(ort, self.pointer)
             self.pointer = ffi.cast("OrtDataTransferImpl *", address(self._native))
 
     @callback("Release")

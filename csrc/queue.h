@@ -1,0 +1,25 @@
+/* What C code knows of a device's queue: submit.c submits to it, memory.c gives out memory that lies on its device. */
+#ifndef ONNXRUNTIME_EP_WGPU_QUEUE_H
+#define ONNXRUNTIME_EP_WGPU_QUEUE_H
+#include "platform.h"
+
+enum { LAST = 8 };
+
+typedef struct {
+  const uint64_t *functions; /* as in encode.c */
+  uint64_t device, queue;
+  uint64_t nothing;          /* a buffer that nobody reads */
+  const uint64_t *reported;  /* how many errors wgpu-native has reported in this process */
+  int64_t lost;              /* whether the device is known to be lost */
+  int64_t submits, dispatches; /* by `run` */
+  int64_t runs, runs_ahead;    /* by `run`, and those that had been encoded ahead */
+  int64_t uploads;             /* by `upload` */
+  int64_t most_unflushed;      /* bytes, past which what has been written is submitted (device/queue.py) */
+  int64_t unflushed;           /* bytes that have been written since the last submit */
+  int64_t reused;              /* allocations that got a range of memory.c */
+  int64_t free_ranges, free_bytes; /* that memory.c has for the next ones */
+  int64_t last[LAST];          /* the addresses of the Works that the last ones were of */
+  platform_lock_t lock;
+} Queue;
+
+#endif

@@ -1,0 +1,29 @@
+/* Whether C code does what ONNX Runtime asks for, or Python: for each module that answers ONNX Runtime by itself. Python tells all of
+   them the same (plugin/without_python.py). */
+#ifndef ONNXRUNTIME_EP_WGPU_WITHOUT_PYTHON_H
+#define ONNXRUNTIME_EP_WGPU_WITHOUT_PYTHON_H
+#include "platform.h"
+
+/* Whether this thread's work is recorded: then Python does what leaves a span. */
+static PLATFORM_THREAD_LOCAL int listening;
+static void listen(int listens) { listening = listens; }
+
+/* Whether this process may use no GPU; see process.py. */
+static int64_t forked;
+
+/* Whether there is a GPU to use, and Python to go on where C code does not. */
+static int in_use(void) { return !platform_read(&forked) && Py_IsInitialized(); }
+
+static int without_python(void) { return !listening && in_use(); }
+
+static int good(const OrtApi *api, OrtStatus *status) {
+  if (status == NULL) return 1;
+  api->ReleaseStatus(status);
+  return 0;
+}
+
+/* ONNX Runtime's table is the beginning of an object of ours, and its OrtApi follows, where csrc/build_ort.py looks for it. */
+#define API_BEHIND_TABLE(type) \
+  PLATFORM_STATIC_ASSERT(offsetof(type, table) == 0 && offsetof(type, api) == sizeof ((type *)0)->table, #type)
+
+#endif

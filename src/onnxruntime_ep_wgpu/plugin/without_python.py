@@ -1,0 +1,38 @@
+"""What C code that answers ONNX Runtime by itself has to be told (csrc/without_python.h): all its modules the same, here.
+
+In: a process that was forked, and threads that are listened on (`trace.py`). Out: C code that leaves to Python what it must.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import process, trace
+
+_modules: list[Any] = []
+
+
+def tell(module: Any) -> None:
+    """From here on a module of C code, if it has been built, is told."""
+    if module is not None:
+        _modules.append(module)
+
+
+def settle() -> None:
+    """A thread on which nobody listens may not have been told so, after an interrupt."""
+    if not trace.listeners():
+        _listen(False)
+
+
+def _listen(listens: bool) -> None:
+    for module in _modules:
+        module.lib.listen(listens)
+
+
+def _forked() -> None:
+    for module in _modules:
+        module.lib.forked = 1
+
+
+process.on_fork.append(_forked)
+trace.on_change.append(_listen)
