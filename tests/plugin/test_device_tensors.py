@@ -14,10 +14,12 @@ from onnxruntime_ep_wgpu._ort import ffi
 from onnxruntime_ep_wgpu.device import adapters
 from onnxruntime_ep_wgpu.device.queue import Queue
 from onnxruntime_ep_wgpu.plugin.callbacks import held
+from onnxruntime_ep_wgpu.plugin.known import FusedNode, KnownTensors
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.plugin.memory import transfer
 from onnxruntime_ep_wgpu.plugin.memory.copies import Batch
 
+from .loss import device_of
 from .tensors import empty, on_device
 
 RNG = np.random.default_rng(2)
@@ -169,3 +171,17 @@ def test_a_host_copy_is_not_used_after_a_copy_on_the_device(devices: list[Any]) 
     first, second = on_device(small), on_device(small * 10)
     ort.copy_tensors([second], [first], None)
     np.testing.assert_array_equal(first.numpy(), small * 10)
+
+
+def test_shapes_of_an_interrupted_run_are_not_those_of_the_next_one() -> None:
+    class Interrupted(tuple[int, ...]):
+        def __len__(self) -> int:
+            raise KeyboardInterrupt
+
+    signature = FusedNode(inputs=[0], outputs=[0], input_names=["x"], output_names=["y"])
+    known = KnownTensors(signature, device_of(0))
+    known.set_shapes(((3, 8),))
+    with pytest.raises(KeyboardInterrupt):
+        known.set_shapes((Interrupted((4, 8)),))
+    known.set_shapes(((3, 8),))
+    assert list(known.dims) == [3, 8]

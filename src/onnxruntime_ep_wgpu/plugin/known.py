@@ -50,7 +50,7 @@ class KnownTensors:
         """Those that the outputs have in this run."""
         if shapes == self.shapes and self.dims is not None:
             return
-        self.dims = ffi.new("int64_t[]", [extent for shape in shapes for extent in shape] or (0,))
+        self.dims = None  # until the last step: an interrupt leaves none, and not those of other shapes
         for number, shape in enumerate(shapes):
             self.ranks[number] = len(shape)
         if shapes != self.shapes:
@@ -58,6 +58,7 @@ class KnownTensors:
                 if known != shapes[number]:
                     self.c_outputs[number].data = ffi.NULL
         self.shapes = shapes
+        self.dims = ffi.new("int64_t[]", [extent for shape in shapes for extent in shape] or (0,))
 
     def note_input(self, number: int, tensor: DeviceTensor, at: int) -> None:
         """Remembers an input of the fused node, whose address is `at`, for later runs."""
