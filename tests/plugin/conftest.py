@@ -46,7 +46,7 @@ def open_session(devices: list[Any]) -> Callable[..., ort.InferenceSession]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> None:
+def empty_pool() -> None:
     """Memory that other tests' sessions have left is not what a test gets: of it only C code knows what was put there first."""
     space = memory_space()
     for context in {it.owner.context for it in space._allocations.copy().values() if it.owner is not None}:

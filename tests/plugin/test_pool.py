@@ -594,3 +594,26 @@ def test_a_session_is_right_in_the_ranges_that_others_left(session: Any) -> None
     for rows in (1, 3, 1, 3):
         x = RANDOM.standard_normal((rows, 8), np.float32)
         np.testing.assert_allclose(last.run(None, {"x": x})[0], x * x, rtol=1e-4)
+
+
+def test_a_tensor_that_comes_to_lie_elsewhere_while_it_is_left_to_c_code_is_not(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value, space = on_device((5, 8)), memory.space()
+    allocation, lend = allocation_at(value.data_ptr()), pool.PooledRange.lend
+
+    def moved(self: pool.PooledRange, ends: int) -> int:
+        buffer = device_of(0).caches.storage.take(256, "a test")
+        with allocation._lock:
+            allocation._lie_in(allocation._pieces[0]._replace(buffer=buffer))
+        return lend(self, ends)
+
+    monkeypatch.setattr(pool.PooledRange, "lend", moved)
+    for k in range(4):
+        value.update_inplace(np.full((5, 8), k, np.float32))
+        assert allocation.range.state == pool.PYTHONS
+    monkeypatch.undo()
+    for k in range(4, 8):
+        value.update_inplace(np.full((5, 8), k, np.float32))
+        np.testing.assert_array_equal(value.numpy(), np.full((5, 8), k))
+    assert space.bytes_in_use >= 160

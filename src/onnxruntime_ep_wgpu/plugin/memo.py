@@ -82,7 +82,7 @@ class _Tensors:
         self.buffers = [*map(weakref.ref, buffers)]
 
 
-class _Kept:
+class _Contents:
     """What C code reads while a memo lives: `shapes` are those of all tensors of the node."""
 
     def __init__(self, tensors: _Tensors, shapes: Shapes, work: Work) -> None:
@@ -94,12 +94,12 @@ class Memo:
     """One of a node's memos, and what it points to. `expected`: of a run that had not been; `expects`: of one that others will
     follow, with other sizes; `went_on`: the memo of such a one was made of it."""
 
-    __slots__ = ("__weakref__", "_buffers", "_memos", "_words", "expected", "expects", "kept", "key", "went_on")
+    __slots__ = ("__weakref__", "_buffers", "_memos", "_words", "contents", "expected", "expects", "key", "went_on")
 
-    def __init__(self, memos: Memos, words: Any, key: Key, kept: _Kept) -> None:
+    def __init__(self, memos: Memos, words: Any, key: Key, contents: _Contents) -> None:
         self.key, self._memos, self._words = key, memos, words
-        self.kept: _Kept | None = kept
-        self._buffers = kept.tensors.buffers
+        self.contents: _Contents | None = contents
+        self._buffers = contents.tensors.buffers
         self.expected = self.expects = self.went_on = False
 
     @property
@@ -112,11 +112,11 @@ class Memo:
 
     def end(self) -> bool:
         """Nobody begins to use it any more. Whether nobody does, and so what it kept has gone."""
-        if self.kept is None:
+        if self.contents is None:
             return True
         if not native.lib.memo_end(self._words):
             return False
-        self.kept = None
+        self.contents = None
         return True
 
     def buffers_ended(self) -> None:
@@ -240,17 +240,17 @@ class Memos:
         for k in range(self._node.inputs, len(rows)):
             rows[k] = (*rows[k][:4], True, *rows[k][5:])  # a host copy of an output has to be forgotten
         known = _Tensors(native.ffi.new("Tensor[]", rows), tensors, self._numbers, marked)
-        self._begin(number, key, _Kept(known, shapes, work), run.plan).expects = run.goes_on
+        self._begin(number, key, _Contents(known, shapes, work), run.plan).expects = run.goes_on
 
-    def _begin(self, number: int, key: Key, kept: _Kept, plan: Plan) -> Memo:
-        """Lets C code repeat what `kept` says, from here on."""
+    def _begin(self, number: int, key: Key, contents: _Contents, plan: Plan) -> Memo:
+        """Lets C code repeat what `contents` says, from here on."""
         words = native.ffi.addressof(self._node, "memos", number)
-        words.tensors, words.dims = kept.tensors.rows, kept.dims
-        words.run = native.ffi.cast("int (*)(void *)", kept.work.function)
-        words.work = native.ffi.cast("void *", kept.work.number)
+        words.tensors, words.dims = contents.tensors.rows, contents.dims
+        words.run = native.ffi.cast("int (*)(void *)", contents.work.function)
+        words.work = native.ffi.cast("void *", contents.work.number)
         words.hits, words.graph = 0, key[0]
         words.last = self._node.hits
-        made = Memo(self, words, key, kept)
+        made = Memo(self, words, key, contents)
         depend(made)
         plan.repeaters.add(made)
         self._memos[number] = made
@@ -270,33 +270,33 @@ class Memos:
         with self._lock:
             at = [_at(place) for place in places]
             known = (it for it in (last, *self._memos) if it is not None and it.key[0] == last.key[0])
-            found = next((it for it in known if it.kept is not None and it.kept.tensors.at == at), None)
-            kept = None if found is None else found.kept
-            if found is None or kept is None:
+            found = next((it for it in known if it.contents is not None and it.contents.tensors.at == at), None)
+            contents = None if found is None else found.contents
+            if found is None or contents is None:
                 return None
-            grown = self._grown(kept, [*shapes, *plan.output_shapes], places)
+            grown = self._grown(contents, [*shapes, *plan.output_shapes], places)
             made = None if grown is None else work()
             if grown is None or made is None:
                 return None
             found.went_on = True
             self._end_expected()
-            key = last.key[0], kept.tensors.addresses, grown
+            key = last.key[0], contents.tensors.addresses, grown
             number = self._free_place(key)
             if number is None:
                 return None
-            memo = self._begin(number, key, _Kept(kept.tensors, grown, made), plan)
+            memo = self._begin(number, key, _Contents(contents.tensors, grown, made), plan)
             memo.expected = True
             self._expected.append(memo)
             return made
 
-    def _grown(self, kept: _Kept, shapes: Shapes, places: Sequence[Place | None]) -> Shapes | None:
+    def _grown(self, contents: _Contents, shapes: Shapes, places: Sequence[Place | None]) -> Shapes | None:
         """The shapes of the node's tensors when these are the group's; None where they would not lie as they do, which is at
         these places."""
-        tensors, space = kept.tensors, memory.space()
+        tensors, space = contents.tensors, memory.space()
         if tensors.valued:
             return None
-        before = [kept.shapes[number] for number in self._numbers]
-        grown = list(kept.shapes)
+        before = [contents.shapes[number] for number in self._numbers]
+        grown = list(contents.shapes)
         for k in compress(count(), map(ne, shapes, before)):
             number, dims, place = self._numbers[k], shapes[k], places[k]
             nbytes = descriptors.tensor_bytes(tensors.types[k], dims)
@@ -310,7 +310,7 @@ class Memos:
         """Of runs that were expected two are known, the last one and the one to come."""
         while len(self._expected) > 1:
             old = self._expected.popleft()
-            if old.kept is not None:
+            if old.contents is not None:
                 self._learn_from(old)
             old.end()
 

@@ -132,6 +132,14 @@ class Allocation:
         self.range.lies(self.owner, address(whole.buffer.handle), address(whole.device.queue.shared))
         return True
 
+    def leave_to_c(self, ends: int) -> None:
+        """Leaves it to C code, to fill and to free it, if nothing has ended since `ends` and it lies where it did all the time."""
+        whole = self._whole()
+        if self.may_be_pooled():
+            self.range.lend(ends)
+            if self._whole() is not whole:
+                self.range.take_back(pool.USED)
+
     def _bar(self) -> None:
         """From here on C code never has it."""
         self.range.barred = 1
@@ -188,20 +196,13 @@ class Allocation:
         taken = self._taken_for(device, offset, nbytes)
         buffer = device.caches.storage.take(taken, f"{what} of {nbytes} bytes")
         with self._lock:
-            old = self._pieces
-            left = [part for piece in old for part in _outside(piece, offset, end)]
-            self.marks[PLACE] += 1
-            self._pieces = (*left, Piece(offset, offset + taken, buffer, 0, device))
-            self.marks[PLACE] += 1
-        _recycle(old, self._pieces)
+            left = [part for piece in self._pieces for part in _outside(piece, offset, end)]
+            self._lie_in(*left, Piece(offset, offset + taken, buffer, 0, device))
         return Located(device, Place(buffer, 0))
 
     def release(self) -> None:
         """Lets go of all buffers, which are used again. For finalisers: no lock is taken."""
-        self.marks[PLACE] += 1
-        pieces, self._pieces = self._pieces, ()
-        self.marks[PLACE] += 1
-        _recycle(pieces, ())
+        self._lie_in()
 
     def set_mirror(self, offset: int, data: bytes) -> None:
         """Keeps a host copy of bytes that were just uploaded."""
@@ -262,12 +263,9 @@ class Allocation:
         """Makes a range that nobody has used yet lie in a buffer of somebody else."""
         self._bar()
         with self._lock:
-            self.device, old = at.device, self._pieces
-            self.marks[PLACE] += 1
-            self._pieces = (Piece(offset, offset + nbytes, *at.place, at.device),)
-            self.marks[PLACE] += 1
+            self.device = at.device
+            self._lie_in(Piece(offset, offset + nbytes, *at.place, at.device))
         self._mark_lent()
-        _recycle(old, self._pieces)
 
     def _mark_lent(self) -> None:
         with self._lock:
@@ -334,12 +332,16 @@ class Allocation:
                 Located(device, Place(buffer, piece.start - low)),
                 piece.end - piece.start,
             )
-        old = self._pieces
-        self.marks[PLACE] += 1
-        self._pieces = (*(piece for piece in old if piece not in touched), Piece(low, high, buffer, 0, device))
-        self.marks[PLACE] += 1
-        _recycle(old, self._pieces)
+        self._lie_in(*(piece for piece in self._pieces if piece not in touched), Piece(low, high, buffer, 0, device))
         return Located(device, Place(buffer, start - low))
+
+    def _lie_in(self, *pieces: Piece) -> None:
+        """From here on it lies in these, and buffers that it had are used again."""
+        self.marks[PLACE] += 1
+        old, self._pieces = self._pieces, pieces
+        self.marks[PLACE] += 1
+        self.range.take_back(pool.USED)  # a thread that looked before may have left it to C code (`leave_to_c`)
+        _recycle(old, pieces)
 
 
 def _keeps_sizes(device: Device) -> bool:

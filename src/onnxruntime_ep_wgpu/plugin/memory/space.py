@@ -173,7 +173,7 @@ class AddressSpace:
         ends = int(self._counts.ends)
         small = allocation.capacity <= pool.MOST_BYTES and allocation.range.state == pool.PYTHONS
         if small and allocation.may_be_pooled() and self._admission.has_ample_room:
-            allocation.range.lend(ends)
+            allocation.leave_to_c(ends)
 
     def _drop(self, start: int) -> None:
         """A range that waits in the pool goes, unless it has just been allocated again."""
