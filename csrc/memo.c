@@ -75,6 +75,13 @@ static void leave(Node *node, unsigned *candidates, int number) {
   *candidates &= ~(1u << number);
 }
 
+static int run_again(const Memo *memo) {
+  PyThreadState *python = without_its_lock();
+  int done = memo->run(memo->work);
+  python_again(python);
+  return done;
+}
+
 static int same_run(Node *node, OrtKernelContext *context) {
   const OrtApi *api = node->api;
   unsigned candidates = 0;
@@ -111,7 +118,7 @@ static int same_run(Node *node, OrtKernelContext *context) {
   for (int k = 0; k < MEMOS; k++) {
     if (!(candidates >> k & 1)) continue;
     Memo *memo = &node->memos[k];
-    if (!done && memo->run(memo->work)) {
+    if (!done && run_again(memo)) {
       done = 1;
       platform_add(&memo->hits, 1);
       platform_write(&memo->last, platform_add(&node->hits, 1));

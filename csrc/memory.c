@@ -322,7 +322,9 @@ static int upload_one(const Transfer *transfer, const OrtValue *source, OrtValue
   if (only_look) return 1;
   int64_t *value = (int64_t *)&range.marks[1];
   platform_add(value, 1);
+  PyThreadState *python = without_its_lock();
   int done = transfer->upload(range.queue, range.buffer, 0, from, bytes);
+  python_again(python);
   set_filled(&range, (uint64_t)platform_add(value, 1));
   if (done) platform_add(&ranges.uploads, 1);
   return done;

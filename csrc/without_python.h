@@ -16,6 +16,21 @@ static int in_use(void) { return !platform_read(&forked) && Py_IsInitialized(); 
 
 static int without_python(void) { return !listening && in_use(); }
 
+/* Gives up the interpreter's lock, if this thread has it, as when a tensor is bound: wgpu-native reports an error to Python while it
+ * holds a lock of its own, so who waits for that must not have Python's. What `python_again` wants. */
+static PyThreadState *without_its_lock(void) {
+  typedef PyThreadState *(*current_state)(void);
+  static current_state current; /* outside of the limited API, under a name or the other */
+  if (current == NULL) current = (current_state)(uintptr_t)platform_symbol("PyThreadState_GetUnchecked");
+  if (current == NULL) current = (current_state)(uintptr_t)platform_symbol("_PyThreadState_UncheckedGet");
+  PyThreadState *here = PyGILState_GetThisThreadState();
+  return here != NULL && current != NULL && current() == here ? PyEval_SaveThread() : NULL;
+}
+
+static void python_again(PyThreadState *state) {
+  if (state != NULL) PyEval_RestoreThread(state);
+}
+
 static int good(const OrtApi *api, OrtStatus *status) {
   if (status == NULL) return 1;
   api->ReleaseStatus(status);

@@ -15,6 +15,15 @@ FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror")
 BUILT = ("memo", "memory", "readback", "submit")
 """Extension modules whose C knows next to nothing of Python: cffi puts the files into one source, with what they need."""
 
+PYTHON = """
+int Py_IsInitialized(void);
+typedef struct PyThreadState PyThreadState;
+PyThreadState *PyGILState_GetThisThreadState(void);
+PyThreadState *PyEval_SaveThread(void);
+void PyEval_RestoreThread(PyThreadState *);
+"""
+"""All that they ask it, whose header cffi includes."""
+
 
 def units() -> dict[str, str]:
     """C sources by name: files that are compiled as they are, and what cffi is given to compile."""
@@ -22,7 +31,7 @@ def units() -> dict[str, str]:
     for name in BUILT:
         namespace = runpy.run_path(str(ROOT / "csrc" / f"build_{name}.py"))
         _, source, *_ = namespace["ffibuilder"]._assigned_source
-        found[name] = f"int Py_IsInitialized(void);\n{source}"  # all that they ask Python; cffi includes its header
+        found[name] = f"{PYTHON}{source}"
     return found
 
 

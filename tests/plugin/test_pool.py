@@ -4,6 +4,7 @@ Python, and everything else is as ever."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import signal
 import threading
@@ -617,3 +618,23 @@ def test_a_tensor_that_comes_to_lie_elsewhere_while_it_is_left_to_c_code_is_not(
         value.update_inplace(np.full((5, 8), k, np.float32))
         np.testing.assert_array_equal(value.numpy(), np.full((5, 8), k))
     assert space.bytes_in_use >= 160
+
+
+def test_who_uploads_in_c_code_does_not_have_the_lock_of_the_interpreter(session: Any) -> None:
+    """An error of wgpu-native, which another thread reports to Python, waits for that lock, and who uploads for the error."""
+    value, binding = used((5, 8)), session.io_binding()
+    ones = np.ones((5, 8), np.float32)
+    assert without_python(lambda: value.update_inplace(ones))[1] == 1
+    assert any(without_python(lambda: binding.bind_cpu_input("x", ones))[1] for _ in range(4))
+    natives = [it._native for it in held.values() if isinstance(it, DataTransfer)]
+    real, has_lock = natives[0].upload, ctypes.cast(ctypes.pythonapi.PyGILState_Check, ctypes.c_void_p).value
+    try:
+        for native in natives:  # it says that it uploaded when it has the lock; else Python does that
+            native.upload = pool.native.ffi.cast(pool.native.ffi.typeof(real), has_lock)
+        array = np.full((5, 8), 2, np.float32)
+        assert without_python(lambda: value.update_inplace(array))[1] == 0
+        assert not any(without_python(lambda: binding.bind_cpu_input("x", array))[1] for _ in range(4))
+    finally:
+        for native in natives:
+            native.upload = real
+    np.testing.assert_array_equal(value.numpy(), array)
