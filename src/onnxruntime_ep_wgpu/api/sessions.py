@@ -39,7 +39,7 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
         feeds = arguments[1] if len(arguments) > 1 else named.get("input_feed", {})
         if not isinstance(feeds, Mapping):
             feeds_argument(feeds, self)
-        with _RaisingWhatHappened(feeds=feeds) as watch, watch.lasts:
+        with RaisingWhatHappened(feeds=feeds) as watch, watch.lasts:
             try:
                 return super().run(*arguments, **named)
             except Exception as error:
@@ -48,7 +48,7 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
 
     def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
         feeds = arguments[1] if len(arguments) > 1 else named.get("input_dict_ort_values", {})
-        with _RaisingWhatHappened() as watch, watch.lasts:
+        with RaisingWhatHappened() as watch, watch.lasts:
             try:
                 return super().run_with_ort_values(*arguments, **named)
             except Exception as error:
@@ -64,7 +64,7 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
         binding = arguments[0] if arguments else named.get("iobinding")
         if isinstance(binding, Binding):
             binding.check()
-        with _RaisingWhatHappened() as watch, watch.lasts:
+        with RaisingWhatHappened() as watch, watch.lasts:
             try:
                 super().run_with_iobinding(*arguments, **named)
             except Exception as error:
@@ -72,9 +72,10 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
                 raise
 
 
-class _RaisingWhatHappened:
-    """A `with` that raises the first error of the provider on this thread, before ONNX Runtime made text of it; `source` is
-    the model that a session is made of, `options` are its provider options, `feeds` the inputs of a run."""
+class RaisingWhatHappened:
+    """A `with` that raises the first error of the provider on this thread, before ONNX Runtime made text of it, from a
+    session or a tensor; `source` is the model that a session is made of, `options` are its provider options, `feeds` the inputs of
+    a run."""
 
     def __init__(
         self, source: str | bytes = "", options: Mapping[str, str] | None = None, feeds: Mapping[str, Any] | None = None
@@ -148,7 +149,7 @@ def session(
         device = numbered(checked["adapterIndex"]).index
     chosen = _pick(device)
     fixed = _add_to(settings, path_or_bytes, chosen, sizes)
-    with _RaisingWhatHappened(path_or_bytes, given) as watch, watch.lasts:
+    with RaisingWhatHappened(path_or_bytes, given) as watch, watch.lasts:
         made = Session(path_or_bytes, settings, enable_fallback=0)
         provider = watch.providers[-1] if watch.providers else None
         if provider is not None and provider.state is not None:

@@ -15,7 +15,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ...errors import InputError, NonFiniteError, cut
+from ...errors import DeviceLostError, InputError, NonFiniteError, cut
 from ...options.types import ProviderOptions
 from ..sessions import session
 from .arguments import count_argument, ids_argument, sampling_argument, text_argument, texts_argument
@@ -246,7 +246,10 @@ class Chat:
     def say(
         self, text: str, *, max_new_tokens: int | None = None, stop: Sequence[str] = (), **sampling: Any
     ) -> Iterator[str]:
-        """The answer, piece by piece. One that is left early, by Ctrl-C too, stays in the conversation as far as it came."""
+        """The answer, piece by piece. One that is left early, by Ctrl-C too, stays in the conversation as far as it came.
+
+        Raises DeviceLostError when the device was lost; the next message is answered on a new one.
+        """
         self.messages.append({"role": "user", "content": text_argument("message", text)})
         answer: list[str] = []
         try:
@@ -268,7 +271,13 @@ class Chat:
         elif common < len(cached):  # rows behind others cannot be forgotten
             self._state, common = State(self.model.decoder, 1), 0
         self.reused = common
-        yield from self.model.tokens([ids[common:]], state=self._state, **how)
+        try:
+            yield from self.model.tokens([ids[common:]], state=self._state, **how)
+        except DeviceLostError:
+            self._state = State(
+                self.model.decoder, 1
+            )  # what the caches held is gone: the next turn runs all of its ids
+            raise
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:

@@ -1,4 +1,6 @@
-"""Tensors on the adapter that a model runs on. In: shapes or arrays. Out: ONNX Runtime's OrtValues, and what they hold."""
+"""Tensors on the adapter that a model runs on. In: shapes or arrays. Out: ONNX Runtime's OrtValues, and what they hold; what went
+wrong in the provider, of its own type.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import onnxruntime as ort
 
 from ...options.types import ProviderOptions
 from ..devices import devices
+from ..sessions import RaisingWhatHappened
 
 DEVICE = "webgpu"
 
@@ -23,11 +26,13 @@ class AdapterMemory:
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
         """A tensor that holds anything."""
-        return ort.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype, DEVICE, self.number)
+        with RaisingWhatHappened() as watch, watch.lasts:
+            return ort.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype, DEVICE, self.number)
 
     def put(self, array: np.ndarray[Any, Any]) -> Any:
         """A tensor that holds the array."""
-        return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), DEVICE, self.number)
+        with RaisingWhatHappened() as watch, watch.lasts:
+            return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), DEVICE, self.number)
 
     def later(self, value: Any) -> Callable[[], np.ndarray[Any, Any]]:
         """What a tensor of 64-bit integers, which is not empty, holds when all that runs so far has been done. Gives what waits for

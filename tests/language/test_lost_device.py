@@ -1,0 +1,123 @@
+"""A `LanguageModel` whose device is lost: the call that meets it says so, the next one gives the same text on a new device."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.errors import DeviceLostError
+from tests.plugin.loss import device_of, lose
+
+from .models import Decoder, write, write_growing
+
+KINDS: dict[str, tuple[Callable[[Decoder, Path], Path], Decoder]] = {
+    "in place": (write, Decoder(layers=1)),
+    "growing": (write_growing, Decoder(layers=1, groups=4)),
+    "growing without positions": (write_growing, Decoder(layers=1, groups=4, positions=False)),
+}
+CONTEXT = 761  # a device of these tests alone
+FIRST = """
+import sys
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.errors import DeviceLostError
+from tests.plugin.loss import lose, device_of
+
+model = webgpu_ep.LanguageModel(sys.argv[1])
+chat = model.chat()
+said = "".join(chat.say("a", max_new_tokens=6))
+text = model.generate("Hello", max_new_tokens=6)
+for make, wanted in (
+    (lambda: model.generate("Hello", max_new_tokens=6), text),
+    (lambda: "".join(model.chat().say("a", max_new_tokens=6)), said),
+):
+    lose(device_of(0))
+    try:
+        make()
+    except DeviceLostError:
+        assert make() == wanted
+    else:
+        raise AssertionError("nobody met the loss")
+"""
+HOW: dict[str, Any] = {"max_new_tokens": 6}
+
+
+@pytest.fixture(params=KINDS)
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> webgpu_ep.LanguageModel:
+    make, decoder = KINDS[request.param]
+    return webgpu_ep.LanguageModel(make(decoder, tmp_path / "model"), deviceId=CONTEXT)
+
+
+def _lose() -> None:
+    lose(device_of(CONTEXT))
+
+
+def test_the_next_text_is_right(model: webgpu_ep.LanguageModel) -> None:
+    wanted = model.generate(["Hello", "Hi"], **HOW)
+    for _ in range(2):
+        _lose()
+        with pytest.raises(DeviceLostError):
+            model.generate(["Hello", "Hi"], **HOW)
+        for _ in range(3):
+            assert model.generate(["Hello", "Hi"], **HOW) == wanted
+
+
+def test_ids_that_are_put_on_a_lost_device_are_an_error_of_ours(model: webgpu_ep.LanguageModel) -> None:
+    """ONNX Runtime puts them on the first device, which other tests use: this needs a process of its own."""
+    done = subprocess.run([sys.executable, "-c", FIRST, str(model.folder.path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_text_that_is_being_made_ends(model: webgpu_ep.LanguageModel) -> None:
+    wanted = list(model.tokens([[5, 77, 130]], **HOW))
+    tokens = model.tokens([[5, 77, 130]], **HOW)
+    next(tokens)
+    _lose()
+    with pytest.raises(DeviceLostError):
+        list(tokens)
+    assert list(model.tokens([[5, 77, 130]], **HOW)) == wanted
+
+
+@pytest.mark.parametrize("ends", [(), None], ids=["goes on", "ends"])
+def test_a_chat_goes_on(model: webgpu_ep.LanguageModel, ends: Any) -> None:
+    other = model.chat("be brief")
+    first = list(other.say("a", ends=ends, **HOW))
+    second = list(other.say("b", ends=ends, **HOW))
+    chat = model.chat("be brief")
+    assert list(chat.say("a", ends=ends, **HOW)) == first
+    _lose()
+    with pytest.raises(DeviceLostError):
+        list(chat.say("b", ends=ends, **HOW))
+    assert list(chat.say("b", ends=ends, **HOW)) == second and chat.reused == 0
+
+
+def test_a_chat_that_did_not_meet_the_loss_goes_on(model: webgpu_ep.LanguageModel) -> None:
+    """Somebody else has made the new device, and its caches are lost all the same."""
+    other, chat = model.chat(), model.chat()
+    wanted = [list(other.say(it, **HOW)) for it in "ab"]
+    assert list(chat.say("a", **HOW)) == wanted[0]
+    _lose()
+    with pytest.raises(DeviceLostError):
+        model.generate("Hello", **HOW)
+    try:
+        got = list(chat.say("b", **HOW))  # one that reads nothing of its caches has nothing to lose
+    except DeviceLostError:
+        got = list(chat.say("b", **HOW))
+    assert got == wanted[1]
+
+
+def test_another_model_and_chat_of_it_are_made_after_a_loss(model: webgpu_ep.LanguageModel) -> None:
+    wanted = model.generate("Hello", **HOW), list(model.chat().say("a", **HOW))
+    _lose()
+    chat = model.chat()
+    with pytest.raises(DeviceLostError):
+        list(chat.say("a", **HOW))
+    assert list(chat.say("a", **HOW)) == wanted[1]
+    another = webgpu_ep.LanguageModel(model.folder.path, deviceId=CONTEXT)
+    assert (another.generate("Hello", **HOW), list(another.chat().say("a", **HOW))) == wanted
