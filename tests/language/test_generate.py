@@ -541,6 +541,20 @@ def test_the_command_answers(folder: Path, model: webgpu_ep.LanguageModel, capsy
     assert "tokens/s" in capsys.readouterr().err
 
 
+def test_the_command_counts_tokens_and_not_pieces_of_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three ids are a character, which comes as one piece."""
+    path = write_growing(Decoder(layers=1, groups=4), tmp_path / "model")
+    (path / "tokenizer_config.json").unlink()
+    model = webgpu_ep.LanguageModel(path)
+    ids = greedy(model, model.text.ids("hi"), 12)
+    assert model.picked == len(ids)
+    pieces = list(model.stream("hi", max_new_tokens=12))
+    assert len(pieces) < len(ids) == model.picked / 2
+    assert main(["chat", str(path), "--prompt", "hi", "--max-new-tokens", "12", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["text"] == "".join(pieces) and found["tokens"] == len(ids) and found["tokens_per_s"] > 0
+
+
 def test_the_command_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chat", str(tmp_path)]) == 2
     assert "genai_config.json" in capsys.readouterr().err

@@ -6,12 +6,15 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import LimitError, ModelError
 from ._model import add_device_arguments, given_device, given_options, once
 from ._output import show_json
 from ._waits import met
+
+if TYPE_CHECKING:
+    from ..api.language.generate import LanguageModel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
     names = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop")
     how: dict[str, Any] = {name: getattr(args, name) for name in names}
     if args.prompt is not None and model.folder.template is None:
-        _answer(model.stream(args.prompt, **how), args.json)
+        _answer(model, model.stream(args.prompt, **how), args.json)
         return 0
     if model.folder.template is None:
         raise ModelError(
@@ -60,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
         )
     chat = model.chat(args.system)
     if args.prompt is not None:
-        _answer(chat.say(args.prompt, **how), args.json)
+        _answer(model, chat.say(args.prompt, **how), args.json)
         return 0
     prompt = "> " if sys.stdin.isatty() and sys.stdout.isatty() else ""
     while True:
@@ -71,30 +74,33 @@ def main(args: argparse.Namespace) -> int:
         if not text.strip():
             continue
         try:
-            _answer(chat.say(text, **how), args.json)
+            _answer(model, chat.say(text, **how), args.json)
         except LimitError as error:  # the conversation is what it was before this message
             if not prompt:
                 raise
             print(f"error: {error}", file=sys.stderr)
 
 
-def _answer(pieces: Iterator[str], as_json: bool) -> None:
-    """Prints an answer as it comes, and behind it how fast it came."""
-    answer, count, began, first = [], 0, time.perf_counter(), 0.0
+def _answer(model: LanguageModel, pieces: Iterator[str], as_json: bool) -> None:
+    """Prints an answer as it comes, and behind it how fast it came: in tokens, of which a piece may have several."""
+    answer: list[str] = []
+    began, before = time.perf_counter(), model.picked
+    first, with_first = 0.0, before
     try:
         for piece in pieces:
-            first = first or time.perf_counter()
-            count += 1
+            if not answer:
+                first, with_first = time.perf_counter(), model.picked
             answer.append(piece)
             if not as_json:
                 print(piece, end="", flush=True)
     except KeyboardInterrupt:
         met()
-    now = time.perf_counter()
-    rate = (count - 1) / (now - first) if count > 1 else 0.0
+    now, count = time.perf_counter(), model.picked - before
+    behind = model.picked - with_first if answer else 0
+    rate = behind / (now - first) if behind else 0.0
     if as_json:
-        show_json({"text": "".join(answer), "pieces": count, "first_s": (first or now) - began, "pieces_per_s": rate})
+        show_json({"text": "".join(answer), "tokens": count, "first_s": (first or now) - began, "tokens_per_s": rate})
         return
     print()
-    if count:
+    if answer:
         print(f"[{rate:.1f} tokens/s, the first after {first - began:.2f} s]", file=sys.stderr)

@@ -34,7 +34,8 @@ class LanguageModel:
     """A decoder in the folder layout of onnxruntime-genai or of optimum, on the device that the options choose.
 
     `max_length` is the length of the longest sequence, prompt and answer together; by default what the model was made for, at
-    most 8,192. Raises ModelError for a folder that lacks something, and InputError for another `max_length`.
+    most 8,192. `picked` counts the ids of all texts so far, without those that end one. Raises ModelError for a folder that lacks
+    something, and InputError for another `max_length`.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class LanguageModel:
             )
         self.decoder = Decoder(self.folder.model, rows, self.folder.context, options, self.folder.head_size)
         self.decoder.keeps_rows = self.decoder.takes_rows and leaves_out_rows(self.decoder)
+        self.picked = 0
         self._samplers: dict[Sampling, Any] = {}
 
     @cached_property
@@ -152,6 +154,7 @@ class LanguageModel:
                 if token in (self.folder.end if ends is None else ends):
                     done[row] = True
                     continue
+                self.picked += 1
                 yield row, token
                 done[row] = bool(stopped) and stopped[row]()
             if done.all() or last:
