@@ -19,6 +19,7 @@ from onnx.helper import make_node as node
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import cli
+from onnxruntime_ep_wgpu.api import tuning
 from tests.language.models import Decoder, write
 from tests.support import make_model
 
@@ -194,5 +195,7 @@ def test_the_commands_in_the_readme_run(
     lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("wgpu-ep ")]
     assert {shlex.split(line)[1] for line in lines} == {name for name, _ in cli.commands()}
     monkeypatch.chdir(folder)
+    # As printed `tune` measures every kernel for two minutes or more; test_tune.py looks at what it does.
+    monkeypatch.setattr(tuning, "CLASSES", tuning.CLASSES[:1])
     for line in lines:
         assert cli.main(shlex.split(line, comments=True)[1:]) == 0, line + capsys.readouterr().err
