@@ -274,6 +274,34 @@ def test_what_lies_beside_the_model_is_taken_at_onnx_runtimes_word(
     assert not any(it._lent for it in finders)  # ONNX Runtime may have freed its memory
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_body_reads_a_weight_of_the_graph_around_it_that_lies_in_a_file(tmp_path: Any, shared: bool) -> None:
+    """ONNX Runtime does not find the place of such a weight in the file."""
+    one, other = np.random.default_rng(0).standard_normal((2, 16, 16), np.float32)
+    body = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "w"], ["inner"])], "then", [],
+        [onnx.helper.make_tensor_value_info("inner", models.FLOAT, None)],
+    )  # fmt: skip
+    without = onnx.helper.make_graph(
+        [onnx.helper.make_node("Neg", ["x"], ["less"])], "otherwise", [],
+        [onnx.helper.make_tensor_value_info("less", models.FLOAT, None)],
+    )  # fmt: skip
+    nodes = [
+        onnx.helper.make_node("If", ["c"], ["chosen"], then_branch=body, else_branch=without),
+        onnx.helper.make_node("MatMul", ["chosen", "w" if shared else "v"], ["y"]),
+    ]
+    inputs = [("x", models.FLOAT, ["n", 16]), ("c", onnx.TensorProto.BOOL, [])]
+    weights = [("w", one)] if shared else [("w", one), ("v", other)]
+    model = onnx.load_from_string(models.model(nodes, inputs, [("y", models.FLOAT, ["n", 16])], weights))
+    path = tmp_path / "model.onnx"
+    onnx.save_model(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    session = webgpu_ep.session(path)
+    x = np.random.default_rng(1).standard_normal((3, 16), np.float32)
+    for choice in (True, False):
+        (y,) = session.run(None, {"x": x, "c": np.array(choice)})
+        np.testing.assert_allclose(y, (x @ one if choice else -x) @ (one if shared else other), rtol=1e-4, atol=1e-4)
+
+
 def test_an_input_with_a_default_is_an_input(seen: list[ir.Graph]) -> None:
     """Such an initializer may be overridden in any run: it is not a constant."""
     nodes = [models.node("Add", ["x", "b"], ["y"], "add")]

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from ..._ort import ffi
 from ...runtime.weight_sources import FilePlace
-from ..abi import Ort, address, file_text, text
+from ..abi import Ort, OrtError, address, file_text, text
 from ..memory.descriptors import ONNX_CODES
 from .external import ExternalData
 
@@ -222,7 +222,16 @@ class _Reader:
         if not self.ort.get(self.api.ValueInfo_IsConstantInitializer, info, "bool"):
             return False
         place = external.of(info)
-        data = self.ort.get(self.api.ValueInfo_GetInitializerValue, info, "const OrtValue *")
+        try:
+            data = self.ort.get(self.api.ValueInfo_GetInitializerValue, info, "const OrtValue *")
+        except OrtError:
+            # Of the graph around this one: ONNX Runtime looks in this one for its place in the file.
+            if place is None or value.dtype is None or value.shape is None:
+                raise
+            raw = np.asarray(place.span.map())
+            self._in_files[raw.ctypes.data] = place
+            value.const_value = _of_bytes(raw, value.dtype, tuple(value.shape.numpy()), value.name or "")
+            return True
         if not data:
             return False
         if value.dtype is not None and value.dtype != ir.DataType.STRING:
@@ -245,11 +254,13 @@ class _Reader:
         count = int(np.prod(shape, dtype=np.int64))
         nbytes = -(-count * int(dtype.bitwidth) // 8)
         raw = np.frombuffer(ffi.buffer(data[0], nbytes), np.uint8) if nbytes else np.empty(0, np.uint8)
-        if copy:
-            raw = raw.copy()
-        if dtype.bitwidth < 8:
-            return ir.PackedTensor(raw, dtype, shape=ir.Shape(shape), name=name)
-        return ir.Tensor(raw.view(dtype.numpy()).reshape(shape), dtype, name=name)
+        return _of_bytes(raw.copy() if copy else raw, dtype, shape, name)
+
+
+def _of_bytes(raw: np.ndarray[Any, Any], dtype: ir.DataType, shape: tuple[int, ...], name: str) -> ir.TensorProtocol:
+    if dtype.bitwidth < 8:
+        return ir.PackedTensor(raw, dtype, shape=ir.Shape(shape), name=name)
+    return ir.Tensor(raw.view(dtype.numpy()).reshape(shape), dtype, name=name)
 
 
 def _name(nodes: Iterable[ir.Node]) -> None:
