@@ -46,8 +46,8 @@ ffibuilder.cdef(
     int submit(Queue *queue, const uint64_t *commands, size_t count, uint64_t *index);
     int64_t wrote(Queue *queue, int64_t bytes);
     int upload(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);
-    uint64_t encode_ahead(const Work *work);
-    void set_ahead(Work *work, uint64_t commands);
+    uint64_t record_ahead(const Work *work);
+    void set_ahead(Work *work, uint64_t encoder);
     int is_behind(const Work *work);
     int run(Work *work);
     void copy_bytes(uint64_t to, uint64_t from, size_t count, size_t threads);

@@ -74,15 +74,16 @@ static uint64_t record(const uint64_t *functions, uint64_t device, const uint64_
   return (uint64_t)(uintptr_t)encoder;
 }
 
-/* The handle of the finished command buffer. Errors are reported through the device's error callback. */
+/* The handle of the finished command buffer of an encoder, which stays. Errors are reported through the device's error callback. */
 static uint64_t finish(const uint64_t *functions, uint64_t encoder) {
-  handle commands = POINTER(finish_encoder, functions[FINISH])(POINTER(handle, encoder), NULL);
-  POINTER(use, functions[RELEASE_ENCODER])(POINTER(handle, encoder));
-  return (uint64_t)(uintptr_t)commands;
+  return (uint64_t)(uintptr_t)POINTER(finish_encoder, functions[FINISH])(POINTER(handle, encoder), NULL);
 }
 
 /* Both at once: what a run does. */
 static uint64_t encode(const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t before, size_t after,
                 const uint64_t *dispatches, size_t dispatch_count) {
-  return finish(functions, record(functions, device, copies, before, after, dispatches, dispatch_count));
+  uint64_t encoder = record(functions, device, copies, before, after, dispatches, dispatch_count);
+  uint64_t commands = finish(functions, encoder);
+  POINTER(use, functions[RELEASE_ENCODER])(POINTER(handle, encoder));
+  return commands;
 }

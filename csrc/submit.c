@@ -10,8 +10,9 @@
 
 /* The same dispatches in every run, and the same copies: `before` rows for those in front of them, then `after` rows.
  *
- * `ahead` is the command buffer of the next run, which a thread that had to wait has encoded, or 0. Python owns it (device/work.py)
- * and lets go of it only when `ahead` is 0 and then `users` is 0: who took it has submitted it. */
+ * `ahead` is the encoder of the next run, in which a thread that had to wait has recorded it, or 0. It is not finished: wgpu-native
+ * keeps what a command buffer has that is never submitted, buffers too. Python owns it (device/work.py) and lets go of it only when
+ * `ahead` is 0 and then `users` is 0: who took it has finished it. */
 typedef struct {
   Queue *queue;
   const uint64_t *dispatches;
@@ -75,21 +76,37 @@ static int upload(uint64_t to, uint64_t buffer, uint64_t offset, const void *dat
   return wrote(queue, (int64_t)bytes) < queue->most_unflushed || submit(queue, NULL, 0, &index);
 }
 
-/* Encodes all of a work that is one submission. The command buffer, or 0 when wgpu-native complained. */
-static uint64_t encode_ahead(const Work *work) {
-  const Queue *queue = work->queue;
-  if (platform_read(&queue->lost)) return 0;
-  uint64_t complaints = reported(queue);
-  uint64_t commands = encode(queue->functions, queue->device, work->copies, work->before, work->after, work->dispatches, work->count);
-  if (reported(queue) == complaints) return commands;
-  POINTER(use, queue->functions[RELEASE_COMMANDS])(POINTER(handle, commands));
+/* What was made, or 0 when wgpu-native has complained since there were so many `complaints`: then it is released. */
+static uint64_t unless_refused(const Queue *queue, uint64_t complaints, uint64_t made, int release) {
+  if (reported(queue) == complaints) return made;
+  POINTER(use, queue->functions[release])(POINTER(handle, made));
   return 0;
 }
 
-/* The next run of `work` submits `commands`. */
-static void set_ahead(Work *work, uint64_t commands) { platform_write(&work->ahead, (int64_t)commands); }
+/* Records all of a work that is one submission. The encoder, or 0 when wgpu-native complained. */
+static uint64_t record_ahead(const Work *work) {
+  const Queue *queue = work->queue;
+  if (platform_read(&queue->lost)) return 0;
+  uint64_t complaints = reported(queue);
+  uint64_t encoder = record(queue->functions, queue->device, work->copies, work->before, work->after, work->dispatches, work->count);
+  return unless_refused(queue, complaints, encoder, RELEASE_ENCODER);
+}
 
-/* Whether the command buffer that `set_ahead` was given has been submitted, or never was any. */
+/* Finishes and submits what was recorded. Whether it did. */
+static int run_ahead(Queue *queue, uint64_t encoder) {
+  if (platform_read(&queue->lost)) return 0;
+  uint64_t complaints = reported(queue), index;
+  uint64_t commands = unless_refused(queue, complaints, finish(queue->functions, encoder), RELEASE_COMMANDS);
+  if (!commands) return 0;
+  int good = submit(queue, &commands, 1, &index);
+  POINTER(use, queue->functions[RELEASE_COMMANDS])(POINTER(handle, commands));
+  return good;
+}
+
+/* The next run of `work` is what this encoder has. */
+static void set_ahead(Work *work, uint64_t encoder) { platform_write(&work->ahead, (int64_t)encoder); }
+
+/* Whether the encoder that `set_ahead` was given has been finished, or never was any. */
 static int is_behind(const Work *work) { return platform_read(&work->ahead) == 0 && platform_read(&work->users) == 0; }
 
 /* Encodes and submits. Whether it did; nothing has run otherwise. */
@@ -119,12 +136,12 @@ static int run_now(Work *work) {
   return good;
 }
 
-/* Submits what was encoded ahead, else what is encoded now. Whether it did; nothing has run otherwise. */
+/* Submits what was recorded ahead, else what is recorded now. Whether it did; nothing has run otherwise. */
 static int run(Work *work) {
   Queue *queue = work->queue;
   platform_add(&work->users, 1);
-  uint64_t index, ahead = (uint64_t)platform_exchange(&work->ahead, 0);
-  int good = ahead ? submit(queue, &ahead, 1, &index) : run_now(work);
+  uint64_t ahead = (uint64_t)platform_exchange(&work->ahead, 0);
+  int good = ahead ? run_ahead(queue, ahead) : run_now(work);
   platform_add(&work->users, -1);
   if (good) {
     if (ahead) {

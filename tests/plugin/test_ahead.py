@@ -114,7 +114,7 @@ def test_two_threads_that_wait_for_the_same_run_encode_the_next_one_once(
     session.run_with_iobinding(bound.binding)  # takes what has been encoded
     running = queue.works.get(queue.shared.last[queue.shared.runs % len(queue.shared.last)])
     made, encode = [], work.own_address
-    other = threading.Thread(target=running.encode_ahead)
+    other = threading.Thread(target=running.record_ahead)
 
     def encoded(*arguments: Any) -> Any:
         made.append(1)
@@ -124,7 +124,7 @@ def test_two_threads_that_wait_for_the_same_run_encode_the_next_one_once(
         return encode(*arguments)
 
     monkeypatch.setattr(work, "own_address", encoded)
-    running.encode_ahead()
+    running.record_ahead()
     other.join()
     assert len(made) == 1
     bound.run()

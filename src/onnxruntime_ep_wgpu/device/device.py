@@ -235,7 +235,8 @@ class Device:
         self.queue.check_not_lost()
         total = len(recording)
         step = per_submission or total or 1
-        commands = [] if copies_before or copies_after else take_one(recording.ahead)
+        recorded = [] if copies_before or copies_after else take_one(recording.ahead)
+        commands = [*map(self._encoder.finish, recorded)]
         for first in range(0, 0 if commands else max(total, 1), step):
             before = copies_before if first == 0 else ()
             after = copies_after if first + step >= total else ()
@@ -243,15 +244,15 @@ class Device:
         self.queue.submit(commands, "the work")
         self._count(submits=len(commands), dispatches=total)
 
-    def encode_ahead(self, recording: Recording, per_submission: int = 0) -> None:
-        """Encodes what the next `submit` of a recording without copies needs, unless that is more than one submission. Raises
+    def record_ahead(self, recording: Recording, per_submission: int = 0) -> None:
+        """Records what the next `submit` of a recording without copies needs, unless that is more than one submission. Raises
         DeviceError, DeviceLostError."""
-        if recording.ahead or (per_submission and len(recording) > per_submission):
+        if self.queue.shared is None or recording.ahead or (per_submission and len(recording) > per_submission):
             return
         self.queue.check_not_lost()
-        commands = self._encoder.encode(recording)
+        encoder = self._encoder.record(recording)
         self.queue.complain("the work")
-        recording.ahead.append(commands)
+        recording.ahead.append(encoder)
 
     def work(self, submission: Submission, per_submission: int = 0) -> Work | None:
         """What `submit` would do, for C code; None where that has not been built."""

@@ -46,8 +46,8 @@ _WORDS = 5
 
 
 class Recording:
-    """A dispatch list ready to be submitted any number of times; keeps its pipelines and bind groups alive. `ahead` has a command
-    buffer of it, or none, that was encoded before it is wanted (`Device.encode_ahead`)."""
+    """A dispatch list ready to be submitted any number of times; keeps its pipelines and bind groups alive. `ahead` has an encoder
+    with it, or none, that was recorded before it is wanted (`Device.record_ahead`)."""
 
     __slots__ = ("_dispatches", "ahead", "words")
 
@@ -74,10 +74,10 @@ class Recording:
         return iter(self._dispatches)
 
 
-def take_one(commands: list[Any]) -> list[Any]:
+def take_one(encoders: list[Any]) -> list[Any]:
     """What a list has last, which it then has no more; [] when it is empty, or another thread was faster."""
     try:
-        return [commands.pop()]
+        return [encoders.pop()]
     except IndexError:
         return []
 
@@ -138,14 +138,15 @@ class Encoder:
         lists = self._lists(recording, before, after, first, count)
         return own_address("CommandBuffer", native.lib.encode, *lists)
 
-    def record(self, recording: Recording) -> int:
-        """The first half of `encode`, apart so that it can be measured: an encoder for `finish`."""
-        return int(native.lib.record(*self._lists(recording, (), (), 0, len(recording))))
+    def record(self, recording: Recording) -> Any:
+        """The first half of `encode`: an encoder for `finish`. One that is not finished may go; wgpu-native would keep all
+        that a command buffer has which is never submitted."""
+        return own_address("CommandEncoder", native.lib.record, *self._lists(recording, (), (), 0, len(recording)))
 
-    def finish(self, encoder: int) -> Any:
+    def finish(self, encoder: Any) -> Any:
         """The second half: the command buffer of an encoder."""
         functions = native.ffi.from_buffer("uint64_t[]", FUNCTIONS)
-        return own_address("CommandBuffer", native.lib.finish, functions, encoder)
+        return own_address("CommandBuffer", native.lib.finish, functions, address(encoder))
 
     def _lists(
         self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], first: int, count: int

@@ -96,7 +96,7 @@ class Queue:
 
     def _wrote(self, nbytes: int) -> int:
         """So many bytes more wait for a submit, by Python or by C code: how many do."""
-        if self.shared is not None:
+        if encoding.native is not None and self.shared is not None:
             return int(encoding.native.lib.wrote(self.shared, nbytes))
         self._unflushed += nbytes
         return self._unflushed

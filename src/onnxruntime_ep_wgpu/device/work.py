@@ -2,8 +2,8 @@
 
 In: a recording. Out: two numbers for C code, a function and what to call it with; the call encodes, submits and gives 1, or gives
 0 when nothing was submitted, as on a lost device. A thread that has to wait for the GPU prepares what comes next meanwhile
-(`Queue.meanwhile`): the next command buffer, which says the same as this object, which never changes, so it cannot be out of date,
-and goes with it; or, where something else follows, what `then` prepares.
+(`Queue.meanwhile`): the same recorded in the next encoder, which says what this object does, which never changes, so it cannot be
+out of date, and goes with it; or, where something else follows, what `then` prepares.
 Invariant: the object keeps alive what the numbers refer to; whoever lets go of it has made sure that no thread is in such a call,
 and that none will be.
 """
@@ -38,7 +38,7 @@ class Work:
     __slots__ = (
         "__weakref__",
         "_ahead",
-        "_encoding",
+        "_lock",
         "_memory",
         "_queue",
         "_words",
@@ -56,7 +56,7 @@ class Work:
         self._memory = [
             shared("Buffer", it.handle) for source, _, destination, *_ in copies for it in (source, destination)
         ]
-        self._queue, self.recording, self._encoding = queue, recording, threading.Lock()
+        self._queue, self.recording, self._lock = queue, recording, threading.Lock()
         self.then: Callable[[], None] | None = None
         words = copy_words(copies)
         rows = ffi.from_buffer("uint64_t[]", recording.words)
@@ -65,25 +65,25 @@ class Work:
         self._words = ffi.new("Work *", given), rows, copied
         self.number = address(self._words[0])
         self.function = address(ffi.addressof(encoding.native.lib, "run"))
-        self._ahead: Any = None  # the last command buffer that was encoded before it was wanted
+        self._ahead: Any = None  # the last encoder in which it was recorded before it was wanted
         queue.works.set(self.number, self)
 
     def repeated(self) -> None:
         """C code has submitted it, and somebody waits for that."""
         if self.then is None:
-            self.encode_ahead()
+            self.record_ahead()
         else:
             self.then()
 
-    def encode_ahead(self) -> None:
-        """Encodes what the next run submits, unless that has been done; only a work that is one submission."""
+    def record_ahead(self) -> None:
+        """Records what the next run submits, unless that has been done; only a work that is one submission."""
         (words, *_), native = self._words, encoding.native.lib
         if words.per_submission and words.count > words.per_submission:
             return
-        with self._encoding:  # several threads may wait for the same runs
+        with self._lock:  # several threads may wait for the same runs
             if native.is_behind(words):
-                commands = self._ahead = own_address("CommandBuffer", native.encode_ahead, words)
-                native.set_ahead(words, address(commands))
+                encoder = self._ahead = own_address("CommandEncoder", native.record_ahead, words)
+                native.set_ahead(words, address(encoder))
 
 
 def upload_function() -> int:

@@ -190,7 +190,7 @@ class Executable:
 
     def expect(self, key: Key, submission: Submission, places: Sequence[Place | None]) -> bool:
         """A run with this key has been submitted. Where sizes went on as they did before, as a decoder's mask, the next run is
-        prepared while somebody waits for this one: its plan, and its command buffer where it is known where tensors will lie.
+        prepared while somebody waits for this one: its plan, and an encoder with it where it is known where tensors will lie.
         Whether it will be."""
         found = self._course.next(key, places)
         if found is None:
@@ -227,10 +227,10 @@ class Executable:
         recording = run.plan.bind(callers)
         work = None if last is None else self._goes_on(last, run.plan, key, there, recording)
         if work is None:
-            self.device.encode_ahead(recording, self.settings.per_submission)
+            self.device.record_ahead(recording, self.settings.per_submission)
         else:
             work.then = self._later(lambda executable: executable._went_on(key, places))
-            work.encode_ahead()
+            work.record_ahead()
 
     def _goes_on(
         self, last: Plan, plan: Plan, key: Key, places: Sequence[Place | None], recording: Recording
