@@ -17,6 +17,7 @@ from onnxruntime_ep_wgpu.api.language import model_file
 from onnxruntime_ep_wgpu.api.language.last_row import of_last_row
 from onnxruntime_ep_wgpu.program.layout import Layouts
 from onnxruntime_ep_wgpu.runtime.weight_sources import InFile, WeightSource
+from tests.links import in_a_cache
 from tests.support import compile_model, target
 
 from .models import Decoder, graph_of, growing_graph_of, write
@@ -189,10 +190,9 @@ def test_weights_stay_where_they_are(
     if external:
         how = {"location": "model.onnx.data", "size_threshold": 1024}
         onnx.save(onnx.load(path), path, save_as_external_data=True, **how)
-    elif linked:
-        (tmp_path / "blobs").mkdir()
-        path.rename(tmp_path / "blobs" / "123abc")
-        path.symlink_to(tmp_path / "blobs" / "123abc")
+    large = {it.name for it in onnx.load(path).graph.initializer if len(it.raw_data) >= 1024}
+    if linked:
+        in_a_cache(folder)
     sources: dict[str, WeightSource] = {}
     from onnxruntime_ep_wgpu.plugin import session as plugin_session
 
@@ -204,7 +204,6 @@ def test_weights_stay_where_they_are(
     monkeypatch.setattr(plugin_session, "FromModel", Noted)
     model = webgpu_ep.LanguageModel(folder)
     assert next(iter(model.tokens([[5, 6, 7]])))
-    large = {it.name for it in onnx.load(path).graph.initializer if len(it.raw_data) >= 1024}
     assert len(large) > 5 and all(isinstance(sources[it], InFile) for it in large)
 
 

@@ -18,6 +18,7 @@ from onnx.helper import make_node as node
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import cli
+from onnxruntime_ep_wgpu.api.precision import Precision
 from onnxruntime_ep_wgpu.api.web_export import BOTH, HALVES, REDUCING, SOFTWARE, _compiled, _opened, _programs
 from onnxruntime_ep_wgpu.api.web_files import FIRST_BYTES, GRAIN, MOST_INFLATED, _deflated, read_programs
 from onnxruntime_ep_wgpu.api.web_programs import encode, tight
@@ -27,6 +28,7 @@ from onnxruntime_ep_wgpu.program.file import from_header
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, Target, lack
 from onnxruntime_ep_wgpu.program.weights import weight_array, weight_bytes
 from tests import zoo
+from tests.links import in_a_cache
 from tests.support import make_model
 
 F = np.float32
@@ -248,6 +250,36 @@ def test_equal_weights_are_there_once(tmp_path: Path) -> None:
 def test_a_fixed_dimension_is_no_symbol(model: Path) -> None:
     webgpu_ep.export(model, overrides={"batch": 3})
     assert [it["symbols"] for it in read_programs(model.with_name("model.onnx.wgpu"))] == [[], []]
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_weights_behind_links_are_as_good_as_files(halves: bool, tmp_path: Path) -> None:
+    """As in the cache of Hugging Face, which has the model and its weights in another folder."""
+    made = make_model([node("MatMul", ["x", "w"], ["m"]), node("MatMul", ["m", "u"], ["y"])], {"x": (F, ["batch", 256])}, {
+        name: np.random.default_rng(seed).normal(size=(256, 256)).astype(F) for seed, name in enumerate("wu")
+    })  # fmt: skip
+    path = tmp_path / "model" / "model.onnx"
+    path.parent.mkdir()
+    onnx.save(made, path, save_as_external_data=True, location="weights.bin")
+    how: dict[str, Any] = {}
+    if halves:
+        how = {"precision": Precision(halves=True), "samples": {"x": np.ones((2, 256), F)}}
+    wanted = webgpu_ep.export(path, tmp_path / "of files.wgpu", **how)
+    in_a_cache(path.parent)
+    assert path.is_symlink()
+    found = webgpu_ep.export(path, tmp_path / "of links.wgpu", **how)
+    assert pool_of(found.path) == pool_of(wanted.path)
+
+
+def test_weights_behind_a_link_to_anywhere_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model" / "model.onnx"
+    path.parent.mkdir()
+    made = make_model([node("MatMul", ["x", "w"], ["y"])], {"x": (F, ["batch", 256])}, {"w": np.ones((256, 256), F)})
+    onnx.save(made, path, save_as_external_data=True, location="weights.bin")
+    secret = path.with_name("weights.bin").rename(tmp_path / "secret")
+    path.with_name("weights.bin").symlink_to(secret)
+    with pytest.raises(Exception, match="resolves via symlink"):
+        webgpu_ep.export(path)
 
 
 def test_nodes_may_be_in_any_order(model: Path, tmp_path: Path) -> None:

@@ -1,17 +1,52 @@
-"""The files beside a model that its weights lie in: are they there, and long enough?
+"""The files beside a model that its weights lie in: are they there, and long enough, and where are they really?
 
-In: an ONNX model. Out: an error that names the weight, the file and the bytes, before anything reads them.
+In: an ONNX model. Out: an error that names the weight, the file and the bytes, before anything reads them; a model whose weights
+lie in no links.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
 
 if TYPE_CHECKING:
+    import onnx
     import onnx_ir as ir
+
+
+def follow_links(model: onnx.ModelProto, source: Path) -> Path:
+    """The folder that the weights of a model lie in, which was read from `source`; the model then has their real names.
+
+    Readers refuse a link that leads out of the folder, which could be to anything. ONNX Runtime takes a file all the same that lies
+    beside the real file of the model, as in the cache of Hugging Face, where names are links to files of one other folder. Where
+    a file lies elsewhere, and where there are no links, nothing is changed.
+    """
+    folder, links, found = source.resolve().parent, source.is_symlink(), []
+    for tensor in _tensors(model.graph):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                named = source.parent / entry.value
+                links, file = links or named.is_symlink(), named.resolve()
+                if not file.is_file() or not file.is_relative_to(folder):
+                    return source.parent
+                found.append((entry, file))
+    if not links:
+        return source.parent
+    for entry, file in found:
+        entry.value = file.relative_to(folder).as_posix()
+    return folder
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for body in (attribute.g, *attribute.graphs):
+                yield from _tensors(body)
 
 
 def check_external_data(source: Path, model: ir.Model | None = None) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import OptionError, ProgramError
+from .external_data import follow_links
 from .halves import LARGEST, Halved, halved
 
 HEADROOM = 2  # of other inputs than the one that was looked at
@@ -112,7 +113,9 @@ def _load(path: Path) -> Any:
             f"{path} is in ONNX Runtime's format, in which weights cannot be made smaller: pass the ONNX model"
         )
     try:
-        return onnx.load(path)
+        model = onnx.load(path, load_external_data=False)
+        onnx.load_external_data_for_model(model, str(follow_links(model, path)))
+        return model
     except Exception as error:
         raise ProgramError(f"{path} cannot be read as an ONNX model: {error}") from error
 

@@ -23,7 +23,7 @@ from ..program.dtypes import DType
 from ..program.program import Program
 from ..program.target import F16, SUBGROUPS, WEB_BASELINE, Target
 from .arguments import model_argument
-from .external_data import check_external_data
+from .external_data import check_external_data, follow_links
 from .precision import Precision, Reduced, reduce
 from .web_files import GRAIN, folder_beside, pack, write_folder
 
@@ -272,10 +272,15 @@ def _read(source: Path) -> ir.Model:
     import onnx_ir as ir
 
     if source.suffix != ".ort":
+        import onnx
+
         try:
-            model = ir.load(source)
+            structure = onnx.load(source, load_external_data=False)
+            beside = follow_links(structure, source)
+            model = ir.from_proto(structure)
         except Exception as error:
             raise ProgramError(f"{source} cannot be read as an ONNX model: {error}") from error
+        ir.external_data.set_base_dir(model.graph, beside if beside.parts else "")
         check_external_data(source, model)
         if not model.opset_imports:  # an empty file is an empty protobuf
             raise ProgramError(f"{source} is not an ONNX model: it names no version of the operators")

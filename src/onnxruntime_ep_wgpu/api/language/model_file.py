@@ -14,6 +14,7 @@ import onnxruntime as ort
 from ...errors import ModelError
 from ...options.types import ProviderOptions
 from ...runtime.weight_file import ModelFile
+from ..external_data import follow_links
 from ..sessions import session
 
 _SMALL = 1024  # bytes; what ONNX Runtime calculates with when it optimises should be at hand
@@ -36,11 +37,11 @@ def session_of(model: onnx.ModelProto, path: Path, options: ProviderOptions) -> 
     Raises ModelError when a file with weights is missing, or too short.
     """
     _check_external(model, path)
+    folder = follow_links(model, path)
     if not any(it.data_location == onnx.TensorProto.EXTERNAL for it in model.graph.initializer):
-        path = path.resolve()  # ONNX Runtime refuses data that a link has in another folder
-        _leave_in_file(model, path)
+        _leave_in_file(model, folder / path.resolve().name)
     settings = ort.SessionOptions()
-    settings.add_session_config_entry(_FOLDER, str(path.absolute().parent))
+    settings.add_session_config_entry(_FOLDER, str(folder.absolute()))
     return session(model.SerializeToString(), sess_options=settings, **options)
 
 
