@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from onnxruntime_ep_wgpu.tools._model import whole
+
 WARM = 8  # tokens that are not counted
 
 
@@ -27,7 +29,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--prompts", default="16,1024,4096", help="lengths, separated by commas")
-    parser.add_argument("--new", type=int, default=48, help="tokens that are generated")
+    parser.add_argument(
+        "--new", type=whole(WARM + 3), default=48, help=f"tokens that are generated, {WARM + 3} or more"
+    )
     parser.add_argument("--kind", default="int4", help="of the model that is written: int4, int4-fp32, fp16 or fp32")
     parser.add_argument("--layers", type=int, default=16, help="of the model that is written")
     args = parser.parse_args()

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from onnxruntime_ep_wgpu.tools._model import whole
+
 WARM = 4  # tokens that are not counted
 
 
@@ -23,7 +25,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--prompts", default="16,64", help="lengths, separated by commas")
-    parser.add_argument("--new", type=int, default=48, help="tokens that are generated")
+    parser.add_argument(
+        "--new", type=whole(WARM + 3), default=48, help=f"tokens that are generated, {WARM + 3} or more"
+    )
     parser.add_argument("--captured", action="store_true", help="enableGraphCapture=1, for models built for it")
     parser.add_argument("--layers", type=int, default=16, help="of the small model")
     args = parser.parse_args()
