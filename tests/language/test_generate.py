@@ -422,6 +422,29 @@ def test_weights_that_are_missing_are_named(left: int | None, tmp_path: Path) ->
         webgpu_ep.LanguageModel(path.parent)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("offset", "-4", "makes no sense"),
+        ("offset", "abc", "makes no sense"),
+        ("length", "-1", "makes no sense"),
+        ("length", "1024", "1024 bytes, while its type and shape take"),
+    ],
+)
+@pytest.mark.parametrize("make", [write, write_growing])
+def test_a_place_of_weights_that_is_damaged_is_named(
+    make: Callable[[Decoder, Path], Path], key: str, value: str, problem: str, tmp_path: Path
+) -> None:
+    path = make(Decoder(layers=1, groups=4), tmp_path / "model") / "model.onnx"
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights.data", size_threshold=1024)
+    damaged = onnx.load(path, load_external_data=False)
+    tensor = next(it for it in damaged.graph.initializer if it.name == "embeddings")
+    next(it for it in tensor.external_data if it.key == key).value = value
+    onnx.save(damaged, path)
+    with pytest.raises(ModelError, match=f"the weight 'embeddings' lies .*{problem}.*: copy all files"):
+        webgpu_ep.LanguageModel(path.parent)
+
+
 def test_caches_of_unknown_size_are_named(tmp_path: Path) -> None:
     path = write(Decoder(layers=1), tmp_path / "model") / "model.onnx"
     for spoil, shape in (

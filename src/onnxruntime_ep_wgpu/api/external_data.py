@@ -25,7 +25,7 @@ def follow_links(model: onnx.ModelProto, source: Path) -> Path:
     a file lies elsewhere, and where there are no links, nothing is changed.
     """
     folder, links, found = source.resolve().parent, source.is_symlink(), []
-    for tensor in _tensors(model.graph):
+    for tensor in tensors_of(model.graph):
         for entry in tensor.external_data:
             if entry.key == "location":
                 named = source.parent / entry.value
@@ -40,13 +40,14 @@ def follow_links(model: onnx.ModelProto, source: Path) -> Path:
     return folder
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """All that a graph holds itself, in its bodies too."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
             yield from (attribute.t, *attribute.tensors)
             for body in (attribute.g, *attribute.graphs):
-                yield from _tensors(body)
+                yield from tensors_of(body)
 
 
 def check_external_data(source: Path, model: ir.Model | None = None) -> None:
