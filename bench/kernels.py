@@ -15,10 +15,11 @@ import numpy as np
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
+from onnxruntime_ep_wgpu.api.tuning import opened
 from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.tune.products import Tile
-from onnxruntime_ep_wgpu.device import Device, Place, adapters, open_device
+from onnxruntime_ep_wgpu.device import Device, Place, adapters
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
@@ -44,8 +45,7 @@ def compiled(shape: tuple[int, int, int, int], tile: tune.products.Tile, device:
               for name, dims in (("a", [batch, m, k]), ("b", [batch, k, n]), ("y", None))]  # fmt: skip
     model = helper.make_model(helper.make_graph([node], "product", values[:2], values[2:]))
     module = ir.from_proto(model)
-    target = replace(device.target, software=False, tuning=(tune.use(tile),))  # one without has another kernel
-    return compile_graph(module.graph, module.opset_imports, target)
+    return compile_graph(module.graph, module.opset_imports, replace(device.target, tuning=(tune.use(tile),)))
 
 
 def seconds(program: Any, device: Device, a: np.ndarray, b: np.ndarray, repeats: int) -> float:
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--adapter", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    device = open_device(adapters()[args.adapter])
+    device = opened(adapters()[args.adapter])
     rng = np.random.default_rng(0)
     rows = []
     for text in args.shapes:
