@@ -277,9 +277,8 @@ class Chat:
         try:
             yield from self.model.tokens([ids[common:]], state=self._state, **how)
         except DeviceLostError:
-            self._state = State(
-                self.model.decoder, 1
-            )  # what the caches held is gone: the next turn runs all of its ids
+            # What the caches held is gone: the next turn runs all of its ids.
+            self._state = State(self.model.decoder, 1)
             raise
 
 
