@@ -47,10 +47,10 @@ def child(whose: str, ready: int, go_on: int) -> None:
     faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
 
     def stormy() -> None:
+        os.write(ready, b"+")  # in here, where an interrupt may come
         while os.read(go_on, 1) == b"+":
             register(whose)
 
-    os.write(ready, b"+")
     uninterrupted(stormy)
     register(whose)
     import onnxruntime_ep_wgpu as webgpu_ep
