@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
 RESERVED_BYTES = 1 << 40
 _MOST_DROPPED = 8  # ranges for one; the next one makes more room
-_FILLS = (
-    2  # uploads by Python to a tensor, before C code does them if it can: asked again after twice as many each time
-)
+# Uploads by Python to a tensor, before C code does them if it can: asked again after twice as many each time.
+_FILLS = 2
 
 
 class AddressSpace:
@@ -150,19 +149,19 @@ class AddressSpace:
         ends = int(self._counts.ends)
         if allocation.capacity > pool.MOST_BYTES or not allocation.may_be_pooled():
             return pool.NEVER
-        for _ in range(_MOST_DROPPED):
-            lost = self._admission.lost()
-            if not lost:
-                break
-            self._drop(lost)
+        self._drop_each(self._admission.lost)
         if not self._admission.admits(allocation.capacity):
             return pool.NEVER
+        self._drop_each(lambda: self._admission.surplus(allocation.capacity))
+        return ends
+
+    def _drop_each(self, find: Callable[[], int]) -> None:
+        """Drops the ranges at the starts that `find` gives one after another, until that is 0, or there were many."""
         for _ in range(_MOST_DROPPED):
-            start = self._admission.surplus(allocation.capacity)
+            start = find()
             if not start:
                 break
             self._drop(start)
-        return ends
 
     def filled(self, address: int) -> None:
         """A tensor was uploaded to an address. What is uploaded there again and again is left to C code (`pool.py`)."""
