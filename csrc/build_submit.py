@@ -39,6 +39,7 @@ ffibuilder.cdef(
       int64_t ahead;
       ...;
     } Work;
+    enum { MOST_AHEAD, ... };
     void queue_begin(Queue *queue);
     void queue_end(Queue *queue);
     void queue_hold(Queue *queue);
@@ -46,8 +47,9 @@ ffibuilder.cdef(
     int submit(Queue *queue, const uint64_t *commands, size_t count, uint64_t *index);
     int64_t wrote(Queue *queue, int64_t bytes);
     int upload(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);
-    uint64_t record_ahead(const Work *work);
-    void set_ahead(Work *work, uint64_t encoder);
+    size_t parts(const Work *work);
+    uint64_t record_ahead(const Work *work, size_t *first);
+    void set_ahead(Work *work, const uint64_t *encoders, size_t count);
     int is_behind(const Work *work);
     int run(Work *work);
     void copy_bytes(uint64_t to, uint64_t from, size_t count, size_t threads);

@@ -12,7 +12,7 @@ typedef struct {
   const uint64_t *reported;  /* how many errors wgpu-native has reported in this process */
   int64_t lost;              /* whether the device is known to be lost */
   int64_t submits, dispatches; /* by `run` */
-  int64_t runs, runs_ahead;    /* by `run`, and those that had been encoded ahead */
+  int64_t runs, runs_ahead;    /* by `run`, and those that had been recorded ahead */
   int64_t uploads;             /* by `upload` */
   int64_t most_unflushed;      /* bytes, past which what has been written is submitted (device/queue.py) */
   int64_t unflushed;           /* bytes that have been written since the last submit */

@@ -1,24 +1,30 @@
 /* Submits command buffers, and encodes and submits work that is known beforehand, without Python.
  *
  * In: a Queue, filled by device/queue.py, and a Work, filled by device/work.py, which keep alive what they point to. Out: work
- * that is submitted, or 0 when nothing was, because wgpu-native complained: Python then finds out why, and raises.
+ * that is submitted, or 0 when it was not, because wgpu-native complained: Python then finds out why, and raises.
  * Invariants: what one call submits is submitted in a row, whatever other threads do; nothing is submitted to a device that is
  * known to be lost, which would end the process; no lock is held while Python runs, except by callbacks of wgpu-native.
  * Included behind encode.c.
  */
 #include "queue.h"
 
+/* A run is submitted in parts, each longer than all before it together: the GPU begins with the first dispatches while wgpu-native
+ * finishes the others, for which it needs about as long as a GPU for small kernels. A part that was refused although the GPU has begun
+ * is tried again: it may be another thread whom wgpu-native complained to. */
+enum { FIRST_PART = 8, TIMES = 3, MOST_AHEAD = 8, TRIES = 8 };
+
 /* The same dispatches in every run, and the same copies: `before` rows for those in front of them, then `after` rows.
  *
- * `ahead` is the encoder of the next run, in which a thread that had to wait has recorded it, or 0. It is not finished: wgpu-native
- * keeps what a command buffer has that is never submitted, buffers too. Python owns it (device/work.py) and lets go of it only when
- * `ahead` is 0 and then `users` is 0: who took it has finished it. */
+ * `ahead` says how many parts of the next run have been recorded by a thread that had to wait, in as many `encoders`. They are not
+ * finished: wgpu-native keeps what a command buffer has that is never submitted, buffers too. Python owns them (device/work.py) and
+ * lets go of them only when `ahead` is 0 and then `users` is 0: who took them has finished them. */
 typedef struct {
   Queue *queue;
   const uint64_t *dispatches;
   size_t count, per_submission;
   const uint64_t *copies;
   size_t before, after;
+  uint64_t encoders[MOST_AHEAD];
   int64_t ahead, users;
 } Work;
 
@@ -45,19 +51,20 @@ static int usable(Queue *queue) {
   return reported(queue) == before && !platform_read(&queue->lost);
 }
 
+/* Submits a command buffer, or with 0 the uploads so far, while nobody else does, to a device that can be used. Its index. */
+static uint64_t submit_one(Queue *queue, uint64_t commands) {
+  handle one = POINTER(handle, commands);
+  platform_write(&queue->unflushed, 0);
+  return POINTER(submit_commands, queue->functions[SUBMIT])(POINTER(handle, queue->queue), one != NULL, one != NULL ? &one : NULL);
+}
+
 /* Submits command buffers one after the other, or with none of them the uploads so far; `index` becomes the last one's.
  * Whether it did. */
 static int submit(Queue *queue, const uint64_t *commands, size_t count, uint64_t *index) {
-  submit_commands give = POINTER(submit_commands, queue->functions[SUBMIT]);
-  handle to = POINTER(handle, queue->queue);
   queue_hold(queue);
   int good = usable(queue);
-  if (good) platform_write(&queue->unflushed, 0);
-  if (good && !count) *index = give(to, 0, NULL);
-  for (size_t i = 0; good && i < count; i++) {
-    handle one = POINTER(handle, commands[i]);
-    *index = give(to, 1, &one);
-  }
+  if (good && !count) *index = submit_one(queue, 0);
+  for (size_t i = 0; good && i < count; i++) *index = submit_one(queue, commands[i]);
   queue_release(queue);
   return good;
 }
@@ -83,71 +90,86 @@ static uint64_t unless_refused(const Queue *queue, uint64_t complaints, uint64_t
   return 0;
 }
 
-/* Records all of a work that is one submission. The encoder, or 0 when wgpu-native complained. */
-static uint64_t record_ahead(const Work *work) {
+/* Where the part that begins at a dispatch ends. */
+static size_t part_end(const Work *work, size_t first) {
+  size_t rest = work->count - first, size = first ? TIMES * first : FIRST_PART;
+  if (rest < 2 * size) size = rest;
+  return first + (work->per_submission && work->per_submission < size ? work->per_submission : size);
+}
+
+/* What `record` is to be given for a part. */
+#define PART(work, first, end) \
+  (work)->queue->functions, (work)->queue->device, (work)->copies + ((first) ? (work)->before * COPY_WORDS : 0), \
+      (first) ? 0 : (work)->before, (end) < (work)->count ? 0 : (work)->after, (work)->dispatches + (first) * DISPATCH_WORDS, \
+      (end) - (first)
+
+/* How many parts a work has. */
+static size_t parts(const Work *work) {
+  size_t found = 1;
+  for (size_t end = part_end(work, 0); end < work->count; end = part_end(work, end)) found++;
+  return found;
+}
+
+/* Records the part that begins at dispatch `first`, which becomes where the next one begins. The encoder, or 0 when wgpu-native
+ * complained. */
+static uint64_t record_ahead(const Work *work, size_t *first) {
   const Queue *queue = work->queue;
   if (platform_read(&queue->lost)) return 0;
   uint64_t complaints = reported(queue);
-  uint64_t encoder = record(queue->functions, queue->device, work->copies, work->before, work->after, work->dispatches, work->count);
+  size_t end = part_end(work, *first);
+  uint64_t encoder = record(PART(work, *first, end));
+  *first = end;
   return unless_refused(queue, complaints, encoder, RELEASE_ENCODER);
 }
 
-/* Finishes and submits what was recorded. Whether it did. */
-static int run_ahead(Queue *queue, uint64_t encoder) {
-  if (platform_read(&queue->lost)) return 0;
-  uint64_t complaints = reported(queue), index;
-  uint64_t commands = unless_refused(queue, complaints, finish(queue->functions, encoder), RELEASE_COMMANDS);
-  if (!commands) return 0;
-  int good = submit(queue, &commands, 1, &index);
-  POINTER(use, queue->functions[RELEASE_COMMANDS])(POINTER(handle, commands));
-  return good;
+/* The next run of `work` is what these encoders have. */
+static void set_ahead(Work *work, const uint64_t *encoders, size_t count) {
+  memcpy(work->encoders, encoders, count * sizeof *encoders);
+  platform_write(&work->ahead, (int64_t)count);
 }
 
-/* The next run of `work` is what this encoder has. */
-static void set_ahead(Work *work, uint64_t encoder) { platform_write(&work->ahead, (int64_t)encoder); }
-
-/* Whether the encoder that `set_ahead` was given has been finished, or never was any. */
+/* Whether the encoders that `set_ahead` was given have been finished, or never were any. */
 static int is_behind(const Work *work) { return platform_read(&work->ahead) == 0 && platform_read(&work->users) == 0; }
 
-/* Encodes and submits. Whether it did; nothing has run otherwise. */
-static int run_now(Work *work) {
-  Queue *queue = work->queue;
-  const uint64_t *functions = queue->functions;
-  size_t step = work->per_submission && work->per_submission < work->count ? work->per_submission : work->count;
-  size_t parts = step ? (work->count + step - 1) / step : 1;
-  uint64_t few[16] = {0}, index, *commands = parts <= 16 ? few : malloc(parts * sizeof *commands);
-  if (commands == NULL || platform_read(&queue->lost)) {
-    if (commands != few) free(commands);
-    return 0;
-  }
+/* The command buffer of a part: finished, where it has been recorded in an encoder, or encoded now. 0 when wgpu-native complained:
+ * submitting an invalid one would end the process. */
+static uint64_t commands_of(const Work *work, size_t first, size_t end, uint64_t encoder) {
+  const Queue *queue = work->queue;
   uint64_t complaints = reported(queue);
-  for (size_t i = 0; i < parts; i++) {
-    size_t first = i * step, rest = work->count - first;
-    const uint64_t *rows = work->dispatches + first * DISPATCH_WORDS;
-    const uint64_t *copies = work->copies + (i ? work->before * COPY_WORDS : 0);
-    size_t before = i ? 0 : work->before, after = i + 1 < parts ? 0 : work->after;
-    commands[i] = encode(functions, queue->device, copies, before, after, rows, rest < step ? rest : step);
-  }
-  /* An invalid command buffer, which ends the process, has been complained about. */
-  int good = reported(queue) == complaints && submit(queue, commands, parts, &index);
-  for (size_t i = 0; i < parts; i++) POINTER(use, functions[RELEASE_COMMANDS])(POINTER(handle, commands[i]));
-  if (commands != few) free(commands);
-  if (good) platform_add(&queue->submits, (int64_t)parts);
+  uint64_t made = encoder ? finish(queue->functions, encoder) : encode(PART(work, first, end));
+  return unless_refused(queue, complaints, made, RELEASE_COMMANDS);
+}
+
+/* Submits a part, recorded in `encoder` or encoded now. With the first one this holds the queue. Whether it did. */
+static int run_part(Work *work, size_t first, size_t end, uint64_t encoder) {
+  Queue *queue = work->queue;
+  uint64_t commands = platform_read(&queue->lost) ? 0 : commands_of(work, first, end, encoder);
+  if (!first) queue_hold(queue);
+  int good = commands && usable(queue);
+  if (good) submit_one(queue, commands);
+  if (commands) POINTER(use, queue->functions[RELEASE_COMMANDS])(POINTER(handle, commands));
   return good;
 }
 
-/* Submits what was recorded ahead, else what is recorded now. Whether it did; nothing has run otherwise. */
+/* Submits what was recorded ahead, else what is recorded now. Whether it did; nothing has run otherwise, but for the first parts where
+ * the device was lost meanwhile or refuses the others for good. */
 static int run(Work *work) {
   Queue *queue = work->queue;
   platform_add(&work->users, 1);
-  uint64_t ahead = (uint64_t)platform_exchange(&work->ahead, 0);
-  int good = ahead ? run_ahead(queue, ahead) : run_now(work);
+  size_t ahead = (size_t)platform_exchange(&work->ahead, 0), first = 0, part = 0;
+  int good;
+  do {
+    size_t end = part_end(work, first);
+    good = run_part(work, first, end, part < ahead ? work->encoders[part] : 0);
+    for (int k = 1; first && !good && k < TRIES; k++) good = run_part(work, first, end, 0);
+    first = end;
+    part++;
+  } while (good && first < work->count);
+  queue_release(queue);
   platform_add(&work->users, -1);
   if (good) {
-    if (ahead) {
-      platform_add(&queue->submits, 1);
-      platform_add(&queue->runs_ahead, 1);
-    }
+    platform_add(&queue->submits, (int64_t)part);
+    platform_add(&queue->runs_ahead, ahead != 0);
     platform_add(&queue->dispatches, (int64_t)work->count);
     platform_write(&queue->last[platform_add(&queue->runs, 1) % LAST], (int64_t)(uintptr_t)work);
   }

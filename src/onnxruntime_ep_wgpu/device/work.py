@@ -1,9 +1,9 @@
 """Dispatches that are submitted again and again without Python: a `Work` of csrc/submit.c.
 
 In: a recording. Out: two numbers for C code, a function and what to call it with; the call encodes, submits and gives 1, or gives
-0 when nothing was submitted, as on a lost device. A thread that has to wait for the GPU prepares what comes next meanwhile
-(`Queue.meanwhile`): the same recorded in the next encoder, which says what this object does, which never changes, so it cannot be
-out of date, and goes with it; or, where something else follows, what `then` prepares.
+0 when Python has to do it, as on a lost device. A thread that has to wait for the GPU prepares what comes next meanwhile
+(`Queue.meanwhile`): the same recorded in encoders, one for each part that is submitted. They say what this object does, which never
+changes, so they cannot be out of date, and go with it. Or, where something else follows, what `then` prepares.
 Invariant: the object keeps alive what the numbers refer to; whoever lets go of it has made sure that no thread is in such a call,
 and that none will be.
 """
@@ -65,7 +65,7 @@ class Work:
         self._words = ffi.new("Work *", given), rows, copied
         self.number = address(self._words[0])
         self.function = address(ffi.addressof(encoding.native.lib, "run"))
-        self._ahead: Any = None  # the last encoder in which it was recorded before it was wanted
+        self._ahead: list[Any] = []  # the last encoders in which it was recorded before it was wanted
         queue.works.set(self.number, self)
 
     def repeated(self) -> None:
@@ -76,14 +76,18 @@ class Work:
             self.then()
 
     def record_ahead(self) -> None:
-        """Records what the next run submits, unless that has been done; only a work that is one submission."""
+        """Records what the next run submits, unless that has been done, or is in many parts."""
         (words, *_), native = self._words, encoding.native.lib
-        if words.per_submission and words.count > words.per_submission:
+        count = native.parts(words)
+        if count > native.MOST_AHEAD:
             return
         with self._lock:  # several threads may wait for the same runs
             if native.is_behind(words):
-                encoder = self._ahead = own_address("CommandEncoder", native.record_ahead, words)
-                native.set_ahead(words, address(encoder))
+                first = encoding.native.ffi.new("size_t *")
+                encoders = [own_address("CommandEncoder", native.record_ahead, words, first) for _ in range(count)]
+                if all(encoders):
+                    self._ahead = encoders
+                    native.set_ahead(words, [*map(address, encoders)], count)
 
 
 def upload_function() -> int:

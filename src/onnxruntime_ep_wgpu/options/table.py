@@ -135,8 +135,8 @@ OPTIONS: dict[str, Option] = {
             4096,
             "4096",
             "Dispatches per submission.",
-            "longer runs are submitted in parts; the default submits nearly every run at once, since a run is encoded"
-            " before any of it is submitted",
+            "longer runs are submitted in parts, once they are encoded whole; a run that is repeated has parts of its own, "
+            "none longer than this, so that the GPU begins early",
         ),
         cache(
             "storageBufferCacheMode",
