@@ -112,7 +112,8 @@ def test_every_rule_is_held_to_the_bindings() -> None:
         ),
     }
     parts = (tune.use(tune.products.SplitK(32, 4)),)  # eight, of four tiles
-    assert cases.keys() == {rule.name for rules in engine.ROUNDS for rule in rules}
+    every = {rule.name for rules in engine.ROUNDS for rule in rules}
+    assert cases.keys() == every - {"visible_keys"}  # which takes an operand from a kernel that is held to them
     for name, (made, nbytes) in cases.items():
         answers = [
             {it.reason for it in compile_model(made, on).declined if it.rule == name}

@@ -85,7 +85,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Fus
         source = generated.of(group)
         runs = _runs_at_all(group)
         kernel = _kernel(source)
-        key = (kernel.wgsl, kernel.bindings)
+        key = (kernel.label, kernel.wgsl, kernel.bindings)
         if key not in kernels:
             kernels[key] = len(texts)
             texts.append(kernel)

@@ -9,7 +9,7 @@ that it met, which a map puts together ("Flash-Decoding", Dao et al., 2023).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..program.dtypes import DType
 from ..program.target import Target
@@ -126,11 +126,16 @@ class Attention:
 
     def _call(self, results: dict[str, Write], splits: Dim, target: Target) -> Call:
         own = {"starts": self.starts, "ends": self.ends, "sink": self.sink}
-        beside = {f"inner{at}": _beside(view) for at, view in enumerate(dict.fromkeys(self.inner.operands))}
         banded = self.left is not None or self.right is not None
         return Call(
             "flash_attention",
-            {"q": self.q, "k": self.k, "v": self.v, **{name: it for name, it in own.items() if it}, **beside},
+            {
+                "q": self.q,
+                "k": self.k,
+                "v": self.v,
+                **{name: it for name, it in own.items() if it},
+                **_beside(self.inner),
+            },
             results,
             flash_variants(self.batch, self.rows, self.steps, self.keys, self.size, self.value_size, splits, target),
             {
@@ -140,7 +145,7 @@ class Attention:
                 "VALUES_FIRST": self.values_first,
                 "Q_ALONG": self.q.loads_vectors,
                 "K_ALONG": self.k.loads_vectors,
-                "HELD": sum(it.cost for it in self.inner.maps) <= _HELD_COST,
+                "HELD": _is_held(self.inner),
                 "SIZE": self.size,
                 "VALUE_SIZE": self.value_size,
                 "BANDED": banded,
@@ -160,8 +165,7 @@ class Attention:
                 "steps": maximum(1, self.steps),
                 "behind": 0 if self.behind is None else self.behind,
                 "start": 0 if self.start is None else self.start,
-                "left": UNBOUNDED if self.left is None else self.left,
-                "right": UNBOUNDED if self.right is None else self.right,
+                **_window(self.left, self.right),
                 "splits": splits,
             },
             origin=self.origin,
@@ -170,6 +174,30 @@ class Attention:
         )
 
 
-def _beside(view: View) -> Read:
-    """What a map reads beside the scores; an element of a smaller tensor is read again and again."""
-    return Read(view, (view.rank,), reuse=view.size != view.tensor.size)
+def by_position(call: Call, inner: Inner, *, start: int, left: int | None, right: int | None, flops: Dim) -> Call:
+    """A call that told nobody's position, with `inner` between its products, whose queries see keys as `Attention` says it."""
+    operands = {name: read for name, read in call.operands.items() if name not in _beside(call.inner["scored"])}
+    return replace(
+        call,
+        operands=operands | _beside(inner),
+        constants=call.constants | {"HELD": _is_held(inner), "BANDED": left is not None or right is not None},
+        parameters=call.parameters | {"start": start} | _window(left, right),
+        inner={"scored": inner},
+        flops=flops,
+        note="mask by position",
+    )
+
+
+def _window(left: int | None, right: int | None) -> dict[str, Dim]:
+    return {"left": UNBOUNDED if left is None else left, "right": UNBOUNDED if right is None else right}
+
+
+def _is_held(inner: Inner) -> bool:
+    """Whether the scores of an invocation are in variables of their own."""
+    return sum(it.cost for it in inner.maps) <= _HELD_COST
+
+
+def _beside(inner: Inner) -> dict[str, Read]:
+    """What maps read beside the scores; an element of a smaller tensor is read again and again."""
+    views = dict.fromkeys(inner.operands)
+    return {f"inner{at}": Read(it, (it.rank,), reuse=it.size != it.tensor.size) for at, it in enumerate(views)}

@@ -60,7 +60,7 @@ def generate(group: FusedGroup, target: Target) -> Source:
             for byte_range in w.placement.ranges[tensor] or (None,)
         ],
         uniforms,
-        anchor.template if anchor is not None else "map",
+        anchor.label if anchor is not None else "map",
         anchor.repeats if anchor is not None else parts(w.group.stores, w.placement.part),
         any(bits in text for bits in INFINITIES for v in variants for text in (*v.functions.values(), v.code)),
     )

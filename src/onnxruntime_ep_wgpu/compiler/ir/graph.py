@@ -192,7 +192,8 @@ class Call(Node):
     next are the `loop_carried` results: always in memory, and read through `<name>_at(...)` too. What the maps of `inner` read is
     among the operands, so that whoever asks what a Call reads need not know of them. What a Call does not
     store of a result in `onto` is what that tensor has there, whose place is the result's memory. An operand may show a result,
-    one that is `updated`: its template reads no element of it that any invocation stores.
+    one that is `updated`: its template reads no element of it that any invocation stores. `note` tells people what a rule has made
+    of it that its template does not.
     """
 
     template: str
@@ -208,6 +209,12 @@ class Call(Node):
     loop_carried: frozenset[str] = frozenset()
     inner: dict[str, Inner] = field(default_factory=dict)
     onto: dict[str, Tensor] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def label(self) -> str:
+        """What the kernel is called: its template, and what there is to tell of it."""
+        return f"{self.template} ({self.note})" if self.note else self.template
 
     @property
     def updated(self) -> list[Tensor]:

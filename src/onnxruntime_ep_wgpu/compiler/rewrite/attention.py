@@ -20,6 +20,7 @@ from ..tune.products import PRODUCTS
 from .between import Chain, SoleReader, chains_back, in_step, only_reader, same_everywhere, swapped
 from .products import exchanged, factor, matrix_sizes
 from .rule import Answer, Replace, Rule
+from .visible_keys import Unmasked, unmasked
 
 
 def attention(soft: Call, target: Target) -> Answer:
@@ -101,6 +102,8 @@ class _Attention:
         if reason is not None:
             return reason
         assert isinstance(self.size, int) and isinstance(self.value_size, int)
+        if isinstance(unmasked(self._inner(), self.queries, self.keys, keys_first=self.keys_first), Unmasked):
+            return None  # keys that are hidden by position are not loaded
         dtype = factor(self.first, self.sides[0]).view.dtype
         return written_out(self.batch, self.queries, self.keys, self.size, self.value_size, target, dtype)
 

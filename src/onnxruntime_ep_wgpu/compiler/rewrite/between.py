@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..dims import Dim
 from ..ir import Call, Map, Node, Tensor, View
 
@@ -102,7 +104,7 @@ def only_reader(tensor: Tensor, templates: tuple[str, ...]) -> SoleReader | str 
         if tensor.is_stored or len(users) != 1:
             return "the weights have another reader" if calls else None
         (user,) = users
-        if isinstance(user, Map) and user.expression in _CASTS and in_step(user, user.operands["x"].view):
+        if isinstance(user, Map) and user.expression in CASTS and in_step(user, user.operands["x"].view):
             tensor = user.output
             continue
         if isinstance(user, Map):
@@ -117,7 +119,7 @@ def only_reader(tensor: Tensor, templates: tuple[str, ...]) -> SoleReader | str 
 
 
 # Casts between floats; a weight is rounded less when it stays where it is.
-_CASTS = frozenset({"x", "f32(x)", "half(f32(x))", "bfloat(f32(x))"})
+CASTS = frozenset({"x", "f32(x)", "half(f32(x))", "bfloat(f32(x))"})
 
 
 def _nan_guard(tensor: Tensor, users: list[Node]) -> Tensor | None:
@@ -136,16 +138,17 @@ def _nan_guard(tensor: Tensor, users: list[Node]) -> Tensor | None:
     condition, x = named[test.output], named[tensor]
     (zero,) = set(views) - {condition, x}
     whole = all(in_step(choice, views[n]) for n in (condition, x)) and in_step(test, test.operands["x"].view)
-    if choice.expression != f"where({condition}, {zero}, {x})" or not whole or not _is_zero(views[zero].tensor):
+    if choice.expression != f"where({condition}, {zero}, {x})" or not whole or literal(views[zero]) != 0:
         return None
     return choice.output
 
 
-def _is_zero(tensor: Tensor) -> bool:
-    if not tensor.is_literal:
-        return False
-    data = tensor.data.numpy() if hasattr(tensor.data, "numpy") else tensor.data
-    return float(data.reshape(-1)[0]) == 0.0
+def literal(view: View) -> float | None:
+    """The number that a view shows everywhere, where it is a constant of one element."""
+    if not view.tensor.is_literal:
+        return None
+    data = view.tensor.data
+    return float(np.asarray(data if isinstance(data, np.ndarray) else data.numpy()).reshape(-1)[0])
 
 
 def same_everywhere(view: View) -> bool:

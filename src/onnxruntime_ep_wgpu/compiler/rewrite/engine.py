@@ -24,9 +24,10 @@ from .picked import PICKED
 from .rule import Replace, Rule
 from .spelled import NORMALISATION, SOFTMAX
 from .split_k import SPLIT_K
+from .visible_keys import VISIBLE_KEYS
 
 Round = tuple[Rule, ...]
-ROUNDS: tuple[Round, ...] = ((NORMALISATION, SOFTMAX), (ATTENTION,), (SPLIT_K, EXTREMES, PICKED))
+ROUNDS: tuple[Round, ...] = ((NORMALISATION, SOFTMAX), (ATTENTION,), (VISIBLE_KEYS, SPLIT_K, EXTREMES, PICKED))
 
 
 def rewrite(graph: LoweredGraph, target: Target, rounds: tuple[Round, ...] = ROUNDS) -> LoweredGraph:

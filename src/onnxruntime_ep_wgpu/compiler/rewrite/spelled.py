@@ -18,7 +18,7 @@ from ...program.target import Target
 from .. import row_kernels
 from ..dims import Dim, product
 from ..ir import Call, Factor, Map, Node, Read, Storage, Tensor, View, Write
-from .between import in_step
+from .between import in_step, literal
 from .rule import Answer, Replace, Rule
 
 _CASTS = ("x", "f32(x)")
@@ -107,13 +107,6 @@ def _only_map(tensor: Tensor) -> Map | None:
         return None
     (user,) = set(tensor.users)
     return user if isinstance(user, Map) and user.is_pointwise else None
-
-
-def _literal(view: View) -> float | None:
-    if not view.tensor.is_literal:
-        return None
-    data = view.tensor.data
-    return float(np.asarray(data if isinstance(data, np.ndarray) else data.numpy()).reshape(-1)[0])
 
 
 def _same_result(shape: tuple[Dim, ...], target: Tensor, origin: tuple[str, ...]) -> tuple[Tensor, list[Node]]:
@@ -229,7 +222,7 @@ def _step(node: Map, tensor: Tensor, state: str) -> tuple[str, float] | None:
     views = {name: read.view for name, read in node.operands.items()}
     if not all(in_step(node, view) for view in views.values() if view.tensor is tensor):
         return None
-    numbers = {name: _literal(view) for name, view in views.items()}
+    numbers = {name: literal(view) for name, view in views.items()}
     other = next((number for name, number in numbers.items() if views[name].tensor is not tensor), None)
     if node.expression in _CASTS:
         return state, 0.0

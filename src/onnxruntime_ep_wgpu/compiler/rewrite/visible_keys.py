@@ -1,0 +1,213 @@
+"""Attention whose mask says which keys a query sees by position alone: the kernel is told the positions, and has no mask.
+
+In: a call that adds a constant to its scores, or puts a number in their place where a constant says so, as exporters spell a
+causal mask or a sliding window. Out: the call without that, which does not load the keys that no query of a workgroup sees.
+
+Invariant: for finite scores no weight changes. The constant is exactly 0 where a key is seen, each query sees one, and a hidden
+score is so far below all of these that its weight is 0 in f32. With minus infinity it always is. With the lowest number of a
+type it is where scores are less than about half of that: those of f16 are when the model scales a product of f16 down, and not
+when it scales queries and keys; those of f32 are taken to be (`_MOST`). A hidden score that is NaN or infinite is not looked
+at, although its sum with the mask may be NaN. Operators that are told which keys a query sees do not load the others either,
+and what a mask is there for is that nothing of what follows a token is in its result.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ...program.dtypes import DType
+from ...program.target import Target
+from ..dims import Dim, floordiv
+from ..flash import by_position
+from ..ir import Call, Inner, Map, Storage, Tensor, View
+from .band import Band, band_of
+from .between import CASTS, literal
+from .rule import Answer, Replace, Rule
+
+_MOST = 2.0**126
+"""What scores of f32 are taken to be below, a quarter of the largest number: of a product beyond, it depends on the order of
+its sum whether it is infinite."""
+_UNROUNDED = 0.99  # of a difference between numbers that were rounded to any type
+_NO_WEIGHT = 104.0  # exp(-104) is 0 in f32
+
+_SUM = re.compile(r"(\w+) \+ (\w+)")
+_CHOICE = re.compile(r"where\((\w+), (\w+), (-?\w+)\)")
+_SCALED = re.compile(r"(\w+) ([*/]) (\w+)")
+
+
+def visible_keys(call: Call, target: Target) -> Answer:
+    """The attention without its mask, or None where it has no constant one, or says positions already."""
+    queries, keys, told = call.parameters["steps"], call.parameters["keys"], call.constants
+    if told["BANDED"] or told["BEHIND"] or not told["STARTED"]:
+        return None
+    found = unmasked(call.inner["scored"], queries, keys, keys_first=bool(told["KEYS_FIRST"]))
+    if not isinstance(found, Unmasked):
+        return found
+    assert isinstance(queries, int) and isinstance(keys, int)
+    band = found.band
+    start = max(band.first, 0)
+    made = by_position(
+        call,
+        found.inner,
+        start=start,
+        left=start - band.first if band.first > 1 - queries else None,
+        right=band.last - start if band.last < keys - 1 else None,
+        flops=floordiv(call.flops, queries * keys) * band.scores(queries, keys),
+    )
+    return Replace((call,), (made,))
+
+
+@dataclass(frozen=True)
+class Unmasked:
+    """The maps between the products of an attention without its mask, and what that said."""
+
+    inner: Inner
+    band: Band
+
+
+def unmasked(inner: Inner, queries: Dim, keys: Dim, *, keys_first: bool) -> Unmasked | str | None:
+    """Scores are, for any number of heads, those of `queries` by `keys`, or the other way round with `keys_first`. The reason why
+    a constant has to stay; None where there is none, as in graphs of unknown sizes, which calculate their masks."""
+    if not isinstance(queries, int) or not isinstance(keys, int) or inner.source.size == 0:
+        return None
+    reason: str | None = None
+    for node in inner.maps:
+        mask = _mask(node, inner)
+        if mask is None:
+            continue
+        found = _band(mask, queries, keys, keys_first) or _NO_BAND
+        reason = found if isinstance(found, str) else _too_close(mask, found[1], inner)
+        if reason is None and not isinstance(found, str):
+            same = Map(node.output, {"x": node.operands[mask.scores]}, expression="x", origin=node.origin)
+            maps = tuple(same if it is node else it for it in inner.maps)
+            return Unmasked(replace(inner, maps=maps), found[0])
+    return reason
+
+
+_NO_BAND = "the constant that masks its scores does not leave each query a band of keys"
+
+
+@dataclass(frozen=True)
+class _Mask:
+    """A map that hides `scores`, its operand, where a constant is not `seen`: it adds the constant, or has `instead` there."""
+
+    node: Map
+    scores: str
+    constant: View
+    seen: float | bool = 0.0
+    instead: float | None = None
+
+
+def _mask(node: Map, inner: Inner) -> _Mask | None:
+    """How a map hides scores by a constant of several numbers; None for a map that does not."""
+    views = {name: read.view for name, read in node.operands.items()}
+    scores = [name for name, view in views.items() if view.tensor in _inside(inner)]
+    if len(scores) != 1:
+        return None
+    if (found := _SUM.fullmatch(node.expression)) is not None:
+        left, right = found.groups()
+        added = right if left in scores else left
+        return _Mask(node, scores[0], views[added]) if added in views and _is_constant(views[added]) else None
+    if (found := _CHOICE.fullmatch(node.expression)) is None:
+        return None
+    condition, yes, no = found.groups()
+    other = no if yes in scores else yes
+    instead = -math.inf if other == "-infinity" else _number(node, other)
+    if instead is None or condition not in views or not _is_constant(views[condition]):
+        return None
+    return _Mask(node, scores[0], views[condition], yes in scores, instead)
+
+
+def _inside(inner: Inner) -> set[Tensor]:
+    return {inner.source, *(it.output for it in inner.maps)}
+
+
+def _is_constant(view: View) -> bool:
+    return view.tensor.storage is Storage.WEIGHT and not view.tensor.is_literal and view.dtype.bits >= 8
+
+
+def _number(node: Map, name: str) -> float | None:
+    """The number that a name of an expression stands for, None where it is none."""
+    if name in node.operands:
+        return literal(node.operands[name].view)
+    value = node.constants.get(name)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _band(mask: _Mask, queries: int, keys: int, keys_first: bool) -> tuple[Band, float] | None:
+    """The band of keys that a mask leaves each query, and the largest number that hides a score."""
+    rows = (keys, queries) if keys_first else (queries, keys)
+    constant = mask.constant.reshape((floordiv(mask.node.output.size, queries * keys), *rows))
+    if constant is None:
+        return None
+    found = band_of(constant.permute((0, 2, 1)) if keys_first else constant, mask.seen)
+    if found is None or mask.instead is None or found[1] == -math.inf:
+        return found
+    return found[0], mask.instead
+
+
+def _too_close(mask: _Mask, hidden: float, inner: Inner) -> str | None:
+    """Why a hidden score may have a weight, or None."""
+    changed = _changed_behind(mask, hidden, inner)
+    if changed is not None or hidden == -math.inf:
+        return changed
+    limit = _limits(inner).get(mask.node.operands[mask.scores].view.tensor, math.inf)
+    largest = (2 if mask.instead is None else 1) * limit
+    if largest <= -hidden * _UNROUNDED - _NO_WEIGHT:
+        return None
+    how = "adds" if mask.instead is None else "has"
+    return f"scores of up to {limit:.3g} may have weights where its mask {how} {hidden:.6g}"
+
+
+def _changed_behind(mask: _Mask, hidden: float, inner: Inner) -> str | None:
+    """Why what is hidden may not be so at the softmax, or None: casts may follow, and sums that leave infinity as it is."""
+    tensor, inside = mask.node.output, _inside(inner)
+    while tensor is not inner.result:
+        readers = [it for it in inner.maps if any(view.tensor is tensor for view in it.reads)]
+        changed = f"its scores go through {readers[0].expression or 'a map'} behind their mask"
+        added = hidden == -math.inf and _SUM.fullmatch(readers[0].expression) is not None
+        others = [view.tensor for view in readers[0].reads if view.tensor in inside and view.tensor is not tensor]
+        if len(readers) > 1 or others or not (added or readers[0].expression in CASTS):
+            return changed
+        tensor = readers[0].output
+    return None
+
+
+def _limits(inner: Inner) -> Mapping[Tensor, float]:
+    """Below what finite scores are at each step, as far as that is known: what is added to them may be as low as a mask."""
+    limits = {inner.source: _most(inner.source.dtype)}
+    for node in inner.maps:
+        limit = _limit(node, limits)
+        if limit is not None:
+            limits[node.output] = min(limit, _most(node.output.dtype))
+    return limits
+
+
+def _most(dtype: DType) -> float:
+    return min(dtype.largest, _MOST)
+
+
+def _limit(node: Map, limits: Mapping[Tensor, float]) -> float | None:
+    """Below what the results of a map are, None where that is not known."""
+    if node.expression == "tanh(x)":
+        return 1.0
+    if node.expression == "c * tanh(x / c)":
+        return abs(float(node.constants["c"]))
+    known = {name: limits[read.view.tensor] for name, read in node.operands.items() if read.view.tensor in limits}
+    if node.expression in CASTS:
+        return known.get("x")
+    if (found := _SCALED.fullmatch(node.expression)) is None:
+        return None
+    left, sign, right = found.groups()
+    if sign == "*" and left not in known:
+        left, right = right, left
+    factor = _number(node, right)
+    if left not in known or not factor:
+        return None
+    return known[left] * abs(factor) if sign == "*" else known[left] / abs(factor)
+
+
+VISIBLE_KEYS = Rule("visible_keys", "flash_attention", visible_keys)
