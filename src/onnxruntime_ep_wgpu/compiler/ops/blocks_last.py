@@ -6,10 +6,10 @@ the image, and how, its kernel says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ..builder import Builder, Operand
-from ..dims import Dim, ceildiv, floordiv, product
+from ..dims import Dim, ceildiv, product
 from ..ir import Read, Variant
 from .plane import Plane
 from .window import Window
@@ -22,11 +22,13 @@ def convolved(
     w: Operand,
     win: Window,
     block: tuple[int, int],
-    workgroup: int,
+    variant: Callable[[Dim], Variant],
     parameters: Mapping[str, Dim] | None = None,
+    **constants: int,
 ) -> Operand:
     """x (batch, channels, *inputs) with w (features, channels / group, *kernel) to (batch, features, *outputs) by a kernel of
-    blocks of so many rows and columns, with these `parameters` besides; it knows weights by tap, channel of a group and feature."""
+    blocks of so many rows and columns, with these `parameters` and `constants` besides; it knows weights by tap, channel of a group
+    and feature. `variant` is what runs, of the number of blocks of all images."""
     plane = Plane(win)
     batch, (features, channels) = x.shape[0], w.shape[:2]
     image = b.reshape(b.permute(x, (0, *range(2, x.rank), 1)), (batch, *plane.inputs, x.shape[1]))
@@ -35,8 +37,7 @@ def convolved(
     rows, columns = block
     strips = ceildiv(plane.outputs[1], columns)
     items = strips * ceildiv(plane.outputs[0], rows)
-    fours = floordiv(features, 4)
-    blocks = product((batch, items, fours))
+    runs = product((batch, items))
     (y,) = b.call(
         kernel,
         {
@@ -44,17 +45,16 @@ def convolved(
             "w": Read(weights.view, (1, 1, 1), reuse=True, vector=True),
         },
         {"y": (x.dtype.accumulated, shape, (1, win.rank, 1))},
-        (Variant(ceildiv(blocks, workgroup), workgroup),),
+        (variant(runs),),
         parameters={
             **plane.parameters,
             "strips": strips,
             "items": items,
-            "fours": fours,
-            "blocks": blocks,
+            "runs": runs,
             **(parameters or {}),
         },
         flops=2 * product(shape) * win.taps * channels,
         vectors=True,
-        **plane.block(rows, columns),
+        **(constants | plane.block(rows, columns)),
     )
     return b.formats.channels_last(len(shape)).seen(y)

@@ -1,7 +1,7 @@
 """Convolution in groups of few channels: its result has its channels last in memory, as what it reads should have.
 
 As a matrix product each group would have a few columns of a tile. Here an invocation sums four channels of some positions, whose
-neighbours read the same runs of channels.
+neighbours read the same runs of channels, and a workgroup those of one group, for which it shares weights.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from collections.abc import Sequence
 
 from .. import tune
 from ..builder import Builder, Operand
-from ..dims import floordiv
+from ..dims import Dim, ceildiv
+from ..ir import Variant
 from .blocks_last import convolved
 from .plane import Plane
 from .window import Window
 
 WIDEST = 16  # taps in a row: they are written out
+STAGED_BYTES = 4096  # of weights in workgroup memory
+_VECTOR_BYTES = 16
 
 
 def are_whole_vectors(features: int, channels: int, group: int, kernel: Sequence[int]) -> bool:
@@ -35,12 +38,38 @@ def supports(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> boo
     return longest is None or (1 + channels // 4) * Plane(win).kernel[0] <= longest
 
 
+def _fours(per_group: int, staged: int, workgroup: int) -> int:
+    """How many fours of the channels of a group a workgroup has: as many as divide them, whose weights fit, `staged` of each."""
+    most = min(STAGED_BYTES // (_VECTOR_BYTES * staged), workgroup)
+    return max(it for it in range(1, max(1, most) + 1) if per_group // 4 % it == 0)
+
+
 def convolution_in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
     """x (batch, channels, *inputs) with w (features, channels / group, *kernel) to (batch, features, *outputs), in the type of
     sums."""
     chosen = tune.grouped_last(b.target)
     assert chosen is not None, "asked for where the target has it"
-    plane, (features, channels) = Plane(win), w.shape[:2]
+    plane, (features, channels), workgroup = Plane(win), w.shape[:2], chosen.workgroup
+    assert isinstance(features, int) and isinstance(channels, int), "as `supports` says"
     columns = chosen.columns_of(plane.outputs[1], plane.strides[1])
-    parameters = {"channels": channels, "per_group": floordiv(features, group)}
-    return convolved(b, "grouped_last", x, w, win, (1, columns), chosen.workgroup, parameters)
+    chunk = 8 if channels % 8 == 0 else 4
+    staged = plane.kernel[1] * chunk
+    fours = _fours(features // group, staged, workgroup)
+    parts = features // group // (4 * fours)
+
+    def variant(runs: Dim) -> Variant:
+        return Variant(group * parts * ceildiv(runs, workgroup // fours), workgroup)
+
+    return convolved(
+        b,
+        "grouped_last",
+        x,
+        w,
+        win,
+        (1, columns),
+        variant,
+        {"channels": channels, "groups": group, "parts": parts},
+        FOURS=fours,
+        CHUNK=chunk,
+        LOADS=-(-staged * fours // workgroup),
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .. import tune
 from ..builder import Builder, Operand
-from ..dims import ceildiv, product, quotient
+from ..dims import Dim, ceildiv, floordiv, product, quotient
 from ..ir import Read, Variant
 from .blocks_last import convolved
 from .plane import Plane
@@ -28,7 +28,13 @@ def supports_four_channels(b: Builder, x: Operand, w: Operand) -> bool:
 
 def of_four_channels(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:
     """Like `depthwise_convolution`, of an image whose channels are last in memory, as those of the result then are."""
-    return convolved(b, "depthwise_last", x, w, win, _block(win), tune.depthwise_last(b.target).workgroup)
+    workgroup, fours = tune.depthwise_last(b.target).workgroup, floordiv(w.shape[0], 4)
+
+    def variant(runs: Dim) -> Variant:
+        blocks = runs * fours
+        return Variant(ceildiv(blocks, workgroup), workgroup, parameters=(("fours", fours), ("blocks", blocks)))
+
+    return convolved(b, "depthwise_last", x, w, win, _block(win), variant)
 
 
 def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:

@@ -3,19 +3,38 @@
 // once: the columns for which USED_X#x is true. Neighbouring invocations have neighbouring channels, so that they load and store
 // runs of them.
 //
+// A workgroup has FOURS fours of channels of one group, and STRIPS runs of positions for each: weights are in workgroup memory, a row
+// of taps and CHUNK channels at a time, and the next of them on their way into registers meanwhile. Read by every invocation for
+// itself they were 113 MB from the cache for 8 images of 14 x 14 and 336 channels in groups of 24.
+//
 // What lies outside of the image is zero after it was loaded from its edge: all loads of a row are under way at the same time then.
+const STRIPS = $WG / $FOURS;
+const STAGED = $KERNEL_X * $CHUNK * $FOURS;
+
+var<workgroup> staged: array<vec4<$y_t>, STAGED>;
+
 fn pixel(image: u32, channel: u32, y: u32, x: u32) -> vec4<$y_t> {
-  return select(vec4<$y_t>(), x_at4(image, y, min(x, $width - 1u), channel), x < $width);
+  return select(vec4<$y_t>(), x_at4(image, min(y, $height - 1u), min(x, $width - 1u), channel), x < $width && y < $height);
+}
+
+// Of a stage, which is a row of taps and a chunk of channels, element e of the weights.
+fn weight(stage: u32, first: u32, e: u32) -> vec4<$y_t> {
+  let row = stage / ($channels / $CHUNK);
+  let chunk = stage % ($channels / $CHUNK);
+  let tap = min(row, $KERNEL_Y - 1u) * $KERNEL_X + e / ($CHUNK * $FOURS);
+  return w_at4(tap, chunk * $CHUNK + e / $FOURS % $CHUNK, first + e % $FOURS * 4u);
 }
 
 fn kernel(w: u32, lane: u32) {
-  let linear = w * $WG + lane;
-  if (linear >= $blocks) { return; }
-  let block = linear / $fours;
-  let feature = (linear - block * $fours) * 4u;
-  let first = feature / $per_group * $channels;
-  let image = block / $items;
-  let item = block - image * $items;
+  // Neighbouring workgroups have the same positions.
+  let part = w % ($groups * $parts);
+  let strip = w / ($groups * $parts) * STRIPS + lane / $FOURS;
+  let features = part * ($FOURS * 4u);
+  let feature = features + lane % $FOURS * 4u;
+  let first = part / $parts * $channels;
+  let mine = min(strip, $runs - 1u);
+  let image = mine / $items;
+  let item = mine - image * $items;
   let row = item / $strips;
   let column = item % $strips * $COLUMNS;
   let top = row * $STRIDE_Y - $pad_y;
@@ -28,30 +47,42 @@ fn kernel(w: u32, lane: u32) {
 #for c COLUMNS
   var s#c = vec4<$y_t>();
 #end
-  for (var tap = 0u; tap < $KERNEL_Y * $KERNEL_X; tap += $KERNEL_X) {
-    let y = top + tap / $KERNEL_X * $DILATION_Y;
-    if (y < $height) {
-      for (var channel = 0u; channel < $channels; channel += 4u) {
+#for l LOADS
+  var next#l = weight(0u, features, min(lane + #lu * $WG, STAGED - 1u));
+#end
+  for (var stage = 0u; stage < $KERNEL_Y * ($channels / $CHUNK); stage++) {
+    workgroupBarrier();
+#for l LOADS
+    if (lane + #lu * $WG < STAGED) { staged[lane + #lu * $WG] = next#l; }
+#end
+    workgroupBarrier();
+#for l LOADS
+    next#l = weight(stage + 1u, features, min(lane + #lu * $WG, STAGED - 1u));
+#end
+    let y = top + stage / ($channels / $CHUNK) * $DILATION_Y;
+    let channel = first + stage % ($channels / $CHUNK) * $CHUNK;
+    for (var k = 0u; k < $CHUNK; k += 4u) {
 #for x SPAN_X
 #if USED_X#x
-        let v#x = pixel(image, first + channel, y, x#x);
+      let v#x = pixel(image, channel + k, y, x#x);
 #end
 #end
-        // Written out, because a loop over what is in registers is not unrolled by every shader compiler.
+      // Written out, because a loop over what is in registers is not unrolled by every shader compiler.
 #for t KERNEL_X
-        {
+      {
 #for e 4
-          let w#e = w_at4(tap + #tu, channel + #eu, feature);
+        let w#e = staged[(#tu * $CHUNK + k + #eu) * $FOURS + lane % $FOURS];
 #end
 #for c COLUMNS
-          s#c += #[v#(#c * STRIDE_X + #t * DILATION_X)[#e] * w#e for e 4 by +];
-#end
-        }
+        s#c += #[v#(#c * STRIDE_X + #t * DILATION_X)[#e] * w#e for e 4 by +];
 #end
       }
+#end
     }
   }
+  if (lane / $FOURS < STRIPS && strip < $runs) {
 #for c COLUMNS
-  if (column + #cu < $out_width) { y_put4(image, row * $out_width + column + #cu, feature, s#c); }
+    if (column + #cu < $out_width) { y_put4(image, row * $out_width + column + #cu, feature, s#c); }
 #end
+  }
 }
