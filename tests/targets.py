@@ -31,8 +31,8 @@ APART = 10_000_000
 @dataclass(frozen=True)
 class Way:
     """`target`: the adapter's `own`, what a `gpu` offers, the same with the `channels` of all convolutions last in memory,
-    `software`, which long loops are split for, or `browser`, which has kernels for SwiftShader as well; `int64`: `native`, or
-    `pair` as on adapters that lack them."""
+    `software`, which long loops are split for, or `browser`, which has kernels for SwiftShader as well, and no subgroups; `int64`:
+    `native`, or `pair` as on adapters that lack them."""
 
     target: str = "own"
     int64: str = "native"
@@ -51,7 +51,8 @@ class Way:
 
     def of(self, full: Target) -> Target:
         """What is left of, or claimed beyond, the Target of an adapter."""
-        features = full.features - ({"shader-int64"} if self.int64 == "pair" else set())
+        left_out = {"shader-int64"} if self.int64 == "pair" else set()
+        features = full.features - left_out - ({"subgroup"} if self.target == "browser" else set())
         if not self.is_gpu:
             software = full.software or self.target in ("software", "browser")
             tuning = SWIFTSHADER if self.target == "browser" else full.tuning

@@ -1,8 +1,9 @@
-"""Programs for adapters with subgroups, run by the web runtime on Dawn, give what the Program for all gives in Python."""
+"""Programs for adapters with subgroups, run by the web runtime on Dawn or natively, give what the one for all gives in Python."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from onnx.helper import make_node as make
 
 from onnxruntime_ep_wgpu.api.web_export import REDUCING
-from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
+from onnxruntime_ep_wgpu.program.target import SUBGROUP, WEB_BASELINE
+from tests import targets
 from tests.support import Runner, compile_model, make_model
 
 from . import node
@@ -115,6 +117,22 @@ def test_results_are_those_of_the_program_for_all(name: str, tmp_path: Path) -> 
     assert not isinstance(found, str), found
     wanted = Runner(compile_model(model, WEB_BASELINE))(*arrays)
     for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_where_wgpu_says_which_subgroup_it_is(name: str) -> None:
+    model, arrays = CASES[name]()
+    here = targets.device(targets.Way("gpu")).target
+    if SUBGROUP not in here.features:
+        pytest.skip("the adapter has no subgroups")
+    program = compile_model(model, here)
+    texts = [text for kernel in program.kernels for text in kernel.wgsl]
+    assert any("@builtin(subgroup_id)" in text for text in texts) and not any("enable" in text for text in texts)
+    without = compile_model(model, replace(here, features=here.features - {SUBGROUP}))
+    assert not any("subgroup_" in text for kernel in without.kernels for text in kernel.wgsl)
+    for one, other in zip(Runner(program)(*arrays), Runner(without)(*arrays), strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
 

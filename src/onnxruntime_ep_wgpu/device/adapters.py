@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import OptionError
-from ..program.target import F16, INT64, TIMESTAMPS, Target
+from ..program.target import F16, INT64, SUBGROUP, TIMESTAMPS, Target
 from .native import (
     BACKEND_OPENGL,
     FEATURES,
@@ -32,7 +32,7 @@ from .native import (
 from .settings import DEFAULT, Settings
 
 # The features that kernels may use, by their names in `program/target.py`. Requested wherever they exist.
-USED_FEATURES = (F16, INT64, TIMESTAMPS)
+USED_FEATURES = (F16, INT64, SUBGROUP, TIMESTAMPS)
 BACKEND_ORDER = ("Vulkan", "Metal", "D3D12", "OpenGL")
 _AT_MOST = 1024  # adapters, under all graphics APIs together, of the largest machine
 TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")

@@ -14,10 +14,11 @@ from ..errors import ProgramError
 from .dtypes import DType
 from .tuning import Choice
 
-# WebGPU's names of the features that somebody uses; INT64 is wgpu-native's. What that has of subgroups is a feature of its own,
-# `subgroup`, which no kernel uses and no device is asked for.
+# WebGPU's names of the features that somebody uses; INT64 and SUBGROUP, which is the same as SUBGROUPS and counts them, are
+# wgpu-native's.
 F16 = "shader-f16"
 INT64 = "shader-int64"
+SUBGROUP = "subgroup"
 SUBGROUPS = "subgroups"
 TIMESTAMPS = "timestamp-query"
 
@@ -75,7 +76,7 @@ class Target:
     @property
     def lowered(self) -> Target:
         """What lowering and fusion look at: graphs are lowered alike where this is equal. Subgroups only choose texts."""
-        return replace(self, name="", features=self.features - {SUBGROUPS})
+        return replace(self, name="", features=self.features - {SUBGROUP, SUBGROUPS})
 
     @property
     def needs(self) -> Target:

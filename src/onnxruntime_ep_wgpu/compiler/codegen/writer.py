@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...program.dtypes import DType
-from ...program.target import SUBGROUPS, Target, elements_per_word
+from ...program.target import SUBGROUP, SUBGROUPS, Target, elements_per_word
 from ..dims import Dim, quotient
 from ..ir import REPETITION, Map, Tensor, View
 from ..passes.fuse import FusedGroup
@@ -42,7 +42,8 @@ class Writer:
     def __init__(self, group: FusedGroup, target: Target) -> None:
         self.group, self.target = group, target
         self.scalars = Scalars(target.int64)
-        self.subgroups = SUBGROUPS in target.features
+        self.counted = SUBGROUP in target.features
+        self.subgroups = self.counted or SUBGROUPS in target.features
         inner = group.anchor.inner.values() if group.anchor else ()
         maps = {n.output: n for n in (*group.nodes, *(it for i in inner for it in i.maps)) if isinstance(n, Map)}
         loads = group.loads
@@ -207,6 +208,12 @@ class Writer:
         if subgroups:
             inputs = ", @builtin(subgroup_invocation_id) place: u32, @builtin(subgroup_size) width: u32"
             told = "  subgroup_lane = place;\n  subgroup_width = width;\n"
+            told += "  subgroup_leads = subgroupBroadcastFirst(place) == place;\n"
+            if self.counted:
+                inputs += ", @builtin(subgroup_id) number: u32, @builtin(num_subgroups) numbers: u32"
+                told += "  subgroup_number = number;\n  subgroup_count = numbers;\n"
+            else:
+                told += "  count_subgroups(lane);\n"
         return (
             f"const WORKGROUP = {workgroup_size}u;\n@compute @workgroup_size({workgroup_size})\n"
             "fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) count: vec3u, "
@@ -219,7 +226,7 @@ class Writer:
     def module(self, body: str, uniforms: int, vectors: frozenset[Tensor]) -> str:
         """The whole text: features, bindings, the block of `uniforms` dims, and the body."""
         head = ["enable f16;"] if any(self._element(t.dtype) == "f16" for t in self.bindings) else []
-        head += ["enable subgroups;"] if "subgroup_lane" in body else []
+        head += ["enable subgroups;"] if "subgroup_lane" in body and not self.counted else []
         names = [(tensor, name) for tensor in self.bindings for name in self.names(tensor)]
         for k, (tensor, name) in enumerate(names):
             mode = "read" if tensor in self.loads else "read_write"

@@ -193,7 +193,12 @@ class RowProduct(FewRows):
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
         tiles_n = ceildiv(shape.n, 4 * self.columns4)
         chosen = constants(
-            ROWS=self.rows, COLUMNS4=self.columns4, STEPS=self.steps, K_WHOLE=shape.fours, K_FOURS=shape.fours
+            ROWS=self.rows,
+            COLUMNS4=self.columns4,
+            ALONE=shape.batch == 1,
+            STEPS=self.steps,
+            K_WHOLE=quotient(shape.k, 4 * self.steps * (self.threads // self.columns4)) is not None,
+            K_FOURS=shape.fours,
         )
         tiles = (("tiles_n", tiles_n),)
         return Variant(shape.batch * tiles_n, self.threads, guard, chosen, tiles, self.kernel, self.product_bytes)
@@ -243,9 +248,10 @@ class PackedRows(FewRows):
         chosen = constants(
             ROWS=self.rows,
             PARTS=self.parts,
+            ALONE=self.tiles == 1 == shape.batch,  # as `bounds` says
             STEPS=self.steps,
             RUN4=shape.run // 4,
-            K_WHOLE=shape.fours,
+            K_WHOLE=quotient(shape.k, self.parts * self.steps * shape.run) is not None,
             K_FOURS=shape.fours,
         )
         tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))

@@ -18,6 +18,7 @@ _LONG = Bound("k", 256)  # with a shorter k most parts of a workgroup would idle
 _MANY = Bound("n", 4096, None, known=True)
 _AS_IS = Bound("transposed", None, 0)
 _NARROW = (Bound("bits", None, 8), _AS_IS)
+_HALVES = Bound("bits", None, 16)
 _WORDS, _PLAIN = Bound("packed", 1), Bound("packed", None, 0)
 _WIDE = Bound("n", 65)
 _ONCE, _TWICE, _THRICE = (112, 132), (216, 264), (370, 396)  # workgroups of an H200
@@ -44,7 +45,8 @@ _PACKED = (
 
 # A product of few rows is bound by reading the other operand: neighbours shall load 32 bytes together at least, and there
 # shall be some hundred workgroups of many invocations. With bench/rows.py on an H200, one row by 4096 x 11008 takes 88 us in
-# f32 and 33 in f16 (128 and 50 with 256 invocations each), by 8192 x 2048 in f16 14 (24), and transposed 12 (24).
+# f32 and 33 in f16 (128 and 50 with 256 invocations each), by 8192 x 2048 in f16 14 (24), and transposed 12 (24). Of halves
+# more rows are asked for at once: two products of 2048 x 8192 in one kernel take 28.5 us (30.6), 2048 x 32768 takes 41 (51).
 _ROWS = tuple(
     use(RowProduct(rows, columns4, steps, threads), *_EXACTLY[rows], _LONG, *bounds)
     for rows in (1, 2, 4)
@@ -53,6 +55,8 @@ _ROWS = tuple(
         (1, 1, 256, (Bound("transposed", 1),)),
         (16, 2, 512, (*_NARROW, _MANY)),
         (8, 1, 512, _NARROW),
+        (16, 2, 512, (_HALVES, Bound("n", 16384, None, known=True))),
+        (8, 4, 512, (_HALVES, _MANY)),
         (8, 2, 512, (_MANY,)),
         (4, 2, 512, ()),
         (16, 2, 256, (_AS_IS, Bound("n", 8192, None, known=True))),  # for adapters of 256 invocations, as the next ones

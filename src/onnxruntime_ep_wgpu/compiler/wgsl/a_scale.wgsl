@@ -7,5 +7,5 @@ fn a_squares(lane: u32) -> f32 {
   return total;
 }
 
-fn a_scale(lane: u32, squares: f32) -> f32 { return 1f / sqrt(lanes_sum(lane, $WG, squares) / f32($k) + $EPSILON); }
+fn a_scale(squares: f32) -> f32 { return 1f / sqrt(squares / f32($k) + $EPSILON); }
 #end

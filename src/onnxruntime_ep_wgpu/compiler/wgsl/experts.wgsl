@@ -37,14 +37,12 @@ fn kernel(w: u32, lane: u32) {
     sum += vec4f(dot0 * b0.scale, dot1 * b1.scale, dot2 * b2.scale, dot3 * b3.scale);
   }
 #if SUBGROUPS and PARTS == INVOCATIONS
-  sum = subgroupAdd(sum);
-  parts[lane] = select(vec4f(), sum, subgroupElect());
+  let of_four = subgroup_sum4(sum);
+  if (subgroup_lane < 4u) { parts[subgroup_number][subgroup_lane] = of_four; }
   workgroupBarrier();
-  sum = vec4f();
-  for (var p = subgroup_lane; p < $WG; p += subgroup_width) { sum += parts[p]; }
-  sum = subgroupAdd(sum);
-  workgroupBarrier();
-  parts[lane] = sum;
+  if (lane == 0u) {
+    for (var s = 1u; s < subgroup_count; s++) { parts[0] += parts[s]; }
+  }
 #else
   parts[lane] = sum;
   for (var half = $PARTS / 2u; half > 0u; half /= 2u) {

@@ -11,20 +11,25 @@ var<workgroup> totals: array<vec4<$y_t>, $PRODUCTS * $ROWS * $COLUMNS4>;
 #include a_scale
 
 #for q PRODUCTS
-// Row k + e of b from column n on; or column n + e from row k on. Zeros from the end of k on, whatever lies there.
+// Row k + e of b from column n on; or column n + e from row k on. Zeros from the end of k on, whatever lies there; loaded without
+// a branch, so that all loads of a step are under way together.
 fn b#(#q or "")_part(batch: u32, k: u32, n: u32, e: u32) -> vec4<$y_t> {
   if ($TRANSPOSED) {
-    if (k >= $k) { return vec4<$y_t>(); }
-    return before_end(b#(#q or "")_at4(batch, min(n + e, $n - 1u), k), k);
+    return before_end(b#(#q or "")_at4(batch, min(n + e, $n - 1u), min(k, ($k - 1u) / 4u * 4u)), k);
   }
-  if (k + e >= $k) { return vec4<$y_t>(); }
-  return b#(#q or "")_at4(batch, k + e, n);
+  if ($K_WHOLE) { return b#(#q or "")_at4(batch, k + e, n); }
+  return select(vec4<$y_t>(), b#(#q or "")_at4(batch, min(k + e, $k - 1u), n), k + e < $k);
 }
 
 #end
 fn kernel(w: u32, lane: u32) {
+#if ALONE
+  let batch = 0u;
+  let first = w * (4u * $COLUMNS4);
+#else
   let batch = w / $tiles_n;
   let first = w % $tiles_n * (4u * $COLUMNS4);
+#end
   let column4 = select(lane % $COLUMNS4, lane / PARTS, $TRANSPOSED);
   let part = select(lane / $COLUMNS4, lane % PARTS, $TRANSPOSED);
   let column = min(first + column4 * 4u, ($n - 1u) / 4u * 4u);
@@ -61,20 +66,21 @@ fn kernel(w: u32, lane: u32) {
 #end
   }
 #if SCALED
-  let scale = a_scale(lane, squares);
+  let scale = a_scale(lanes_sum(lane, $WG, squares));
 #end
 #if SUBGROUPS and COLUMNS4 == 1
   // As in workgroup_sum: all invocations share the columns.
 #for r ROWS
 #for q PRODUCTS
-  sum#q_#r = subgroupAdd(sum#q_#r);
   workgroupBarrier();
-  parts[lane] = select(vec4<$y_t>(), sum#q_#r, subgroupElect());
+  let of_four#q_#r = subgroup_sum4(sum#q_#r);
+  if (subgroup_lane < 4u) { parts[subgroup_number][subgroup_lane] = of_four#q_#r; }
   workgroupBarrier();
-  sum#q_#r = vec4<$y_t>();
-  for (var p = subgroup_lane; p < $WG; p += subgroup_width) { sum#q_#r += parts[p]; }
-  sum#q_#r = subgroupAdd(sum#q_#r);
-  if (lane == 0u) { totals[#q * $ROWS + #r] = sum#q_#r; }
+  if (lane == 0u) {
+    var all = vec4<$y_t>();
+    for (var s = 0u; s < subgroup_count; s++) { all += parts[s]; }
+    totals[#q * $ROWS + #r] = all;
+  }
 #end
 #end
 #else

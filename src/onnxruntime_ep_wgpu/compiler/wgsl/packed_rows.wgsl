@@ -5,15 +5,26 @@
 const RUN = 4u * $RUN4;
 
 var<workgroup> parts: array<vec4<$y_t>, $PRODUCTS * $ROWS * $WG>;
+#if SUBGROUPS and PARTS == INVOCATIONS and SCALED
+var<workgroup> squares_of: array<f32, $WG>;
+#end
 
 #include a_part
 #include a_scale
 
 fn kernel(w: u32, lane: u32) {
+#if ALONE
+  // A division by a number that the shader's compiler does not know costs as much as ten weights.
+  let batch = 0u;
+  let row = 0u;
+  let tile = w;
+#else
   let batch = w / ($tiles_m * $tiles_n);
   let row = w / $tiles_n % $tiles_m * $ROWS;
+  let tile = w % $tiles_n;
+#end
   let part = lane % $PARTS;
-  let n = (w % $tiles_n * ($WG / $PARTS) + lane / $PARTS) * 4u;
+  let n = (tile * ($WG / $PARTS) + lane / $PARTS) * 4u;
 #for c 4
   let column#c = min(n + #cu, $n - 1u);
 #end
@@ -36,7 +47,7 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
 #for s STEPS
-    if (k0 + #su * $PARTS * RUN < $k) {
+    if ($K_WHOLE || k0 + #su * $PARTS * RUN < $k) {
 #for r ROWS
       {
 #for q PRODUCTS
@@ -62,30 +73,19 @@ fn kernel(w: u32, lane: u32) {
     }
 #end
   }
-#if SCALED
-  let scale = a_scale(lane, squares);
-#end
 #if SUBGROUPS and PARTS == INVOCATIONS
-  // As in workgroup_sum, for all rows between two barriers.
+  // Each subgroup keeps its sums, of which the invocations that store take all, behind one barrier.
 #for q PRODUCTS
 #for r ROWS
-  sum#q_#r = subgroupAdd(sum#q_#r);
-  parts[(#qu * $ROWS + #ru) * $WG + lane] = select(vec4<$y_t>(), sum#q_#r, subgroupElect());
+  {
+    let of_four = subgroup_sum4(sum#q_#r);
+    if (subgroup_lane < 4u) { parts[(#qu * $ROWS + #ru) * $WG + subgroup_number][subgroup_lane] = of_four; }
+  }
 #end
 #end
-  workgroupBarrier();
-#for q PRODUCTS
-#for r ROWS
-  sum#q_#r = vec4<$y_t>();
-  for (var p = subgroup_lane; p < $WG; p += subgroup_width) { sum#q_#r += parts[(#qu * $ROWS + #ru) * $WG + p]; }
-  sum#q_#r = subgroupAdd(sum#q_#r);
-#end
-#end
-  workgroupBarrier();
-#for q PRODUCTS
-#for r ROWS
-  parts[(#qu * $ROWS + #ru) * $WG + lane] = sum#q_#r;
-#end
+#if SCALED
+  let of_squares = subgroupAdd(squares);
+  if (subgroup_leads) { squares_of[subgroup_number] = of_squares; }
 #end
 #else
 #for q PRODUCTS
@@ -103,15 +103,31 @@ fn kernel(w: u32, lane: u32) {
 #end
     }
   }
+#if SCALED
+  let scale = a_scale(lanes_sum(lane, $WG, squares));
+#end
 #end
   workgroupBarrier();
   if (n < $n) {
     for (var r = part; r < min($m - row, $ROWS); r += $PARTS) {
+#if SUBGROUPS and PARTS == INVOCATIONS
 #for q PRODUCTS
+      var total#q = vec4<$y_t>();
+      for (var s = 0u; s < subgroup_count; s++) { total#q += parts[(#qu * $ROWS + r) * $WG + s]; }
+#end
 #if SCALED
-      let total#q = parts[(#qu * $ROWS + r) * $WG + lane - part] * scale;
+      var all = 0f;
+      for (var s = 0u; s < subgroup_count; s++) { all += squares_of[s]; }
+      let scale = a_scale(all);
+#end
 #else
-      let total#q = parts[(#qu * $ROWS + r) * $WG + lane - part];
+#for q PRODUCTS
+      var total#q = parts[(#qu * $ROWS + r) * $WG + lane - part];
+#end
+#end
+#if SCALED
+#for q PRODUCTS
+      total#q *= scale;
 #end
 #end
 #if FOURS

@@ -1,27 +1,59 @@
 // Reductions over all invocations of a workgroup, for adapters with subgroups. Whatever the size of these and whichever
-// invocations are in one: a subgroup's result is in the slot of the invocation that it elects, all other slots change nothing.
-// `main` sets the two numbers; every invocation gets the result. Uniform control flow.
+// invocations are in one: the result of each is kept at its number. `main` sets what is private; every invocation gets the result.
+// Uniform control flow.
 var<private> subgroup_lane: u32;
 var<private> subgroup_width: u32;
+var<private> subgroup_leads: bool;  // one invocation of each
+var<private> subgroup_number: u32;
+var<private> subgroup_count: u32;
 var<workgroup> shared_bits: array<u32, WORKGROUP>;
 
+// Where nobody says which subgroup this is, it is counted which have an invocation before the first one of this.
+fn count_subgroups(lane: u32) {
+  let first = subgroupMin(lane);
+  shared_bits[lane] = u32(first == lane);
+  workgroupBarrier();
+  var all = 0u;
+  var before = 0u;
+  for (var k = subgroup_lane; k < WORKGROUP; k += subgroup_width) {
+    all += shared_bits[k];
+    before += select(0u, shared_bits[k], k < first);
+  }
+  subgroup_count = subgroupAdd(all);
+  subgroup_number = subgroupAdd(before);
+}
+
+fn keep_of_subgroup(bits: u32) {
+  workgroupBarrier();
+  if (subgroup_leads) { shared_bits[subgroup_number] = bits; }
+  workgroupBarrier();
+}
+
+// Of the sum of vectors over a subgroup the component of this invocation, the rest of its number by 4: two exchanges make four
+// components one, for which all others are asked then. Four sums take 20 exchanges, of which a GPU does few at a time.
+fn subgroup_sum4(v: vec4f) -> f32 {
+  let odd = (subgroup_lane & 1u) != 0u;
+  let pair = select(v.xz, v.yw, odd) + subgroupShuffleXor(select(v.yw, v.xz, odd), 1u);
+  let high = (subgroup_lane & 2u) != 0u;
+  var total = select(pair.x, pair.y, high) + subgroupShuffleXor(select(pair.y, pair.x, high), 2u);
+  total += select(0f, subgroupShuffleXor(total, 4u), subgroup_width > 4u);
+  total += select(0f, subgroupShuffleXor(total, 8u), subgroup_width > 8u);
+  total += select(0f, subgroupShuffleXor(total, 16u), subgroup_width > 16u);
+  total += select(0f, subgroupShuffleXor(total, 32u), subgroup_width > 32u);
+  return total + select(0f, subgroupShuffleXor(total, 64u), subgroup_width > 64u);
+}
+
 fn workgroup_sum(lane: u32, value: f32) -> f32 {
-  let part = subgroupAdd(value);
-  workgroupBarrier();
-  shared_bits[lane] = select(0u, bitcast<u32>(part), subgroupElect());
-  workgroupBarrier();
+  keep_of_subgroup(bitcast<u32>(subgroupAdd(value)));
   var total = 0f;
-  for (var k = subgroup_lane; k < WORKGROUP; k += subgroup_width) { total += bitcast<f32>(shared_bits[k]); }
+  for (var k = subgroup_lane; k < subgroup_count; k += subgroup_width) { total += bitcast<f32>(shared_bits[k]); }
   return subgroupAdd(total);
 }
 
 fn workgroup_least(lane: u32, value: u32) -> u32 {
-  let part = subgroupMin(value);
-  workgroupBarrier();
-  shared_bits[lane] = select(0xffffffffu, part, subgroupElect());
-  workgroupBarrier();
+  keep_of_subgroup(subgroupMin(value));
   var least = 0xffffffffu;
-  for (var k = subgroup_lane; k < WORKGROUP; k += subgroup_width) { least = min(least, shared_bits[k]); }
+  for (var k = subgroup_lane; k < subgroup_count; k += subgroup_width) { least = min(least, shared_bits[k]); }
   return subgroupMin(least);
 }
 
@@ -29,12 +61,9 @@ fn workgroup_min(lane: u32, value: f32) -> f32 { return -workgroup_max(lane, -va
 
 // NaN is what remains, as of max_f32: it is the highest in this order.
 fn workgroup_max(lane: u32, value: f32) -> f32 {
-  let part = subgroupMax(ordered_f32(value));
-  workgroupBarrier();
-  shared_bits[lane] = select(0u, part, subgroupElect());
-  workgroupBarrier();
+  keep_of_subgroup(subgroupMax(ordered_f32(value)));
   var highest = 0u;
-  for (var k = subgroup_lane; k < WORKGROUP; k += subgroup_width) { highest = max(highest, shared_bits[k]); }
+  for (var k = subgroup_lane; k < subgroup_count; k += subgroup_width) { highest = max(highest, shared_bits[k]); }
   highest = subgroupMax(highest);
   return float_bits(select(~highest, highest ^ 0x80000000u, highest >= 0x80000000u));
 }
