@@ -4,6 +4,7 @@ costs a few dispatches of a model, and not all."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.runtime.ahead import Course
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
+from onnxruntime_ep_wgpu.runtime.plan import Plan
 from onnxruntime_ep_wgpu.runtime.plans import MAX_PLANS
 from tests.support import compile_model, device, make_model
 
@@ -98,6 +100,29 @@ def test_what_will_probably_follow_is_prepared_by_who_waits(model: Model, groups
     model(4, 11)
     assert not recording.ahead
     for length in (13, 3, 11, 15, 2, 4, 6, 5, 8):
+        model(4, length)
+
+
+def test_where_tensors_stay_is_looked_at_once_for_the_runs_to_come(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for length in (5, 7, 9):
+        model(4, length)
+    looked: list[Plan] = []
+    place = Executable._place
+
+    def counted(self: Executable, plan: Plan, *arguments: Any) -> Any:
+        looked.append(plan)
+        return place(self, plan, *arguments)
+
+    monkeypatch.setattr(Executable, "_place", counted)
+    for length in (11, 13, 15):
+        model(4, length)
+        assert len(looked) == 1  # by the run itself
+        looked.clear()
+    assert [it[1] for it, _ in model.executable.plans][-1] == (1, 17)
+    model.mask = device().buffer(1 << 14)
+    for length in (17, 19, 21):
         model(4, length)
 
 

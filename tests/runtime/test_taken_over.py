@@ -16,6 +16,7 @@ from onnxruntime_ep_wgpu.device.sizes import padded
 from onnxruntime_ep_wgpu.program.layout import Layout, Layouts
 from onnxruntime_ep_wgpu.program.program import Program, Storage
 from onnxruntime_ep_wgpu.runtime import plans as all_plans
+from onnxruntime_ep_wgpu.runtime.callers import Callers
 from onnxruntime_ep_wgpu.runtime.plan import Plan
 from onnxruntime_ep_wgpu.runtime.plans import Plans
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
@@ -29,7 +30,7 @@ CALLERS = (Storage.INPUT, Storage.OUTPUT)
 def check(program: Program, plan: Plan, fresh: Layout, callers: dict[int, Place], weight: Buffer) -> None:
     """Every dispatch binds what the layout that was made by itself says, in memory that is the plan's."""
     pipelines: dict[tuple[int, int], Any] = {}
-    rows = list(plan.bind(callers))
+    rows = list(plan.bind(Callers(callers)))
     assert len(rows) == len(fresh.steps) == len(plan.dispatches)
     for step, planned, (pipeline, group, grid) in zip(fresh.steps, plan.dispatches, rows, strict=True):
         dispatch = program.dispatches[step.dispatch]

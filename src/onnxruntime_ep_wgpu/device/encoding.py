@@ -88,13 +88,13 @@ class BoundRecording:
 
     __slots__ = ("__weakref__", "_buffers", "recording")
 
-    def __init__(self, recording: Recording, buffers: Iterable[Buffer]) -> None:
+    def __init__(self, recording: Recording, buffers: Sequence[weakref.ref[Buffer] | None]) -> None:
         self.recording: Recording | None = recording
-        self._buffers = tuple(map(weakref.ref, buffers))
+        self._buffers = buffers
         depend(self)
 
     def buffers_ended(self) -> None:
-        if any(buffer() is None for buffer in self._buffers):
+        if any(buffer is not None and buffer() is None for buffer in self._buffers):
             self.recording = None
 
 

@@ -17,12 +17,13 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import chain, compress, count
+from itertools import accumulate, chain, compress, count
 from operator import ne
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._ort import ffi as _ort_ffi
 from ..device import Place, depend
+from ..runtime.callers import Places
 from . import without_python
 from .abi import Ort, address
 from .memory import descriptors
@@ -66,7 +67,7 @@ Key = tuple[int, tuple[int, ...], Shapes]  # what a run is captured as; addresse
 
 class _Tensors:
     """What memos have in common where only shapes are others: the rows that C code reads, the addresses of the node's tensors, and
-    of the group's, inputs first, types, and numbers of their buffers with offsets (None for empty ones). It keeps no memory of
+    of the group's, inputs first, types, where they lie (`Places.at`), and the first of the dims of each. It keeps no memory of
     tensors. `valued`: the value of some input sets shapes."""
 
     def __init__(
@@ -76,18 +77,20 @@ class _Tensors:
         self.marks = [mark.marks for mark in marked if mark is not None]
         self.addresses = tuple([it.address for it in tensors])
         self.types = [tensors[number].type for number in numbers]
-        self.at = [_at(tensors[number].place) for number in numbers]
+        self.at = Places([tensors[number].place for number in numbers]).at
+        first = [0, *accumulate(len(it.dims) for it in tensors)]
+        self.first = [first[number] for number in numbers]
         self.valued = any(it.value is not None for it in tensors)
         buffers = {mark.at.place.buffer for mark in marked if mark is not None and mark.at is not None}
         self.buffers = [*map(weakref.ref, buffers)]
 
 
 class _Contents:
-    """What C code reads while a memo lives: `shapes` are those of all tensors of the node."""
+    """What C code reads while a memo lives: `dims` of all tensors of the node, which have these `shapes`. `own` are those of the
+    group's tensors."""
 
-    def __init__(self, tensors: _Tensors, shapes: Shapes, work: Work) -> None:
-        self.tensors, self.shapes, self.work = tensors, shapes, work
-        self.dims = native.ffi.new("int64_t[]", [*chain.from_iterable(shapes)] or (0,))
+    def __init__(self, tensors: _Tensors, dims: Any, shapes: Shapes, own: Shapes, work: Work) -> None:
+        self.tensors, self.dims, self.shapes, self.own, self.work = tensors, dims, shapes, own, work
 
 
 class Memo:
@@ -127,7 +130,7 @@ class Memo:
         self,
         plan: Plan,
         shapes: Sequence[tuple[int, ...]],
-        places: Sequence[Place | None],
+        places: Places,
         work: Callable[[], Work | None],
     ) -> Work | None:
         """See `runtime.plan.Repeater`."""
@@ -240,7 +243,9 @@ class Memos:
         for k in range(self._node.inputs, len(rows)):
             rows[k] = (*rows[k][:4], True, *rows[k][5:])  # a host copy of an output has to be forgotten
         known = _Tensors(native.ffi.new("Tensor[]", rows), tensors, self._numbers, marked)
-        self._begin(number, key, _Contents(known, shapes, work), run.plan).expects = run.goes_on
+        dims = native.ffi.new("int64_t[]", [*chain.from_iterable(shapes)] or (0,))
+        contents = _Contents(known, dims, shapes, [shapes[number] for number in self._numbers], work)
+        self._begin(number, key, contents, run.plan).expects = run.goes_on
 
     def _begin(self, number: int, key: Key, contents: _Contents, plan: Plan) -> Memo:
         """Lets C code repeat what `contents` says, from here on."""
@@ -263,48 +268,53 @@ class Memos:
     # ---- runs that have not been
 
     def go_on(
-        self, last: Memo, plan: Plan, shapes: Shapes, places: Sequence[Place | None], work: Callable[[], Work | None]
+        self, last: Memo, plan: Plan, shapes: Shapes, places: Places, work: Callable[[], Work | None]
     ) -> Work | None:
         """See `runtime.plan.Repeater`: `last` is the memo of the run before. What tensors that take turns have in common with those
         of an earlier run, its memo knows."""
         with self._lock:
-            at = [_at(place) for place in places]
             known = (it for it in (last, *self._memos) if it is not None and it.key[0] == last.key[0])
-            found = next((it for it in known if it.contents is not None and it.contents.tensors.at == at), None)
+            found = next((it for it in known if it.contents is not None and it.contents.tensors.at == places.at), None)
             contents = None if found is None else found.contents
             if found is None or contents is None:
                 return None
-            grown = self._grown(contents, [*shapes, *plan.output_shapes], places)
+            contents.tensors.at = places.at  # the same object, which is compared faster the next time
+            own = [*shapes, *plan.output_shapes]
+            grown = self._grown(contents, own)
             made = None if grown is None else work()
             if grown is None or made is None:
                 return None
+            everything, dims = grown
             found.went_on = True
             self._end_expected()
-            key = last.key[0], contents.tensors.addresses, grown
+            key = last.key[0], contents.tensors.addresses, everything
             number = self._free_place(key)
             if number is None:
                 return None
-            memo = self._begin(number, key, _Contents(contents.tensors, grown, made), plan)
+            memo = self._begin(number, key, _Contents(contents.tensors, dims, everything, own, made), plan)
             memo.expected = True
             self._expected.append(memo)
             return made
 
-    def _grown(self, contents: _Contents, shapes: Shapes, places: Sequence[Place | None]) -> Shapes | None:
-        """The shapes of the node's tensors when these are the group's; None where they would not lie as they do, which is at
-        these places."""
+    def _grown(self, contents: _Contents, own: Shapes) -> tuple[Shapes, Any] | None:
+        """The shapes of the node's tensors when these are the group's, and the same as C code reads them; None where tensors would
+        not lie as they do."""
         tensors, space = contents.tensors, memory.space()
         if tensors.valued:
             return None
-        before = [contents.shapes[number] for number in self._numbers]
         grown = list(contents.shapes)
-        for k in compress(count(), map(ne, shapes, before)):
-            number, dims, place = self._numbers[k], shapes[k], places[k]
-            nbytes = descriptors.tensor_bytes(tensors.types[k], dims)
+        dims = native.ffi.new("int64_t[]", len(contents.dims))
+        native.ffi.memmove(dims, contents.dims, native.ffi.sizeof(dims))
+        for k in compress(count(), map(ne, own, contents.own)):
+            number, shape, first = self._numbers[k], own[k], tensors.first[k]
+            nbytes = descriptors.tensor_bytes(tensors.types[k], shape)
             there = space.known_place(tensors.addresses[number], nbytes) if nbytes else None
-            if there is None or there != place or len(grown[number]) != len(dims):
+            at = None if there is None else (there.buffer.number, there.offset)
+            if at is None or at != tensors.at[k] or len(grown[number]) != len(shape):
                 return None
-            grown[number] = dims
-        return grown
+            grown[number] = shape
+            dims[first : first + len(shape)] = shape
+        return grown, dims
 
     def _end_expected(self) -> None:
         """Of runs that were expected two are known, the last one and the one to come."""
@@ -346,10 +356,6 @@ class Memos:
         for known in self._memos:
             if known is not None:
                 known.end()
-
-
-def _at(place: Place | None) -> tuple[int, int] | None:
-    return None if place is None else (place.buffer.number, place.offset)
 
 
 def _marked(tensors: Sequence[NodeTensor], inputs: int, newest: int) -> list[Marked | None] | None:

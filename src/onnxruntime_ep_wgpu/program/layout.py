@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -166,7 +167,7 @@ class Layouts:
         Program fails.
         """
         program, before = self.program, like.basis if like else None
-        numbers = [int(it) for it in self._evaluate([*symbols, 0])]  # a comparison is a bool
+        numbers = [*map(int, self._evaluate([*symbols, 0]))]  # a comparison is a bool
         values: Iterable[int] = range(len(program.values))
         dispatches: Iterable[int] = range(len(program.dispatches))
         if like is None or before is None:
@@ -174,7 +175,7 @@ class Layouts:
             nbytes = [0] * len(program.values)
             by_dispatch: list[tuple[Step, ...]] = [()] * len(program.dispatches)
         else:
-            changed = [k for k, (now, then) in enumerate(zip(numbers, before.numbers, strict=True)) if now != then]
+            changed = [*itertools.compress(itertools.count(), map(operator.ne, numbers, before.numbers))]
             shapes, nbytes, by_dispatch = list(like.shapes), list(like.nbytes), list(before.steps)
             values = {v for k in changed for v in self._values_with[k]}
         for number in values:

@@ -7,16 +7,13 @@ nothing; a run with other sizes or tensors finds what it would have found.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from itertools import compress, count
 from operator import add, ne, sub
 
-from ..device import Buffer, Place
+from ..device import Place
+from .callers import Places
 from .plans import Key
-
-Places = list[tuple[int, int, "weakref.ref[Buffer]"] | None]
-"""Of tensors: the number of a buffer, an offset, and the buffer, which is not kept; None for an empty tensor."""
 
 Steps = tuple[tuple[tuple[int, tuple[int, ...]], ...], tuple[int, ...]]
 """How much more sizes are: of the shapes that differ, by number, of all their axes; and of all elements that set shapes."""
@@ -39,11 +36,7 @@ class Course:
         if before is not None and before[0] == key:
             self._last, self._places = (key, None), []
             return None
-        here: Places = [
-            None if place is None else (place.buffer.number, place.offset, weakref.ref(place.buffer))
-            for place in places
-        ]
-        return self.went_on(key, here)
+        return self.went_on(key, Places(places))
 
     def went_on(self, key: Key, here: Places) -> tuple[Key, Places | None] | None:
         """The same of a run that was expected."""
@@ -60,9 +53,10 @@ class Course:
     def _there(self, here: Places) -> Places | None:
         """Where tensors went on from these places the last time, as they take turns that are allocated before the last ones are
         freed; None where they have not been there lately."""
+        here = next((it for it in self._places if it.at == here.at), here)  # of an earlier one more is known
         lately = [*self._places, here]
         self._places = lately[-REMEMBERED:]
-        return next((lately[k + 1] for k in reversed(range(len(lately) - 1)) if lately[k] == here), None)
+        return next((lately[k + 1] for k in reversed(range(len(lately) - 1)) if lately[k] is here), None)
 
 
 def _steps(before: Key, now: Key) -> Steps | None:
@@ -84,14 +78,3 @@ def _after(key: Key, steps: Steps) -> Key | None:
         if min(shapes[k]) < 0:
             return None
     return tuple(shapes), tuple(map(add, key[1], steps[1]))
-
-
-def still_there(places: Places) -> list[Place | None] | None:
-    """The places, or None when a buffer has gone."""
-    found: list[Place | None] = []
-    for it in places:
-        buffer = None if it is None else it[2]()
-        if it is not None and buffer is None:
-            return None
-        found.append(None if it is None or buffer is None else Place(buffer, it[1]))
-    return found

@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,8 @@ from ..program.target import check_target
 from ..program.weights import weight_array, weight_bytes, weight_names
 from ..trace import Scope, listeners, span
 from . import checks, inspect
-from .ahead import Course, Places, still_there
+from .ahead import Course
+from .callers import Bindable, Callers, Places, Remembered
 from .describe import Descriptions
 from .inputs import DeviceTensor, InputChecks
 from .plan import Plan
@@ -111,6 +111,7 @@ class Executable:
         self._descriptions = Descriptions(program)
         self._empty = device.buffer(256, "empty tensor")
         self._course = Course()
+        self._numbers = {v: number for number, v in enumerate((*program.inputs, *program.outputs))}
 
     @staticmethod
     def _upload(device: Device, upload: Callable[[Buffer, Any], None], weight: Any, name: str) -> Buffer:
@@ -134,13 +135,13 @@ class Executable:
     def planned(self, inputs: Sequence[DeviceTensor]) -> PlannedRun:
         """The plan for these inputs, which keeps its buffers during a `with` that submits a run; raises like `plan`."""
         key = self.key(inputs)
-        return self._plans.known(key) or self._planned(key, inputs)
+        return self._plans.known(key) or self._planned(key, [tensor.dtype for tensor in inputs])
 
-    def _planned(self, key: Key, inputs: Sequence[DeviceTensor]) -> PlannedRun:
-        with span("plan", self.program.name, inputs=_shapes(inputs) if listeners() else ""):
+    def _planned(self, key: Key, dtypes: Sequence[DType]) -> PlannedRun:
+        with span("plan", self.program.name, inputs=_shapes(dtypes, key[0]) if listeners() else ""):
             latest = self._plans.latest()
             like = None if latest is None else latest.layout
-            layout = self._layouts.layout(self._checks.symbols(inputs, key[1]), like)
+            layout = self._layouts.layout(self._checks.symbols(dtypes, *key), like)
             checks.limits(self.device, self.program, layout)
             return self._plans.made(key, layout)
 
@@ -215,26 +216,35 @@ class Executable:
     def _prepare_ahead(self, before: Key, key: Key, places: Places | None) -> None:
         """The plan of the run with this key behind the one that was `before`; where the places of its tensors are known, also what
         it submits."""
-        inputs = [*map(DeviceTensor, self._checks.dtypes, key[0], repeat(None))]
         last = self._plans.kept.get(before)
-        run = self._plans.known(key) or self._planned(key, inputs)
-        there = None if places is None else still_there(places)
-        if places is None or there is None:
-            return
-        callers, copied, copied_back = self._place(run.plan, there)
-        if copied or copied_back:
+        run = self._plans.known(key) or self._planned(key, self._checks.dtypes)
+        callers = None if places is None else self._callers_at(places, run.plan)
+        if places is None or callers is None:
             return
         recording = run.plan.bind(callers)
-        work = None if last is None else self._goes_on(last, run.plan, key, there, recording)
+        work = None if last is None else self._goes_on(last, run.plan, key, places, recording)
         if work is None:
             self.device.record_ahead(recording, self.settings.per_submission)
         else:
             work.then = self._later(lambda executable: executable._went_on(key, places))
             work.record_ahead()
 
-    def _goes_on(
-        self, last: Plan, plan: Plan, key: Key, places: Sequence[Place | None], recording: Recording
-    ) -> Work | None:
+    def _callers_at(self, places: Places, plan: Plan) -> Bindable | None:
+        """What a run with tensors at these places binds; None where a buffer has gone, or tensors have to be copied."""
+        if places.as_they_are is plan.layout.begins:
+            remembered = Remembered(self._numbers, places)
+            return remembered if remembered.are_there() else None
+        there = places.still_there()
+        if there is None:
+            return None
+        callers, before, after = self._place(plan, there)
+        if before or after:
+            return None
+        if callers.at == places.at:  # otherwise there is an empty one
+            places.as_they_are = plan.layout.begins
+        return callers
+
+    def _goes_on(self, last: Plan, plan: Plan, key: Key, places: Places, recording: Recording) -> Work | None:
         """The work of a run of `plan`, where somebody submits it who repeats the `last` one; None where nobody does."""
 
         def work() -> Work | None:
@@ -272,7 +282,7 @@ class Executable:
         plan.captures.add(made)
         return made
 
-    def _place(self, plan: Plan, places: Sequence[Place | None]) -> tuple[dict[int, Place], list[Copy], list[Copy]]:
+    def _place(self, plan: Plan, places: Sequence[Place | None]) -> tuple[Callers, list[Copy], list[Copy]]:
         """What the dispatches bind for the callers' tensors, with the copies before and after that this needs."""
         count = len(self.program.inputs)
         # An empty result beside others of a kernel needs a buffer that no other of its tensors has.
@@ -289,12 +299,12 @@ class Executable:
             if callers[it] != results[output]:
                 before.append((*callers[it], *results[output], plan.nbytes[output]))
                 self.copied_inputs += 1
-        return callers | results, before, after
+        return Callers(callers | results), before, after
 
     def _submit(
         self,
         plan: Plan,
-        callers: dict[int, Place],
+        callers: Callers,
         recording: Recording | None,
         before: Sequence[Copy],
         after: Sequence[Copy],
@@ -373,5 +383,5 @@ class Executable:
         return copies
 
 
-def _shapes(inputs: Sequence[DeviceTensor]) -> str:
-    return ", ".join(f"{t.dtype.label}{list(t.shape)}" for t in inputs)
+def _shapes(dtypes: Sequence[DType], shapes: Sequence[tuple[int, ...]]) -> str:
+    return ", ".join(f"{dtype.label}{list(shape)}" for dtype, shape in zip(dtypes, shapes, strict=True))

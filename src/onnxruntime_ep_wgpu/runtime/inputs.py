@@ -53,11 +53,12 @@ class InputChecks:
         """The elements of inputs that set a shape."""
         return tuple([_element(inputs[s.input], s.index) for s in self._elements])
 
-    def symbols(self, inputs: Sequence[DeviceTensor], elements: tuple[int, ...]) -> list[int]:
+    def symbols(
+        self, dtypes: Sequence[DType], shapes: Sequence[tuple[int, ...]], elements: tuple[int, ...]
+    ) -> list[int]:
         """The values of the program's symbols, in its order. Raises InputError for inputs that it is not compiled for, ExtentError
         where only extents are others."""
-        shapes = [tensor.shape for tensor in inputs]
-        self._check_types(shapes, [tensor.dtype for tensor in inputs])
+        self._check_types(shapes, dtypes)
         values = iter(elements)
         symbols = [next(values) if s.is_element else shapes[s.input][s.index] for s in self._symbols]
         self._check_extents(shapes, symbols)

@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, compress, count, islice
-from operator import is_not
+from operator import attrgetter, is_not, ne
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -22,6 +22,7 @@ from ..program.dtypes import DType
 from ..program.layout import Layout, Range, Step
 from ..program.program import Dispatch, Program, Storage
 from . import checks
+from .callers import At, Bindable, ByValue, Places
 from .groups import BindGroups
 from .planned import PlannedDispatch
 from .temps import Temps
@@ -33,17 +34,15 @@ if TYPE_CHECKING:
 MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
 
 Variant = tuple[int, int]  # a kernel of the program, and a variant of it
-
-
-Places = tuple[tuple[int, int], ...]  # buffers by number, with offsets: of each input and output
 BoundDispatch = tuple[Pipeline, BindGroup, tuple[int, int, int]]
+_uniforms = attrgetter("uniforms")
 
 
 class _Last(NamedTuple):
     """What was bound last: which dispatches, to which places."""
 
     dispatches: Sequence[PlannedDispatch]
-    places: Places
+    at: At
     bound: BoundRecording
 
 
@@ -61,7 +60,7 @@ class Repeater(Protocol):
         self,
         plan: Plan,
         shapes: Sequence[tuple[int, ...]],
-        places: Sequence[Place | None],
+        places: Places,
         work: Callable[[], Work | None],
     ) -> Work | None:
         """It submits the run of `plan` too, which will probably follow, with inputs of these shapes and tensors at these places:
@@ -106,7 +105,7 @@ class Plan:
         self.shapes, self.nbytes = layout.shapes, layout.nbytes
         self.output_shapes = tuple(layout.shapes[v] for v in program.outputs)
         self._lock = threading.Lock()
-        self._recordings: OrderedDict[Places, BoundRecording] = OrderedDict()
+        self._recordings: OrderedDict[At, BoundRecording] = OrderedDict()
         # What was bound last, of this plan or of the one it is like: most of it is the same the next time.
         self._last: _Last | None = like._last if like is not None else None
         self._scratch: dict[int, Buffer] = {}
@@ -135,7 +134,7 @@ class Plan:
             for number, own in zip(changed, steps, strict=True):  # the last one first: places of those before it stay
                 self.dispatches[like.layout.places(number)] = islice(made, len(own))
         # Taken from the device's caches for as long as a plan lives that has dispatches with them.
-        self._uniforms = {uniforms, *[it.uniforms for it in self.dispatches if it.uniforms is not None]}
+        self._uniforms = {uniforms, *filter(None, map(_uniforms, self.dispatches))}
         for it in self._uniforms:
             it.users.add(self)
 
@@ -231,9 +230,9 @@ class Plan:
                 )
             return self._scratch[value]
 
-    def bind(self, callers: dict[int, Place]) -> Recording:
-        """The dispatches with the callers' buffers in place; `callers` has the place of each value by number."""
-        key = tuple([(buffer.number, offset) for buffer, offset in callers.values()])
+    def bind(self, callers: Bindable) -> Recording:
+        """The dispatches with the callers' buffers in place."""
+        key = callers.at
         with self._lock:
             found = self._recordings.get(key)
             recording = None if found is None else found.recording
@@ -243,7 +242,7 @@ class Plan:
             last = self._last
         recording = self._recorded(last, key, callers)
         # Only what memory the callers keep is worth keeping this for: it goes with the first of their buffers.
-        bound = BoundRecording(recording, (buffer for buffer, _ in callers.values()))
+        bound = BoundRecording(recording, callers.buffers)
         with self._lock:
             self._recordings[key] = bound
             self._last = _Last(self.dispatches, key, bound)
@@ -251,22 +250,22 @@ class Plan:
                 self._recordings.popitem(last=False)
         return recording
 
-    def _recorded(self, last: _Last | None, key: Places, callers: dict[int, Place]) -> Recording:
+    def _recorded(self, last: _Last | None, key: At, callers: Bindable) -> Recording:
         """The recording for `callers`, with the rows of the last one that are the same."""
         before = None if last is None else last.bound.recording
         if last is None or before is None or len(last.dispatches) != len(self.dispatches):
             return self.device.record(self.bound(callers))
-        moved = [v for v, now, then in zip(callers, key, last.places, strict=True) if now != then]
+        moved = [*compress(callers, map(ne, key, last.at))]
         rows = self.layout.places_with(moved)
         if last.dispatches is not self.dispatches:
             rows.update(compress(count(), map(is_not, self.dispatches, last.dispatches)))
         return before.changed({place: self._bound(self.dispatches[place], callers) for place in rows})
 
-    def bound(self, callers: dict[int, Place]) -> list[BoundDispatch]:
+    def bound(self, callers: ByValue) -> list[BoundDispatch]:
         """Pipeline, bind group and grid of every dispatch, with the callers' buffers in place."""
         return [self._bound(planned, callers) for planned in self.dispatches]
 
-    def _bound(self, planned: PlannedDispatch, callers: dict[int, Place]) -> BoundDispatch:
+    def _bound(self, planned: PlannedDispatch, callers: ByValue) -> BoundDispatch:
         group = planned.group
         if group is None:
             places = tuple([(callers[arg][0].number, callers[arg][1]) for arg in planned.theirs])
@@ -276,7 +275,7 @@ class Plan:
                 self._groups.keep(planned, places, group, (callers[arg][0] for arg in planned.theirs))
         return planned.pipeline, group, planned.step.grid
 
-    def _group_with(self, planned: PlannedDispatch, callers: Mapping[int, Place]) -> BindGroup:
+    def _group_with(self, planned: PlannedDispatch, callers: ByValue) -> BindGroup:
         args = planned.args
         ranges = planned.step.ranges or (None,) * len(args)
         entries = [

@@ -139,8 +139,10 @@ class Plans:
             self.family.members.add(self)  # a run that began before
         # Only the first ones are looked at: an OrderedDict hashes each key that it comes to, and a decoder's have 34 shapes.
         for old in [*islice(self.kept, max(0, len(self.kept) - MAX_PLANS))]:
-            if not self.kept[old].in_use and self.kept[old].end_repeats():
-                self.kept.pop(old).retire()
+            it = self.kept[old]
+            if not it.in_use and it.end_repeats():
+                del self.kept[old]
+                it.retire()
         return plan
 
     def _compile(self, layout: Layout) -> None:
