@@ -173,6 +173,7 @@ def test_halves_that_share_words(monkeypatch: pytest.MonkeyPatch) -> None:
     program = compiled(built, features=features)
     assert appends(program) == 1
     assert "f16>" not in program.kernels[-1].wgsl[0]
+    assert any("alias k_at4_words_t = vec2<u32>;" in it.wgsl[0] for it in program.kernels)
     feeds = [a for a in arrays if a is not None]
     monkeypatch.setattr(kernels, "append_within", lambda groups, _: (groups, []))
     for ours, theirs in zip(
@@ -203,6 +204,47 @@ def test_what_a_cache_holds_behind_its_end_is_not_looked_at() -> None:
         for batch, before in enumerate(case.lengths):
             array[batch, :, before:] = np.nan
     np.testing.assert_array_equal(clean[0], run(program, feeds, in_place=False)[0])
+
+
+@pytest.mark.parametrize("dtype", [F, H])
+@pytest.mark.parametrize(
+    ("heads", "groups", "size"), [(3, 3, 64), (4, 2, 48), (8, 2, 64), (8, 1, 64), (7, 1, 128), (2, 1, 256)]
+)
+def test_a_row_at_the_borders_of_blocks(
+    heads: int, groups: int, size: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 16 to 128 keys, in one part and in parts of 64 or more; what lies in the caches from the new row on is no number."""
+    monkeypatch.setattr(group_query, "ROWS", 300)
+    for lengths in ((0, 1, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128, 129, 191, 192, 199), (64, 128), (0, 199), (63,)):
+        case = Case(lengths, 1, 200, heads, groups, size, **PACKED)
+        built, feeds = case.model(dtype), [a for a in case.inputs(dtype) if a is not None]
+        program = compiled(built)
+        assert appends(program) == 1
+        want = expected(built, {f"x{k}": a for k, a in enumerate(case.inputs(dtype)) if a is not None})
+        for batch, past in enumerate(lengths):
+            for array in feeds[1:3]:
+                array[batch, :, past:] = np.nan
+        got = run(program, feeds, in_place=True)
+        tolerance = {"rtol": 2e-2, "atol": 5e-3} if dtype == H else {"rtol": 1e-4, "atol": 1e-5}
+        np.testing.assert_allclose(got[0].astype(F), want[0].astype(F), **tolerance)
+        for ours, theirs in zip(got[1:], want[1:], strict=True):
+            for batch, past in enumerate(lengths):
+                used = np.s_[batch, :, : past + 1]
+                np.testing.assert_allclose(ours[used].astype(F), theirs[used].astype(F), **tolerance)
+                assert np.isnan(ours[batch, :, past + 1 :]).all()
+
+
+def test_keys_and_values_wait_as_they_lie_in_memory() -> None:
+    """They are loaded long before they are used, in the registers that their halves take."""
+    (text,) = {it.wgsl[0] for it in compiled(Case((5,), 1, 16).model(H)).kernels if "new_v_at4" in it.wgsl[0]}
+    assert "alias k_at4_words_t = vec4<f16>;" in text and "alias v_at4_words_t = vec4<f16>;" in text
+
+
+def test_heads_of_one_step_are_counted_when_it_is_compiled() -> None:
+    """Where steps are those of a run, the kernel of a token divides by no number of them before it loads."""
+    program = compiled(of_any_length(Case((4,), 1, 16, **PACKED).model(F)))
+    (text,) = {it.wgsl[0] for it in program.kernels if "new_v_at4" in it.wgsl[0]}
+    assert "let query = min(top + row, 2u - 1u);" in text
 
 
 def test_a_token_without_a_place_is_left_out() -> None:

@@ -256,6 +256,47 @@ def test_one_token_reads_a_long_cache_in_parts(heads, size):
     assert len(program.dispatches) == 2
 
 
+@pytest.mark.parametrize("rows", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    ("size", "value_size"), [(64, 64), (128, 128), (256, 256), (6, 33), (4, 3), (100, 8), (8, 256)]
+)
+def test_few_rows_at_the_borders_of_blocks(rows, size, value_size):
+    """Of 16 to 256 keys; NaN behind the end is not seen, nor an infinite value of the last key by rows that do not see it."""
+    case = Case(1, rows, 1, 1, 1, size, value_size, ends=True, right=0, sink=rows == 2, dynamic=True)
+    made = built(case, hardware())
+    run = Runner(made.program)
+    for keys in (1, 15, 16, 17, 31, 32, 33, 64, 65, 128, 129, 255, 256, 257, 513):
+        this = dataclasses.replace(case, keys=keys)
+        arrays = arrays_of(this)
+        arrays["ends"][0] = keys - (keys > 15) * (keys % 3)
+        for name in "kv":
+            arrays[name][:, :, arrays["ends"][0] :] = np.nan
+        (y,) = run(*(arrays[name] for name in made.names))
+        np.testing.assert_allclose(y, expected(this, arrays), rtol=4e-6, atol=1e-5, err_msg=str(this))
+
+
+def test_an_infinite_value_of_the_last_key_stays_infinite():
+    """What is loaded again in place of keys behind the end has no part in sums: 0 times infinity would be NaN."""
+    case = Case(1, 4, 1, 1, 70, 64, 64, ends=True, right=0)
+    made = built(case, hardware())
+    arrays = arrays_of(case)
+    arrays["v"][0, 0, 69] = np.inf
+    (y,) = Runner(made.program)(*(arrays[name] for name in made.names))
+    np.testing.assert_array_equal(y, np.full_like(y, np.inf))
+
+
+@pytest.mark.parametrize("keys", [8 * 64, 8 * 64 + 1, 16 * 64, 17 * 64])
+def test_parts_are_put_together_some_at_a_time(keys):
+    """As many as are loaded together, one more, and twice as many; of a full cache, and of one with room."""
+    for end in (keys, 70):
+        case = Case(1, 4, 1, 1, keys, 64, 64, ends=True, right=0, sink=True)
+        made = built(case, hardware())
+        arrays = arrays_of(case)
+        arrays["ends"][0] = end
+        (y,) = Runner(made.program)(*(arrays[name] for name in made.names))
+        np.testing.assert_allclose(y, expected(case, arrays), rtol=4e-6, atol=1e-5)
+
+
 def test_a_program_serves_every_length():
     case = Case(heads=8, groups=2, size=64, value_size=64, ends=True, right=0, dynamic=True)
     made = built(case, hardware())

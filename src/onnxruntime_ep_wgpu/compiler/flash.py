@@ -15,13 +15,15 @@ from ..program.dtypes import DType
 from ..program.target import Target
 from .binding_ranges import is_storable
 from .codegen.prelude import map_body
-from .dims import Dim, maximum
-from .ir import Body, Call, Inner, Map, Node, Read, Tensor, View, Write
+from .codegen.preprocess import preprocess
+from .dims import Dim, ceildiv, maximum
+from .ir import Body, Call, Constant, Inner, Map, Node, Read, Tensor, View, Write
 from .passes.fuse import MAX_COST
 from .tune import WIDEST_HEAD, flash_splits, flash_variants
 
 UNBOUNDED = 1 << 30  # keys on a side of a query that sees all of them
 _FEW_KEYS = 512
+_PARTS_AT_ONCE = 8  # that the map behind loads together
 _HELD_COST = 16  # operations on a score, up to which those of an invocation are written out
 
 
@@ -110,16 +112,21 @@ class Attention:
         call = self._call({"y": Write(parts, groups), "levels": Write(levels, groups)}, splits, target)
         for tensor in (parts, levels):
             tensor.producer = call
+        constants: dict[str, Constant] = {
+            "MASKED": self.masked,
+            "NAN_IS_ZERO": self.nan_is_zero,
+            "AT_ONCE": _PARTS_AT_ONCE,
+        }
         together = Map(
             self.y.tensor,
             {"parts": Read(View.of(parts), groups), "levels": Read(View.of(levels), groups, reuse=True)},
-            body=Body.of(map_body("flash_parts")),
+            body=Body.of(preprocess(map_body("flash_parts"), constants)),
             coordinates=("batch", "d", "row") if self.values_first else ("batch", "row", "d"),
             groups=self.y.groups,
             parameters={"splits": splits, "keys": self.keys},
-            constants={"MASKED": self.masked, "NAN_IS_ZERO": self.nan_is_zero},
+            constants=constants,
             cost=8,
-            iterations=2 * splits,
+            iterations=ceildiv(splits, _PARTS_AT_ONCE),
             origin=self.origin,
         )
         return [call, together]

@@ -208,6 +208,24 @@ class Accessors:
             result = f"{vector}({', '.join(calls)})"
         lines = [*position.scope.lines, f"return {result};"]
         self.functions[f"{name}4"] = fn(f"{name}4", _parameters(read), lines, vector)
+        self._in_two_steps(name, read, vector)
+
+    def _in_two_steps(self, name: str, read: Read, vector: str) -> None:
+        """Declares `<name>4_words(a, b, ...)` and `<name>4_of(words)`, which make `<name>4`: what is loaded early waits as it lies
+        in memory, in fewer registers than its elements take, and a compiler waits for it where it is used."""
+        tensor, words, position = read.view.tensor, f"{name}4_words", self._position(read)
+        if tensor in self.vectors and read.loads_vectors and (together := self.lanes(tensor.dtype)) <= 2:
+            at = self._shown(position, read.view)
+            loaded = self.word(self.bind(tensor), f"{at.number} >> 2u")
+            kind = "vec2<u32>" if together == 2 else "vec4<f16>" if tensor.dtype is DType.FLOAT16 else vector
+            value = unpack4("it", tensor.dtype) if together == 2 else f"{vector}(it)"
+        else:
+            loaded = f"{name}4({', '.join(LETTERS[: len(read.groups)])})"
+            kind, value = vector, "it"
+        self.functions[f"{words}_t"] = f"alias {words}_t = {kind};"
+        lines = [*position.scope.lines, f"return {loaded};"]
+        self.functions[words] = fn(words, _parameters(read), lines, f"{words}_t")
+        self.functions[f"{name}4_of"] = fn(f"{name}4_of", f"it: {words}_t", [f"return {value};"], vector)
 
     def _calculates_vectors(self, read: Read) -> bool:
         """True when an operand is a map of narrow integers, several of which are a word: weights that become real numbers, or

@@ -12,6 +12,9 @@ from ..dims import Dim, ceildiv, floordiv, maximum, minimum, quotient
 from ..ir import Variant
 from .base import Parameters, constants
 
+_SHARES = 32  # of the keys at most, whose sums are added up in the end
+_UNDER_WAY = 8  # loads of four elements that an invocation makes at a time, of keys and of values
+
 
 @dataclass(frozen=True)
 class FlashShape:
@@ -172,7 +175,7 @@ class FlashRows(FlashForm):
 
     def __post_init__(self) -> None:
         self._require(self.rows in (1, 2, 4, 8, 16), "rows is a power of two up to 16")
-        self._require(0 < self.widest <= 4 * self.invocations, f"widest is from 1 to {4 * self.invocations}")
+        self._require(0 < self.widest <= self.invocations, f"widest is from 1 to {self.invocations}")
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -192,7 +195,7 @@ class FlashRows(FlashForm):
 
     @property
     def keys(self) -> int:
-        """Keys at a time, each row's by an invocation of its own."""
+        """Keys at a time at most, each row's by an invocation of its own."""
         return self.invocations // self.rows
 
     @property
@@ -201,12 +204,32 @@ class FlashRows(FlashForm):
 
     @property
     def workgroup_bytes(self) -> int:
-        products = self.rows * 8 * (self.keys + 4)
         rows = (self.rows + 1) * 4 * -(-self.widest // 4)  # the queries, and where it appends a key
-        return 4 * (rows + products + 2 * self.invocations + self.rows)
+        products = max(8 * (self.keys * self.rows + 4), min(self.rows, 2) * 4 * self.invocations)
+        return 4 * (rows + products + 2 * self.invocations + self.invocations // 4 + 3 * self.rows)
 
     def _constants(self, shape: FlashShape) -> Mapping[str, int]:
-        return {"ROWS": self.rows, "KEYS": self.keys}
+        size4, values4 = -(-shape.size // 4), -(-shape.value_size // 4)
+        keys, held = self.keys, min(self.rows, 2)
+        while keys > 16 and keys * max(size4, values4) > _UNDER_WAY * self.invocations:
+            keys //= 2
+        while held < self.rows and keys * values4 * self.rows > _UNDER_WAY * self.invocations * held:
+            held *= 2
+        parts = min(8, 1 << (size4 - 1).bit_length())
+        shares = min(self.invocations * held // (values4 * self.rows), self.invocations // self.rows, _SHARES)
+        return {
+            "ROWS": self.rows,
+            "KEYS": keys,
+            "NEAR": 1 << keys.bit_length() // 2,
+            "PARTS": parts,
+            "HELD": held,
+            "WIDTH": min(held, 4),
+            "SHARES": shares,
+            "QUERY_STEPS": -(-self.rows * shape.size // self.invocations),
+            "KEY_STEPS": -(-keys * parts // self.invocations),
+            "PART_STEPS": -(-size4 // parts),
+            "VALUE_STEPS": -(-keys // shares),
+        }
 
 
 @dataclass(frozen=True)

@@ -1,44 +1,65 @@
 // Attention of at most ROWS rows that share keys and values, as when one token answers: the time is that of reading these,
-// which are read once, a part of them by each workgroup. An invocation has the score of one row and key at a time, whose
-// product PARTS invocations sum along a head, neighbours as it lies in memory; then four elements of the results of all rows,
-// of which SHARES invocations sum a part of the keys each.
+// which are read once, a part of them by each workgroup; of a short cache it is that of waiting. So the loads of a block of KEYS
+// keys are under way together, and with those of the queries: they are chosen by place, so that no branch stands between them. Where
+// there is one block, invocations meet six times. On an H200 a token took 8 us, with 16 keys as with 150, when its loads waited for
+// each other and invocations met 23 times.
+//
+// PARTS neighbours sum the products of a key and all rows along a head, as it lies in memory. Then an invocation has the score of
+// one row and key. Of each four elements of the results SHARES invocations sum a part of the keys each, for HELD rows.
 //
 // APPENDS, row `past` of each sequence is new, and nobody has stored it yet: the first workgroup of a head of keys does. Others
-// may be reading the caches meanwhile, so none takes that row from there. Of a sequence there are `groups` heads of keys; queries and
-// new rows are read by sequence, head, step, which is the only one, and element.
+// may be reading the caches meanwhile, so none uses what that row is there. Of a sequence there are `groups` heads of keys; queries
+// and new rows are read by sequence, head, step, which is the only one, and element.
 #include flash_span
 
 fn is_lowest(v: f32) -> bool { return bitcast<u32>(v) == 0xff800000u; }
 
-// Four elements of a query or key from element d on; zeros from the end of it on, whatever lies in memory there.
-fn within(d: u32, v: vec4f) -> vec4f {
-  if ($SIZE_WHOLE) { return v; }
-  return select(vec4f(), v, vec4u(d, d + 1u, d + 2u, d + 3u) < vec4u($SIZE));
-}
-fn q_part(batch: u32, i: u32, d: u32) -> vec4f {
-  if (d >= $SIZE) { return vec4f(); }
-#if APPENDS
-  return within(d, q_at4(batch / $groups, batch % $groups * $rows + min(i, $rows - 1u), 0u, d));
-#else
-  return within(d, q_at4(batch, min(i, $rows - 1u), d));
-#end
-}
-fn k_part(batch: u32, j: u32, d: u32) -> vec4f {
-  if (d >= $SIZE) { return vec4f(); }
-  return within(d, k_at4(batch, min(j, $keys - 1u), d));
-}
 const D4 = ($SIZE + 3u) / 4u;
 const V4 = ($VALUE_SIZE + 3u) / 4u;
-const PARTS = 8u;
-const TOGETHER = $WG / PARTS;
-const SHARES = $WG / V4;
-const STRIDE = $KEYS + 4u;  // not all parts of a product in one bank
-const SUMS = $WG + 8u;  // nor all of four neighbours in a result
+const TOGETHER = $WG / $PARTS;
+const BANDS = $ROWS / $HELD;
+const PASSED = min($ROWS, 2u);  // rows of an invocation whose sums are in workgroup memory at a time
+const STRIDE = $KEYS * $ROWS + 4u;  // not all parts of a product in one bank
+#if WIDTH == 1
+alias held = f32;
+#else
+alias held = vec#(WIDTH)f;
+#end
+fn one_of(v: held, r: u32) -> f32 {
+#if WIDTH == 1
+  return v;
+#else
+  return v[r];
+#end
+}
 
 var<workgroup> queries: array<vec4f, $ROWS * D4>;
-var<workgroup> products: array<f32, max($ROWS * PARTS * STRIDE, min($ROWS, 2u) * 4u * SUMS)>;  // in the end sums of two rows at a time
-var<workgroup> weights: array<f32, $WG>;
-var<workgroup> factors: array<f32, $ROWS>;
+var<workgroup> products: array<vec4f, max($PARTS * STRIDE / 4u, PASSED * $WG)>;  // by part, key and row; in the end sums
+var<workgroup> scores: array<f32, $WG>;  // by key and row; in the end sums of weights by row and share
+var<workgroup> highest_near: array<f32, $WG / $NEAR>;
+var<workgroup> weights: array<held, $WG / $WIDTH>;  // by key and row, as are factors
+var<workgroup> factors: array<held, $ROWS / $WIDTH>;
+var<workgroup> row_levels: array<vec2f, $ROWS>;
+
+// Four elements of a query or key from element d on; zeros from the end of it on, whatever lies in memory there.
+fn within(d: u32, v: vec4f) -> vec4f {
+  if ($SIZE % (4u * $PARTS) == 0u) { return v; }
+  return select(vec4f(), v, vec4u(d, d + 1u, d + 2u, d + 3u) < vec4u($SIZE));
+}
+// What is loaded is chosen by place, up to row `last` of the caches and to the end of a head.
+fn k_part(batch: u32, j: u32, d4: u32, last: u32) -> k_at4_words_t {
+  return k_at4_words(batch, min(j, last), min(d4, D4 - 1u) * 4u);
+}
+fn v_part(batch: u32, j: u32, d4: u32, last: u32) -> v_at4_words_t { return v_at4_words(batch, min(j, last), d4 * 4u); }
+// Element e of the queries from row `top` on.
+fn q_element(batch: u32, top: u32, e: u32) -> f32 {
+  let row = min(top + e / $SIZE, $rows - 1u);
+#if APPENDS
+  return q_at(batch / $groups, batch % $groups * $rows + row, 0u, e % $SIZE);
+#else
+  return q_at(batch, row, e % $SIZE);
+#end
+}
 #if APPENDS
 var<workgroup> new_key: array<vec4f, D4>;
 
@@ -47,19 +68,6 @@ fn new_row(batch: u32) -> u32 {
   let at = past_at(batch / $groups);
   return select($keys, u32(at), at >= 0 && at < i32($keys));
 }
-fn key_part(batch: u32, j: u32, d4: u32, new_at: u32) -> vec4f {
-  let row = min(j, $keys - 1u);
-  if (row == new_at) { return new_key[d4]; }
-  return k_part(batch, row, d4 * 4u);
-}
-fn new_v_part(batch: u32, d: u32) -> vec4f { return new_v_at4(batch / $groups, batch % $groups, 0u, d); }
-fn value_part(batch: u32, j: u32, d4: u32, new_at: u32) -> vec4f {
-  if (j == new_at) { return new_v_part(batch, d4 * 4u); }
-  return v_at4(batch, j, d4 * 4u);
-}
-#else
-fn key_part(batch: u32, j: u32, d4: u32, new_at: u32) -> vec4f { return k_part(batch, j, d4 * 4u); }
-fn value_part(batch: u32, j: u32, d4: u32, new_at: u32) -> vec4f { return v_at4(batch, j, d4 * 4u); }
 #end
 
 fn kernel(w: u32, lane: u32) {
@@ -67,8 +75,8 @@ fn kernel(w: u32, lane: u32) {
   let batch = w / $splits / $tiles_q;
   let top = w / $splits % $tiles_q * $ROWS;
   let span = span_of(batch, top, min(top + $ROWS, $rows) - 1u, split, $KEYS);
-#if SPLIT
-  if (split >= span.parts) {  // of a cache with room; nobody reads what it leaves, which shall be numbers
+  // Of a cache with room, or without keys: zeros, which are numbers where nobody reads them.
+  if ($keys == 0u || (split > 0u && span.begin == span.end)) {
     for (var e = lane; e < $ROWS * $VALUE_SIZE; e += $WG) {
       if (top + e / $VALUE_SIZE < $rows) { store(batch, top + e / $VALUE_SIZE, split, e % $VALUE_SIZE, 0f); }
     }
@@ -77,103 +85,235 @@ fn kernel(w: u32, lane: u32) {
     }
     return;
   }
-#end
 #if APPENDS
   let new_at = new_row(batch);
-  let stores = new_at < $keys && split == 0u && top == 0u;
-  for (var e = lane; e < ($ROWS + 1u) * D4 + V4; e += $WG) {
-    let d = e % D4 * 4u;
-    if (e < $ROWS * D4) {
-      queries[e] = q_part(batch, top + e / D4, d);
-    } else if (e < ($ROWS + 1u) * D4) {
-      let v = within(d, new_k_at4(batch / $groups, batch % $groups, 0u, d));
-      new_key[e % D4] = v;
-      if (stores) { k_cache_put4(batch, new_at, d, v); }
-    } else if (stores) {
-      let d_v = (e - ($ROWS + 1u) * D4) * 4u;
-      v_cache_put4(batch, new_at, d_v, new_v_part(batch, d_v));
-    }
-  }
+  let stored = min(span.end, new_at);
 #else
-  let new_at = $keys;
-  for (var e = lane; e < $ROWS * D4; e += $WG) { queries[e] = q_part(batch, top + e / D4, e % D4 * 4u); }
+  let stored = span.end;
 #end
-  let row = lane / $KEYS;
-  let key = lane % $KEYS;
-  let query = min(top + row, $rows - 1u);
-  let part = lane % PARTS;
+  let last = max(stored, 1u) - 1u;
+  let part = lane % $PARTS;
+  let at_key = lane / $PARTS;
   let d4 = lane % V4;
-  let own = select($KEYS, lane / V4, lane / V4 < SHARES);
+  let band = lane / V4 % BANDS;
+  let share = lane / (V4 * BANDS);
+  let own = min(share, $SHARES - 1u);
+#for j KEY_STEPS
+#for d PART_STEPS
+  var k#j_#d = k_part(batch, span.begin + at_key + #ju * TOGETHER, part + #du * $PARTS, last);
+#end
+#end
+#for q QUERY_STEPS
+  let q#q = q_element(batch, top, lane + #qu * $WG);
+#end
+#for i VALUE_STEPS
+  var v#i = v_part(batch, span.begin + own + #iu * $SHARES, d4, last);
+#end
+#if APPENDS
+  let new_k = new_k_at(batch / $groups, batch % $groups, 0u, min(lane, $SIZE - 1u));
+  let new_v = new_v_at4(batch / $groups, batch % $groups, 0u, d4 * 4u);
+  if (lane < $SIZE) { new_key[lane / 4u][lane % 4u] = new_k; }
+#end
+#for q QUERY_STEPS
+  if (lane + #qu * $WG < $ROWS * $SIZE) {
+    let e = lane + #qu * $WG;
+    queries[e / $SIZE * D4 + e % $SIZE / 4u][e % $SIZE % 4u] = q#q;
+  }
+#end
+  let row = lane % $ROWS;
+  let key = lane / $ROWS;
+  let query = min(top + row, $rows - 1u);
+  let sink = sink_of(batch, query, split);
   var highest = float_bits(0xff800000u);
-  var total = 0f;
-#for r ROWS
+#for r HELD
   var sum#r = vec4f();
+  var total#r = 0f;
 #end
-  for (var first = span.begin; first < span.end; first += $KEYS) {
+  var first = span.begin;
+  loop {  // once where there are no keys
     workgroupBarrier();
-    for (var j = lane / PARTS; j < $KEYS; j += TOGETHER) {
+#for j KEY_STEPS
 #for r ROWS
-      var product#r = 0f;
+    var product#j_#r = 0f;
 #end
-      for (var d = part; d < D4; d += PARTS) {
-        let k = key_part(batch, first + j, d, new_at);
+#end
+#for d PART_STEPS
+    {
+      let at = min(part + #du * $PARTS, D4 - 1u);
+      let begin = (part + #du * $PARTS) * 4u;
 #for r ROWS
-        product#r += dot(k, queries[#ru * D4 + d]);
+      let q#r = within(begin, queries[#ru * D4 + at]);
+#end
+#if APPENDS
+      let fresh = new_key[at];
+#end
+#for j KEY_STEPS
+      {
+#if APPENDS
+        let k = within(begin, select(k_at4_of(k#j_#d), fresh, first + at_key + #ju * TOGETHER == new_at));
+#else
+        let k = within(begin, k_at4_of(k#j_#d));
+#end
+#for r ROWS
+        product#j_#r += dot(k, q#r);
 #end
       }
-#for r ROWS
-      products[(#ru * PARTS + part) * STRIDE + j] = product#r;
 #end
     }
-    workgroupBarrier();
-    var s = float_bits(0xff800000u);
-    if (first + key < span.end && sees(span.start, query, first + key)) {
-      var v = 0f;
-      for (var p = 0u; p < PARTS; p++) { v += products[(row * PARTS + p) * STRIDE + key]; }
-      s = score_of(batch, query, first + key, v);
+#end
+    if (first + $KEYS < span.end) {
+#for j KEY_STEPS
+#for d PART_STEPS
+      k#j_#d = k_part(batch, first + $KEYS + at_key + #ju * TOGETHER, part + #du * $PARTS, last);
+#end
+#end
     }
-    // A NaN among the scores may get lost here. It does not in the sum, and is the result of its row then.
-    let now = max(highest, lanes_max(lane, $KEYS, s));
+#for j KEY_STEPS
+    if (at_key + #ju * TOGETHER < $KEYS) {
+      let at = part * STRIDE + (at_key + #ju * TOGETHER) * $ROWS;
+#if ROWS < 4
+#for r ROWS
+      products[(at + #ru) / 4u][(at + #ru) % 4u] = product#j_#r;
+#end
+#else
+#for c ROWS // 4
+      products[at / 4u + #cu] = vec4f(#[product#j_#(4 * #c + #e) for e 4]);
+#end
+#end
+    }
+#end
+    workgroupBarrier();
+    let at = min(lane, $KEYS * $ROWS - 1u);
+#for p PARTS
+    let p#p = products[#pu * (STRIDE / 4u) + at / 4u][at % 4u];
+#end
+    let v = #[p#p for p PARTS by +];
+    let place = first + key;
+    let seen = key < $KEYS && place < span.end && sees(span.start, query, place);
+    let s = select(float_bits(0xff800000u), score_of(batch, query, min(place, max(span.end, 1u) - 1u), v), seen);
+    scores[lane] = s;
+    workgroupBarrier();
+    // Of NEAR keys first. A NaN among the scores may get lost here. It does not in the sum, and is the result of its row then.
+    let near = key / $NEAR * $NEAR * $ROWS + row;
+#for i NEAR
+    let s#i = scores[near + #iu * $ROWS];
+#end
+    var now = s0;
+#for i NEAR
+    now = max(now, s#i);
+#end
+    if (key % $NEAR == 0u) { highest_near[key / $NEAR * $ROWS + row] = now; }
+    workgroupBarrier();
+#for i KEYS // NEAR
+    let n#i = highest_near[#iu * $ROWS + row];
+#end
+    now = highest;
+#for i KEYS // NEAR
+    now = max(now, n#i);
+#end
     let base = select(now, 0f, is_lowest(now));
     let factor = exp(highest - base);
     let weight = exp(s - base);
-    total = total * factor + weight;
     highest = now;
+#if WIDTH == 1
     weights[lane] = weight;
     if (key == 0u) { factors[row] = factor; }
-    workgroupBarrier();
-#for r ROWS
-    sum#r *= factors[#r];
+#else
+    weights[lane / $WIDTH][lane % $WIDTH] = weight;
+    if (key == 0u) { factors[row / $WIDTH][row % $WIDTH] = factor; }
 #end
-    for (var j = own; j < min($KEYS, span.end - first); j += SHARES) {
-      let v = value_part(batch, first + j, d4, new_at);
-#for r ROWS
-      sum#r += weights[#ru * $KEYS + j] * v;
+    workgroupBarrier();
+#for c (HELD + 3) // 4
+    let by#c = factors[band * $HELD / $WIDTH + #cu];
+#end
+#for r HELD
+    sum#r *= one_of(by#(#r // 4), #(#r % 4)u);
+    total#r *= one_of(by#(#r // 4), #(#r % 4)u);
+#end
+    // Keys behind the end have no weight; their values, whatever they are, are taken for zeros.
+    let at_weight = (own * $ROWS + band * $HELD) / $WIDTH;
+#for i VALUE_STEPS
+#for c (HELD + 3) // 4
+#if KEYS % SHARES
+    let by#i_#c = select(held(), weights[min(at_weight + #iu * $SHARES * $ROWS / $WIDTH + #cu, $WG / $WIDTH - 1u)],
+      own + #iu * $SHARES < $KEYS);
+#else
+    let by#i_#c = weights[at_weight + #iu * $SHARES * $ROWS / $WIDTH + #cu];
+#end
+#end
+#end
+    if ($KEYS % $SHARES == 0u && first + $KEYS <= stored) {
+#for i VALUE_STEPS
+      {
+        let v = v_at4_of(v#i);
+#for r HELD
+        sum#r += one_of(by#i_#(#r // 4), #(#r % 4)u) * v;
+        total#r += one_of(by#i_#(#r // 4), #(#r % 4)u);
+#end
+      }
+#end
+    } else {
+#for i VALUE_STEPS
+      {
+        let j = own + #iu * $SHARES;
+#if APPENDS
+        let stored_v = select(v_at4_of(v#i), new_v, first + j == new_at);
+#else
+        let stored_v = v_at4_of(v#i);
+#end
+        let v = select(vec4f(), stored_v, j < $KEYS && first + j < span.end);
+#for r HELD
+        sum#r += one_of(by#i_#(#r // 4), #(#r % 4)u) * v;
+        total#r += one_of(by#i_#(#r // 4), #(#r % 4)u);
+#end
+      }
 #end
     }
+    first += $KEYS;
+    if (first >= span.end) { break; }
+#for i VALUE_STEPS
+    v#i = v_part(batch, first + own + #iu * $SHARES, d4, last);
+#end
   }
-  total = lanes_sum(lane, $KEYS, total);
-  let sink = sink_of(batch, query, split);
-  let most = max(highest, sink);
-  let level = select(most, 0f, is_lowest(most));
-  let all = total * exp(highest - level) + exp(sink - level);
-  if (key == 0u) {
-    factors[row] = factor_of(highest, level, all);
-    if (top + row < $rows) { store_level(batch, top + row, split, most, all, span.parts); }
+  if (d4 == 0u && share < $SHARES) {
+#for r HELD
+    scores[(band * $HELD + #ru) * $SHARES + own] = total#r;
+#end
   }
-#for p (ROWS + 1) // 2
+  if (key == 0u) { row_levels[row] = vec2f(highest, sink); }
+#for p (HELD + 1) // 2
+#if #p
   workgroupBarrier();
-#for h 1 + (ROWS > 1)
-  for (var e = 0u; e < 4u; e++) { products[(#hu * 4u + e) * SUMS + lane] = sum#(2 * #p + #h)[e]; }
+#end
+#for h 1 + (HELD > 1)
+  products[#hu * $WG + lane] = sum#(2 * #p + #h);
 #end
   workgroupBarrier();
-  for (var e = lane; e < #(1 + (ROWS > 1))u * $VALUE_SIZE; e += $WG) {
-    let h = e / $VALUE_SIZE;
+  for (var e = lane; e < PASSED * BANDS * $VALUE_SIZE; e += $WG) {
+    let h = e / $VALUE_SIZE % PASSED;
+    let of_band = e / $VALUE_SIZE / PASSED;
     let d = e % $VALUE_SIZE;
-    let by = factors[#(2 * #p)u + h];
-    var v = 0f;
-    for (var s = 0u; s < SHARES; s++) { v += products[(h * 4u + d % 4u) * SUMS + s * V4 + d / 4u]; }
-    if (top + #(2 * #p)u + h < $rows) { store(batch, top + #(2 * #p)u + h, split, d, select(v * by, 0f, by < 0f)); }
+    let i = of_band * $HELD + #(2 * #p)u + h;
+#for s SHARES
+    let v#s = products[h * $WG + (#su * BANDS + of_band) * V4 + d / 4u][d % 4u];
+    let t#s = scores[i * $SHARES + #su];
+#end
+    let v = #[v#s for s SHARES by +];
+    let total = #[t#s for s SHARES by +];
+    let most = max(row_levels[i].x, row_levels[i].y);
+    let level = select(most, 0f, is_lowest(most));
+    let all = total * exp(row_levels[i].x - level) + exp(row_levels[i].y - level);
+    let by = factor_of(row_levels[i].x, level, all);
+    if (top + i < $rows) {
+      store(batch, top + i, split, d, select(v * by, 0f, by < 0f));
+      if (d == 0u) { store_level(batch, top + i, split, most, all, span.parts); }
+    }
+  }
+#end
+#if APPENDS
+  if (new_at < $keys && split == 0u && top == 0u) {
+    if (lane < D4) { k_cache_put4(batch, new_at, lane * 4u, within(lane * 4u, new_key[lane])); }
+    if (lane < V4) { v_cache_put4(batch, new_at, lane * 4u, new_v); }
   }
 #end
 }

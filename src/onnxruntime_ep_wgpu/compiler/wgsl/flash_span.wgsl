@@ -65,11 +65,11 @@ fn score_of(batch: u32, row: u32, key: u32, v: f32) -> f32 {
 
 // One score more in each row, of a key without a value; the first part of the keys has it.
 fn sink_of(batch: u32, row: u32, split: u32) -> f32 {
-  var sink = float_bits(0xff800000u);
 #if SINK
-  if (split == 0u) { sink = sink_at(batch, row); }
+  return select(float_bits(0xff800000u), sink_at(batch, row), split == 0u);
+#else
+  return float_bits(0xff800000u);
 #end
-  return sink;
 }
 
 // What a sum relative to the score `highest` is multiplied by when the row has `total` relative to `level`; below zero for a row

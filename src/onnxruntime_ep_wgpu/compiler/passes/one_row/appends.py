@@ -3,7 +3,7 @@
 In: groups in running order, finished. Out: the same, and before each attention of caches to which others append the kernel that
 runs when one row is new. It reads the new row where that comes from, rotated on the way and rounded as a cache has it, the other
 rows from the caches, and stores the new one there; so a query is in no memory either. For more rows everything stays as it is.
-Invariant: an element of a cache that a dispatch stores is read by none of its invocations (`flash_rows.wgsl`).
+Invariant: an element of a cache that a dispatch stores is used by none of its invocations (`flash_rows.wgsl`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import reduce
 from ....program.program import Declined
 from ....program.target import Target
 from ...codegen.storage import rounded
-from ...dims import Dim, equal, maximum
+from ...dims import Dim, ceildiv, equal, maximum, quotient
 from ...ir import Call, Map, Node, Read, Tensor, View, Write
 from ..fuse import FusedGroup
 from .dependencies import RULE, Dependencies, check_stored, leave_out
@@ -87,7 +87,7 @@ def _append_of(group: FusedGroup, dependencies: Dependencies, target: Target) ->
     reason = _misplaced(group, rows, dependencies)
     if reason is not None:
         return reason
-    kernel = _kernel(group, rows, past, one)
+    kernel = _kernel(group, rows, past, steps, one)
     return misfit_of_bindings(kernel, target) or _Append(kernel, one, (*appending, group))
 
 
@@ -141,7 +141,7 @@ def _misplaced(group: FusedGroup, rows: Mapping[Tensor, _Rows], dependencies: De
     return None
 
 
-def _kernel(group: FusedGroup, rows: Mapping[Tensor, _Rows], past: View, one: Dim) -> FusedGroup:
+def _kernel(group: FusedGroup, rows: Mapping[Tensor, _Rows], past: View, steps: Dim, one: Dim) -> FusedGroup:
     """The attention with what was stored for it before."""
     call = group.anchor
     assert call is not None
@@ -168,6 +168,12 @@ def _kernel(group: FusedGroup, rows: Mapping[Tensor, _Rows], past: View, one: Di
         parameters["groups"] = new.view.shape[1]
     operands["past"] = Read(past, (1,), reuse=True)
     variants = [replace(it, workgroups=it.workgroups * one) for it in call.variants if it.template == "flash_rows"]
+    heads = quotient(parameters["rows"], steps)
+    if heads is not None:  # of one step each, which spares divisions before the first load
+        behind = parameters["behind"]
+        parameters |= {"rows": heads, "steps": 1, "behind": 1 if behind == steps else behind}
+        tiles = [ceildiv(heads, int(dict(it.constants)["ROWS"])) for it in variants]
+        variants = [replace(it, parameters=(("tiles_q", n),)) for it, n in zip(variants, tiles, strict=True)]
     variants[-1] = replace(variants[-1], guard=1)  # another one of these has a guard that holds where `one` does
     made = replace(
         call,

@@ -1,15 +1,35 @@
 // An element of attention from what each part of the keys gave: its level, its sum of weights and its weighted sum of values. Of
-// the parts the first ones have keys, as many as each of them says.
-  let parts = min(u32(levels_at(batch, row, 0u, 2u)), $splits);
+// the parts the first ones have keys, as many as each of them says. They are taken AT_ONCE at a time, whose loads are under way
+// together, the first ones before it is known how many there are.
+  let said = levels_at(batch, row, 0u, 2u);
   var most = float_bits(0xff800000u);
-  for (var s = 0u; s < parts; s++) { most = max_f32(most, levels_at(batch, row, s, 0u)); }
-  let level = select(most, 0f, bitcast<u32>(most) == 0xff800000u);
   var total = 0f;
   var sum = 0f;
-  for (var s = 0u; s < parts; s++) {
-    let share = exp(levels_at(batch, row, s, 0u) - level);
-    total += share * levels_at(batch, row, s, 1u);
-    sum += share * parts_at(batch, row, s, d);
+  var first = 0u;
+  loop {
+#for s AT_ONCE
+    let at#s = min(first + #su, $splits - 1u);
+    let level#s = levels_at(batch, row, at#s, 0u);
+    let total#s = levels_at(batch, row, at#s, 1u);
+    let sum#s = parts_at(batch, row, at#s, d);
+#end
+    let parts = min(u32(said), $splits);
+    let before = most;
+#for s AT_ONCE
+    most = select(most, max_f32(most, level#s), first + #su < parts);
+#end
+    let base = select(most, 0f, bitcast<u32>(most) == 0xff800000u);
+    total *= exp(before - base);
+    sum *= exp(before - base);
+#for s AT_ONCE
+    {
+      let share = exp(level#s - base);
+      total += select(0f, share * total#s, first + #su < parts);
+      sum += select(0f, share * sum#s, first + #su < parts);
+    }
+#end
+    first += #(AT_ONCE)u;
+    if (first >= parts) { break; }
   }
   if (total == 0f) { return select(float_bits(0x7fc00000u), 0f, $MASKED || $keys == 0u); }
   if ($NAN_IS_ZERO && isnan_f32(total)) { return 0f; }

@@ -18,17 +18,17 @@
 #end
 #end
   let v = x_at(#[#(AXIS#k) for k 3], d);
-  if (d >= 2u * $half) { return v; }
+  // Of those behind the pairs another one is calculated, and left: no branch divides the loads.
 #if INTERLEAVED
-  let k = d / 2u;
+  let k = min(d / 2u, $half - 1u);
   let second = (d & 1u) == 1u;
-  let other = d ^ 1u;
+  let other = 2u * k + u32(!second);
 #else
   let second = d >= $half;
-  let k = select(d, d - $half, second);
-  let other = select(d + $half, k, second);
+  let k = min(select(d, d - $half, second), $half - 1u);
+  let other = select(k + $half, k, second);
 #end
   let c = cosines_at(#("row" if ROWS else "batch, step"), k);
   let s = sines_at(#("row" if ROWS else "batch, step"), k);
   let u = x_at(#[#(AXIS#k) for k 3], other);
-  return select(c * v - s * u, s * u + c * v, second);
+  return select(select(c * v - s * u, s * u + c * v, second), v, d >= 2u * $half);

@@ -20,14 +20,12 @@ fn max_f32(a: f32, b: f32) -> f32 { return select(select(select(b, a, a > b), b,
 fn sign_f32(a: f32) -> f32 { return select(select(select(0f, 1f, a > 0f), -1f, a < 0f), a, isnan_f32(a)); }
 // Rounded to f16 by hand: a driver may take a conversion there and back for nothing.
 fn half_f32(a: f32) -> f32 {
-  let bits = bitcast<u32>(a);
-  let magnitude = bits & 0x7fffffffu;
-  if (magnitude >= 0x477ff000u) { return select(float_bits((bits & 0x80000000u) | 0x7f800000u), a, isnan_f32(a)); }
-  if (magnitude < 0x38800000u) {
-    let rounded = (abs(a) + 0.5f) - 0.5f;  // below the normal numbers the last place of f16 is that of 0.5 in f32
-    return select(rounded, -rounded, signbit_f32(a));
-  }
-  return bitcast<f32>((bits + 0xfffu + ((bits >> 13u) & 1u)) & 0xffffe000u);
+  let sign = bitcast<u32>(a) & 0x80000000u;
+  let bits = bitcast<u32>(a) ^ sign;
+  let normal = (bits + 0xfffu + ((bits >> 13u) & 1u)) & 0xffffe000u;
+  let small = bitcast<u32>((abs(a) + 0.5f) - 0.5f);  // below the normal numbers the last place of f16 is that of 0.5 in f32
+  let finite = select(normal, small, bits < 0x38800000u);
+  return select(bitcast<f32>(sign | select(finite, 0x7f800000u, bits >= 0x477ff000u)), a, bits > 0x7f800000u);
 }
 // Two f16 in a word. WGSL leaves open what pack2x16float makes of what is no finite f16, and SwiftShader makes NaN of infinity.
 fn pack_halves(v: vec2f) -> u32 {
