@@ -18,7 +18,7 @@ from .check import Outcome
 from .generate import generate
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what is no number is refused when it is drawn
-COUNT = 1500
+COUNT = 1200
 BATCH = 50
 
 

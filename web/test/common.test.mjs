@@ -13,6 +13,9 @@ const read = (file) => JSON.parse(readFileSync(file, 'utf8'));
 const { peerDependencies, devDependencies } = read(`${web}package.json`);
 const NAMES = Object.keys(devDependencies).filter((it) => it.startsWith('onnxruntime-common'));
 const versionOf = (name) => read(`${web}node_modules/${name}/package.json`).version;
+const SORTED = [...NAMES].sort((a, b) => versionOf(a).localeCompare(versionOf(b), 'en', { numeric: true }));
+/** Each takes ten seconds: the oldest and the newest always, all where that is asked for. */
+const TRIED = process.env.WGPU_WEB_EVERY_VERSION ? SORTED : [SORTED[0], SORTED.at(-1)];
 
 const scratch = mkdtempSync(`${tmpdir()}/wgpu-common-`);
 const run = (command, args, cwd) => execFileSync(command, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
@@ -67,7 +70,7 @@ const CONFIG = {
   include: ['main.ts'],
 };
 
-for (const name of NAMES) {
+for (const name of TRIED) {
   test(`onnxruntime-common ${versionOf(name)}`, () => {
     const app = `${scratch}/${name}`;
     mkdirSync(app);
@@ -91,6 +94,5 @@ for (const name of NAMES) {
 }
 
 test('what package.json allows begins with the oldest version that is tested', () => {
-  const [oldest] = NAMES.map(versionOf).sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
-  assert.equal(peerDependencies['onnxruntime-common'].match(/^>=([\d.]+)/)[1], oldest);
+  assert.equal(peerDependencies['onnxruntime-common'].match(/^>=([\d.]+)/)[1], versionOf(SORTED[0]));
 });
