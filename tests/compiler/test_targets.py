@@ -11,7 +11,7 @@ from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, Target, lack
 from tests import targets
 from tests.targets import WAYS, Way
 
-NATIVE = frozenset({"shader-int64", "subgroup"})
+NATIVE = frozenset({"shader-int64", "subgroup", "component-stores"})
 LAVAPIPE = Target("lavapipe", NATIVE, 8, 1024, 32 << 10, software=True)
 CARD = Target("card", NATIVE, 8, 1024, 48 << 10, 2 << 30, 4 << 30)
 

@@ -32,7 +32,7 @@ from tests.links import in_a_cache
 from tests.support import make_model
 
 F = np.float32
-WEIGHT = np.random.default_rng(1).normal(size=(16, 32)).astype(F)
+WEIGHT = np.random.default_rng(1).normal(size=(16, 64)).astype(F)
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_an_export_is_no_larger_than_the_model_but_for_its_code(name: str, tmp_p
     grains = GRAIN * (len(model.graph.initializer) + sum(it.op_type == "Constant" for it in model.graph.node))
     assert found.weights <= stored + constants + grains
     assert found.programs <= 80 << 10
-    if name != "tiny":  # whose weights are no larger than one of its kernels
+    if stored > 256 << 10:  # smaller weights save less than kernels take
         assert total_of(found.path) <= case.path.stat().st_size
 
 

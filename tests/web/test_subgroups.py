@@ -13,6 +13,8 @@ import pytest
 from onnx.helper import make_node as make
 
 from onnxruntime_ep_wgpu.api.web_export import REDUCING
+from onnxruntime_ep_wgpu.compiler.tune import use
+from onnxruntime_ep_wgpu.compiler.tune.products import PackedRows, RowProduct
 from onnxruntime_ep_wgpu.program.target import SUBGROUP, WEB_BASELINE
 from tests import targets
 from tests.support import Runner, compile_model, make_model
@@ -59,12 +61,6 @@ def _packed(rows: int, k: int, n: int, bits: int = 4) -> Made:
     return model, (RNG.normal(size=(rows, k)).astype(F),)
 
 
-def _attention(keys: int) -> Made:
-    shapes = {"q": (F, [1, 2, 1, 32]), "k": (F, [1, 2, "n", 32]), "v": (F, [1, 2, "n", 32])}
-    model = make_model([make("Attention", ["q", "k", "v"], ["y"])], shapes, opset=23)
-    return model, tuple(RNG.normal(size=(1, 2, n, 32)).astype(F) for n in (1, keys, keys))
-
-
 def _reduce(name: str, columns: int, kind: Any = F) -> Made:
     x = _rows(7, columns) if kind is F else RNG.integers(-9, 9, (7, columns)).astype(kind)
     if name == "ReduceL2":
@@ -93,7 +89,6 @@ CASES: dict[str, Callable[[], Made]] = {
     "packed_1": lambda: _packed(1, 1024, 20),
     "packed_3": lambda: _packed(3, 2048, 12),
     "packed_8_bits": lambda: _packed(2, 512, 9, 8),
-    "attention": lambda: _attention(300),
     **{
         f"{name}_{n}": lambda name=name, n=n: _reduce(name, n)  # type: ignore[misc]
         for name in ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2")
@@ -134,6 +129,21 @@ def test_results_are_those_where_wgpu_says_which_subgroup_it_is(name: str) -> No
     assert not any("subgroup_" in text for kernel in without.kernels for text in kernel.wgsl)
     for one, other in zip(Runner(program)(*arrays), Runner(without)(*arrays), strict=True):
         assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("threads", [4, 16])
+@pytest.mark.parametrize("name", ["packed_1", "few_rows_1"])
+def test_a_workgroup_may_have_less_than_a_subgroup_of_the_adapter(name: str, threads: int) -> None:
+    """lavapipe's have eight invocations."""
+    model, arrays = CASES[name]()
+    here = targets.device(targets.Way("gpu")).target
+    if SUBGROUP not in here.features:
+        pytest.skip("the adapter has no subgroups")
+    chosen = replace(here, tuning=(use(RowProduct(1, 1, 1, threads)), use(PackedRows(1, threads, 1, 1, 1))))
+    program = compile_model(model, chosen)
+    assert any(f"WORKGROUP = {threads}u" in text for kernel in program.kernels for text in kernel.wgsl)
+    for one, other in zip(Runner(program)(*arrays), Runner(compile_model(model, WEB_BASELINE))(*arrays), strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
 
 

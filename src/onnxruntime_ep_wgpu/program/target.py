@@ -15,7 +15,9 @@ from .dtypes import DType
 from .tuning import Choice
 
 # WebGPU's names of the features that somebody uses; INT64 and SUBGROUP, which is the same as SUBGROUPS and counts them, are
-# wgpu-native's.
+# wgpu-native's. COMPONENT_STORES is ours: to store a component of a vector in memory is to store nothing else, as in SPIR-V, not to
+# read, change and store the vector, which other invocations may be storing to.
+COMPONENT_STORES = "component-stores"
 F16 = "shader-f16"
 INT64 = "shader-int64"
 SUBGROUP = "subgroup"
@@ -75,8 +77,8 @@ class Target:
 
     @property
     def lowered(self) -> Target:
-        """What lowering and fusion look at: graphs are lowered alike where this is equal. Subgroups only choose texts."""
-        return replace(self, name="", features=self.features - {SUBGROUP, SUBGROUPS})
+        """What lowering and fusion look at: graphs are lowered alike where this is equal. These features only choose texts."""
+        return replace(self, name="", features=self.features - {COMPONENT_STORES, SUBGROUP, SUBGROUPS})
 
     @property
     def needs(self) -> Target:

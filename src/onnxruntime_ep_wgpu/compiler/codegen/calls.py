@@ -56,6 +56,7 @@ def call_texts(w: Writer, call: Call) -> list[VariantText]:
             **dict(variant.constants),
             "SUBGROUPS": w.subgroups,
             "INVOCATIONS": variant.workgroup_size,
+            "COMPONENT_STORES": w.component_stores,
         }
         text = substitute(preprocess(template, chosen), own)
         if w.subgroups:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...program.dtypes import DType
-from ...program.target import SUBGROUP, SUBGROUPS, Target, elements_per_word
+from ...program.target import COMPONENT_STORES, SUBGROUP, SUBGROUPS, Target, elements_per_word
 from ..dims import Dim, quotient
 from ..ir import REPETITION, Map, Tensor, View
 from ..passes.fuse import FusedGroup
@@ -44,6 +44,7 @@ class Writer:
         self.scalars = Scalars(target.int64)
         self.counted = SUBGROUP in target.features
         self.subgroups = self.counted or SUBGROUPS in target.features
+        self.component_stores = COMPONENT_STORES in target.features
         inner = group.anchor.inner.values() if group.anchor else ()
         maps = {n.output: n for n in (*group.nodes, *(it for i in inner for it in i.maps)) if isinstance(n, Map)}
         loads = group.loads
@@ -206,14 +207,14 @@ class Writer:
         the prelude is told which invocation of which one this is."""
         inputs, told = "", ""
         if subgroups:
-            inputs = ", @builtin(subgroup_invocation_id) place: u32, @builtin(subgroup_size) width: u32"
-            told = "  subgroup_lane = place;\n  subgroup_width = width;\n"
-            told += "  subgroup_leads = subgroupBroadcastFirst(place) == place;\n"
+            assert workgroup_size & (workgroup_size - 1) == 0, "subgroups of a power of two"
+            inputs = ", @builtin(subgroup_invocation_id) place: u32"
+            told = "  subgroup_lane = place;\n  subgroup_leads = subgroupBroadcastFirst(place) == place;\n"
             if self.counted:
                 inputs += ", @builtin(subgroup_id) number: u32, @builtin(num_subgroups) numbers: u32"
-                told += "  subgroup_number = number;\n  subgroup_count = numbers;\n"
+                told += "  subgroup_number = number;\n  subgroup_count = numbers;\n  subgroup_width = WORKGROUP / numbers;\n"
             else:
-                told += "  count_subgroups(lane);\n"
+                told += "  subgroup_width = subgroupAdd(1u);\n  count_subgroups(lane);\n"
         return (
             f"const WORKGROUP = {workgroup_size}u;\n@compute @workgroup_size({workgroup_size})\n"
             "fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) count: vec3u, "

@@ -225,7 +225,7 @@ class FlashRows(FlashForm):
             "HELD": held,
             "WIDTH": min(held, 4),
             "SHARES": shares,
-            "QUERY_STEPS": -(-self.rows * shape.size // self.invocations),
+            "QUERY_STEPS": -(-self.rows * size4 // self.invocations),
             "KEY_STEPS": -(-keys * parts // self.invocations),
             "PART_STEPS": -(-size4 // parts),
             "VALUE_STEPS": -(-keys // shares),

@@ -170,7 +170,10 @@ class RowProduct(FewRows):
 
     def __post_init__(self) -> None:
         self._require(self.rows > 0 < self.steps, "rows and steps are at least 1")
-        self._require(self.threads > 0 and self.threads & (self.threads - 1) == 0, "threads are a power of two")
+        # A subgroup's sums of four columns are those of its first four invocations.
+        self._require(
+            self.threads > 3 and self.threads & (self.threads - 1) == 0, "threads are a power of two from 4 on"
+        )
         halves = self.columns4 > 0 and self.columns4 & (self.columns4 - 1) == 0
         self._require(halves and self.columns4 <= self.threads, "columns4 is a power of two up to the threads")
 
@@ -188,7 +191,7 @@ class RowProduct(FewRows):
 
     @property
     def product_bytes(self) -> tuple[int, int]:
-        return 16 * self.threads, 16 * self.rows * self.columns4
+        return 16 * self.threads, max(16 * self.columns4, 4 * self.threads * (self.columns4 == 1)) * self.rows
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
         tiles_n = ceildiv(shape.n, 4 * self.columns4)
@@ -221,6 +224,7 @@ class PackedRows(FewRows):
     def __post_init__(self) -> None:
         self._require_positive()
         self._require(self.parts & (self.parts - 1) == 0, "parts are a power of two")
+        self._require(self.parts > 3 or self.columns > 1, "one column of invocations has at least 4 parts")
         # As the longest run of one scale, of which they are then a part.
         self._require(self.words & (self.words - 1) == 0, "words are a power of two")
 

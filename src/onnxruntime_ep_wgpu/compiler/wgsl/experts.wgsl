@@ -2,7 +2,12 @@
 // A workgroup makes four columns of one row; its PARTS invocations take turns along k, RUN elements at a time.
 const RUN = 4u * $RUN4;
 
+#if SUBGROUPS and PARTS == INVOCATIONS
+const SUMS = 1u;
+#include subgroup_sums
+#else
 var<workgroup> parts: array<vec4f, $WG>;
+#end
 
 #include before_end
 
@@ -37,12 +42,7 @@ fn kernel(w: u32, lane: u32) {
     sum += vec4f(dot0 * b0.scale, dot1 * b1.scale, dot2 * b2.scale, dot3 * b3.scale);
   }
 #if SUBGROUPS and PARTS == INVOCATIONS
-  let of_four = subgroup_sum4(sum);
-  if (subgroup_lane < 4u) { parts[subgroup_number][subgroup_lane] = of_four; }
-  workgroupBarrier();
-  if (lane == 0u) {
-    for (var s = 1u; s < subgroup_count; s++) { parts[0] += parts[s]; }
-  }
+  keep_sum(0u, sum);
 #else
   parts[lane] = sum;
   for (var half = $PARTS / 2u; half > 0u; half /= 2u) {
@@ -52,6 +52,11 @@ fn kernel(w: u32, lane: u32) {
 #end
   workgroupBarrier();
   if (n < $n && part == 0u) {
-    for (var e = 0u; e < min(4u, $n - n); e++) { y_put(row, n + e, parts[lane][e] + bias_at(expert, n + e)); }
+#if SUBGROUPS and PARTS == INVOCATIONS
+    let total = kept_sum(0u);
+#else
+    let total = parts[lane];
+#end
+    for (var e = 0u; e < min(4u, $n - n); e++) { y_put(row, n + e, total[e] + bias_at(expert, n + e)); }
   }
 }

@@ -27,7 +27,9 @@ const SCORES = max(TILE_K, 4u * $THREADS_X) * Q4;
 // results by queries; and behind these $KEYS rows of v, or what each invocation has for four queries.
 const AREA = max((Q4 + K4) * $DEPTH, SCORES + max($KEYS * V4, THREADS));
 
-var<workgroup> tiles: array<vec4f, $SLICES * AREA>;
+alias tile_t = f32;
+const TILES = $SLICES * AREA;
+#include shared_vectors
 var<workgroup> rows: array<vec4f, $SLICES * Q4>;  // a factor for each query
 
 // Where element d of four queries, or keys, is.
@@ -45,10 +47,10 @@ fn place_of(e: u32, lanes: u32, rows: u32) -> vec2u {
 }
 fn put(at: u32, stride: u32, part: u32, d: u32, fetched: vec4f) {
   let v = select(vec4f(), fetched, vec4<bool>($SIZE % $DEPTH == 0u) | (vec4u(d, d + 1u, d + 2u, d + 3u) < vec4u($SIZE)));
-  tiles[at][part] = v.x;
-  tiles[at + stride][part] = v.y;
-  tiles[at + 2u * stride][part] = v.z;
-  tiles[at + 3u * stride][part] = v.w;
+  put_component(at, part, v.x);
+  put_component(at + stride, part, v.y);
+  put_component(at + 2u * stride, part, v.z);
+  put_component(at + 3u * stride, part, v.w);
 }
 fn put_query(base: u32, e: u32, depth: u32, fetched: vec4f) {
   let p = place_of(e, Q_LANES, $TILE_Q);
@@ -154,10 +156,10 @@ fn kernel(w: u32, lane: u32) {
 #for u UNROLLED
         {
 #for r ROWS4
-          let q#r = tiles[q_base + q_place(d + #uu, ty * $ROWS4 + #ru)];
+          let q#r = tile(q_base + q_place(d + #uu, ty * $ROWS4 + #ru));
 #end
 #for c COLUMNS4
-          let k#c = tiles[k_base + k_place(d + #uu, #cu * $THREADS_X + tx)];
+          let k#c = tile(k_base + k_place(d + #uu, #cu * $THREADS_X + tx));
 #for e 4
 #for r ROWS4
           score#(4 * #c + #e)_#r += k#c[#e] * q#r;
@@ -171,7 +173,7 @@ fn kernel(w: u32, lane: u32) {
     workgroupBarrier();
 #for c 4 * COLUMNS4
 #for r ROWS4
-    tiles[s_base + ((#(#c // 4)u * $THREADS_X + tx) * 4u + #(#c % 4)u) * Q4 + ty * $ROWS4 + #ru] = score#c_#r;
+    put_tile(s_base + ((#(#c // 4)u * $THREADS_X + tx) * 4u + #(#c % 4)u) * Q4 + ty * $ROWS4 + #ru, score#c_#r);
 #end
 #end
     workgroupBarrier();
@@ -179,33 +181,33 @@ fn kernel(w: u32, lane: u32) {
     var now = highest;
 #if HELD
 #for j 4 * ROWS4 * COLUMNS4
-    let s#j = seen(batch, row, first + part + #ju * PARTS, span, tiles[s_base + (part + #ju * PARTS) * Q4 + row4]);
+    let s#j = seen(batch, row, first + part + #ju * PARTS, span, tile(s_base + (part + #ju * PARTS) * Q4 + row4));
     now = max(now, s#j);
 #end
 #else
     for (var j = part; j < TILE_K; j += PARTS) {
       let at = s_base + j * Q4 + row4;
-      let s = seen(batch, row, first + j, span, tiles[at]);
-      tiles[at] = s;
+      let s = seen(batch, row, first + j, span, tile(at));
+      put_tile(at, s);
       now = max(now, s);
     }
 #end
-    tiles[v_base + me] = now;
+    put_tile(v_base + me, now);
     workgroupBarrier();
-    for (var p = 0u; p < PARTS; p++) { now = max(now, tiles[v_base + p * Q4 + row4]); }
+    for (var p = 0u; p < PARTS; p++) { now = max(now, tile(v_base + p * Q4 + row4)); }
     let base = base_of(now);
     let factor = exp(highest - base);
     var added = vec4f();
 #if HELD
 #for j 4 * ROWS4 * COLUMNS4
     let weight#j = exp(s#j - base);
-    tiles[s_base + (part + #ju * PARTS) * Q4 + row4] = weight#j;
+    put_tile(s_base + (part + #ju * PARTS) * Q4 + row4, weight#j);
     added += weight#j;
 #end
 #else
     for (var j = part; j < TILE_K; j += PARTS) {
-      let weight = exp(tiles[s_base + j * Q4 + row4] - base);
-      tiles[s_base + j * Q4 + row4] = weight;
+      let weight = exp(tile(s_base + j * Q4 + row4) - base);
+      put_tile(s_base + j * Q4 + row4, weight);
       added += weight;
     }
 #end
@@ -225,7 +227,7 @@ fn kernel(w: u32, lane: u32) {
 #for l V_LOADS
       {
         let e = me + #lu * THREADS;
-        #("" if V_EVENLY else "if (e < $KEYS * V4) ") { tiles[v_base + e] = select(vec4f(), next_v#l, first + behind + e / V4 < span.end); }
+        #("" if V_EVENLY else "if (e < $KEYS * V4) ") { put_tile(v_base + e, select(vec4f(), next_v#l, first + behind + e / V4 < span.end)); }
       }
 #end
       workgroupBarrier();
@@ -237,10 +239,10 @@ fn kernel(w: u32, lane: u32) {
 #for u UNROLLED
         {
 #for r ROWS4
-          let weight#r = tiles[s_base + (behind + j + #uu) * Q4 + ty * $ROWS4 + #ru];
+          let weight#r = tile(s_base + (behind + j + #uu) * Q4 + ty * $ROWS4 + #ru);
 #end
 #for c VALUES4
-          let v#c = tiles[v_base + (j + #uu) * V4 + #cu * $THREADS_X + tx];
+          let v#c = tile(v_base + (j + #uu) * V4 + #cu * $THREADS_X + tx);
 #for e 4
 #for r ROWS4
           sum#(4 * #c + #e)_#r += v#c[#e] * weight#r;
@@ -254,19 +256,19 @@ fn kernel(w: u32, lane: u32) {
   }
   // What the invocations of a row, in all slices, have found.
   workgroupBarrier();
-  tiles[s_base + me] = total;
-  tiles[v_base + me] = highest;
+  put_tile(s_base + me, total);
+  put_tile(v_base + me, highest);
   workgroupBarrier();
   let sink = vec4f(#[sink_of(batch, min(row + #eu, $rows - 1u), split) for e 4]);
   var most = max(highest, sink);
   for (var at = row4; at < $SLICES * THREADS; at += Q4) {
-    most = max(most, tiles[at / THREADS * AREA + SCORES + at % THREADS]);
+    most = max(most, tile(at / THREADS * AREA + SCORES + at % THREADS));
   }
   let level = base_of(most);
   var all = exp(sink - level);
   for (var at = row4; at < $SLICES * THREADS; at += Q4) {
     let own = at / THREADS * AREA + at % THREADS;
-    all += tiles[own] * exp(tiles[own + SCORES] - level);
+    all += tile(own) * exp(tile(own + SCORES) - level);
   }
   if (part == 0u) {
     rows[slice * Q4 + row4] = vec4f(#[factor_of(highest[#e], level[#e], all[#e]) for e 4]);
@@ -289,7 +291,7 @@ fn kernel(w: u32, lane: u32) {
             let by = rows[slice * Q4 + ty * $ROWS4 + #ru];
             let at = d * Q4 + (ty * $ROWS4 + #ru + d) % Q4;
             let part_sum = select(sum#c_#r * by, vec4f(), by < vec4f());
-            if (s == 0u) { tiles[at] = part_sum; } else { tiles[at] += part_sum; }
+            if (s == 0u) { put_tile(at, part_sum); } else { put_tile(at, tile(at) + part_sum); }
           }
 #end
         }
@@ -302,7 +304,7 @@ fn kernel(w: u32, lane: u32) {
       let i = e / (4u * $THREADS_X);
       let element = group * 4u * $THREADS_X + d;
       if (top + i < $rows && element < $VALUE_SIZE) {
-        store(batch, top + i, split, element, tiles[d * Q4 + (i / 4u + d) % Q4][i % 4u]);
+        store(batch, top + i, split, element, tile(d * Q4 + (i / 4u + d) % Q4)[i % 4u]);
       }
     }
   }

@@ -34,12 +34,14 @@ fn one_of(v: held, r: u32) -> f32 {
 }
 
 var<workgroup> queries: array<vec4f, $ROWS * D4>;
-var<workgroup> products: array<vec4f, max($PARTS * STRIDE / 4u, PASSED * $WG)>;  // by part, key and row; in the end sums
+var<workgroup> products: array<f32, max($PARTS * STRIDE, 4u * PASSED * $WG)>;  // by part, key and row; in the end sums
 var<workgroup> scores: array<f32, $WG>;  // by key and row; in the end sums of weights by row and share
 var<workgroup> highest_near: array<f32, $WG / $NEAR>;
-var<workgroup> weights: array<held, $WG / $WIDTH>;  // by key and row, as are factors
-var<workgroup> factors: array<held, $ROWS / $WIDTH>;
+var<workgroup> weights: array<f32, $WG>;  // by key and row, as are factors
+var<workgroup> factors: array<f32, $ROWS>;
 var<workgroup> row_levels: array<vec2f, $ROWS>;
+
+fn weights_at(at: u32) -> held { return held(#[weights[at + #eu] for e WIDTH]); }
 
 // Four elements of a query or key from element d on; zeros from the end of it on, whatever lies in memory there.
 fn within(d: u32, v: vec4f) -> vec4f {
@@ -51,13 +53,13 @@ fn k_part(batch: u32, j: u32, d4: u32, last: u32) -> k_at4_words_t {
   return k_at4_words(batch, min(j, last), min(d4, D4 - 1u) * 4u);
 }
 fn v_part(batch: u32, j: u32, d4: u32, last: u32) -> v_at4_words_t { return v_at4_words(batch, min(j, last), d4 * 4u); }
-// Element e of the queries from row `top` on.
-fn q_element(batch: u32, top: u32, e: u32) -> f32 {
-  let row = min(top + e / $SIZE, $rows - 1u);
+// Four elements of the queries from row `top` on, the e-th four.
+fn q_part(batch: u32, top: u32, e: u32) -> vec4f {
+  let row = min(top + e / D4, $rows - 1u);
 #if APPENDS
-  return q_at(batch / $groups, batch % $groups * $rows + row, 0u, e % $SIZE);
+  return q_at4(batch / $groups, batch % $groups * $rows + row, 0u, e % D4 * 4u);
 #else
-  return q_at(batch, row, e % $SIZE);
+  return q_at4(batch, row, e % D4 * 4u);
 #end
 }
 #if APPENDS
@@ -104,21 +106,18 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
 #for q QUERY_STEPS
-  let q#q = q_element(batch, top, lane + #qu * $WG);
+  let q#q = q_part(batch, top, lane + #qu * $WG);
 #end
 #for i VALUE_STEPS
   var v#i = v_part(batch, span.begin + own + #iu * $SHARES, d4, last);
 #end
 #if APPENDS
-  let new_k = new_k_at(batch / $groups, batch % $groups, 0u, min(lane, $SIZE - 1u));
+  let new_k = new_k_at4(batch / $groups, batch % $groups, 0u, min(lane, D4 - 1u) * 4u);
   let new_v = new_v_at4(batch / $groups, batch % $groups, 0u, d4 * 4u);
-  if (lane < $SIZE) { new_key[lane / 4u][lane % 4u] = new_k; }
+  if (lane < D4) { new_key[lane] = new_k; }
 #end
 #for q QUERY_STEPS
-  if (lane + #qu * $WG < $ROWS * $SIZE) {
-    let e = lane + #qu * $WG;
-    queries[e / $SIZE * D4 + e % $SIZE / 4u][e % $SIZE % 4u] = q#q;
-  }
+  if (lane + #qu * $WG < $ROWS * D4) { queries[lane + #qu * $WG] = q#q; }
 #end
   let row = lane % $ROWS;
   let key = lane / $ROWS;
@@ -171,21 +170,15 @@ fn kernel(w: u32, lane: u32) {
 #for j KEY_STEPS
     if (at_key + #ju * TOGETHER < $KEYS) {
       let at = part * STRIDE + (at_key + #ju * TOGETHER) * $ROWS;
-#if ROWS < 4
 #for r ROWS
-      products[(at + #ru) / 4u][(at + #ru) % 4u] = product#j_#r;
-#end
-#else
-#for c ROWS // 4
-      products[at / 4u + #cu] = vec4f(#[product#j_#(4 * #c + #e) for e 4]);
-#end
+      products[at + #ru] = product#j_#r;
 #end
     }
 #end
     workgroupBarrier();
     let at = min(lane, $KEYS * $ROWS - 1u);
 #for p PARTS
-    let p#p = products[#pu * (STRIDE / 4u) + at / 4u][at % 4u];
+    let p#p = products[#pu * STRIDE + at];
 #end
     let v = #[p#p for p PARTS by +];
     let place = first + key;
@@ -215,30 +208,25 @@ fn kernel(w: u32, lane: u32) {
     let factor = exp(highest - base);
     let weight = exp(s - base);
     highest = now;
-#if WIDTH == 1
     weights[lane] = weight;
     if (key == 0u) { factors[row] = factor; }
-#else
-    weights[lane / $WIDTH][lane % $WIDTH] = weight;
-    if (key == 0u) { factors[row / $WIDTH][row % $WIDTH] = factor; }
-#end
     workgroupBarrier();
 #for c (HELD + 3) // 4
-    let by#c = factors[band * $HELD / $WIDTH + #cu];
+    let by#c = held(#[factors[band * $HELD + #(#c * WIDTH + #e)u] for e WIDTH]);
 #end
 #for r HELD
     sum#r *= one_of(by#(#r // 4), #(#r % 4)u);
     total#r *= one_of(by#(#r // 4), #(#r % 4)u);
 #end
     // Keys behind the end have no weight; their values, whatever they are, are taken for zeros.
-    let at_weight = (own * $ROWS + band * $HELD) / $WIDTH;
+    let at_weight = own * $ROWS + band * $HELD;
 #for i VALUE_STEPS
 #for c (HELD + 3) // 4
 #if KEYS % SHARES
-    let by#i_#c = select(held(), weights[min(at_weight + #iu * $SHARES * $ROWS / $WIDTH + #cu, $WG / $WIDTH - 1u)],
-      own + #iu * $SHARES < $KEYS);
+    let at#i_#c = min(at_weight + #iu * $SHARES * $ROWS + #(#c * WIDTH)u, $WG - $WIDTH);
+    let by#i_#c = select(held(), weights_at(at#i_#c), own + #iu * $SHARES < $KEYS);
 #else
-    let by#i_#c = weights[at_weight + #iu * $SHARES * $ROWS / $WIDTH + #cu];
+    let by#i_#c = weights_at(at_weight + #iu * $SHARES * $ROWS + #(#c * WIDTH)u);
 #end
 #end
 #end
@@ -286,7 +274,9 @@ fn kernel(w: u32, lane: u32) {
   workgroupBarrier();
 #end
 #for h 1 + (HELD > 1)
-  products[#hu * $WG + lane] = sum#(2 * #p + #h);
+#for e 4
+  products[(#hu * $WG + lane) * 4u + #eu] = sum#(2 * #p + #h)[#e];
+#end
 #end
   workgroupBarrier();
   for (var e = lane; e < PASSED * BANDS * $VALUE_SIZE; e += $WG) {
@@ -295,7 +285,7 @@ fn kernel(w: u32, lane: u32) {
     let d = e % $VALUE_SIZE;
     let i = of_band * $HELD + #(2 * #p)u + h;
 #for s SHARES
-    let v#s = products[h * $WG + (#su * BANDS + of_band) * V4 + d / 4u][d % 4u];
+    let v#s = products[(h * $WG + (#su * BANDS + of_band) * V4) * 4u + d];
     let t#s = scores[i * $SHARES + #su];
 #end
     let v = #[v#s for s SHARES by +];

@@ -15,7 +15,9 @@ const B_LANES = #(B_LANES)u;
 const B_RUN = #(4 * RUN4 if PACKED else 4)u;
 
 // While multiplying, the tile of a, per slice k-major, then that of b; afterwards one row of results per invocation.
-var<workgroup> tiles: array<vec4<$y_t>, max(A_SIZE + B_SIZE, ROW_SIZE)>;
+alias tile_t = $y_t;
+const TILES = max(A_SIZE + B_SIZE, ROW_SIZE);
+#include shared_vectors
 
 #include before_end
 #include exchanged
@@ -118,10 +120,10 @@ fn kernel(w: u32, lane: u32) {
       let at = a_base + a_place(a_column#l, a_in#l / 4u);
       let part = a_in#l % 4u;
       let v = before_end(next_a#l, k + a_column#l);
-      tiles[at][part] = v.x;
-      tiles[at + $TILE_M / 4u][part] = v.y;
-      tiles[at + $TILE_M / 2u][part] = v.z;
-      tiles[at + 3u * $TILE_M / 4u][part] = v.w;
+      put_component(at, part, v.x);
+      put_component(at + $TILE_M / 4u, part, v.y);
+      put_component(at + $TILE_M / 2u, part, v.z);
+      put_component(at + 3u * $TILE_M / 4u, part, v.w);
     }
 #end
 #for l B_LOADS
@@ -134,7 +136,7 @@ fn kernel(w: u32, lane: u32) {
       {
         let v = before_end(run.v[#r] * run.scale, k + b_row#l + 4u * #ru);
 #for e 4
-        tiles[at + #(4 * #r + #e)u * ($TILE_N / 4u)][part] = v[#e];
+        put_component(at + #(4 * #r + #e)u * ($TILE_N / 4u), part, v[#e]);
 #end
       }
 #end
@@ -145,14 +147,14 @@ fn kernel(w: u32, lane: u32) {
       let at = b_base + b_place(b_row#l, b_in#l / 4u);
       let part = b_in#l % 4u;
       let v = before_end(next_b#l, k + b_row#l);
-      tiles[at][part] = v.x;
-      tiles[at + $TILE_N / 4u][part] = v.y;
-      tiles[at + $TILE_N / 2u][part] = v.z;
-      tiles[at + 3u * $TILE_N / 4u][part] = v.w;
+      put_component(at, part, v.x);
+      put_component(at + $TILE_N / 4u, part, v.y);
+      put_component(at + $TILE_N / 2u, part, v.z);
+      put_component(at + 3u * $TILE_N / 4u, part, v.w);
     }
 #else
-    if ($K_WHOLE) { tiles[b_base + b_element#l] = next_b#l; }
-    else { tiles[b_base + b_element#l] = select(vec4<$y_t>(), next_b#l, k + b_row#l < $k); }
+    if ($K_WHOLE) { put_tile(b_base + b_element#l, next_b#l); }
+    else { put_tile(b_base + b_element#l, select(vec4<$y_t>(), next_b#l, k + b_row#l < $k)); }
 #end
 #end
 #end
@@ -168,10 +170,10 @@ fn kernel(w: u32, lane: u32) {
 #for k UNROLLED
       {
 #for j COLUMNS4
-      let right#j = tiles[b_base + b_place(part + #ku, #ju * THREADS_X + tx)];
+      let right#j = tile(b_base + b_place(part + #ku, #ju * THREADS_X + tx));
 #end
 #for i ROWS4
-      let left#i = tiles[a_base + a_place(part + #ku, ty * $ROWS4 + #iu)];
+      let left#i = tile(a_base + a_place(part + #ku, ty * $ROWS4 + #iu));
 #end
 #for i ROWS4
 #for e 4
@@ -196,7 +198,7 @@ fn kernel(w: u32, lane: u32) {
 #for e 4
     if (i == 4u * #iu + #eu) {
 #for j COLUMNS4
-      tiles[((slice * (THREADS / THREADS_X) + ty) * $COLUMNS4 + #ju) * THREADS_X + tx] = sum#i_#e_#j;
+      put_tile(((slice * (THREADS / THREADS_X) + ty) * $COLUMNS4 + #ju) * THREADS_X + tx, sum#i_#e_#j);
 #end
     }
 #end
@@ -206,8 +208,8 @@ fn kernel(w: u32, lane: u32) {
       let m = row + e / ($TILE_N / 4u) * 4u * $ROWS4 + i;
       let n = column + e % ($TILE_N / 4u) * 4u;
       if (m < $m && n < $n) {
-        var total = tiles[e];
-        for (var s = 1u; s < $SLICES; s++) { total += tiles[e + s * THREADS * $COLUMNS4]; }
+        var total = tile(e);
+        for (var s = 1u; s < $SLICES; s++) { total += tile(e + s * THREADS * $COLUMNS4); }
         y_put4(place, m, n, total);
       }
     }

@@ -4,8 +4,13 @@
 // whose weights are b, b1 and so on, a workgroup computes the same columns.
 const PARTS = $WG / $COLUMNS4;
 
+#if SUBGROUPS and COLUMNS4 == 1
+const SUMS = $PRODUCTS * $ROWS;
+#include subgroup_sums
+#else
 var<workgroup> parts: array<vec4<$y_t>, $WG>;
 var<workgroup> totals: array<vec4<$y_t>, $PRODUCTS * $ROWS * $COLUMNS4>;
+#end
 
 #include a_part
 #include a_scale
@@ -69,18 +74,9 @@ fn kernel(w: u32, lane: u32) {
   let scale = a_scale(lanes_sum(lane, $WG, squares));
 #end
 #if SUBGROUPS and COLUMNS4 == 1
-  // As in workgroup_sum: all invocations share the columns.
 #for r ROWS
 #for q PRODUCTS
-  workgroupBarrier();
-  let of_four#q_#r = subgroup_sum4(sum#q_#r);
-  if (subgroup_lane < 4u) { parts[subgroup_number][subgroup_lane] = of_four#q_#r; }
-  workgroupBarrier();
-  if (lane == 0u) {
-    var all = vec4<$y_t>();
-    for (var s = 0u; s < subgroup_count; s++) { all += parts[s]; }
-    totals[#q * $ROWS + #r] = all;
-  }
+  keep_sum(#qu * $ROWS + #ru, sum#q_#r);
 #end
 #end
 #else
@@ -101,10 +97,13 @@ fn kernel(w: u32, lane: u32) {
   for (var e = lane; e < min($m, $ROWS) * $COLUMNS4; e += $WG) {
     let n = first + e % $COLUMNS4 * 4u;
 #for q PRODUCTS
-#if SCALED
-    let total#q = totals[#qu * $ROWS * $COLUMNS4 + e] * scale;
+#if SUBGROUPS and COLUMNS4 == 1
+    var total#q = kept_sum(#qu * $ROWS + e);
 #else
-    let total#q = totals[#qu * $ROWS * $COLUMNS4 + e];
+    var total#q = totals[#qu * $ROWS * $COLUMNS4 + e];
+#end
+#if SCALED
+    total#q *= scale;
 #end
 #end
     if (n < $n) { y_put4(batch, e / $COLUMNS4, n, #[total#q for q PRODUCTS]); }

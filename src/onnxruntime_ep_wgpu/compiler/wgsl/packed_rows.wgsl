@@ -4,9 +4,14 @@
 // with one a, whose weights are b, b1 and so on, an invocation sums the same columns.
 const RUN = 4u * $RUN4;
 
-var<workgroup> parts: array<vec4<$y_t>, $PRODUCTS * $ROWS * $WG>;
-#if SUBGROUPS and PARTS == INVOCATIONS and SCALED
+#if SUBGROUPS and PARTS == INVOCATIONS
+const SUMS = $PRODUCTS * $ROWS;
+#include subgroup_sums
+#if SCALED
 var<workgroup> squares_of: array<f32, $WG>;
+#end
+#else
+var<workgroup> parts: array<vec4<$y_t>, $PRODUCTS * $ROWS * $WG>;
 #end
 
 #include a_part
@@ -74,13 +79,9 @@ fn kernel(w: u32, lane: u32) {
 #end
   }
 #if SUBGROUPS and PARTS == INVOCATIONS
-  // Each subgroup keeps its sums, of which the invocations that store take all, behind one barrier.
 #for q PRODUCTS
 #for r ROWS
-  {
-    let of_four = subgroup_sum4(sum#q_#r);
-    if (subgroup_lane < 4u) { parts[(#qu * $ROWS + #ru) * $WG + subgroup_number][subgroup_lane] = of_four; }
-  }
+  keep_sum(#qu * $ROWS + #ru, sum#q_#r);
 #end
 #end
 #if SCALED
@@ -112,8 +113,7 @@ fn kernel(w: u32, lane: u32) {
     for (var r = part; r < min($m - row, $ROWS); r += $PARTS) {
 #if SUBGROUPS and PARTS == INVOCATIONS
 #for q PRODUCTS
-      var total#q = vec4<$y_t>();
-      for (var s = 0u; s < subgroup_count; s++) { total#q += parts[(#qu * $ROWS + r) * $WG + s]; }
+      var total#q = kept_sum(#qu * $ROWS + r);
 #end
 #if SCALED
       var all = 0f;

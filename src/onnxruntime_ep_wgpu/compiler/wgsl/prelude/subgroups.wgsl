@@ -1,8 +1,9 @@
 // Reductions over all invocations of a workgroup, for adapters with subgroups. Whatever the size of these and whichever
 // invocations are in one: the result of each is kept at its number. `main` sets what is private; every invocation gets the result.
-// Uniform control flow.
+// All subgroups of a workgroup have as many invocations, the first ones of a subgroup. An adapter's own size of subgroups may be
+// more: of a small workgroup, and where its driver compiles for a smaller one than it says. Uniform control flow.
 var<private> subgroup_lane: u32;
-var<private> subgroup_width: u32;
+var<private> subgroup_width: u32;  // its invocations, a power of two
 var<private> subgroup_leads: bool;  // one invocation of each
 var<private> subgroup_number: u32;
 var<private> subgroup_count: u32;
@@ -30,7 +31,8 @@ fn keep_of_subgroup(bits: u32) {
 }
 
 // Of the sum of vectors over a subgroup the component of this invocation, the rest of its number by 4: two exchanges make four
-// components one, for which all others are asked then. Four sums take 20 exchanges, of which a GPU does few at a time.
+// components one, for which all others are asked then. Four sums take 20 exchanges, of which a GPU does few at a time. At least
+// four invocations.
 fn subgroup_sum4(v: vec4f) -> f32 {
   let odd = (subgroup_lane & 1u) != 0u;
   let pair = select(v.xz, v.yw, odd) + subgroupShuffleXor(select(v.yw, v.xz, odd), 1u);

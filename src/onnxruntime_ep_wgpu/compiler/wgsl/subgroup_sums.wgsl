@@ -1,0 +1,17 @@
+// Sums of vectors over a workgroup of at least four invocations, SUMS of them behind one barrier: of each a subgroup keeps its
+// own, and who needs the sum adds those of all. No vec4 in memory, which two invocations could write at a time.
+var<workgroup> kept: array<f32, SUMS * $WG>;  // by sum, subgroup and component
+
+fn keep_sum(s: u32, v: vec4f) {
+  let component = subgroup_sum4(v);
+  if (subgroup_lane < 4u) { kept[s * $WG + subgroup_number * 4u + subgroup_lane] = component; }
+}
+
+fn kept_sum(s: u32) -> vec4f {
+  var all = vec4f();
+  for (var k = s * $WG; k < s * $WG + subgroup_count * 4u; k += 4u) {
+    all += vec4f(kept[k], kept[k + 1u], kept[k + 2u], kept[k + 3u]);
+  }
+  return all;
+}
+
