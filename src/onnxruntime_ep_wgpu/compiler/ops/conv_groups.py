@@ -34,8 +34,14 @@ def supports(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> boo
         return False
     if tune.grouped_last(b.target) is None or not are_whole_vectors(features, channels, group, win.kernel):
         return False
-    longest = b.target.longest_loop
-    return longest is None or (1 + channels // 4) * Plane(win).kernel[0] <= longest
+    longest, chunk = b.target.longest_loop, _chunk(channels)
+    stages = Plane(win).kernel[0] * (channels // chunk)
+    return longest is None or stages * (1 + chunk // 4) <= longest
+
+
+def _chunk(channels: int) -> int:
+    """How many channels of a group have their weights in workgroup memory at a time."""
+    return 8 if channels % 8 == 0 else 4
 
 
 def _fours(per_group: int, staged: int, workgroup: int) -> int:
@@ -52,7 +58,7 @@ def convolution_in_groups(b: Builder, x: Operand, w: Operand, win: Window, group
     plane, (features, channels), workgroup = Plane(win), w.shape[:2], chosen.workgroup
     assert isinstance(features, int) and isinstance(channels, int), "as `supports` says"
     columns = chosen.columns_of(plane.outputs[1], plane.strides[1])
-    chunk = 8 if channels % 8 == 0 else 4
+    chunk = _chunk(channels)
     staged = plane.kernel[1] * chunk
     fours = _fours(features // group, staged, workgroup)
     parts = features // group // (4 * fours)

@@ -18,9 +18,8 @@ from ...program.weights import weight_array
 from ..ir import Factor, Tensor, View, coalesce
 
 Matrix = np.ndarray[Any, Any]
-_BLOCK = (
-    1 << 20
-)  # elements that are looked at together: others may be many, and a mask ends with the first that is wrong
+# Elements that are looked at together: others may be many, and the first of them that is no band's ends it.
+_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ _LONG = Bound("k", 256)  # with a shorter k most parts of a workgroup would idle
 _MANY = Bound("n", 4096, None, known=True)
 _AS_IS = Bound("transposed", None, 0)
 _NARROW = (Bound("bits", None, 8), _AS_IS)
-_HALVES = Bound("bits", None, 16)
+_TO_16_BITS = Bound("bits", None, 16)
 _WORDS, _PLAIN = Bound("packed", 1), Bound("packed", None, 0)
 _WIDE = Bound("n", 65)
 _ONCE, _TWICE, _THRICE = (112, 132), (216, 264), (370, 396)  # workgroups of an H200
@@ -56,8 +56,8 @@ _ROWS = tuple(
         (1, 1, 256, (Bound("transposed", 1),)),
         (16, 2, 512, (*_NARROW, _MANY)),
         (8, 1, 512, _NARROW),
-        (16, 2, 512, (_HALVES, Bound("n", 16384, None, known=True))),
-        (8, 4, 512, (_HALVES, _MANY)),
+        (16, 2, 512, (_TO_16_BITS, Bound("n", 16384, None, known=True))),
+        (8, 4, 512, (_TO_16_BITS, _MANY)),
         (8, 2, 512, (_MANY,)),
         (4, 2, 512, ()),
         (16, 2, 256, (_AS_IS, Bound("n", 8192, None, known=True))),  # for adapters of 256 invocations, as the next ones

@@ -124,6 +124,8 @@ def _misplaced(group: FusedGroup, rows: Mapping[Tensor, _Rows], dependencies: De
     assert call is not None
     views = {name: call.operands[name].view for name in ("q", "k", "v")}
     caches = [view for name, view in views.items() if name != "q"]
+    # The kernel loads no row behind the new one, which is the last that is there.
+    assert not call.constants["ENDS"], "an attention of caches knows where its keys end from where the new row is"
     if not all(view.tensor in rows and rows[view.tensor].in_cache for view in caches):
         return "it reads other numbers than its caches hold"
     if not all(view.is_whole and view.rank == 4 for view in caches):
@@ -173,7 +175,10 @@ def _kernel(group: FusedGroup, rows: Mapping[Tensor, _Rows], past: View, steps: 
         behind = parameters["behind"]
         parameters |= {"rows": heads, "steps": 1, "behind": 1 if behind == steps else behind}
         tiles = [ceildiv(heads, int(dict(it.constants)["ROWS"])) for it in variants]
-        variants = [replace(it, parameters=(("tiles_q", n),)) for it, n in zip(variants, tiles, strict=True)]
+        variants = [
+            replace(it, parameters=tuple((dict(it.parameters) | {"tiles_q": n}).items()))
+            for it, n in zip(variants, tiles, strict=True)
+        ]
     variants[-1] = replace(variants[-1], guard=1)  # another one of these has a guard that holds where `one` does
     made = replace(
         call,
