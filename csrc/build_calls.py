@@ -29,6 +29,10 @@ void wgpu_interrupt_later(void);
 void wgpu_answer(int64_t answer);
 int wgpu_add_functions(const char *module);
 """
+COMPLAINTS = """
+void wgpu_complain(void);
+uint64_t wgpu_complaints(void);
+"""
 
 
 def callbacks() -> tuple[str, str, str]:
@@ -49,13 +53,13 @@ def callbacks() -> tuple[str, str, str]:
 
 _c_side, _python_side, _source = callbacks()
 ffibuilder = cffi.FFI()
-ffibuilder.cdef(DECLARED + ANSWERS + _c_side)
+ffibuilder.cdef(DECLARED + ANSWERS + COMPLAINTS + _c_side)
 ffibuilder.cdef('extern "Python" {\n' + _python_side + "\n}")
 ffibuilder.set_source(
     "onnxruntime_ep_wgpu._calls",
-    '#include "platform.h"\n#include "python_call.h"\n' + DECLARED + _source,
+    '#include "platform.h"\n#include "python_call.h"\n#include "complaints.h"\n' + DECLARED + _source,
     include_dirs=[str(HERE)],
-    depends=[str(HERE / name) for name in ("platform.h", "python_call.h")],
+    depends=[str(HERE / name) for name in ("platform.h", "python_call.h", "complaints.h")],
     libraries=["psapi"] if sys.platform == "win32" else [],
     py_limited_api=True,
 )

@@ -57,7 +57,9 @@ ffibuilder.set_source(
     "onnxruntime_ep_wgpu._memo",
     f'#include "platform.h"\n#include <stdbool.h>\n{ort_abi.CHARACTERS}{ort_abi.declarations()}\n#include "memo.c"',
     include_dirs=[str(HERE)],
-    depends=[str(HERE / name) for name in ("memo.c", "marks.h", "ort_abi.py", "platform.h", "without_python.h")],
+    depends=[
+        str(HERE / name) for name in ("memo.c", "marks.h", "ort_abi.py", "outcomes.h", "platform.h", "without_python.h")
+    ],
     libraries=["psapi"] if sys.platform == "win32" else [],
     py_limited_api=True,
 )

@@ -26,12 +26,14 @@ ffibuilder.cdef(
     typedef struct {
       const uint64_t *functions;
       uint64_t device, queue, nothing;
-      const uint64_t *reported;
+      uint64_t (*complaints)(void);
       int64_t lost, submits, dispatches, runs, runs_ahead, uploads, most_unflushed, reused, free_ranges, free_bytes, last[...];
       ...;
     } Queue;
+    typedef struct { ...; } Turn;
     typedef struct {
       Queue *queue;
+      Turn *turn;
       const uint64_t *dispatches;
       size_t count, per_submission;
       const uint64_t *copies;
@@ -44,7 +46,9 @@ ffibuilder.cdef(
     void queue_end(Queue *queue);
     void queue_hold(Queue *queue);
     void queue_release(Queue *queue);
-    int submit(Queue *queue, const uint64_t *commands, size_t count, uint64_t *index);
+    void turn_begin(Turn *turn);
+    void turn_end(Turn *turn);
+    int submit(Queue *queue, Turn *turn, const uint64_t *commands, size_t count, uint64_t *index);
     int64_t wrote(Queue *queue, int64_t bytes);
     int upload(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);
     size_t parts(const Work *work);
@@ -60,6 +64,6 @@ ffibuilder.set_source(
     "onnxruntime_ep_wgpu._submit",
     '#include "encode.c"\n#include "submit.c"\n#include "copy.c"',
     include_dirs=[str(HERE)],
-    depends=[str(HERE / name) for name in ("encode.c", "submit.c", "copy.c", "platform.h", "queue.h")],
+    depends=[str(HERE / name) for name in ("encode.c", "submit.c", "copy.c", "outcomes.h", "platform.h", "queue.h")],
     py_limited_api=True,
 )

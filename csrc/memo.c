@@ -1,13 +1,16 @@
 /* Runs of a compiled node that are the same as before, without Python.
  *
  * In: a Node, which ONNX Runtime calls as its OrtNodeComputeInfo, with what plugin/memo.py has noted about earlier runs. Out: the
- * same work is submitted again, or the Python function is called, which does everything else and reports every error.
+ * same work is submitted again, or the Python function is called, which does everything else and reports every error: also of a work
+ * that has been submitted in part, for which it gets the memo in place of the node's state.
  * Invariants: a memo is used only while all that it was made of stands: the same addresses, types and shapes, and marks of the
  * memory behind them that have not changed since. `users` is raised before `live` is looked at, and Python ends a memo by clearing
- * `live` before it looks at `users`, so one of both sees the other. An error here is no error: the Python function does it again.
+ * `live` before it looks at `users`, so one of both sees the other. An error here is no error, but of work that has begun: the Python
+ * function does it again.
  */
 #include "without_python.h"
 #include "marks.h"
+#include "outcomes.h"
 
 enum { MEMOS = 8, LEFT_OUT = 0 };
 
@@ -77,12 +80,13 @@ static void leave(Node *node, unsigned *candidates, int number) {
 
 static int run_again(const Memo *memo) {
   PyThreadState *python = without_its_lock();
-  int done = memo->run(memo->work);
+  int outcome = memo->run(memo->work);
   python_again(python);
-  return done;
+  return outcome;
 }
 
-static int same_run(Node *node, OrtKernelContext *context) {
+/* What came of a run that a memo has; REFUSED when none has it. With BEGUN `half` becomes the memo, which is left in use. */
+static int same_run(Node *node, OrtKernelContext *context, Memo **half) {
   const OrtApi *api = node->api;
   unsigned candidates = 0;
   for (int k = 0; k < MEMOS; k++) {
@@ -114,22 +118,32 @@ static int same_run(Node *node, OrtKernelContext *context) {
       if (candidates >> k & 1 && !(known && is_output(data, &memo->tensors[node->inputs + i]))) leave(node, &candidates, k);
     }
   }
-  int done = 0;
+  int outcome = REFUSED;
   for (int k = 0; k < MEMOS; k++) {
     if (!(candidates >> k & 1)) continue;
     Memo *memo = &node->memos[k];
-    if (!done && run_again(memo)) {
-      done = 1;
-      platform_add(&memo->hits, 1);
-      platform_write(&memo->last, platform_add(&node->hits, 1));
+    if (outcome == REFUSED) {
+      outcome = run_again(memo);
+      if (outcome == DONE) {
+        platform_add(&memo->hits, 1);
+        platform_write(&memo->last, platform_add(&node->hits, 1));
+      } else if (outcome == BEGUN) {
+        platform_add(&memo->users, 1);
+        *half = memo;
+      }
     }
     leave(node, &candidates, k);
   }
-  return done;
+  return outcome;
 }
 
 static OrtStatus *compute(OrtNodeComputeInfo *this, void *state, OrtKernelContext *context) {
   Node *node = (Node *)this;
-  if (without_python() && same_run(node, context)) return NULL;
-  return node->python(this, state, context);
+  Memo *half = NULL;
+  int outcome = without_python() ? same_run(node, context, &half) : REFUSED;
+  if (outcome == DONE) return NULL;
+  if (outcome == REFUSED) return node->python(this, state, context);
+  OrtStatus *status = node->python(this, half, context);
+  platform_add(&half->users, -1);
+  return status;
 }

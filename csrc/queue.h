@@ -9,7 +9,7 @@ typedef struct {
   const uint64_t *functions; /* as in encode.c */
   uint64_t device, queue;
   uint64_t nothing;          /* a buffer that nobody reads */
-  const uint64_t *reported;  /* how many errors wgpu-native has reported in this process */
+  uint64_t (*complaints)(void); /* how many errors wgpu-native has reported to this thread (complaints.h) */
   int64_t lost;              /* whether the device is known to be lost */
   int64_t submits, dispatches; /* by `run` */
   int64_t runs, runs_ahead;    /* by `run`, and those that had been recorded ahead */

@@ -1,25 +1,34 @@
 /* Submits command buffers, and encodes and submits work that is known beforehand, without Python.
  *
  * In: a Queue, filled by device/queue.py, and a Work, filled by device/work.py, which keep alive what they point to. Out: work
- * that is submitted, or 0 when it was not, because wgpu-native complained: Python then finds out why, and raises.
- * Invariants: what one call submits is submitted in a row, whatever other threads do; nothing is submitted to a device that is
- * known to be lost, which would end the process; no lock is held while Python runs, except by callbacks of wgpu-native.
- * Included behind encode.c.
+ * that is submitted, or that it was not, because wgpu-native complained: Python then finds out why, and raises.
+ * Invariants: between what one call submits comes nothing that uses the same buffers (Turn); nothing runs twice; nothing is submitted
+ * to a device that is known to be lost, which would end the process; no lock is held while Python runs, except by callbacks of
+ * wgpu-native. Included behind encode.c.
  */
+#include "outcomes.h"
 #include "queue.h"
 
 /* A run is submitted in parts, each longer than all before it together: the GPU begins with the first dispatches while wgpu-native
- * finishes the others, for which it needs about as long as a GPU for small kernels. A part that was refused although the GPU has begun
- * is tried again: it may be another thread whom wgpu-native complained to. */
-enum { FIRST_PART = 8, TIMES = 3, MOST_AHEAD = 8, TRIES = 8 };
+ * finishes the others, for which it needs about as long as a GPU for small kernels. */
+enum { FIRST_PART = 8, TIMES = 3, MOST_AHEAD = 8 };
+
+/* Who submits work of one graph has its turn until all of that is submitted: all its plans keep intermediate values in the same buffers,
+ * and copies of tensors. Nobody else writes to them, and tensors of a run are its caller's meanwhile. So other threads may submit other
+ * work between the parts of a run: they wait for the queue as long as one submit takes, and not until all parts are finished. A turn is
+ * taken before the queue, and no thread has two. */
+typedef struct {
+  platform_lock_t lock;
+} Turn;
 
 /* The same dispatches in every run, and the same copies: `before` rows for those in front of them, then `after` rows.
  *
  * `ahead` says how many parts of the next run have been recorded by a thread that had to wait, in as many `encoders`. They are not
  * finished: wgpu-native keeps what a command buffer has that is never submitted, buffers too. Python owns them (device/work.py) and
- * lets go of them only when `ahead` is 0 and then `users` is 0: who took them has finished them. */
+ * lets go of them only when `ahead` is 0 and then `users` is 0: who took them needs them no more. */
 typedef struct {
   Queue *queue;
+  Turn *turn;
   const uint64_t *dispatches;
   size_t count, per_submission;
   const uint64_t *copies;
@@ -38,17 +47,23 @@ static void queue_end(Queue *queue) { platform_lock_end(&queue->lock); }
 static void queue_hold(Queue *queue) { platform_take(&queue->lock); }
 static void queue_release(Queue *queue) { platform_give(&queue->lock); }
 
-/* A number that Python code changes meanwhile. */
-static uint64_t reported(const Queue *queue) { return *(const volatile uint64_t *)queue->reported; }
+static void turn_begin(Turn *turn) { platform_lock_begin(&turn->lock); }
+static void turn_end(Turn *turn) { platform_lock_end(&turn->lock); }
+static void turn_take(Turn *turn) {
+  if (turn != NULL) platform_take(&turn->lock);
+}
+static void turn_give(Turn *turn) {
+  if (turn != NULL) platform_give(&turn->lock);
+}
 
 /* Whether the device can be used, also when nobody was told of a loss yet: writing nothing only complains. */
 static int usable(Queue *queue) {
   if (platform_read(&queue->lost)) return 0;
-  uint64_t before = reported(queue);
+  uint64_t before = queue->complaints();
   char none = 0;
   handle to = POINTER(handle, queue->queue), nothing = POINTER(handle, queue->nothing);
   POINTER(write_buffer, queue->functions[WRITE_BUFFER])(to, nothing, 0, &none, 0);
-  return reported(queue) == before && !platform_read(&queue->lost);
+  return queue->complaints() == before && !platform_read(&queue->lost);
 }
 
 /* Submits a command buffer, or with 0 the uploads so far, while nobody else does, to a device that can be used. Its index. */
@@ -58,14 +73,16 @@ static uint64_t submit_one(Queue *queue, uint64_t commands) {
   return POINTER(submit_commands, queue->functions[SUBMIT])(POINTER(handle, queue->queue), one != NULL, one != NULL ? &one : NULL);
 }
 
-/* Submits command buffers one after the other, or with none of them the uploads so far; `index` becomes the last one's.
- * Whether it did. */
-static int submit(Queue *queue, const uint64_t *commands, size_t count, uint64_t *index) {
+/* Submits command buffers one after the other, or with none of them the uploads so far; `index` becomes the last one's. `turn`: of the
+ * graph whose work it is, NULL for what shares no buffers. Whether it did. */
+static int submit(Queue *queue, Turn *turn, const uint64_t *commands, size_t count, uint64_t *index) {
+  turn_take(turn);
   queue_hold(queue);
   int good = usable(queue);
   if (good && !count) *index = submit_one(queue, 0);
   for (size_t i = 0; good && i < count; i++) *index = submit_one(queue, commands[i]);
   queue_release(queue);
+  turn_give(turn);
   return good;
 }
 
@@ -76,16 +93,16 @@ static int64_t wrote(Queue *queue, int64_t bytes) { return platform_add(&queue->
 static int upload(uint64_t to, uint64_t buffer, uint64_t offset, const void *data, size_t bytes) {
   Queue *queue = POINTER(Queue *, to);
   if (platform_read(&queue->lost)) return 0;
-  uint64_t complaints = reported(queue), index;
+  uint64_t complaints = queue->complaints(), index;
   POINTER(write_buffer, queue->functions[WRITE_BUFFER])(POINTER(handle, queue->queue), POINTER(handle, buffer), offset, data, bytes);
-  if (reported(queue) != complaints) return 0;
+  if (queue->complaints() != complaints) return 0;
   platform_add(&queue->uploads, 1);
-  return wrote(queue, (int64_t)bytes) < queue->most_unflushed || submit(queue, NULL, 0, &index);
+  return wrote(queue, (int64_t)bytes) < queue->most_unflushed || submit(queue, NULL, NULL, 0, &index);
 }
 
 /* What was made, or 0 when wgpu-native has complained since there were so many `complaints`: then it is released. */
 static uint64_t unless_refused(const Queue *queue, uint64_t complaints, uint64_t made, int release) {
-  if (reported(queue) == complaints) return made;
+  if (queue->complaints() == complaints) return made;
   POINTER(use, queue->functions[release])(POINTER(handle, made));
   return 0;
 }
@@ -115,7 +132,7 @@ static size_t parts(const Work *work) {
 static uint64_t record_ahead(const Work *work, size_t *first) {
   const Queue *queue = work->queue;
   if (platform_read(&queue->lost)) return 0;
-  uint64_t complaints = reported(queue);
+  uint64_t complaints = queue->complaints();
   size_t end = part_end(work, *first);
   uint64_t encoder = record(PART(work, *first, end));
   *first = end;
@@ -135,43 +152,42 @@ static int is_behind(const Work *work) { return platform_read(&work->ahead) == 0
  * submitting an invalid one would end the process. */
 static uint64_t commands_of(const Work *work, size_t first, size_t end, uint64_t encoder) {
   const Queue *queue = work->queue;
-  uint64_t complaints = reported(queue);
+  uint64_t complaints = queue->complaints();
   uint64_t made = encoder ? finish(queue->functions, encoder) : encode(PART(work, first, end));
   return unless_refused(queue, complaints, made, RELEASE_COMMANDS);
 }
 
-/* Submits a part, recorded in `encoder` or encoded now. With the first one this holds the queue. Whether it did. */
+/* Submits a part, recorded in `encoder` or encoded now. Whether it did. */
 static int run_part(Work *work, size_t first, size_t end, uint64_t encoder) {
   Queue *queue = work->queue;
   uint64_t commands = platform_read(&queue->lost) ? 0 : commands_of(work, first, end, encoder);
-  if (!first) queue_hold(queue);
-  int good = commands && usable(queue);
+  if (!commands) return 0;
+  queue_hold(queue);
+  int good = usable(queue);
   if (good) submit_one(queue, commands);
-  if (commands) POINTER(use, queue->functions[RELEASE_COMMANDS])(POINTER(handle, commands));
+  queue_release(queue);
+  POINTER(use, queue->functions[RELEASE_COMMANDS])(POINTER(handle, commands));
   return good;
 }
 
-/* Submits what was recorded ahead, else what is recorded now. Whether it did; nothing has run otherwise, but for the first parts where
- * the device was lost meanwhile or refuses the others for good. */
+/* Submits what was recorded ahead, else what is recorded now. What came of it. */
 static int run(Work *work) {
   Queue *queue = work->queue;
   platform_add(&work->users, 1);
   size_t ahead = (size_t)platform_exchange(&work->ahead, 0), first = 0, part = 0;
   int good;
+  turn_take(work->turn);
   do {
     size_t end = part_end(work, first);
     good = run_part(work, first, end, part < ahead ? work->encoders[part] : 0);
-    for (int k = 1; first && !good && k < TRIES; k++) good = run_part(work, first, end, 0);
-    first = end;
-    part++;
+    if (good) first = end, part++;
   } while (good && first < work->count);
-  queue_release(queue);
+  turn_give(work->turn);
   platform_add(&work->users, -1);
-  if (good) {
-    platform_add(&queue->submits, (int64_t)part);
-    platform_add(&queue->runs_ahead, ahead != 0);
-    platform_add(&queue->dispatches, (int64_t)work->count);
-    platform_write(&queue->last[platform_add(&queue->runs, 1) % LAST], (int64_t)(uintptr_t)work);
-  }
-  return good;
+  if (!good) return part ? BEGUN : REFUSED;
+  platform_add(&queue->submits, (int64_t)part);
+  platform_add(&queue->runs_ahead, ahead != 0);
+  platform_add(&queue->dispatches, (int64_t)work->count);
+  platform_write(&queue->last[platform_add(&queue->runs, 1) % LAST], (int64_t)(uintptr_t)work);
+  return DONE;
 }

@@ -1,4 +1,4 @@
-"""What a thread encodes while it waits for the GPU is what the next run submits: never older than the tensors, and kept no longer
+"""What a thread records while it waits for the GPU is what the next run submits: never older than the tensors, and kept no longer
 than they are."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .test_memo import RANDOM, Bound, hits, losses, made_by, repeats
 
 
 def ahead(number: int = 0) -> int:
-    """Runs of a device that submitted what had been encoded ahead."""
+    """Runs of a device that submitted what had been recorded ahead."""
     return int(device_of(number).queue.shared.runs_ahead)
 
 
@@ -28,7 +28,7 @@ def session() -> Any:
     return webgpu_ep.session(models.chain())
 
 
-def test_runs_behind_a_readback_were_encoded_meanwhile_and_see_what_tensors_hold_now(session: Any) -> None:
+def test_runs_behind_a_readback_were_recorded_meanwhile_and_see_what_tensors_hold_now(session: Any) -> None:
     bound = Bound(session, 6)
     assert repeats(bound.run) >= 3
     for _ in range(5):
@@ -38,7 +38,7 @@ def test_runs_behind_a_readback_were_encoded_meanwhile_and_see_what_tensors_hold
         assert ahead() == before + 1
 
 
-def test_runs_without_a_readback_between_them_are_each_encoded(session: Any) -> None:
+def test_runs_without_a_readback_between_them_are_each_recorded(session: Any) -> None:
     bound = Bound(session, 6)
     assert repeats(bound.run) >= 3
     before, device = ahead(), device_of(0)
@@ -61,7 +61,7 @@ def test_tensors_that_were_exchanged_are_the_ones_that_the_next_run_has(session:
 
 
 def test_a_cache_in_place_advances_once_per_run(session: Any) -> None:
-    """What is encoded ahead runs when it is submitted, and not before."""
+    """What is recorded ahead runs when it is submitted, and not before."""
     cell = webgpu_ep.session(models.square("N", 8))
     x = made_by(cell, np.full((2, 8), 1.01, np.float32))
     y = made_by(cell, np.zeros((2, 8), np.float32))
@@ -74,7 +74,7 @@ def test_a_cache_in_place_advances_once_per_run(session: Any) -> None:
             np.testing.assert_allclose(it.y.numpy(), expected, rtol=1e-4)
 
 
-def test_what_was_encoded_keeps_no_memory_of_tensors_or_sessions() -> None:
+def test_what_was_recorded_keeps_no_memory_of_tensors_or_sessions() -> None:
     device = None
     for _ in range(3):
         session = webgpu_ep.session(models.chain(), deviceId=44, storageBufferCacheMode="disabled")
@@ -102,28 +102,28 @@ def test_what_was_encoded_keeps_no_memory_of_tensors_or_sessions() -> None:
 
 def test_a_lost_device_gets_nothing_of_it() -> None:
     for _ in losses(45):
-        device_of(45).queue.meanwhile()  # there is nothing left to encode for
+        device_of(45).queue.meanwhile()  # there is nothing left to record for
 
 
-def test_two_threads_that_wait_for_the_same_run_encode_the_next_one_once(
+def test_two_threads_that_wait_for_the_same_run_record_the_next_one_once(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command buffer that is submitted twice ends the process."""
+    """An encoder that is finished twice ends the process."""
     bound, queue = Bound(session, 6), device_of(0).queue
     assert repeats(bound.run) >= 3
-    session.run_with_iobinding(bound.binding)  # takes what has been encoded
+    session.run_with_iobinding(bound.binding)  # takes what has been recorded
     running = queue.works.get(queue.shared.last[queue.shared.runs % len(queue.shared.last)])
-    made, encode = [], work.own_address
+    made, own = [], work.own_address
     other = threading.Thread(target=running.record_ahead)
 
-    def encoded(*arguments: Any) -> Any:
+    def recorded(*arguments: Any) -> Any:
         made.append(1)
         if len(made) == 1:
             other.start()
-            other.join(0.5)  # ends before only if it encodes as well
-        return encode(*arguments)
+            other.join(0.5)  # ends before only if it records as well
+        return own(*arguments)
 
-    monkeypatch.setattr(work, "own_address", encoded)
+    monkeypatch.setattr(work, "own_address", recorded)
     running.record_ahead()
     other.join()
     assert len(made) == 1
@@ -131,8 +131,8 @@ def test_two_threads_that_wait_for_the_same_run_encode_the_next_one_once(
     bound.run()
 
 
-def test_threads_that_wait_encode_for_each_other(session: Any) -> None:
-    """Each run submits a command buffer once, whoever encoded it."""
+def test_threads_that_wait_record_for_each_other(session: Any) -> None:
+    """Each run submits what was recorded once, whoever recorded it."""
     wrong: list[BaseException] = []
     shared = [Bound(session, 1 + k) for k in range(3)]
 

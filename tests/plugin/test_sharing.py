@@ -17,6 +17,7 @@ from onnxruntime_ep_wgpu.device import adapters, wgpu_py
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 
 from . import models
+from .test_memo import Bound, made_by, repeats
 
 X = np.random.default_rng(4).standard_normal((5, 8), np.float32)
 STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
@@ -320,3 +321,13 @@ def test_a_destroyed_device_of_the_caller_is_a_lost_device(gpu: Any) -> None:
     for _ in range(2):
         with pytest.raises(webgpu_ep.DeviceLostError):
             session.run(None, {"x": X})
+
+
+def test_a_run_that_is_repeated_on_a_destroyed_device_of_the_caller_is_an_error(gpu: Any) -> None:
+    """wgpu-native tells wgpu-py what it refuses; C code that does not hear of it would end the process."""
+    session = webgpu_ep.session(models.chain(), wgpu_device=gpu)
+    bound = Bound(session, 5, made_by(session, X), made_by(session, X))
+    assert repeats(lambda: session.run_with_iobinding(bound.binding)) >= 3
+    gpu.destroy()
+    with pytest.raises(webgpu_ep.DeviceLostError):
+        session.run_with_iobinding(bound.binding)

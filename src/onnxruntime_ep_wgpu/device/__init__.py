@@ -5,10 +5,11 @@ In the order data flows: `library` (wgpu-native's file and functions), `native` 
 device from an adapter), `sizes`, `buffers` (memory), `cache` (free memory), `pipelines` (compiled kernels and their
 bindings), `parallel` (jobs on several threads), `encoding` (dispatch lists as command buffers), `mapped` (memory that
 the host maps), `readback` (memory to the host), `uploads` (much memory from it), `clock` and `timing` (when each
-dispatch ran), `scopes` (errors of one piece of work), `debugger` (captures for RenderDoc and others), `queue` (what
-is submitted, and whether the device is lost), `work` (what C code submits), `memory` (buffers, and bytes in and out),
-`device` (all of it, for the rest of the package), `contexts` (which sessions share a device), `borrowed` and
-`wgpu_py` (devices of the caller, made through wgpu-py), `peak` (what an adapter can do at best).
+dispatch ran), `scopes` (errors of one piece of work), `debugger` (captures for RenderDoc and others), `turn` (what may
+not be submitted in between), `queue` (what is submitted, and whether the device is lost), `work` (what C code
+submits), `memory` (buffers, and bytes in and out), `device` (all of it, for the rest of the package), `contexts`
+(which sessions share a device), `borrowed` and `wgpu_py` (devices of the caller, made through wgpu-py), `peak` (what
+an adapter can do at best).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from .library import version as native_version
 from .native import forget_errors
 from .owned import depend, let_go
 from .settings import Settings
+from .turn import Turn
 from .work import Submission, Work
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ __all__ = [
     "Recording",
     "Settings",
     "Submission",
+    "Turn",
     "Work",
     "adapters",
     "adapters_problem",

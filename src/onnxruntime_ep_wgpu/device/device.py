@@ -32,6 +32,7 @@ from .request import request_device
 from .scopes import in_error_scope
 from .settings import DEFAULT, Settings
 from .timing import TimedSubmission, Timer
+from .turn import Turn
 from .work import Submission, Work
 
 # What is counted: `pipelines` and `bind_groups` that were made, and calls. `counters` adds what lives now: `buffers`,
@@ -223,12 +224,14 @@ class Device:
         copies_before: Sequence[Copy] = (),
         copies_after: Sequence[Copy] = (),
         per_submission: int = 0,
+        turn: Turn | None = None,
     ) -> None:
         """Runs `copies_before` (source, offset, destination, offset, bytes), then `dispatches` (kernel, buffers, xyz), then
         `copies_after`.
 
         At most `per_submission` dispatches are submitted at a time, 0 meaning all of them; nothing that another thread
-        submits comes in between. Returns when the work is queued. Raises DeviceError when WebGPU refuses the work
+        submits comes in between. `turn`: of the graph that they are of, whose repeated runs (`work`) come before or after them.
+        Returns when the work is queued. Raises DeviceError when WebGPU refuses the work
         (nothing has run then) and DeviceLostError.
         """
         recording = dispatches if isinstance(dispatches, Recording) else Recording(dispatches)
@@ -241,7 +244,7 @@ class Device:
             before = copies_before if first == 0 else ()
             after = copies_after if first + step >= total else ()
             commands.append(self._encoder.encode(recording, before, after, first, min(step, total - first)))
-        self.queue.submit(commands, "the work")
+        self.queue.submit(commands, "the work", turn)
         self._count(submits=len(commands), dispatches=total)
 
     def record_ahead(self, recording: Recording, per_submission: int = 0) -> None:
@@ -254,9 +257,9 @@ class Device:
         self.queue.complain("the work")
         recording.ahead.append(encoder)
 
-    def work(self, submission: Submission, per_submission: int = 0) -> Work | None:
+    def work(self, submission: Submission, per_submission: int = 0, turn: Turn | None = None) -> Work | None:
         """What `submit` would do, for C code; None where that has not been built."""
-        return None if self.queue.shared is None else Work(self.queue, submission, per_submission)
+        return None if self.queue.shared is None else Work(self.queue, submission, per_submission, turn)
 
     def submit_alone(self, dispatch: Dispatch, what: str) -> None:
         """Runs one dispatch within error scopes; `what` names it in the DeviceError. For debugging: it is slow."""
@@ -280,6 +283,7 @@ class Device:
         copies_before: Sequence[Copy] = (),
         copies_after: Sequence[Copy] = (),
         per_submission: int = 0,
+        turn: Turn | None = None,
         *,
         host_clock: bool = True,
     ) -> TimedSubmission:
@@ -293,7 +297,7 @@ class Device:
         if host_clock and not self._timer.clock.is_set:
             self._timer.calibrate()
         self.queue.check_not_lost()
-        timed, submits = self._timer.submit(recording, copies_before, copies_after, per_submission)
+        timed, submits = self._timer.submit(recording, copies_before, copies_after, per_submission, turn)
         timed.device = self
         self._count(submits=submits, dispatches=len(recording))
         return timed

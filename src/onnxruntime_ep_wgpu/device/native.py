@@ -93,6 +93,11 @@ class Errors(threading.local):
     def __init__(self) -> None:
         self.messages: list[tuple[int, str]] = []
 
+    def file(self, device: int, text: str) -> None:
+        """wgpu-native has refused a call of ours on this thread; `device` is an address, or 0. C code finds out by the count."""
+        _calls.lib.wgpu_complain()
+        self.messages.append((device, text))
+
     def take(self, device: Any) -> str:
         """What the messages since the last call say about a device, without wgpu-native's headings; empty when there was no
         error. Those about another one are dropped: whoever caused them has raised something else."""
@@ -113,10 +118,13 @@ def forget_errors() -> None:
         errors.messages = []
 
 
-# How many errors wgpu-native has reported in this process, where C code can read it.
-reported = new("uint64_t *")
 _tokens = itertools.count(1)
 _waiting: dict[int, Callable[[int, str], None]] = {}
+
+
+def complaints_function() -> int:
+    """What tells C code how often wgpu-native has refused a call of the thread that asks."""
+    return int(_calls.ffi.cast("uintptr_t", _calls.ffi.addressof(_calls.lib, "wgpu_complaints")))
 
 
 def address(handle: Any) -> int:
@@ -173,10 +181,9 @@ def _callback(function: Callable[..., None]) -> Any:
 @_callback
 def on_error(device: Any, kind: int, message: Any, _userdata1: Any, _userdata2: Any) -> None:
     """The uncaptured-error callback of every device: files the message for the calling thread."""
-    reported[0] += 1
     text = text_of(message)
     if Errors.others is None or not Errors.others(kind, text):
-        errors.messages.append((address(ffi.cast("WGPUDevice *", device)[0]), text))
+        errors.file(address(ffi.cast("WGPUDevice *", device)[0]), text)
 
 
 @_callback

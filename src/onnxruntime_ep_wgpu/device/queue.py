@@ -12,14 +12,15 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from .. import process
 from ..errors import DeviceError, DeviceLostError
 from ..live import LiveMap
 from . import encoding
-from .native import USAGE_COPY_DST, address, errors, ffi, forget_errors, lib, new, reported
+from .native import USAGE_COPY_DST, address, complaints_function, errors, ffi, forget_errors, lib, new
 from .owned import let_go, own
+from .turn import Turn
 
 # Writes wait in wgpu-native's own staging memory until the next submit; past this many bytes we submit them ourselves. It keeps
 # what it needed at most, so a tensor is written in parts. Weights have a way of their own (`uploads`).
@@ -63,7 +64,7 @@ class Queue:
         words.functions = native.ffi.from_buffer("uint64_t[]", encoding.FUNCTIONS)
         words.device, words.queue = address(self.device), address(self.handle)
         words.nothing = address(self._nothing)
-        words.reported = native.ffi.cast("uint64_t *", address(reported))
+        words.complaints = native.ffi.cast("uint64_t (*)(void)", complaints_function())
         words.most_unflushed = FLUSH_BYTES
         native.lib.queue_begin(words)
         return native.ffi.gc(words, native.lib.queue_end)
@@ -108,8 +109,9 @@ class Queue:
         words = self.shared
         return (0, 0, 0) if words is None else (int(words.reused), int(words.free_ranges), int(words.free_bytes))
 
-    def submit(self, commands: Sequence[Any] = (), what: str = "") -> int:
-        """Submits command buffers one after another, or nothing but the uploads so far; gives the last index."""
+    def submit(self, commands: Sequence[Any] = (), what: str = "", turn: Turn | None = None) -> int:
+        """Submits command buffers one after another, or nothing but the uploads so far; gives the last index. `turn`: of the
+        graph that they are of."""
         if errors.messages and commands:
             # Submitting an invalid command buffer would abort the process.
             self.complain(what)
@@ -120,10 +122,9 @@ class Queue:
         index = native.ffi.new("uint64_t *")
         words = [address(it) for it in commands]
         self.check_not_lost()
-        while not native.lib.submit(self.shared, words, len(words), index):
-            self.complain(what or "the work")
-            self.check_not_lost()
-            # Otherwise it was another thread that wgpu-native complained to meanwhile.
+        whose = native.ffi.NULL if turn is None else turn.words
+        if not native.lib.submit(self.shared, whose, words, len(words), index):
+            self.was_refused(what or "the work")
         return int(index[0])
 
     def _submit_in_python(self, commands: Sequence[Any]) -> int:
@@ -186,7 +187,16 @@ class Queue:
         """Raises DeviceError when wgpu-native refused `what`."""
         problem = self.problem()
         if problem:
-            raise DeviceError(f"{what} was refused by the device {self._name!r}: {problem}")
+            self._raise(what, problem)
+
+    def was_refused(self, what: str, then: str = "") -> NoReturn:
+        """Of C code that says so. Raises DeviceLostError, or DeviceError with `then` behind what wgpu-native says."""
+        problem = self.problem()
+        self.check_not_lost()
+        self._raise(what, (problem or "no reason given") + then)
+
+    def _raise(self, what: str, problem: str) -> NoReturn:
+        raise DeviceError(f"{what} was refused by the device {self._name!r}: {problem}")
 
 
 def _note_loss(queue: weakref.ref[Queue], message: str) -> None:

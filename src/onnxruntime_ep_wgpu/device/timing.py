@@ -21,6 +21,7 @@ from .native import USAGE_COPY_SRC, USAGE_QUERY_RESOLVE, ffi, lib, new
 from .owned import own
 from .queue import Queue
 from .readback import Reader
+from .turn import Turn
 
 # WebGPU allows 4,096 queries in a set, two per dispatch, and wants resolved ones at multiples of 256 bytes.
 PER_SET = 2048
@@ -77,7 +78,12 @@ class Timer:
         self._unfinished: LiveSet[TimedSubmission] = LiveSet()
 
     def submit(
-        self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], per_submission: int
+        self,
+        recording: Recording,
+        before: Sequence[Copy],
+        after: Sequence[Copy],
+        per_submission: int,
+        turn: Turn | None = None,
     ) -> tuple[TimedSubmission, int]:
         """Runs the copies before, the dispatches, each between two timestamps, and the copies after.
 
@@ -102,7 +108,7 @@ class Timer:
             lib.wgpuCommandEncoderResolveQuerySet(encoders[-1], queries, 0, used, resolved.handle, where)
         encode_copies(encoders[-1], after)
         begin = time.perf_counter_ns()
-        self._finish(encoders, "the measured work")
+        self._finish(encoders, "the measured work", turn)
         timed = TimedSubmission(self, count, resolved, begin)
         self._unfinished.add(timed)
         return timed, len(encoders)
@@ -170,9 +176,9 @@ class Timer:
     def _encoder(self) -> Any:
         return own("CommandEncoder", lib.wgpuDeviceCreateCommandEncoder, self._device, ffi.NULL)
 
-    def _finish(self, encoders: Sequence[Any], what: str) -> None:
+    def _finish(self, encoders: Sequence[Any], what: str, turn: Turn | None = None) -> None:
         finish = lib.wgpuCommandEncoderFinish
-        self._queue.submit([own("CommandBuffer", finish, encoder, ffi.NULL) for encoder in encoders], what)
+        self._queue.submit([own("CommandBuffer", finish, encoder, ffi.NULL) for encoder in encoders], what, turn)
 
 
 class _Pass:

@@ -56,7 +56,7 @@ def share_errors() -> None:
         if handler._get_proxy_stack():  # a call of wgpu-py is running on this thread
             theirs(kind, message)
         else:
-            errors.messages.append((0, message))  # wgpu-py does not say which device
+            errors.file(0, message)  # wgpu-py does not say which device
 
     def claim(kind: int, message: str) -> bool:
         if not handler._get_proxy_stack():

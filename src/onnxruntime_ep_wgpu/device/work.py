@@ -1,9 +1,9 @@
 """Dispatches that are submitted again and again without Python: a `Work` of csrc/submit.c.
 
-In: a recording. Out: two numbers for C code, a function and what to call it with; the call encodes, submits and gives 1, or gives
-0 when Python has to do it, as on a lost device. A thread that has to wait for the GPU prepares what comes next meanwhile
-(`Queue.meanwhile`): the same recorded in encoders, one for each part that is submitted. They say what this object does, which never
-changes, so they cannot be out of date, and go with it. Or, where something else follows, what `then` prepares.
+In: a recording. Out: two numbers for C code, a function and what to call it with; the call encodes and submits, and gives what
+came of it (csrc/outcomes.h). A thread that has to wait for the GPU prepares what comes next meanwhile (`Queue.meanwhile`): the same
+recorded in encoders, one for each part that is submitted. They say what this object does, which never changes, so they cannot be
+out of date, and go with it. Or, where something else follows, what `then` prepares.
 Invariant: the object keeps alive what the numbers refer to; whoever lets go of it has made sure that no thread is in such a call,
 and that none will be.
 """
@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from itertools import takewhile
+from typing import Any, NamedTuple, NoReturn
 
 from . import encoding
 from .encoding import Copy, Recording, copy_words
-from .native import address
+from .native import address, forget_errors
 from .owned import own_address, shared
 from .queue import Queue
+from .turn import Turn
 
 
 class Submission(NamedTuple):
@@ -30,7 +32,8 @@ class Submission(NamedTuple):
 
 
 class Work:
-    """A submission on the device of `queue`, at most `per_submission` dispatches at a time, 0 meaning all of them.
+    """A submission on the device of `queue`, at most `per_submission` dispatches at a time, 0 meaning as many as is best.
+    `turn`: of its graph.
 
     Of buffers it keeps the memory and not the object, as bind groups do, so that their owner can tell when nobody uses them.
     """
@@ -41,6 +44,7 @@ class Work:
         "_lock",
         "_memory",
         "_queue",
+        "_turn",
         "_words",
         "function",
         "number",
@@ -48,7 +52,7 @@ class Work:
         "then",
     )
 
-    def __init__(self, queue: Queue, submission: Submission, per_submission: int = 0) -> None:
+    def __init__(self, queue: Queue, submission: Submission, per_submission: int = 0, turn: Turn | None = None) -> None:
         assert encoding.native is not None and queue.shared is not None
         ffi = encoding.native.ffi
         recording, before, after = submission
@@ -56,12 +60,13 @@ class Work:
         self._memory = [
             shared("Buffer", it.handle) for source, _, destination, *_ in copies for it in (source, destination)
         ]
-        self._queue, self.recording, self._lock = queue, recording, threading.Lock()
+        self._queue, self._turn, self.recording, self._lock = queue, turn, recording, threading.Lock()
         self.then: Callable[[], None] | None = None
         words = copy_words(copies)
         rows = ffi.from_buffer("uint64_t[]", recording.words)
         copied = ffi.from_buffer("uint64_t[]", words)
-        given = (queue.shared, rows, len(recording), per_submission, copied, len(before), len(after))
+        whose = ffi.NULL if turn is None else turn.words
+        given = (queue.shared, whose, rows, len(recording), per_submission, copied, len(before), len(after))
         self._words = ffi.new("Work *", given), rows, copied
         self.number = address(self._words[0])
         self.function = address(ffi.addressof(encoding.native.lib, "run"))
@@ -75,6 +80,13 @@ class Work:
         else:
             self.then()
 
+    def raise_refusal(self) -> NoReturn:
+        """C code has submitted a part of it, and wgpu-native has refused a later one: raises DeviceError, DeviceLostError."""
+        self._queue.was_refused(
+            "the rest of a run that had begun",
+            "; what the run writes is not to be used, and a tensor that it updates in place, as a KV cache, is to be set anew",
+        )
+
     def record_ahead(self) -> None:
         """Records what the next run submits, unless that has been done, or is in many parts."""
         (words, *_), native = self._words, encoding.native.lib
@@ -84,10 +96,13 @@ class Work:
         with self._lock:  # several threads may wait for the same runs
             if native.is_behind(words):
                 first = encoding.native.ffi.new("size_t *")
-                encoders = [own_address("CommandEncoder", native.record_ahead, words, first) for _ in range(count)]
-                if all(encoders):
+                made = (own_address("CommandEncoder", native.record_ahead, words, first) for _ in range(count))
+                encoders = [*takewhile(bool, made)]
+                if len(encoders) == count:
                     self._ahead = encoders
                     native.set_ahead(words, [*map(address, encoders)], count)
+                else:
+                    forget_errors()  # the run itself says what is wrong with it
 
 
 def upload_function() -> int:

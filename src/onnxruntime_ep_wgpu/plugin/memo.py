@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, compress, count
 from operator import ne
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from .._ort import ffi as _ort_ffi
 from ..device import Place, depend
@@ -122,6 +122,15 @@ class Memo:
         self.contents = None
         return True
 
+    def is_at(self, number: int) -> bool:
+        """Whether C code knows it by this address."""
+        return address(self._words) == number
+
+    def raise_refusal(self) -> NoReturn:
+        """C code has begun the run and cannot complete it, and uses the memo until this has raised why."""
+        assert self.contents is not None
+        self.contents.work.raise_refusal()
+
     def buffers_ended(self) -> None:
         if any(buffer() is None for buffer in self._buffers):
             self.end()
@@ -176,6 +185,13 @@ class Memos:
     def noted(self) -> int:
         """Runs that C code may repeat now."""
         return sum(bool(it.live) for it in self._node.memos)
+
+    def check_begun(self, state: Any) -> None:
+        """C code calls the node with this state: that of the node, or the memo of a run which it has begun and cannot complete, and
+        leaves in use meanwhile. Raises DeviceError, DeviceLostError for that."""
+        number = address(state)
+        if number != address(self.node):
+            next(it for it in self._memos if it is not None and it.is_at(number)).raise_refusal()
 
     def ran(
         self, run: Run, submission: Submission, tensors: Callable[[], Sequence[NodeTensor]], graph: int = 0

@@ -84,8 +84,9 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo"):
         pass
 
     @callback("Compute", repeatable=True, device=True)
-    def compute(self, _state: Any, context: Any) -> None:
+    def compute(self, state: Any, context: Any) -> None:
         if self.memos is not None:
+            self.memos.check_begun(state)
             forget_errors()
         group = self.group.on_device()
         if self._noted is not None and group is not self._noted and self.memos is not None:

@@ -1,7 +1,8 @@
 """Where the tensors of a run's caller lie: its inputs and outputs.
 
 In: a place for each of them, or what is remembered of an earlier run. Out: the place of a value, and of all of them what bindings
-are found again by and end with. Invariant: what is remembered keeps no buffer; a place is made of it when a dispatch binds it.
+are found again by and end with. Invariant: what is remembered keeps no buffer; who binds it holds all of them meanwhile, so that
+none goes in between.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Protocol
 
 from ..device import Buffer, Place
 
+Held = Sequence[Buffer | None]  # the buffers of tensors, None for an empty one
 At = tuple[tuple[int, int] | None, ...]  # the number of a buffer and an offset, None for an empty tensor
 
 
@@ -26,18 +28,15 @@ class Places:
         self.buffers = [None if it is None else weakref.ref(it.buffer) for it in places]
         self.as_they_are: object = None
 
-    def still_there(self) -> list[Place | None] | None:
-        """The places, or None when a buffer has gone."""
-        found: list[Place | None] = []
-        for at, reference in zip(self.at, self.buffers, strict=True):
-            buffer = None if reference is None else reference()
-            if at is None or buffer is None:
-                if reference is not None:
-                    return None
-                found.append(None)
-            else:
-                found.append(Place(buffer, at[1]))
-        return found
+    def held(self) -> Held | None:
+        """The buffers, or None when one has gone."""
+        held = [None if reference is None else reference() for reference in self.buffers]
+        return held if held.count(None) == self.buffers.count(None) else None
+
+    def within(self, held: Held) -> list[Place | None]:
+        """The places in these buffers."""
+        both = zip(self.at, held, strict=True)
+        return [None if at is None or buffer is None else Place(buffer, at[1]) for at, buffer in both]
 
 
 class ByValue(Protocol):
@@ -75,23 +74,19 @@ class Callers(dict[int, Place]):
 
 
 class Remembered:
-    """Those of a run at the same places as an earlier one, bound there as they are. `numbers` has the place in these by value."""
+    """Those of a run at the same places as an earlier one, bound there as they are, in the buffers that it holds. `numbers` has the
+    place in these by value."""
 
-    def __init__(self, numbers: Mapping[int, int], places: Places) -> None:
-        self._numbers, self._places = numbers, places
+    def __init__(self, numbers: Mapping[int, int], places: Places, held: Held) -> None:
+        self._numbers, self._held = numbers, held
         self.at, self.buffers = places.at, places.buffers
-
-    def are_there(self) -> bool:
-        """Whether no buffer has gone."""
-        return None not in [reference and reference() for reference in self.buffers]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._numbers)
 
     def __getitem__(self, value: int) -> Place:
         number = self._numbers[value]
-        at, reference = self.at[number], self.buffers[number]
-        buffer = None if reference is None else reference()
-        if at is None or buffer is None:
-            raise ReferenceError("the buffer of a tensor has gone")
+        at, buffer = self.at[number], self._held[number]
+        assert at is not None
+        assert buffer is not None
         return Place(buffer, at[1])

@@ -1,4 +1,4 @@
-"""Running a Program: its weights on a device, a plan for the shapes of the inputs, callers' buffers bound, one submit per run.
+"""Running a Program: its weights on a device, a plan for the shapes of the inputs, callers' buffers bound, the work submitted.
 
 In: a Program, tensors on the device. Out: work that is submitted, or an error before anything runs. Invariant: what the
 caller passes is bound as it is, but for what WebGPU cannot bind, which is copied.
@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ class Run:
 
     def work(self, submission: Submission) -> Work | None:
         """What queues the work that `submit` gave; None where that has not been built."""
-        return self.executable.device.work(submission, self.executable.settings.per_submission)
+        return self.executable.work(submission)
 
 
 class Executable:
@@ -181,6 +182,10 @@ class Executable:
         with self.prepare(inputs) as run:
             run.submit(outputs)
 
+    def work(self, submission: Submission) -> Work | None:
+        """What submits the same again without Python; None where that has not been built."""
+        return self.device.work(submission, self.settings.per_submission, self._plans.family.turn)
+
     def submit(self, plan: Plan, places: Sequence[Place | None]) -> Submission | None:
         """Runs a plan once on these places: inputs, then outputs, None for empty ones. Gives what was submitted when there was
         nothing else to do."""
@@ -231,13 +236,12 @@ class Executable:
 
     def _callers_at(self, places: Places, plan: Plan) -> Bindable | None:
         """What a run with tensors at these places binds; None where a buffer has gone, or tensors have to be copied."""
-        if places.as_they_are is plan.layout.begins:
-            remembered = Remembered(self._numbers, places)
-            return remembered if remembered.are_there() else None
-        there = places.still_there()
-        if there is None:
+        held = places.held()
+        if held is None:
             return None
-        callers, before, after = self._place(plan, there)
+        if places.as_they_are is plan.layout.begins:
+            return Remembered(self._numbers, places, held)
+        callers, before, after = self._place(plan, places.within(held))
         if before or after:
             return None
         if callers.at == places.at:  # otherwise there is an empty one
@@ -246,10 +250,7 @@ class Executable:
 
     def _goes_on(self, last: Plan, plan: Plan, key: Key, places: Places, recording: Recording) -> Work | None:
         """The work of a run of `plan`, where somebody submits it who repeats the `last` one; None where nobody does."""
-
-        def work() -> Work | None:
-            return self.device.work(Submission(recording), self.settings.per_submission)
-
+        work = partial(self.work, Submission(recording))
         found = (it.go_on(plan, key[0], places, work) for it in last.repeaters)
         return next((it for it in found if it is not None), None)
 
@@ -325,7 +326,7 @@ class Executable:
             if scopes:
                 self._submit_recorded(scopes, plan, recording, before, after)
                 return None
-            self.device.submit(recording, before, after, self.settings.per_submission)
+            self.device.submit(recording, before, after, self.settings.per_submission, self._plans.family.turn)
             alone = not self.settings.debugger_capture and not self.device.caches.lazy
             return Submission(recording, before, after) if alone else None
 
@@ -339,7 +340,7 @@ class Executable:
     ) -> None:
         """Submits a run that somebody listens to; its dispatches leave timestamps where the adapter has them."""
         with span("submit", self.program.name, dispatches=len(plan.dispatches)):
-            work = recording, before, after, self.settings.per_submission
+            work = recording, before, after, self.settings.per_submission, self._plans.family.turn
             if not self.device.has_timestamps:
                 self.device.submit(*work)
                 return

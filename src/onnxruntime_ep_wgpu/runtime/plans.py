@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from itertools import islice
 
-from ..device import Buffer, Device, Pipeline, let_go
+from ..device import Buffer, Device, Pipeline, Turn, let_go
 from ..live import LiveSet
 from ..program.layout import Layout
 from ..program.program import Program
@@ -43,11 +43,12 @@ class PlannedRun:
 
 
 class Family:
-    """What the plans of one graph share, whatever sizes it was compiled for: `temps`, under `lock`, counted by `runs`."""
+    """What the plans of one graph share, whatever sizes it was compiled for: `temps`, under `lock`, counted by `runs`; and the
+    `turn` of who submits their work."""
 
     def __init__(self, device: Device, settings: RunSettings) -> None:
         self.temps = Temps(device.caches.storage, settings.temp_generations)
-        self.lock = threading.Lock()
+        self.lock, self.turn = threading.Lock(), Turn()
         self.runs = 0
         self.members: LiveSet[Plans] = LiveSet()
 
