@@ -44,7 +44,7 @@ def generate(group: FusedGroup, target: Target) -> Source:
             f"and the adapter has {target.max_storage_buffers}"
         )
     bodies, uniforms = w.uniforms.numbered(
-        [f"{prelude.needed(v.code, pairs, v.functions)}\n{v.code}" for v in variants]
+        [prelude.with_needed(v.code, pairs, v.functions) for v in variants]
     )
     unused = [repr(t) for t in w.bindings for name in w.names(t) if not any(f"{name}[" in body for body in bodies)]
     if unused:

@@ -89,6 +89,18 @@ def _mentioned(text: str) -> tuple[str, ...]:
     return tuple(sorted(set(_NAME.findall(text))))
 
 
+_BEGIN = "  let w = id.x"  # of `main`, which `writer.py` writes
+
+
+def with_needed(text: str, pairs: bool, own: Mapping[str, str] | None = None) -> str:
+    """A kernel with its `main` behind the definitions that it uses; what these need to be told about a dispatch, `main` tells."""
+    definitions = needed(text, pairs, own)
+    if "hidden_zero" in definitions:
+        assert _BEGIN in text, "an entry point begins with the number of its workgroup"
+        text = text.replace(_BEGIN, f"  hidden_zero = id.z;  // a grid has two dimensions\n{_BEGIN}", 1)
+    return f"{definitions}\n{text}"
+
+
 def needed(text: str, pairs: bool, own: Mapping[str, str] | None = None) -> str:
     """Definitions that `text` uses, directly or through others, in an order that declares before use.
 

@@ -265,7 +265,11 @@ fn kernel(w: u32, lane: u32) {
     most = max(most, tile(at / THREADS * AREA + SCORES + at % THREADS));
   }
   let level = base_of(most);
+#if SINK
   var all = exp(sink - level);
+#else
+  var all = vec4f();
+#end
   for (var at = row4; at < $SLICES * THREADS; at += Q4) {
     let own = at / THREADS * AREA + at % THREADS;
     all += tile(own) * exp(tile(own + SCORES) - level);

@@ -10,7 +10,7 @@ fn kernel(w: u32, lane: u32) {
   let sink = sink_at(row);
   highest = max_f32(highest, sink);
 #end
-  if ($MASKED && highest == float_bits(0xff800000u)) { highest = 0f; }
+  if ($MASKED && bitcast<u32>(highest) == 0xff800000u) { highest = 0f; }
   // In blocks, so that a long sum of f32 does not lose what is added late.
   var total = 0f;
   for (var start = me; start < $columns; start += 32u * $LANES) {

@@ -44,8 +44,8 @@
       let outside = py < -1f || py > f32($h) || px < -1f || px > f32($w);
       py = clamp(py, 0f, f32($h) - 1f);
       px = clamp(px, 0f, f32($w) - 1f);
-      let r0 = u32(py);
-      let c0 = u32(px);
+      let r0 = min(u32(py), $h - 1u);
+      let c0 = min(u32(px), $w - 1u);
       let r1 = min(r0 + 1u, $h - 1u);
       let c1 = min(c0 + 1u, $w - 1u);
       let fy = py - f32(r0);

@@ -1,10 +1,11 @@
 // Floats as ONNX needs them. NaN is tested on bits: an implementation may assume that `v != v` is false.
-var<private> hidden_bits: u32;
-// A value given by its bits; the detour keeps infinities and NaN from being constant expressions, which are errors.
-fn float_bits(bits: u32) -> f32 {
-  hidden_bits = bits;
-  return bitcast<f32>(hidden_bits);
-}
+// Zero, which only who dispatches knows: `main` has it from the number of its workgroup.
+var<private> hidden_zero: u32;
+// A value given by its bits. Infinities and NaN are errors as constants of WGSL, and as constants of what it becomes they are nothing:
+// Metal's compiler assumes that there are none, and makes x of a mask's select(x, x - infinity, hidden).
+fn float_bits(bits: u32) -> f32 { return bitcast<f32>(bits ^ hidden_zero); }
+// A sum or product that is rounded as it stands: shaders may be rearranged as if numbers were exact, and fused, but not past this.
+fn rounded_f32(a: f32) -> f32 { return bitcast<f32>(bitcast<u32>(a) ^ hidden_zero); }
 fn isnan_f32(a: f32) -> bool { return (bitcast<u32>(a) & 0x7fffffffu) > 0x7f800000u; }
 fn isinf_f32(a: f32) -> bool { return (bitcast<u32>(a) & 0x7fffffffu) == 0x7f800000u; }
 fn signbit_f32(a: f32) -> bool { return (bitcast<u32>(a) >> 31u) != 0u; }
@@ -23,18 +24,22 @@ fn half_f32(a: f32) -> f32 {
   let sign = bitcast<u32>(a) & 0x80000000u;
   let bits = bitcast<u32>(a) ^ sign;
   let normal = (bits + 0xfffu + ((bits >> 13u) & 1u)) & 0xffffe000u;
-  let small = bitcast<u32>((abs(a) + 0.5f) - 0.5f);  // below the normal numbers the last place of f16 is that of 0.5 in f32
+  let small = bitcast<u32>(round(abs(a) * 16777216f) * 5.9604645e-08f);  // in units of 2^-24, the least of f16
   let finite = select(normal, small, bits < 0x38800000u);
   return select(bitcast<f32>(sign | select(finite, 0x7f800000u, bits >= 0x477ff000u)), a, bits > 0x7f800000u);
 }
-// Two f16 in a word. WGSL leaves open what pack2x16float makes of what is no finite f16, and SwiftShader makes NaN of infinity.
+// Two f16 in a word, rounded to nearest even. By hand: pack2x16float may round towards zero, as AMD's drivers do, WGSL leaves open what
+// it makes of what is no finite f16, and SwiftShader makes NaN of infinity.
 fn pack_halves(v: vec2f) -> u32 {
   let bits = bitcast<vec2u>(v);
   let magnitude = bits & vec2u(0x7fffffffu);
-  let beyond = magnitude >= vec2u(0x477ff000u);
-  let special = ((bits >> vec2u(16u)) & vec2u(0x8000u)) | select(vec2u(0x7c00u), vec2u(0x7e00u), magnitude > vec2u(0x7f800000u));
-  let chosen = select(vec2u(0u), special, beyond);
-  return pack2x16float(select(v, vec2f(0f), beyond)) | chosen.x | (chosen.y << 16u);
+  let normal = ((magnitude + vec2u(0xfffu) + ((magnitude >> vec2u(13u)) & vec2u(1u))) >> vec2u(13u)) - vec2u(0x1c000u);
+  let below = magnitude < vec2u(0x38800000u);
+  let small = vec2u(round(select(vec2f(0f), abs(v), below) * 16777216f));
+  let special = select(vec2u(0x7c00u), vec2u(0x7e00u), magnitude > vec2u(0x7f800000u));
+  let chosen = select(select(normal, small, below), special, magnitude >= vec2u(0x477ff000u));
+  let halves = ((bits >> vec2u(16u)) & vec2u(0x8000u)) | chosen;
+  return halves.x | (halves.y << 16u);
 }
 // The upper half of the bits, rounded to nearest even; a NaN keeps its sign and becomes quiet.
 fn bfloat_bits(a: f32) -> u32 {
@@ -56,7 +61,9 @@ fn clamp_f32(a: f32, low: f32, high: f32) -> f32 { return select(min(max(a, low)
 fn residue_f32(c: f32, a: f32, b: f32) -> f32 {
   let a1 = bitcast<f32>(bitcast<u32>(a) & 0xfffff000u);
   let b1 = bitcast<f32>(bitcast<u32>(b) & 0xfffff000u);
-  return (((c - a1 * b1) - a1 * (b - b1)) - (a - a1) * b1) - (a - a1) * (b - b1);
+  let first = rounded_f32(c - a1 * b1);
+  let second = rounded_f32(first - a1 * rounded_f32(b - b1));
+  return rounded_f32(second - rounded_f32(a - a1) * b1) - rounded_f32(a - a1) * rounded_f32(b - b1);
 }
 // a / b. A device may take the product with the reciprocal, which is lost where it or `b` is below the normal numbers.
 fn div_f32(a: f32, b: f32) -> f32 {
@@ -69,14 +76,13 @@ fn quotient_f32(a: f32, b: f32) -> f32 {
   let q = div_f32(a, b);
   return select(q, q + rounded_f32(div_f32(residue_f32(a, q, b), b)), abs(q) > 1e-30f && abs(q) < 1e30f);
 }
-// A product that is rounded before something is added to it: a device may fuse the two, not past this.
-fn rounded_f32(a: f32) -> f32 { return min(max(a, -3.40282346e+38f), 3.40282346e+38f); }
 // a * b + c rounded once; the builtin may round twice.
 fn fma_f32(a: f32, b: f32, c: f32) -> f32 {
-  let p = a * b;
-  let s = p + c;
-  let other = s - p;
-  let r = s + (((p - (s - other)) + (c - other)) - residue_f32(p, a, b));
+  let p = rounded_f32(a * b);
+  let s = rounded_f32(p + c);
+  let other = rounded_f32(s - p);
+  let lost = rounded_f32(p - rounded_f32(s - other)) + rounded_f32(c - other);
+  let r = s + (rounded_f32(lost) - residue_f32(p, a, b));
   return select(r, s, isnan_f32(r));
 }
 
@@ -103,18 +109,18 @@ fn fmod_f32(a: f32, b: f32) -> f32 {
 // The remainder with the sign of the divisor.
 fn floormod_f32(a: f32, b: f32) -> f32 {
   let r = fmod_f32(a, b);
-  if ((bitcast<u32>(r) & 0x7fffffffu) == 0u) { return select(0f, -0f, signbit_f32(b)); }
+  if ((bitcast<u32>(r) & 0x7fffffffu) == 0u) { return bitcast<f32>(bitcast<u32>(b) & 0x80000000u); }
   return select(r, r + b, signbit_f32(r) != signbit_f32(b));
 }
 // By bits, because a device may take numbers below the normal ones for zero.
 fn bool_of_f32(a: f32) -> bool { return (bitcast<u32>(a) << 1u) != 0u; }
 // Conversions truncate towards zero. Out of range: the smallest number for i32, the low word of the 64-bit result for u32.
 fn i32_of_f32(a: f32) -> i32 {
-  if (!(abs(a) < 2147483648f)) { return bitcast<i32>(0x80000000u); }
+  if ((bitcast<u32>(a) & 0x7fffffffu) >= 0x4f000000u) { return bitcast<i32>(0x80000000u); }
   return i32(a);
 }
 fn u32_of_f32(a: f32) -> u32 {
-  if (!(abs(a) < 4294967296f)) { return 0u; }
+  if ((bitcast<u32>(a) & 0x7fffffffu) >= 0x4f800000u) { return 0u; }
   return select(u32(abs(a)), 0u - u32(abs(a)), a < 0f);
 }
 // The remainder with the sign of the dividend. WGSL defines `%` so, but drivers do not for negative operands.

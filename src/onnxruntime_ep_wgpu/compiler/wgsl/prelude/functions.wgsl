@@ -235,8 +235,9 @@ fn cos_small(r: f32) -> f32 {
 }
 // `a` less `k` quarter turns. All parts of pi / 2 but the last have 8 bits, so that products with k below 65,536 are exact.
 fn less_quarters(a: f32, k: f32) -> f32 {
-  return ((((a - k * 1.5703125f) - k * 0.0004825592041015625f) - k * 1.2665987014770508e-06f)
-    - k * 9.89530235528946e-10f) - k * 2.56334407e-12f;
+  let first = rounded_f32(rounded_f32(a - k * 1.5703125f) - k * 0.0004825592041015625f);
+  let second = rounded_f32(rounded_f32(first - k * 1.2665987014770508e-06f) - k * 9.89530235528946e-10f);
+  return second - k * 2.56334407e-12f;
 }
 // 128 bits of 2 / pi from a word of them on, where word 1 is the first after the point.
 fn two_over_pi(word: u32) -> vec4<u32> {

@@ -19,7 +19,7 @@ fn sign_u64_native(a: u64) -> u64 { return select(0lu, 1lu, a > 0lu); }
 
 // Truncation towards zero; what does not fit, and NaN, becomes the smallest number, as x86 converts.
 fn i64_of_f32_native(a: f32) -> i64 {
-  if (!(abs(a) < 9223372036854775808f)) { return (-9223372036854775807li - 1li); }
+  if ((bitcast<u32>(a) & 0x7fffffffu) >= 0x5f000000u) { return (-9223372036854775807li - 1li); }
   return i64(a);
 }
 fn u64_of_f32_native(a: f32) -> u64 {

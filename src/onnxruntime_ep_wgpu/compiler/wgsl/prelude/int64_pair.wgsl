@@ -118,7 +118,7 @@ fn f32_of_u64(a: vec2<u32>) -> f32 {
   let top = shr_u64(a, vec2<u32>(shift, 0u)).x;
   let lost = (a.x & ((1u << (shift & 31u)) - 1u)) != 0u || (shift == 32u && a.x != 0u);
   let kept = f32(top | select(0u, 1u, lost));
-  return ldexp(kept, i32(shift));
+  return kept * power_of_two(i32(shift));
 }
 fn f32_of_i64(a: vec2<u32>) -> f32 {
   let magnitude = f32_of_u64(abs_i64(a));
@@ -134,7 +134,7 @@ fn truncated_magnitude(a: f32) -> vec2<u32> {
 }
 // Truncation towards zero; what does not fit, and NaN, becomes the smallest number, as x86 converts.
 fn i64_of_f32(a: f32) -> vec2<u32> {
-  if (!(abs(a) < 9223372036854775808f)) { return vec2<u32>(0u, 0x80000000u); }
+  if ((bitcast<u32>(a) & 0x7fffffffu) >= 0x5f000000u) { return vec2<u32>(0u, 0x80000000u); }
   let magnitude = truncated_magnitude(a);
   return select(magnitude, neg_64(magnitude), a < 0f);
 }
