@@ -43,9 +43,7 @@ def generate(group: FusedGroup, target: Target) -> Source:
             f"the kernel of {', '.join(w.group.origin)} has {w.placement.bindings} bindings, "
             f"and the adapter has {target.max_storage_buffers}"
         )
-    bodies, uniforms = w.uniforms.numbered(
-        [prelude.with_needed(v.code, pairs, v.functions) for v in variants]
-    )
+    bodies, uniforms = w.uniforms.numbered([prelude.with_needed(v.code, pairs, v.functions) for v in variants])
     unused = [repr(t) for t in w.bindings for name in w.names(t) if not any(f"{name}[" in body for body in bodies)]
     if unused:
         raise AssertionError(f"the kernel of {', '.join(w.group.origin)} binds {', '.join(unused)} for nothing")

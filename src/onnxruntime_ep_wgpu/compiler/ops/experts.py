@@ -131,6 +131,9 @@ def _product(b: Builder, x: Operand, chosen: Operand, layer: ExpertWeights, shar
     return y
 
 
+_OF_CUDA = {"swiglu_limit_after_activation": 0}  # onnxruntime has another kernel for CUDA alone
+
+
 class MixtureAttributes(TypedDict, total=False):
     """What both operators have."""
 
@@ -234,7 +237,7 @@ def _activated(b: Builder, x: Operand, how: Mixture) -> Operand:
     return b.pointwise(expression, {"g": parts[0], "l": parts[1]}, DType.FLOAT32, cost=20, **limits)
 
 
-@op("MoE", domain=MICROSOFT, types=FLOATS)
+@op("MoE", domain=MICROSOFT, types=FLOATS, fixed=_OF_CUDA)
 def mixture(
     b: Builder,
     x: Operand,
@@ -259,6 +262,7 @@ def mixture(
     "QMoE",
     domain=MICROSOFT,
     types=FLOATS,
+    fixed=_OF_CUDA,
     fc1=PACKED,
     fc2=PACKED,
     fc3=PACKED,

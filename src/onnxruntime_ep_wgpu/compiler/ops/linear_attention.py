@@ -35,7 +35,18 @@ def _latest(b: Builder, past: Operand | None, window: int) -> Operand | None:
 
 
 @op("CausalConvWithState", since=27, types=FLOATS)
-@op("CausalConvWithState", domain=MICROSOFT, types=FLOATS)
+@op(
+    "CausalConvWithState",
+    domain=MICROSOFT,
+    types=FLOATS,
+    fixed={  # of onnxruntime's kernels for CUDA
+        "input_channel_offset": 0,
+        "input_channels": 0,
+        "state_channels_last": -1,
+        "state_length": 0,
+        "state_update_capacity": 0,
+    },
+)
 def causal_conv_with_state(
     b: Builder,
     x: Operand,

@@ -41,6 +41,8 @@ class Operator:
     variadic: str | None
     attributes: frozenset[str]
     any_attributes: bool = False
+    # Values of attributes that no node may change and that onnx declares none of: a schema of onnxruntime writes them into nodes.
+    fixed: Mapping[str, Any] = field(default_factory=dict)
     needed: frozenset[str] = frozenset()  # operands and attributes that it cannot do without
     kinds: Mapping[str, str] = field(default_factory=dict)  # of attributes: a key of _KINDS
     elementwise: bool = False  # an element of the result is made of those at its own place; operands broadcast
@@ -75,6 +77,7 @@ def op(
     keeps_format: bool = False,
     any_format: bool = False,
     rows: tuple[str, ...] = (),
+    fixed: Mapping[str, Any] | None = None,
     **by_operand: frozenset[DType],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declares `lower(builder, *operands, *, attributes...)` for operators; `op_type` is passed when asked for.
@@ -105,6 +108,7 @@ def op(
                 variadic=variadic,
                 attributes=attributes,
                 any_attributes=anything,
+                fixed=fixed or {},
                 needed=needed,
                 kinds=kinds,
                 elementwise=elementwise,
@@ -229,7 +233,7 @@ def arguments(
 
     Raises UnsupportedError for an attribute that the function does not know, that is missing, or that is of another kind.
     """
-    defaults = _defaults(entry.name, entry.domain, opset)
+    defaults = {**_defaults(entry.name, entry.domain, opset), **entry.fixed}
     out = {k: v for k, v in defaults.items() if k in entry.attributes}
     for name, value in attributes.items():
         if name in entry.attributes or entry.any_attributes:

@@ -1,0 +1,38 @@
+"""What onnxruntime's own schemas write into nodes: their defaults, which no lowering may take for something unknown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+from onnxruntime_ep_wgpu.compiler.ops import registry
+from onnxruntime_ep_wgpu.errors import UnsupportedError
+
+SCHEMAS = {f"{it.domain}.{it.name}-{it.since_version}": it for it in get_all_operator_schema()}
+OBSOLETE = {".MeanVarianceNormalization-1", ".LpPool-1", ".GlobalLpPool-1"}  # with other attributes than since 9, and 2
+
+
+def defaults_of(schema: Any) -> dict[str, Any]:
+    found = {}
+    for name, it in schema.attributes.items():
+        attribute = onnx.AttributeProto()
+        attribute.ParseFromString(it._default_value)
+        if attribute.type:
+            found[name] = registry._decoded(onnx.helper.get_attribute_value(attribute))
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMAS.keys() - OBSOLETE))
+def test_a_default_that_is_written_out_is_known(name: str) -> None:
+    schema = SCHEMAS[name]
+    entry = registry.find(schema.name, schema.domain, schema.since_version)
+    if entry is None:
+        return
+    for attribute, value in defaults_of(schema).items():
+        try:
+            registry.arguments(entry, schema.since_version, {attribute: value}, [True])
+        except UnsupportedError as error:
+            assert attribute not in str(error), error
