@@ -114,3 +114,28 @@ def test_minus_a_negative_constant(value: float | np.generic) -> None:
     x = np.array([0, 1], constant.dtype)
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(Runner(compile_model(model))(x)[0], -constant + x)
+
+
+@pytest.mark.parametrize("where", ["softmax", "map", "neither"])
+def test_no_compiler_knows_that_a_number_is_infinite(where: str) -> None:
+    """Metal's takes such a constant for impossible, and makes `x` of `select(x, x - infinity, hidden)`."""
+    nodes = {
+        "softmax": [node("Where", ["c", "x", "low"], ["m"]), node("Softmax", ["m"], ["y"])],
+        "map": [node("Where", ["c", "zero", "low"], ["m"]), node("Add", ["x", "m"], ["y"])],
+        "neither": [node("Where", ["c", "x", "zero"], ["y"])],
+    }[where]
+    constants = {"low": np.float32(-np.inf), "zero": np.float32(0)}
+    weights = {name: value for name, value in constants.items() if any(name in it.input for it in nodes)}
+    model = make_model(nodes, {"c": (np.bool_, [3, 5]), "x": (np.float32, [3, 5])}, weights)
+    program = compile_model(model, target())
+    texts = [text for kernel in program.kernels for text in kernel.wgsl]
+    assert any("float_bits" in text for text in texts) == (where != "neither")
+    for text in texts:
+        assert ("hidden_zero = id.z;" in text) == ("hidden_zero: u32;" in text)
+        assert ("float_bits" in text) <= ("bits ^ hidden_zero" in text)
+    c, x = np.arange(15).reshape(3, 5) % 3 == 0, np.linspace(-2, 2, 15, dtype=np.float32).reshape(3, 5)
+    y = Runner(program)(c, x)[0]
+    kept = np.where(c, x, -np.inf if where != "neither" else 0)
+    if where == "softmax":
+        kept = np.exp(kept) / np.exp(kept).sum(1, keepdims=True)
+    np.testing.assert_allclose(y, kept, rtol=1e-6)
