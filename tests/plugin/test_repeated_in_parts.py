@@ -255,9 +255,9 @@ def test_no_run_of_the_same_graph_comes_between_the_parts_of_a_run(repeated: Rep
 
     with watched(run) as calls:
         repeated.begin()
+        ((thread, waited),) = begun
+        thread.join()  # it too calls what is watched
     assert calls == [FINISH, LOOK, SUBMIT] * 2
-    ((thread, waited),) = begun
-    thread.join()
     assert waited
     np.testing.assert_array_equal(other.y.numpy(), expected)
     np.testing.assert_array_equal(repeated.y.numpy(), session.run(None, {"x": repeated.x.numpy()})[0])
