@@ -32,7 +32,8 @@ APART = 10_000_000
 class Way:
     """`target`: the adapter's `own`, what a `gpu` offers, the same with the `channels` of all convolutions last in memory,
     `software`, which long loops are split for, or `browser`, which has kernels for SwiftShader as well, and no subgroups; `int64`:
-    `native`, or `pair` as on adapters that lack them, under D3D12 and Metal, where components are not stored alone either."""
+    `native`, or `pair` as on adapters that lack them. With `channels`, as in a browser, components of vectors are not stored
+    alone."""
 
     target: str = "own"
     int64: str = "native"
@@ -51,8 +52,11 @@ class Way:
 
     def of(self, full: Target) -> Target:
         """What is left of, or claimed beyond, the Target of an adapter."""
-        left_out = {"shader-int64", "component-stores"} if self.int64 == "pair" else set()
-        features = full.features - left_out - ({"subgroup", "component-stores"} if self.target == "browser" else set())
+        left_out = {"shader-int64"} if self.int64 == "pair" else set()
+        left_out |= {"browser": {"subgroup", "component-stores"}, "channels": {"component-stores"}}.get(
+            self.target, set()
+        )
+        features = full.features - left_out
         if not self.is_gpu:
             software = full.software or self.target in ("software", "browser")
             tuning = SWIFTSHADER if self.target == "browser" else full.tuning

@@ -16,8 +16,7 @@ TYPES = [np.float32, np.float16, ml_dtypes.bfloat16, np.int32, np.uint32, np.int
 
 
 def hardware(f16: bool = True, int64: bool = True):
-    without = {"shader-f16": f16, "shader-int64": int64, "component-stores": int64}  # as the ways of tests go together
-    lacks = {name for name, has in without.items() if not has}
+    lacks = {name for name, has in (("shader-f16", f16), ("shader-int64", int64)) if not has}
     return dataclasses.replace(target(), software=False, features=target().features - lacks)
 
 
