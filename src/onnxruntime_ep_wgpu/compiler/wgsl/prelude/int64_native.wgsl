@@ -24,7 +24,7 @@ fn i64_of_f32_native(a: f32) -> i64 {
 }
 fn u64_of_f32_native(a: f32) -> u64 {
   if (a < 0f) { return bitcast<u64>(i64_of_f32_native(a)); }
-  if (!(a < 18446744073709551616f)) { return 0lu; }
+  if ((bitcast<u32>(a) & 0x7fffffffu) >= 0x5f800000u) { return 0lu; }
   return u64(a);
 }
 

@@ -140,6 +140,6 @@ fn i64_of_f32(a: f32) -> vec2<u32> {
 }
 fn u64_of_f32(a: f32) -> vec2<u32> {
   if (a < 0f) { return i64_of_f32(a); }
-  if (!(a < 18446744073709551616f)) { return vec2<u32>(); }
+  if ((bitcast<u32>(a) & 0x7fffffffu) >= 0x5f800000u) { return vec2<u32>(); }
   return truncated_magnitude(a);
 }
