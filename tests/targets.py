@@ -20,7 +20,7 @@ from onnxruntime_ep_wgpu.compiler.tune import SWIFTSHADER, use
 from onnxruntime_ep_wgpu.compiler.tune.convolutions import ChannelsLast
 from onnxruntime_ep_wgpu.device import Adapter, Context, Device, adapters, context_of, open_device
 from onnxruntime_ep_wgpu.device.contexts import claim
-from onnxruntime_ep_wgpu.program.target import Target, lack
+from onnxruntime_ep_wgpu.program.target import INTEGER_DOTS, Target, lack
 
 TARGETS = ("own", "gpu", "channels", "software", "browser")
 INT64 = ("native", "pair")
@@ -56,7 +56,7 @@ class Way:
         left_out |= {"browser": {"subgroup", "component-stores"}, "channels": {"component-stores"}}.get(
             self.target, set()
         )
-        features = full.features - left_out
+        features = full.features - left_out | ({INTEGER_DOTS} if self.is_gpu else set())
         if not self.is_gpu:
             software = full.software or self.target in ("software", "browser")
             tuning = SWIFTSHADER if self.target == "browser" else full.tuning

@@ -145,6 +145,16 @@ def test_what_a_cache_holds_behind_its_end_is_not_looked_at() -> None:
     np.testing.assert_array_equal(clean[0], spoilt[0])
 
 
+@pytest.mark.parametrize("before", [0, 40, 3000])
+@pytest.mark.parametrize("steps", [1, 5])
+def test_a_long_cache_costs_what_is_used(before: int, steps: int) -> None:
+    """No kernel has a score of every row of it in memory."""
+    case = Case((before,), steps, 3100, groups=1, size=32)
+    check(case)
+    program = support.compile_model(case.model(np.float32))
+    assert "flash_attention" in {kernel.label for kernel in program.kernels}
+
+
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("mode", ["PER_TENSOR", "PER_CHANNEL"])
 @pytest.mark.parametrize("kind", ["prompt with room", "tokens of a batch", "several tokens", "several tokens, growing"])

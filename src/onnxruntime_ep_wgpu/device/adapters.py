@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import OptionError
-from ..program.target import COMPONENT_STORES, F16, INT64, SUBGROUP, TIMESTAMPS, Target
+from ..program.target import COMPONENT_STORES, F16, INT64, INTEGER_DOTS, SUBGROUP, TIMESTAMPS, Target
 from .native import (
     BACKEND_OPENGL,
     FEATURES,
@@ -75,10 +75,10 @@ class Adapter:
         """What lowering may rely on: the limits and features that a device with `settings` is opened with."""
         limits = self.limits
         own = limits["max-storage-buffer-binding-size"]
-        stores = {COMPONENT_STORES} if self.backend == "Vulkan" else set()
+        ours = {COMPONENT_STORES, INTEGER_DOTS} - ({INTEGER_DOTS} if self.software else set())
         return Target(
             name=f"{self.name} ({self.backend})",
-            features=self.features.intersection(USED_FEATURES) | stores,
+            features=self.features.intersection(USED_FEATURES) | (ours if self.backend == "Vulkan" else set()),
             max_storage_buffers=min(limits["max-storage-buffers-per-shader-stage"], settings.storage_buffers),
             max_invocations=limits["max-compute-invocations-per-workgroup"],
             max_workgroup_storage=limits["max-compute-workgroup-storage-size"],

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import DeviceError
-from ..program.target import COMPONENT_STORES, Target
+from ..program.target import OURS, Target
 from .adapters import Adapter
 from .native import (
     BACKEND_OPENGL,
@@ -52,7 +52,7 @@ def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str
         # "undefined" asks for WebGPU's default. OpenGL has less than the defaults in places: there, ask for its own.
         undefined = (1 << 8 * size) - 1
         setattr(limits, name, raised.get(key, own.get(key, undefined) if adapter.backend == "OpenGL" else undefined))
-    numbers = [FEATURES[name] for name in target.features - {COMPONENT_STORES}]
+    numbers = [FEATURES[name] for name in target.features - OURS]
     features = new("WGPUFeatureName[]", numbers or 1)
     descriptor = new("WGPUDeviceDescriptor *")
     descriptor.requiredFeatureCount = len(numbers)

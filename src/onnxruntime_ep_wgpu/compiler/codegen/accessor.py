@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,11 +18,34 @@ from ..ir import Map, Read, Tensor, View, packed_run, split_groups
 from .expression import factored, names_in, to_wgsl
 from .position import FunctionScope, Position
 from .scalar import WIDE, Scalars
-from .storage import mantissas, unpack, unpack4
+from .storage import mantissas, signed_bytes, unpack, unpack4
 from .uniforms import UniformBlock
 from .value import TypedValue
 
 LETTERS = tuple("abcdefgh")  # names of an accessor's coordinates
+
+
+@dataclass(frozen=True)
+class _PackedRun:
+    """A run of elements of a map of packed weights: the members of a struct of its words and of what its operands have in common
+    for them, and the values of these; and of such a struct `it` the words, what is in common, and how elements are made: the
+    `rest` of the map's expression of them, which are `name` there, and a factor. `zero` is the zero point that the rest
+    subtracts, where it is known to be a whole number."""
+
+    node: Map
+    name: str
+    members: str
+    loaded: str
+    words: list[str]
+    same: Mapping[str, TypedValue]
+    rest: str
+    factor: str
+    zero: str | None
+
+    @property
+    def dtype(self) -> DType:
+        """Of an element in memory."""
+        return self.node.operands[self.name].view.dtype
 
 
 class Accessors:
@@ -237,22 +260,25 @@ class Accessors:
 
     # ---- runs
 
-    def run_accessor(self, name: str, read: Read) -> None:
+    def run_accessor(self, name: str, read: Read, *, bytewise: bool = False) -> None:
         """Declares `fn <name>(a, b, ...)`, a `struct` of vec4s `v` and a factor `scale`: elements b to b + run - 1.
 
         A map of packed weights loads whole words, and its parameters once; what multiplies all of them is the factor. It can
-        also be had in two steps, `<name>_of(<name>_words(a, b, ...))`: words take fewer registers than what is in them.
+        also be had in two steps, `<name>_of(<name>_words(a, b, ...))`: words take fewer registers than what is in them. With
+        `bytewise`, `<name>_bytes(a, b, ...)` is the same as words `v` of signed bytes: integers less their zero point.
         """
         count, kind = read.run // 4, self._type(read.view.tensor)
         node = self.maps.get(read.view.tensor)
         position = self._position(read)
         scope = position.scope
         self.functions[f"{name}_t"] = f"struct {name}_t {{ scale: {kind}, v: array<vec4<{kind}>, {count}> }}"
+        packed: _PackedRun | None = None
         if node is not None and packed_run(read):
-            members, loaded, (lines, texts, factor) = self._run_of(node, self._shown(position, read.view), read.run)
-            words = f"{name}_words_t"
-            self.functions[words] = f"struct {words} {{ {members} }}"
-            lines.append(f"return {name}_t({factor}, array({', '.join(texts)}));")
+            packed = self._packed_run(node, self._shown(position, read.view), read.run)
+            words, loaded = f"{name}_words_t", packed.loaded
+            self.functions[words] = f"struct {words} {{ {packed.members} }}"
+            lines, texts = self._numbers(packed)
+            lines.append(f"return {name}_t({packed.factor}, array({', '.join(texts)}));")
         else:
             *outer, last = LETTERS[: len(read.groups)]
             top = self.dim((product(read.extents[-1]) - 1) // 4 * 4)
@@ -264,10 +290,19 @@ class Accessors:
         self.functions[f"{name}_words"] = fn(f"{name}_words", parameters, load, words)
         self.functions[f"{name}_of"] = fn(f"{name}_of", f"it: {words}", lines, f"{name}_t")
         self.functions[name] = fn(name, parameters, [f"return {name}_of({name}_words({names}));"], f"{name}_t")
+        if bytewise:
+            assert packed is not None and packed.zero is not None, "as the kernel was chosen for"
+            texts, factor = signed_bytes(packed.words, packed.dtype, packed.zero)
+            result = f"{name}_bytes_t"
+            self.functions[result] = f"struct {result} {{ scale: f32, v: array<u32, {count}> }}"
+            made = [
+                f"let it = {name}_words({names});",
+                f"return {result}({packed.factor} * {factor!r}, array({', '.join(texts)}));",
+            ]
+            self.functions[f"{name}_bytes"] = fn(f"{name}_bytes", parameters, made, result)
 
-    def _run_of(self, node: Map, at: Position, run: int) -> tuple[str, str, tuple[list[str], list[str], str]]:
-        """Of a map of packed weights: the members of a struct of its words and what its operands have in common for them, the
-        values of these; and of such a struct `it` the statements, the elements in fours and the factor of all of them."""
+    def _packed_run(self, node: Map, at: Position, run: int) -> _PackedRun:
+        """Of a map of packed weights: what is loaded for a run, and what becomes of it."""
         same = {n: self.element(r.view, at) for n, r in node.operands.items() if not r.view.is_whole}
         (name,) = (n for n, r in node.operands.items() if r.view.is_whole and not r.view.tensor.is_literal)
         same |= {n: self.element(r.view, at) for n, r in node.operands.items() if n not in same and n != name}
@@ -280,8 +315,15 @@ class Accessors:
         members = [f"words: array<u32, {count}>", *(f"{n}: {self.scalars.type(it.kind)}" for n, it in same.items())]
         loaded = [f"array({', '.join(loads)})", *(it.text for it in same.values())]
         same = {n: TypedValue(f"it.{n}", it.kind) for n, it in same.items()}
-        floats, excess, flip = mantissas([f"it.words[{k}]" for k in range(count)], tensor.dtype)
+        words = [f"it.words[{k}]" for k in range(count)]
+        factor = same[factor].text if factor else "1f"
         zero = self._zero_point(rest, name, node, same)
+        return _PackedRun(node, name, ", ".join(members), ", ".join(loaded), words, same, rest, factor, zero)
+
+    def _numbers(self, run: _PackedRun) -> tuple[list[str], list[str]]:
+        """Statements, and the elements of a run in fours but for their factor."""
+        dtype, zero = run.dtype, run.zero
+        floats, excess, flip = mantissas(run.words, dtype)
         lines, texts = [], []
         for k, (text, beyond) in enumerate(zip(floats, excess, strict=True)):
             if zero is not None:  # the two are subtracted at once, which is exact for whole numbers
@@ -291,9 +333,9 @@ class Accessors:
                 texts.append(f"({text} - z{k})")
                 continue
             q = f"({text} - vec4<f32>({', '.join(repr(x + flip) for x in beyond)}))"
-            known = {**same, name: TypedValue(q, "f32", 4)}
-            texts.append(self.scalars.spread(to_wgsl(rest, known, node.constants, self.scalars, "f32")).text)
-        return ", ".join(members), ", ".join(loaded), (lines, texts, same[factor].text if factor else "1f")
+            known = {**run.same, run.name: TypedValue(q, "f32", 4)}
+            texts.append(self.scalars.spread(to_wgsl(run.rest, known, run.node.constants, self.scalars, "f32")).text)
+        return lines, texts
 
     def _zero_point(self, expression: str, name: str, node: Map, same: Mapping[str, TypedValue]) -> str | None:
         """The zero point in `f32(name) - zero`, an f32, where it is known to be a whole number; else None."""

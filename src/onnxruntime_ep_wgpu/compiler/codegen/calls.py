@@ -22,6 +22,7 @@ def call_texts(w: Writer, call: Call) -> list[VariantText]:
     """The variants of a Call; their functions are the same."""
     w.renew(_vectors_of_call(w, call))
     access = w.access
+    bytewise = any(dict(it.constants).get("DOTS") for it in call.variants)
     marks = {n: w.dim(d) for n, d in call.parameters.items()}
     marks |= {n: constant(c) for n, c in call.constants.items()}
     for name, read in call.operands.items():
@@ -30,7 +31,7 @@ def call_texts(w: Writer, call: Call) -> list[VariantText]:
         if read.vector:
             access.vector_accessor(f"{name}_at", read)
         if read.run:
-            access.run_accessor(f"{name}_run", read)
+            access.run_accessor(f"{name}_run", read, bytewise=bytewise)
     for name, write in call.results.items():
         marks[f"{name}_t"] = w.scalars.type(write.tensor.dtype.compute or "")
         if write.vector:

@@ -115,6 +115,27 @@ def mantissas(words: list[str], dtype: DType) -> tuple[list[str], list[tuple[flo
     return texts, excess, flip
 
 
+def signed_bytes(words: list[str], dtype: DType, zero: str) -> tuple[list[str], float]:
+    """Unsigned integers of at most 8 bits less a zero point as words of four signed bytes, and the factor that makes these the
+    difference: byte i of word j of the `each` that a word makes has its element j + each * i.
+
+    `words` are names of u32 that hold them; `zero` is an f32, where they have less than 8 bits any that they have.
+    """
+    bits, each = dtype.bits, 8 // dtype.bits
+    lowest, highest = (((1 << bits) - 1) * at * 0x01010101 for at in (1, 1 << 8 - bits))
+    middle = zero == repr(float(1 << bits - 1))
+    texts = []
+    for word in words:
+        for j in range(each):
+            if middle:  # at the top of a byte their first bit is its sign, but for being the other way around
+                moved = f"({word} << {8 - bits - j * bits}u)" if j < each - 1 else word
+                texts.append(f"(({moved} & {highest}u) ^ 0x80808080u)")
+            else:
+                moved = f"({word} >> {j * bits}u)" if j else word
+                texts.append(f"(((({moved} & {lowest}u) | 0x80808080u) - u32({zero}) * 0x01010101u) ^ 0x80808080u)")
+    return texts, 1 / (1 << 8 - bits) if middle else 1.0
+
+
 def pack4(value: str, dtype: DType) -> str:
     """What `unpack4` reads, of a name of a vec4."""
     if dtype is DType.FLOAT16:

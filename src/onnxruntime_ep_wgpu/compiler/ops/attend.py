@@ -59,6 +59,11 @@ class VisibleKeys:
         """Whether there may be keys that a query does not see."""
         return any(it is not None for it in (self.ends, self.behind, self.left, self.right))
 
+    @property
+    def cached(self) -> bool:
+        """Whether keys are rows of a cache, of which those that mean nothing yet may be many."""
+        return self.ends is not None or self.behind is not None
+
 
 def flash_attention(
     b: Builder,
@@ -87,7 +92,9 @@ def flash_attention(
     if shared is None:
         raise UnsupportedError(f"{heads} heads of queries for {groups} heads of keys")
     scores = Tensor(DType.FLOAT32, (batch, heads, queries, keys))
-    reason = better_in_memory(scores, b.target) or wrong_heads(size, value_size)
+    # Of a cache the keys that mean nothing yet are not loaded.
+    stored = None if visible.cached else better_in_memory(scores, b.target)
+    reason = stored or wrong_heads(size, value_size)
     if reason is not None:
         return reason
     assert isinstance(size, int) and isinstance(value_size, int)

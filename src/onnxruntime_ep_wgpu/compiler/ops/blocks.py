@@ -14,13 +14,14 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..dims import equal
-from .matmul import matmul
+from .matmul import product_of_matrices
 from .optimised import MICROSOFT
 from .registry import FLOATS, op
 
 PACKED = frozenset({DType.UINT8})
 UNSIGNED = {2: DType.UINT2, 4: DType.UINT4, 8: DType.UINT8}
 LEAST_BLOCK = 16
+ROUNDED = 4  # the `accuracy_level` of a model whose activations may have 8 bits
 
 
 def _size(b: Builder, name: str, operand: Operand | None, count: int, what: str) -> None:
@@ -71,8 +72,8 @@ def matmul_n_bits(
     accuracy_level: int = 0,
     weight_prepacked: int = 0,
 ) -> Operand:
-    """a (..., K) times weights (N, K) transposed, plus bias (N). `accuracy_level` allows what a kernel may lose; ours sum
-    in float32, whatever it says."""
+    """a (..., K) times weights (N, K) transposed, plus bias (N). With `accuracy_level` 4 a may be rounded to 8
+    bits, which adapters with a dot product of bytes gain by; sums are of float32, whatever it says."""
     if not 2 <= bits <= 8:
         raise UnsupportedError(f"bits {bits}: weights of 2 to 8 bits are known")
     if weight_prepacked:
@@ -91,12 +92,16 @@ def matmul_n_bits(
         _size(b, "zero_points", zero_points, N * blocks, f"shape [{N}, {blocks}], one per block")
     if g_idx is not None and _in_order(g_idx, block_size):
         g_idx = None
-    if bits in UNSIGNED and g_idx is None:
+    by_blocks = bits in UNSIGNED and g_idx is None
+    if by_blocks:
         real = _by_blocks(b, weights, scales, zero_points, N, blocks, block_size, bits)
     else:
         real = _by_elements(b, weights, scales, zero_points, g_idx, N, blocks, block_size, bits)
     real = b.permute(b.slice(real, 1, 0, 1, K), (1, 0))
-    y: Operand = matmul(b, a, real)
+    # What bytes hold: a weight less its zero point.
+    whole = zero_points is None or (bits < 8 and zero_points.dtype is DType.UINT8)
+    rounded = accuracy_level == ROUNDED and by_blocks and whole
+    y = product_of_matrices(b, a, real, rounded=rounded)
     return y if bias is None else b.pointwise("x + bias", {"x": y, "bias": b.reshape(bias, (N,))}, y.dtype, y.shape)
 
 

@@ -35,6 +35,7 @@ class _Product:
     shape: Shape
     groups: Groups
     dtype: DType
+    rounded: bool = False
 
     @property
     def sizes(self) -> tuple[Dim, Dim, Dim, Dim]:
@@ -49,13 +50,23 @@ def _sizes(extents: Shape, parts: Groups) -> tuple[Dim, Dim, Dim]:
 
 
 def matrix_product(
-    b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups, shape: Shape, groups: Groups, dtype: DType
+    b: Builder,
+    x: Operand,
+    x_groups: Groups,
+    y: Operand,
+    y_groups: Groups,
+    shape: Shape,
+    groups: Groups,
+    dtype: DType,
+    *,
+    rounded: bool = False,
 ) -> Operand:
     """result[batch, m, n] = sum over k of x[batch, m, k] * y[batch, k, n], accumulated in f32 or i32.
 
-    The groups say which axes of the operands and of `shape` count as batch, m, n and k; the batches agree in size.
+    The groups say which axes of the operands and of `shape` count as batch, m, n and k; the batches agree in size. With `rounded`
+    runs of x may be rounded to 8 bits, where y is of integers less a zero point that are bytes.
     """
-    return _made(b, _Product(x, x_groups, y, y_groups, shape, groups, dtype))
+    return _made(b, _Product(x, x_groups, y, y_groups, shape, groups, dtype, rounded))
 
 
 def _made(b: Builder, it: _Product) -> Operand:
@@ -92,6 +103,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         transposed=along_k is not None,
         bits=_bits(y.view.tensor),
         longest=packed_run(along_k) if along_k is not None else 0,
+        rounded=it.rounded,
     )
     # A kernel that loads one element at a time binds tensors as such.
     in_fours = template != "matmul_registers"
@@ -208,6 +220,11 @@ def _summed_products(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_gro
 @op("MatMul", types=FLOATS | {DType.INT32, DType.UINT32, DType.INT64, DType.UINT64})
 def matmul(b: Builder, x: Operand, y: Operand) -> Operand:
     """The product of matrices by the rules of numpy, in the type of x."""
+    return product_of_matrices(b, x, y)
+
+
+def product_of_matrices(b: Builder, x: Operand, y: Operand, *, rounded: bool = False) -> Operand:
+    """The same; `rounded` as `matrix_product` has it."""
     if x.rank == 0 or y.rank == 0:
         raise UnsupportedError("a matrix product of scalars")
     left = b.reshape(x, (1, *x.shape)) if x.rank == 1 else x
@@ -219,7 +236,8 @@ def matmul(b: Builder, x: Operand, y: Operand) -> Operand:
         if right.rank < y.rank and y.rank > left.rank:
             left = b.reshape(left, (*(1,) * (y.rank - left.rank), *left.shape))
             shape = (*left.shape[:-1], right.shape[-1])
-        result = matrix_product(b, left, (0, left.rank - 1, 1), right, (0, 1, 1), shape, (0, left.rank - 1, 1), x.dtype)
+        rows = (0, left.rank - 1, 1)
+        result = matrix_product(b, left, rows, right, (0, 1, 1), shape, rows, x.dtype, rounded=rounded)
     else:
         batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
         left, right = b.expand(left, (*batch, *left.shape[-2:])), b.expand(right, (*batch, *right.shape[-2:]))

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from ...program.dtypes import DType
-from ...program.target import Target
+from ...program.target import INTEGER_DOTS, Target
 from ...program.tuning import Bound, Choice, Choices
 from ..dims import Dim, ceildiv, floordiv, less_equal, maximum, minimum, select
 from ..ir import Variant
@@ -152,15 +152,16 @@ def matmul_variants(
     transposed: bool = False,
     bits: int = 32,
     longest: int = 0,
+    rounded: bool = False,
 ) -> tuple[str, tuple[Variant, ...]]:
     """Template and variants of a matrix product: (batch, m, k) by (batch, k, n), of elements of type `dtype`.
 
     `transposed`: the other operand is read as (batch, n, k), because neighbours in k are neighbours in memory. Its elements
     take `bits` there; of packed weights so many as `longest` can be unpacked together. RUN4 of the variants that do is a
-    quarter of how many they ask for, and the same for all of them.
+    quarter of how many they ask for, and the same for all of them. With `rounded`, rows may be rounded to 8 bits.
     """
     sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "transposed": int(transposed), "bits": bits}
-    sizes |= {"packed": longest * bits // 32}
+    sizes |= {"packed": longest * bits // 32, "dots": int(rounded and INTEGER_DOTS in target.features)}
     sizes |= {"words": -(-k * bits // 32)} if isinstance(k, int) else {}
     return _product_variants(ProductShape(batch, m, n, k, bits, longest), _chosen(target, sizes, ProductForm, dtype))
 

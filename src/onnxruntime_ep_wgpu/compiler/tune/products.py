@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import gcd
 from typing import ClassVar, Self
 
@@ -48,6 +48,7 @@ class ProductForm(Parameters):
         "bits": "of its elements",
         "packed": "words of it that can be unpacked together, 0 where weights are not packed",
         "words": "of its columns, where k is known",
+        "dots": "1 where rows may be rounded to 8 bits and the adapter has a dot product of bytes",
     }
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
@@ -211,7 +212,7 @@ class RowProduct(FewRows):
 class PackedRows(FewRows):
     """A product by packed weights that lie along k, of `rows` rows at a time and at most `tiles` times that: an invocation sums
     four columns, which `parts` of a workgroup share, `columns` times; it unpacks at most `words` words of each at a time, in
-    `steps` places."""
+    `steps` places. With `dots` 1 it rounds rows to 8 bits and multiplies bytes."""
 
     kernel: ClassVar[str] = "packed_rows"
     rows: int
@@ -220,9 +221,11 @@ class PackedRows(FewRows):
     steps: int
     words: int
     tiles: int = 1
+    dots: int = 0
 
     def __post_init__(self) -> None:
-        self._require_positive()
+        self._require(min(astuple(self)[:-1]) > 0, "every number but dots is at least 1")
+        self._require(self.dots in (0, 1), "dots is 0 or 1")
         self._require(self.parts & (self.parts - 1) == 0, "parts are a power of two")
         self._require(self.parts > 3 or self.columns > 1, "one column of invocations has at least 4 parts")
         # As the longest run of one scale, of which they are then a part.
@@ -234,7 +237,8 @@ class PackedRows(FewRows):
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        return (Bound("m", None, self.rows * self.tiles), Bound("packed", 1))
+        dots = (Bound("dots", 1),) if self.dots else ()
+        return (Bound("m", None, self.rows * self.tiles), Bound("packed", 1), *dots)
 
     @property
     def invocations(self) -> int:
@@ -255,6 +259,7 @@ class PackedRows(FewRows):
             ALONE=self.tiles == 1 == shape.batch,  # as `bounds` says
             STEPS=self.steps,
             RUN4=shape.run // 4,
+            DOTS=self.dots * 8 // shape.bits,
             K_WHOLE=quotient(shape.k, self.parts * self.steps * shape.run) is not None,
             K_FOURS=shape.fours,
         )

@@ -1,7 +1,8 @@
 // Matrix product y = a b for few rows and packed weights b (n, k): the time is that of reading b, which is read once for ROWS
 // of them. An invocation sums four columns; PARTS neighbours share them and take turns along k, RUN elements at a time, which
 // are whole words of b. What a run has as a common factor, the scale of its block, multiplies its sum once. Of several PRODUCTS
-// with one a, whose weights are b, b1 and so on, an invocation sums the same columns.
+// with one a, whose weights are b, b1 and so on, an invocation sums the same columns. With DOTS a run of a is rounded to 8 bits, and
+// bytes are multiplied.
 const RUN = 4u * $RUN4;
 
 #if SUBGROUPS and PARTS == INVOCATIONS
@@ -16,6 +17,9 @@ var<workgroup> parts: array<vec4<$y_t>, $PRODUCTS * $ROWS * $WG>;
 
 #include a_part
 #include a_scale
+#if DOTS
+#include rounded_run
+#end
 
 fn kernel(w: u32, lane: u32) {
 #if ALONE
@@ -47,7 +51,7 @@ fn kernel(w: u32, lane: u32) {
 #for s STEPS
 #for q PRODUCTS
 #for c 4
-    let b#q_#s_#c = b#(#q or "")_run(batch, column#c, min(k0 + #su * $PARTS * RUN, last));
+    let b#q_#s_#c = b#(#q or "")_run#("_bytes" if DOTS else "")(batch, column#c, min(k0 + #su * $PARTS * RUN, last));
 #end
 #end
 #end
@@ -55,6 +59,14 @@ fn kernel(w: u32, lane: u32) {
     if ($K_WHOLE || k0 + #su * $PARTS * RUN < $k) {
 #for r ROWS
       {
+#if DOTS
+        let left = rounded_run(array(#[a_part(batch, row#r, k0 + #su * $PARTS * RUN + 4u * #ju) for j RUN4]));
+#for q PRODUCTS
+#for c 4
+        let dot#q_#c = f32(#[dot4I8Packed(left.v[#j], b#q_#s_#c.v[#j]) for j RUN4 by +]);
+#end
+#end
+#else
 #for q PRODUCTS
 #for c 4
         var dot#q_#c = 0f;
@@ -70,8 +82,9 @@ fn kernel(w: u32, lane: u32) {
 #end
         }
 #end
+#end
 #for q PRODUCTS
-        sum#q_#r += vec4<$y_t>(#[dot#q_#c * b#q_#s_#c.scale for c 4]);
+        sum#q_#r += vec4<$y_t>(#[dot#q_#c * b#q_#s_#c.scale for c 4])#(" * left.step" if DOTS else "");
 #end
       }
 #end
