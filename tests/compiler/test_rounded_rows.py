@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
+from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
+from onnxruntime_ep_wgpu.compiler.tune import use
+from onnxruntime_ep_wgpu.compiler.tune.products import DotTile
+from onnxruntime_ep_wgpu.device import adapters
+from onnxruntime_ep_wgpu.fields import settings_from
+from onnxruntime_ep_wgpu.options import parse
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import INTEGER_DOTS
+from onnxruntime_ep_wgpu.program.tuning import Choice
 from tests import targets
 from tests.ops.test_blocks import Weights, activations
 from tests.support import Runner, compile_model
@@ -34,13 +44,17 @@ def rounds(program: Program) -> bool:
     return any("dot4I8Packed" in text for kernel in program.kernels for text in kernel.wgsl)
 
 
-def made(weights: Weights, rows: int | str = 1, level: int = 4, *, dots: bool = True) -> Program:
+def made(
+    weights: Weights, rows: int | str = 1, level: int = 4, *, dots: bool = True, tuning: tuple[Choice, ...] = ()
+) -> Program:
     here = targets.device(GPU).target
     features = here.features | {INTEGER_DOTS} if dots else here.features - {INTEGER_DOTS}
-    return compile_model(weights.model([rows, weights.k], accuracy_level=level), replace(here, features=features))
+    return compile_model(
+        weights.model([rows, weights.k], accuracy_level=level), replace(here, features=features, tuning=tuning)
+    )
 
 
-def rounded(a: np.ndarray, run: int) -> np.ndarray:
+def rounded(a: np.ndarray, run: int) -> Any:
     """Rows whose runs are whole numbers of a 127th of their largest magnitude."""
     flat = np.pad(a.astype(np.float64).reshape(-1), (0, -a.size % run))
     parts = flat.reshape(-1, run)
@@ -70,6 +84,18 @@ def test_only_where_the_model_says_so(level: int) -> None:
     assert not rounds(made(EVERY_KIND[0], level=level))
 
 
+def test_the_option_keeps_them_as_they_are() -> None:
+    settings = settings_from(CompileSettings, parse({"enableInt8Activations": "0"}).values)
+    weights = EVERY_KIND[0]
+    module = ir.from_proto(weights.model([1, weights.k], accuracy_level=4))
+    here = targets.device(GPU).target
+    assert INTEGER_DOTS in here.features
+    kept, rounding = (
+        compile_graph(module.graph, module.opset_imports, here, "", it) for it in (settings, CompileSettings())
+    )
+    assert [rounds(kept), rounds(rounding)] == [False, True]
+
+
 def test_only_where_bytes_are_multiplied_at_once() -> None:
     assert not rounds(made(EVERY_KIND[0], dots=False))
 
@@ -91,6 +117,47 @@ def test_what_is_no_byte_is_multiplied_as_numbers(weights: Weights) -> None:
     np.testing.assert_allclose(Runner(program)(a)[0], a @ weights.arrays()["real"], rtol=1e-4, atol=1e-4)
 
 
+TILED = [
+    Weights(256, 200, 4, 32, "", np.float32, bias=True),
+    Weights(96, 136, 4, 128, "packed", np.float16),
+    Weights(128, 130, 2, 32, "packed", np.float32, bias=True),
+    Weights(64, 132, 2, 64, "", np.float16),
+]
+
+
+@pytest.mark.parametrize(
+    "tile", [DotTile(64, 128, 8, 8), DotTile(128, 128, 8, 8), DotTile(64, 64, 8, 4), DotTile(64, 64, 8, 8)]
+)
+@pytest.mark.parametrize("weights", TILED, ids=lambda it: f"{it.bits}-{it.block}-{it.zeros or 'middle'}")
+def test_tiles_round_every_32_columns(weights: Weights, tile: DotTile) -> None:
+    run = Runner(made(weights, "rows", tuning=(use(tile),)))
+    arrays = weights.arrays()
+    real, bias = arrays["real"], arrays.get("c", np.zeros(weights.n))
+    for rows in (129, 150):  # fewer are taken eight at a time
+        a = activations(rows, weights.k, dtype=weights.dtype)
+        a[0] *= 1000
+        (y,) = run(a)
+        scale = np.abs(rounded(a, 32)) @ np.abs(real)
+        error = np.abs(y - (rounded(a, 32) @ real + bias))
+        assert (error <= (2e-3 if weights.dtype == np.float16 else 2e-5) * scale).all()
+        assert (y != (a @ real + bias).astype(weights.dtype)).mean() > 0.5
+
+
+def test_what_is_not_finite_stays_in_its_row_of_a_tile() -> None:
+    weights = TILED[0]
+    a = activations(140, weights.k)
+    a[5, 17], a[70, 255], a[71, 0] = np.nan, np.inf, -np.inf
+    (y,) = Runner(made(weights, 140, tuning=(use(DotTile(64, 128, 8, 8)),)))(a)
+    wrong = ~np.isfinite(y)
+    assert wrong[[5, 70, 71]].all() and wrong.sum() == 3 * weights.n
+
+
+def test_shipped_tiles_are_for_many_rows() -> None:
+    """On a GPU few of them would leave it idle."""
+    few, many = made(Weights(256, 2048), 100), made(Weights(256, 2048), 1024)
+    assert [rounds(it) for it in (few, many)] == [False, True]
+
+
 def test_more_rows_are_multiplied_as_numbers() -> None:
     """Of one program, whose runs decide how many there are."""
     weights = EVERY_KIND[0]
@@ -98,7 +165,7 @@ def test_more_rows_are_multiplied_as_numbers() -> None:
     run = Runner(program)
     assert rounds(program)
     arrays = weights.arrays()
-    for rows in (0, 1, 2, 9, 70):
+    for rows in (0, 1, 2, 9, 70, 150):
         a = activations(rows, weights.k)
         (y,) = run(a)
         exact = a.astype(np.float64) @ arrays["real"] + arrays["c"]
@@ -121,7 +188,7 @@ def test_runs_of_any_magnitude(value: float) -> None:
 
 
 def test_adapters_that_multiply_bytes_are_gpus_under_vulkan() -> None:
-    adapter = targets.adapters()[0]
+    adapter = adapters()[0]
     for backend in ("Vulkan", "Metal", "D3D12", "OpenGL"):
         for kind in ("CPU", "DiscreteGPU", "IntegratedGPU"):
             features = replace(adapter, backend=backend, type=kind).target().features

@@ -17,13 +17,18 @@ from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import adapters
 from onnxruntime_ep_wgpu.program.program import Program
-from onnxruntime_ep_wgpu.program.target import Target
+from onnxruntime_ep_wgpu.program.target import INTEGER_DOTS, Target
 from onnxruntime_ep_wgpu.program.tuning import Choice, read_choices
 from tests.plugin import models
 
 # A GPU's limits: what is measured there is compiled, and nothing runs.
 CARD = Target(
-    "card", max_invocations=1024, max_workgroup_storage=48 << 10, max_binding_bytes=2 << 30, max_buffer_bytes=8 << 30
+    "card",
+    frozenset({INTEGER_DOTS}),
+    max_invocations=1024,
+    max_workgroup_storage=48 << 10,
+    max_binding_bytes=2 << 30,
+    max_buffer_bytes=8 << 30,
 )
 A, B = tune.maps.Grid(32), tune.maps.Grid(128)
 
@@ -99,7 +104,7 @@ def test_a_table_is_written_that_sessions_load(tmp_path: Path, capsys: pytest.Ca
     assert adapter == shown["adapter"]
     tune.check_choices(choices)
     measured = [it["kernel"] for it in shown["kernels"]]
-    assert set(measured) == {"map", "rows", "flash_rows", "packed_rows"} and len(measured) == 9
+    assert set(measured) == {"map", "rows", "flash_rows", "packed_rows"} and len(measured) == 11
     assert len(choices) == sum(it["chosen"] is not None for it in shown["kernels"])
     assert all(it["tried"] > 0 and min(it["shipped_ms"].values()) > 0 for it in shown["kernels"])
     made = session(models.chain(), tuningTable=str(path), deviceId=271)

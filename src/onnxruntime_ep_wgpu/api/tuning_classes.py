@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
@@ -96,19 +97,19 @@ def _product(sizes: Sequence[tuple[int, int, int, int]], dtype: type, small: boo
     return out
 
 
-def _packed(sizes: Sequence[tuple[int, int, int]], small: bool) -> list[Graph]:
-    """(m, k, n), by weights of 4 bits"""
+def _packed(sizes: Sequence[tuple[int, int, int]], small: bool, *, level: int = 0) -> list[Graph]:
+    """(m, k, n), by weights of 4 bits; `level` is the `accuracy_level`"""
     out = []
-    for m, k, n in [(1, 256, 64)] if small else sizes:
+    for m, k, n in [(min(sizes[0][0], 130), 256, 64)] if small else sizes:
         rng = np.random.default_rng(k)
         weights = {
             "w": rng.integers(0, 256, (n, k // 32, 16), np.uint8),
             "scales": rng.uniform(0.01, 0.02, (n * k // 32,)).astype(np.float32),
         }
-        node = helper.make_node(
-            "MatMulNBits", ["a", "w", "scales"], ["y"], domain="com.microsoft", K=k, N=n, bits=4, block_size=32
-        )
-        out.append(_graph(f"{m} x {k} x {n}, 4 bits", [node], {"a": (m, k)}, weights))
+        how: dict[str, Any] = {"K": k, "N": n, "bits": 4, "block_size": 32, "accuracy_level": level}
+        node = helper.make_node("MatMulNBits", ["a", "w", "scales"], ["y"], domain="com.microsoft", **how)
+        rounded = ", rounded" if level else ""
+        out.append(_graph(f"{m} x {k} x {n}, 4 bits{rounded}", [node], {"a": (m, k)}, weights))
     return out
 
 
@@ -224,6 +225,21 @@ def _classes() -> list[ShapeClass]:
         ShapeClass("packed_rows", (*_ROW, Bound("words", 256)), partial(_packed, ((1, 4096, 4096), (1, 4096, 11008)))),
         ShapeClass(
             "packed_rows", (*_ROW, Bound("words", None, 256)), partial(_packed, ((1, 2048, 2048), (1, 1024, 4096)))
+        ),
+        ShapeClass(
+            "packed_rows",
+            (*_ROW, Bound("dots", 1), Bound("words", 256)),
+            partial(_packed, ((1, 4096, 4096), (1, 4096, 11008)), level=4),
+        ),
+        ShapeClass(
+            "packed_rows",
+            (*_ROW, Bound("dots", 1), Bound("words", None, 256)),
+            partial(_packed, ((1, 2048, 2048), (1, 1024, 4096)), level=4),
+        ),
+        ShapeClass(
+            "matmul_dots",
+            (Bound("m", 129), Bound("dots", 32)),
+            partial(_packed, ((1024, 2048, 8192), (1024, 8192, 2048), (512, 2048, 3072)), level=4),
         ),
         ShapeClass("rows", (_between("columns", 2048),), partial(_rows, ((1024, 8192), (4096, 2048)))),
         ShapeClass("rows", (_between("columns", 33, 2047),), partial(_rows, ((4096, 768), (24576, 128)))),

@@ -18,6 +18,8 @@ class CompileSettings:
     with_assertions: bool = set_by("validationMode", default=False, value=lambda mode: mode == "full")
     # Caches of cosines and sines have so many rows for short sequences, and behind them those for longer ones; 0: they are one.
     rotary_switch: int = set_by("multiRotaryCacheConcatOffset", default=0)
+    # Rows that a model lets a product round to 8 bits are rounded.
+    int8_activations: bool = set_by("enableInt8Activations", default=True)
 
 
 DEFAULT = CompileSettings()

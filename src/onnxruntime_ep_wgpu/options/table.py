@@ -173,6 +173,13 @@ OPTIONS: dict[str, Option] = {
             "sums are f32 with 0 too: f16 is a way to store numbers here, all kernels calculate in f32",
             inert=("0",),
         ),
+        flag(
+            "enableInt8Activations",
+            "1",
+            "Round activations to 8 bits where a model allows it.",
+            "MatMulNBits with accuracy_level 4, on GPUs that multiply bytes in one instruction: up to 32 neighbours of a row have a"
+            " scale of their own, sums are f32; with 0, and elsewhere, activations are multiplied as they are (docs/numbers.md)",
+        ),
         number(
             "adapterIndex",
             0,

@@ -42,6 +42,7 @@ class ProviderOptions(TypedDict, total=False):
     defaultBufferCacheMode: CacheMode
     weightLoadAcceleration: Literal["off", "preferred", "required"]
     enableMatmulFp32Accumulation: Flag
+    enableInt8Activations: Flag
     adapterIndex: Number
     maxStorageBuffersPerShaderStage: Number
     tuningTable: str | os.PathLike[str]

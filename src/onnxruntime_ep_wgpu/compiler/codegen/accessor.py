@@ -265,7 +265,7 @@ class Accessors:
 
         A map of packed weights loads whole words, and its parameters once; what multiplies all of them is the factor. It can
         also be had in two steps, `<name>_of(<name>_words(a, b, ...))`: words take fewer registers than what is in them. With
-        `bytewise`, `<name>_bytes(a, b, ...)` is the same as words `v` of signed bytes: integers less their zero point.
+        `bytewise`, `<name>_bytes_of(words)` is the same as words `v` of signed bytes: integers less their zero point.
         """
         count, kind = read.run // 4, self._type(read.view.tensor)
         node = self.maps.get(read.view.tensor)
@@ -295,11 +295,8 @@ class Accessors:
             texts, factor = signed_bytes(packed.words, packed.dtype, packed.zero)
             result = f"{name}_bytes_t"
             self.functions[result] = f"struct {result} {{ scale: f32, v: array<u32, {count}> }}"
-            made = [
-                f"let it = {name}_words({names});",
-                f"return {result}({packed.factor} * {factor!r}, array({', '.join(texts)}));",
-            ]
-            self.functions[f"{name}_bytes"] = fn(f"{name}_bytes", parameters, made, result)
+            made = [f"return {result}({packed.factor} * {factor!r}, array({', '.join(texts)}));"]
+            self.functions[f"{name}_bytes_of"] = fn(f"{name}_bytes_of", f"it: {words}", made, result)
 
     def _packed_run(self, node: Map, at: Position, run: int) -> _PackedRun:
         """Of a map of packed weights: what is loaded for a run, and what becomes of it."""

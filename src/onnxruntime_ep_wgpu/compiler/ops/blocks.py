@@ -100,7 +100,7 @@ def matmul_n_bits(
     real = b.permute(b.slice(real, 1, 0, 1, K), (1, 0))
     # What bytes hold: a weight less its zero point.
     whole = zero_points is None or (bits < 8 and zero_points.dtype is DType.UINT8)
-    rounded = accuracy_level == ROUNDED and by_blocks and whole
+    rounded = b.settings.int8_activations and accuracy_level == ROUNDED and by_blocks and whole
     y = product_of_matrices(b, a, real, rounded=rounded)
     return y if bias is None else b.pointwise("x + bias", {"x": y, "bias": b.reshape(bias, (N,))}, y.dtype, y.shape)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from math import gcd
 from typing import TypeVar
 
 from ...program.dtypes import DType
@@ -161,8 +162,10 @@ def matmul_variants(
     quarter of how many they ask for, and the same for all of them. With `rounded`, rows may be rounded to 8 bits.
     """
     sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "transposed": int(transposed), "bits": bits}
-    sizes |= {"packed": longest * bits // 32, "dots": int(rounded and INTEGER_DOTS in target.features)}
-    sizes |= {"words": -(-k * bits // 32)} if isinstance(k, int) else {}
+    sizes |= {"packed": longest * bits // 32, "dots": 0}
+    if isinstance(k, int):
+        sizes |= {"words": -(-k * bits // 32)}
+        sizes |= {"dots": gcd(longest, k)} if rounded and INTEGER_DOTS in target.features else {}
     return _product_variants(ProductShape(batch, m, n, k, bits, longest), _chosen(target, sizes, ProductForm, dtype))
 
 

@@ -48,7 +48,8 @@ class ProductForm(Parameters):
         "bits": "of its elements",
         "packed": "words of it that can be unpacked together, 0 where weights are not packed",
         "words": "of its columns, where k is known",
-        "dots": "1 where rows may be rounded to 8 bits and the adapter has a dot product of bytes",
+        "dots": "how many packed weights have one scale, in runs that k is a multiple of, where rows may be rounded to 8 bits and"
+        " the adapter has a dot product of bytes; else 0",
     }
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
@@ -142,6 +143,76 @@ class Tile(ProductForm):
         tiles_m, tiles_n = ceildiv(shape.m, self.m), ceildiv(shape.n, self.n)
         tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))
         return Variant(shape.batch * tiles_m * tiles_n, self.invocations, guard, chosen, tiles)
+
+
+@dataclass(frozen=True)
+class DotTile(ProductForm):
+    """A tile of `m` x `n` results of rows that are rounded to 8 bits, 32 columns of k at a time, by packed weights; an invocation
+    computes `rows` x `columns` of it."""
+
+    kernel: ClassVar[str] = "matmul_dots"
+    about: ClassVar[Mapping[str, str]] = Tile.about
+    group: ClassVar[int] = 32  # as most blocks of weights have
+    m: int
+    n: int
+    rows: int
+    columns: int
+
+    def __post_init__(self) -> None:
+        fours = all(it > 0 and it % 4 == 0 for it in (self.m, self.n, self.rows, self.columns))
+        self._require(fours, "m, n, rows and columns are multiples of 4")
+        self._require(self.m % self.rows == 0 == self.n % self.columns, "rows divide m, and columns n")
+        self._require(self.lanes in (1, 2), "m has as many invocations, or twice as many")
+        self._require(self.n % self.m == 0 or self.m % self.n == 0, "m divides n, or n m")
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return cls(128, 128, 8, 8), cls(128, 64, 8, 8)
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        return (Bound("dots", self.group),)
+
+    @property
+    def lanes(self) -> int:
+        """Invocations that share a row of a."""
+        return self.invocations // self.m
+
+    @property
+    def invocations(self) -> int:
+        return self.m * self.n // (self.rows * self.columns)
+
+    @property
+    def workgroup_bytes(self) -> int:
+        tiles = (self.m + self.n) * (self.group // 4 + 1)
+        return 4 * (max(tiles, self.invocations * self.columns) + self.invocations)
+
+    def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
+        return {"workgroups": sizes["batch"] * ceildiv(sizes["m"], self.m) * ceildiv(sizes["n"], self.n)}
+
+    def run(self, shape: ProductShape) -> int:
+        return min(shape.longest, 32 // shape.bits)
+
+    def variant(self, shape: ProductShape, guard: Dim) -> Variant:
+        chosen = constants(
+            TILE_M=self.m,
+            TILE_N=self.n,
+            GROUP=self.group,
+            ROWS4=self.rows // 4,
+            COLUMNS4=self.columns // 4,
+            SLICES=1,
+            RUN4=shape.run // 4,
+            DOTS=8 // shape.bits,
+            LANES=self.lanes,
+            ROUNDED4=self.group // 4 // self.lanes,
+            B_LANES=self.group // shape.run,
+            B_LOADS=self.n * self.group // shape.run // self.invocations,
+            A_BLOCK=gcd(8, self.m // 4),
+            B_BLOCK=gcd(8, self.n // 4),
+        )
+        tiles_m, tiles_n = ceildiv(shape.m, self.m), ceildiv(shape.n, self.n)
+        tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))
+        return Variant(shape.batch * tiles_m * tiles_n, self.invocations, guard, chosen, tiles, self.kernel)
 
 
 @dataclass(frozen=True)
@@ -260,6 +331,7 @@ class PackedRows(FewRows):
             STEPS=self.steps,
             RUN4=shape.run // 4,
             DOTS=self.dots * 8 // shape.bits,
+            ROUNDED4=shape.run // 4,
             K_WHOLE=quotient(shape.k, self.parts * self.steps * shape.run) is not None,
             K_FOURS=shape.fours,
         )

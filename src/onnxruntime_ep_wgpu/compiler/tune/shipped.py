@@ -12,7 +12,7 @@ from .attention import AttentionForm, FlashRows, FlashTile, SplitKeys
 from .base import parameters_of, use
 from .convolutions import ChannelsLast, Depthwise, DepthwiseLast, DirectConvolution, GroupedLast, RegisterConvolution
 from .maps import Grid, Vectors
-from .products import DirectProduct, PackedRows, RegisterProduct, RowProduct, SplitK, Tile
+from .products import DirectProduct, DotTile, PackedRows, RegisterProduct, RowProduct, SplitK, Tile
 from .rows import ColumnSplits, Rows, RowsAcross
 
 _LONG = Bound("k", 256)  # with a shorter k most parts of a workgroup would idle
@@ -29,9 +29,9 @@ _EXACTLY = {1: (), 2: (Bound("m", None, 2, known=True),), 4: ()}
 # many share a column as it has words, so that a short column is read at once. Where columns alone keep an H200 busy, fewer
 # share one: 30 us for 1 x 2048 x 32768 of 4 bits instead of 39.
 _PACKED = (
-    # Of a row that is rounded to 8 bits, whose run every invocation rounds again: with timestamps, which take 5.5 us, gate and up of
-    # 2048 x 8192 in one kernel 14.0 us (18.3 without rounding), 8192 x 2048 10.9 (13.7), 2048 x 2048 7.7 (8.4), 2048 x 32768 21.7
-    # (26.4).
+    # Of a row that is rounded to 8 bits, whose run every invocation rounds again: with timestamps, which take 5.5 us, gate and up
+    # of 2048 x 8192 in one kernel 14.0 us (18.3 without rounding), 8192 x 2048 10.9 (13.7), 2048 x 2048 7.7 (8.4), 2048 x 32768
+    # 21.7 (26.4).
     use(PackedRows(1, 32, 1, 1, 1, dots=1), Bound("n", 16384, None, known=True), Bound("words", None, 256)),
     use(PackedRows(1, 128, 1, 1, 1, dots=1), Bound("n", 8192, None, known=True), Bound("words", 128, 256)),
     *(
@@ -78,6 +78,10 @@ _ROWS = tuple(
 GPU: Choices = (
     *_PACKED,
     *_ROWS,
+    # Many rows that are rounded: 0.49 ms for 1024 x 8192 x 2048 of 4 bits (0.52 with tiles of 128 x 128, 0.64 of 64 x 64, 0.79
+    # without rounding), 0.21 for 1024 x 2048 x 3072 (0.27, 0.215, 0.33).
+    use(DotTile(64, 128, 8, 8), Bound("workgroups", 96)),
+    use(DotTile(64, 64, 8, 4), Bound("workgroups", 96)),
     # Largest first, each from as many workgroups on as keep the GPU busy; the smallest serves what is left. Measured with
     # bench/kernels.py on an H200, in TFLOP/s: 47 for 4096 x 4096 x 4096, 33 for 1024 (22 with tiles of 64 x 64), 38 for
     # 1576 x 768 x 3072 (27), and for 48 x 1536 x 384 four times the speed of a 32 x 32 tile without slices.
@@ -145,6 +149,8 @@ GPU: Choices = (
     # 1024, driver 580.159.04), as the fused kernel, and 0.77 for heads of 64 (16 x 2048 x 2048), where that takes 0.59.
     use(AttentionForm(1)),
     # Attention. Few rows have little to do for each key, and need as many workgroups as read at once.
+    # What puts the parts together takes as long for 64 of them as the attention itself: with 8 heads of 4,000 keys 26 us (32).
+    use(SplitKeys(256, 8, 128), Bound("rows", None, 8), Bound("batch", None, 15)),
     use(SplitKeys(512, 8, 64), Bound("rows", None, 8)),
     use(SplitKeys(512, 8, 1024)),
     use(FlashRows(1, 256)),

@@ -19,6 +19,10 @@ alias tile_t = $y_t;
 const TILES = max(A_SIZE + B_SIZE, ROW_SIZE);
 #include shared_vectors
 
+// Of results, in the same places afterwards.
+fn sum_at(at: u32) -> vec4<$y_t> { return tile(at); }
+fn put_sum(at: u32, v: vec4<$y_t>) { put_tile(at, v); }
+
 #include before_end
 #include exchanged
 
@@ -56,7 +60,6 @@ fn b_part(batch: u32, k: u32, n: u32) -> vec4<$y_t> {
 #end
 
 fn kernel(w: u32, lane: u32) {
-  // Neighbouring workgroups share rows of b in groups of 8 tiles, which the cache then holds.
   let count = $tiles_m * $tiles_n;
 #if PARTED
   // A part of k, which is whole tiles of every slice but in the last one; results of different parts are apart like batches.
@@ -70,12 +73,7 @@ fn kernel(w: u32, lane: u32) {
   let begin = 0u;
   let k_end = $k;
 #end
-  let t = w % count;
-  let band = t / (8u * $tiles_n);
-  let rows_in_band = min(8u, $tiles_m - band * 8u);
-  let in_band = t - band * 8u * $tiles_n;
-  let row = (band * 8u + in_band % rows_in_band) * $TILE_M;
-  let column = in_band / rows_in_band * $TILE_N;
+#include tile_of
 
   let slice = lane / THREADS;
   let me = lane % THREADS;
@@ -186,32 +184,5 @@ fn kernel(w: u32, lane: u32) {
 #end
     }
   }
-  // Through workgroup memory, a row of each invocation at a time: neighbouring invocations then store neighbours, slices
-  // are added on the way, and the maps fused into the store are compiled once, away from the sums. An erf GELU where the
-  // sums are drove them out of the registers: 1576 x 768 x 3072 then took 10 times as long on an H200. The bounds depend
-  // on m so that no compiler unrolls the loops.
-  let rows = min($m, 1u) * 4u * $ROWS4;
-  let end = min($m, 1u) * THREADS * $COLUMNS4;
-  for (var i = 0u; i < rows; i++) {
-    workgroupBarrier();
-#for i ROWS4
-#for e 4
-    if (i == 4u * #iu + #eu) {
-#for j COLUMNS4
-      put_tile(((slice * (THREADS / THREADS_X) + ty) * $COLUMNS4 + #ju) * THREADS_X + tx, sum#i_#e_#j);
-#end
-    }
-#end
-#end
-    workgroupBarrier();
-    for (var e = lane; e < end; e += $WG) {
-      let m = row + e / ($TILE_N / 4u) * 4u * $ROWS4 + i;
-      let n = column + e % ($TILE_N / 4u) * 4u;
-      if (m < $m && n < $n) {
-        var total = tile(e);
-        for (var s = 1u; s < $SLICES; s++) { total += tile(e + s * THREADS * $COLUMNS4); }
-        y_put4(place, m, n, total);
-      }
-    }
-  }
+#include put_sums
 }

@@ -51,7 +51,7 @@ fn kernel(w: u32, lane: u32) {
 #for s STEPS
 #for q PRODUCTS
 #for c 4
-    let b#q_#s_#c = b#(#q or "")_run#("_bytes" if DOTS else "")(batch, column#c, min(k0 + #su * $PARTS * RUN, last));
+    let b#q_#s_#c = b#(#q or "")_run_#("bytes_" if DOTS else "")of(b#(#q or "")_run_words(batch, column#c, min(k0 + #su * $PARTS * RUN, last)));
 #end
 #end
 #end
@@ -60,10 +60,12 @@ fn kernel(w: u32, lane: u32) {
 #for r ROWS
       {
 #if DOTS
-        let left = rounded_run(array(#[a_part(batch, row#r, k0 + #su * $PARTS * RUN + 4u * #ju) for j RUN4]));
+        let run = array(#[a_part(batch, row#r, k0 + #su * $PARTS * RUN + 4u * #ju) for j RUN4]);
+        let most = bitcast<f32>(largest_bits(run));
+        let left = rounded(run, most);
 #for q PRODUCTS
 #for c 4
-        let dot#q_#c = f32(#[dot4I8Packed(left.v[#j], b#q_#s_#c.v[#j]) for j RUN4 by +]);
+        let dot#q_#c = f32(#[dot4I8Packed(left[#j], b#q_#s_#c.v[#j]) for j RUN4 by +]);
 #end
 #end
 #else
@@ -84,7 +86,7 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
 #for q PRODUCTS
-        sum#q_#r += vec4<$y_t>(#[dot#q_#c * b#q_#s_#c.scale for c 4])#(" * left.step" if DOTS else "");
+        sum#q_#r += vec4<$y_t>(#[dot#q_#c * b#q_#s_#c.scale for c 4])#(" * (most / 127f)" if DOTS else "");
 #end
       }
 #end

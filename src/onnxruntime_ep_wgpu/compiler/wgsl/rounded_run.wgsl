@@ -1,22 +1,23 @@
-// A run of a row rounded to 8 bits, whose largest magnitude is 127 steps, in the order of weights of which DOTS lie in each byte's
-// place: byte i of word j % DOTS has element j % DOTS + DOTS * i of the words before it on. The largest of bits finds NaN and
+// A run of ROUNDED4 fours of a row rounded to 8 bits, whose largest magnitude is 127 steps, in the order of weights of which DOTS lie
+// in each byte's place: byte i of word j % DOTS has element j % DOTS + DOTS * i of the words before it on. The largest of bits finds NaN and
 // infinity, whose steps are neither, and so are all sums; what is added makes a number that many a unit in the last place, whose
 // low byte is the integer.
-struct rounded_t { step: f32, v: array<u32, $RUN4> }
-
-fn rounded_run(it: array<vec4f, $RUN4>) -> rounded_t {
+fn largest_bits(it: array<vec4f, $ROUNDED4>) -> u32 {
   var bits = vec4u();
-#for j RUN4
+#for j ROUNDED4
   bits = max(bits, bitcast<vec4u>(it[#j]) & vec4u(0x7fffffffu));
 #end
-  let most = bitcast<f32>(max(max(bits.x, bits.y), max(bits.z, bits.w)));
+  return max(max(bits.x, bits.y), max(bits.z, bits.w));
+}
+
+fn rounded(it: array<vec4f, $ROUNDED4>, most: f32) -> array<u32, $ROUNDED4> {
   let by = 127f / max(most, 1e-30f);
-#for j RUN4
+#for j ROUNDED4
   let v#j = bitcast<vec4u>(it[#j] * by + vec4f(12582912f));
 #end
-  return rounded_t(most / 127f, array(
-#for j RUN4
+  return array(
+#for j ROUNDED4
     #[((v#((#j // DOTS * DOTS * 4 + #j % DOTS + DOTS * #i) // 4)[#((#j % DOTS + DOTS * #i) % 4)] & 255u) << #(8 * #i)u) for i 4 by |],
 #end
-  ));
+  );
 }

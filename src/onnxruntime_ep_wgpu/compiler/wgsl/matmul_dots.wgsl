@@ -1,0 +1,136 @@
+// Matrix product y = a b of a rounded to 8 bits and packed weights b (n, k), from tiles of bytes in workgroup memory, GROUP columns of
+// a at a time: what these have as a common factor, the step of a row and the scale of a column, multiplies the sum of their products
+// once. A workgroup computes TILE_M x TILE_N elements, an invocation 4 * ROWS4 x 4 * COLUMNS4 of them, whose sums are variables of
+// their own. The next tiles are fetched into registers while the present ones are multiplied.
+//
+// LANES invocations share the group of a row: each finds the largest magnitude of its part and tells the others. B_LANES fetch a
+// column of b together. `exchanged` says where they store it.
+const THREADS_X = $TILE_N / (4u * $COLUMNS4);
+const THREADS = $WG;
+// A float of which an integer below 2^22 is that many units in the last place: sums of products that begin with its bits are floats
+// without a conversion, of which GPUs do fewer.
+const UNIT = 0x4b400000i;
+const GROUP4 = $GROUP / 4u;
+const A_SIZE = GROUP4 * $TILE_M / 4u;
+const B_SIZE = GROUP4 * $TILE_N / 4u;
+const B_RUN = #(4 * RUN4)u;
+
+// While multiplying, the tile of a, that of b, the steps of rows and the scales of columns; afterwards one row of results per
+// invocation.
+alias tile_t = u32;
+const STEPS = A_SIZE + B_SIZE;
+const SCALES = STEPS + $TILE_M / 4u;
+const TILES = max(SCALES + $TILE_N / 4u, THREADS * $COLUMNS4);
+#include shared_vectors
+var<workgroup> tops: array<u32, THREADS>;  // the bits of the largest magnitude of each invocation's part of a row
+
+fn sum_at(at: u32) -> vec4f { return bitcast<vec4f>(tile(at)); }
+fn put_sum(at: u32, v: vec4f) { put_tile(at, bitcast<vec4u>(v)); }
+
+#include exchanged
+#include rounded_run
+
+// Where the tile of a has word k of four rows, and that of b of four columns.
+fn a_place(k: u32, row4: u32) -> u32 {
+  return k * ($TILE_M / 4u) + exchanged(row4, k / $ROUNDED4, $LANES, $A_BLOCK);
+}
+fn b_place(k: u32, column4: u32) -> u32 {
+  return A_SIZE + k * ($TILE_N / 4u) + exchanged(column4, k / $RUN4, $B_LANES, $B_BLOCK);
+}
+
+fn kernel(w: u32, lane: u32) {
+  let count = $tiles_m * $tiles_n;
+  let place = w / count;
+  let batch = place;
+#include tile_of
+
+  let slice = 0u;
+  let tx = lane % THREADS_X;
+  let ty = lane / THREADS_X;
+
+#for i ROWS4
+#for e 4
+#for j COLUMNS4
+  var sum#i_#e_#j = vec4f();
+#end
+#end
+#end
+  let a_in = lane / $LANES;
+  let a_part = lane % $LANES * $ROUNDED4;
+  let a_row = min(row + a_in, $m - 1u);
+  let last = ($k - 1u) / $GROUP * $GROUP;
+#for p ROUNDED4
+  var next_a#p = a_at4(batch, a_row, 4u * (a_part + #pu));
+#end
+#for l B_LOADS
+  let b_element#l = lane + #lu * THREADS;
+  let b_in#l = b_element#l / $B_LANES;
+  let b_row#l = b_element#l % $B_LANES * B_RUN;
+  let b_column#l = min(column + b_in#l, $n - 1u);
+  var next_b#l = b_run_words(batch, b_column#l, b_row#l);
+#end
+  for (var k0 = 0u; k0 < $k; k0 += $GROUP) {
+    let part_of_row = array(#[next_a#p for p ROUNDED4]);
+    let top = largest_bits(part_of_row);
+    tops[lane] = top;
+    workgroupBarrier();
+    {
+      var most = 0u;
+#for l LANES
+      most = max(most, tops[lane / $LANES * $LANES + #lu]);
+#end
+      let words = rounded(part_of_row, bitcast<f32>(most));
+#for p ROUNDED4
+      put_component(a_place(a_part + #pu, a_in / 4u), a_in % 4u, words[#p]);
+#end
+      if (a_part == 0u) { put_component(STEPS + a_in / 4u, a_in % 4u, bitcast<u32>(bitcast<f32>(most) / 127f)); }
+    }
+#for l B_LOADS
+    {
+      let run = b_run_bytes_of(next_b#l);
+#for r RUN4
+      put_component(b_place(b_row#l / 4u + #ru, b_in#l / 4u), b_in#l % 4u, run.v[#r]);
+#end
+      if (b_row#l == 0u) { put_component(SCALES + b_in#l / 4u, b_in#l % 4u, bitcast<u32>(run.scale)); }
+    }
+#end
+    workgroupBarrier();
+    let k = min(k0 + $GROUP, last);
+#for p ROUNDED4
+    next_a#p = a_at4(batch, a_row, k + 4u * (a_part + #pu));
+#end
+#for l B_LOADS
+    next_b#l = b_run_words(batch, b_column#l, k + b_row#l);
+#end
+#for i ROWS4
+    let step#i = bitcast<vec4f>(tile(STEPS + ty * $ROWS4 + #iu));
+#end
+#for j COLUMNS4
+    {
+#for i ROWS4
+#for e 4
+      var dot#i_#e = vec4i(UNIT);
+#end
+#end
+#for k GROUP // 4
+      {
+        let right = tile(b_place(#ku, #ju * THREADS_X + tx));
+#for i ROWS4
+        let left#i = tile(a_place(#ku, ty * $ROWS4 + #iu));
+#for e 4
+        dot#i_#e += vec4i(#[dot4I8Packed(left#i[#e], right[#c]) for c 4]);
+#end
+#end
+      }
+#end
+      let scale = bitcast<vec4f>(tile(SCALES + #ju * THREADS_X + tx));
+#for i ROWS4
+#for e 4
+      sum#i_#e_#j += (scale * (bitcast<vec4f>(dot#i_#e) - bitcast<f32>(UNIT))) * step#i[#e];
+#end
+#end
+    }
+#end
+  }
+#include put_sums
+}
