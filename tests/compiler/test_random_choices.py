@@ -106,6 +106,16 @@ def channels_last(channels: int, each: int = 1, **attributes: Any) -> Case:
     return of(nodes, {"x": (2, 4, 9, 11)}, spread=normal(channels, 4, 1, 1), w=normal(channels, each, 3, 3))
 
 
+def excited(channels: int, hidden: int) -> Case:
+    """A gate of what a convolution makes with its channels last."""
+    nodes = [
+        node("Conv", ["x", "spread"], ["c"]), node("GlobalAveragePool", ["c"], ["m"]), node("Conv", ["m", "w"], ["h"]),
+        node("Relu", ["h"], ["r"]), node("Conv", ["r", "v"], ["y"]),
+    ]  # fmt: skip
+    weights = {"w": normal(hidden, channels, 1, 1), "v": normal(channels, hidden, 1, 1)}
+    return of(nodes, {"x": (3, 4, 9, 11)}, spread=normal(channels, 4, 1, 1), **weights)
+
+
 def attention(rows: int, keys: int, size: int, value_size: int) -> Case:
     nodes = [
         node("MatMul", ["q", "k"], ["s"]),
@@ -134,6 +144,7 @@ CASES: dict[str, list[Case]] = {
     "depthwise": [convolution(6, 6, 6), convolution(10, 5, 5)],
     "depthwise_last": [channels_last(8), channels_last(20)],
     "grouped_last": [channels_last(8, 4), channels_last(24, 8, strides=[1, 2]), channels_last(12, 4, dilations=[1, 2])],
+    "squeeze_excite": [excited(24, 6), excited(20, 7)],
     "channels_last": [convolution(8, 8, 1, 3), convolution(6, 6, 1, 2)],
     "attention": ATTENTION,
     "flash_attention": ATTENTION,
@@ -145,7 +156,10 @@ FOR_SOFTWARE = {it.kernel for it in (*tune.SWIFTSHADER, *tune.SOFTWARE)} - {it.k
 
 FUSED = (tune.use(tune.attention.AttentionForm(1)),)
 BESIDE: dict[str, tuple[Choice, ...]] = {
-    **{kernel: (tune.use(tune.convolutions.ChannelsLast(2)),) for kernel in ("depthwise_last", "grouped_last")},
+    **{
+        kernel: (tune.use(tune.convolutions.ChannelsLast(2)),)
+        for kernel in ("depthwise_last", "grouped_last", "squeeze_excite")
+    },
     **{kernel: FUSED for kernel in CASES if kernel.startswith("flash")},
 }
 """What has to be chosen too for the kernel to run at all."""

@@ -12,7 +12,7 @@ from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.rewrite import engine
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import Target
-from tests.compiler import attention_models
+from tests.compiler import attention_models, test_squeeze_excite
 from tests.compiler.attention_models import Sizes
 from tests.compiler.test_spelled import INVERSES, SQUARES, expected, model, softmax
 from tests.support import Runner, compile_model, make_model, target
@@ -82,6 +82,7 @@ def test_every_rule_is_held_to_the_bindings() -> None:
             attention_models.attention_model("scores", "added", Sizes(1, 3, 40, 40, 32, 32)),
             3 * 40 * 32 * 4,
         ),
+        "squeeze_excite": (test_squeeze_excite.block((5, 60, 60), product="MatMul", given=True), 60 * 60 * 4),
         "split_k": (
             make_model(
                 [node("MatMul", ["a", "b"], ["y"])],

@@ -18,7 +18,7 @@ from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.lower import attempt
 from onnxruntime_ep_wgpu.program.target import Target
-from tests.compiler import test_channels_last, test_extremes
+from tests.compiler import test_channels_last, test_extremes, test_squeeze_excite
 from tests.conformance import cases, scope
 from tests.language.models import Decoder, graph_of, growing_graph_of
 
@@ -57,6 +57,8 @@ def models() -> Iterator[tuple[onnx.ModelProto, Target]]:
             [numpy_helper.from_array(np.zeros((96, 64) if transposed else (64, 96), np.float32), "w")],
         )
         yield helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), REDUCING
+    for product in ("Conv", "MatMul"):
+        yield test_squeeze_excite.block(product=product), CHANNELS_LAST
     for seed in range(6):
         yield test_channels_last.network(seed, free=True), CHANNELS_LAST
 
@@ -66,7 +68,17 @@ def test_kernels_for_gpus_are_what_browsers_read(tmp_path: Path) -> None:
     for model, target in models():
         found |= texts_of(model, target)
     labels = {label.partition(":")[0] for label in found.values()}
-    assert labels >= {"matmul", "flash_attention", "depthwise_last", "grouped_last", "map", "reduce", "layer_norm"}
+    templates = {
+        "matmul",
+        "flash_attention",
+        "depthwise_last",
+        "grouped_last",
+        "squeeze_excite",
+        "map",
+        "reduce",
+        "layer_norm",
+    }
+    assert labels >= templates
     listed = tmp_path / "texts.json"
     listed.write_text(json.dumps(list(found)))
     done = node.node("test/parse_texts.mjs", listed)

@@ -167,6 +167,25 @@ def _images(sizes: Sequence[tuple[int, int, int]], small: bool) -> list[Graph]:
     return out
 
 
+def _excited(sizes: Sequence[tuple[int, int, int, int]], small: bool) -> list[Graph]:
+    """Batch, channels, hidden ones and side, of an image that a convolution makes."""
+    out = []
+    for batch, channels, hidden, side in [(2, 16, 8, 4)] if small else sizes:
+        nodes = [
+            helper.make_node("Conv", ["few", "spread"], ["x"]),
+            helper.make_node("GlobalAveragePool", ["x"], ["mean"]),
+            helper.make_node("Conv", ["mean", "w0"], ["h"]),
+            helper.make_node("Relu", ["h"], ["a"]),
+            helper.make_node("Conv", ["a", "w1"], ["g"]),
+            helper.make_node("Sigmoid", ["g"], ["y"]),
+        ]
+        shapes = {"spread": (channels, 4, 1, 1), "w0": (hidden, channels, 1, 1), "w1": (channels, hidden, 1, 1)}
+        weights = {name: _random(shape) for name, shape in shapes.items()}
+        name = f"{batch} x {channels} x {side} x {side}, {hidden}"
+        out.append(_graph(name, nodes, {"few": (batch, 4, side, side)}, weights))
+    return out
+
+
 def _attention(sizes: Sequence[tuple[int, int, int, int]], small: bool) -> list[Graph]:
     """(heads, queries, keys, size)"""
     out = []
@@ -254,6 +273,14 @@ def _classes() -> list[ShapeClass]:
         ShapeClass("depthwise", (), partial(_grouped, ((96, 112), (384, 28)))),
         ShapeClass("depthwise_last", (), partial(_grouped, ((96, 112), (384, 28)), behind=4), beside=(LAST,)),
         ShapeClass("grouped_last", (), partial(_grouped, ((128, 56), (512, 14)), each=4, behind=4), beside=(LAST,)),
+        *(
+            ShapeClass("squeeze_excite", (_between("weights", *weights),), partial(_excited, sizes), beside=(LAST,))
+            for weights, sizes in (
+                ((None, 1 << 15), ((8, 120, 30, 28), (16, 480, 20, 14))),
+                (((1 << 15) + 1, 1 << 17), ((8, 336, 84, 14), (16, 480, 120, 14))),
+                (((1 << 17) + 1, 1 << 19), ((16, 672, 168, 7), (8, 888, 222, 7))),
+            )
+        ),
     ]
     tiles, rows = (Bound("rows", 17),), (Bound("rows", None, 8),)
     for sizes, least, most in ((_LONG, 33, 64), (_LONG_WIDE, 65, 128)):

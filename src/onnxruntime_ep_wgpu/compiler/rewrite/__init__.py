@@ -1,16 +1,17 @@
 """Rules on the lowered graph, where an algorithm has one spelling: views have vanished, scale, mask and cast are maps.
 
-rule          what a rule is, and what it answers
-engine        asks every rule about every call, and puts replacements in place
-spelled       normalisations and softmax that are written out with reductions
-attention     product, maps, softmax, product: one kernel without the matrix of scores
-visible_keys  attention whose mask is a constant that says positions: the kernel is told these
-band          constants that say positions
-extremes      the best of rows and their places
-picked        norms of rows that are picked for them
-split_k       products of few tiles, cut along k
-products      matrix products and their operands
-between       what lies between two calls: the maps, and who else reads their results
+rule            what a rule is, and what it answers
+engine          asks every rule about every call, and puts replacements in place
+spelled         normalisations and softmax that are written out with reductions
+attention       product, maps, softmax, product: one kernel without the matrix of scores
+squeeze_excite  the average of an image and two small products behind it: one kernel
+visible_keys    attention whose mask is a constant that says positions: the kernel is told these
+band            constants that say positions
+extremes        the best of rows and their places
+picked          norms of rows that are picked for them
+split_k         products of few tiles, cut along k
+products        matrix products and their operands
+between         what lies between two calls: the maps, and who else reads their results
 """
 
 from .engine import rewrite as rewrite

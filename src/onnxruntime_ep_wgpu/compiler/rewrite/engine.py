@@ -24,10 +24,15 @@ from .picked import PICKED
 from .rule import Replace, Rule
 from .spelled import NORMALISATION, SOFTMAX
 from .split_k import SPLIT_K
+from .squeeze_excite import SQUEEZE_EXCITE
 from .visible_keys import VISIBLE_KEYS
 
 Round = tuple[Rule, ...]
-ROUNDS: tuple[Round, ...] = ((NORMALISATION, SOFTMAX), (ATTENTION,), (VISIBLE_KEYS, SPLIT_K, EXTREMES, PICKED))
+ROUNDS: tuple[Round, ...] = (
+    (NORMALISATION, SOFTMAX),
+    (ATTENTION, SQUEEZE_EXCITE),
+    (VISIBLE_KEYS, SPLIT_K, EXTREMES, PICKED),
+)
 
 
 def rewrite(graph: LoweredGraph, target: Target, rounds: tuple[Round, ...] = ROUNDS) -> LoweredGraph:

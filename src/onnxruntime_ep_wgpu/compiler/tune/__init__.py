@@ -1,11 +1,11 @@
 """Which algorithm, tile and grid a kernel has. What can be chosen is a class per kernel: `products`, `convolutions`, `attention`,
-`rows`, `maps` (`base`: what they have in common, and the table of them). `shipped` is what is chosen by default, `choose` makes
-variants for sizes and a Target. `docs/tuning.md` is the user's view.
+`squeeze`, `rows`, `maps` (`base`: what they have in common, and the table of them). `shipped` is what is chosen by default,
+`choose` makes variants for sizes and a Target. `docs/tuning.md` is the user's view.
 
 A new class needs a choice in `shipped`, and graphs in `api/tuning_classes.py` by which `wgpu-ep tune` measures it.
 """
 
-from . import attention, convolutions, maps, products, rows
+from . import attention, convolutions, maps, products, rows, squeeze
 from .base import KERNELS, parameters_of, use
 from .choose import (
     WIDEST_HEAD,
@@ -24,6 +24,7 @@ from .choose import (
     maps_in_fours,
     matmul_variants,
     row_variants,
+    squeeze_excite,
     written_out,
 )
 from .shipped import GPU, SOFTWARE, SWIFTSHADER, check_choices
@@ -56,6 +57,8 @@ __all__ = [
     "products",
     "row_variants",
     "rows",
+    "squeeze",
+    "squeeze_excite",
     "use",
     "written_out",
 ]

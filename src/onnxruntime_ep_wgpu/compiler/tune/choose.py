@@ -26,6 +26,7 @@ from .maps import Grid, MapShape, Vectors
 from .products import PackedRows, ProductForm, ProductShape, SplitK
 from .rows import ColumnSplits, RowForm, Rows
 from .shipped import GPU, SOFTWARE, SWIFTSHADER
+from .squeeze import ExcitationShape, SqueezeExcite
 
 WIDEST_HEAD = max(it.widest for it in map(parameters_of, GPU) if isinstance(it, FlashTile))
 Form = TypeVar("Form", bound=Parameters)
@@ -223,6 +224,16 @@ def depthwise_last(target: Target) -> DepthwiseLast:
 def grouped_last(target: Target) -> GroupedLast | None:
     """How convolutions in groups of images whose channels are last run; None on software adapters, which have no such kernel."""
     return next((it for _, it in _chosen(target, {}, GroupedLast)), None)
+
+
+def squeeze_excite(shape: ExcitationShape, image: Dim | None, target: Target) -> SqueezeExcite | None:
+    """How such a block runs, whose rows are averages of `image` elements each, None where others read them; None where it is
+    products. What only a run decides is no reason against it."""
+    sizes: dict[str, Dim] = {"rows": shape.rows, "weights": shape.weights}
+    sizes |= {"storage": target.max_workgroup_storage - 4 * (shape.row(1) + shape.hidden + 3)}
+    sizes |= {} if image is None else {"image": image}
+    form = next((it for _, it in _chosen(target, sizes, SqueezeExcite)), None)
+    return form if form is not None and form.fused else None
 
 
 def written_out(

@@ -14,6 +14,7 @@ from .convolutions import ChannelsLast, Depthwise, DepthwiseLast, DirectConvolut
 from .maps import Grid, Vectors
 from .products import DirectProduct, DotTile, PackedRows, RegisterProduct, RowProduct, SplitK, Tile
 from .rows import ColumnSplits, Rows, RowsAcross
+from .squeeze import SqueezeExcite
 
 _LONG = Bound("k", 256)  # with a shorter k most parts of a workgroup would idle
 _MANY = Bound("n", 4096, None, known=True)
@@ -145,6 +146,17 @@ GPU: Choices = (
     use(DepthwiseLast(64)),
     # RegNetY-1.6GF, batch 8, on an H200: 2.8 ms, and 3.1 as products with the channels first.
     use(GroupedLast(64, 4)),
+    # Weights are read from a cache by each workgroup, an image by those of its row.
+    *(
+        use(
+            SqueezeExcite(fused, threads, 2),
+            Bound("rows", None, 256),
+            Bound("weights", None, 1 << 17),
+            *((Bound("image", None, 1 << 17, known=True),) if fused == 3 else ()),
+        )
+        for threads in (1024, 256)  # for adapters of 256 invocations
+        for fused in (3, 2)
+    ),
     # Written out it costs memory and four times the scores in traffic: 0.56 ms for heads of 128 in f32 on an H200 (32 x 1024 x
     # 1024, driver 580.159.04), as the fused kernel, and 0.77 for heads of 64 (16 x 2048 x 2048), where that takes 0.59.
     use(AttentionForm(1)),

@@ -1,0 +1,224 @@
+"""Squeeze-and-excitation: the average of an image's channels and two small products behind it, in one kernel.
+
+In: a product of few weights, whose rows maps make of those of another one, which are made of an image by a reduction over its
+positions. Out: a `squeeze_excite`, which writes the result of the second product, so that what follows is fused into it; the maps
+between are its `inner` ones. The choice `squeeze_excite` says whether, and whether the average is in it too: then neighbours in
+memory have to be channels, and nobody else may read it. Products of other rows than images', of which there may be many, stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ...program.target import Target
+from ..dims import Dim, product
+from ..ir import Call, Constant, Function, Inner, Map, Node, Read, Storage, View, Write, coalesce
+from ..passes.fuse import MAX_COST
+from ..tune import squeeze_excite as chosen
+from ..tune.products import PRODUCTS
+from ..tune.squeeze import ExcitationShape
+from .between import Chain, chains_back, in_step
+from .products import exchanged, factor
+from .rule import Answer, Replace, Rule
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A product as rows by weights: `x` is read by (row, nothing, element), `weights` by (column, element), and `y` is written by
+    (row, column)."""
+
+    call: Call
+    x: Read
+    weights: Read
+    y: Write
+
+    @property
+    def rows(self) -> Dim:
+        return product(self.x.extents[0])
+
+    @property
+    def depth(self) -> Dim:
+        return product(self.x.extents[2])
+
+    @property
+    def columns(self) -> Dim:
+        return product(self.weights.extents[0])
+
+
+def squeeze_excite(call: Call, target: Target) -> Answer:
+    """The block that ends with this product, or None where it ends none."""
+    for second in _with_weights(call):
+        for between in chains_back(second.x.view.tensor, PRODUCTS):
+            assert isinstance(between.source.producer, Call)
+            for first in _with_weights(between.source.producer):
+                for before in chains_back(first.x.view.tensor, ("reduce",)):
+                    block = _Block(first, second, between, before)
+                    if block.matches:
+                        return block.reason() or block.answer(target)
+    return None
+
+
+def _with_weights(call: Call) -> Iterator[_Product]:
+    """How a product can be one of rows by weights, which are either operand. Those of a convolution of images without
+    positions are its left one, once for each image."""
+    result, left, right = call.results["y"], factor(call, "a"), factor(call, "b")
+    batch, m, n = result.groups
+    weights = _without(right, batch)
+    if weights is not None:
+        x = Read(left.view, (batch + m, 0, left.groups[2]), vector=True)
+        exchange = exchanged(weights)
+        yield _Product(
+            call, x, replace(exchange, groups=exchange.groups[1:]), Write(result.tensor, (batch + m, n), vector=True)
+        )
+    weights = _without(left, batch)
+    if weights is not None and all(extent == 1 for extent in right.extents[2]):
+        x = Read(right.view, (batch, 0, right.view.rank - batch), vector=True)
+        y = Write(result.tensor, (batch, m + n), vector=True)
+        yield _Product(call, x, replace(weights, groups=weights.groups[1:], reuse=True, vector=True), y)
+
+
+def _without(read: Read, batch: int) -> Read | None:
+    """An operand (batch, ...) that is the same for all of the batch, of one of it."""
+    view = read.view
+    if any(factor.stride != 0 for axis in view.axes[:batch] for factor in axis):
+        return None
+    one = View(view.tensor, view.shape[batch:], view.axes[batch:], view.offset)
+    return replace(read, view=one, groups=(0, *read.groups[1:]))
+
+
+@dataclass(frozen=True)
+class _Block:
+    """`first` and `second`, with the maps `between` them, and those from a reduction to the first."""
+
+    first: _Product
+    second: _Product
+    between: Chain
+    before: Chain
+
+    @property
+    def matches(self) -> bool:
+        """Whether rows are the same ones everywhere, and of a number of elements that is known."""
+        first, second = self.first, self.second
+        return (
+            all(isinstance(it, int) and it > 0 for it in (first.depth, second.depth, second.columns))
+            and first.x.view.is_whole
+            and second.x.view.is_whole
+            and (first.rows, first.columns) == (second.rows, second.depth)
+        )
+
+    def reason(self) -> str | None:
+        """Why there is no such kernel, whatever is chosen."""
+        if self.between.other_readers(self.second.call):
+            return "what the first product makes has another reader"
+        weights = (self.first.weights.view.tensor, self.second.weights.view.tensor)
+        if any(it.storage is not Storage.WEIGHT for it in weights):
+            return "the weights are calculated"
+        if any(it.results["y"].tensor.dtype.compute != "f32" for it in (self.first.call, self.second.call)):
+            return "the products are not of floats"
+        return _wrong(self.hidden)
+
+    def answer(self, target: Target) -> Answer:
+        depth, hidden, columns = self.first.depth, self.second.depth, self.second.columns
+        assert isinstance(depth, int) and isinstance(hidden, int) and isinstance(columns, int)
+        shape, image = ExcitationShape(self.first.rows, depth, hidden, columns), self._image()
+        positions = product(image.extents[1]) if image else None
+        form = chosen(shape, positions * depth if positions is not None else None, target)
+        if form is None:
+            return f"{shape.weights} weights of {shape.rows} rows are read faster by products (the choice 'squeeze_excite')"
+        nodes: list[Node] = [self.first.call, *self.between.maps, self.second.call]
+        constants: dict[str, Constant] = {
+            "K0": depth,
+            "K1": hidden,
+            "N0": hidden,
+            "COLUMNS": columns,
+            "ALONG0": self.first.weights.loads_vectors,
+            "ALONG1": self.second.weights.loads_vectors,
+            "AVERAGED": form.fused == 3,
+        }
+        x, parameters, functions, inner = self.first.x, dict[str, Dim](), dict[str, Function](), {"hidden": self.hidden}
+        if form.fused == 3:
+            assert image is not None and positions is not None
+            reduction = self.reduction
+            nodes = [reduction, *self.before.maps, *nodes]
+            x, inner["averaged"] = image, self._averaged(image)
+            parameters = {"positions": positions, "count": reduction.parameters["count"]}
+            functions = {"finish": reduction.functions["finish"]}
+        made = Call(
+            "squeeze_excite",
+            {
+                "x": replace(x, reuse=form.splits > 1),
+                "w0": self.first.weights,
+                "w1": self.second.weights,
+                **{name: read for of, it in inner.items() for name, read in _beside(of, it)},
+            },
+            {"y": self.second.y},
+            (form.variant(shape),),
+            constants,
+            parameters,
+            functions,
+            origin=tuple(dict.fromkeys(name for node in nodes for name in node.origin)),
+            flops=sum((it.flops for it in nodes if isinstance(it, Call)), start=0),
+            inner=inner,
+        )
+        return Replace(tuple(nodes), (made,))
+
+    @property
+    def reduction(self) -> Call:
+        assert isinstance(self.before.source.producer, Call)
+        return self.before.source.producer
+
+    @property
+    def hidden(self) -> Inner:
+        return Inner(self.between.source, self.between.result, self.between.maps, self.first.y.groups)
+
+    def _averaged(self, image: Read) -> Inner:
+        return Inner(self.before.source, self.before.result, self.before.maps, (image.groups[0], image.groups[2]))
+
+    def _image(self) -> Read | None:
+        """What is summed, by (row, position, element), where the kernel can do so."""
+        functions, read = self.reduction.functions, _unconverted(self.reduction.operands["x"])
+        sums = [functions[name].expression for name in ("identity", "prepare", "combine")] == ["0", "x", "x + y"]
+        if not sums or functions["combine"].result != "f32" or self.before.other_readers(self.first.call):
+            return None
+        kept, reduced = read.groups
+        rows = next((k for k in range(kept + 1) if product(read.view.shape[:k]) == self.first.rows), None)
+        if rows is None or product(read.view.shape[rows:kept]) != self.first.depth:
+            return None
+        order = (*range(rows), *range(kept, kept + reduced), *range(rows, kept))
+        image = Read(read.view.permute(order), (rows, reduced, kept - rows), vector=True)
+        channels = coalesce([it for axis in image.view.axes[rows + reduced :] for it in axis])
+        if not channels or channels[-1].stride != 1 or _wrong(self._averaged(image)) is not None:
+            return None
+        return image
+
+
+def _unconverted(read: Read) -> Read:
+    """An operand of narrow floats as it lies in memory: it is converted as it is loaded, and can be loaded in fours."""
+    view, node = read.view, read.view.tensor.producer
+    if isinstance(node, Map) and node.expression in ("x", "f32(x)"):
+        source = node.operands["x"].view
+        if in_step(node, source) and source.dtype.compute == "f32":
+            return replace(read, view=replace(view, tensor=source.tensor))
+    return read
+
+
+def _wrong(inner: Inner) -> str | None:
+    """Why these maps cannot be in the middle of the kernel, or None."""
+    inside = {inner.source, *(it.output for it in inner.maps)}
+    if any(view.tensor in inside and not in_step(it, view) for it in inner.maps for view in it.reads):
+        return "what the first product makes is read at other places than its own"
+    if not inner.is_countable:
+        return f"{inner.source.size} elements between the products are more than kernels count to"
+    if sum(it.cost for it in inner.maps) > MAX_COST:
+        return f"the operations between the products are more than a kernel has ({MAX_COST})"
+    return None
+
+
+def _beside(name: str, inner: Inner) -> Iterator[tuple[str, Read]]:
+    """What maps read beside the values between; an element of a smaller tensor is read again."""
+    for at, view in enumerate(dict.fromkeys(inner.operands)):
+        yield f"{name}{at}", Read(view, (view.rank,), reuse=view.size != view.tensor.size)
+
+
+SQUEEZE_EXCITE = Rule("squeeze_excite", "matmul", squeeze_excite)

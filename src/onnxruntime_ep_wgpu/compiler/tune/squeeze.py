@@ -1,0 +1,73 @@
+"""What can be chosen for squeeze-and-excitation blocks: the average of an image and the two small products behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from ...program.tuning import Bound
+from ..dims import Dim
+from ..ir import Variant
+from .base import Parameters, constants
+
+
+@dataclass(frozen=True)
+class ExcitationShape:
+    """`rows` rows of `depth` elements, as many as `hidden` and then `columns` results of each."""
+
+    rows: Dim
+    depth: int
+    hidden: int
+    columns: int
+
+    @property
+    def weights(self) -> int:
+        return self.hidden * (self.depth + self.columns)
+
+    def row(self, splits: int) -> int:
+        """Elements in workgroup memory: of a row, or of the results of one of `splits` workgroups."""
+        return max(self.depth + -self.depth % 4, self.part(splits))
+
+    def part(self, splits: int) -> int:
+        """Results of a workgroup, whole fours."""
+        return 4 * -(-self.columns // (4 * splits))
+
+
+@dataclass(frozen=True)
+class SqueezeExcite(Parameters):
+    """Squeeze-and-excitation blocks: how many of the average and the two products behind it are `fused` in one kernel, 3, 2 or 0;
+    `splits` workgroups of `threads` invocations make the results of a row, each of them all that these are made of"""
+
+    kernel: ClassVar[str] = "squeeze_excite"
+    about: ClassVar[Mapping[str, str]] = {
+        "rows": "images",
+        "weights": "of both products",
+        "image": "elements that are summed for a row, where its neighbours in memory are channels and the sums have one reader",
+        "storage": "bytes of a workgroup's memory that rows leave",
+    }
+    fused: int
+    threads: int
+    splits: int
+
+    def __post_init__(self) -> None:
+        self._require(self.fused in (0, 2, 3), "fused is 0, 2 or 3")
+        self._require(self.threads > 0 < self.splits, "threads and splits are at least 1")
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return cls(0, 1, 1), cls(2, 1024, 1), cls(2, 512, 4), cls(3, 1024, 1), cls(3, 512, 4)
+
+    @property
+    def invocations(self) -> int:
+        return self.threads
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        image = (Bound("image", 1, None, known=True),) if self.fused == 3 else ()
+        return (*image, Bound("storage", 16 * self.threads))
+
+    def variant(self, shape: ExcitationShape) -> Variant:
+        """The kernel for such a block."""
+        chosen = constants(SPLITS=self.splits, N1=shape.part(self.splits), ROW=shape.row(self.splits))
+        return Variant(shape.rows * self.splits, self.threads, 1, chosen)
