@@ -107,12 +107,17 @@ def channels_last(channels: int, each: int = 1, **attributes: Any) -> Case:
 
 
 def excited(channels: int, hidden: int) -> Case:
-    """A gate of what a convolution makes with its channels last."""
+    """What a convolution makes with its channels last, scaled by a gate of it, and a product of that."""
     nodes = [
         node("Conv", ["x", "spread"], ["c"]), node("GlobalAveragePool", ["c"], ["m"]), node("Conv", ["m", "w"], ["h"]),
-        node("Relu", ["h"], ["r"]), node("Conv", ["r", "v"], ["y"]),
+        node("Relu", ["h"], ["r"]), node("Conv", ["r", "v"], ["g"]), node("Mul", ["c", "g"], ["s"]),
+        node("Conv", ["s", "last"], ["y"]),
     ]  # fmt: skip
-    weights = {"w": normal(hidden, channels, 1, 1), "v": normal(channels, hidden, 1, 1)}
+    weights = {
+        "w": normal(hidden, channels, 1, 1),
+        "v": normal(channels, hidden, 1, 1),
+        "last": normal(12, channels, 1, 1),
+    }
     return of(nodes, {"x": (3, 4, 9, 11)}, spread=normal(channels, 4, 1, 1), **weights)
 
 
@@ -145,6 +150,7 @@ CASES: dict[str, list[Case]] = {
     "depthwise_last": [channels_last(8), channels_last(20)],
     "grouped_last": [channels_last(8, 4), channels_last(24, 8, strides=[1, 2]), channels_last(12, 4, dilations=[1, 2])],
     "squeeze_excite": [excited(24, 6), excited(20, 7)],
+    "gated_rows": [excited(24, 6)],
     "channels_last": [convolution(8, 8, 1, 3), convolution(6, 6, 1, 2)],
     "attention": ATTENTION,
     "flash_attention": ATTENTION,
@@ -158,7 +164,7 @@ FUSED = (tune.use(tune.attention.AttentionForm(1)),)
 BESIDE: dict[str, tuple[Choice, ...]] = {
     **{
         kernel: (tune.use(tune.convolutions.ChannelsLast(2)),)
-        for kernel in ("depthwise_last", "grouped_last", "squeeze_excite")
+        for kernel in ("depthwise_last", "grouped_last", "squeeze_excite", "gated_rows")
     },
     **{kernel: FUSED for kernel in CASES if kernel.startswith("flash")},
 }

@@ -114,7 +114,8 @@ def test_every_rule_is_held_to_the_bindings() -> None:
     }
     parts = (tune.use(tune.products.SplitK(32, 4)),)  # eight, of four tiles
     every = {rule.name for rules in engine.ROUNDS for rule in rules}
-    assert cases.keys() == every - {"visible_keys"}  # which takes an operand from a kernel that is held to them
+    # One takes an operand from a kernel that is held to them, one leaves it to fusion whether a map is in a kernel.
+    assert cases.keys() == every - {"visible_keys", "gated"}
     for name, (made, nbytes) in cases.items():
         answers = [
             {it.reason for it in compile_model(made, on).declined if it.rule == name}

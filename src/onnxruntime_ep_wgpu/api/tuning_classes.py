@@ -168,7 +168,7 @@ def _images(sizes: Sequence[tuple[int, int, int]], small: bool) -> list[Graph]:
 
 
 def _excited(sizes: Sequence[tuple[int, int, int, int]], small: bool) -> list[Graph]:
-    """Batch, channels, hidden ones and side, of an image that a convolution makes."""
+    """Batch, channels, hidden ones and side, of an image that a convolution makes and another one reads, scaled."""
     out = []
     for batch, channels, hidden, side in [(2, 16, 8, 4)] if small else sizes:
         nodes = [
@@ -177,9 +177,12 @@ def _excited(sizes: Sequence[tuple[int, int, int, int]], small: bool) -> list[Gr
             helper.make_node("Conv", ["mean", "w0"], ["h"]),
             helper.make_node("Relu", ["h"], ["a"]),
             helper.make_node("Conv", ["a", "w1"], ["g"]),
-            helper.make_node("Sigmoid", ["g"], ["y"]),
+            helper.make_node("Sigmoid", ["g"], ["gate"]),
+            helper.make_node("Mul", ["x", "gate"], ["scaled"]),
+            helper.make_node("Conv", ["scaled", "w2"], ["y"]),
         ]
         shapes = {"spread": (channels, 4, 1, 1), "w0": (hidden, channels, 1, 1), "w1": (channels, hidden, 1, 1)}
+        shapes["w2"] = (channels, channels, 1, 1)
         weights = {name: _random(shape) for name, shape in shapes.items()}
         name = f"{batch} x {channels} x {side} x {side}, {hidden}"
         out.append(_graph(name, nodes, {"few": (batch, 4, side, side)}, weights))
@@ -279,6 +282,14 @@ def _classes() -> list[ShapeClass]:
                 ((None, 1 << 15), ((8, 120, 30, 28), (16, 480, 20, 14))),
                 (((1 << 15) + 1, 1 << 17), ((8, 336, 84, 14), (16, 480, 120, 14))),
                 (((1 << 17) + 1, 1 << 19), ((16, 672, 168, 7), (8, 888, 222, 7))),
+            )
+        ),
+        *(
+            ShapeClass("gated_rows", (_between("n", *columns),), partial(_excited, sizes), beside=(LAST,))
+            for columns, sizes in (
+                ((None, 255), ((8, 48, 12, 56), (8, 120, 30, 28))),
+                ((256, 511), ((8, 336, 84, 14), (16, 480, 20, 14))),
+                ((512, 1023), ((8, 888, 222, 7), (16, 672, 28, 14))),
             )
         ),
     ]

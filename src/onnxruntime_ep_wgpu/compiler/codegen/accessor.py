@@ -252,11 +252,14 @@ class Accessors:
 
     def _calculates_vectors(self, read: Read) -> bool:
         """True when an operand is a map of narrow integers, several of which are a word: weights that become real numbers, or
-        bytes less their zero point."""
+        bytes less their zero point; or of floats of which it loads four at a time."""
         node = self.maps.get(read.view.tensor)
         if node is None or not (node.inline and node.is_pointwise and read.loads_vectors):
             return False
-        return any(r.view.dtype.bits <= 8 and r.view.tensor in self.vectors for r in node.operands.values())
+        tensors = [it.tensor for it in node.reads if not it.tensor.is_literal]
+        if any(it.dtype.bits <= 8 and it in self.vectors for it in tensors):
+            return True
+        return node.output.dtype.compute == "f32" and all(it in self.vectors for it in tensors)
 
     # ---- runs
 

@@ -81,7 +81,12 @@ def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
         and w.lanes(r.view.dtype) == 1
         and r.view.dtype.compute in ("f32", "i32", "u32")
     }
-    loaded |= {t for r in call.operands.values() if r.vector for t in _packed(w, r.view.tensor) | _together(w, r)}
+    loaded |= {
+        t
+        for r in call.operands.values()
+        if r.vector
+        for t in _packed(w, r.view.tensor) | _together(w, r) | _scaled(w, r)
+    }
     written = [tensor for it in call.results.values() if it.in_fours for tensor in (it.tensor, *it.also)]
     behind = [node for node in w.fused.values() if any(w.follows(node.output, it) for it in written)]
     loaded |= {v.tensor for node in behind for v in node.reads if v.tensor in w.loads and _shows_fours(w, v)}
@@ -110,6 +115,16 @@ def _together(w: Writer, read: Read) -> set[Tensor]:
         return set()
     reads = [it for it in node.operands.values() if it.loads_vectors and it.view.tensor in w.loads]
     return {it.view.tensor for it in reads if w.lanes(it.view.dtype) == 1 and it.view.dtype.compute == "f32"}
+
+
+def _scaled(w: Writer, read: Read) -> set[Tensor]:
+    """What an inlined map of floats reads four elements of at a time, where it does so of all that it reads."""
+    node = w.fused.get(read.view.tensor)
+    if node is None or not (node.inline and node.is_pointwise and read.loads_vectors):
+        return set()
+    views = [view for view in node.reads if not view.tensor.is_literal]
+    fours = all(view.tensor in w.loads and _shows_fours(w, view) for view in views)
+    return {view.tensor for view in views} if fours and node.output.dtype.compute == "f32" else set()
 
 
 def _shows_fours(w: Writer, view: View) -> bool:

@@ -20,6 +20,7 @@ from ..passes.dead import remove_dead
 from ..passes.order import in_order
 from .attention import ATTENTION
 from .extremes import EXTREMES
+from .gated import GATED
 from .picked import PICKED
 from .rule import Replace, Rule
 from .spelled import NORMALISATION, SOFTMAX
@@ -31,6 +32,7 @@ Round = tuple[Rule, ...]
 ROUNDS: tuple[Round, ...] = (
     (NORMALISATION, SOFTMAX),
     (ATTENTION, SQUEEZE_EXCITE),
+    (GATED,),
     (VISIBLE_KEYS, SPLIT_K, EXTREMES, PICKED),
 )
 

@@ -24,6 +24,7 @@ from .choose import (
     maps_in_fours,
     matmul_variants,
     row_variants,
+    scales_rows,
     squeeze_excite,
     written_out,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "products",
     "row_variants",
     "rows",
+    "scales_rows",
     "squeeze",
     "squeeze_excite",
     "use",

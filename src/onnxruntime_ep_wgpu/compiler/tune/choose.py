@@ -26,7 +26,7 @@ from .maps import Grid, MapShape, Vectors
 from .products import PackedRows, ProductForm, ProductShape, SplitK
 from .rows import ColumnSplits, RowForm, Rows
 from .shipped import GPU, SOFTWARE, SWIFTSHADER
-from .squeeze import ExcitationShape, SqueezeExcite
+from .squeeze import ExcitationShape, GatedRows, SqueezeExcite
 
 WIDEST_HEAD = max(it.widest for it in map(parameters_of, GPU) if isinstance(it, FlashTile))
 Form = TypeVar("Form", bound=Parameters)
@@ -234,6 +234,12 @@ def squeeze_excite(shape: ExcitationShape, image: Dim | None, target: Target) ->
     sizes |= {} if image is None else {"image": image}
     form = next((it for _, it in _chosen(target, sizes, SqueezeExcite)), None)
     return form if form is not None and form.fused else None
+
+
+def scales_rows(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target) -> bool:
+    """Whether a product scales its rows as it loads them. What only a run decides is no reason against it."""
+    sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k}
+    return any(it.inlined for _, it in _chosen(target, sizes, GatedRows)[:1])
 
 
 def written_out(

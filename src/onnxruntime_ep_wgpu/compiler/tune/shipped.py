@@ -14,7 +14,7 @@ from .convolutions import ChannelsLast, Depthwise, DepthwiseLast, DirectConvolut
 from .maps import Grid, Vectors
 from .products import DirectProduct, DotTile, PackedRows, RegisterProduct, RowProduct, SplitK, Tile
 from .rows import ColumnSplits, Rows, RowsAcross
-from .squeeze import SqueezeExcite
+from .squeeze import GatedRows, SqueezeExcite
 
 _LONG = Bound("k", 256)  # with a shorter k most parts of a workgroup would idle
 _MANY = Bound("n", 4096, None, known=True)
@@ -157,6 +157,7 @@ GPU: Choices = (
         for threads in (1024, 256)  # for adapters of 256 invocations
         for fused in (3, 2)
     ),
+    use(GatedRows(1), Bound("n", None, 512)),
     # Written out it costs memory and four times the scores in traffic: 0.56 ms for heads of 128 in f32 on an H200 (32 x 1024 x
     # 1024, driver 580.159.04), as the fused kernel, and 0.77 for heads of 64 (16 x 2048 x 2048), where that takes 0.59.
     use(AttentionForm(1)),

@@ -71,3 +71,20 @@ class SqueezeExcite(Parameters):
         """The kernel for such a block."""
         chosen = constants(SPLITS=self.splits, N1=shape.part(self.splits), ROW=shape.row(self.splits))
         return Variant(shape.rows * self.splits, self.threads, 1, chosen)
+
+
+@dataclass(frozen=True)
+class GatedRows(Parameters):
+    """Products whose rows are an image scaled by what is made of it: `inlined`, 1 where they scale it as they load it, or 0 where a
+    map does so first"""
+
+    kernel: ClassVar[str] = "gated_rows"
+    about: ClassVar[Mapping[str, str]] = {"batch": "", "m": "", "n": "", "k": ""}
+    inlined: int
+
+    def __post_init__(self) -> None:
+        self._require(self.inlined in (0, 1), "inlined is 0 or 1")
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return (cls(0),)
