@@ -45,14 +45,20 @@ def product(batch: int, m: int, k: int, n: int) -> Case:
     return of([node("MatMul", ["a", "b"], ["y"])], {"a": (batch, m, k), "b": (batch, k, n)})
 
 
-def packed(m: int, k: int, n: int, block: int, bits: int) -> Case:
+def packed(m: int, k: int, n: int, block: int, bits: int, *, rounded: bool = False) -> Case:
+    """With `rounded`, what may be rounded to 8 bits is 8 bits, of which some are the largest everywhere."""
     rng = np.random.default_rng(k)
     weights = {
         "w": rng.integers(0, 256, (n, -(-k // block), block * bits // 8), np.uint8),
         "s": rng.uniform(0.5, 1.5, n * -(-k // block)).astype(F),
     }
-    how = {"K": k, "N": n, "bits": bits, "block_size": block}
-    return of([node("MatMulNBits", ["a", "w", "s"], ["y"], domain="com.microsoft", **how)], {"a": (m, k)}, **weights)
+    how = {"K": k, "N": n, "bits": bits, "block_size": block, "accuracy_level": 4 * rounded}
+    nodes = [node("MatMulNBits", ["a", "w", "s"], ["y"], domain="com.microsoft", **how)]
+    model, arrays = of(nodes, {"a": (m, k)}, **weights)
+    if rounded:
+        arrays[0] = rng.integers(-127, 128, (m, k)).astype(F)
+        arrays[0][:, :: 32 // bits] = 127
+    return model, arrays
 
 
 def experts(rows: int, k: int, n: int, count: int, block: int) -> Case:
@@ -135,7 +141,15 @@ ATTENTION = [attention(37, 70, 20, 24), attention(70, 33, 24, 7)]
 CASES: dict[str, list[Case]] = {
     "matmul": [*PRODUCTS, packed(130, 96, 45, 32, 4)],
     "matvec": [product(2, 1, 70, 37), product(1, 3, 300, 130)],
-    "packed_rows": [packed(1, 320, 45, 32, 4), packed(3, 80, 37, 16, 8), packed(2, 192, 6, 64, 4), experts(3, 64, 96, 4, 32)],
+    "matmul_dots": [packed(150, 96, 45, 32, 4, rounded=True), packed(130, 64, 70, 64, 2, rounded=True)],
+    "packed_rows": [
+        packed(1, 320, 45, 32, 4),
+        packed(3, 80, 37, 16, 8),
+        packed(2, 192, 6, 64, 4),
+        packed(1, 352, 44, 32, 4, rounded=True),
+        packed(1, 96, 9, 32, 8, rounded=True),
+        experts(3, 64, 96, 4, 32),
+    ],
     "matmul_direct": PRODUCTS,
     "matmul_registers": PRODUCTS,
     "matmul_parts": [product(1, 33, 1300, 45), product(2, 6, 531, 20)],

@@ -162,12 +162,15 @@ class DotTile(ProductForm):
         fours = all(it > 0 and it % 4 == 0 for it in (self.m, self.n, self.rows, self.columns))
         self._require(fours, "m, n, rows and columns are multiples of 4")
         self._require(self.m % self.rows == 0 == self.n % self.columns, "rows divide m, and columns n")
-        self._require(self.lanes in (1, 2), "m has as many invocations, or twice as many")
-        self._require(self.n % self.m == 0 or self.m % self.n == 0, "m divides n, or n m")
+        whole = self.invocations == self.lanes * self.m
+        self._require(whole and self.lanes in (1, 2), "m has as many invocations, or twice as many")
+        # Runs of 16 columns of k are the longest that a part of a group is.
+        evenly = self.n * self.group // 16 % self.invocations == 0
+        self._require(evenly, f"its {self.invocations} invocations do not load {self.group} columns of k evenly")
 
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
-        return cls(128, 128, 8, 8), cls(128, 64, 8, 8)
+        return cls(128, 128, 8, 8), cls(128, 64, 8, 8), cls(32, 32, 4, 4)
 
     @property
     def bounds(self) -> tuple[Bound, ...]:

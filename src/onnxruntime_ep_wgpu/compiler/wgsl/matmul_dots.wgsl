@@ -38,6 +38,11 @@ fn b_place(k: u32, column4: u32) -> u32 {
   return A_SIZE + k * ($TILE_N / 4u) + exchanged(column4, k / $RUN4, $B_LANES, $B_BLOCK);
 }
 
+fn dots(left: u32, right: vec4u) -> vec4i {
+  return vec4i(#[dot4I8Packed(left, right[#c]) for c 4]);
+}
+fn number(dot: vec4i) -> vec4f { return bitcast<vec4f>(dot) - bitcast<f32>(UNIT); }
+
 fn kernel(w: u32, lane: u32) {
   let count = $tiles_m * $tiles_n;
   let place = w / count;
@@ -118,7 +123,7 @@ fn kernel(w: u32, lane: u32) {
 #for i ROWS4
         let left#i = tile(a_place(#ku, ty * $ROWS4 + #iu));
 #for e 4
-        dot#i_#e += vec4i(#[dot4I8Packed(left#i[#e], right[#c]) for c 4]);
+        dot#i_#e += dots(left#i[#e], right);
 #end
 #end
       }
@@ -126,7 +131,7 @@ fn kernel(w: u32, lane: u32) {
       let scale = bitcast<vec4f>(tile(SCALES + #ju * THREADS_X + tx));
 #for i ROWS4
 #for e 4
-      sum#i_#e_#j += (scale * (bitcast<vec4f>(dot#i_#e) - bitcast<f32>(UNIT))) * step#i[#e];
+      sum#i_#e_#j += scale * number(dot#i_#e) * step#i[#e];
 #end
 #end
     }
