@@ -150,7 +150,8 @@ class Lowering:
     def _function(
         self, node: ir.Node, body: expand.FunctionBody, operands: list[Operand | None]
     ) -> list[Operand | None]:
-        inner = Lowering(body.opsets, self.builder.target)
+        # Of a domain that a body does not import it has the version of the graph.
+        inner = Lowering({**self.opsets, **body.opsets}, self.builder.target)
         inner.builder = self.builder
         for formal, operand in zip(body.inputs, operands, strict=False):
             if operand is not None:
