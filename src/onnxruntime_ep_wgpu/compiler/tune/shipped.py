@@ -147,19 +147,18 @@ GPU: Choices = (
     # RegNetY-1.6GF, batch 8, on an H200: 2.8 ms, and 3.1 as products with the channels first.
     use(GroupedLast(64, 4)),
     # Weights are read from a cache by each workgroup, an image by those of its row. On an H200 RegNetY-1.6GF, batch 8, takes 2.29
-    # ms with 2 workgroups for an image and 2.25 with 4 (2.52 as reductions and products), EfficientNet-B0, batch 16, 1.59 (1.88).
+    # ms (2.52 as reductions and products), EfficientNet-B0, batch 16, 1.59 (1.88).
     *(
         use(
-            SqueezeExcite(fused, threads, splits),
-            Bound("rows", None, rows),
+            SqueezeExcite(fused, threads, 2),
+            Bound("rows", None, 256),
             Bound("weights", None, 1 << 17),
             *((Bound("image", None, 1 << 17, known=True),) if fused == 3 else ()),
         )
         for threads in (1024, 256)  # for adapters of 256 invocations
-        for splits, rows in ((4, 8), (2, 256))
         for fused in (3, 2)
     ),
-    # 2.29 and 1.59 ms, of which a kernel that scales the image takes 2.35 and 1.67.
+    # 2.35 and 1.67 ms where a kernel of its own scales the image.
     use(GatedRows(1), Bound("n", None, 512)),
     # Written out it costs memory and four times the scores in traffic: 0.56 ms for heads of 128 in f32 on an H200 (32 x 1024 x
     # 1024, driver 580.159.04), as the fused kernel, and 0.77 for heads of 64 (16 x 2048 x 2048), where that takes 0.59.
