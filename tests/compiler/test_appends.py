@@ -27,7 +27,7 @@ from tests.language.models import Decoder, graph_of
 from tests.ops import test_group_query as group_query
 from tests.ops.compare import expected, model, random
 from tests.ops.test_group_query import ROTATED, Case
-from tests.support import Runner, compile_model
+from tests.support import Runner, compile_model, make_model
 
 H, F = np.float16, np.float32
 PACKED = {"packed": True, "attributes": ROTATED}
@@ -290,6 +290,58 @@ def test_reasons() -> None:
     (other,) = compiled(held).declined
     assert other.reason == f"{said}it reads other numbers than its caches hold"
     assert (few.rule, other.rule) == ("one_row", "one_row")
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["both read", "the other alone"])
+@pytest.mark.parametrize("how", ["whole", "lengths", "spelled"])
+def test_another_attention_of_the_caches(how: str, is_read: bool) -> None:
+    """Which sees all that they hold, or as much as it is told: of layers that share keys and values."""
+    room, size, past = 8, 16, np.array([2, 5], np.int32)
+    inputs: dict[str, tuple[Any, list[Any]]] = {name: (F, ["batch", 1, 2 * size]) for name in "qkv"}
+    inputs |= {name: (F, ["batch", 2, room, size]) for name in ("old_k", "old_v")}
+    inputs |= {"lengths": (np.int32, ["batch"]), "total": (np.int32, []), "query": (F, ["batch", 2, 1, size])}
+    names = ["q", "k", "v", "old_k", "old_v", "lengths", "total"]
+    make = onnx.helper.make_node
+    nodes = [
+        make("GroupQueryAttention", names, ["y", "keys", "values"], domain="com.microsoft", num_heads=2, kv_num_heads=2)
+    ]
+    if how == "spelled":
+        nodes += [
+            make("Transpose", ["keys"], ["turned"], perm=[0, 1, 3, 2]),
+            make("MatMul", ["query", "turned"], ["s"]),
+            make("Softmax", ["s"], ["w"], axis=-1),
+            make("MatMul", ["w", "values"], ["z"]),
+        ]
+    else:
+        inputs |= {"seen": (np.int64, ["batch"])} if how == "lengths" else {}
+        nodes.append(
+            make("Attention", ["query", "keys", "values", "", "", "", "seen"][: 7 if how == "lengths" else 3], ["z"])
+        )
+    built = make_model(nodes, inputs, opset=24)
+    built.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    for name in ("keys", "values", "z"):
+        if name not in {it.name for it in built.graph.output}:
+            built.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    if not is_read:
+        del built.graph.output[[it.name for it in built.graph.output].index("y")]
+    seen = np.array([8, 4])
+    feeds = {name: random(2, *shape[1:], seed=k) for k, (name, (kind, shape)) in enumerate(inputs.items()) if kind is F}
+    feeds |= {"lengths": past, "total": np.array(6, np.int32), "seen": seen}
+    results = dict(
+        zip(
+            [it.name for it in built.graph.output], run(compiled(built), [feeds[n] for n in inputs], False), strict=True
+        )
+    )
+    keys, values = feeds["old_k"].copy(), feeds["old_v"].copy()
+    for held, new in ((keys, "k"), (values, "v")):
+        held[[0, 1], :, past] = feeds[new].reshape(2, 2, size)
+    scores = np.einsum("bhqd,bhkd->bhqk", feeds["query"], keys) / (1 if how == "spelled" else np.sqrt(size))
+    if how == "lengths":
+        scores = np.where(np.arange(room) < seen[:, None, None, None], scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted = np.einsum("bhqk,bhkd->bhqd", weights / weights.sum(-1, keepdims=True), values)
+    np.testing.assert_allclose(results["z"], wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(results["keys"], keys)
 
 
 def test_only_parts_with_keys_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:

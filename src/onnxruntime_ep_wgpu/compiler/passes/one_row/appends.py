@@ -84,7 +84,7 @@ def _append_of(group: FusedGroup, dependencies: Dependencies, target: Target) ->
     if any(it.parameters["steps"] != steps or it.operands["past"].view != past for it in others):
         return "keys and values are appended to different rows"
     rows = {tensor: it for one_of in appending for tensor, it in _rows_of(one_of).items()}
-    reason = _misplaced(group, rows, dependencies)
+    reason = _elsewhere(call, past, steps) or _misplaced(group, rows, dependencies)
     if reason is not None:
         return reason
     kernel = _kernel(group, rows, past, steps, one)
@@ -118,14 +118,23 @@ def _rows_of(group: FusedGroup) -> dict[Tensor, _Rows]:
     }
 
 
+def _elsewhere(call: Call, past: View, steps: Dim) -> str | None:
+    """Why an attention is not the one for which rows are appended, or None: the kernel loads no row behind the new one, which it
+    takes for the last that is there, at the place of its query."""
+    starts = call.operands.get("starts")
+    if starts is None or starts.view.tensor is not past.tensor or call.constants["ENDS"]:
+        return "it reads the caches from and to other rows than those that are appended say"
+    if not call.constants["BEHIND"] or call.parameters["behind"] != steps:
+        return "it reads rows behind those that are appended"
+    return None
+
+
 def _misplaced(group: FusedGroup, rows: Mapping[Tensor, _Rows], dependencies: Dependencies) -> str | None:
     """Why an attention cannot store these rows, or None."""
     call = group.anchor
     assert call is not None
     views = {name: call.operands[name].view for name in ("q", "k", "v")}
     caches = [view for name, view in views.items() if name != "q"]
-    # The kernel loads no row behind the new one, which is the last that is there.
-    assert not call.constants["ENDS"], "an attention of caches knows where its keys end from where the new row is"
     if not all(view.tensor in rows and rows[view.tensor].in_cache for view in caches):
         return "it reads other numbers than its caches hold"
     if not all(view.is_whole and view.rank == 4 for view in caches):
