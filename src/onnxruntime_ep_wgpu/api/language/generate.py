@@ -140,8 +140,8 @@ class LanguageModel:
         for step in range(count):
             picking, last = picker.pick(logits), step == count - 1
             # The next step needs no more than what is on the device: it runs while the ids are on their way, and counts when the
-            # text goes on.
-            following = None if last else state.ahead(picker.ids, picker.positions, picker.mask)
+            # text goes on. The first one is new to the device and takes long to submit: the first id does not wait for that.
+            following = None if last or step == 0 else state.ahead(picker.ids, picker.positions, picker.mask)
             picked = picking()
             for row, token in enumerate(picked):
                 if done[row]:
