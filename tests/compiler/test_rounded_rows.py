@@ -41,7 +41,9 @@ EVERY_KIND = [
 
 
 def rounds(program: Program) -> bool:
-    return any("dot4I8Packed" in text for kernel in program.kernels for text in kernel.wgsl)
+    found = any("dot4I8Packed" in text for kernel in program.kernels for text in kernel.wgsl)
+    assert any(kernel.label.endswith("(activations of 8 bits)") for kernel in program.kernels) == found
+    return found
 
 
 def made(

@@ -235,12 +235,13 @@ class Builder(Requirements):
         vectors: bool = False,
         onto: Mapping[str, Operand] | None = None,
         largest: frozenset[str] = frozenset(),
+        note: str = "",
         **constants: Constant,
     ) -> list[Operand]:
         """A cooperative kernel; results are (dtype, shape, coordinate groups of the store accessor).
 
-        For `repeats`, `loop_carried` and `onto`, of results of kernels that nothing else reads, see `Call`; `vectors` says that its
-        template stores by `<name>_put4`, and `largest` of which results it does so by `<name>_max`.
+        For `repeats`, `loop_carried`, `note` and `onto`, of results of kernels that nothing else reads, see `Call`; `vectors` says
+        that its template stores by `<name>_put4`, and `largest` of which results it does so by `<name>_max`.
         """
         for function in (functions or {}).values():
             self._check_expression(function.expression, dict(function.parameters), {}, function.result)
@@ -258,6 +259,7 @@ class Builder(Requirements):
                 repeats=repeats,
                 loop_carried=loop_carried,
                 onto={name: x.view.tensor for name, x in (onto or {}).items()},
+                note=note,
             )
         )
 

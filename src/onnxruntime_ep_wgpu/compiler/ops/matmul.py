@@ -120,6 +120,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         parameters={"m": m, "n": n, "k": k},
         flops=2 * product(it.shape) * k,
         vectors=puts_fours,
+        note="activations of 8 bits" if any(dict(form.constants).get("DOTS") for form in variants) else "",
         ALONG=Read(x.view, it.x_groups).loads_vectors,
         TRANSPOSED=along_k is not None,
         FOURS=puts_fours,

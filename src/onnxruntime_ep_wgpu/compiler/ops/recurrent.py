@@ -179,6 +179,7 @@ def _layer(
         vectors=False,
         onto=None,
         largest=frozenset(),
+        note="",
         HIDDEN=hidden,
         REVERSE=int(given.attributes.get("direction") == "reverse"),
         **constants,

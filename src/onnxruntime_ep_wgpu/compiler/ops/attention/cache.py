@@ -97,6 +97,7 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
         vectors=True,
         onto=onto,
         largest=frozenset(),
+        note="",
         PARTS=len(parts),
         **constants,
     )
