@@ -5,6 +5,9 @@ definitions of the prelude, which this file is the only one to look up. Types of
 builtins of WGSL work element by element, a function of the prelude has a twin `<name>_x4`. Operands of one operation get the
 width of the widest.
 
+Operators and builtins of nothing but literals are calculated here: a compiler of WGSL would do it too, and refuses what is not
+finite, overflows or is outside of a domain.
+
 64-bit integers are `i64`/`u64` where the target has them, else `vec2<u32>` (low word first) with the functions of
 `wgsl/prelude/int64.wgsl`; both are exact. Float minimum, maximum and comparisons that must see NaN come from
 `wgsl/prelude/float.wgsl`, because WGSL lets an implementation assume there is none.
@@ -12,8 +15,10 @@ width of the widest.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import operator as operators
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +27,6 @@ from .value import TypedValue
 
 KINDS = ("f32", "i32", "u32", "i64", "u64", "bool")
 WIDE = ("i64", "u64")
-_ZEROS = ("0u", "0lu", "0li", "i32(0)")
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem", "&": "and", "|": "or", "^": "xor"}
 _COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _ALLOWED = {"f32": "+-*/%", "bool": "&|"}  # of the operators; integers have all
@@ -34,6 +38,7 @@ _BUILTINS = {
     "i64": set(),
     "u64": set(),
 }
+_LIMITS = {"i32": (-(2**31), 2**31), "u32": (0, 2**32), "i64": (-(2**63), 2**63), "u64": (0, 2**64)}
 # Infinite constants, as literals and as bodies in wgsl/ and ops/ spell them.
 INFINITIES = tuple(f"float_bits({text}u)" for bits in (0x7F800000, 0xFF800000) for text in (str(bits), hex(bits)))
 _ARGUMENTS = {"min": 2, "max": 2}  # of builtins; the others have one
@@ -67,44 +72,54 @@ class Scalars:
     def literal(self, value: float | int | bool, kind: str) -> TypedValue:
         """Raises TypeError for a number with digits after the point as an integer."""
         if kind == "bool":
-            return TypedValue("true" if value else "false", kind)
+            return TypedValue("true" if value else "false", kind, number=bool(value))
         if kind == "f32":
             with np.errstate(over="ignore"):
                 rounded = np.float32(value)
-            if not np.isfinite(rounded):
-                # Constant infinities are shader errors; the bits pass through a private variable instead.
-                return TypedValue(f"float_bits({int(rounded.view(np.uint32))}u)", kind)
-            return TypedValue(f"{float(rounded)!r}f", kind)
+            literal = TypedValue(f"{float(rounded)!r}f", kind, number=float(rounded))
+            return literal if np.isfinite(rounded) else _hidden(literal)  # constant infinities are shader errors
         if isinstance(value, float) and not value.is_integer():
             raise TypeError(f"{value} is no {kind}")
-        return TypedValue(self._integer(int(value), kind), kind)
+        least, beyond = _LIMITS[kind]
+        number = (int(value) - least) % (beyond - least) + least
+        return TypedValue(self._integer(number, kind), kind, number=number)
 
     def _integer(self, number: int, kind: str) -> str:
         if kind == "i32":
-            number = (number + 2**31) % 2**32 - 2**31
             return f"i32({number})" if number != -(2**31) else "(-2147483647i - 1i)"
         if kind == "u32":
-            return f"{number & 0xFFFFFFFF}u"
-        bits = number & (2**64 - 1)
+            return f"{number}u"
         if self.pairs:
-            return f"vec2<u32>({bits & 0xFFFFFFFF}u, {bits >> 32}u)"
+            return f"vec2<u32>({number & 0xFFFFFFFF}u, {number >> 32 & 0xFFFFFFFF}u)"
         if kind == "u64":
-            return f"{bits}lu"
+            return f"{number}lu"
         return f"{number}li" if number != -(2**63) else "(-9223372036854775807li - 1li)"
+
+    def _calculated(self, function: Callable[..., Any], literals: Sequence[TypedValue]) -> TypedValue:
+        """The literal of a function of literals: f32 rounded as by a device, integers wrapped."""
+        kind = literals[0].kind
+        numbers = [np.float32(a.number) if kind == "f32" else a.number for a in literals]
+        with np.errstate(all="ignore"):
+            return self.literal(function(*numbers), kind)
 
     def binary(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue:
         """`a` and `b` are of one type, and so is the result."""
         kind = a.kind
         if operator not in _ALLOWED.get(kind, "".join(_OPERATORS)):
             raise TypeError(f"{kind} has no {operator}")
+        if a.number is not None and b.number is not None:
+            return self._calculated(_ARITHMETIC[operator], [a, b])
         if kind in WIDE and self.pairs:
             name = _OPERATORS[operator]
             return TypedValue(f"{name}_{kind if operator in '/%' else '64'}({a.text}, {b.text})", kind)
         if operator == "%" and kind in ("f32", "i32", "i64"):
             return self.function("fmod" if kind == "f32" else "rem", [a, b])
-        if operator == "/" and kind == "f32" and not _is_moderate(b.text):
-            return self.function("div", [a, b])
-        if operator in "/%" and b.text in _ZEROS:  # as at run time: WGSL takes no division by a constant 0
+        if kind == "f32" and operator in "*/":
+            a, b = _without_zero(a), _without_zero(b)
+            # A divisor that is no literal of which every device has a reciprocal.
+            if operator == "/" and (b.number is None or not 1e-30 < abs(b.number) < 1e30):
+                return self.function("div", [a, b])
+        if operator in "/%" and b.number == 0:  # as at run time: WGSL takes no division by a constant 0
             return a if operator == "/" else self.literal(0, kind)
         a, b = self.level([a, b])
         return TypedValue(f"({a.text} {operator} {b.text})", kind, a.width)
@@ -138,21 +153,26 @@ class Scalars:
     def negate(self, a: TypedValue) -> TypedValue:
         if a.kind == "bool":
             raise TypeError("bool has no sign")
+        if a.number is not None:
+            return self._calculated(operators.neg, [a])
         if a.kind in WIDE and self.pairs:
             return TypedValue(f"sub_64(vec2<u32>(), {a.text})", a.kind)
-        zero = {"u32": "0u - ", "u64": "0lu - "}.get(a.kind, "- " if a.text.startswith("-") else "-")  # no decrement
+        zero = {"u32": "0u - ", "u64": "0lu - "}.get(a.kind, "-")
         return TypedValue(f"({zero}{a.text})", a.kind, a.width)
 
     def invert(self, a: TypedValue) -> TypedValue:
         """All bits the other way."""
         if a.kind in ("f32", "bool"):
             raise TypeError(f"{a.kind} has no ~")
+        if a.number is not None:
+            return self._calculated(operators.invert, [a])
         return TypedValue(f"(~{a.text})", a.kind, a.width)
 
     def function(self, name: str, arguments: Sequence[TypedValue]) -> TypedValue:
         """A call of a function defined for the type of its arguments: a builtin of WGSL or `<name>_<kind>` of the prelude."""
+        literals = arguments if all(a.number is not None for a in arguments) else ()
         arguments = self.level(arguments)
-        kind, width, texts = arguments[0].kind, arguments[0].width, ", ".join(a.text for a in arguments)
+        kind, width = arguments[0].kind, arguments[0].width
         if name in _BUILTINS.get(kind, ()):
             wanted, result, full = _ARGUMENTS.get(name, 1), kind, name
         else:
@@ -164,6 +184,12 @@ class Scalars:
             full = prelude.vector(full) if width > 1 else full
         if len(arguments) != wanted:
             raise TypeError(f"{name!r} of {kind} has {wanted} arguments, not {len(arguments)}")
+        if literals and name == full:
+            return self._calculated(_FUNCTIONS[name], literals)
+        if literals and kind == "f32":
+            # A driver that calculates the function itself takes the sign of a zero for nothing.
+            arguments = [_hidden(literals[0]), *literals[1:]]
+        texts = ", ".join(a.text for a in arguments)
         return TypedValue(f"{full}({texts})", result, width)
 
     def select(self, condition: TypedValue, yes: TypedValue, no: TypedValue) -> TypedValue:
@@ -183,8 +209,10 @@ class Scalars:
             return self.compare("!=", a, self.literal(0, a.kind))
         if a.kind == "bool":
             return self.select(a, self.literal(1, kind), self.literal(0, kind))
-        if re.fullmatch(r"-?\d+l[iu]", a.text) and kind in ("i32", "u32", "f32"):
-            return self.literal(int(a.text[:-2]), kind)  # naga does not fold casts of 64-bit literals
+        if isinstance(a.number, int):
+            # In numpy, which rounds once; a Python float of 64 bits would come between.
+            of = np.array(a.number, np.uint64 if a.number >= 0 else np.int64)
+            return self.literal(of.astype(np.float32).item() if kind == "f32" else a.number, kind)
         if a.width > 1 and a.kind not in WIDE and kind not in WIDE:
             text = self._called(f"{kind}_of_f32", a) if a.kind == "f32" else f"{self.type(kind, a.width)}({a.text})"
             return TypedValue(text, kind, a.width)
@@ -211,6 +239,48 @@ class Scalars:
         return f"{kind}_of_f32({text})" if source == "f32" else f"{kind}({text})"
 
 
-def _is_moderate(text: str) -> bool:
-    """Whether a divisor is a literal of which every device has a reciprocal."""
-    return re.fullmatch(r"[\d.e+-]+f", text) is not None and 1e-30 < abs(float(text[:-1])) < 1e30
+def _hidden(literal: TypedValue) -> TypedValue:
+    """A literal of f32 that no compiler knows: its bits pass through a private variable."""
+    assert literal.number is not None
+    return replace(literal, text=f"float_bits({int(np.float32(literal.number).view(np.uint32))}u)")
+
+
+def _without_zero(a: TypedValue) -> TypedValue:
+    """The same, a literal 0 hidden: drivers take products with it and quotients of it for 0, of NaN and infinity too."""
+    return _hidden(a) if a.number == 0 else a
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    """As at run time: integers truncated towards zero, the dividend for a divisor 0."""
+    if not isinstance(a, int):
+        return a / b
+    return a if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    """With the sign of the dividend; integers leave none of a divisor 0."""
+    if not isinstance(a, int):
+        return np.fmod(a, b)
+    return a - _quotient(a, b) * b if b else 0
+
+
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "+": operators.add,
+    "-": operators.sub,
+    "*": operators.mul,
+    "/": _quotient,
+    "%": _remainder,
+    "&": operators.and_,
+    "|": operators.or_,
+    "^": operators.xor,
+}
+# Of `_BUILTINS`.
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "abs": abs,
+    "min": min,
+    "max": max,
+}
