@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,14 +10,27 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from onnx import TensorProto
+from onnxruntime.capi import _pybind_state
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.lower import Attempt
+from onnxruntime_ep_wgpu.compiler.ops import host
+from onnxruntime_ep_wgpu.compiler.ops.host import reads_shape_alone
 from onnxruntime_ep_wgpu.plugin import abi
 from onnxruntime_ep_wgpu.plugin import session as session_state
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
-from onnxruntime_ep_wgpu.plugin.assign.claim import FORCED, ISLAND, Claim, claim, fingerprint
+from onnxruntime_ep_wgpu.plugin.assign.claim import (
+    _NOT_ON_CPU,
+    _SHAPES,
+    _TENSORS,
+    FORCED,
+    ISLAND,
+    Claim,
+    claim,
+    fingerprint,
+)
 from onnxruntime_ep_wgpu.plugin.assign.report import AssignmentReport
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 
@@ -83,6 +97,57 @@ def test_islands_of_shape_arithmetic_stay_on_the_cpu(fake: Fake) -> None:
     graph, decision = decide(shapes("Expand"))
     assert names(graph, decision) == [["mul"]]
     assert decision.reasons[1:3] == (ISLAND, ISLAND)
+
+
+def beside(floats: str, *nodes: onnx.NodeProto, **values: tuple[int, list[int]]) -> Claim:
+    """What is decided on `nodes` beside a map of `floats`."""
+    relu = models.node("Relu", [floats], ["r"], "relu")
+    inputs = [(name, *of) for name, of in values.items()]
+    outputs = [(name, TensorProto.UNDEFINED, None) for name in (nodes[-1].output[0], "r")]
+    return decide(models.model([*nodes, relu], inputs, outputs, opset=20, check=False))[1]
+
+
+@pytest.mark.parametrize("kind", ["INT64", "INT32", "INT16", "UINT32", "BOOL"])
+def test_shape_arithmetic_of_types_that_the_cpu_provider_may_lack_is_kept(kind: str) -> None:
+    """Nobody would run it there, and the session would not be made."""
+    of, ab = TensorProto.DataType.Value(kind), ["a", "b"]
+    node = models.node("Where", ["c", *ab], ["y"]) if kind == "BOOL" else models.node("Min", ab, ["y"])
+    decision = beside("x", node, a=(of, [4]), b=(of, [4]), c=(TensorProto.BOOL, [4]), x=(models.FLOAT, [4]))
+    assert decision.reasons == (ISLAND if kind in ("INT64", "INT32") else None, None)
+
+
+def test_short_integers_of_an_operator_that_makes_no_shapes_are_kept() -> None:
+    decision = beside("x", models.node("Sign", ["a"], ["y"]), a=(models.INT64, [4]), x=(models.FLOAT, [4]))
+    assert decision.reasons == (None, None)
+
+
+@pytest.mark.parametrize("kind", ["FLOAT", "FLOAT16", "BFLOAT16"])
+def test_sizes_are_left_to_the_cpu_provider_where_it_has_a_kernel(kind: str) -> None:
+    of = TensorProto.DataType.Value(kind)
+    decision = beside("x", models.node("Size", ["a"], ["y"]), a=(of, ["n"]), x=(models.FLOAT, [4]))
+    assert decision.reasons == (ISLAND if kind == "FLOAT" else None, None)
+    decision = beside("x", models.node("Shape", ["a"], ["y"]), a=(of, ["n"]), x=(models.FLOAT, [4]))
+    assert decision.reasons == (ISLAND, None)
+
+
+def test_the_cpu_provider_has_the_kernels_of_what_is_left_to_it() -> None:
+    every = [it for it in _pybind_state.get_all_opkernel_def() if it.provider == "CPUExecutionProvider"]
+    lacking = set()
+    for name, opset in itertools.product((*host._RULES, "Shape", "Size"), range(13, 25)):
+        schema = onnx.defs.get_schema(name, opset)
+        kernels = [
+            it
+            for it in every
+            if (it.op_name, it.domain) == (name, "")
+            and it.version_range[0] <= schema.since_version <= it.version_range[1]
+        ]
+        wanted = _TENSORS if reads_shape_alone(name, "") else _SHAPES
+        of_tensor = {f"tensor({it.name.lower()})" for it in wanted}
+        for constraint in schema.type_constraints:
+            for text in of_tensor & set(constraint.allowed_type_strs):
+                if not any(text in it.type_constraints.get(constraint.type_param_str, [text]) for it in kernels):
+                    lacking.add((name, text))
+    assert lacking <= {(name, f"tensor({it.name.lower()})") for name, it in _NOT_ON_CPU}
 
 
 def test_shape_arithmetic_that_is_used_here_is_taken_along(fake: Fake) -> None:

@@ -51,6 +51,11 @@ def reads_shape_alone(op_type: str, domain: str) -> bool:
     return domain in ("", "ai.onnx") and op_type in ("Shape", "Size")
 
 
+def makes_shapes(op_type: str, domain: str) -> bool:
+    """Whether an operator is one of those that shapes are made of shapes with."""
+    return domain in ("", "ai.onnx") and op_type in _RULES
+
+
 def evaluate(
     op_type: str, domain: str, operands: list[Operand | None], attributes: Mapping[str, Any]
 ) -> list[Operand] | None:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ...compiler.ir import LoweredGraph
 from ...compiler.lower import attempt
-from ...compiler.ops.host import reads_shape_alone
+from ...compiler.ops.host import makes_shapes, reads_shape_alone
 from ...compiler.settings import DEFAULT, CompileSettings
 from . import partition, subgraph
 
@@ -28,12 +28,14 @@ SHORT = 64  # elements
 ISLAND = "only shape arithmetic: cheaper on the CPU"
 # Bytes of a constant that the answer may depend on: shapes, axes, flags. Larger ones are weights.
 _SMALL = 4096
-_FLOATS = (
-    ir.DataType.FLOAT,
-    ir.DataType.FLOAT16,
-    ir.DataType.DOUBLE,
-    ir.DataType.BFLOAT16,
-)
+# The CPU provider has kernels of all operators that make shapes for values of these types, and of Shape and Size for tensors of
+# those below, but for `_NOT_ON_CPU`. It lacks others that ONNX lists, and a node without a kernel of any provider is an error.
+_SHAPES = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
+_INTEGERS = frozenset(ir.DataType[f"{sign}INT{bits}"] for sign in ("", "U") for bits in (8, 16, 32, 64))
+_FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+_TENSORS = _SHAPES | _INTEGERS | _FLOATS
+# Types of the last operand. Of f16 ONNX Runtime would convert the tensor, to count its elements.
+_NOT_ON_CPU = frozenset({("Where", ir.DataType.BOOL), ("Size", ir.DataType.FLOAT16), ("Size", ir.DataType.BFLOAT16)})
 
 
 Shape = tuple[int | None, ...]
@@ -133,18 +135,24 @@ def _drop_islands(nodes: list[ir.Node], before: list[list[int]], reasons: list[s
 
 
 def _is_shape_arithmetic(node: ir.Node, nodes: list[ir.Node], before: list[int], can_run: list[bool]) -> bool:
-    """Whether a node makes nothing but scalars and short lists of integers, without reading a tensor of ours."""
+    """Whether a node makes nothing but scalars and short lists of integers, without reading a tensor of ours, and the CPU provider
+    has a kernel for it."""
+    last = node.inputs[-1] if node.inputs else None
+    if last is None or (node.op_type, last.dtype) in _NOT_ON_CPU:
+        return False
     if reads_shape_alone(node.op_type, node.domain):
         # On the CPU it would download the whole tensor when that is made here.
         makers = [place for place in before if can_run[place]]
-        return not makers
+        return not makers and last.dtype in _TENSORS
+    if not makes_shapes(node.op_type, node.domain):
+        return False
     values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.name]
     return all(_is_small_integer(value) for value in values)
 
 
 def _is_small_integer(value: ir.Value) -> bool:
     """Whether it is a scalar or a list as long as lists of dimensions are: data of unknown length are none."""
-    if value.dtype is None or value.dtype in _FLOATS:
+    if value.dtype not in _SHAPES:
         return False
     if value.shape is None or len(value.shape) > 1:
         return False
