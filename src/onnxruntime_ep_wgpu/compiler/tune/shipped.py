@@ -147,15 +147,17 @@ GPU: Choices = (
     # RegNetY-1.6GF, batch 8, on an H200: 2.8 ms, and 3.1 as products with the channels first.
     use(GroupedLast(64, 4)),
     # Weights are read from a cache by each workgroup, an image by those of its row. On an H200 RegNetY-1.6GF, batch 8, takes 2.29
-    # ms (2.52 as reductions and products), EfficientNet-B0, batch 16, 1.59 (1.88).
+    # ms with 2 of them for an image (2.52 as reductions and products; where all blocks are such, 2.33 with 1, 2.29 with 2 and 2.25
+    # with 4), EfficientNet-B0, batch 16, 1.59 (1.88).
     *(
         use(
-            SqueezeExcite(fused, threads, 2),
-            Bound("rows", None, 256),
+            SqueezeExcite(fused, threads, splits),
+            Bound("rows", None, rows),
             Bound("weights", None, 1 << 17),
             *((Bound("image", None, 1 << 17, known=True),) if fused == 3 else ()),
         )
         for threads in (1024, 256)  # for adapters of 256 invocations
+        for splits, rows in ((4, 8), (2, 256))
         for fused in (3, 2)
     ),
     # 2.35 and 1.67 ms where a kernel of its own scales the image.
