@@ -166,7 +166,7 @@ def matmul_variants(
     sizes |= {"packed": longest * bits // 32, "dots": 0}
     if isinstance(k, int):
         sizes |= {"words": -(-k * bits // 32)}
-        sizes |= {"dots": gcd(longest, k)} if rounded and INTEGER_DOTS in target.features else {}
+        sizes |= {"dots": gcd(longest, k)} if longest and rounded and INTEGER_DOTS in target.features else {}
     return _product_variants(ProductShape(batch, m, n, k, bits, longest), _chosen(target, sizes, ProductForm, dtype))
 
 
@@ -176,8 +176,9 @@ def _product_variants(
 ) -> tuple[str, tuple[Variant, ...]]:
     """Template and variants, once for the layers of a network: they are the same objects too."""
     template, variants = "", list[Variant]()
+    run = next((run for _, it in chosen if (run := it.run(shape))), 0)
+    shape = replace(shape, run=min(run, *(it.longest_run for _, it in chosen)))
     for guard, it in chosen:
-        shape = shape if shape.run else replace(shape, run=it.run(shape))
         variants.append(it.variant(shape, guard))
         template = it.kernel if it.general or not template else template
     return template, tuple(variants)

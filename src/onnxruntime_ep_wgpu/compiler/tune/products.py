@@ -12,6 +12,7 @@ from ..dims import Dim, ceildiv, quotient
 from ..ir import Variant
 from .base import KERNELS, Parameters, constants
 
+MOST_TOGETHER = 64  # packed weights: four words of two bits each
 MOST_SPLITS = 16  # of k: the results of each are one more operand of the map that adds them
 
 
@@ -59,6 +60,11 @@ class ProductForm(Parameters):
     def run(self, shape: ProductShape) -> int:
         """How many packed weights it unpacks together; 0 where it loads them one by one."""
         return 0
+
+    @property
+    def longest_run(self) -> int:
+        """How many packed weights it can unpack together at most, where others of the same product unpack more."""
+        return MOST_TOGETHER
 
 
 @dataclass(frozen=True)
@@ -164,9 +170,8 @@ class DotTile(ProductForm):
         self._require(self.m % self.rows == 0 == self.n % self.columns, "rows divide m, and columns n")
         whole = self.invocations == self.lanes * self.m
         self._require(whole and self.lanes in (1, 2), "m has as many invocations, or twice as many")
-        # Runs of 16 columns of k are the longest that a part of a group is.
-        evenly = self.n * self.group // 16 % self.invocations == 0
-        self._require(evenly, f"its {self.invocations} invocations do not load {self.group} columns of k evenly")
+        # 16 weights of 2 bits are a word.
+        self._require(self.n * self.group // 16 % self.invocations == 0, "they load runs of 16 columns of k evenly")
 
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
@@ -195,6 +200,10 @@ class DotTile(ProductForm):
 
     def run(self, shape: ProductShape) -> int:
         return min(shape.longest, 32 // shape.bits)
+
+    @property
+    def longest_run(self) -> int:
+        return max(run for run in (16, 32) if self.n * self.group // run % self.invocations == 0)
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
         chosen = constants(

@@ -80,15 +80,16 @@ fn kernel(w: u32, lane: u32) {
     tops[lane] = top;
     workgroupBarrier();
     {
-      var most = 0u;
+      var bits = 0u;
 #for l LANES
-      most = max(most, tops[lane / $LANES * $LANES + #lu]);
+      bits = max(bits, tops[lane / $LANES * $LANES + #lu]);
 #end
-      let words = rounded(part_of_row, bitcast<f32>(most));
+      let most = largest(bits);
+      let words = rounded(part_of_row, most);
 #for p ROUNDED4
       put_component(a_place(a_part + #pu, a_in / 4u), a_in % 4u, words[#p]);
 #end
-      if (a_part == 0u) { put_component(STEPS + a_in / 4u, a_in % 4u, bitcast<u32>(bitcast<f32>(most) / 127f)); }
+      if (a_part == 0u) { put_component(STEPS + a_in / 4u, a_in % 4u, bitcast<u32>(most / 127f)); }
     }
 #for l B_LOADS
     {

@@ -61,7 +61,7 @@ fn kernel(w: u32, lane: u32) {
       {
 #if DOTS
         let run = array(#[a_part(batch, row#r, k0 + #su * $PARTS * RUN + 4u * #ju) for j RUN4]);
-        let most = bitcast<f32>(largest_bits(run));
+        let most = largest(largest_bits(run));
         let left = rounded(run, most);
 #for q PRODUCTS
 #for c 4

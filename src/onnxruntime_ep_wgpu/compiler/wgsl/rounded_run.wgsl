@@ -10,8 +10,14 @@ fn largest_bits(it: array<vec4f, $ROUNDED4>) -> u32 {
   return max(max(bits.x, bits.y), max(bits.z, bits.w));
 }
 
+// The largest magnitude, or the least of which a 127th and what divides by it are normal numbers.
+fn largest(bits: u32) -> f32 {
+  let most = bitcast<f32>(bits);
+  return select(most, 1e-35f, most < 1e-35f);
+}
+
 fn rounded(it: array<vec4f, $ROUNDED4>, most: f32) -> array<u32, $ROUNDED4> {
-  let by = 127f / max(most, 1e-30f);
+  let by = 127f / most;
 #for j ROUNDED4
   let v#j = bitcast<vec4u>(it[#j] * by + vec4f(12582912f));
 #end
