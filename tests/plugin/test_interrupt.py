@@ -179,6 +179,38 @@ def test_an_interrupt_in_a_call_that_cannot_fail_waits_for_its_end(monkeypatch: 
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
 
 
+@pytest.mark.parametrize("method", ["reserve", "free"])
+def test_an_exception_of_a_handler_in_a_call_that_cannot_fail_is_raised_by_the_run(
+    method: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As that of a time limit by SIGALRM: an allocation is made all the same, and a range is freed."""
+    from onnxruntime_ep_wgpu.plugin.memory import pool
+    from onnxruntime_ep_wgpu.plugin.memory import space as memory
+
+    class TooLong(Exception):
+        pass
+
+    session = webgpu_ep.session(models.square())
+    x = np.ones((pool.MOST_BYTES // 32 + 1, 8), np.float32)  # what is smaller Python does not free every time
+    session.run(None, {"x": x})
+    original, raised = getattr(memory.AddressSpace, method), []
+
+    def interrupted(self: memory.AddressSpace, *arguments: Any) -> Any:
+        if not raised:
+            raised.append(1)
+            raise TooLong("at most a second")
+        return original(self, *arguments)
+
+    before = memory.space().bytes_in_use
+    with monkeypatch.context() as patch, pytest.raises(TooLong, match="at most a second"):
+        patch.setattr(memory.AddressSpace, method, interrupted)
+        for _ in range(2):
+            session.run(None, {"x": x})
+    assert memory.space().bytes_in_use == before
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
+    assert capfd.readouterr().err == ""
+
+
 @contextlib.contextmanager
 def answered_by(function: Callable[..., None]) -> Iterator[None]:
     """Compute is answered by another Python function for a while."""

@@ -91,15 +91,16 @@ class RaisingWhatHappened:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         watch = self._watch
         self._watching.__exit__()
-        # ONNX Runtime goes on after an error in some callbacks. An interrupt is not for it to decide about.
+        # ONNX Runtime goes on after an error in some callbacks. An interrupt is not for it to decide about, nor what left a
+        # call that cannot fail, such as an exception of a signal's handler.
         interrupted = any(not isinstance(it, Exception) for it in watch.errors)
-        if error is None and not interrupted:
+        if error is None and not interrupted and not watch.carried:
             return
         reason = watch.reason()
         try:
-            if error is None:
+            if error is None and interrupted:
                 raise KeyboardInterrupt
-            if reason is not None and isinstance(error, Exception):
+            if reason is not None and (error is None or isinstance(error, Exception)):
                 raise reason from error
         finally:
             # The error's traceback holds this frame: with the error in it, a session and its GPU memory would live until

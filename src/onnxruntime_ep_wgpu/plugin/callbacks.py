@@ -2,8 +2,8 @@
 
 In: classes whose methods are marked with `@callback`. Out: `CallbackTable`, their base, which fills a table of C functions.
 Invariants: an exception never crosses into C, it becomes an OrtStatus or a neutral value, and a KeyboardInterrupt is raised again
-once ONNX Runtime has returned; a callback that an exception left without an answer is asked again, by C; what ONNX Runtime holds
-stays alive until it lets go.
+once ONNX Runtime has returned, as is in sessions of ours any other that left a call which cannot fail; a callback that an exception
+left without an answer is asked again, by C; what ONNX Runtime holds stays alive until it lets go.
 """
 
 from __future__ import annotations
@@ -144,6 +144,18 @@ def _raised_later(error: BaseException) -> bool:
     return later
 
 
+def _carry(error: BaseException, name: str) -> None:
+    """Has an exception that left the call `name`, which cannot fail, raised when ONNX Runtime has returned; prints it when
+    nobody collects errors."""
+    if isinstance(error, KeyboardInterrupt):
+        lib.wgpu_interrupt_later()
+    elif watch.is_watched():
+        let_go_of_frames(error)
+        watch.carry(error)
+    else:
+        print(f"onnxruntime_ep_wgpu: {name} is done again after {message_of(error)}", file=sys.stderr)
+
+
 def let_go_of_frames(error: BaseException) -> None:
     """Forgets the local variables of the frames that an error went through, and the frames when nobody will raise it.
 
@@ -200,18 +212,22 @@ def export(
         answer, plain = lib.wgpu_answer_pointer, partial(ffi.cast, ffi.typeof("void *"))
 
     def ask_value(again: int, this: Any, *arguments: Any) -> None:
-        """These calls cannot fail: what was interrupted is done again, and the interrupt waits until ONNX Runtime has returned."""
+        """These calls cannot fail: what was interrupted is done again, and the interrupt waits until ONNX Runtime has returned.
+
+        So is what any other exception left: a signal's handler may raise it anywhere, and an error of ours comes again.
+        """
         try:
-            if again and isinstance(_ort.error(), KeyboardInterrupt):
-                lib.wgpu_interrupt_later()
+            if again:
+                _carry(_ort.error(), name)
             # What is not held any more was released by the call that was interrupted.
             if (again and int(ffi.cast("uintptr_t", this)) not in held) or (device and process.forked):
                 lib.wgpu_answer(0)
             else:
                 next(map(answer, map(plain, starmap(find(this), (arguments,)))))
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
+        except BaseException as error:
+            # Without stack or memory it would be no better.
+            if isinstance(error, KeyboardInterrupt) or not (again or isinstance(error, (RecursionError, MemoryError))):
+                raise
             print(f"onnxruntime_ep_wgpu: error in {name}", file=sys.stderr)
             traceback.print_exc()
             lib.wgpu_answer(0)

@@ -41,8 +41,9 @@ class _Kept:
 
 @dataclass
 class Watch:
-    """Providers made and errors raised in callbacks, in order. `source` is the model, a file name or its bytes; `options`
-    are provider options of this session alone, as text; `feeds` are the inputs of a run, by name.
+    """Providers made and errors raised in callbacks, in order; `carried` are those in calls that cannot fail. `source` is the
+    model, a file name or its bytes; `options` are provider options of this session alone, as text; `feeds` are the inputs of a
+    run, by name.
 
     It is in effect while `lasts` is held: `with watching(...) as watch, watch.lasts:`. A lock lets go in C code, whatever
     interrupts the block, and a traceback may keep this object for long after it.
@@ -53,13 +54,14 @@ class Watch:
     feeds: Mapping[str, Any] = field(default_factory=dict)
     providers: list[Watched] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
+    carried: list[BaseException] = field(default_factory=list)
     kept: list[_Kept] = field(default_factory=list)
     lasts: threading.Lock = field(default_factory=threading.Lock)
 
     def reason(self) -> BaseException | None:
-        """The interrupt if there was one, else the first error; this object then lets go of all of them."""
-        found = [*self.errors, *(it.error for it in self.kept)]
-        self.errors, self.kept = [], []
+        """The interrupt if there was one, else an error that was carried, else the first; this object then lets go of all."""
+        found = [*self.carried, *self.errors, *(it.error for it in self.kept)]
+        self.carried, self.errors, self.kept = [], [], []
         interrupts = [it for it in found if not isinstance(it, Exception)]
         return next(iter([*interrupts, *found]), None)
 
@@ -115,6 +117,13 @@ def went_wrong(error: BaseException) -> None:
     watch = _current()
     if watch is not None:
         watch.errors.append(error)
+
+
+def carry(error: BaseException) -> None:
+    """Notes an exception that ONNX Runtime is not told of, in a call that cannot fail."""
+    watch = _current()
+    if watch is not None:
+        watch.carried.append(error)
 
 
 def keep(error: BaseException) -> Callable[[], BaseException | None]:
