@@ -1,7 +1,7 @@
 // A run of ROUNDED4 fours of a row rounded to 8 bits, whose largest magnitude is 127 steps, in the order of weights of which DOTS lie
-// in each byte's place: byte i of word j % DOTS has element j % DOTS + DOTS * i of the words before it on. The largest of bits finds NaN and
-// infinity, whose steps are neither, and so are all sums; what is added makes a number that many a unit in the last place, whose
-// low byte is the integer.
+// in each byte's place: byte i of word j % DOTS has element j % DOTS + DOTS * i of the words before it on. The largest of bits finds
+// NaN and infinity: the step is one then, and so are all sums. What is added to a number of steps makes a float that has as many units
+// in the last place more, whose low byte is the integer.
 fn largest_bits(it: array<vec4f, $ROUNDED4>) -> u32 {
   var bits = vec4u();
 #for j ROUNDED4
