@@ -385,8 +385,10 @@ def test_what_it_does_not_do_is_said():
 
 def test_splits_keep_a_gpu_busy_and_are_none_where_rows_do():
     on = hardware()
-    assert tune.flash_splits(8, 4, 4096, 64, 64, on) == 64
-    assert tune.flash_splits(8, 4, 100, 64, 64, on) == 2
+    assert tune.flash_splits(8, 4, 4096, 64, 64, on) == 32
+    assert tune.flash_splits(32, 1, 4096, 64, 64, on) == 16
+    assert tune.flash_splits(8, 4, 200, 64, 64, on) == 2
+    assert tune.flash_splits(32, 1, 100, 64, 64, on) == 2
     assert tune.flash_splits(32, 2048, 2048, 64, 64, on) == 1
     assert tune.flash_splits(12, 128, 128, 64, 64, on) == 1
 

@@ -36,11 +36,23 @@ def test_the_python_api_is_what_docstrings_say():
     assert (ROOT / "docs" / "api.md").read_text() == document(), "run scripts/document_api.py"
 
 
-def test_every_document_that_the_readme_links_exists():
-    readme = (ROOT / "README.md").read_text()
-    for part in readme.split("](")[1:]:
+def headings(document: Path) -> set[str]:
+    """As links name them."""
+    found = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", it.lower()).replace(" ", "-") for it in found}
+
+
+@pytest.mark.parametrize(
+    "document", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda it: it.name
+)
+def test_every_document_that_is_linked_exists(document: Path):
+    for part in document.read_text().split("](")[1:]:
         target = part.split(")")[0]
-        assert target.startswith("http") or (ROOT / target).exists(), target
+        if not target.startswith("http"):
+            path, _, heading = target.partition("#")
+            linked = document.parent / path if path else document
+            assert linked.exists(), target
+            assert not heading or heading in headings(linked), target
 
 
 def blocks(language: str, document: str = "README.md") -> list[str]:
