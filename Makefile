@@ -1,14 +1,15 @@
 # make demo      recognise text in a page, on the GPU that is found
 # make web-demo  serves the page of web/demo and prints its address; CHAT=DIR has a model folder of transformers.js to chat with
-# make test      make check, then the tests, in an environment made on the first run (.venv)
-# make test-all  make check, then every test, the exhaustive ones too
+# make test      make check, then a sample of the tests (tests/sampling.py), in an environment made on the first run (.venv)
+# make test-rest the tests that make test leaves out
+# make test-all  both
 # make check     ruff and mypy
 # make clean     removes what the others made, pictures of the demo included
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest -n 2 --no-header -p no:cacheprovider
 
-.PHONY: demo web-demo test test-all check clean
+.PHONY: demo web-demo test test-rest test-all check clean
 
 demo:
 	@scripts/setup demo
@@ -24,8 +25,10 @@ web-demo:
 test: check
 	@$(PYTEST) -m "not exhaustive"
 
-test-all: check
-	@$(PYTEST)
+test-rest: check
+	@$(PYTEST) -m exhaustive
+
+test-all: test test-rest
 
 check:
 	@scripts/setup test

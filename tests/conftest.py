@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import sampling
+
 ROOT = Path(__file__).resolve().parents[1]
 # Faults of the package are errors here, in the processes of tests too; for users they leave a node to the CPU.
 os.environ["WGPU_EP_STRICT"] = "1"
@@ -35,3 +37,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "exhaustive: takes minutes and adds little; only in `make test-all`")
+    config.addinivalue_line(
+        "markers", "costly: a case takes seconds of compilation; `make test` runs few, whatever they are"
+    )
+    config.addinivalue_line("markers", "every_case: `make test` runs every case of the test, not a sample")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` says
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    sampling.mark_the_rest(items)

@@ -89,6 +89,7 @@ def test_a_profile_without_gpu_events_has_no_gpu_time() -> None:
 # ---- from end to end
 
 
+@pytest.mark.exhaustive
 def test_both_providers_are_timed_checked_and_drawn(folder: Path) -> None:
     target, chart = folder / "report.json", folder / "chart.png"
     arguments = ["--models", str(folder), "--rounds", "2", "--runs", "3", "--json", str(target), "--chart", str(chart)]

@@ -79,6 +79,7 @@ def checked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         assert len(numbers) < 2 and float not in numbers and not kinds & {Tensor, View, Read, Map, Call}, (where, kinds)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["fp32", "fp16", "int4"])
 def test_layers_of_a_decoder_share_their_kernels(kind: str, checked: tuple[Target, Checked]) -> None:
     target, kernels = checked

@@ -130,6 +130,7 @@ def check(case: Case, dtype: Any, patch: pytest.MonkeyPatch) -> None:
             np.testing.assert_allclose(ours[used].astype(F), theirs[used].astype(F), **tolerance)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [F, H])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("token", TOKENS)
@@ -148,6 +149,7 @@ def of_any_length(built: onnx.ModelProto) -> onnx.ModelProto:
     return built
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [F, H])
 @pytest.mark.parametrize("room", [0, 140])
 def test_one_program_for_prompts_and_tokens(room: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,6 +208,7 @@ def test_what_a_cache_holds_behind_its_end_is_not_looked_at() -> None:
     np.testing.assert_array_equal(clean[0], run(program, feeds, in_place=False)[0])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [F, H])
 @pytest.mark.parametrize(
     ("heads", "groups", "size"), [(3, 3, 64), (4, 2, 48), (8, 2, 64), (8, 1, 64), (7, 1, 128), (2, 1, 256)]
@@ -292,6 +295,7 @@ def test_reasons() -> None:
     assert (few.rule, other.rule) == ("one_row", "one_row")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("is_read", [True, False], ids=["both read", "the other alone"])
 @pytest.mark.parametrize("how", ["whole", "lengths", "spelled"])
 def test_another_attention_of_the_caches(how: str, is_read: bool) -> None:

@@ -50,23 +50,27 @@ def check(spelling, mask, sizes, dtype=F, tolerance=3e-6, on=None, **more):
 SPELLED = [(s, m) for s in SPELLINGS for m in MASKS if s != "transposed" or m == "none"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("spelling", "mask"), SPELLED)
 def test_every_spelling_is_one_kernel(spelling, mask):
     check(spelling, mask, sizes_of(spelling, (65, 70), 32, 20))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("size", [1, 3, 32, 64, 80, 128, 160, 256])
 def test_sizes_of_heads_and_lengths(size, lengths):
     check("scores", "added", sizes_of("scores", lengths, size, batch=1, heads=2))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float16, 2e-3), (ml_dtypes.bfloat16, 2e-2)], ids=["f16", "bf16"])
 @pytest.mark.parametrize("spelling", ["scores", "both sides", "merged heads"])
 def test_halves_are_rounded_where_they_are_stored(spelling, dtype, tolerance):
     check(spelling, "added", sizes_of(spelling, (40, 70), 64), dtype, tolerance)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("value_size", [7, 64, 90, 100, 170, 256])
 def test_every_tile(value_size):
     """Each tile alone, within a GPU's limits and within those that every adapter has."""

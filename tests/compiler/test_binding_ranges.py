@@ -64,6 +64,7 @@ CHAINS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("nbytes", [2048, 4096, 6000])
 @pytest.mark.parametrize("name", CHAINS)
 def test_every_kind_of_kernel(name: str, nbytes: int) -> None:

@@ -25,6 +25,7 @@ def _case(anchor: str, seed: int, dynamic: bool) -> tuple[onnx.ModelProto, list[
     return model, feeds, [session.run(None, it) for it in feeds]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("software", [True, False], ids=["software", "hardware"])
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("anchor", ANCHORS)

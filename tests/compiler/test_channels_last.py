@@ -266,6 +266,7 @@ def compare(model: onnx.ModelProto, program: Program, *shapes: tuple[int, ...], 
             assert np.abs(ours.astype(np.float64) - theirs).max(initial=0) <= tolerance * scale
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("free", [False, True], ids=["fixed", "free"])
 @pytest.mark.parametrize("seed", range(36))
 def test_whatever_follows(seed: int, free: bool) -> None:
@@ -274,6 +275,7 @@ def test_whatever_follows(seed: int, free: bool) -> None:
     compare(model, compile_model(model, all_last()), *shapes, tolerance=1e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(24, 30))
 def test_of_halves(seed: int) -> None:
     model = network(seed, False, np.float16)

@@ -75,6 +75,7 @@ CASES: dict[str, Callable[[], Made]] = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_the_same_where_components_are_not_stored_alone(name: str) -> None:
     model, arrays = CASES[name]()

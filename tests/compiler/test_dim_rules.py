@@ -171,6 +171,7 @@ def test_what_exports_write_is_seen_to_be_simple(built, simple):
     assert built == simple
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("step", ["broadcast", "maximum", "select", "floordiv", "product", "sum"])
 def test_an_expression_of_any_depth_has_short_parts_and_few(step):
     """The tree of each of these doubles per layer or more; its parts and its text grow by a constant."""

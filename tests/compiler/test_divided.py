@@ -201,6 +201,7 @@ NO_HALVES = ("range", "quantised", "resized")  # ONNX has no such types, or the 
 GPU = targets.Way("gpu", "pair")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("way", "nbytes", "half"),
     [(targets.OWN, 768, False), (targets.OWN, 1280, True), (GPU, 2048, False)],
@@ -224,6 +225,7 @@ def right_in_parts(name: str, nbytes: int, half: bool) -> None:
     compare(Runner(program)(*given), known, given)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", CASES)
 def test_sizes_that_only_a_run_knows(name: str) -> None:
     _, later, given = case(name, 7, False)

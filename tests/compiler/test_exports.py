@@ -65,6 +65,7 @@ def test_deeper_exports_have_the_same_shapes_and_checks(name: str) -> None:
     assert len(many.kernels) <= len(few.kernels) + 2
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", EXPORTS)
 def test_the_work_of_a_layer_does_not_depend_on_the_layers_before_it(
     name: str, monkeypatch: pytest.MonkeyPatch

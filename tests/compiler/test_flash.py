@@ -247,6 +247,7 @@ def test_it_is_the_definition(number):
     check(CASES[number])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("heads", [1, 4, 8, 16], ids=lambda n: f"{n} heads")
 @pytest.mark.parametrize("size", [32, 128, 256])
 def test_one_token_reads_a_long_cache_in_parts(heads, size):

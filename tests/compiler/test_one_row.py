@@ -176,6 +176,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_on_a_gpu_takes_a_kernel_per_product_for_one_row(name: str) -> None:
     layer, one, more = LAYERS[name]
@@ -238,6 +239,7 @@ def test_products_that_do_not_fit_into_one_kernel_say_by_how_much() -> None:
     ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("halves", ["shader-f16", "packed"])
 @pytest.mark.parametrize("name", BESIDE)
 def test_products_of_one_operand_with_as_many_columns_are_one_kernel(name: str, halves: str) -> None:
@@ -267,6 +269,7 @@ def test_a_product_that_waits_for_what_is_made_of_another_one_is_not_part_of_it(
     assert dispatches(program, 1) == 3
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("way", (OWN, Way("gpu"), Way("browser", "pair")), ids=lambda way: way.target)
 def test_random_layers(way: Way, seed: int) -> None:
@@ -334,6 +337,7 @@ def test_a_decoder_goes_on_token_by_token_as_the_cpu_provider_does(kind: str) ->
     assert two - one == 4 * decoder.layers
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("how", ["add", "gate"])
 @pytest.mark.parametrize("kind", ["f32", 4])
 def test_a_norm_that_the_product_itself_needs_besides(kind: str | int, how: str) -> None:

@@ -127,6 +127,7 @@ TILED = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "tile", [DotTile(64, 128, 8, 8), DotTile(128, 128, 8, 8), DotTile(64, 64, 8, 4), DotTile(64, 64, 8, 8)]
 )
@@ -154,6 +155,7 @@ def test_weights_that_are_no_runs_have_no_tiles_of_bytes(k: int, n: int, rows: i
     np.testing.assert_allclose(Runner(program)(a)[0], a @ weights.arrays()["real"], rtol=1e-4, atol=2e-4)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("words", [1, 2, 4])
 @pytest.mark.parametrize("bits", [2, 4])
 @pytest.mark.parametrize("tile", [DotTile(64, 64, 8, 4), DotTile(32, 32, 4, 4), DotTile(64, 128, 8, 8)])

@@ -60,6 +60,7 @@ def test_softmaxes(windows: int, software: bool) -> None:
     check(compile_model(softmax(), on), on, "softmax", "softmax", powers / powers.sum(-1, keepdims=True), x)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mask", ["none", "added", "chosen"])
 @pytest.mark.parametrize("windows", WINDOWS)
 def test_attention(windows: int, mask: str) -> None:

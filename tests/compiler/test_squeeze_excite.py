@@ -161,6 +161,7 @@ def test_spellings_and_sizes(seed: int) -> None:
     compare(made, program, x)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("average", AVERAGES)
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_what_is_one_kernel(average: str, product: str) -> None:
@@ -198,6 +199,7 @@ def test_sums_of_parts_are_summed_up() -> None:
     compare(made, program, normal(3, 2, 5, 16, 12))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", halves.HALVES)
 @pytest.mark.parametrize("product", ["Conv", "MatMul"])
 @pytest.mark.parametrize("sizes", [(20, 8, 20), (20, 7, 18)])
@@ -215,6 +217,7 @@ def test_halves(sizes: tuple[int, int, int], product: str, kind: int) -> None:
         np.testing.assert_allclose(got.astype(F), want, rtol=4 * step, atol=4 * step)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_sizes_of_a_run(product: str) -> None:
     """No images, one and many, of any sides."""
@@ -242,6 +245,7 @@ def test_many_images() -> None:
             np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("product", ["Conv", "MatMul"])
 @pytest.mark.parametrize("sizes", [(20, 8, 20), (19, 7, 19)])
 def test_special_values(sizes: tuple[int, int, int], product: str) -> None:

@@ -66,6 +66,7 @@ def ids(count: int) -> np.ndarray:
     return np.random.default_rng(1).integers(-WORDS, WORDS, count)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [F, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_tied_table_is_one_weight(spelling: str, dtype: type) -> None:
@@ -81,6 +82,7 @@ def test_a_tied_table_is_one_weight(spelling: str, dtype: type) -> None:
         )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_table_of_several_bindings(spelling: str) -> None:
     on = dataclasses.replace(target(), max_binding_bytes=table().nbytes // 5 // 256 * 256, max_storage_buffers=8)

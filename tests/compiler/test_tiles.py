@@ -23,6 +23,7 @@ def hardware(*choices):
 TILES = [tune.parameters_of(it) for it in tune.GPU if it.kernel == "matmul"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.m}x{t.n}x{t.k}/{t.slices}")
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_every_tile_multiplies_matrices_of_any_size(tile, dynamic):
@@ -101,6 +102,7 @@ def test_reductions_over_an_axis_that_is_not_the_last(shape, op, dynamic):
 WINDOWED = ("Conv", "Conv in groups", "depthwise Conv", "small groups", "ConvTranspose", "MaxPool", "AveragePool")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("pads", [0, 1], ids=["without padding", "padded"])
 @pytest.mark.parametrize("op", WINDOWED)
 @pytest.mark.parametrize("rank", [1, 2])

@@ -71,6 +71,7 @@ def expected(name: str, axes: list[int], dtype: type, arrays: dict[str, np.ndarr
         return found.astype(wide).astype(dtype)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("axes", AXES, ids=str)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_map_with_every_reduction_as_a_reader(dtype: type, axes: list[int]) -> None:

@@ -33,6 +33,7 @@ def sample(shape, dtype, seed=0):
     return values.astype(dtype)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("f16", [True, False], ids=["f16", "packed f16"])
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda t: np.dtype(t).name)
 def test_every_type_and_every_tail(dtype, f16):

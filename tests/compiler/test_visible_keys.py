@@ -134,11 +134,13 @@ def drawn(seed: int) -> Case:
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(24))
 def test_a_band_is_found_and_results_are_those_of_the_mask(seed):
     found(check(drawn(seed), seed=seed))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("hidden", [-np.inf, LOWEST[F]])
 @pytest.mark.parametrize("spelling", ["transposed", "rows as queries"])
 def test_keys_by_queries_and_no_heads(spelling, hidden):
@@ -254,6 +256,7 @@ def test_hidden_scores_that_may_have_weights_keep_the_mask(hidden):
     assert len(reasons(compile_model(case.model(one), hardware()))) == 1
 
 
+@pytest.mark.exhaustive
 def test_the_lowest_half_hides_only_scores_that_cannot_reach_it():
     """65504 is no more than scores of two f16 keys may differ by, unless products of f16 are scaled down."""
     sizes = Sizes(1, 2, 40, 40, 16, 16)
@@ -319,6 +322,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("number", range(len(OTHERS)))
 def test_what_else_is_done_with_scores(number):
     """Sequences with another mask: with the same lowest number in both, what two masks hide would be as what one does."""

@@ -13,15 +13,21 @@ NATIVE, PAIR = Setup(int64="native"), Setup(int64="pair")
 
 
 def _cases() -> list[object]:
+    """The first case of every operator is in `make test`, with each way to calculate 64-bit integers."""
     chosen = [case for case in cases.index().values() if scope.in_scope(case)]
     wide = [case for case in chosen if scope.wide(case)]
-    return [
-        pytest.param(setup, case.name, id=f"{case.name.removeprefix('test_')}-{setup.int64}")
-        for setup, part in ((NATIVE, chosen), (PAIR, wide))
-        for case in part
-    ]
+    found, seen = [], set()
+    for setup, part in ((NATIVE, chosen), (PAIR, wide)):
+        for case in part:
+            marks = [pytest.mark.exhaustive] if (setup, case.operator) in seen else []
+            seen.add((setup, case.operator))
+            found.append(
+                pytest.param(setup, case.name, id=f"{case.name.removeprefix('test_')}-{setup.int64}", marks=marks)
+            )
+    return found
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(("setup", "case"), _cases())
 def test_case(setup: Setup, case: str, outcomes: Outcomes) -> None:
     row = outcomes.row(setup, case)

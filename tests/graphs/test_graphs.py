@@ -18,8 +18,11 @@ from .check import Outcome
 from .generate import generate
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what is no number is refused when it is drawn
-COUNT = 1200
 BATCH = 50
+FIRST = 200
+"""Graphs of `make test`."""
+COUNT = 5000
+"""Graphs of `make test-all`."""
 
 
 def _batches() -> list[object]:
@@ -27,7 +30,8 @@ def _batches() -> list[object]:
     found = []
     for number, first in enumerate(range(0, COUNT, BATCH)):
         way = targets.EVERY_PAIR[number % len(targets.EVERY_PAIR)]
-        found.append(pytest.param(first, way, id=f"{first}-{way}"))
+        marks = [] if first < FIRST else [pytest.mark.exhaustive]
+        found.append(pytest.param(first, way, id=f"{first}-{way}", marks=marks))
     return found
 
 
@@ -35,7 +39,7 @@ def _key(first: int) -> str:
     return f"graphs-{first}"
 
 
-@pytest.mark.slow
+@pytest.mark.every_case
 @pytest.mark.parametrize(("first", "way"), _batches())
 def test_random_graphs_give_what_they_must(
     first: int, way: targets.Way, tmp_path_factory: pytest.TempPathFactory
@@ -66,7 +70,7 @@ NOT_DRAWN = {
 """Operators that no seed draws, and why."""
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_seeds_of_a_test_draw_every_operator(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What processes drew that ran these graphs is taken from them, and the others are drawn."""
     ops.load()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import onnx
-import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from onnxruntime_ep_wgpu.compiler.ops import registry
@@ -25,14 +24,17 @@ def defaults_of(schema: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(SCHEMAS.keys() - OBSOLETE))
-def test_a_default_that_is_written_out_is_known(name: str) -> None:
-    schema = SCHEMAS[name]
-    entry = registry.find(schema.name, schema.domain, schema.since_version)
-    if entry is None:
-        return
-    for attribute, value in defaults_of(schema).items():
-        try:
-            registry.arguments(entry, schema.since_version, {attribute: value}, [True])
-        except UnsupportedError as error:
-            assert attribute not in str(error), error
+def test_a_default_that_is_written_out_is_known() -> None:
+    unknown, checked = [], 0
+    for name in sorted(SCHEMAS.keys() - OBSOLETE):
+        schema = SCHEMAS[name]
+        entry = registry.find(schema.name, schema.domain, schema.since_version)
+        for attribute, value in defaults_of(schema).items() if entry is not None else ():
+            checked += 1
+            try:
+                registry.arguments(entry, schema.since_version, {attribute: value}, [True])
+            except UnsupportedError as error:
+                if attribute in str(error):
+                    unknown.append(f"{name}: {error}")
+    assert not unknown, "\n".join(unknown)
+    assert checked > 300

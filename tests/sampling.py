@@ -1,0 +1,86 @@
+"""Which cases of a parametrised test `make test` runs: a pairwise sample. The rest is marked `exhaustive`.
+
+What is special about a case stands in its id: a value of each parametrisation, whose parts are set apart by hyphens. The sample has
+each of these properties at least once, and then pairs of them, those of the most pairs first, up to a number of cases
+(J. Bach and P. J. Schroeder, Pairwise Testing: A Best Practice That Isn't, 2004, say what that finds and what it does not).
+
+Invariant: the sample depends on the ids alone, so that each process of a test run has the same one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import combinations
+
+import pytest
+
+FEW = 4
+"""A test of so many cases keeps them all."""
+FEWEST = 2
+"""Cases of a test that is marked `costly`."""
+ENOUGH = 10
+"""Cases of a test, unless its single properties need more."""
+SMALL = 8
+"""A parametrisation of so few values is not taken apart: each value is a property."""
+
+
+def mark_the_rest(items: Iterable[pytest.Item]) -> None:
+    """Marks as `exhaustive` what is not in the sample of its test.
+
+    Tests marked `every_case` are left alone, and of those marked `costly` a few cases are left, whatever their properties.
+    """
+    tests: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if hasattr(item, "callspec") and not any(map(item.get_closest_marker, ("every_case", "exhaustive"))):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for cases in tests.values():
+        ids = [tuple(case.callspec._idlist) for case in cases]  # type: ignore[attr-defined]
+        chosen = set(sample(ids, FEWEST if cases[0].get_closest_marker("costly") else None))
+        for k, case in enumerate(cases):
+            if k not in chosen:
+                case.add_marker("exhaustive")
+
+
+def sample(cases: Sequence[tuple[str, ...]], most: int | None = None) -> list[int]:
+    """Positions of the cases of the sample, at most `most`; a case is the ids of its values, one of each parametrisation."""
+    if len(cases) <= (most or FEW):
+        return list(range(len(cases)))
+    held = [_properties(case) for case in _parted(cases)]
+    singles = set().union(*(ones for ones, _ in held))
+    pairs = set().union(*(twos for _, twos in held))
+    rank = [hashlib.sha256("-".join(case).encode()).digest() for case in cases]
+    left, chosen = set(range(len(cases))), []
+    while (singles or len(chosen) < (ENOUGH if pairs else FEW)) and len(chosen) != most:
+        # Until each property is there, only cases that add one: rare ones need a case each.
+        best = max(left, key=lambda k: (bool(held[k][0] & singles), len(held[k][1] & pairs), rank[k]))
+        singles -= held[best][0]
+        pairs -= held[best][1]
+        left.remove(best)
+        chosen.append(best)
+    return sorted(chosen)
+
+
+def _properties(parts: list[Hashable]) -> tuple[set[Hashable], set[tuple[Hashable, Hashable]]]:
+    return set(parts), set(combinations(parts, 2))
+
+
+def _parted(cases: Sequence[tuple[str, ...]]) -> list[list[Hashable]]:
+    """The properties of each case: values of small parametrisations, and parts of the ids that values of large ones share.
+
+    An id that shares none is a property itself, as the name of an operator is, unless it is a number: one seed is like another.
+    """
+    axes = []
+    for axis in range(len(cases[0])):
+        values = {case[axis] for case in cases}
+        shared = Counter(part for value in values for part in set(value.split("-")))
+        axes.append((len(values) <= SMALL, {part for part, count in shared.items() if count > 1}))
+    found = []
+    for case in cases:
+        parts: list[Hashable] = []
+        for axis, (value, (small, shared)) in enumerate(zip(case, axes, strict=True)):
+            common = [] if small else [part for part in value.split("-") if part in shared]
+            parts += [(axis, part) for part in common or ["a number" if not small and value.isdecimal() else value]]
+        found.append(parts)
+    return found

@@ -1,0 +1,52 @@
+"""The sample of a test's cases has every property, and pairs of them."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import pytest
+
+from tests.sampling import ENOUGH, FEW, SMALL, sample
+
+WAYS = ("own", "gpu")
+TYPES = ("f32", "f16", "i64", "bool")
+SIZES = ("empty", "odd", "large")
+
+
+def test_few_cases_are_all_kept() -> None:
+    assert sample([(str(k),) for k in range(FEW)]) == list(range(FEW))
+
+
+def test_every_value_is_there_and_as_many_pairs_as_fit() -> None:
+    cases = list(product(WAYS, TYPES, SIZES))
+    chosen = [cases[k] for k in sample(cases)]
+    assert len(chosen) == ENOUGH
+    assert all({case[axis] for case in chosen} == {case[axis] for case in cases} for axis in range(3))
+    pairs = {pair for case in chosen for pair in combinations(case, 2)}
+    assert len(pairs) >= 23  # of 26, of which the 12 of a type and a size need 12 cases
+
+
+@pytest.mark.parametrize("count", [SMALL + 1, 40])
+def test_an_operator_that_has_one_case_keeps_it(count: int) -> None:
+    cases = list(product([f"Op{k}" for k in range(count)], WAYS))
+    chosen = [cases[k] for k in sample(cases)]
+    assert {op for op, _ in chosen} == {op for op, _ in cases} and len(chosen) == max(count, ENOUGH)
+    assert {way for _, way in chosen} == set(WAYS)
+
+
+def test_what_ids_have_in_common_is_a_property_and_numbers_are_none() -> None:
+    cases = [(f"{k}-{op}-{size}",) for k, (op, size) in enumerate(product(("Add", "Mul", "Pow"), SIZES * 4))]
+    chosen = [cases[k][0].split("-")[1:] for k in sample(cases)]
+    assert len(chosen) <= ENOUGH
+    assert {tuple(parts) for parts in chosen} == set(product(("Add", "Mul", "Pow"), SIZES))
+    assert len(sample([(str(seed),) for seed in range(500)])) == FEW
+
+
+def test_of_what_is_costly_there_are_few() -> None:
+    assert len(sample(list(product(WAYS, TYPES, SIZES)), FEW)) == FEW
+
+
+def test_the_sample_does_not_depend_on_the_order() -> None:
+    cases = list(product(WAYS, TYPES, SIZES))
+    backwards = cases[::-1]
+    assert {cases[k] for k in sample(cases)} == {backwards[k] for k in sample(backwards)}
