@@ -20,7 +20,7 @@ FEW = 4
 """A test of so many cases keeps them all."""
 FEWEST = 2
 """Cases of a test that is marked `costly`."""
-ENOUGH = 10
+ENOUGH = 6
 """Cases of a test, unless its single properties need more."""
 SMALL = 8
 """A parametrisation of so few values is not taken apart: each value is a property."""

@@ -21,6 +21,7 @@ def _inputs(
     return [random(*s, seed=k, dtype=dtype) for k, s in enumerate(shapes)]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("heads", [(3, 3), (6, 2), (4, 1)], ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("causal", [0, 1])
@@ -28,6 +29,7 @@ def test_heads_and_groups_of_heads(heads: tuple[int, int], dtype: type, causal: 
     check("Attention", *_inputs(*heads, dtype=dtype), is_causal=causal, **CLOSE)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_merged_heads(symbolic: bool) -> None:
     q, k, v = (np.ascontiguousarray(x.transpose(0, 2, 1, 3).reshape(2, x.shape[2], -1)) for x in _inputs(4, 2))
@@ -35,6 +37,7 @@ def test_merged_heads(symbolic: bool) -> None:
     check("Attention", q, k, v, q_num_heads=4, kv_num_heads=2, symbolic=symbolic, **how, **CLOSE)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("shape", [(5, 7), (1, 7), (2, 1, 5, 7), (2, 3, 5, 7), (1, 3, 1, 7)], ids=str)
 @pytest.mark.parametrize("kind", [np.float32, np.bool_])
 @pytest.mark.parametrize("causal", [0, 1])
@@ -61,6 +64,7 @@ def test_a_query_that_sees_no_key_gives_zeros() -> None:
     assert np.isfinite(got).all()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("causal", [0, 1])
 def test_past_keys_and_values(causal: int) -> None:
     q, k, v = _inputs(4, 2)
@@ -68,6 +72,7 @@ def test_past_keys_and_values(causal: int) -> None:
     check("Attention", q, k, v, None, *past, outputs=[np.float32] * 3, is_causal=causal, **CLOSE)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("softcap", [0.0, 2.0])
 @pytest.mark.parametrize("mode", [0, 1, 2, 3])
 def test_scores_at_every_stage(softcap: float, mode: int) -> None:

@@ -123,6 +123,7 @@ def check(weights: Weights, *shape: int, symbolic: bool = False) -> None:
     agree(y, weights, a, f"{shape}")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [F32, F16])
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_bits_blocks_and_zero_points(bits: int, dtype: Any) -> None:
@@ -132,6 +133,7 @@ def test_bits_blocks_and_zero_points(bits: int, dtype: Any) -> None:
         check(Weights(k, n, bits, block, zeros, dtype, bias=seed % 2 == 1, seed=seed), 1 + seed % 5, k)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("bits", [4, 8])
 def test_rows(bits: int) -> None:
     """Every number of rows for which another kernel may be chosen, and both sides of it."""
@@ -140,12 +142,14 @@ def test_rows(bits: int) -> None:
         check(weights, rows, 320)
 
 
+@pytest.mark.costly
 def test_long_rows_and_many_columns() -> None:
     for rows in (1, 4, 40):
         check(Weights(2080, 260, 4, 32, "packed", F16), rows, 2080)
         check(Weights(1040, 516, 8, 16, "", F32), rows, 1040)
 
 
+@pytest.mark.costly
 def test_a_number_of_rows_that_is_known_in_a_run() -> None:
     weights = Weights(288, 40, 4, 32, "packed", F16, bias=True)
     runner = support.Runner(support.compile_model(weights.model(["batch", "length", 288], after="Relu")))
@@ -157,6 +161,7 @@ def test_a_number_of_rows_that_is_known_in_a_run() -> None:
         assert (np.abs(y - np.maximum(exact, 0)) <= bound).all()
 
 
+@pytest.mark.costly
 def test_ranks() -> None:
     weights = Weights(64, 24, 4, 32)
     for shape in ((64,), (3, 64), (2, 3, 64), (2, 1, 3, 64)):
@@ -164,6 +169,7 @@ def test_ranks() -> None:
     check(weights, 2, 3, 64, symbolic=True)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("bits", [3, 5, 6, 7])
 def test_elements_that_cross_bytes(bits: int) -> None:
     """The CPU provider refuses these; the layout is that of the schema, a stream of bits per block."""
@@ -171,12 +177,14 @@ def test_elements_that_cross_bytes(bits: int) -> None:
         check(Weights(72, 9, bits, 16, zeros), 3, 72)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("bits", [4, 8])
 def test_columns_whose_group_is_looked_up(bits: int) -> None:
     for zeros in ("", "packed"):
         check(Weights(80, 11, bits, 16, zeros, order=True), 3, 80)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("bits", "block", "zeros"), [(2, 32, "packed"), (4, 16, ""), (4, 64, "float"), (8, 32, "packed")]
 )
@@ -204,6 +212,7 @@ def test_scales_without_axes() -> None:
     agree(support.run_model(model, a)[0], weights, a)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("rows", [1, 6, 40])
 def test_special_values_stay_in_their_row(rows: int) -> None:
     weights = Weights(290, 20, 4, 32, "packed")
@@ -295,6 +304,7 @@ def test_who_takes_the_kernel_for_few_rows() -> None:
     assert templates(Weights(255, 64, 4, 32).model([1, 255])) == {many}, "no whole words"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_integers_become_floats_by_their_bits(bits: int) -> None:
     """Every number at every place of a word, with every zero point that it has."""

@@ -145,6 +145,7 @@ def test_what_a_cache_holds_behind_its_end_is_not_looked_at() -> None:
     np.testing.assert_array_equal(clean[0], spoilt[0])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("before", [0, 40, 3000])
 @pytest.mark.parametrize("steps", [1, 5])
 def test_a_long_cache_costs_what_is_used(before: int, steps: int) -> None:
@@ -155,6 +156,7 @@ def test_a_long_cache_costs_what_is_used(before: int, steps: int) -> None:
     assert "flash_attention" in {kernel.label for kernel in program.kernels}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("mode", ["PER_TENSOR", "PER_CHANNEL"])
 @pytest.mark.parametrize("kind", ["prompt with room", "tokens of a batch", "several tokens", "several tokens, growing"])
@@ -191,6 +193,7 @@ def test_quantised_caches(kind: str, mode: str, bits: int) -> None:
         np.testing.assert_allclose(got[0], want[0], rtol=0.1, atol=0.1)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", ["PER_TENSOR", "PER_CHANNEL"])
 @pytest.mark.parametrize("kind", ["prompt with room", "tokens of a batch", "several tokens", "several tokens, growing"])
 def test_caches_of_8_bit_floats(kind: str, mode: str) -> None:

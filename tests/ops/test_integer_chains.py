@@ -144,6 +144,7 @@ def ways(pairs: list[tuple[Any, Any]]) -> list[Any]:
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("source", "kind", "int64"), ways(CASTS))
 def test_comparisons_with_constants(source: Any, kind: Any, int64: str) -> None:
     chain = Chain(source, kind)
@@ -156,6 +157,7 @@ def test_comparisons_with_constants(source: Any, kind: Any, int64: str) -> None:
     chain.check(int64)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("source", "kind", "int64"), ways(CASTS))
 def test_arithmetic_with_constants(source: Any, kind: Any, int64: str) -> None:
     chain = Chain(source, kind)

@@ -94,6 +94,7 @@ def operands(rule: str, tokens: int, heads: tuple[int, int], keys: int = 8, valu
     return out
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("rule", RULES)
 def test_rules(rule: str) -> None:
     for tokens, per_key, past in ((1, True, 0), (7, False, -1), (7, True, 0)):

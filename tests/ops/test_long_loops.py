@@ -55,6 +55,7 @@ def whole(*shape: int, low: int = -3, high: int = 4) -> np.ndarray:
     return RNG.integers(low, high, shape).astype(F)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("k", [LONGEST_SUM - 1, LONGEST_SUM, LONGEST_SUM + 1, 140_003])
 @pytest.mark.parametrize("m", [1, 9])
 def test_products_over_many_columns(m: int, k: int) -> None:
@@ -67,6 +68,7 @@ def test_products_in_batches_and_in_half_precision() -> None:
     check("MatMul", x.astype(np.float16), y.astype(np.float16), want=[(x.astype(np.float64) @ y).astype(np.float16)])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("channels", "kernel", "how"),
     [(1100, 7, {}), (1400, 7, {"pads": [1] * 4}), (2500, 7, {}), (2000, 6, {"group": 2}), (1, 251, {"pads": [1] * 4})],
@@ -77,6 +79,7 @@ def test_convolutions_over_many_channels_and_taps(channels: int, kernel: int, ho
     check("Conv", x, w, constants=[1], rtol=1e-6, atol=0.1, **how)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("size", [1 << 20, 5_000_011])
 @pytest.mark.parametrize(
     ("op", "more", "how", "kinds"),
@@ -93,6 +96,7 @@ def test_long_rows(op: str, more: list[Any], how: dict[str, Any], kinds: list[An
     check(op, *given, outputs=kinds, constants=range(1, len(given)), rtol=1e-3, atol=1e-6, **how)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("size", [1 << 20, 5_000_011])
 def test_long_rows_are_normalised(size: int) -> None:
     x = whole(2, size) / 4
@@ -247,6 +251,7 @@ SPLIT: dict[str, tuple[str, list[Any], list[int], list[Any], dict[str, Any], int
 }  # fmt: skip
 
 
+@pytest.mark.costly
 @about_the_limit
 @pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
 @pytest.mark.parametrize("name", SPLIT)

@@ -31,6 +31,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("left", "right"), SHAPES)
 @pytest.mark.parametrize("weights", [False, True])
 def test_matmul(left: tuple[int, ...], right: tuple[int, ...], weights: bool) -> None:
@@ -76,6 +77,7 @@ def test_matmul_of_dimensions_that_are_unknown_until_a_run() -> None:
         np.testing.assert_allclose(runner(x, y)[0], x @ y, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("left", [0, 1])
 @pytest.mark.parametrize("right", [0, 1])
 @pytest.mark.parametrize("bias", [None, (), (1,), (7,), (5, 1), (5, 7), (1, 7)])
