@@ -93,7 +93,7 @@ def col2im(
 
 @op("GlobalAveragePool", types=FLOATS, any_format=True)
 def global_average_pool(b: Builder, x: Operand) -> Operand:
-    return reduce_axes(b, "ReduceMean", x, list(range(2, x.rank)), True)
+    return reduce_axes(b, "GlobalAveragePool", x, list(range(2, x.rank)), True)
 
 
 @op("GlobalMaxPool", types=FLOATS, any_format=True)

@@ -1,7 +1,7 @@
 // The largest element of a window; NaN counts as the largest.
   var best = $LOWEST;
 #include bodies/taps
-  best = $LARGER(best, x_at(image, channel, #[i#k for k RANK]));
+  best = $LARGER(x_at(image, channel, #[i#k for k RANK]), best);
 #for k RANK
   }
 #end
