@@ -246,7 +246,7 @@ def _reduced_rows(b: Builder, x: Operand, kept: int, step: _Step, count: Dim, ac
 
 def together(combine: Function) -> str:
     """The reduction of a workgroup that combines so, where the adapter has subgroups; "" for what has none."""
-    found = {"f32": {"x + y": "sum"}, "u32": {"max(x, y)": "most", "min(x, y)": "least"}}
+    found = {"f32": {"x + y": "signed_sum"}, "u32": {"max(x, y)": "most", "min(x, y)": "least"}}
     return found.get(combine.result, {}).get(combine.expression, "")
 
 

@@ -47,9 +47,22 @@ fn subgroup_sum4(v: vec4f) -> f32 {
 
 fn workgroup_sum(lane: u32, value: f32) -> f32 {
   keep_of_subgroup(bitcast<u32>(subgroupAdd(value)));
-  var total = -0f;  // which changes no sum, the sign of a zero neither
+  var total = 0f;
   for (var k = subgroup_lane; k < subgroup_count; k += subgroup_width) { total += bitcast<f32>(shared_bits[k]); }
   return subgroupAdd(total);
+}
+
+// The sum with the sign of a zero, minus where all are minus zeros: a driver may begin with zero, and -0 + 0 is 0.
+fn signed_sum_of_subgroup(value: f32) -> f32 {
+  let sum = subgroupAdd(value);
+  let sign = subgroupAnd(bitcast<u32>(value)) & 0x80000000u;
+  return select(sum, bitcast<f32>(sign), sum == 0f);
+}
+fn workgroup_signed_sum(lane: u32, value: f32) -> f32 {
+  keep_of_subgroup(bitcast<u32>(signed_sum_of_subgroup(value)));
+  var total = -0f;  // which changes no sum
+  for (var k = subgroup_lane; k < subgroup_count; k += subgroup_width) { total += bitcast<f32>(shared_bits[k]); }
+  return signed_sum_of_subgroup(total);
 }
 
 fn workgroup_least(lane: u32, value: u32) -> u32 {
