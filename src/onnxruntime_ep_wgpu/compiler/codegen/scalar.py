@@ -40,7 +40,13 @@ _BUILTINS = {
     "i64": set(),
     "u64": set(),
 }
-_LIMITS = {"i32": (-(2**31), 2**31), "u32": (0, 2**32), "i64": (-(2**63), 2**63), "u64": (0, 2**64), WIDEST: (-(2**127), 2**127)}
+_LIMITS = {
+    "i32": (-(2**31), 2**31),
+    "u32": (0, 2**32),
+    "i64": (-(2**63), 2**63),
+    "u64": (0, 2**64),
+    WIDEST: (-(2**127), 2**127),
+}
 # Infinite constants, as literals and as bodies in wgsl/ and ops/ spell them.
 INFINITIES = tuple(f"float_bits({text}u)" for bits in (0x7F800000, 0xFF800000) for text in (str(bits), hex(bits)))
 _ARGUMENTS = {"min": 2, "max": 2}  # of builtins; the others have one
@@ -249,7 +255,6 @@ class Scalars:
                 source
             ]
         return f"{kind}_of_f32({text})" if source == "f32" else f"{kind}({text})"
-
 
     def _converted_widest(self, text: str, source: str, kind: str) -> str:
         other = kind if source == WIDEST else source

@@ -1,6 +1,6 @@
 """Reductions over any axes: the kept axes count rows, the reduced ones columns, whatever their order in memory.
 
-Invariants: integers are exact where the result fits its type, and what does not fit becomes the limit of the type that is nearest. The
+Invariants: integers are exact where the result fits its type, and what does not fit becomes the nearest limit of the type. The
 result of floats does not depend on the order of the zeros in a row.
 """
 
@@ -48,7 +48,7 @@ _OF_FLOATS = {
     "ReduceSumSquare": Reduction("f32", 0, "0", "x * x", "x + y", "x"),
     "ReduceLogSum": Reduction("f32", 0, "0", "x", "x + y", "log(x)"),
 }
-# What they combine holds every sum and every square of integers of 64 bits; products and sums of squares end at a bound beyond them.
+# 128 bits hold every sum and every square of integers of 64 bits; products and sums of squares stop at a bound beyond all results.
 _OF_INTEGERS = {
     "ReduceSum": Reduction(WIDEST, 0, "0", "i128(x)", "x + y", "x"),
     "ReduceMean": Reduction(WIDEST, 0, "0", "i128(x)", "x + y", "quotient(x, i128(n))"),
@@ -167,9 +167,7 @@ def _step(name: str, x: DType, dtype: DType, wraps: bool, may_be_empty: bool) ->
     return _Step(reduction, dtype, functions)
 
 
-def reduce_axes(
-    b: Builder, name: str, x: Operand, axes: list[int], keepdims: bool, *, wraps: bool = False
-) -> Operand:
+def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bool, *, wraps: bool = False) -> Operand:
     """The reduction `name` of x over `axes`; kept axes stay in order, reduced ones become 1 or vanish. `wraps` says that sums and
     products of integers do, as part of an operator that wraps or where they cannot get so far."""
     kept = [k for k in range(x.rank) if k not in axes]

@@ -17,7 +17,7 @@ from .shape import axis_of
 
 @dataclass(frozen=True)
 class _Scan:
-    """Running totals of a compute type: what is combined, from a first one on that changes none, and the reduction to the last one."""
+    """How running totals combine: `identity` changes none, and `reduction` gives the last one."""
 
     identity: float
     combine: str
@@ -48,7 +48,8 @@ def _declare(name: str, scan: _Scan) -> None:
             source = b.pointwise(f"{kind}(x)", {"x": source}, wide)
         result = _scanned(b, source, scan, bool(exclusive), bool(reverse))
         if exclusive and scan.identity == 0 and wide.is_float:
-            result = b.pointwise("where(x == 0, 0, x)", {"x": result}, wide)  # the sum of nothing is 0, and so is 0 + -0
+            # The sum of nothing is 0, and so is 0 + -0.
+            result = b.pointwise("where(x == 0, 0, x)", {"x": result}, wide)
         if wide is not x.dtype:
             result = b.pointwise(f"{x.dtype.compute}(x)", {"x": result}, x.dtype)
         return b.permute(result, [order.index(k) for k in range(x.rank)])
@@ -60,9 +61,7 @@ def _scanned(b: Builder, x: Operand, scan: _Scan, exclusive: bool, reverse: bool
     return found[0] if found is not None else _scanned_in_chunks(b, x, scan, exclusive, reverse)
 
 
-def _scanned_rows(
-    b: Builder, x: Operand, scan: _Scan, exclusive: bool, reverse: bool
-) -> list[Operand]:
+def _scanned_rows(b: Builder, x: Operand, scan: _Scan, exclusive: bool, reverse: bool) -> list[Operand]:
     groups = (x.rank - 1, 1)
     rows, columns = product(x.shape[:-1]), x.shape[-1]
     return b.call(
@@ -78,9 +77,7 @@ def _scanned_rows(
     )
 
 
-def _scanned_in_chunks(
-    b: Builder, x: Operand, scan: _Scan, exclusive: bool, reverse: bool
-) -> Operand:
+def _scanned_in_chunks(b: Builder, x: Operand, scan: _Scan, exclusive: bool, reverse: bool) -> Operand:
     """Running totals of chunks, each after the total of the chunks before it."""
     kept = x.rank - 1
     chunks = b.copy(cut(b, x, kept, scan.identity))
