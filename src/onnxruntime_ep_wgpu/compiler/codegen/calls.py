@@ -45,6 +45,7 @@ def call_texts(w: Writer, call: Call) -> list[VariantText]:
     for name, inner in call.inner.items():
         access.functions[name] = _inner(w, name, inner)
     for name, function in call.functions.items():
+        marks[f"{name}_t"] = w.scalars.type(function.result)
         access.functions[name] = _function(w, name, function)
     texts = []
     for variant in call.variants:

@@ -36,6 +36,7 @@ def _definitions(pairs: bool) -> dict[str, tuple[str, frozenset[str]]]:
         "functions",
         "minifloat",
         "int64_pair" if pairs else "int64_native",
+        "int128",
         "workgroup",
         "subgroups",
     ):

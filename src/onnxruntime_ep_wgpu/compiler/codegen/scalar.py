@@ -25,11 +25,13 @@ import numpy as np
 from . import prelude
 from .value import TypedValue
 
-KINDS = ("f32", "i32", "u32", "i64", "u64", "bool")
 WIDE = ("i64", "u64")
+WIDEST = "i128"
+"""What reductions of integers combine: sums, functions and conversions, which keep the low bits. No tensor has it."""
+KINDS = ("f32", "i32", "u32", *WIDE, WIDEST, "bool")
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem", "&": "and", "|": "or", "^": "xor"}
 _COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
-_ALLOWED = {"f32": "+-*/%", "bool": "&|"}  # of the operators; integers have all
+_ALLOWED = {"f32": "+-*/%", "bool": "&|", WIDEST: "+"}  # of the operators; integers have all
 # Functions whose WGSL builtin is exact enough, by kind.
 _BUILTINS = {
     "f32": {"sqrt", "floor", "ceil", "trunc", "abs"},
@@ -38,7 +40,13 @@ _BUILTINS = {
     "i64": set(),
     "u64": set(),
 }
-_LIMITS = {"i32": (-(2**31), 2**31), "u32": (0, 2**32), "i64": (-(2**63), 2**63), "u64": (0, 2**64)}
+_LIMITS = {
+    "i32": (-(2**31), 2**31),
+    "u32": (0, 2**32),
+    "i64": (-(2**63), 2**63),
+    "u64": (0, 2**64),
+    WIDEST: (-(2**127), 2**127),
+}
 # Infinite constants, as literals and as bodies in wgsl/ and ops/ spell them.
 INFINITIES = tuple(f"float_bits({text}u)" for bits in (0x7F800000, 0xFF800000) for text in (str(bits), hex(bits)))
 _ARGUMENTS = {"min": 2, "max": 2}  # of builtins; the others have one
@@ -51,11 +59,13 @@ class Scalars:
         self.pairs = int64 == "pair"
 
     def type(self, kind: str, width: int = 1) -> str:
-        """The WGSL type. Raises TypeError for four 64-bit integers, which are no vector."""
+        """The WGSL type. Raises TypeError for four wide integers, which are no vector."""
         if width == 4:
-            if kind in WIDE:
+            if kind in (*WIDE, WIDEST):
                 raise TypeError(f"{kind} has no vec4")
             return f"vec4<{kind}>"
+        if kind == WIDEST:
+            return "vec4<u32>"
         return "vec2<u32>" if kind in WIDE and self.pairs else kind
 
     def spread(self, value: TypedValue, width: int = 4) -> TypedValue:
@@ -89,6 +99,8 @@ class Scalars:
             return f"i32({number})" if number != -(2**31) else "(-2147483647i - 1i)"
         if kind == "u32":
             return f"{number}u"
+        if kind == WIDEST:
+            return f"vec4<u32>({', '.join(f'{number >> bits & 0xFFFFFFFF}u' for bits in (0, 32, 64, 96))})"
         if self.pairs:
             return f"vec2<u32>({number & 0xFFFFFFFF}u, {number >> 32 & 0xFFFFFFFF}u)"
         if kind == "u64":
@@ -109,6 +121,8 @@ class Scalars:
             raise TypeError(f"{kind} has no {operator}")
         if a.number is not None and b.number is not None:
             return self._calculated(_ARITHMETIC[operator], [a, b])
+        if kind == WIDEST:
+            return TypedValue(f"add_{kind}({a.text}, {b.text})", kind)
         if kind in WIDE and self.pairs:
             name = _OPERATORS[operator]
             return TypedValue(f"{name}_{kind if operator in '/%' else '64'}({a.text}, {b.text})", kind)
@@ -127,6 +141,8 @@ class Scalars:
     def compare(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue:
         """`a` and `b` are of one type."""
         kind = a.kind
+        if kind == WIDEST:
+            raise TypeError(f"{kind} has no {operator}")
         if kind in WIDE and self.pairs:
             if operator in ("==", "!="):
                 return TypedValue(f"{'' if operator == '==' else '!'}eq_64({a.text}, {b.text})", "bool")
@@ -151,8 +167,8 @@ class Scalars:
         return TypedValue(f"({f' {operator} '.join(c.text for c in level)})", "bool", level[0].width)
 
     def negate(self, a: TypedValue) -> TypedValue:
-        if a.kind == "bool":
-            raise TypeError("bool has no sign")
+        if a.kind in ("bool", WIDEST):
+            raise TypeError(f"{a.kind} has no sign")
         if a.number is not None:
             return self._calculated(operators.neg, [a])
         if a.kind in WIDE and self.pairs:
@@ -162,7 +178,7 @@ class Scalars:
 
     def invert(self, a: TypedValue) -> TypedValue:
         """All bits the other way."""
-        if a.kind in ("f32", "bool"):
+        if a.kind in ("f32", "bool", WIDEST):
             raise TypeError(f"{a.kind} has no ~")
         if a.number is not None:
             return self._calculated(operators.invert, [a])
@@ -223,6 +239,8 @@ class Scalars:
         return f"{prelude.vector(name) if a.width > 1 else name}({a.text})"
 
     def _converted(self, text: str, source: str, kind: str) -> str:
+        if WIDEST in (source, kind):
+            return self._converted_widest(text, source, kind)
         wide_source, wide_kind = source in WIDE, kind in WIDE
         if wide_source and wide_kind:
             return text if self.pairs else f"bitcast<{kind}>({text})"
@@ -237,6 +255,14 @@ class Scalars:
                 source
             ]
         return f"{kind}_of_f32({text})" if source == "f32" else f"{kind}({text})"
+
+    def _converted_widest(self, text: str, source: str, kind: str) -> str:
+        other = kind if source == WIDEST else source
+        if other not in ("i32", "u32", *WIDE):
+            raise TypeError(f"{source} is no {kind}")
+        if kind == WIDEST or (other in WIDE and not self.pairs):
+            return f"{kind}_of_{source}{'_native' if other in WIDE and not self.pairs else ''}({text})"
+        return {"i32": f"bitcast<i32>({text}.x)", "u32": f"{text}.x"}.get(kind, f"{text}.xy")
 
 
 def _hidden(literal: TypedValue) -> TypedValue:

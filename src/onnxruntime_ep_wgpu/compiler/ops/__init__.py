@@ -2,9 +2,9 @@
 
 `registry` is the table; `host` holds the same operators on small integers known before anything runs, and is asked first.
 
-Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `selection`, `normalise`, `matmul`, `attention/`, `algebra`,
-`conv`, `pool`, `resize`, `sample`, `quantize`, `quantized_product`, `quantized_pointwise`, `recurrent`. Of ONNX Runtime:
-`optimised`, `optimised_norms`, `blocks` and `blocks_lookup` (weights of 2 to 8 bits), `experts`, `linear_attention`.
+Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `scan` (running totals), `selection`, `normalise`, `matmul`,
+`attention/`, `algebra`, `conv`, `pool`, `resize`, `sample`, `quantize`, `quantized_product`, `quantized_pointwise`, `recurrent`.
+Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks` and `blocks_lookup` (weights of 2 to 8 bits), `experts`, `linear_attention`.
 
 What families share: `activations`, `index` (indices out of tensors), `window` (sliding windows), `rows` (long or many rows),
 `sorting` and `scatter_along` (along an axis), `attend` (attention as a kernel); algorithms of one operator: `conv_direct`,
@@ -22,6 +22,7 @@ FAMILIES = (
     "indexing",
     "scatter",
     "reduction",
+    "scan",
     "selection",
     "normalise",
     "matmul",

@@ -54,7 +54,7 @@ ACTIVATIONS = {
     "Softplus": Activation("softplus(x)", 12),
     "Softsign": Activation("x / (1 + abs(x))"),
     "Affine": Activation("alpha * x + beta", 1, {"alpha": 1.0, "beta": 0.0}),
-    "Clip": Activation("min(max(x, low), high)", 2, {"low": -3.4028234663852886e38, "high": 3.4028234663852886e38}),
+    "Clip": Activation("min(high, max(low, x))", 2, {"low": -3.4028234663852886e38, "high": 3.4028234663852886e38}),
 }
 
 

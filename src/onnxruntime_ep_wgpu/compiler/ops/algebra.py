@@ -81,9 +81,12 @@ def _operand(b: Builder, x: Operand, labels: list[str], extents: dict[str, Dim])
     return b.reshape(x, [x.shape[k] for k in kept]), [names[k] for k in kept]
 
 
-def _summed(b: Builder, x: Operand, labels: list[str], kept: set[str]) -> tuple[Operand, list[str]]:
+def _summed(
+    b: Builder, x: Operand, labels: list[str], kept: set[str], *, wraps: bool = False
+) -> tuple[Operand, list[str]]:
     axes = [k for k, label in enumerate(labels) if label not in kept]
-    return (reduce_axes(b, "ReduceSum", x, axes, False) if axes else x), [n for n in labels if n in kept]
+    summed = reduce_axes(b, "ReduceSum", x, axes, False, wraps=wraps) if axes else x
+    return summed, [n for n in labels if n in kept]
 
 
 def _product(
@@ -105,9 +108,8 @@ def _product(
     at, where = len(batch), len(batch) + len(m)
     left = b.reshape(left, (*left.shape[:where], *(1,) * len(n), *left.shape[where:]))
     right = b.reshape(right, (*right.shape[:at], *(1,) * len(m), *right.shape[at:]))
-    return _summed(
-        b, b.pointwise("x * y", {"x": left, "y": right}, x.dtype), [*batch, *m, *n, *inner], later | {*m, *n}
-    )
+    products = b.pointwise("x * y", {"x": left, "y": right}, x.dtype)
+    return _summed(b, products, [*batch, *m, *n, *inner], later | {*m, *n}, wraps=True)
 
 
 LARGEST_MATRIX = 16  # rows of a matrix that one invocation eliminates in its own memory

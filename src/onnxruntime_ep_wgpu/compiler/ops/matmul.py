@@ -215,7 +215,8 @@ def _summed_products(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_gro
     right = b.permute(y, [*range(at), *range(at + inner, y.rank), *range(at, at + inner)])
     right = b.reshape(right, (*right.shape[:at], *(1,) * x_groups[1], *right.shape[at:]))
     products = b.pointwise("x * y", {"x": left, "y": right}, x.dtype)
-    return reduce_axes(b, "ReduceSum", products, list(range(where + columns, products.rank)), keepdims=False)
+    axes = list(range(where + columns, products.rank))
+    return reduce_axes(b, "ReduceSum", products, axes, keepdims=False, wraps=True)
 
 
 @op("MatMul", types=FLOATS | {DType.INT32, DType.UINT32, DType.INT64, DType.UINT64})

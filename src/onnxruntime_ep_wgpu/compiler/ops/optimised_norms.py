@@ -189,7 +189,7 @@ def embed_layer_normalization(
     else:
         b.require(equal(mask.size, input_ids.size), "mask {} for input_ids {}", mask, input_ids)
         ones = b.pointwise("i32(x == 1)", {"x": mask}, DType.INT32)
-        counted = reduce_axes(b, "ReduceSum", ones, [1], keepdims=False)
+        counted = reduce_axes(b, "ReduceSum", ones, [1], keepdims=False, wraps=True)
     return [y, counted, summed][:outputs]
 
 

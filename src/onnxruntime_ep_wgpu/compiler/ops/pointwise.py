@@ -208,8 +208,8 @@ def clip(
         operands["low"], lower = low, "low"
     if high is not None:
         operands["high"], upper = high, "high"
-    expression = f"max(x, {lower})" if lower else "x"
-    expression = f"min({expression}, {upper})" if upper else expression
+    expression = f"max({lower}, x)" if lower else "x"
+    expression = f"min({upper}, {expression})" if upper else expression
     return b.pointwise(expression, operands, x.dtype, x.shape, cost=2)
 
 

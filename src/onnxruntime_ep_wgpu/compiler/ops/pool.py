@@ -54,13 +54,13 @@ def max_pool(
     """
     win = _window(b, x, attributes)
     lowest = {DType.INT8: "-128i", DType.UINT8: "0u"}.get(x.dtype, "float_bits(0xff800000u)")
-    larger = "max_f32" if x.dtype.is_float else "max"
-    y = _pooled(b, x, win, "max_pool", x.dtype, LOWEST=lowest, LARGER=larger)
+    floats = x.dtype.is_float
+    y = _pooled(b, x, win, "max_pool", x.dtype, LOWEST=lowest, FLOATS=floats)
     if outputs < 2:
         return [y]
     axes = range(win.rank)
     order = {f"AXIS{k}": axis for k, axis in enumerate(axes[::-1] if storage_order else axes)}
-    floats, more = x.dtype.is_float, {"channels": x.shape[1]}
+    more: dict[str, Dim] = {"channels": x.shape[1]}
     at = _pooled(b, x, win, "max_pool_at", DType.INT32, more=more, LOWEST=lowest, FLOATS=floats, **order)
     return [y, b.pointwise("i64(x)", {"x": at}, DType.INT64)]
 
@@ -93,7 +93,7 @@ def col2im(
 
 @op("GlobalAveragePool", types=FLOATS, any_format=True)
 def global_average_pool(b: Builder, x: Operand) -> Operand:
-    return reduce_axes(b, "ReduceMean", x, list(range(2, x.rank)), True)
+    return reduce_axes(b, "GlobalAveragePool", x, list(range(2, x.rank)), True)
 
 
 @op("GlobalMaxPool", types=FLOATS, any_format=True)

@@ -166,7 +166,7 @@ def qlinear_global_average_pool(
     b: Builder, x: Operand, x_scale: Operand, x_zero: Operand, scale: Operand, zero: Operand, *, channels_last: int = 0
 ) -> Operand:
     axes = list(range(1, x.rank - 1) if channels_last else range(2, x.rank))
-    sums = reduce_axes(b, "ReduceSum", centred(b, x, _whole(b, x_zero)), axes, True)
+    sums = reduce_axes(b, "ReduceSum", centred(b, x, _whole(b, x_zero)), axes, True, wraps=True)
     count = b.host(DType.INT32, [product(x.shape[k] for k in axes)])
     operands = {"x": sums, "a": _whole(b, x_scale), "y": _whole(b, scale), "n": b.reshape(count, ())}
     return rounded(b, "f32(x) * quotient(a, y * f32(n))", operands, _whole(b, zero), x.dtype, sums.shape)

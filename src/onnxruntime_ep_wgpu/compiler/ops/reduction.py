@@ -1,10 +1,16 @@
-"""Reductions over any axes: the kept axes count rows, the reduced ones columns, whatever their order in memory."""
+"""Reductions over any axes: the kept axes count rows, the reduced ones columns, whatever their order in memory.
+
+Invariants: integers are exact where the result fits its type, and what does not fit becomes the nearest limit of the type. The
+result of floats does not depend on the order of the zeros in a row.
+"""
 
 from __future__ import annotations
 
-from ...errors import UnsupportedError
+from dataclasses import dataclass, replace
+
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
+from ..codegen.scalar import WIDEST
 from ..dims import Dim, may_be, product
 from ..ir import Function, Read, View, coalesce
 from ..tune import across_variants, column_splits, row_variants
@@ -12,28 +18,60 @@ from .registry import BOOLS, FLOATS, INTEGERS, NUMBERS, op
 from .rows import by_rows, cut
 from .shape import axes_of, axis_of
 
-# name: (identity, per element, combine, finish); `lowest` and `highest` are the limits of the element type
-_REDUCTIONS = {
-    "ReduceSum": ("0", "x", "x + y", "x"),
-    "ReduceMean": ("0", "x", "x + y", "x / n"),
-    "ReduceProd": ("1", "x", "x * y", "x"),
-    "ReduceMax": ("lowest", "x", "max(x, y)", "x"),
-    "ReduceMin": ("highest", "x", "min(x, y)", "x"),
-    "ReduceL1": ("0", "abs(x)", "x + y", "x"),
-    "ReduceL2": ("0", "x * x", "x + y", "sqrt(x)"),
-    "ReduceSumSquare": ("0", "x * x", "x + y", "x"),
-    "ReduceLogSum": ("0", "x", "x + y", "log(x)"),
+
+@dataclass(frozen=True)
+class Reduction:
+    """What a reduction does, as expressions: `prepare` makes of an element x what is combined, of the compute type `kind`, and
+    `finish` the result, of n elements. `identity` changes no result, and neither does an element `fill`. `empty` is the result of
+    nothing, where that is not what `finish` makes of the identity."""
+
+    kind: str
+    fill: float
+    identity: str
+    prepare: str
+    combine: str
+    finish: str
+    empty: str = ""
+
+
+# A sum begins with minus zero, which changes none: 0 + -0 is 0. The ranks of infinities are those of `rank`, in prelude/float.wgsl.
+_MEAN = Reduction("f32", -0.0, "-0.0", "x", "x + y", "x / f32(n)", "nan")
+_OF_FLOATS = {
+    "ReduceSum": Reduction("f32", -0.0, "-0.0", "x", "x + y", "x", "0"),
+    "ReduceMean": _MEAN,
+    "GlobalAveragePool": replace(_MEAN, finish="where(x == 0, 0, x / f32(n))"),  # no -0, as from the CPU provider
+    "ReduceProd": Reduction("f32", 1, "1", "x", "x * y", "x"),
+    "ReduceMax": Reduction("u32", float("-inf"), "8388607", "rank(x)", "max(x, y)", "ranked(x)"),
+    "ReduceMin": Reduction("u32", float("inf"), "4286578688", "low_rank(x)", "min(x, y)", "ranked(x)"),
+    "ReduceL1": Reduction("f32", 0, "0", "abs(x)", "x + y", "x"),
+    "ReduceL2": Reduction("f32", 0, "0", "x * x", "x + y", "sqrt(x)"),
+    "ReduceSumSquare": Reduction("f32", 0, "0", "x * x", "x + y", "x"),
+    "ReduceLogSum": Reduction("f32", 0, "0", "x", "x + y", "log(x)"),
 }
+# 128 bits hold every sum and every square of integers of 64 bits; products and sums of squares stop at a bound beyond all results.
+_OF_INTEGERS = {
+    "ReduceSum": Reduction(WIDEST, 0, "0", "i128(x)", "x + y", "x"),
+    "ReduceMean": Reduction(WIDEST, 0, "0", "i128(x)", "x + y", "quotient(x, i128(n))"),
+    "ReduceProd": Reduction(WIDEST, 1, "1", "i128(x)", "bounded_product(x, y)", "x"),
+    "ReduceL1": Reduction(WIDEST, 0, "0", "abs(i128(x))", "x + y", "x"),
+    "ReduceL2": Reduction(WIDEST, 0, "0", "square(i128(x))", "bounded_sum(x, y)", "root(x)"),
+    "ReduceSumSquare": Reduction(WIDEST, 0, "0", "square(i128(x))", "bounded_sum(x, y)", "signed(x)"),
+    "ReduceLogSum": Reduction(WIDEST, 0, "0", "i128(x)", "x + y", "log(x)"),
+}
+# Without the bounds of integers.
+_WRAPPING = {"ReduceSum": (0, "x + y"), "ReduceProd": (1, "x * y")}
+WORDS_OF = {
+    "f32": DType.FLOAT32,
+    "i32": DType.INT32,
+    "u32": DType.UINT32,
+    "bool": DType.UINT32,
+    "i64": DType.INT64,
+    "u64": DType.UINT64,
+    WIDEST: DType.UINT32,
+}
+"""The types in memory of what has a compute type, of whole words; the widest has four of them."""
 WHOLE = 1 << 16  # elements from which a whole tensor is reduced in two steps
 CHUNKS = 256
-_LIMITS = {
-    "f32": (float("-inf"), float("inf")),
-    "i32": (-(2**31), 2**31 - 1),
-    "u32": (0, 2**32 - 1),
-    "i64": (-(2**63), 2**63 - 1),
-    "u64": (0, 2**64 - 1),
-    "bool": (False, True),
-}
 
 
 def _declare(name: str) -> None:
@@ -66,50 +104,89 @@ def _reduced_axes(
 
 
 def _elementwise(b: Builder, name: str, x: Operand) -> Operand:
-    _, prepare, _, finish = _REDUCTIONS[name]
-    result = b.pointwise(prepare, {"x": x}, x.dtype)
-    if finish in ("x", "x / n"):
-        return result
-    return b.pointwise(_last_step(finish, x.dtype.compute or ""), {"x": result}, x.dtype, cost=4)
+    """Each element is a row of its own."""
+    if name in ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin"):
+        return x
+    if not x.dtype.is_float:
+        return reduce_axes(b, name, x, [], True)
+    reduction = _OF_FLOATS[name]
+    result = b.pointwise(reduction.prepare, {"x": x}, x.dtype)
+    return result if reduction.finish == "x" else b.pointwise(reduction.finish, {"x": result}, x.dtype, cost=4)
 
 
-def _last_step(finish: str, kind: str, may_be_empty: bool = False) -> str:
-    """`finish` for a compute type; functions of integers are calculated in f32. The mean of nothing is NaN."""
-    if kind == "f32" and finish == "x / n" and may_be_empty:
-        return "where(n == 0, nan, x / n)"  # what a division by zero gives is up to the driver
-    if kind == "f32" or finish == "x":
-        return finish
-    return f"x / {kind}(n)" if finish == "x / n" else f"{kind}({finish.replace('(x)', '(f32(x))')})"
+def _reduction(name: str, dtype: DType, wraps: bool) -> Reduction:
+    """What a reduction does with elements of a type, which are of whole words by then."""
+    kind, (low, high) = WORDS_OF[dtype.compute or ""].compute or "", (0, 0) if dtype.is_float else dtype.limits
+    if dtype.is_float:
+        return _OF_FLOATS[name]
+    if name in _OF_INTEGERS and not wraps:
+        reduction = _OF_INTEGERS[name]
+        return replace(reduction, finish=f"{kind}(clamp({reduction.finish}, {low}, {high}))")
+    if name == "ReduceMax":
+        return Reduction(kind, low, str(low), "x", "max(x, y)", "x")
+    if name == "ReduceMin":
+        return Reduction(kind, high, str(high), "x", "min(x, y)", "x")
+    fill, combine = _WRAPPING[name]
+    return Reduction(kind, fill, str(fill), "x", combine, "x")
 
 
-def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bool) -> Operand:
-    """The reduction `name` of x over `axes`; kept axes stay in order, reduced ones become 1 or vanish."""
-    identity, prepare, combine, finish = _REDUCTIONS[name]
+@dataclass(frozen=True)
+class _Step:
+    """A reduction to elements of type `dtype`. `reads_words` and `gives_words` say that a last axis of elements, or of results, has
+    the words of what is combined."""
+
+    reduction: Reduction
+    dtype: DType
+    functions: dict[str, Function]
+    reads_words: bool = False
+    gives_words: bool = False
+
+    def apart(self) -> tuple[_Step, _Step]:
+        """The step that reduces parts, and the one that makes the whole of them."""
+        kind = self.reduction.kind
+        part = Function((("x", kind), ("n", "u32")), "x", kind)
+        first = replace(
+            self, dtype=WORDS_OF[kind], functions={**self.functions, "finish": part}, gives_words=kind == WIDEST
+        )
+        functions = {**self.functions, "prepare": Function((("x", kind),), "x", kind)}
+        return first, replace(self, functions=functions, reads_words=kind == WIDEST)
+
+
+def _step(name: str, x: DType, dtype: DType, wraps: bool, may_be_empty: bool) -> _Step:
+    reduction = _reduction(name, x, wraps)
+    kind, of = dtype.compute or "", reduction.kind
+    # What a division by zero gives is up to the driver.
+    asks = may_be_empty and reduction.empty
+    finish = f"where(n == 0, {reduction.empty}, {reduction.finish})" if asks else reduction.finish
+    functions = {
+        "identity": Function((), reduction.identity, of),
+        "prepare": Function((("x", kind),), reduction.prepare, of),
+        "combine": Function((("x", of), ("y", of)), reduction.combine, of),
+        "finish": Function((("x", of), ("n", "u32")), finish, kind),
+    }
+    return _Step(reduction, dtype, functions)
+
+
+def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bool, *, wraps: bool = False) -> Operand:
+    """The reduction `name` of x over `axes`; kept axes stay in order, reduced ones become 1 or vanish. `wraps` says that sums and
+    products of integers do, as part of an operator that wraps or where they cannot get so far."""
     kept = [k for k in range(x.rank) if k not in axes]
     shape = tuple(x.shape[k] for k in kept)
-    wide = _wide(x.dtype)
-    kind = wide.compute or ""
+    wide = WORDS_OF[x.dtype.compute or ""]
     source = b.permute(x, [*kept, *axes])
     across = _is_across(source.view, len(kept))
     if wide is not x.dtype:
-        source = b.pointwise(f"{kind}(x)", {"x": source}, wide)
-    lowest, highest = _LIMITS[kind]
-    limits = {"lowest": _literal(lowest), "highest": _literal(highest)}
-    shown = limits.get(identity, identity)
+        source = b.pointwise(f"{wide.compute}(x)", {"x": source}, wide)
     count = product(x.shape[k] for k in axes)
-    functions = {
-        "identity": Function((), shown, kind),
-        "prepare": Function((("x", kind),), prepare, kind),
-        "combine": Function((("x", kind), ("y", kind)), combine, kind),
-        "finish": Function((("x", kind), ("n", "f32")), _last_step(finish, kind, may_be(count, 0)), kind),
-    }
+    step = _step(name, x.dtype, wide, wraps, may_be(count, 0))
     if not kept and (not isinstance(count, int) or count > WHOLE):
         # One row would keep one workgroup busy and all others waiting: first CHUNKS rows of their own.
-        source, functions = _of_chunks(b, cut(b, source, 0, _identity(functions), CHUNKS), 0, wide, count, functions)
+        source, step = _of_chunks(b, cut(b, source, 0, step.reduction.fill, CHUNKS), 0, step, count)
     elif across and (split := _split(b, source, len(kept))) is not None:
-        found, functions = _of_chunks(b, split, len(kept), wide, count, functions, across=True)
-        source = b.permute(found, [*range(1, found.rank), 0])
-    result = _reduced(b, source, len(kept), wide, count, functions, across)
+        found, step = _of_chunks(b, split, len(kept), step, count, across=True)
+        rows = len(kept) + 1
+        source = b.permute(found, [*range(1, rows), 0, *range(rows, found.rank)])
+    result = _reduced(b, source, len(kept), step, count, across)
     if wide is not x.dtype:
         result = b.pointwise(f"{x.dtype.compute}(x)", {"x": result}, x.dtype)
     full: list[Dim] = [1 if k in axes else d for k, d in enumerate(x.shape)]
@@ -134,77 +211,54 @@ def _split(b: Builder, x: Operand, kept: int) -> Operand | None:
     return b.permute(b.reshape(x, view.shape), [kept, *range(kept), kept + 1])
 
 
-def _reduced(
-    b: Builder, x: Operand, kept: int, dtype: DType, count: Dim, functions: dict[str, Function], across: bool = False
-) -> Operand:
+def _reduced(b: Builder, x: Operand, kept: int, step: _Step, count: Dim, across: bool = False) -> Operand:
     """x with all axes after the first `kept` reduced; `count` elements go into each result in all. `across` says that
     neighbours in memory belong to different results."""
-    found = by_rows(b, x, kept, lambda rows: _reduced_rows(b, rows, kept, dtype, count, functions, across))
+    columns = product(x.shape[kept : x.rank - step.reads_words])
+    found = by_rows(b, x, kept, lambda rows: _reduced_rows(b, rows, kept, step, count, across), columns=columns)
     if found is not None:
         return found[0]
-    x, functions = _of_chunks(b, cut(b, x, kept, _identity(functions)), kept, dtype, count, functions, across)
-    return _reduced(b, x, kept, dtype, count, functions)
+    assert not step.reads_words, "parts are fewer than a kernel's longest row"
+    x, step = _of_chunks(b, cut(b, x, kept, step.reduction.fill), kept, step, count, across)
+    return _reduced(b, x, kept, step, count)
 
 
-def _reduced_rows(
-    b: Builder, x: Operand, kept: int, dtype: DType, count: Dim, functions: dict[str, Function], across: bool
-) -> list[Operand]:
+def _reduced_rows(b: Builder, x: Operand, kept: int, step: _Step, count: Dim, across: bool) -> list[Operand]:
     variants = across_variants if across else row_variants
-    rows, columns = product(x.shape[:kept]), product(x.shape[kept:])
+    axes = x.rank - kept - step.reads_words
+    rows, columns = product(x.shape[:kept]), product(x.shape[kept : kept + axes])
+    words = (4,) if step.gives_words else ()
     return b.call(
         "reduce",
-        {"x": Read(x.view, (kept, x.rank - kept))},
-        {"y": (dtype, x.shape[:kept], (kept,))},
+        {"x": Read(x.view, (kept, axes, 1) if step.reads_words else (kept, axes))},
+        {"y": (step.dtype, (*x.shape[:kept], *words), (kept, 1) if words else (kept,))},
         variants(rows, columns, b.target),
         parameters={"rows": rows, "columns": columns, "count": count},
-        functions=functions,
+        functions=step.functions,
         flops=rows * columns,
-        TOGETHER=together(functions["combine"]),
+        TOGETHER=together(step.functions["combine"]),
+        READS_WORDS=step.reads_words,
+        GIVES_WORDS=step.gives_words,
     )
 
 
 def together(combine: Function) -> str:
     """The reduction of a workgroup that combines so, where the adapter has subgroups; "" for what has none."""
-    found = {"x + y": "sum", "max(x, y)": "max", "min(x, y)": "min"}
-    return found.get(combine.expression, "") if combine.result == "f32" else ""
+    found = {"f32": {"x + y": "signed_sum"}, "u32": {"max(x, y)": "most", "min(x, y)": "least"}}
+    return found.get(combine.result, {}).get(combine.expression, "")
 
 
 def _of_chunks(
-    b: Builder, x: Operand, kept: int, dtype: DType, count: Dim, functions: dict[str, Function], across: bool = False
-) -> tuple[Operand, dict[str, Function]]:
-    """The results of chunks, x without its last axis, and the functions that make the whole of them."""
-    kind = dtype.compute or ""
-    partial = {**functions, "finish": Function((("x", kind), ("n", "f32")), "x", kind)}
-    result = _reduced(b, x, kept + 1, dtype, count, partial, across)
-    return result, {**functions, "prepare": Function((("x", kind),), "x", kind)}
+    b: Builder, x: Operand, kept: int, step: _Step, count: Dim, across: bool = False
+) -> tuple[Operand, _Step]:
+    """The results of chunks, x without its last axis, and the step that makes the whole of them."""
+    first, second = step.apart()
+    return _reduced(b, x, kept + 1, first, count, across), second
 
 
-def _identity(functions: dict[str, Function]) -> float:
-    """The identity of a reduction as a number."""
-    identity = functions["identity"]
-    return float(identity.expression) if identity.result == "f32" else int(identity.expression)
-
-
-def _wide(dtype: DType) -> DType:
-    """The type with whole words in which a narrow one is reduced."""
-    return {
-        "f32": DType.FLOAT32,
-        "i32": DType.INT32,
-        "u32": DType.UINT32,
-        "bool": DType.UINT32,
-        "i64": DType.INT64,
-        "u64": DType.UINT64,
-    }[dtype.compute or ""]
-
-
-def _literal(value: float) -> str:
-    if value == float("inf"):
-        return "infinity"
-    return "-infinity" if value == float("-inf") else str(int(value))
-
-
-for _name in _REDUCTIONS:
-    _declare(_name)
+for _name in _OF_FLOATS:
+    if _name.startswith("Reduce"):
+        _declare(_name)
 
 
 @op("ReduceLogSumExp", types=FLOATS, axes_input=INTEGERS)
@@ -227,71 +281,3 @@ def reduce_log_sum_exp(
     total = reduce_axes(b, "ReduceSum", scaled, reduced, True)
     result = b.pointwise("log(s) + m", {"s": total, "m": safe}, x.dtype, cost=5)
     return result if keepdims == 1 else b.reshape(result, [d for k, d in enumerate(x.shape) if k not in reduced])
-
-
-def _scan(name: str, identity: str, combine: str) -> None:
-    @op(name, types=NUMBERS, axis=INTEGERS)
-    def lower(b: Builder, x: Operand, axis: Operand, *, exclusive: int = 0, reverse: int = 0) -> Operand:
-        """Running totals along one axis, from either end, with or without the element itself."""
-        places = axis.ints("the axis")
-        if len(places) != 1:
-            raise UnsupportedError(f"the axis is {axis} and not one number")
-        along = axis_of(places[0], x.rank)
-        wide = _wide(x.dtype)
-        kind = wide.compute or ""
-        order = [*(k for k in range(x.rank) if k != along), along]
-        source = b.permute(x, order)
-        if wide is not x.dtype:
-            source = b.pointwise(f"{kind}(x)", {"x": source}, wide)
-        functions = {
-            "identity": Function((), identity, kind),
-            "combine": Function((("x", kind), ("y", kind)), combine, kind),
-        }
-        result = _scanned(b, source, functions, bool(exclusive), bool(reverse))
-        if wide is not x.dtype:
-            result = b.pointwise(f"{x.dtype.compute}(x)", {"x": result}, x.dtype)
-        return b.permute(result, [order.index(k) for k in range(x.rank)])
-
-
-def _scanned(b: Builder, x: Operand, functions: dict[str, Function], exclusive: bool, reverse: bool) -> Operand:
-    """Running totals along the last axis."""
-    found = by_rows(b, x, x.rank - 1, lambda rows: _scanned_rows(b, rows, functions, exclusive, reverse))
-    return found[0] if found is not None else _scanned_in_chunks(b, x, functions, exclusive, reverse)
-
-
-def _scanned_rows(
-    b: Builder, x: Operand, functions: dict[str, Function], exclusive: bool, reverse: bool
-) -> list[Operand]:
-    groups = (x.rank - 1, 1)
-    rows, columns = product(x.shape[:-1]), x.shape[-1]
-    return b.call(
-        "scan",
-        {"x": Read(x.view, groups, reuse=True)},
-        {"y": (x.dtype, x.shape, groups)},
-        row_variants(rows, columns, b.target),
-        parameters={"rows": rows, "columns": columns},
-        functions=functions,
-        flops=rows * columns,
-        EXCLUSIVE=exclusive,
-        REVERSE=reverse,
-    )
-
-
-def _scanned_in_chunks(
-    b: Builder, x: Operand, functions: dict[str, Function], exclusive: bool, reverse: bool
-) -> Operand:
-    """Running totals of chunks, each after the total of the chunks before it."""
-    kept, kind = x.rank - 1, x.dtype.compute or ""
-    chunks = b.copy(cut(b, x, kept, _identity(functions)))
-    whole = {**functions, "prepare": Function((("x", kind),), "x", kind)}
-    whole["finish"] = Function((("x", kind), ("n", "f32")), "x", kind)
-    totals = _reduced(b, chunks, kept + 1, x.dtype, x.shape[kept], whole)
-    before = _scanned(b, totals, functions, True, reverse)
-    inside = _scanned(b, chunks, functions, exclusive, reverse)
-    operands = {"x": b.reshape(before, (*before.shape, 1)), "y": inside}
-    together = b.pointwise(functions["combine"].expression, operands, x.dtype, inside.shape)
-    return b.slice(b.reshape(together, (*x.shape[:kept], product(inside.shape[kept:]))), kept, 0, 1, x.shape[kept])
-
-
-_scan("CumSum", "0", "x + y")
-_scan("CumProd", "1", "x * y")

@@ -19,12 +19,17 @@ FEWEST_CHUNKS = 16  # of a row that is cut for its bindings, of which kernels ta
 
 
 def by_rows(
-    b: Builder, x: Operand, kept: int, results: Callable[..., Sequence[Operand]], *more: Operand
+    b: Builder,
+    x: Operand,
+    kept: int,
+    results: Callable[..., Sequence[Operand]],
+    *more: Operand,
+    columns: Dim | None = None,
 ) -> list[Operand] | None:
     """The `results` of rows, the last axes of x after the first `kept`, with `more` operands that begin with the same axes: of all
     rows at once or, where a kernel has not enough bindings for that, of some at a time. None where a row is known to be too
-    long for the kernels of rows."""
-    columns = product(x.shape[kept:])
+    long for the kernels of rows. `columns` are those of a row, where they are not all elements behind the first `kept` axes."""
+    columns = product(x.shape[kept:]) if columns is None else columns
     if b.longest_row is not None and isinstance(columns, int) and columns > b.longest_row:
         return None
     mark = b.mark()
@@ -50,7 +55,7 @@ def by_rows(
     blocks = []
     for k in range(extent):
         own, *others = some(k, 1)
-        block = by_rows(b, own, kept, results, *others)
+        block = by_rows(b, own, kept, results, *others, columns=columns)
         if block is None:
             b.undo(mark)
             return None

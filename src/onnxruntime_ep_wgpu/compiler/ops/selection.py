@@ -38,6 +38,7 @@ def _best_of_rows(b: Builder, x: Operand, kept: int, expression: str, last: bool
         functions=comparison(kind, "better", expression),
         LAST=last,
         EXTREMES=False,
+        ALIKE="",
         TOGETHER={"x > y": "max", "x < y": "min"}[expression] if kind == "f32" else "",
     )
 

@@ -22,16 +22,15 @@ def extremes(call: Call, target: Target) -> Answer:
         if not isinstance(other, Call) or other.template != "reduce" or other.operands["x"] != read:
             continue
         found, combine = other.results["y"], other.functions["combine"]
-        as_they_are = all(other.functions[name].expression == "x" for name in ("prepare", "finish"))
-        if not as_they_are or combine.expression != _COMBINES[better.expression]:
+        if combine.expression != _COMBINES[better.expression]:
             continue
         if found.tensor.shape != write.tensor.shape or found.groups != write.groups:
             continue
         both = replace(
             call,
             results={"y": replace(write, also=(found.tensor,))},
-            functions={**call.functions, "combine": combine},
-            constants={**call.constants, "EXTREMES": True},
+            functions={**call.functions, **other.functions},
+            constants={**call.constants, "EXTREMES": True, "ALIKE": other.constants["TOGETHER"]},
             origin=tuple(dict.fromkeys((*other.origin, *call.origin))),
             flops=call.flops + other.flops,
         )

@@ -23,7 +23,12 @@ from .rule import Answer, Replace, Rule
 
 _CASTS = ("x", "f32(x)")
 _ROOTS = ("sqrt(x)", "where(isinf(x) or x == 0, abs(x), sqrt(x))")  # Sqrt, and Pow with the exponent 0.5
-_SUMS = {"x": "sum", "x / n": "mean", "where(n == 0, nan, x / n)": "mean"}
+_SUMS = {
+    "x": "sum",
+    "where(n == 0, 0, x)": "sum",
+    "x / f32(n)": "mean",
+    "where(n == 0, nan, x / f32(n))": "mean",
+}
 
 
 @dataclass(frozen=True)
@@ -59,12 +64,12 @@ def _reduction(node: Node | None) -> _RowReduction | None:
     if not isinstance(node, Call) or node.template != "reduce":
         return None
     functions, read = node.functions, node.operands["x"]
-    combine, finish = functions["combine"].expression, functions["finish"].expression
-    if functions["prepare"].expression != "x" or not read.view.is_whole or read.view.dtype.compute != "f32":
+    prepare, combine, finish = (functions[name].expression for name in ("prepare", "combine", "finish"))
+    if not read.view.is_whole or read.view.dtype.compute != "f32":
         return None
     if node.parameters["count"] != node.parameters["columns"]:
         return None  # of parts
-    kind = {"x + y": _SUMS.get(finish), "max(x, y)": "max"}.get(combine)
+    kind = {("x", "x + y"): _SUMS.get(finish), ("rank(x)", "max(x, y)"): "max"}.get((prepare, combine))
     return _RowReduction(kind, read.view.tensor, read.groups[0], node) if kind else None
 
 

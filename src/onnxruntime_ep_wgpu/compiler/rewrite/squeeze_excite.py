@@ -178,7 +178,7 @@ class _Block:
     def _image(self) -> Read | None:
         """What is summed, by (row, position, element), where the kernel can do so."""
         functions, read = self.reduction.functions, _unconverted(self.reduction.operands["x"])
-        sums = [functions[name].expression for name in ("identity", "prepare", "combine")] == ["0", "x", "x + y"]
+        sums = [functions[name].expression for name in ("identity", "prepare", "combine")] == ["-0.0", "x", "x + y"]
         if not sums or functions["combine"].result != "f32" or self.before.other_readers(self.first.call):
             return None
         kept, reduced = read.groups

@@ -1,13 +1,13 @@
 // The position of the best element of each row; the operator supplies better(a, b) and same(a, b). Every lane starts with
 // element 0: as in a loop over the row, a NaN there is never beaten, and a NaN elsewhere never wins.
 // TOGETHER is the reduction over a workgroup of the prelude that gives the best, where there is one. EXTREMES, the best are stored
-// too, NaN for a row that has one: what the operator's `combine` makes of all elements.
+// too, NaN for a row that has one: what a reduction's `prepare`, `combine`, over a workgroup ALIKE, and `finish` make of all elements.
 #if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
 #else
 var<workgroup> bests: array<$x_t, $WG>;
 var<workgroup> places: array<u32, $WG>;
 #if EXTREMES
-var<workgroup> extremes: array<$x_t, $WG>;
+var<workgroup> extremes: array<$combine_t, $WG>;
 #end
 #end
 
@@ -17,14 +17,14 @@ fn kernel(w: u32, lane: u32) {
   var best = x_at(min(row, $rows - 1u), 0u);
   var place = 0u;
 #if EXTREMES
-  var extreme = best;
+  var extreme = prepare(best);
 #end
   if (row < $rows) {
     for (var k = me; k < $columns; k += $LANES) {
       let v = x_at(row, k);
       if (better(v, best) || ($LAST && same(v, best))) { best = v; place = k; }
 #if EXTREMES
-      extreme = combine(extreme, v);
+      extreme = combine(extreme, prepare(v));
 #end
     }
   }
@@ -34,7 +34,7 @@ fn kernel(w: u32, lane: u32) {
   let least = workgroup_least(lane, select(0xffffffffu, select(place, ~place, $LAST), mine));
   place = select(select(least, ~least, $LAST), 0u, least == 0xffffffffu);
 #if EXTREMES
-  extreme = workgroup_#(TOGETHER)(lane, extreme);
+  extreme = workgroup_#(ALIKE)(lane, extreme);
 #end
 #else
   if ($LANES > 1u) {
@@ -65,7 +65,7 @@ fn kernel(w: u32, lane: u32) {
   }
 #end
 #if EXTREMES
-  if (me == 0u && row < $rows) { y_put(row, i32(place), extreme); }
+  if (me == 0u && row < $rows) { y_put(row, i32(place), finish(extreme, $columns)); }
 #else
   if (me == 0u && row < $rows) { y_put(row, i32(place)); }
 #end

@@ -18,6 +18,11 @@ fn kernel(w: u32, lane: u32) {
   }
   var sum0: array<vec4<$y_t>, $PIXELS>;
   var sum1: array<vec4<$y_t>, $PIXELS>;
+  // Zeros that no driver leaves out, as in `conv_taps`.
+  for (var j = 0u; j < $PIXELS; j++) {
+    sum0[j] = vec4<$y_t>($y_t(hidden_zero));
+    sum1[j] = sum0[j];
+  }
   for (var tap = 0u; tap < $TAPS; tap++) {
     let step = vec2u(tap / $TAPS_X * $DILATION_Y, tap % $TAPS_X * $DILATION_X);
     var at: array<u32, $PIXELS>;

@@ -11,7 +11,7 @@ fn kernel(w: u32, lane: u32) {
 #for i CHANNELS
   let feature#i = group * $outputs + min(co + #iu, $outputs - 1u);
 #for j PIXELS
-  var sum#i_#j = $y_t();
+  var sum#i_#j = $y_t(hidden_zero);  // as in `conv_taps`
 #end
 #end
   // Row and column of tap (0, 0), negative in the padding (wraps).

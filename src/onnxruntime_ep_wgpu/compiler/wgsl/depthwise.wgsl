@@ -28,7 +28,7 @@ fn kernel(w: u32, lane: u32) {
 #end
 #for r ROWS
 #for c COLUMNS
-  var s#r_#c = $y_t();
+  var s#r_#c = $y_t(hidden_zero);  // as in `conv_taps`
 #end
 #end
 #include depthwise_sums

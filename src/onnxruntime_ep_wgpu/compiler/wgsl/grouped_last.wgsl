@@ -45,7 +45,7 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
 #for c COLUMNS
-  var s#c = vec4<$y_t>();
+  var s#c = vec4<$y_t>($y_t(hidden_zero));  // as in `conv_taps`
 #end
 #for l LOADS
   var next#l = weight(0u, features, min(lane + #lu * $WG, STAGED - 1u));

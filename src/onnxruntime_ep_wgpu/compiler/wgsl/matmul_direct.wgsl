@@ -14,6 +14,11 @@ fn kernel(w: u32, lane: u32) {
   let n1 = min(right, last);
   var sum0: array<vec4<$y_t>, $ROWS>;
   var sum1: array<vec4<$y_t>, $ROWS>;
+  // Zeros that no driver leaves out, as in `conv_taps`.
+  for (var i = 0u; i < $ROWS; i++) {
+    sum0[i] = vec4<$y_t>($y_t(hidden_zero));
+    sum1[i] = sum0[i];
+  }
   let whole = $k / 4u * 4u;
   for (var k = 0u; k < whole; k += 4u) {
     var a: array<vec4<$y_t>, $ROWS>;

@@ -19,7 +19,7 @@ fn kernel(w: u32, lane: u32) {
 #for i ROWS
   let m#i = min(top + #iu, $m - 1u);
 #for j COLUMNS
-  var sum#i_#j = $y_t();
+  var sum#i_#j = $y_t(hidden_zero);  // as in `conv_taps`
 #end
 #end
   for (var k = 0u; k < $k; k++) {

@@ -1,5 +1,6 @@
-// The mean of a window: of what it has of the image, or with COUNT_PADDING of the padding too, which is zeros.
-  var total = 0f;
+// The mean of a window: of what it has of the image, or with COUNT_PADDING of the padding too, which is zeros. The sum begins with a
+// zero that no driver leaves out: without it that of minus zeros is another one than the CPU provider's.
+  var total = float_bits(0u);
 #if PADDED
   var count = 0f;
 #end

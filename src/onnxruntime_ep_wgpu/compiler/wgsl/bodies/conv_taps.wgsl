@@ -1,5 +1,6 @@
-// An element of a convolution with groups of few channels, `per_group` features of one.
-  var total = $out_t();
+// An element of a convolution with groups of few channels, `per_group` features of one. The sum begins with a zero that no driver
+// leaves out: without it that of minus zeros is another one than the CPU provider's.
+  var total = $out_t(hidden_zero);
   for (var c = 0u; c < $channels; c++) {
     let channel = feature / $per_group * $channels + c;
 #include bodies/taps

@@ -55,8 +55,8 @@
       var c = fy * (1f - fx) * x_at(image, channel, r1, c0);
       var d = fy * fx * x_at(image, channel, r1, c1);
       if (outside) { a = 0f; b = 0f; c = 0f; d = 0f; }
-      let largest = max(max(a, b), max(c, d));
-      total = select(total + a + b + c + d, select(max(total, largest), largest, first), $LARGEST);
+      let largest = max(max(rank_f32(a), rank_f32(b)), max(rank_f32(c), rank_f32(d)));
+      total = select(total + a + b + c + d, ranked_u32(select(max(rank_f32(total), largest), largest, first)), $LARGEST);
       first = false;
     }
   }

@@ -55,6 +55,20 @@ fn ordered_f32(a: f32) -> u32 {
   if (isnan_f32(a)) { return 0xffffffffu; }
   return select(select(bits | 0x80000000u, ~bits, signbit_f32(a)), 0x80000000u, a == 0f);
 }
+// The same, and minus zero is below zero: what reductions and workgroups compare, whatever the order in which they do.
+fn rank_f32(a: f32) -> u32 {
+  let bits = bitcast<u32>(a);
+  let rank = bits ^ (bitcast<u32>(bitcast<i32>(bits) >> 31u) | 0x80000000u);
+  return select(rank, 0xffffffffu, isnan_f32(a));
+}
+// The same, and NaN is the smallest.
+fn low_rank_f32(a: f32) -> u32 {
+  let bits = bitcast<u32>(a);
+  let rank = bits ^ (bitcast<u32>(bitcast<i32>(bits) >> 31u) | 0x80000000u);
+  return select(rank, 0u, isnan_f32(a));
+}
+// The number that has a rank.
+fn ranked_u32(rank: u32) -> f32 { return float_bits(select(~rank, rank ^ 0x80000000u, rank >= 0x80000000u)); }
 // NaN counts as the lower limit.
 fn clamp_f32(a: f32, low: f32, high: f32) -> f32 { return select(min(max(a, low), high), low, isnan_f32(a)); }
 // What a * b leaves of `c`, exact as long as it is small: products of halves of the digits are.

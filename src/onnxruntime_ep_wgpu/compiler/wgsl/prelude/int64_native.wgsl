@@ -39,6 +39,12 @@ fn u32_of_u64_native(a: u64) -> u32 { return u32(a); }
 fn f32_of_u64_native(a: u64) -> f32 { return f32(a); }
 fn u64_of_i32_native(a: i32) -> u64 { return bitcast<u64>(i64(a)); }
 fn u64_of_u32_native(a: u32) -> u64 { return u64(a); }
+fn i128_of_u64_native(a: u64) -> vec4<u32> { return vec4<u32>(u32(a), u32(a >> 32u), 0u, 0u); }
+fn i128_of_i64_native(a: i64) -> vec4<u32> {
+  return vec4<u32>(u32(a), bitcast<u32>(i32(a >> 32u)), vec2<u32>(bitcast<u32>(i32(a >> 63u))));
+}
+fn u64_of_i128_native(a: vec4<u32>) -> u64 { return u64(a.x) | (u64(a.y) << 32u); }
+fn i64_of_i128_native(a: vec4<u32>) -> i64 { return bitcast<i64>(u64_of_i128_native(a)); }
 
 // As i32; what does not fit becomes the number furthest on its side. It fits when the high word repeats the low one's sign.
 fn narrow_i64_native(a: i64) -> i32 {

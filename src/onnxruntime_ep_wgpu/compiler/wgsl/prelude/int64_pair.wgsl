@@ -109,6 +109,8 @@ fn pow_i64(base: vec2<u32>, exponent: vec2<u32>) -> vec2<u32> {
   }
   return pow_u64(base, exponent);
 }
+fn i128_of_u64(a: vec2<u32>) -> vec4<u32> { return vec4<u32>(a, 0u, 0u); }
+fn i128_of_i64(a: vec2<u32>) -> vec4<u32> { return vec4<u32>(a, select(vec2<u32>(), vec2<u32>(0xffffffffu), negative_64(a))); }
 fn widen_i32(a: i32) -> vec2<u32> { return vec2<u32>(bitcast<u32>(a), bitcast<u32>(a >> 31u)); }
 
 // Rounded to nearest even: the bits below the 24 that f32 keeps are folded into one sticky bit first.

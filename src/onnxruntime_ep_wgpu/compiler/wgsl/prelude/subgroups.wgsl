@@ -52,6 +52,19 @@ fn workgroup_sum(lane: u32, value: f32) -> f32 {
   return subgroupAdd(total);
 }
 
+// The sum with the sign of a zero, minus where all are minus zeros: a driver may begin with zero, and -0 + 0 is 0.
+fn signed_sum_of_subgroup(value: f32) -> f32 {
+  let sum = subgroupAdd(value);
+  let sign = subgroupAnd(bitcast<u32>(value)) & 0x80000000u;
+  return select(sum, bitcast<f32>(sign), sum == 0f);
+}
+fn workgroup_signed_sum(lane: u32, value: f32) -> f32 {
+  keep_of_subgroup(bitcast<u32>(signed_sum_of_subgroup(value)));
+  var total = -0f;  // which changes no sum
+  for (var k = subgroup_lane; k < subgroup_count; k += subgroup_width) { total += bitcast<f32>(shared_bits[k]); }
+  return signed_sum_of_subgroup(total);
+}
+
 fn workgroup_least(lane: u32, value: u32) -> u32 {
   keep_of_subgroup(subgroupMin(value));
   var least = 0xffffffffu;
@@ -59,13 +72,13 @@ fn workgroup_least(lane: u32, value: u32) -> u32 {
   return subgroupMin(least);
 }
 
-fn workgroup_min(lane: u32, value: f32) -> f32 { return -workgroup_max(lane, -value); }
-
-// NaN is what remains, as of max_f32: it is the highest in this order.
-fn workgroup_max(lane: u32, value: f32) -> f32 {
-  keep_of_subgroup(subgroupMax(ordered_f32(value)));
-  var highest = 0u;
-  for (var k = subgroup_lane; k < subgroup_count; k += subgroup_width) { highest = max(highest, shared_bits[k]); }
-  highest = subgroupMax(highest);
-  return float_bits(select(~highest, highest ^ 0x80000000u, highest >= 0x80000000u));
+fn workgroup_most(lane: u32, value: u32) -> u32 {
+  keep_of_subgroup(subgroupMax(value));
+  var most = 0u;
+  for (var k = subgroup_lane; k < subgroup_count; k += subgroup_width) { most = max(most, shared_bits[k]); }
+  return subgroupMax(most);
 }
+
+// NaN is what remains, as of min_f32 and max_f32.
+fn workgroup_min(lane: u32, value: f32) -> f32 { return ranked_u32(workgroup_least(lane, low_rank_f32(value))); }
+fn workgroup_max(lane: u32, value: f32) -> f32 { return ranked_u32(workgroup_most(lane, rank_f32(value))); }
