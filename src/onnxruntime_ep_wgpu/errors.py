@@ -88,6 +88,14 @@ class UnsupportedError(WgpuEpError):
     """A node cannot run on WebGPU; the message is the reason shown to the user."""
 
 
+class FreeSizeError(UnsupportedError):
+    """A node cannot run on WebGPU while sizes of the model's inputs are free; where they are fixed, it may."""
+
+
+class FreeSize(str):
+    """A reason against a node that fixed sizes of the model's inputs may remove: the text of a FreeSizeError."""
+
+
 class InputError(WgpuEpError, ValueError):
     """An input has the wrong name, type, rank or shape, or inputs do not fit together."""
 
