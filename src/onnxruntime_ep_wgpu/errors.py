@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _SHOWN = 120
 
@@ -89,7 +89,13 @@ class UnsupportedError(WgpuEpError):
 
 
 class FreeSizeError(UnsupportedError):
-    """A node cannot run on WebGPU while sizes of the model's inputs are free; where they are fixed, it may."""
+    """A node cannot run on WebGPU while sizes of the model's inputs are free; where they are fixed, it may.
+
+    `keys` name the free dimensions, as far as they are known, and `reason` is the message without the `way` to fix them."""
+
+    def __init__(self, reason: str = "", keys: Sequence[str] = (), way: str = "") -> None:
+        super().__init__(f"{reason}; {way}" if way else reason)
+        self.reason, self.keys = reason, tuple(keys)
 
 
 class FreeSize(str):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import OptionError, cut
+from ..errors import FreeSize, OptionError, cut
 from .external_data import follow_links
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def free_in(model: onnx.ModelProto) -> list[Free]:
     ]
 
 
-def _read(model: str | bytes, argument: str) -> onnx.ModelProto:
+def read_structure(model: str | bytes, argument: str) -> onnx.ModelProto:
+    """A model without its external data. Raises OptionError, about `argument`, for what is not ONNX."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped,unused-ignore]
 
@@ -94,7 +95,7 @@ def fix(
     """
     if not sizes:
         return Fixed(model, {})
-    structure = _read(model, argument)
+    structure = read_structure(model, argument)
     known = free_in(structure)
     fixed = sizes_of(known, sizes, argument)
     names, denotations = {it.name for it in known} - {""}, {it.denotation for it in known} - {""}
@@ -142,6 +143,32 @@ def sizes_of(known: Sequence[Free], sizes: Mapping[str, int], argument: str) -> 
 
 def _shown(known: Iterable[Free]) -> str:
     return ", ".join(sorted({it.key for it in known} | {it.denotation for it in known} - {""})) or "none"
+
+
+def keys_of(shapes: Iterable[tuple[str, Sequence[int | str | None]]]) -> list[str]:
+    """The keys of the free dimensions of inputs, which are names and shapes."""
+    free = (
+        Free(name, axis, dim or "", "")
+        for name, shape in shapes
+        for axis, dim in enumerate(shape)
+        if not isinstance(dim, int)
+    )
+    return list(dict.fromkeys(it.key for it in free))
+
+
+def keys_in(session: Any) -> list[str]:
+    """The keys of the free dimensions of a session's inputs."""
+    return keys_of((it.name, it.shape) for it in session.get_inputs())
+
+
+def in_python(keys: Iterable[str], argument: str) -> str:
+    """How to fix these dimensions in Python, for messages."""
+    return f"{argument}={{{', '.join(f'{key!r}: SIZE' for key in keys)}}} fixes sizes that are free"
+
+
+def hindered(reasons: Iterable[str | None]) -> bool:
+    """Whether sizes that are free are a reason against a node."""
+    return any(isinstance(reason, FreeSize) for reason in reasons)
 
 
 def check_fixed(fixed: Mapping[tuple[str, int], int], session: Any) -> None:

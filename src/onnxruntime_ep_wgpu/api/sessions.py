@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import onnxruntime as ort
 
-from ..errors import DeviceError, OptionError, UnsupportedError, WgpuEpError, cut
+from ..errors import DeviceError, FreeSizeError, OptionError, UnsupportedError, WgpuEpError, cut
 from ..live import Known
 from ..options import as_text, parse
 from ..options.types import ProviderOptions
@@ -21,7 +21,7 @@ from ..plugin.factory import ADAPTER_KEY, VENDOR
 from .arguments import check_options, feeds_argument, model_argument, settings_argument, sizes_argument, tell_types
 from .binding import Binding
 from .devices import devices
-from .free_dimensions import Fixed, check_fixed, fix
+from .free_dimensions import Fixed, check_fixed, fix, hindered, in_python, keys_in
 from .reports import remember, state_of
 
 if TYPE_CHECKING:
@@ -165,7 +165,10 @@ def session(
     check_fixed(fixed.sizes, made)
     assigned = provider.state.assignment
     if not allow_cpu_only and (nothing := assigned.nothing_ours()) and not assigned.asked_for():
-        raise UnsupportedError(f"{nothing} (session(..., allow_cpu_only=True) makes a session all the same)")
+        way = "session(..., allow_cpu_only=True) makes a session all the same"
+        if (free := keys_in(made)) and hindered(it.reason for it in assigned.placements()):
+            raise FreeSizeError(f"{nothing} ({way})", free, in_python(free, "free_dimensions"))
+        raise UnsupportedError(f"{nothing} ({way})")
     remember(made, provider.state)
     return made
 

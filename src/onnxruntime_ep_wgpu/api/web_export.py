@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.tune import SWIFTSHADER
-from ..errors import OptionError, UnsupportedError, cut
+from ..errors import FreeSizeError, OptionError, UnsupportedError, cut
 from ..program.dtypes import DType
 from ..program.program import Program
 from ..program.target import F16, SUBGROUPS, WEB_BASELINE, Target
 from .arguments import model_argument
+from .free_dimensions import hindered, in_python, keys_of
 from .model_file import read_model
 from .precision import Precision, Reduced, reduce
 from .web_files import GRAIN, folder_beside, pack, write_folder
@@ -165,8 +166,16 @@ def _compiled(source: Path, model: ir.Model, *targets: Target) -> list[Program]:
     if reasons:
         shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
         count = "1 node" if len(reasons) == 1 else f"{len(reasons)} nodes"
-        raise UnsupportedError(f"{source} has {count} that cannot run on WebGPU: {shown}")
+        text = f"{source} has {count} that cannot run on WebGPU: {shown}"
+        free = keys_of((it.name or "", _dims(it.shape)) for it in graph.inputs)
+        if free and (hindered(found.reasons) or hindered(refused)):
+            raise FreeSizeError(text, free, in_python(free, "overrides"))
+        raise UnsupportedError(text)
     return [compile_graph(graph, model.opset_imports, target, name) for target in targets]  # says what is wrong
+
+
+def _dims(shape: ir.Shape | None) -> list[int | str | None]:
+    return [dim if isinstance(dim, int) else dim.value for dim in shape or ()]
 
 
 def _with_types(model: ir.Model, target: Target) -> list[str | None]:

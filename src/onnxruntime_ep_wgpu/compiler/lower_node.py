@@ -157,9 +157,9 @@ class Lowering:
         if condition is None or not condition.has_host or condition.host.size != 1:
             raise UnsupportedError(CONTROL_FLOW)
         (which,) = condition.host.reshape(-1).tolist()
-        reason = decided_in_a_run(f"{CONTROL_FLOW}: which branch is taken", [which, *condition.conditions])
+        reason = decided_in_a_run("which branch is taken", [which, *condition.conditions])
         if reason is not None:
-            raise reason
+            raise type(reason)(f"{CONTROL_FLOW}: {reason}")
         name = "then_branch" if which else "else_branch"
         branch = node.attributes[name].as_graph() if name in node.attributes else None
         if branch is None or len(branch.outputs) != len(node.outputs):

@@ -126,7 +126,7 @@ def decided_in_a_run(what: str, values: Iterable[Dim]) -> UnsupportedError | Non
     read = dict.fromkeys(name.removeprefix(NO_EXTENT).rpartition("[")[0] for name in free if name.startswith(NO_EXTENT))
     if read:
         return UnsupportedError(
-            f"{what} is decided in a run by the elements of {', '.join(map(repr, read))}, and is needed before; where they are"
-            " constants of the model, it is known"
+            f"the elements of {', '.join(map(repr, read))} decide {what} in a run, and it has to be known before; where they are"
+            " constants of the model, it is"
         )
-    return FreeSizeError(f"{what} depends on sizes that are free ({', '.join(free)}), and is needed before a run")
+    return FreeSizeError(f"sizes that are free ({', '.join(free)}) decide {what}, and it has to be known before a run")
