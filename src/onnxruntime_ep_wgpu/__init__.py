@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .errors import DeviceError as DeviceError
     from .errors import DeviceLostError as DeviceLostError
     from .errors import ForkError as ForkError
+    from .errors import FreeSizeError as FreeSizeError
     from .errors import InputError as InputError
     from .errors import LimitError as LimitError
     from .errors import ModelChangedError as ModelChangedError
@@ -69,8 +70,8 @@ if TYPE_CHECKING:
 _PLACES = {
     name: module
     for module, names in {
-        "errors": "DeviceError DeviceLostError ForkError InputError LimitError ModelChangedError ModelError NonFiniteError"
-        " OptionError OutOfMemoryError OutOfRangeError ProgramError ShaderError UnsupportedError WgpuEpError",
+        "errors": "DeviceError DeviceLostError ForkError FreeSizeError InputError LimitError ModelChangedError ModelError"
+        " NonFiniteError OptionError OutOfMemoryError OutOfRangeError ProgramError ShaderError UnsupportedError WgpuEpError",
         "names": "PROVIDER",
         "registration": "ProviderNameWarning",
         "options.types": "ProviderOptions",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _SHOWN = 120
 
@@ -86,6 +86,20 @@ class OutOfRangeError(ModelError, IndexError):
 
 class UnsupportedError(WgpuEpError):
     """A node cannot run on WebGPU; the message is the reason shown to the user."""
+
+
+class FreeSizeError(UnsupportedError):
+    """A node cannot run on WebGPU while sizes of the model's inputs are free; where they are fixed, it may.
+
+    `keys` name the free dimensions, as far as they are known, and `reason` is the message without the `way` to fix them."""
+
+    def __init__(self, reason: str = "", keys: Sequence[str] = (), way: str = "") -> None:
+        super().__init__(f"{reason}; {way}" if way else reason)
+        self.reason, self.keys = reason, tuple(keys)
+
+
+class FreeSize(str):
+    """A reason against a node that fixed sizes of the model's inputs may remove: the text of a FreeSizeError."""
 
 
 class InputError(WgpuEpError, ValueError):

@@ -13,6 +13,7 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
+from tests.links import in_a_cache
 
 from . import models
 
@@ -157,3 +158,72 @@ def test_a_rank_that_sizes_decide_is_known_where_they_are_fixed(fixed: dict[str,
         (got,) = session.run(None, {"x": x})
         assert got.shape == want.shape
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+
+
+def nameless() -> bytes:
+    """`softmax()` whose length has no name, and behind it an input without any."""
+    model = onnx.load_from_string(softmax())
+    model.graph.node.append(models.node("Add", ["y", "b"], ["z"], "bias"))
+    model.graph.input.append(onnx.helper.make_tensor_value_info("b", models.FLOAT, [None, 8]))
+    model.graph.output[0].name = "z"
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[-2].ClearField("dim_param")
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize("kept", ["bytes", "file", "links"])
+def test_dimensions_without_a_name_are_fixed_by_input_and_axis(kept: str, tmp_path: Path) -> None:
+    model: Any = nameless()
+    (tmp_path / "folder").mkdir()
+    if kept != "bytes":
+        proto = onnx.load_from_string(model)
+        proto.graph.node.append(models.node("MatMul", ["z", "w"], ["m"], "matmul"))
+        proto.graph.output[0].name = "m"
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(8, dtype=np.float32), "w"))
+        model = tmp_path / "folder" / "model.onnx"
+        onnx.save(proto, model, save_as_external_data=True, location="weights", size_threshold=0)
+    if kept == "links":
+        in_a_cache(tmp_path / "folder")
+    sizes = {"x.shape[1]": 3, "b.shape[0]": 3}
+    session, program = program_of(lambda: webgpu_ep.session(model, free_dimensions=sizes))
+    assert [symbol.name for symbol in program.symbols] == ["batch"]
+    assert [value.shape for value in session.get_inputs()] == [["batch", 3, 8], [3, 8]]
+    x, b = X[:3][None], X[2:5]
+    e = np.exp(x - x.max(-1, keepdims=True))
+    np.testing.assert_allclose(session.run(None, {"x": x, "b": b})[0], e / e.sum(-1, keepdims=True) + x + b, rtol=1e-5)
+
+
+def test_options_of_a_session_are_used_again_for_dimensions_without_a_name() -> None:
+    settings = ort.SessionOptions()
+    for _ in range(2):
+        session = webgpu_ep.session(nameless(), sess_options=settings, free_dimensions={"b.shape[0]": 3, "batch": 2})
+        assert [value.shape for value in session.get_inputs()] == [[2, None, 8], [3, 8]]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "part"),
+    [
+        ({"x.shape[9]": 2}, "no input has a free dimension axis 9 of an input 'x'; the model has DATA_BATCH, b.shape"),
+        ({"x.shape[2]": 2}, "axis 2 of an input 'x'"),
+        ({"y.shape[0]": 2}, "axis 0 of an input 'y'"),
+        ({"batch": 2, "x.shape[0]": 3}, "axis 0 of input 'x' would be 2 and 3"),
+        ({"x.shape[1]": 0}, "0 is not a size"),
+    ],
+)
+def test_a_wrong_input_and_axis_is_an_error_that_names_it(sizes: dict[str, Any], part: str) -> None:
+    with pytest.raises(webgpu_ep.OptionError, match=part.replace("[", r"\[")):
+        webgpu_ep.session(nameless(), free_dimensions=sizes)
+
+
+def test_what_sizes_decide_is_told_with_the_way_to_fix_them() -> None:
+    """Of a model with nothing else the session says so; `keys` are what the way consists of."""
+    text = '<ir_version: 10, opset_import: ["" : 17]> g (float[N, L, 8] x) => (float[] y) { y = Squeeze (x) }'
+    model = onnx.parser.parse_model(text)
+    model.graph.input[0].type.tensor_type.shape.dim[1].ClearField("dim_param")
+    with pytest.raises(webgpu_ep.FreeSizeError) as caught:
+        webgpu_ep.session(model.SerializeToString())
+    assert caught.value.keys == ("N", "x.shape[1]")
+    assert str(caught.value).endswith("free_dimensions={'N': SIZE, 'x.shape[1]': SIZE} fixes sizes that are free")
+    sizes = dict.fromkeys(caught.value.keys, 3)
+    session = webgpu_ep.session(model.SerializeToString(), free_dimensions=sizes)
+    assert not webgpu_ep.report(session).on_cpu

@@ -18,8 +18,9 @@ from onnx.helper import make_node as node
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import cli
+from onnxruntime_ep_wgpu.api.model_file import read_model
 from onnxruntime_ep_wgpu.api.precision import Precision
-from onnxruntime_ep_wgpu.api.web_export import BOTH, HALVES, REDUCING, SOFTWARE, _compiled, _opened, _programs
+from onnxruntime_ep_wgpu.api.web_export import BOTH, HALVES, REDUCING, SOFTWARE, _compiled, _programs
 from onnxruntime_ep_wgpu.api.web_files import FIRST_BYTES, GRAIN, MOST_INFLATED, _deflated, read_programs
 from onnxruntime_ep_wgpu.api.web_programs import encode, tight
 from onnxruntime_ep_wgpu.compiler.lower_node import Lowering
@@ -93,7 +94,7 @@ def test_a_folder_has_programs_weights_and_their_hashes(model: Path) -> None:
 def test_kernels_are_those_of_the_compiler_without_comments(model: Path) -> None:
     written = read_programs(webgpu_ep.export(model).path)
     for header, target in zip(written, (SOFTWARE, REDUCING, WEB_BASELINE), strict=True):
-        (compiled,) = _compiled(model, _opened(model, {}), target)
+        (compiled,) = _compiled(model, read_model(model), target)
         texts = [[tokens(text) for text in kernel.wgsl] for kernel in compiled.kernels]
         assert [[tokens(text) for text in wgsl] for _, wgsl, *_ in header["kernels"]] == texts
         assert from_header(header).dispatches == tuple(replace(it, flops=0, traffic=0) for it in compiled.dispatches)
@@ -116,7 +117,7 @@ def test_a_space_that_keeps_signs_apart_stays(text: str) -> None:
 
 
 def test_programs_that_are_the_same_but_for_a_kernel_share_the_rest(model: Path) -> None:
-    base, richer = _compiled(model, _opened(model, {}), WEB_BASELINE, REDUCING)
+    base, richer = _compiled(model, read_model(model), WEB_BASELINE, REDUCING)
     places = [[16 * k for k in range(len(it.weights))] for it in (richer, base)]
     alone, together = len(encode([base], places[1:])), len(encode([richer, base], places))
     changed = sum(a.wgsl != b.wgsl for a, b in zip(base.kernels, richer.kernels, strict=True))
@@ -197,11 +198,11 @@ def test_the_first_chunk_is_short_so_that_inflating_it_is_quick(tmp_path: Path) 
 @pytest.mark.parametrize("name", ["minilm_f16", "lstm_gru", "cnn_int8_qdq", "t5_decoder_step"])
 def test_programs_that_are_lowered_together_are_those_lowered_apart(name: str) -> None:
     path = zoo.load(name).path
-    opened = _opened(path, {})
+    opened = read_model(path)
     for targets in ((WEB_BASELINE, REDUCING), (HALVES, BOTH)):
         together = _compiled(path, opened, *targets)
         for target, program in zip(targets, together, strict=True):
-            (apart,) = _compiled(path, _opened(path, {}), target)
+            (apart,) = _compiled(path, read_model(path), target)
             assert replace(program, weights=()) == replace(apart, weights=())
             assert list(map(weight_bytes, map(weight_array, program.weights))) == list(
                 map(weight_bytes, map(weight_array, apart.weights))
@@ -236,7 +237,7 @@ def test_inputs_that_nothing_reads_and_outputs_that_no_node_makes_stay(tmp_path:
     )
     path = tmp_path / "whole.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10), path)
-    for program in _compiled(path, _opened(path, {}), WEB_BASELINE, REDUCING):
+    for program in _compiled(path, read_model(path), WEB_BASELINE, REDUCING):
         assert [program.values[it].name for it in program.inputs] == ["x", "unread"]
         assert len(program.outputs) == 2
 
@@ -422,7 +423,7 @@ def test_a_shape_that_is_declared_wrongly_is_told_and_left_out(
     names = {"value_info": ["b"], "output": ["c"], "both": ["b", "c"]}[which]
     assert told == [f"{name!r} is declared as {wrong} and calculated as [4, 3]" for name in names]
     assert all(it in err for it in told) and "Traceback" not in err
-    program = _programs(tmp_path / "m.onnx", _opened(tmp_path / "m.onnx", {}))[0][-1]
+    program = _programs(tmp_path / "m.onnx", read_model(tmp_path / "m.onnx"))[0][-1]
     assert [it.shape for it in program.values if it.name == "c"] == [(4, 3)]
 
 

@@ -16,8 +16,9 @@ from onnx.helper import make_node as op
 from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST
 
 from onnxruntime_ep_wgpu import cli
+from onnxruntime_ep_wgpu.api.model_file import read_model
 from onnxruntime_ep_wgpu.api.precision import Precision, Reduced, reduce
-from onnxruntime_ep_wgpu.api.web_export import _compiled, _opened
+from onnxruntime_ep_wgpu.api.web_export import _compiled
 from onnxruntime_ep_wgpu.compiler.ops.registry import schema_of
 from onnxruntime_ep_wgpu.errors import ProgramError
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
@@ -138,7 +139,7 @@ def test_what_is_finite_in_float32_is_finite_and_as_near_as_halves_are(name: str
     found, got = halves_of(model, tmp_path, a=a)
     wanted = ort.InferenceSession(exact, providers=["CPUExecutionProvider"]).run(None, {"a": a})
     assert found.kept
-    ours = Runner(_compiled(found.path, _opened(found.path, {}), WEB_BASELINE)[0])(a)
+    ours = Runner(_compiled(found.path, read_model(found.path), WEB_BASELINE)[0])(a)
     for exact_value, by_cpu, by_us in zip(wanted, got, ours, strict=True):
         np.testing.assert_allclose(by_cpu, exact_value, rtol=1e-2, atol=2e-3 * np.abs(exact_value).max())
         np.testing.assert_allclose(by_us, exact_value, rtol=1e-2, atol=2e-3 * np.abs(exact_value).max())

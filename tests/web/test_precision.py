@@ -14,8 +14,9 @@ from onnx.helper import make_node as op
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import cli
+from onnxruntime_ep_wgpu.api.model_file import read_model
 from onnxruntime_ep_wgpu.api.precision import Precision, reduce
-from onnxruntime_ep_wgpu.api.web_export import SOFTWARE, _compiled, _opened
+from onnxruntime_ep_wgpu.api.web_export import SOFTWARE, _compiled
 from onnxruntime_ep_wgpu.errors import OptionError
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 from tests.support import Runner, make_model
@@ -55,7 +56,7 @@ def test_the_error_that_is_told_is_that_of_the_run(model: Path, precision: Preci
     found = reduce(model, precision, {"x": X}, tmp_path / "out")
     exact, got = run(model, X), run(found.path, X)
     if precision.halves:  # which the CPU provider calculates in float32
-        got = Runner(*_compiled(found.path, _opened(found.path, {}), WEB_BASELINE))(X)[0]
+        got = Runner(*_compiled(found.path, read_model(found.path), WEB_BASELINE))(X)[0]
     assert got.dtype == F and np.isfinite(got).all()
     (told,) = found.errors
     difference = (got - exact).astype(np.float64)
@@ -183,7 +184,7 @@ def test_the_web_runtime_gives_what_the_cpu_provider_gives(model: Path, tmp_path
     for k, precision in enumerate(CHOICES):
         (tmp_path / f"{k}").mkdir()
         path = reduce(model, precision, {"x": X}, tmp_path / f"{k}").path
-        cases.append(node.Case(f"case{k}", *_compiled(path, _opened(path, {}), SOFTWARE), (X,)))
+        cases.append(node.Case(f"case{k}", *_compiled(path, read_model(path), SOFTWARE), (X,)))
         wanted[f"case{k}"] = run(path, X)
     for name, found in node.run(cases, tmp_path).items():
         assert not isinstance(found, str), found

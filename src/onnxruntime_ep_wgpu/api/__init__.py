@@ -2,5 +2,5 @@
 belongs), `free_dimensions` (fixing dimensions of inputs), `reports` (what runs where), `sharing` (devices and tensors
 with wgpu-py), `verify` and its judge `exact`, `benchmark`, `tuning` with its `tuning_classes` (which forms of kernels
 are fastest), `language/` (text from language models), `web_export` with `web_files` and `web_programs`, `precision`
-(with `halves` and `external_data`) and `transformers_export` (models for browsers).
+(with `halves`, `external_data` and `model_file`) and `transformers_export` (models for browsers).
 """

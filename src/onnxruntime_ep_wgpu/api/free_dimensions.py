@@ -1,87 +1,174 @@
-"""Fixed sizes for the free dimensions of a model's inputs, by name or by denotation.
+"""Fixed sizes for the free dimensions of a model's inputs: by name, by denotation, or by input and axis.
 
-In: a model and sizes. Out: the same as overrides in SessionOptions, and an error for what would have no effect or not the
-one meant. ONNX Runtime itself ignores a name that no input has, takes 0 and less, and keeps the first of two values; it
-does not show overrides to a provider, which only sees that the dimensions are numbers. So this is checked where the model
-is at hand. A fixed dimension is a constant in kernels and plans.
+In: a model and sizes. Out: the same as overrides in SessionOptions, the model to open with them, and an error for what would
+have no effect or not the one meant. ONNX Runtime itself ignores a name that no input has, takes 0 and less, and keeps the
+first of two values; it does not show overrides to a provider, which only sees that the dimensions are numbers. So this is
+checked where the model is at hand. ONNX Runtime has no override for a dimension without a name: the model gets the size
+itself then. A fixed dimension is a constant in kernels and plans.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..errors import OptionError, cut
+from ..errors import FreeSize, OptionError, cut
+from .external_data import follow_links
+
+if TYPE_CHECKING:
+    import onnx
+
+_PLACE = re.compile(r"(?P<input>.+)\.shape\[(?P<axis>[0-9]+)\]", re.DOTALL)
+# Where ONNX Runtime looks for external data of a model that it gets as bytes.
+_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 @dataclass(frozen=True)
 class Free:
-    """A free dimension: axis `axis` of `input`; `denotation` is "" when the model gives none."""
+    """A free dimension: axis `axis` of `input`; `name` and `denotation` are "" when the model gives none."""
 
     input: str
     axis: int
     name: str
     denotation: str
 
+    @property
+    def place(self) -> str:
+        """The key by input and axis, which messages name a dimension without a name by: `x.shape[0]`."""
+        return f"{self.input}.shape[{self.axis}]"
 
-def free_dimensions(model: str | os.PathLike[str] | bytes, argument: str = "free_dimensions") -> list[Free]:
-    """The free dimensions of a model's inputs that have a name or a denotation. Raises OptionError for a file that is not ONNX."""
+    @property
+    def key(self) -> str:
+        """The shortest key of this dimension."""
+        return self.name or self.place
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """`model` is what to open: bytes, where a dimension has no name. `sizes` are those that are fixed, by input and axis."""
+
+    model: str | bytes
+    sizes: Mapping[tuple[str, int], int]
+
+
+def free_in(model: onnx.ModelProto) -> list[Free]:
+    """The free dimensions of a model's inputs."""
+    constants = {it.name for it in model.graph.initializer}
+    return [
+        Free(value.name, axis, dim.dim_param, dim.denotation)
+        for value in model.graph.input
+        if value.name not in constants
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if not dim.HasField("dim_value") or dim.dim_value < 0
+    ]
+
+
+def read_structure(model: str | bytes, argument: str) -> onnx.ModelProto:
+    """A model without its external data. Raises OptionError, about `argument`, for what is not ONNX."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped,unused-ignore]
 
     try:
         if isinstance(model, bytes):
-            graph = onnx.load_from_string(model).graph
-        else:
-            graph = onnx.load(os.fspath(model), load_external_data=False).graph
+            return onnx.load_from_string(model)
+        return onnx.load(model, load_external_data=False)
     except DecodeError as error:
         raise OptionError(
             f"{argument}: the model is not an ONNX protobuf, its inputs cannot be read: {error}"
         ) from error
-    return [
-        Free(value.name, axis, dim.dim_param, dim.denotation)
-        for value in graph.input
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
-        if not dim.HasField("dim_value") and (dim.dim_param or dim.denotation)
-    ]
 
 
 def fix(
-    model: str | os.PathLike[str] | bytes,
+    model: str | bytes,
     sizes: Mapping[str, int],
     settings: Any,
     argument: str = "free_dimensions",
-) -> dict[tuple[str, int], int]:
-    """Adds overrides to SessionOptions, unless that is None. Gives the size of every (input, axis) that is fixed.
-    `argument` is what the caller calls `sizes`.
+    again: bool = False,
+) -> Fixed:
+    """Adds overrides to SessionOptions, unless they are in it from before, `again`. `argument` is what the caller calls `sizes`.
 
-    A key of `sizes` is the name of a free dimension or the denotation of some. Raises OptionError for a key that is
-    neither, a size below 1, and two sizes for one dimension.
+    A key of `sizes` is the name of a free dimension, the denotation of some, or an input and axis as `x.shape[0]`. Raises
+    OptionError for a key that is none of these, a size below 1, and two sizes for one dimension.
     """
-    known = free_dimensions(model, argument)
+    if not sizes:
+        return Fixed(model, {})
+    structure = read_structure(model, argument)
+    known = free_in(structure)
+    fixed = sizes_of(known, sizes, argument)
     names, denotations = {it.name for it in known} - {""}, {it.denotation for it in known} - {""}
+    for key, size in sizes.items():
+        if key in names and not again:
+            settings.add_free_dimension_override_by_name(key, size)
+        if key in denotations and not again:
+            settings.add_free_dimension_override_by_denotation(key, size)
+    if sizes.keys() <= names | denotations:
+        return Fixed(model, fixed)
+    if not isinstance(model, bytes):
+        folder = follow_links(structure, Path(model))
+        settings.add_session_config_entry(_FOLDER, str(folder.absolute()))
+    set_sizes(structure, fixed)
+    return Fixed(structure.SerializeToString(), fixed)
+
+
+def set_sizes(model: onnx.ModelProto, fixed: Mapping[tuple[str, int], int]) -> None:
+    """Writes the sizes that are fixed into the model's inputs."""
+    for value in model.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if (value.name, axis) in fixed:
+                dim.dim_value = fixed[value.name, axis]
+
+
+def sizes_of(known: Sequence[Free], sizes: Mapping[str, int], argument: str) -> dict[tuple[str, int], int]:
+    """The size of every (input, axis) that is fixed. Raises OptionError as `fix` does."""
     fixed: dict[tuple[str, int], int] = {}
     for key, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise OptionError(f"{argument}: {cut(key)}: {cut(size)} is not a size, which is a whole number from 1 on")
-        if key not in names | denotations:
-            shown = ", ".join(sorted(names | denotations)) or "none"
-            raise OptionError(f"{argument}: no input has a free dimension {cut(key)}; the model has {shown}")
-        for it in known:
-            if key in (it.name, it.denotation) and fixed.setdefault((it.input, it.axis), size) != size:
+        meant = [it for it in known if key in (it.name, it.denotation)] or [it for it in known if key == it.place]
+        if not meant:
+            place = isinstance(key, str) and _PLACE.fullmatch(key)
+            what = f"axis {place['axis']} of an input {cut(place['input'])}" if place else cut(key)
+            raise OptionError(f"{argument}: no input has a free dimension {what}; the model has {_shown(known)}")
+        for it in meant:
+            if fixed.setdefault((it.input, it.axis), size) != size:
                 raise OptionError(
                     f"{argument}: axis {it.axis} of input {it.input!r} would be {fixed[it.input, it.axis]} "
                     f"and {size} (name {it.name!r}, denotation {it.denotation!r})"
                 )
-        if settings is None:
-            continue
-        if key in names:
-            settings.add_free_dimension_override_by_name(key, size)
-        if key in denotations:
-            settings.add_free_dimension_override_by_denotation(key, size)
     return fixed
+
+
+def _shown(known: Iterable[Free]) -> str:
+    return ", ".join(sorted({it.key for it in known} | {it.denotation for it in known} - {""})) or "none"
+
+
+def keys_of(shapes: Iterable[tuple[str, Sequence[int | str | None]]]) -> list[str]:
+    """The keys of the free dimensions of inputs, which are names and shapes."""
+    free = (
+        Free(name, axis, dim or "", "")
+        for name, shape in shapes
+        for axis, dim in enumerate(shape)
+        if not isinstance(dim, int)
+    )
+    return list(dict.fromkeys(it.key for it in free))
+
+
+def keys_in(session: Any) -> list[str]:
+    """The keys of the free dimensions of a session's inputs."""
+    return keys_of((it.name, it.shape) for it in session.get_inputs())
+
+
+def in_python(keys: Iterable[str], argument: str) -> str:
+    """How to fix these dimensions in Python, for messages."""
+    return f"{argument}={{{', '.join(f'{key!r}: SIZE' for key in keys)}}} fixes sizes that are free"
+
+
+def hindered(reasons: Iterable[str | None]) -> bool:
+    """Whether sizes that are free are a reason against a node."""
+    return any(isinstance(reason, FreeSize) for reason in reasons)
 
 
 def check_fixed(fixed: Mapping[tuple[str, int], int], session: Any) -> None:

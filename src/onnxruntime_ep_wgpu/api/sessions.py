@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import onnxruntime as ort
 
-from ..errors import DeviceError, OptionError, UnsupportedError, WgpuEpError, cut
+from ..errors import DeviceError, FreeSizeError, OptionError, UnsupportedError, WgpuEpError, cut
 from ..live import Known
 from ..options import as_text, parse
 from ..options.types import ProviderOptions
@@ -21,7 +21,7 @@ from ..plugin.factory import ADAPTER_KEY, VENDOR
 from .arguments import check_options, feeds_argument, model_argument, settings_argument, sizes_argument, tell_types
 from .binding import Binding
 from .devices import devices
-from .free_dimensions import check_fixed, fix
+from .free_dimensions import Fixed, check_fixed, fix, hindered, in_python, keys_in
 from .reports import remember, state_of
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ def session(
     that the option adapterIndex names, else the first. `wgpu_device` is a `wgpu.GPUDevice` of the caller to run on; its
     limits and features are what kernels are compiled for. `sess_options` is used as it is, with the device and the free
     dimensions added; later sessions may use it again with the same ones, and any provider options.
-    `free_dimensions` fixes dimensions of inputs by name or denotation, {"batch": 1}, which makes better kernels. The other
-    arguments are provider options, as text or as Python values.
+    `free_dimensions` fixes dimensions of inputs by name or denotation, {"batch": 1}, or by input and axis,
+    {"x.shape[0]": 1}, which makes better kernels. The other arguments are provider options, as text or as Python values.
 
     Nodes that cannot run here run on the CPU: ONNX Runtime's log has one warning, with how many and why, and `report()` has
     them all. When no node can run here, UnsupportedError is raised with the reasons, unless `allow_cpu_only` is true or
@@ -150,8 +150,8 @@ def session(
         device = numbered(checked["adapterIndex"]).index
     chosen = _pick(device)
     fixed = _add_to(settings, path_or_bytes, chosen, sizes)
-    with RaisingWhatHappened(path_or_bytes, given) as watch, watch.lasts:
-        made = Session(path_or_bytes, settings, enable_fallback=0)
+    with RaisingWhatHappened(fixed.model, given) as watch, watch.lasts:
+        made = Session(fixed.model, settings, enable_fallback=0)
         provider = watch.providers[-1] if watch.providers else None
         if provider is not None and provider.state is not None:
             # ONNX Runtime below 1.27 does not say when all graphs have been decided, and what is copied.
@@ -162,10 +162,13 @@ def session(
         raise watch.reason() or WgpuEpError("ONNX Runtime made a session without this provider")
     # Onnxruntime before 1.26 knows nothing of captures, and may not have asked for anything to be compiled.
     provider.state.check_captures()
-    check_fixed(fixed, made)
+    check_fixed(fixed.sizes, made)
     assigned = provider.state.assignment
     if not allow_cpu_only and (nothing := assigned.nothing_ours()) and not assigned.asked_for():
-        raise UnsupportedError(f"{nothing} (session(..., allow_cpu_only=True) makes a session all the same)")
+        way = "session(..., allow_cpu_only=True) makes a session all the same"
+        if (free := keys_in(made)) and hindered(it.reason for it in assigned.placements()):
+            raise FreeSizeError(f"{nothing} ({way})", free, in_python(free, "free_dimensions"))
+        raise UnsupportedError(f"{nothing} ({way})")
     remember(made, provider.state)
     return made
 
@@ -175,17 +178,15 @@ def adapter_index(device: Any) -> int:
     return int(_pick(device).ep_metadata[ADAPTER_KEY])
 
 
-def _add_to(
-    settings: Any, model: str | os.PathLike[str] | bytes, device: Any, sizes: Mapping[str, int]
-) -> dict[tuple[str, int], int]:
-    """Adds a device and fixed dimensions to SessionOptions; gives the size of every (input, axis) that is fixed.
+def _add_to(settings: Any, model: str | bytes, device: Any, sizes: Mapping[str, int]) -> Fixed:
+    """Adds a device and fixed dimensions to SessionOptions; gives the model to open, and what is fixed.
 
     ONNX Runtime can neither copy SessionOptions nor take anything out, and fails when a provider is in them twice. So what
     earlier sessions added is remembered, and stays as it is when it is the same. Raises OptionError when it is not.
     """
     before = _added.get(settings)
     if before is None:
-        fixed = fix(model, sizes, settings) if sizes else {}
+        fixed = fix(model, sizes, settings)
         settings.add_provider_for_devices([device], {})
         _added.set(settings, (device, dict(sizes)))
         return fixed
@@ -199,7 +200,7 @@ def _add_to(
                 f"sess_options: {what} {was!r} of an earlier session is in this object and cannot be taken out for {now!r};"
                 " give this session SessionOptions of its own"
             )
-    return fix(model, sizes, None) if sizes else {}
+    return fix(model, sizes, settings, again=True)
 
 
 def _pick(device: Any) -> Any:

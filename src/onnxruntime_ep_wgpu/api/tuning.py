@@ -11,7 +11,7 @@ import difflib
 import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -73,6 +73,28 @@ def wanted(kernels: Sequence[str]) -> tuple[ShapeClass, ...]:
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise OptionError(f"no kernel {name!r} can be tuned{hint}; there are: {', '.join(KERNELS)}")
     return tuple(it for it in CLASSES if not kernels or it.kernel in kernels)
+
+
+def kernels_of(open_session: Callable[[], Any], target: Target) -> list[str]:
+    """The kernels that can be tuned and that a model has on a Target, of which `open_session` makes a session. Raises
+    UnsupportedError when there are none."""
+    from ..plugin.wrap import wrapping
+
+    found: set[str] = set()
+
+    def compiled(group: Any, read_graph: Callable[[], ir.Graph]) -> Any:
+        graph = read_graph()
+        with tune.noting_kernels() as noted:
+            compile_graph(graph, graph.opset_imports, replace(target, tuning=()))
+        found.update(noted)
+        return group
+
+    with wrapping(compiled):
+        open_session()
+    kernels = [it for it in KERNELS if it in found]
+    if not kernels:
+        raise UnsupportedError("the model has no kernel of which there is a choice")
+    return kernels
 
 
 def opened(adapter: Adapter) -> Device:

@@ -7,29 +7,29 @@ takes the first whose features the adapter has; a folder appears whole or not at
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.tune import SWIFTSHADER
-from ..errors import OptionError, ProgramError, UnsupportedError, cut
+from ..errors import FreeSizeError, OptionError, UnsupportedError, cut
 from ..program.dtypes import DType
 from ..program.program import Program
 from ..program.target import F16, SUBGROUPS, WEB_BASELINE, Target
 from .arguments import model_argument
-from .external_data import check_external_data, follow_links
+from .free_dimensions import hindered, in_python, keys_of
+from .model_file import read_model
 from .precision import Precision, Reduced, reduce
 from .web_files import GRAIN, folder_beside, pack, write_folder
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+SMALL = 4096  # bytes of a constant that a shape may depend on
 CHUNK_BYTES = 16 << 20  # so that one is read while another is checked, and little is in memory at once
 HALVES = replace(WEB_BASELINE, name="web-f16", features=frozenset({F16}))
 REDUCING = replace(WEB_BASELINE, name="web-subgroups", features=frozenset({SUBGROUPS}))
@@ -105,8 +105,7 @@ def export(
             (Path(temporary) / "reduced").mkdir()
             made = reduce(source, precision, samples, Path(temporary) / "reduced")
             reduced, source = Reduced(made.errors, made.kept, made.quantised), made.path
-        fixed = _fixed(source, overrides or {})
-        programs, contradicted = _programs(source, _opened(source, fixed))
+        programs, contradicted = _programs(source, read_model(source, overrides))
         base = programs[-1]
         partial = Path(temporary) / place.name
         partial.mkdir()
@@ -131,7 +130,7 @@ def _model_bytes(source: Path) -> int:
     """Of a model's file, and of those that its weights lie in."""
     import onnx_ir as ir
 
-    graph = _read(source).graph
+    graph = read_model(source).graph
     beside = {
         it.const_value.path for it in graph.initializers.values() if isinstance(it.const_value, ir.ExternalTensor)
     }
@@ -141,21 +140,9 @@ def _model_bytes(source: Path) -> int:
 # ---- compiling
 
 
-def _opened(source: Path, fixed: Mapping[tuple[str, int], int]) -> ir.Model:
-    """The model with the dimensions that are fixed. Compiling changes nothing of it."""
-    import onnx_ir as ir
-
-    model = _read(source)
-    graph = model.graph
-    graph.sort()  # tools append nodes, and ONNX Runtime takes them in any order
-    for value in graph.inputs:
-        if value.shape is not None:
-            value.shape = ir.Shape([fixed.get((value.name or "", k), d) for k, d in enumerate(value.shape)])
-    return model
-
-
 def _compiled(source: Path, model: ir.Model, *targets: Target) -> list[Program]:
-    """The Programs for Targets that graphs are lowered alike for. Raises UnsupportedError naming what cannot run."""
+    """The Programs for Targets that graphs are lowered alike for. Compiling changes nothing of the model. Raises
+    UnsupportedError naming what cannot run."""
     from ..compiler.compile import compile_for, compile_graph
     from ..compiler.lower import attempt, lower
 
@@ -179,36 +166,64 @@ def _compiled(source: Path, model: ir.Model, *targets: Target) -> list[Program]:
     if reasons:
         shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
         count = "1 node" if len(reasons) == 1 else f"{len(reasons)} nodes"
-        raise UnsupportedError(f"{source} has {count} that cannot run on WebGPU: {shown}")
+        text = f"{source} has {count} that cannot run on WebGPU: {shown}"
+        free = keys_of((it.name or "", _dims(it.shape)) for it in graph.inputs)
+        if free and (hindered(found.reasons) or hindered(refused)):
+            raise FreeSizeError(text, free, in_python(free, "overrides"))
+        raise UnsupportedError(text)
     return [compile_graph(graph, model.opset_imports, target, name) for target in targets]  # says what is wrong
+
+
+def _dims(shape: ir.Shape | None) -> list[int | str | None]:
+    return [dim if isinstance(dim, int) else dim.value for dim in shape or ()]
 
 
 def _with_types(model: ir.Model, target: Target) -> list[str | None]:
     """Why nodes are refused, once the model has the types that ONNX infers for what other refused nodes make; [] when that
-    tells no more. The model is of no other use then."""
-    from onnx_ir.passes.common import ShapeInferencePass
-
+    tells no more."""
     from ..compiler.lower import attempt
 
-    with _without_log("onnx_ir"):
-        try:
-            ShapeInferencePass()(model)
-        except Exception:  # what is wrong with the model is for the first reasons to say
-            return []
+    inferred = [value for node in model.graph for value in _infer(node, model.opset_imports)]
     reasons = list(attempt(model.graph, model.opset_imports, target).reasons)
+    for value in inferred:
+        value.type = value.shape = None
     return reasons if any(reasons) else []
 
 
-@contextmanager
-def _without_log(name: str) -> Iterator[None]:
-    """The logger, and those below it, say nothing: what they would say is raised as well."""
-    logger = logging.getLogger(name)
-    handlers, propagate = logger.handlers[:], logger.propagate
-    logger.handlers[:], logger.propagate = [logging.NullHandler()], False
+def _infer(node: ir.Node, opsets: Mapping[str, int]) -> list[ir.Value]:
+    """Gives results of a node that have no type the one that ONNX infers, and the shape; which they are.
+
+    Inference of a whole model is not asked: it ends the process where an operator that ONNX knows has an input without a type.
+    """
+    import onnx
+    import onnx_ir as ir
+    from onnx import shape_inference
+
+    from ..compiler.ops.registry import schema_of, version_of
+
+    given = [value for value in node.inputs if value is not None and value.name]
+    domain, opset = version_of(node.domain, opsets)
+    schema = schema_of(node.op_type, domain, opset)
+    if schema is None or any(value.type is None for value in given):
+        return []
+    types = {value.name or "": ir.serde.serialize_value(value).type for value in given}
+    known = {value.name or "": value.const_value for value in given if value.const_value is not None}
     try:
-        yield
-    finally:
-        logger.handlers[:], logger.propagate = handlers, propagate
+        found = shape_inference.infer_node_outputs(
+            schema,
+            onnx.NodeProto.FromString(ir.to_proto(node).SerializeToString()),
+            types,
+            {name: ir.serde.serialize_tensor(it) for name, it in known.items() if it.nbytes <= SMALL},
+            opset_imports=[onnx.helper.make_opsetid(domain, opset)],
+            ir_version=onnx.IR_VERSION,
+        )
+        untyped = [value for value in node.outputs if value.name in found and value.type is None]
+        for value in untyped:
+            value.shape = ir.serde.deserialize_type_proto_for_shape(found[value.name or ""])
+            value.type = ir.serde.deserialize_type_proto_for_type(found[value.name or ""])
+    except Exception:  # what is wrong with the model is for the first reasons to say, and a map is no type of onnx_ir
+        return []
+    return untyped
 
 
 def _programs(source: Path, model: ir.Model) -> tuple[list[Program], tuple[str, ...]]:
@@ -266,47 +281,6 @@ def _programs_as_declared(source: Path, model: ir.Model) -> list[Program]:
 
 def _different(program: Program, other: Program) -> list[Program]:
     return [program] if _texts(program) != _texts(other) else []
-
-
-def _read(source: Path) -> ir.Model:
-    import onnx_ir as ir
-
-    if source.suffix != ".ort":
-        import onnx
-
-        try:
-            structure = onnx.load(source, load_external_data=False)
-            beside = follow_links(structure, source)
-            model = ir.from_proto(structure)
-        except Exception as error:
-            raise ProgramError(f"{source} cannot be read as an ONNX model: {error}") from error
-        ir.external_data.set_base_dir(model.graph, beside if beside.parts else "")
-        check_external_data(source, model)
-        if not model.opset_imports:  # an empty file is an empty protobuf
-            raise ProgramError(f"{source} is not an ONNX model: it names no version of the operators")
-        return model
-    import onnxruntime as ort
-
-    with tempfile.TemporaryDirectory() as folder:
-        settings = ort.SessionOptions()
-        settings.log_severity_level = 3
-        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        settings.optimized_model_filepath = f"{folder}/model.onnx"
-        settings.add_session_config_entry("session.save_model_format", "ONNX")
-        ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"])
-        model = ir.load(f"{folder}/model.onnx")
-        ir.external_data.load_to_model(model)
-        return model
-
-
-def _fixed(source: Path, overrides: Mapping[str, int]) -> dict[tuple[str, int], int]:
-    from .free_dimensions import fix
-
-    if not overrides:
-        return {}
-    if source.suffix == ".ort":
-        raise OptionError("overrides fix dimensions of an ONNX model, and this one is in ONNX Runtime's format")
-    return fix(source, overrides, None, "overrides")
 
 
 def _texts(program: Program) -> list[tuple[str, ...]]:

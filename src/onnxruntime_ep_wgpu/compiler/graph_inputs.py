@@ -35,11 +35,11 @@ class GraphInputs:
     def operand(self, value: ir.Value) -> Operand:
         """An input of the graph, or a value that a node on another provider produces."""
         if value.dtype is None:
-            raise UnsupportedError(f"the type of {value.name!r} is unknown")
+            raise UnsupportedError(f"the type of {value.name!r} is unknown, or no tensor's")
         if not isinstance(value.type, ir.TensorType):
             raise UnsupportedError(f"{value.name!r} is not a tensor")
         if value.shape is None:
-            raise UnsupportedError(unknown_rank(value))
+            raise unknown_rank(value)
         dtype, name, index = _dtype(value.dtype), value.name or "", len(self.tensors)
         shape = tuple(self._dim(name, index, axis, d) for axis, d in enumerate(value.shape))
         tensor = Tensor(dtype, shape, Storage.INPUT, name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from ..errors import Fault, InternalError, ModelError, UnsupportedError
+from ..errors import Fault, FreeSize, FreeSizeError, InternalError, ModelError, UnsupportedError
 from ..program.target import Target
 from .builder import Builder
 from .fold import Folded, fold_constants
@@ -53,7 +53,7 @@ def _lower(graph: ir.Graph, folded: Folded, lowering: Lowering) -> LoweredGraph:
         try:
             lowering.node(node)
         except UnsupportedError as error:
-            raise UnsupportedError(f"node {node.name!r} ({node.op_type}): {error}") from error
+            raise type(error)(f"node {node.name!r} ({node.op_type}): {error}") from error
         except ModelError as error:
             raise _fault(node, error) from error
     return _lowered(lowering, graph.outputs)
@@ -100,7 +100,7 @@ def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering) -> Attempt:
             if node not in folded.nodes:
                 lowering.node(node)
         except UnsupportedError as error:
-            reason = str(error)
+            reason = FreeSize(error) if isinstance(error, FreeSizeError) else str(error)
         except ModelError as error:
             reason = Fault(_fault(node, error))
         except InternalError as error:

@@ -20,15 +20,17 @@ from ..program.weights import Permuted
 from . import expand, ops
 from .builder import Builder
 from .channels import channels_last_in
-from .fold import Folded
+from .fold import Folded, fold_constants
 from .graph_inputs import GraphInputs
 from .limits import Limits
 from .malformed import malformation
-from .operand import Operand
+from .operand import Operand, decided_in_a_run
 from .ops import host, registry
 from .settings import DEFAULT, CompileSettings
 from .tied import ties_of
 from .tune import channels_last
+
+CONTROL_FLOW = "control flow runs on the CPU"
 
 ops.load()
 
@@ -110,6 +112,8 @@ class Lowering:
     def _results(self, node: ir.Node) -> Sequence[Operand | None]:
         domain, opset = registry.version_of(node.domain, self.opsets)
         operands = [self.operand(v) for v in node.inputs]
+        if node.op_type == "If" and not domain:
+            return self._branch(node, operands[0])
         attributes = {name: _attribute(a) for name, a in node.attributes.items()}
         small = host.evaluate(node.op_type, domain, operands, attributes)
         if small is not None and small[0].known:
@@ -146,6 +150,31 @@ class Lowering:
                 for condition, what in operand.conditions.items():
                     message = f"{node.op_type} relies on a number that is not there in this run: {what}"
                     self.builder.require(condition, message)
+
+    def _branch(self, node: ir.Node, condition: Operand | None) -> Sequence[Operand | None]:
+        """The results of the branch that runs in every run, of an If whose condition is known here. Others run on the CPU, and
+        so does every If of ONNX Runtime's graph, which shows its bodies as graphs of their own."""
+        if condition is None or not condition.has_host or condition.host.size != 1:
+            raise UnsupportedError(CONTROL_FLOW)
+        (which,) = condition.host.reshape(-1).tolist()
+        reason = decided_in_a_run("which branch is taken", [which, *condition.conditions])
+        if reason is not None:
+            raise type(reason)(f"{CONTROL_FLOW}: {reason}")
+        name = "then_branch" if which else "else_branch"
+        branch = node.attributes[name].as_graph() if name in node.attributes else None
+        if branch is None or len(branch.outputs) != len(node.outputs):
+            raise UnsupportedError(CONTROL_FLOW)
+        origin = self.builder.origin
+        folded = fold_constants(branch, self.opsets)
+        self.constants = {**self.constants, **folded.constants}
+        for step in branch:
+            if step not in folded.nodes:
+                try:
+                    self.node(step)
+                except UnsupportedError as error:
+                    raise type(error)(f"its {name} runs, and in it {step.op_type} {step.name!r}: {error}") from error
+        self.builder.origin = origin
+        return [self.operand(value) for value in branch.outputs]
 
     def _function(
         self, node: ir.Node, body: expand.FunctionBody, operands: list[Operand | None]
@@ -207,6 +236,6 @@ def _attribute(attribute: Any) -> Any:
     if attribute.type == ir.AttributeType.TENSOR:
         return attribute.value.numpy()
     if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-        raise UnsupportedError("control flow runs on the CPU")
+        raise UnsupportedError(CONTROL_FLOW)
     value = attribute.value
     return list(value) if isinstance(value, (tuple, list)) else value

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from ..errors import FreeSizeError, UnsupportedError
 from .dims import Dim
 from .ir import Message
 from .operand import Operand
@@ -29,16 +30,18 @@ def message(origin: tuple[str, ...], text: str, parts: Sequence[Part], limit: bo
     return Message(node + text.format(*shown), tuple(dims), limit)
 
 
-def unknown_rank(value: ir.Value) -> str:
+def unknown_rank(value: ir.Value) -> UnsupportedError:
     """Why a value without a rank cannot be read: what makes it, where that says more."""
     text = f"the rank of {value.name!r} is unknown"
     maker = value.producer()
     if maker is None:
-        return text
+        return UnsupportedError(text)
     if not any(it.type == ir.AttributeType.GRAPH for it in maker.attributes.values()):
         operator = f"{maker.domain}.{maker.op_type}" if maker.domain else maker.op_type
-        return (
+        return UnsupportedError(
             f"{text}: no shape is inferred for what {operator} {maker.name!r} makes; declare it in the model, in"
             " graph.value_info"
         )
-    return f"{text}: {maker.op_type} {maker.name!r} decides it in a run; fixed dimensions of inputs may tell it before"
+    return FreeSizeError(
+        f"{text}: {maker.op_type} {maker.name!r} decides it in a run; fixed dimensions of inputs may tell it before"
+    )

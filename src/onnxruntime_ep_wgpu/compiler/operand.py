@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from ..errors import UnsupportedError
+from ..errors import FreeSizeError, UnsupportedError
 from ..program.dtypes import DType
-from .dims import Dim, are_dims, product
+from ..program.program import NO_EXTENT
+from .dims import Dim, are_dims, product, symbols_of
 from .ir import Shape, Storage, Tensor, View
 
 HostArray = Any  # numpy object array of Dim
@@ -104,9 +105,10 @@ class Operand:
     def ints(self, what: str) -> list[int]:
         """The elements as integers that are the same for every input; raises UnsupportedError otherwise."""
         values = self.dims(what)
-        if not all(isinstance(v, int) for v in values):
-            raise UnsupportedError(f"{what} depends on the input shapes, which this kernel does not support")
-        return [v for v in values if isinstance(v, int)]
+        reason = decided_in_a_run(what, values)
+        if reason is not None:
+            raise reason
+        return [int(v) for v in values]  # type: ignore[arg-type]  # none is an expression
 
     def floats(self, what: str) -> list[float]:
         """The elements of a constant; raises UnsupportedError when it is not constant."""
@@ -114,3 +116,17 @@ class Operand:
         if value is None:
             raise UnsupportedError(f"{what} is not a constant")
         return [float(v) for v in value.reshape(-1)]
+
+
+def decided_in_a_run(what: str, values: Iterable[Dim]) -> UnsupportedError | None:
+    """Why `values` are not the same in every run, as a reason against a node that needs `what` before; None when they are."""
+    free = sorted({name for value in values for name in symbols_of(value)})
+    if not free:
+        return None
+    read = dict.fromkeys(name.removeprefix(NO_EXTENT).rpartition("[")[0] for name in free if name.startswith(NO_EXTENT))
+    if read:
+        return UnsupportedError(
+            f"the elements of {', '.join(map(repr, read))} decide {what} in a run, and it has to be known before; where they are"
+            " constants of the model, it is"
+        )
+    return FreeSizeError(f"sizes that are free ({', '.join(free)}) decide {what}, and it has to be known before a run")

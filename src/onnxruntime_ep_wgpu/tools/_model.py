@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 import zipfile
 from ast import literal_eval
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..errors import DeviceError, InputError, OptionError, UnsupportedError
+from ..errors import DeviceError, FreeSizeError, InputError, OptionError, UnsupportedError
 from ._sizes import sizes
 
 if TYPE_CHECKING:
@@ -78,6 +79,14 @@ def add_model_arguments(parser: argparse.ArgumentParser, model: str = "an ONNX f
     """`model` is the help of the argument MODEL."""
     parser.add_argument("model", type=Path, metavar="MODEL", help=model)
     add_device_arguments(parser)
+    add_override_argument(parser)
+
+
+def add_override_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="NAME=SIZE",
+        help="fix a free dimension of the model, by its name or as INPUT.shape[AXIS]; may be repeated",
+    )  # fmt: skip
 
 
 def add_device_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,6 +106,21 @@ def given_device(args: argparse.Namespace) -> int | str | None:
     return int(args.device) if args.device is not None and args.device.isdecimal() else args.device
 
 
+def given_sizes(args: argparse.Namespace) -> dict[str, int]:
+    """The sizes of --override. Raises OptionError for one that no free dimension of the model has."""
+    from ..api.free_dimensions import free_in, read_structure, sizes_of
+
+    found = once("--override", (dimension(text, "--override") for text in args.override))
+    if found and args.model is not None and args.model.suffix != ".ort":
+        sizes_of(free_in(read_structure(str(args.model), "--override")), found, "--override")
+    return found
+
+
+def by_options(keys: Iterable[str]) -> str:
+    """How to fix these free dimensions on the command line, for messages."""
+    return f"{' '.join('--override ' + shlex.quote(f'{key}=SIZE') for key in keys)} fixes sizes that are free"
+
+
 def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **session_options: Any) -> Any:
     """An InferenceSession on WebGPU; `session_options` are attributes of SessionOptions. Tells on stderr which provider
     options change nothing.
@@ -107,25 +131,32 @@ def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **sessi
     from onnxruntime.capi.onnxruntime_pybind11_state import InvalidProtobuf
 
     from ..api.external_data import check_external_data
+    from ..api.free_dimensions import hindered, keys_in
     from ..api.reports import state_of
     from ..api.sessions import session
 
     check_file(args.model)
-    options, device = given_options(args), given_device(args)
+    options, device, sizes = given_options(args), given_device(args), given_sizes(args)
     settings = ort.SessionOptions()
     settings.log_severity_level = 4  # what goes wrong is raised, and printed once
     for name, value in session_options.items():
         setattr(settings, name, value)
     try:
-        made = session(args.model, device=device, sess_options=settings, allow_cpu_only=True, **options)
+        made = session(
+            args.model, device=device, sess_options=settings, free_dimensions=sizes, allow_cpu_only=True, **options
+        )
     except InvalidProtobuf as error:
         raise InputError(f"{args.model} is not an ONNX model: {error}") from error
     except Exception:
         check_external_data(args.model)  # ONNX Runtime's text about these files names no way out
         raise
     assigned = state_of(made).assignment
+    free = keys_in(made) if hindered(it.reason for it in assigned.placements()) else []
     if not allow_cpu_only and (nothing := assigned.nothing_ours()) and not assigned.asked_for():
-        raise UnsupportedError(f"{nothing} (wgpu-ep explain shows every node with its reason)")
+        told = f"{nothing} (wgpu-ep explain shows every node with its reason)"
+        raise FreeSizeError(told, free, by_options(free)) if free else UnsupportedError(told)
+    if free:
+        print(f"note: {by_options(free)}, which are a reason why nodes run on the CPU", file=sys.stderr)
     for line in state_of(made).options.warnings():
         print(f"warning: {line}", file=sys.stderr)
     return made

@@ -13,8 +13,8 @@ from ..api.precision import Precision, Reduced
 from ..api.transformers_export import SUFFIXES, export_transformers
 from ..api.web_export import CHUNK_BYTES, Exported, export
 from ..api.web_files import GRAIN
-from ..errors import OptionError
-from ._model import add_input_arguments, check_file, dimension, make_feeds, once
+from ..errors import FreeSizeError, OptionError
+from ._model import add_input_arguments, add_override_argument, by_options, check_file, given_sizes, make_feeds
 from ._output import show_json, show_pairs, show_table
 
 FAR = 1e-2  # of an output's largest value: an error that real inputs may not have
@@ -35,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype", action="append", metavar="NAME", help=f"with --transformers: only models of {', '.join(SUFFIXES)}"
     )
     parser.add_argument("--output", type=Path, metavar="PATH", help="where to write (MODEL.wgpu)")
-    parser.add_argument(
-        "--override", action="append", default=[], metavar="NAME=SIZE", help="fix a free dimension; may be repeated"
-    )
+    add_override_argument(parser)
     parser.add_argument("--single-file", action="store_true", help="write one file, whose bytes a session takes")
     parser.add_argument(
         "--chunk", metavar="SIZE", default=str(CHUNK_BYTES), help="largest file of weights, such as 64MB (16MiB)"
@@ -50,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    try:
+        return _main(args)
+    except FreeSizeError as error:
+        raise FreeSizeError(error.reason, error.keys, by_options(error.keys)) from error
+
+
+def _main(args: argparse.Namespace) -> int:
     if (args.model is None) == (args.transformers is None):
         raise OptionError("name one model, or with --transformers one folder")
     if args.transformers is None and args.dtype:
@@ -62,14 +67,14 @@ def main(args: argparse.Namespace) -> int:
                     f"{name} {given[0]} is about the inputs by which --fp16, --int4 and --int8 are judged, and none of them is"
                     " there; --override NAME=SIZE fixes a free dimension"
                 )
-    overrides = once("--override", (dimension(text, "--override") for text in args.override))
     chunk_bytes = _bytes(args.chunk)
     precision = Precision(args.fp16, args.bits)
     if args.transformers is not None:
         if precision:
             raise OptionError("--fp16, --int4 and --int8 are for one model; a folder has its own models of each dtype")
-        return _folder(args, overrides, chunk_bytes)
+        return _folder(args, given_sizes(args), chunk_bytes)
     check_file(args.model)
+    overrides = given_sizes(args)
     found = export(
         args.model, args.output, overrides=overrides, single_file=args.single_file, chunk_bytes=chunk_bytes,
         precision=precision, samples=_samples(args, overrides) if precision else None,
@@ -94,14 +99,15 @@ def _samples(args: argparse.Namespace, overrides: dict[str, int]) -> dict[str, A
     import onnxruntime as ort
 
     from ..api.external_data import check_external_data
+    from ..api.free_dimensions import fix
 
     check_external_data(args.model)
     settings = ort.SessionOptions()
     settings.log_severity_level = 3
     # Only its inputs are of interest.
     settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    args.dim = [*args.dim, *(f"{name}={size}" for name, size in overrides.items())]
-    return make_feeds(ort.InferenceSession(args.model, settings, providers=["CPUExecutionProvider"]), args)
+    model = fix(str(args.model), overrides, settings, "--override").model
+    return make_feeds(ort.InferenceSession(model, settings, providers=["CPUExecutionProvider"]), args)
 
 
 def _tell_contradictions(found: Exported) -> None:

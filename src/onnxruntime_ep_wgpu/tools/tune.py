@@ -6,17 +6,23 @@ import argparse
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ._model import adapter_of, given_device, whole
+from ..errors import OptionError
+from ._model import adapter_of, add_override_argument, given_device, open_session, whole
 from ._output import progress, show_json, show_table
 from ._places import check_files
+
+if TYPE_CHECKING:
+    from ..device import Device
 
 OUT = Path("tuning.json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="what to measure: names of docs/tuning.md (all)")
+    parser.add_argument("--model", type=Path, metavar="MODEL", help="measure only what this ONNX file has kernels of")
+    add_override_argument(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--device", metavar="D", help="number or part of the name of a device (see wgpu-ep info)")
     which.add_argument("--adapter", type=whole(0), metavar="N", help="number of the adapter (0; see wgpu-ep info)")
@@ -26,12 +32,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=whole(0), default=120, metavar="S", help="of measurements, about (120)")
 
 
+def _kernels(args: argparse.Namespace, device: Device) -> list[str]:
+    """Those that are named, of a model's where one is; all without either."""
+    from ..api.tuning import kernels_of
+
+    if args.model is None:
+        if args.override:
+            raise OptionError(
+                f"--override {args.override[0]} fixes a dimension of a model, and none is named: add --model"
+            )
+        return list(args.kernels)
+    args.device, args.option = None, [f"adapterIndex={device.adapter.index}"]
+    found = kernels_of(lambda: open_session(args), device.target)
+    kept = [it for it in found if not args.kernels or it in args.kernels]
+    if not kept:
+        raise OptionError(f"{args.model} has none of the kernels {', '.join(args.kernels)}; it has {', '.join(found)}")
+    return kept
+
+
 def main(args: argparse.Namespace) -> int:
     from ..api.sessions import adapter_index
     from ..api.tuning import Outcome, choices_of, opened, shown, shown_bounds, tuned, wanted
     from ..program.tuning import write_choices
 
-    classes = wanted(args.kernels)
+    wanted(args.kernels)
     check_files("--output", args.output)
     named = given_device(args)
     device = opened(adapter_of((args.adapter or 0) if named is None else adapter_index(named)))
@@ -41,9 +65,11 @@ def main(args: argparse.Namespace) -> int:
             " this out, and sessions will read the table and keep to their own choices",
             file=sys.stderr,
         )
+    kernels = _kernels(args, device)
+    classes = wanted(kernels)
     outcomes: list[Outcome] = []
     with progress(classes[0].kernel, len(classes)) as step:
-        for outcome in tuned(device, args.kernels, args.seconds):
+        for outcome in tuned(device, kernels, args.seconds):
             outcomes.append(outcome)
             step(outcome.shapes.kernel)
     name = device.target.name

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...errors import UnsupportedError
+from ...errors import FreeSizeError, UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import (
@@ -109,9 +109,9 @@ def squeeze(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: 
     if given is None:
         for k, d in enumerate(x.shape):
             if not isinstance(d, int) and may_be(d, 1):
-                raise UnsupportedError(
+                raise FreeSizeError(
                     f"the rank of the result depends on whether axis {k} of {x} has 1 element in a run, because the node has"
-                    " no axes; it runs on the CPU (give it axes, or fix the dimension with a free-dimension override)"
+                    " no axes; it runs on the CPU (give it axes, or fix the dimension)"
                 )
     drop = {k for k, d in enumerate(x.shape) if d == 1} if given is None else {axis_of(a, x.rank) for a in given}
     for k in drop:

@@ -8,7 +8,9 @@ before its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache
 from math import gcd
@@ -30,6 +32,7 @@ from .squeeze import ExcitationShape, GatedRows, SqueezeExcite
 
 WIDEST_HEAD = max(it.widest for it in map(parameters_of, GPU) if isinstance(it, FlashTile))
 Form = TypeVar("Form", bound=Parameters)
+_noted: ContextVar[set[str] | None] = ContextVar("noted", default=None)
 _ORDER = {kernel: at for at, kernel in enumerate(dict.fromkeys(it.kernel for it in (*GPU, *SWIFTSHADER, *SOFTWARE)))}
 """Of kernels, in which they are tried: what is only for some shapes is before what is for every one."""
 
@@ -51,13 +54,28 @@ def _tried(
     )
 
 
+@contextmanager
+def noting_kernels() -> Iterator[set[str]]:
+    """The kernels of which a form is chosen during the `with`, on this thread."""
+    found: set[str] = set()
+    token = _noted.set(found)
+    try:
+        yield found
+    finally:
+        _noted.reset(token)
+
+
 def _chosen(
     target: Target, sizes: Mapping[str, Dim], form: type[Form], dtype: DType | None = None
 ) -> tuple[tuple[Dim, Form], ...]:
     """The guards and parameters of what can be taken for kernels of this form, up to the first that always is."""
     most = target.max_invocations, target.max_workgroup_storage
     label, shape = dtype.label if dtype else "", tuple(sizes.items())
-    return _guarded(target.tuning, target.software, *most, form, label, shape)  # type: ignore[arg-type]  # types are hashable
+    found = _guarded(target.tuning, target.software, *most, form, label, shape)  # type: ignore[arg-type]  # types are hashable
+    noted = _noted.get()
+    if noted is not None:
+        noted.update(it.kernel for _, it in found)
+    return found
 
 
 @lru_cache(512)

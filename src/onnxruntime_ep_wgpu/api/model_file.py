@@ -1,0 +1,118 @@
+"""A model's file as an onnx_ir model, of every kind that ONNX Runtime opens.
+
+In: a file, ONNX or in ONNX Runtime's format (.ort), and sizes of free dimensions. Out: the model with these sizes, its nodes in
+topological order. Invariant: what onnx_ir has no words for is written otherwise or left out, never an error: constants that are
+sparse become dense, calls of the model's own functions become their bodies, and values that are maps, as the probabilities of a
+classifier may be, have no type.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import OptionError, ProgramError
+from .external_data import check_external_data, follow_links
+from .free_dimensions import free_in, set_sizes, sizes_of
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+
+def read_model(source: Path, overrides: Mapping[str, int] | None = None) -> ir.Model:
+    """`overrides` fixes free dimensions of inputs as in `session(free_dimensions=...)`. Raises OptionError for one that has no
+    effect, ProgramError for what is no model, and ModelError where files of external data are missing or cut off."""
+    if source.suffix != ".ort":
+        return _read(source, overrides or {})
+    import onnx_ir as ir
+    import onnxruntime as ort
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = ort.SessionOptions()
+        settings.log_severity_level = 3
+        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        settings.optimized_model_filepath = f"{folder}/model.onnx"
+        settings.add_session_config_entry("session.save_model_format", "ONNX")
+        ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"])
+        model = _read(Path(folder) / "model.onnx", overrides or {})
+        ir.external_data.load_to_model(model)
+        return model
+
+
+def _read(source: Path, overrides: Mapping[str, int]) -> ir.Model:
+    import onnx
+    import onnx_ir as ir
+    from onnx_ir.passes.common import InlinePass
+
+    try:
+        structure = onnx.load(source, load_external_data=False)
+        beside = follow_links(structure, source)
+        _write_otherwise(structure, beside)
+        set_sizes(structure, sizes_of(free_in(structure), overrides, "overrides"))
+        model = ir.from_proto(structure)
+        if model.functions:
+            InlinePass()(model)
+        model.graph.sort()  # tools append nodes, and ONNX Runtime takes them in any order
+    except OptionError:
+        raise
+    except Exception as error:
+        raise ProgramError(f"{source} cannot be read as an ONNX model: {_cause(error)}") from error
+    ir.external_data.set_base_dir(model.graph, beside if beside.parts else "")
+    check_external_data(source, model)
+    if not model.opset_imports:  # an empty file is an empty protobuf
+        raise ProgramError(f"{source} is not an ONNX model: it names no version of the operators")
+    return model
+
+
+def _cause(error: BaseException) -> str:
+    """What went wrong at first: onnx_ir says of each step on the way only that it was on it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{error}"
+
+
+def _write_otherwise(structure: onnx.ModelProto, beside: Path) -> None:
+    """Changes what onnx_ir does not read."""
+    pending: list[tuple[onnx.GraphProto | None, Iterable[onnx.NodeProto]]] = [(structure.graph, structure.graph.node)]
+    pending += [(None, function.node) for function in structure.functions]
+    while pending:
+        graph, nodes = pending.pop()
+        if graph is not None:
+            graph.initializer.extend(_dense(it, beside) for it in graph.sparse_initializer)
+            del graph.sparse_initializer[:]
+            for value in (*graph.input, *graph.output, *graph.value_info):
+                if _has_map(value.type):
+                    value.ClearField("type")
+        for node in nodes:
+            for attribute in node.attribute:
+                pending += [(body, body.node) for body in (attribute.g, *attribute.graphs) if body.node]
+                if node.op_type == "Constant" and attribute.name == "sparse_value":
+                    dense = _dense(attribute.sparse_tensor, beside)
+                    attribute.Clear()
+                    attribute.name, attribute.type = "value", attribute.TENSOR
+                    attribute.t.CopyFrom(dense)
+
+
+def _has_map(kind: onnx.TypeProto) -> bool:
+    """Whether a type is a map, or made of maps."""
+    if kind.HasField("sequence_type"):
+        return _has_map(kind.sequence_type.elem_type)
+    if kind.HasField("optional_type"):
+        return _has_map(kind.optional_type.elem_type)
+    return bool(kind.HasField("map_type"))
+
+
+def _dense(sparse: onnx.SparseTensorProto, beside: Path) -> onnx.TensorProto:
+    """A sparse tensor with all of its zeros. Its indices count elements, or are a row of indices per element."""
+    from onnx import numpy_helper
+
+    values = numpy_helper.to_array(sparse.values, str(beside))
+    indices = numpy_helper.to_array(sparse.indices, str(beside))
+    array = np.zeros(tuple(sparse.dims), values.dtype)
+    array[np.unravel_index(indices, array.shape) if indices.ndim == 1 else tuple(indices.T)] = values
+    return numpy_helper.from_array(array, sparse.values.name)
