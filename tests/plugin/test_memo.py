@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from onnxruntime_ep_wgpu.plugin import memo
 from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.memory import pool
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
+from tests import patience
 
 from . import models
 from .loss import device_of, lose
@@ -385,7 +385,7 @@ def child():
     sys.exit(1)
 process = multiprocessing.get_context("fork").Process(target=child)
 process.start()
-process.join(60)
+process.join()
 print(process.exitcode)
 before = hits()
 bound.run()
@@ -395,7 +395,6 @@ assert hits() == before + 1
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_forked_process_repeats_nothing() -> None:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     command = [sys.executable, "-c", FORKED]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT)
+    done = patience.run(command, env=patience.here(), cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr

@@ -18,6 +18,7 @@ import numpy as np
 from onnxruntime_ep_wgpu.program import file as program_file
 from onnxruntime_ep_wgpu.program.dtypes import packed, unpacked
 from onnxruntime_ep_wgpu.program.program import Program
+from tests import patience
 
 WEB = Path(__file__).parents[2] / "web"
 
@@ -44,9 +45,7 @@ def no_browser() -> str | None:
 
 
 def node(*arguments: str | Path, timeout: float = 600, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["node", *map(str, arguments)], cwd=WEB, capture_output=True, text=True, timeout=timeout, env=os.environ | env
-    )
+    return patience.run(["node", *map(str, arguments)], cwd=WEB, env=os.environ | env)
 
 
 @contextlib.contextmanager

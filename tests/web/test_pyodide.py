@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests import patience
 
 from . import node
 
@@ -18,7 +19,7 @@ WHEELS = node.WEB / "node_modules" / ".wheels"
 def wheel(built: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     script = node.WEB.parent / "scripts" / "pyodide_wheel"
-    done = subprocess.run([script, folder], capture_output=True, text=True)
+    done = patience.run([script, folder])
     assert done.returncode == 0, done.stdout + done.stderr
     (found,) = folder.glob("*.whl")
     return found
