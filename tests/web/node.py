@@ -44,8 +44,24 @@ def no_browser() -> str | None:
     return None if chromium() else "Chromium is not installed: on Debian, apt-get install chromium"
 
 
-def node(*arguments: str | Path, timeout: float = 600, **env: str) -> subprocess.CompletedProcess[str]:
+def node(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs Node in web/; variables of its environment are given by name."""
     return patience.run(["node", *map(str, arguments)], cwd=WEB, env=os.environ | env)
+
+
+def check(file: str, everything: bool = False, **env: str) -> None:
+    """Runs tests of web/test, in as few variants as say something or in `everything`; what fails is shown."""
+    env |= {"WGPU_WEB_PATIENCE": str(patience.SECONDS), "CHROMIUM": chromium() or ""}
+    # Threads of the adapter would keep the process.
+    done = node(
+        "--test", "--test-force-exit", f"test/{file}", **env, **({"WGPU_WEB_EVERYTHING": "1"} if everything else {})
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+
+def with_more(folder: str) -> list[str]:
+    """The tests of a folder that have more variants than are run by default."""
+    return sorted(path.name for path in (WEB / folder).glob("*.test.mjs") if "settings.mjs" in path.read_text())
 
 
 @contextlib.contextmanager
