@@ -80,6 +80,6 @@ def test_a_process_that_hangs_says_where_and_ends_with_what_it_started() -> None
     process = patience.started([sys.executable, "-c", program])
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(2)] == ["there\n"] * 2
-    with pytest.raises(AssertionError, match="did not end in 0 seconds(.|\n)*waits_for_ever"):
+    with pytest.raises(AssertionError, match=r"did not end in 0 seconds(.|\n)*waits_for_ever"):
         patience.ended(process, seconds=0.0)
     assert process.returncode
