@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import sysconfig
 import tarfile
@@ -28,7 +29,9 @@ print(json.dumps({
 
 
 def run(*command: str | Path, **options: object) -> str:
-    result = patience.run(command, **options)  # type: ignore[call-overload]
+    # Where Python finds this tree is not for the environments that are made here.
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    result = patience.run(command, env=clean, **options)
     assert result.returncode == 0, result.stdout + result.stderr
     return str(result.stdout)
 

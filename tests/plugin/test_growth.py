@@ -66,6 +66,7 @@ def printed(program: str, *arguments: str) -> list[list[int]]:
     return [[int(it) for it in line.split()] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the resident size is read from /proc")
 def test_sessions_that_end_leave_no_memory_of_runs_that_were_expected() -> None:
     """Also in wgpu-native, which a count of our buffers does not show; on a software adapter that is memory of the process."""

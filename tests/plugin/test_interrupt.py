@@ -265,6 +265,7 @@ UNSAFE = {
 }
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("path", sorted((ROOT / "src").rglob("*.py")), ids=lambda path: path.stem)
 def test_nothing_is_used_that_an_interrupt_leaves_half_done(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):

@@ -120,7 +120,7 @@ describe('caches of a fixed size', () => {
       const before = compiled;
       let steady;
       try {
-        for await (const token of generate(session, prompts[0])) {
+        for await (const token of generate(session, prompts[0], EVERYTHING ? {} : { maxNewTokens: 8 })) {
           found.push(token);
           if (found.length === 3) steady = [compiled, memory()];
         }
@@ -128,8 +128,8 @@ describe('caches of a fixed size', () => {
         device.createBuffer = seen;
         delete device.createBindGroup;
       }
-      assert.deepEqual(found, tokens[0]); // up to the last place of the caches
-      assert.equal(found.length, cache - prompts[0].length);
+      assert.deepEqual(found, EVERYTHING ? tokens[0] : tokens[0].slice(0, 8));
+      if (EVERYTHING) assert.equal(found.length, cache - prompts[0].length); // up to the last place of the caches
       assert(compiled > before);
       assert.deepEqual(made.filter((step) => step >= 3), []);
       assert.equal(groups.filter((step) => step >= 3).length, found.length - 3);
