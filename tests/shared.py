@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-LONGEST = 1200.0  # seconds that one process waits for another
+from tests import patience
 
 
 def folder_of(factory: pytest.TempPathFactory) -> Path:
@@ -27,7 +27,7 @@ def folder_of(factory: pytest.TempPathFactory) -> Path:
 
 def once(folder: Path, key: str, make: Callable[[], Any]) -> Any:
     """What `make` gave in this run, called by one process."""
-    with closing(_opened(folder, key, LONGEST)) as store:
+    with closing(_opened(folder, key, patience.SECONDS)) as store:
         store.execute("begin exclusive")  # a lock that ends with its process
         store.execute("create table if not exists made (json text)")
         found = store.execute("select json from made").fetchone()

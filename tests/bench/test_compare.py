@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from onnx.helper import make_node as node
 
 from bench import document, gpu_time, models, ratios, show
+from tests import patience
 from tests.support import make_model
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +94,7 @@ def test_both_providers_are_timed_checked_and_drawn(folder: Path) -> None:
     target, chart = folder / "report.json", folder / "chart.png"
     arguments = ["--models", str(folder), "--rounds", "2", "--runs", "3", "--json", str(target), "--chart", str(chart)]
     command = [sys.executable, "-m", "bench.compare", *arguments, "--dim", "n=3", "--providers", "ours", "cpu"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = patience.run(command, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     report = json.loads(target.read_text())
     assert [(r["model"], r["provider"]) for r in report["rows"]] == [
@@ -115,7 +115,7 @@ def test_a_provider_that_fails_is_a_row_that_says_why(folder: Path) -> None:
     (folder / "without.onnx").write_bytes(b"nothing")
     command = [sys.executable, "-m", "bench.compare", "--models", str(folder / "without.onnx"), "--rounds", "1"]
     command += ["--providers", "ours", "cpu"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = patience.run(command, cwd=ROOT)
     assert done.returncode == 1
     assert "without, ours: exit code 1: " in done.stdout
 

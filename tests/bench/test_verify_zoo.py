@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import patience
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def verify(tmp_path: Path, *arguments: str) -> tuple[int, list[dict], str]:
     target = tmp_path / "found.json"
     command = [sys.executable, "-m", "bench.verify_zoo", *arguments, "--json", str(target)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = patience.run(command, cwd=ROOT)
     return done.returncode, json.loads(target.read_text()), done.stdout
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 import sys
 
 import numpy as np
@@ -15,6 +14,7 @@ from onnxruntime_ep_wgpu.program.file import load, save
 from onnxruntime_ep_wgpu.program.target import FOR_CHOICES, WEB_BASELINE, Target, check_target
 from onnxruntime_ep_wgpu.program.tuning import Choice
 from onnxruntime_ep_wgpu.runtime.executable import Executable
+from tests import patience
 from tests.support import Runner, compile_model, device, make_model, target
 
 F = np.float32
@@ -62,7 +62,7 @@ assert not heavy, heavy
 compiler = [it for it in sys.modules if it.startswith("onnxruntime_ep_wgpu.compiler")]
 assert not compiler, compiler
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+    patience.run([sys.executable, "-c", script], check=True)
 
 
 def test_a_damaged_file_is_refused(model, tmp_path):

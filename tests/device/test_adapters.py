@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 import sys
 
 import pytest
@@ -12,6 +11,7 @@ from onnxruntime_ep_wgpu.device import Adapter, Settings, adapters, adapters_pro
 from onnxruntime_ep_wgpu.device import adapters as adapters_module_function
 from onnxruntime_ep_wgpu.device.adapters import unique
 from onnxruntime_ep_wgpu.errors import OptionError
+from tests import patience
 
 module = sys.modules["onnxruntime_ep_wgpu.device.adapters"]
 
@@ -115,5 +115,5 @@ def test_enumerating_and_opening_prints_nothing_and_leaves_the_environment_alone
         "open_device(adapters()[0]).wait(); assert dict(os.environ) == before"
     )
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)}
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    result = patience.run([sys.executable, "-c", code], env=environment)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

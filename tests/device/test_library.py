@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -14,6 +13,7 @@ from wgpu.backends.wgpu_native import _api, _ffi, version_info
 from wgpu.backends.wgpu_native._mappings import enum_str2int, enummap
 
 from onnxruntime_ep_wgpu.device import adapters, library, native
+from tests import patience
 
 
 def test_wgpu_opens_the_same_file_and_the_version_is_the_one_that_was_declared() -> None:
@@ -44,12 +44,12 @@ def opened(tmp_path: Path, version: str, **environment: str) -> str:
     source = tmp_path / "other.c"
     source.write_text(f"#include <stdint.h>\nuint32_t wgpuGetVersion(void) {{ return {number}u; }}\n")
     library_file = tmp_path / "libother.so"
-    subprocess.run(
+    patience.run(
         [sysconfig.get_config_var("CC").split()[0], "-shared", "-fPIC", "-o", library_file, source], check=True
     )
     script = "import onnxruntime_ep_wgpu.device.library as it; print(it.version())"
     environment = {**os.environ, **{key: value.format(library_file) for key, value in environment.items()}}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    done = patience.run([sys.executable, "-c", script], env=environment)
     return done.stderr.strip().splitlines()[-1] if done.returncode else ""
 
 
@@ -65,5 +65,5 @@ def test_a_library_of_another_version_is_refused_with_both_versions(tmp_path: Pa
 def test_a_library_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     environment = {**os.environ, "WGPU_LIB_PATH": str(tmp_path / "none.so")}
     script = "import onnxruntime_ep_wgpu.device"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    done = patience.run([sys.executable, "-c", script], env=environment)
     assert "DeviceError: the wgpu-native library cannot be loaded: " in done.stderr and "none.so" in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 import textwrap
 import threading
@@ -14,6 +13,7 @@ import pytest
 
 from onnxruntime_ep_wgpu.device import Device, debugger, encoding
 from onnxruntime_ep_wgpu.errors import DeviceError
+from tests import patience
 
 from .conftest import AddOne, get, put
 
@@ -117,7 +117,7 @@ def renderdoc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "fake.c").write_text(FAKE)
     library = folder / "librenderdoc.so"
     command = ["cc", "-shared", "-fPIC", "-Wl,-soname,librenderdoc.so", "-o", library, folder / "fake.c"]
-    subprocess.run(command, check=True)
+    patience.run(command, check=True)
     return library
 
 
@@ -149,7 +149,5 @@ except ValueError:
 
 
 def test_work_is_wrapped_in_a_capture_of_renderdoc(renderdoc: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(CAPTURED), renderdoc], capture_output=True, text=True, check=False
-    )
+    result = patience.run([sys.executable, "-c", textwrap.dedent(CAPTURED), renderdoc])
     assert (result.returncode, result.stdout) == (0, "[2, 2, 0]\n"), result.stderr

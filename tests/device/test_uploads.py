@@ -25,7 +25,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> int:
     return 64
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(sizes=st.lists(st.one_of(st.integers(0, 300), st.sampled_from([23, 24, 63, 64, 65, 128, 192])), max_size=8))
 def test_any_number_of_tensors_of_any_size_arrives(device: Device, small_pieces: int, sizes: list[int]) -> None:
     random = np.random.default_rng(len(sizes))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import runpy
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILER = "x86_64-w64-mingw32-gcc"
@@ -40,7 +41,7 @@ UNITS = units()
 
 def compile_for_windows(*arguments: str | Path) -> None:
     assert shutil.which(COMPILER), f"{COMPILER} is missing: apt-get install gcc-mingw-w64-x86-64"
-    result = subprocess.run([COMPILER, *FLAGS, *arguments], capture_output=True, text=True, cwd=ROOT, check=False)
+    result = patience.run([COMPILER, *FLAGS, *arguments], cwd=ROOT)
     assert result.returncode == 0, result.stderr
 
 
@@ -60,7 +61,7 @@ def test_every_plain_c_file_is_in_one_of_them() -> None:
 def test_the_library_for_onnxruntime_links_and_exports_its_two_functions(tmp_path: Path) -> None:
     library = tmp_path / "onnxruntime_ep_wgpu.dll"
     compile_for_windows("-shared", ROOT / "csrc" / "shim.c", "-lpsapi", "-o", library)
-    listing = subprocess.run(["x86_64-w64-mingw32-objdump", "-p", library], capture_output=True, text=True, check=True)
+    listing = patience.run(["x86_64-w64-mingw32-objdump", "-p", library], check=True)
     exports = listing.stdout[listing.stdout.index("[Ordinal/Name Pointer] Table") :]
     for name in ("CreateEpFactories", "ReleaseEpFactory"):
         assert name in exports

@@ -7,7 +7,6 @@ bypassed, sizes made smaller. What is left is written as a listing, a model and 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from .check import Outcome
 from .rounding import Reject
 
 Judge = Callable[[Case], Outcome]
-SECONDS = 90.0
+TRIES = 500
 
 
 def judge(case: Case) -> Outcome:
@@ -33,18 +32,18 @@ def judge(case: Case) -> Outcome:
     return check.run(case, known)
 
 
-def shrink(case: Case, outcome: Outcome, of: Judge = judge, seconds: float = SECONDS) -> tuple[Case, Outcome]:
-    """The smallest case that was found in this time to fail with the status of `outcome`, and its outcome."""
-    end = time.monotonic() + seconds
+def shrink(case: Case, outcome: Outcome, of: Judge = judge, tries: int = TRIES) -> tuple[Case, Outcome]:
+    """The smallest of so many cases that fails with the status of `outcome`, and its outcome."""
     again = of(case)
     if again.status != outcome.status:
         return case, dataclasses.replace(outcome, detail=f"{outcome.detail} (not again when repeated: {again.status})")
     outcome, progress = again, True
-    while progress and time.monotonic() < end:
+    while progress and tries:
         progress = False
         for candidate in _smaller(case, outcome):
-            if time.monotonic() > end:
+            if not tries:
                 break
+            tries -= 1
             found = of(candidate)
             if found.status == outcome.status and (found.status == "wrong" or found.kind == outcome.kind):
                 case, outcome, progress = candidate, found, True

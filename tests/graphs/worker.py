@@ -4,7 +4,7 @@
     python -m tests.graphs.worker 1234 --shrink /tmp/graphs                  and shrunk
     python -m tests.graphs.worker --json 100-149                             a line of JSON before and after each
 
-A graph that takes longer than SECONDS ends the process with the place where it was; so says a crash in native code.
+A graph that hangs (tests/patience.py) ends the process with the place where it was; so says a crash in native code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-SECONDS = 60
+from tests import patience
+
 ICD = {
     "lavapipe": ["/usr/share/vulkan/icd.d/lvp_icd*.json"],
     "swiftshader": ["/usr/lib*/chromium*/vk_swiftshader_icd.json", "/opt/google/chrome/vk_swiftshader_icd.json"],
@@ -62,7 +63,7 @@ def seeds_of(words: list[str]) -> Iterator[int]:
 
 @contextlib.contextmanager
 def watched() -> Iterator[None]:
-    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    faulthandler.dump_traceback_later(patience.SECONDS, exit=True)
     try:
         yield
     finally:

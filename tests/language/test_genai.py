@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from onnxruntime_ep_wgpu.plugin import memo
 from onnxruntime_ep_wgpu.plugin.memory import pool
+from tests import patience
 
 from .models import Decoder, write
 
@@ -29,21 +29,21 @@ def generated(folder: Path, provider: str, names: str, **options: str) -> dict[s
 def process(module: str, *arguments: str) -> dict[str, Any]:
     """What such a process prints."""
     command = [sys.executable, "-m", f"tests.language.{module}", *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env=os.environ | {"HF_HUB_OFFLINE": "1"}, timeout=400
-    )
+    done = patience.run(command, cwd=ROOT, env=os.environ | {"HF_HUB_OFFLINE": "1"})
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
 # Beams are ordered by small differences, and the CPU provider rounds activations to 8 bits for weights of 4.
-@pytest.mark.parametrize(("kind", "names"), [("fp32", f"{ALL},beams"), ("int4-fp32", ALL)])
+@pytest.mark.parametrize(
+    ("kind", "names"), [("fp32", f"{ALL},beams"), pytest.param("int4-fp32", ALL, marks=pytest.mark.exhaustive)]
+)
 def test_ids_are_those_of_the_cpu_provider(kind: str, names: str, tmp_path: Path) -> None:
     folder = write(Decoder(kind), tmp_path / kind)
     assert generated(folder, "webgpu", names) == generated(folder, "cpu", names)
 
 
-@pytest.mark.parametrize("kind", ["fp32", "int4"])
+@pytest.mark.parametrize("kind", ["fp32", pytest.param("int4", marks=pytest.mark.exhaustive)])
 def test_models_that_are_captured(kind: str, tmp_path: Path) -> None:
     """With ids, mask and logits on the device too, and lengths that only it knows."""
     folder = write(Decoder(kind, captured=True), tmp_path / kind)
@@ -51,7 +51,13 @@ def test_models_that_are_captured(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(pool.native is None or memo.native is None, reason="the extensions have not been built")
-@pytest.mark.parametrize("options", [(), ("enableGraphCapture=1",)], ids=["plain", "captured"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((), id="plain"),
+        pytest.param(("enableGraphCapture=1",), id="captured", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_step_does_nothing_in_python_but_the_readback(options: tuple[str, ...], tmp_path: Path) -> None:
     """And what comes next, while it waits for that. A step whose mask needs other memory, and the two after it, do more."""
     folder, count = write(Decoder("int4", captured=bool(options), length=256), tmp_path / "model"), 100
@@ -63,6 +69,7 @@ def test_a_step_does_nothing_in_python_but_the_readback(options: tuple[str, ...]
     assert calls.get("can_copy", 0) == 0
 
 
+@pytest.mark.exhaustive
 def test_halves_differ_where_the_cpu_provider_has_a_near_tie_alone(tmp_path: Path) -> None:
     """The ids of f32 are a third opinion: where these are clear, ours are the same."""
     halves = generated(write(Decoder("fp16"), tmp_path / "fp16"), "webgpu", "greedy,rewound")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.errors import DeviceLostError
+from tests import patience
 from tests.plugin.loss import device_of, lose
 
 from .models import Decoder, write, write_growing
@@ -50,7 +50,7 @@ for make, wanted in (
 HOW: dict[str, Any] = {"max_new_tokens": 6}
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[pytest.param(it, marks=pytest.mark.exhaustive if "without" in it else ()) for it in KINDS])
 def model(request: pytest.FixtureRequest, tmp_path: Path) -> webgpu_ep.LanguageModel:
     make, decoder = KINDS[request.param]
     return webgpu_ep.LanguageModel(make(decoder, tmp_path / "model"), deviceId=CONTEXT)
@@ -70,9 +70,14 @@ def test_the_next_text_is_right(model: webgpu_ep.LanguageModel) -> None:
             assert model.generate(["Hello", "Hi"], **HOW) == wanted
 
 
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(it, marks=() if it == "in place" else pytest.mark.exhaustive) for it in KINDS],
+    indirect=True,
+)
 def test_ids_and_caches_on_the_first_device(model: webgpu_ep.LanguageModel) -> None:
     """It is where ONNX Runtime puts them, also for sessions on others, and other tests use it: a process of its own loses it."""
-    done = subprocess.run([sys.executable, "-c", FIRST, str(model.folder.path)], capture_output=True, text=True)
+    done = patience.run([sys.executable, "-c", FIRST, str(model.folder.path)])
     assert done.returncode == 0, done.stderr
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import let_go, work
+from tests import patience
 
 from . import models
 from .loss import device_of
@@ -113,19 +114,37 @@ def test_two_threads_that_wait_for_the_same_run_record_the_next_one_once(
     assert repeats(bound.run) >= 3
     session.run_with_iobinding(bound.binding)  # takes what has been recorded
     running = queue.works.get(queue.shared.last[queue.shared.runs % len(queue.shared.last)])
-    made, own = [], work.own_address
-    other = threading.Thread(target=running.record_ahead)
+    made, own, there, lock = [], work.own_address, threading.Event(), running._lock
+
+    class Watched:
+        """The lock under which it is recorded, which tells when the second thread comes to it."""
+
+        def __enter__(self) -> None:
+            if lock.locked():
+                there.set()
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    def also() -> None:
+        running.record_ahead()
+        there.set()
+
+    other = threading.Thread(target=also)
 
     def recorded(*arguments: Any) -> Any:
         made.append(1)
         if len(made) == 1:
             other.start()
-            other.join(0.5)  # ends before only if it records as well
+            assert there.wait(patience.SECONDS)
         return own(*arguments)
 
     monkeypatch.setattr(work, "own_address", recorded)
+    running._lock = Watched()
     running.record_ahead()
     other.join()
+    running._lock = lock
     assert len(made) == 1
     bound.run()
     bound.run()

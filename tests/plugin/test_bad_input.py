@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -14,6 +13,7 @@ from onnx.helper import make_node as node
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import adapters
+from tests import patience
 from tests.support import make_model
 
 F = np.float32
@@ -199,9 +199,7 @@ def test_no_adapter_is_an_error_that_says_what_to_install(tmp_path):
         "VK_ICD_FILENAMES": str(tmp_path / "none.json"),
         "VK_DRIVER_FILES": str(tmp_path / "none.json"),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", NO_LOADER], capture_output=True, text=True, env=environment, check=True
-    )
+    done = patience.run([sys.executable, "-c", NO_LOADER], env=environment, check=True)
     devices, message = done.stdout.strip().split("\n", 1)
     assert devices == "0"
     assert "mesa-vulkan-drivers" in message or "driver" in message

@@ -19,6 +19,7 @@ from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.plugin.memory.allocation import Located
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 from onnxruntime_ep_wgpu.plugin.provider import Provider
+from tests import patience
 
 from . import models
 from .fakes import Fake
@@ -285,7 +286,7 @@ def test_asynchronous_runs_and_parallel_execution_work(open_session: OpenSession
         done.set()
 
     session.run_async(None, {"x": X}, finished, None)
-    assert done.wait(60)
+    assert done.wait(patience.SECONDS)
     ((outputs, error),) = results
     assert error == ""
     np.testing.assert_allclose(outputs[0], models.mixed_reference(X), rtol=1e-4, atol=1e-5)

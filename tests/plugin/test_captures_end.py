@@ -15,6 +15,7 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import adapters, open_device
 from onnxruntime_ep_wgpu.plugin import captures as capture
 from onnxruntime_ep_wgpu.plugin.abi import Logger
+from tests import patience
 
 from . import models
 from .capturing import OWN, Bound, X, captured, close, needs_release, under
@@ -204,7 +205,7 @@ def test_asynchronous_runs_are_captured() -> None:
     ended: queue.Queue[tuple[Any, str]] = queue.Queue()
     for factor in (1, 2, 3):
         session.run_async(None, {"x": X * factor}, lambda results, to, error: to.put((results, error)), ended)
-        results, error = ended.get(timeout=60)
+        results, error = ended.get(timeout=patience.SECONDS)
         assert error == ""
         close(results[0], X * factor)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import xml.etree.ElementTree as xml
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from tests import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = ROOT / "hosts" / "csharp"
@@ -24,7 +24,7 @@ needs_mono = pytest.mark.skipif(
 
 def compile_csharp(out: Path, *files: Path, kind: str = "exe") -> None:
     command = ["mcs", "-langversion:6", "-warnaserror", "-warn:4", f"-target:{kind}", f"-out:{out}", *files]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = patience.run(command)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -38,10 +38,7 @@ def test_library_names_and_devices_are_found(tmp_path: Path) -> None:
     program = tmp_path / "program.exe"
     compile_csharp(program, HOST / "WebGpuEp.cs", HERE / "OrtStandIn.cs", HERE / "Program.cs")
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(
-        ["mono", program, sys.executable, "/nowhere/python"],
-        capture_output=True, text=True, check=False, env=environment, timeout=120,
-    )  # fmt: skip
+    done = patience.run(["mono", program, sys.executable, "/nowhere/python"], env=environment)  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     names, library, missing, no_device, count, registered, appended = done.stdout.strip().split("\n")
     assert names.split() == webgpu_ep.get_ep_names()

@@ -20,6 +20,7 @@ from onnxruntime_ep_wgpu.plugin import session as session_state
 from onnxruntime_ep_wgpu.plugin.assign.forced import Forced
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.plugin.provider import Provider
+from tests import patience
 
 from . import models
 from .fakes import Fake
@@ -236,7 +237,7 @@ def test_a_device_is_opened_while_a_group_is_compiled(monkeypatch: pytest.Monkey
         return device
 
     def waits(*arguments: Any) -> Any:
-        assert opening.wait(60), "nobody opens the device meanwhile"
+        assert opening.wait(patience.SECONDS), "nobody opens the device meanwhile"
         if fails == "the group":
             raise webgpu_ep.UnsupportedError("refused by the compiler")
         return compile_group(*arguments)

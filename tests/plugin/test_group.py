@@ -24,6 +24,7 @@ from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from onnxruntime_ep_wgpu.runtime.weight_sources import in_memory
+from tests import patience
 from tests.plugin.loss import device_of, lose
 from tests.support import make_model
 
@@ -43,7 +44,7 @@ class Counted(Specialiser):
 
     def __call__(self, values: Mapping[str, int]) -> Program:
         self.asked.append(dict(values))
-        assert self.held.wait(60)
+        assert self.held.wait(patience.SECONDS)
         return super().__call__(values)
 
 
@@ -99,7 +100,7 @@ def test_threads_that_want_one_size_wait_for_one_compilation() -> None:
     together = threading.Barrier(8)
 
     def work(_: int) -> None:
-        together.wait(60)
+        together.wait(patience.SECONDS)
         run(group.on_device(), 150)
 
     with ThreadPoolExecutor(8) as pool:
@@ -119,7 +120,7 @@ def test_runs_of_other_sizes_go_on_while_one_is_compiled() -> None:
             run(group.on_device(), rows)
         assert not waiting.done()
         specialise.held.set()
-        waiting.result(60)
+        waiting.result(patience.SECONDS)
 
 
 def test_after_a_loss_they_are_compiled_for_the_next_device() -> None:
@@ -225,7 +226,7 @@ def test_inputs_have_the_values_that_the_executable_wants_which_runs_them(other:
         size = others.pop() if others else None
         if size is not None:
             with ThreadPoolExecutor(1) as pool:
-                pool.submit(group.prepare, lambda valued: given(size, valued)).result(60)
+                pool.submit(group.prepare, lambda valued: given(size, valued)).result(patience.SECONDS)
 
     def inputs(valued: frozenset[int]) -> list[DeviceTensor]:
         if before:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests import zoo
+from tests import patience, zoo
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,15 +61,12 @@ for _ in range(12):
 
 
 def printed(program: str, *arguments: str) -> list[list[int]]:
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        cwd=ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = patience.run([sys.executable, "-c", program, *arguments], cwd=ROOT, env=patience.here())  # fmt: skip
     assert done.returncode == 0, done.stderr
     return [[int(it) for it in line.split()] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the resident size is read from /proc")
 def test_sessions_that_end_leave_no_memory_of_runs_that_were_expected() -> None:
     """Also in wgpu-native, which a count of our buffers does not show; on a software adapter that is memory of the process."""
@@ -79,6 +74,7 @@ def test_sessions_that_end_leave_no_memory_of_runs_that_were_expected() -> None:
     assert after - before < 32 << 20
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the resident size is read from /proc")
 def test_a_thousand_runs_of_changing_shapes_leave_memory_flat() -> None:
     (device, host), (device_then, host_then) = printed(PROGRAM, str(zoo.load("tiny").path))

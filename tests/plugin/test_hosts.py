@@ -15,6 +15,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from tests import patience
 
 from . import models
 from .c_api import Runtime
@@ -27,7 +28,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The C program."""
     program = tmp_path_factory.mktemp("host") / "host"
     source = Path(__file__).with_name("host.c")
-    subprocess.run(["gcc", "-Wall", "-o", program, source, "-ldl", "-lpthread"], check=True)
+    patience.run(["gcc", "-Wall", "-o", program, source, "-ldl", "-lpthread"], check=True)
     return program
 
 
@@ -46,7 +47,7 @@ def ort_library() -> Path:
 def run_host(host: Path, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [host, ort_library(), *arguments]
-    return subprocess.run(command, env=clean | environment, capture_output=True, text=True, check=False, timeout=120)
+    return patience.run(command, env=clean | environment)
 
 
 def shared_python() -> bool:
@@ -58,7 +59,7 @@ HERE = {"ONNXRUNTIME_EP_WGPU_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "
 
 
 @pytest.mark.skipif(not shared_python(), reason="this Python has no shared libpython")
-@pytest.mark.parametrize("unregister", [[], ["unregister"]])
+@pytest.mark.parametrize("unregister", [["unregister"], pytest.param([], marks=pytest.mark.exhaustive)])
 def test_a_c_program_runs_a_model_from_several_threads(host: Path, model: Path, unregister: list[str]) -> None:
     result = run_host(host, webgpu_ep.get_library_path(), model, *unregister, **HERE)
     assert (result.returncode, result.stdout) == (0, "ok\n"), result.stdout + result.stderr
@@ -74,23 +75,23 @@ def test_a_c_program_is_told_why_the_package_cannot_be_imported(host: Path, mode
     assert "ImportError('broken on purpose')" in result.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not shared_python(), reason="this Python has no shared libpython")
 def test_a_c_program_needs_no_environment_variable_for_an_installed_package(
     host: Path, model: Path, tmp_path: Path
 ) -> None:
     environment = tmp_path / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    patience.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     python = environment / "bin" / "python"
     ask = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    site = Path(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())
+    site = Path(patience.run(ask, check=True).stdout.strip())
     # The requirements come from this environment.
     (site / "requirements.pth").write_text(sysconfig.get_path("purelib"))
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-build-isolation", ROOT]
-    subprocess.run(pip, check=True)
+    patience.run(pip, check=True)
     library = next((site / "onnxruntime_ep_wgpu").glob("*onnxruntime_ep_wgpu.so"))
     command = [host, ort_library(), library, model]
-    result = subprocess.run(command, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
+    result = patience.run(command, env={"PATH": "/usr/bin:/bin"})
     assert (result.returncode, result.stdout) == (0, "ok\n"), result.stdout + result.stderr
 
 

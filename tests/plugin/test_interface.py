@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import pydoc
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -18,6 +17,7 @@ from onnxruntime_ep_wgpu.api.reports import SHOWN, Report
 from onnxruntime_ep_wgpu.options import OPTIONS, as_text
 from onnxruntime_ep_wgpu.options.types import Flag, Number, ProviderOptions
 from onnxruntime_ep_wgpu.plugin.assign.placement import Placement
+from tests import patience
 
 from . import models
 
@@ -37,9 +37,7 @@ def test_what_type_checkers_see_is_what_there_is_at_run_time() -> None:
 
 def test_dir_and_help_show_the_interface_before_anything_is_used() -> None:
     script = "import sys, onnxruntime_ep_wgpu as w; print(' '.join(dir(w))); print('onnxruntime' in sys.modules)"
-    names, loaded = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    names, loaded = patience.run([sys.executable, "-c", script], check=True).stdout.splitlines()
     public = {name for name in names.split() if not name.startswith("_")}
     assert public == set(webgpu_ep.__all__)
     assert loaded == "False", "importing costs nothing"

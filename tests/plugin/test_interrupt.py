@@ -6,7 +6,6 @@ import ast
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,13 +18,15 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import _ort
 from onnxruntime_ep_wgpu.plugin import abi, callbacks, watch
 from onnxruntime_ep_wgpu.plugin import tensors as compute
+from tests import patience
 
 from . import models
+from .registering import BURSTS
 
 ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """
-import os, random, signal, sys, threading, time
+import os, random, signal, sys, threading
 import numpy as np, onnxruntime as ort, onnxruntime_ep_wgpu as webgpu_ep
 from tests.plugin import models
 options = ort.SessionOptions()
@@ -39,11 +40,10 @@ x = np.ones((64, 64), np.float32)
 def run(): np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
 run()
 interrupts = 0
-for seed in range(40):
+for seed in range(int(sys.argv[2])):
     try:
         threading.Timer(random.Random(seed).random() / 30, os.kill, (os.getpid(), signal.SIGINT)).start()
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
+        while True:
             run()
     except KeyboardInterrupt:
         interrupts += 1
@@ -52,74 +52,51 @@ print(interrupts)
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends the process on Windows")
+needs_kill = pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends the process on Windows")
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+
+
+@needs_kill
 @pytest.mark.parametrize("whose", ["ours", "onnxruntime's"])
-def test_an_interrupt_at_any_moment_reaches_the_user_and_the_session_goes_on(whose: str) -> None:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, whose],
-        env=environment, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, "40\n", "")
+@pytest.mark.parametrize("count", [10, pytest.param(300, marks=pytest.mark.exhaustive)])
+def test_an_interrupt_at_any_moment_reaches_the_user_and_the_session_goes_on(whose: str, count: int) -> None:
+    command = [sys.executable, "-c", PROGRAM, whose, str(count)]
+    done = patience.run(command, env=patience.here(), cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{count}\n", "")
 
 
-def interrupted(seconds: float, seeds: Sequence[int]) -> int:
-    """Runs tests/plugin/interrupted.py in processes of its own, for each seed and kind of session at once; how many
-    interrupts they took."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    command = [sys.executable, "-m", "tests.plugin.interrupted", str(seconds)]
-    started = [
-        subprocess.Popen(
-            [*command, str(seed), whose],
-            env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
+@needs_kill
+@pytest.mark.parametrize(
+    ("bursts", "seeds"), [(100, [1]), pytest.param(20_000, range(2, 6), marks=pytest.mark.exhaustive)]
+)
+def test_interrupts_at_random_moments_of_anything_lose_nothing_and_hang_nothing(
+    bursts: int, seeds: Sequence[int]
+) -> None:
+    command = [sys.executable, "-m", "tests.plugin.interrupted", str(bursts)]
+    processes = [
+        patience.started([*command, str(seed), whose], env=patience.here(), cwd=ROOT)
         for seed in seeds
         for whose in ("ours", "theirs")
-    ]  # fmt: skip
-    taken = 0
-    for process in started:
-        output, errors = process.communicate(timeout=seconds + 400)
-        assert (process.returncode, errors) == (0, ""), (process.args, output, errors)
-        taken += int(output)
-    return taken
+    ]
+    for process in processes:
+        done = patience.ended(process)
+        assert (done.returncode, done.stderr) == (0, ""), (done.args, done.stdout, done.stderr)
+        assert int(done.stdout) >= bursts
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends the process on Windows")
-def test_interrupts_at_random_moments_of_anything_lose_nothing_and_hang_nothing() -> None:
-    assert interrupted(5, [1]) > 100
-
-
-def registering(count: int, seeds: Sequence[int]) -> int:
-    """Runs tests/plugin/registering.py for each seed and way to register; how many interrupts its processes took."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    taken = 0
-    for seed in seeds:
-        for whose in ("ours", "theirs"):
-            command = [sys.executable, "-m", "tests.plugin.registering", str(count), str(seed), whose]
-            done = subprocess.run(
-                command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300 + 10 * count
-            )
-            # Python itself prints interrupts that it loses while it imports a module.
-            assert done.returncode == 0, "\n".join([" ".join(command), done.stdout, done.stderr])
-            taken += int(done.stdout)
-    return taken
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-def test_interrupts_at_random_moments_of_the_first_registration_lose_no_device() -> None:
-    assert registering(4, [1]) > 100
-
-
-@pytest.mark.exhaustive
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-def test_thousands_of_interrupts_of_the_first_registration_lose_no_device() -> None:
-    assert registering(40, [2, 3]) > 4000
-
-
-@pytest.mark.exhaustive
-@pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends the process on Windows")
-def test_many_thousands_of_interrupts_lose_nothing_and_hang_nothing() -> None:
-    assert interrupted(300, range(2, 6)) > 20_000
+@needs_fork
+@pytest.mark.parametrize("whose", ["ours", "theirs"])
+@pytest.mark.parametrize(
+    ("count", "seed"), [(1, 1), *(pytest.param(40, seed, marks=pytest.mark.exhaustive) for seed in (2, 3))]
+)
+def test_interrupts_at_random_moments_of_the_first_registration_lose_no_device(
+    count: int, seed: int, whose: str
+) -> None:
+    command = [sys.executable, "-m", "tests.plugin.registering", str(count), str(seed), whose]
+    done = patience.run(command, env=patience.here(), cwd=ROOT)
+    # Python itself prints interrupts that it loses while it imports a module.
+    assert done.returncode == 0, "\n".join([" ".join(command), done.stdout, done.stderr])
+    assert int(done.stdout) >= count * BURSTS
 
 
 def test_an_interrupt_in_compute_is_raised_by_the_run_of_our_session(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,9 +236,10 @@ def test_a_callback_that_is_never_answered_is_an_error_and_no_success() -> None:
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
 
 
-def test_a_run_without_stack_is_an_error_and_the_session_goes_on() -> None:
+def test_a_run_without_stack_is_an_error_and_the_session_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     session, x = webgpu_ep.session(models.square()), np.ones((2, 8), np.float32)
     failures = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # pytest's own needs stack
 
     def deeper() -> None:
         with contextlib.suppress(RecursionError):
@@ -287,6 +265,7 @@ UNSAFE = {
 }
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("path", sorted((ROOT / "src").rglob("*.py")), ids=lambda path: path.stem)
 def test_nothing_is_used_that_an_interrupt_leaves_half_done(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import re
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +22,7 @@ from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.group import CompiledGroup
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 from onnxruntime_ep_wgpu.runtime.weight_sources import InFile, InMemory
+from tests import patience
 from tests.support import compile_model
 
 from . import models
@@ -95,7 +96,7 @@ def test_eight_threads_that_fail_at_once_rebuild_once(tmp_path: Path) -> None:
     together, lost, failures = threading.Barrier(8), threading.Event(), []
 
     def work(number: int) -> None:
-        together.wait(60)
+        together.wait(patience.SECONDS)
         for _ in range(20):
             if number == 0 and not lost.is_set():
                 lose(device)
@@ -127,7 +128,7 @@ def test_threads_that_find_the_device_lost_wait_for_one_rebuild() -> None:
     together = threading.Barrier(8)
 
     def ask(_: int) -> object:
-        together.wait(60)
+        together.wait(patience.SECONDS)
         return group.on_device()
 
     with ThreadPoolExecutor(8) as pool:
@@ -202,27 +203,42 @@ def test_losses_under_load_raise_and_end_neither_the_process_nor_the_session() -
     session = webgpu_ep.session(models.slow(), deviceId=34)
     x = np.ones((64, 64), np.float32)
     expected = session.run(None, {"x": x})[0]
-    stop, failures, right = threading.Event(), [], []
+    stop, losses, failures = threading.Event(), 0, 0
+    told = queue.SimpleQueue[tuple[int, BaseException | None]]()
 
     def work(_: int) -> None:
         while not stop.is_set():
+            before = losses
             try:
                 np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)
-                right.append(1)
-            except webgpu_ep.DeviceLostError as error:
-                failures.append(error)
+                told.put((before, None))
+            except BaseException as error:
+                told.put((before, error))
+                if not isinstance(error, webgpu_ep.DeviceLostError):
+                    raise
+
+    def right_twice() -> None:
+        """Waits for two runs that are right and began after the last loss."""
+        nonlocal failures
+        right = 0
+        while right < 2:
+            before, error = told.get(timeout=patience.SECONDS)
+            assert error is None or isinstance(error, webgpu_ep.DeviceLostError), error
+            right += error is None and before == losses
+            failures += error is not None
 
     with ThreadPoolExecutor(4) as pool:
-        working = [pool.submit(work, number) for number in range(4)]
-        for _ in range(10):
-            done = len(right)
-            while len(right) < done + 2 and not any(it.done() for it in working):
-                time.sleep(0.001)
-            lose(device_of(34))
-        stop.set()
-        for it in working:
-            it.result(120)
-    assert len(failures) >= 10
+        for number in range(4):
+            pool.submit(work, number)
+        try:
+            for _ in range(10):
+                right_twice()
+                lose(device_of(34))
+                losses += 1
+            right_twice()
+        finally:
+            stop.set()
+    assert failures >= 10
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import patience
 
 from .c_api import ort_abi
 
@@ -22,7 +23,7 @@ def compile_text(compiler: str, text: str, *flags: str) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is missing")
     command = [compiler, *FLAGS, *flags, "-x", "c", "-"]
-    result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    result = patience.run(command, input=text)
     assert result.returncode == 0, result.stderr
 
 
@@ -52,7 +53,7 @@ def test_the_system_is_called_in_one_file_of_c_and_one_of_python() -> None:
 
 def test_the_generated_module_is_declared_for_this_system() -> None:
     command = [sys.executable, CSRC / "build_ort.py"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = patience.run(command, check=True).stdout
     for name, slot in ort_abi.callbacks():
         assert f"c_{name}(" in text and slot.parameters is not None
         assert f"do py_{name}(call.again, " in text

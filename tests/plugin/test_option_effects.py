@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -27,6 +26,7 @@ from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.plugin.settings import settings_of
 from onnxruntime_ep_wgpu.program.tuning import write_choices
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
+from tests import patience
 from tests.device.test_submission import renderdoc
 
 from . import models
@@ -338,9 +338,7 @@ print(fake.fake_calls()[:3])
 
 def test_every_run_is_a_capture(renderdoc: Path) -> None:
     root = Path(__file__).parents[2]
-    result = subprocess.run(
-        [sys.executable, "-c", CAPTURED, renderdoc], capture_output=True, text=True, check=False, cwd=root
-    )
+    result = patience.run([sys.executable, "-c", CAPTURED, renderdoc], cwd=root)
     assert (result.returncode, result.stdout) == (0, "[3, 3, 0]\n"), result.stderr
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from onnxruntime_ep_wgpu.errors import OptionError
 from onnxruntime_ep_wgpu.options import Layer, parse, program_defaults
 from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.plugin.sources import under
+from tests import patience
 
 from . import models
 from .fakes import Fake
@@ -128,7 +128,7 @@ except RuntimeError as error:
 def in_environment(entries: dict[str, str], **options: str) -> Any:
     """What a C program's session uses that put `entries` into ONNX Runtime's environment."""
     command = [sys.executable, "-c", ENVIRONMENT, json.dumps(entries), json.dumps(options)]
-    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    result = patience.run(command, check=True, cwd=Path(__file__).parents[2])
     return json.loads(result.stdout.splitlines()[-1])
 
 

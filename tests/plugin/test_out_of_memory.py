@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
 from typing import Any
 
@@ -14,6 +13,7 @@ from onnx.helper import make_node as node
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import memory as device_memory
 from onnxruntime_ep_wgpu.device.native import address, errors, ffi, lib
+from tests import patience
 from tests.support import make_model
 
 F = np.float32
@@ -110,7 +110,7 @@ def test_a_driver_that_really_has_no_memory_left_is_survived() -> None:
     """The software adapter's memory is the process's: it ends at a limit for the process."""
     if not webgpu_ep.devices()[0].ep_metadata.get("software"):
         pytest.skip("the adapter has memory of its own")
-    done = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, check=False, timeout=300)
+    done = patience.run([sys.executable, "-c", REAL])
     before, message, after = done.stdout.strip().split("\n")
     assert (done.returncode, before, after) == (0, "8", "8")
     assert "no memory for the intermediate result 'hidden', 134217728 bytes: Not enough memory left" in message

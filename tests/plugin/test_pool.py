@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import gc
 import signal
-import subprocess
 import sys
 import threading
 import weakref
@@ -30,6 +29,7 @@ from onnxruntime_ep_wgpu.plugin.memory import pool
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.plugin.memory.allocation import Allocation, Located
 from onnxruntime_ep_wgpu.plugin.memory.transfer import DataTransfer
+from tests import patience
 
 from . import models
 from .loss import device_of, lose
@@ -355,7 +355,7 @@ def test_what_c_code_allocated_comes_again_when_a_thread_frees_it_that_is_listen
 def test_a_free_that_was_interrupted_at_its_end_leaves_what_another_thread_got(how: str) -> None:
     """In a process of its own, whose garbage and handlers of signals are those of this test."""
     program = f"from tests.plugin import test_pool; test_pool.free_interrupted({how!r})"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    done = patience.run([sys.executable, "-c", program], cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
 
@@ -547,7 +547,7 @@ def test_counters_of_a_device_are_those_of_all_its_sessions_and_do_not_fall() ->
 def test_what_waits_on_a_lost_device_is_not_given_out() -> None:
     """The first device, on which ONNX Runtime makes tensors, is that of other tests too: a process of its own loses it."""
     program = "from tests.plugin import test_pool; test_pool.lose_what_waits()"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    done = patience.run([sys.executable, "-c", program], cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
 

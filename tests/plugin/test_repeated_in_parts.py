@@ -17,6 +17,7 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import Device, encoding
 from onnxruntime_ep_wgpu.device.native import address, errors, lib, new
+from tests import patience
 
 from . import models
 from .loss import device_of
@@ -31,6 +32,7 @@ KINDS = {
     LOOK: "void (*)(void *, void *, uint64_t, void *, size_t)",
     SUBMIT: "uint64_t (*)(void *, size_t, void *)",
 }
+CHANCE = 0.5  # seconds in which another thread could go wrong: nothing that is right takes part of them
 RECORD = {"wgpuDeviceCreateCommandEncoder": "void *(*)(void *, void *)"}
 ffi = cffi.FFI()
 
@@ -223,7 +225,7 @@ def test_another_session_submits_between_the_parts_of_a_run(repeated: Repeated) 
     def run(calls: list[str]) -> None:
         if calls[-1] == FINISH:
             thread = in_thread(lambda: other.session.run_with_iobinding(other.binding))
-            thread.join(20)
+            thread.join(patience.SECONDS)
             times.append(thread.is_alive())
 
     with watched(run) as calls:
@@ -250,7 +252,7 @@ def test_no_run_of_the_same_graph_comes_between_the_parts_of_a_run(repeated: Rep
     def run(calls: list[str]) -> None:
         if calls == [FINISH, LOOK, SUBMIT, FINISH]:
             thread = in_thread(lambda: session.run_with_iobinding(other.binding))
-            thread.join(0.5)  # ends before only if it comes between
+            thread.join(CHANCE)  # ends before only if it comes between
             begun.append((thread, thread.is_alive()))
 
     with watched(run) as calls:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 import os
-import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
+from tests import patience
 
 HERE = Path(__file__).parent
 TESTS = HERE / "several_devices.py"
@@ -49,7 +50,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         f"--junitxml={report}",
         str(TESTS),
     ]
-    ended = subprocess.run(command, env=environment, cwd=HERE.parents[1], capture_output=True, text=True, check=False)
+    ended = patience.run(command, env=environment, cwd=HERE.parents[1])
     assert report.exists(), ended.stdout + ended.stderr
     found: dict[str, list[str]] = defaultdict(list)
     for case in ElementTree.parse(report).iter("testcase"):

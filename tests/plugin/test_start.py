@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
-import pytest
+from tests import patience
 
 from . import models
 
-HEAVY = ("onnx", "onnx_ir", "sympy", "pycparser", "cffi", "wgpu", "rich", "ml_dtypes")
+HEAVY = {"onnx", "onnx_ir", "sympy", "pycparser", "cffi", "wgpu", "rich", "ml_dtypes"}
 
 
 # What only sessions need, of this package and of the standard library: half of the CPU time that listing devices once took.
@@ -20,40 +19,48 @@ LATER = {
     ),
     *("json", "pathlib", "tempfile", "urllib"),
 }
+RUN = """
+import sys, onnxruntime as ort, onnxruntime_ep_wgpu as webgpu_ep
+before = set(sys.modules)
+for script in SCRIPTS:
+    exec(script, globals())
+    print(*sorted(set(sys.modules) - before))
+"""
 
 
-def modules_after(script: str) -> set[str]:
-    """The modules that a process has loaded because of a script, beyond onnxruntime's."""
-    code = f"import sys, onnxruntime as ort, onnxruntime_ep_wgpu as webgpu_ep\nbefore = set(sys.modules)\n{script}\n"
-    code += "print(*sorted(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+def modules_after(*scripts: str) -> list[set[str]]:
+    """Of a process that runs these one after another: the modules that it has loaded after each, beyond onnxruntime's."""
+    done = patience.run([sys.executable, "-c", f"SCRIPTS = {[*scripts]!r}\n{RUN}"])
     assert done.returncode == 0, done.stderr
-    return set(done.stdout.split())
+    loaded = [set(line.split()) for line in done.stdout.splitlines()]
+    assert len(loaded) == len(scripts), done.stdout
+    return loaded
 
 
-def loaded_after(script: str) -> set[str]:
-    """Which of HEAVY a process has loaded that ran a script."""
-    return set(HEAVY) & {name.split(".")[0] for name in modules_after(script)}
+def heavy(loaded: set[str]) -> set[str]:
+    return HEAVY & {name.split(".")[0] for name in loaded}
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
+def test_nothing_heavy_is_loaded_before_a_graph_is_compiled() -> None:
+    """And to list devices nothing that only sessions need."""
+    scripts = (
         "pass",
-        "webgpu_ep.devices()",
+        "webgpu_ep.register(); webgpu_ep.devices()",
         "ort.register_execution_provider_library('ep', webgpu_ep.get_library_path())\n"
-        "print([d.ep_metadata for d in ort.get_ep_devices() if d.ep_name == webgpu_ep.get_ep_name()])",
+        "assert [d.ep_metadata for d in ort.get_ep_devices() if d.ep_name == webgpu_ep.get_ep_name()]",
         "ort.OrtValue.ortvalue_from_shape_and_type([4], float, 'cpu'); webgpu_ep.set_default_options(enableInt64=True)",
-    ],
-)
-def test_nothing_heavy_is_loaded_before_a_graph_is_compiled(script: str) -> None:
-    assert loaded_after(script) == set()
+    )
+    loaded = modules_after(*scripts)
+    assert not loaded[1] & LATER
+    for script, found in zip(scripts, loaded, strict=True):
+        assert not heavy(found), script
 
 
-def test_listing_devices_loads_nothing_that_only_sessions_need() -> None:
-    assert not modules_after("webgpu_ep.register(); webgpu_ep.devices()") & LATER
-
-
+SESSION = f"webgpu_ep.session({models.square()!r})"
+UNTOLD = """
+from onnxruntime_ep_wgpu.lazily import OF_ONNX_IR
+assert not [name for name in OF_ONNX_IR if type(sys.modules[name]).__name__ != "_LazyModule"]
+"""
 RELU = (
     "from onnx import TensorProto, helper\n"
     "x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ['n']) for n in 'xy')\n"
@@ -61,33 +68,31 @@ RELU = (
     "model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)\n"
     "webgpu_ep.session(model.SerializeToString())\n"
 )
+ARITHMETIC = (
+    "import onnx_ir, sympy\nassert str(onnx_ir.SymbolicDim('a') + 1) == 'a + 1'\nfrom sympy.core import Symbol\n"
+    "assert sympy.Max(1, 2) == 2 and isinstance(Symbol('x'), sympy.Expr)\n"
+)
+TEXT = (
+    "import onnx\nfrom google.protobuf import json_format, text_format\nfrom onnx import compose\n"
+    "assert json_format.Parse(json_format.MessageToJson(model), onnx.ModelProto()) == model\n"
+    "assert text_format.Parse(text_format.MessageToString(model), onnx.ModelProto()) == model\n"
+    "assert compose.add_prefix(model, 'a').graph.input[0].name == 'ax'\n"
+    "for name in ('json', 'textproto'):\n"
+    "    assert onnx.load_from_string(onnx.serialization.registry.get(name).serialize_proto(model), name) == model\n"
+)
 
 
-def test_a_session_executes_no_sympy_and_who_uses_it_finds_it_as_always() -> None:
-    loaded = modules_after(RELU)
-    assert "onnx_ir" in loaded
-    assert not [name for name in loaded if name.startswith("sympy.")], "onnx_ir's arithmetic with names, unused"
-    used = "import onnx_ir, sympy\nassert str(onnx_ir.SymbolicDim('a') + 1) == 'a + 1'\nfrom sympy.core import Symbol\n"
-    used += "assert sympy.Max(1, 2) == 2 and isinstance(Symbol('x'), sympy.Expr)\n"
-    assert "sympy.core" in modules_after(RELU + used)
-    assert "sympy.core" in modules_after("import sympy\nassert sympy.Integer(2)\n" + RELU + used)
+def test_a_session_loads_the_compiler_and_nothing_that_it_does_not_use() -> None:
+    """No arithmetic of sympy, no model as text, no parser of C headers; who uses one of them afterwards finds it as always."""
+    session, untold, relu, arithmetic, text = modules_after(SESSION, UNTOLD, RELU, ARITHMETIC, TEXT)
+    for loaded in (session, untold, relu):
+        assert "onnx_ir" in loaded
+        assert not [name for name in loaded if name.startswith("sympy.")], "onnx_ir's arithmetic with names, unused"
+        assert not heavy(loaded) & {"pycparser", "cffi", "wgpu", "rich"}
+    assert "sympy.core" in arithmetic
+    assert "onnx.compose" in text
 
 
-def test_a_session_writes_no_model_as_text_and_who_does_finds_all_as_always() -> None:
-    shown = "print(*[name for name in OF_ONNX_IR if type(sys.modules[name]).__name__ != '_LazyModule']); sys.exit()\n"
-    session = f"webgpu_ep.session({models.square()!r})\nfrom onnxruntime_ep_wgpu.lazily import OF_ONNX_IR\n"
-    assert not modules_after(session + shown)
-    used = "import onnx\nfrom google.protobuf import json_format, text_format\nfrom onnx import compose\n"
-    used += "assert json_format.Parse(json_format.MessageToJson(model), onnx.ModelProto()) == model\n"
-    used += "assert text_format.Parse(text_format.MessageToString(model), onnx.ModelProto()) == model\n"
-    used += "assert compose.add_prefix(model, 'a').graph.input[0].name == 'ax'\n"
-    used += "for name in ('json', 'textproto'):\n"
-    used += "    assert onnx.load_from_string(onnx.serialization.registry.get(name).serialize_proto(model), name) == model\n"
-    assert "onnx.compose" in modules_after(RELU + used)
-    assert "onnx.compose" in modules_after("import onnx\n" + RELU + used)
-
-
-def test_a_session_loads_the_compiler_but_not_the_parser_of_c_headers() -> None:
-    loaded = loaded_after(RELU)
-    assert "onnx_ir" in loaded
-    assert not loaded & {"pycparser", "cffi", "wgpu", "rich"}
+def test_who_uses_them_before_a_session_finds_them_as_always() -> None:
+    loaded = modules_after("import onnx, sympy\nassert sympy.Integer(2)", RELU, ARITHMETIC, TEXT)
+    assert {"sympy.core", "onnx.compose"} <= loaded[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device.readback import Reader
+from tests import patience
 
 from . import models
 from .loss import device_of
@@ -40,12 +40,12 @@ def in_threads(count: int, work: Callable[[int], Any]) -> None:
     together = threading.Barrier(count)
 
     def begin(number: int) -> None:
-        together.wait(60)
+        together.wait(patience.SECONDS)
         work(number)
 
     with ThreadPoolExecutor(count) as pool:
         for job in [pool.submit(begin, number) for number in range(count)]:
-            job.result(240)
+            job.result(patience.SECONDS)
 
 
 def test_eight_threads_run_one_session() -> None:
@@ -102,7 +102,7 @@ def test_asynchronous_runs_of_several_sessions_are_all_right() -> None:
     for k in range(10):
         for number, session in enumerate(sessions):
             session.run_async(None, {"x": X[: 1 + k % 5]}, finished, (number, k))
-    assert everything.wait(120)
+    assert everything.wait(patience.SECONDS)
     for (number, k), (outputs, error) in answers.items():
         assert error == ""
         np.testing.assert_allclose(outputs[0], MODELS[number][1](X[: 1 + k % 5]), rtol=1e-4, atol=1e-4)
@@ -118,7 +118,7 @@ def test_the_cpu_work_of_a_session_goes_on_while_another_waits_for_the_gpu(monke
     def slow(self: Reader, *arguments: Any) -> None:
         if getattr(held, "here", False):
             entered.set()
-            assert leave.wait(120)
+            assert leave.wait(patience.SECONDS)
         finish(self, *arguments)
 
     monkeypatch.setattr(Reader, "_finish", slow)
@@ -129,7 +129,7 @@ def test_the_cpu_work_of_a_session_goes_on_while_another_waits_for_the_gpu(monke
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert entered.wait(60)
+    assert entered.wait(patience.SECONDS)
     submits = device_of(62).counters["submits"]
     for rows in range(1, 4):  # three plans, encoded, submitted and read back
         check(other, 1, rows)
@@ -137,8 +137,7 @@ def test_the_cpu_work_of_a_session_goes_on_while_another_waits_for_the_gpu(monke
     assert thread.is_alive()
     assert device_of(62).counters["submits"] >= submits + 4
     leave.set()
-    thread.join(60)
-    assert not thread.is_alive()
+    thread.join()
 
 
 def test_unregistering_while_sessions_run_harms_none() -> None:
@@ -152,22 +151,20 @@ running, failures = threading.Barrier(5), []
 def work(session):
     try:
         for k in range(30):
-            if k == 2: running.wait(60)
+            if k == 2: running.wait()
             np.testing.assert_allclose(session.run(None, {"x": x})[0], models.chain_reference(x), rtol=1e-4, atol=1e-4)
     except BaseException as error:
         failures.append(error)
 threads = [threading.Thread(target=work, args=(it,)) for it in sessions]
 for thread in threads: thread.start()
-running.wait(60)
+running.wait()
 ort.unregister_execution_provider_library("onnxruntime_ep_wgpu")
 for thread in threads: thread.join()
 print(failures)
 del sessions, thread, threads
 webgpu_ep.session(models.chain()).run(None, {"x": x})
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT, timeout=240
-    )
+    done = patience.run([sys.executable, "-c", program], cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
@@ -201,17 +198,15 @@ print(more - resident, objects == left, objects, left)
 
 def many_sessions(count: int) -> int:
     """Makes, runs and drops sessions, half of them with weights; the bytes that the process grew by."""
-    done = subprocess.run(
-        [sys.executable, "-c", MANY, str(count)], capture_output=True, text=True, check=True, cwd=ROOT, timeout=3000
-    )
+    done = patience.run([sys.executable, "-c", MANY, str(count)], check=True, cwd=ROOT)
     grown, same, *objects = done.stdout.split(maxsplit=2)
     assert same == "True", objects
     return int(grown)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_three_hundred_sessions_leave_nothing_behind() -> None:
-    assert many_sessions(300) < 6 << 20
+def test_many_sessions_leave_nothing_behind() -> None:
+    assert many_sessions(60) < 6 << 20
 
 
 @pytest.mark.exhaustive

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from onnxruntime_ep_wgpu.program.file import header
 from onnxruntime_ep_wgpu.program.layout import MAX_GROUPS, Layout, Layouts, fold_grid
 from onnxruntime_ep_wgpu.program.postfix import OPERATIONS, Postfix, arity
 from onnxruntime_ep_wgpu.program.program import REPETITION, Program, Storage
+from tests import patience
 from tests.program import programs
 from tests.program.golden import FOLDER, as_json, laid_out, read, without_texts
 
@@ -220,4 +220,4 @@ assert not loaded, loaded
 other = {"onnx", "onnx_ir", "onnxruntime", "wgpu", "cffi", "_cffi_backend", "sympy"} & set(sys.modules)
 assert not other, other
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+    patience.run([sys.executable, "-c", script], check=True)

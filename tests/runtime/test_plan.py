@@ -21,6 +21,7 @@ from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from onnxruntime_ep_wgpu.runtime.plans import MAX_PLANS
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from onnxruntime_ep_wgpu.runtime.uniforms import UniformBuffers
+from tests import patience
 from tests.support import Runner, compile_model, device, make_model
 
 F = np.float32
@@ -177,7 +178,7 @@ def test_runs_of_known_shapes_go_on_while_another_shape_compiles(monkeypatch):
 
     def slow(self, *arguments):
         compiling.set()
-        assert go_on.wait(60)
+        assert go_on.wait(patience.SECONDS)
         return prepare(self, *arguments)
 
     monkeypatch.setattr(Device, "prepare", slow)
@@ -186,12 +187,12 @@ def test_runs_of_known_shapes_go_on_while_another_shape_compiles(monkeypatch):
     results = []
     thread = threading.Thread(target=lambda: results.append(run(other)[0]))
     thread.start()
-    assert compiling.wait(60)
+    assert compiling.wait(patience.SECONDS)
     for _ in range(3):
         np.testing.assert_allclose(run(x)[0], run_chain(x, 2), rtol=1e-4)
     assert thread.is_alive() and not results
     go_on.set()
-    thread.join(60)
+    thread.join()
     np.testing.assert_allclose(results[0], run_chain(other, 2), rtol=1e-4)
 
 

@@ -7,7 +7,6 @@ import re
 import runpy
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from onnx.helper import make_node as node
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.api import tuning
+from tests import patience
 from tests.language.models import Decoder, write
 from tests.support import make_model
 
@@ -196,7 +196,7 @@ SESSION_IS_OURS = "\nassert session.get_providers()[0] in ('WebGpuExecutionProvi
 
 def run(block: str, folder: Path, ending: str = SESSION_IS_OURS) -> None:
     """Runs a program in a process of its own; it warns of nothing and its session is on this provider."""
-    done = subprocess.run([sys.executable, "-c", block + ending], cwd=folder, capture_output=True, text=True)
+    done = patience.run([sys.executable, "-c", block + ending], cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from rich.console import Console
 from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.options import OPTIONS
 from onnxruntime_ep_wgpu.tools import _output, profile
+from tests import patience
 from tests.support import make_model
 
 F = np.float32
@@ -83,11 +83,8 @@ def test_an_error_of_a_run_is_printed_once(folder: Path) -> None:
     onnx.save(make_model([node("Add", ["x", "w"], ["y"])], {"x": (F, ["a", "b"])}, {"w": np.ones(3, F)}), "add.onnx")
     np.save("x.npy", np.ones((2, 5), F))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "onnxruntime_ep_wgpu", "run", "add.onnx", "--input", "x=x.npy"],
-        capture_output=True,
-        text=True,
-        env=environment,
+    done = patience.run(
+        [sys.executable, "-m", "onnxruntime_ep_wgpu", "run", "add.onnx", "--input", "x=x.npy"], env=environment
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: "), done.stderr

@@ -7,7 +7,6 @@ import html
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from onnxruntime_ep_wgpu.profiles.perfetto import trace
 from onnxruntime_ep_wgpu.profiles.tables import BEYOND, by_dispatch, by_kernel, by_operator, summary
 from onnxruntime_ep_wgpu.tools.profile import show
 from onnxruntime_ep_wgpu.trace import GPU_THREAD, Span
+from tests import patience
 
 timed = pytest.mark.skipif("timestamp-query" not in adapters()[0].features, reason="the adapter has no timestamps")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -123,7 +123,7 @@ def test_a_browser_draws_the_page(profile: Profile, tmp_path: Path) -> None:
     assert CHROMIUM is not None
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'user'}"]
     command += ["--enable-logging=stderr", "--dump-dom", path.as_uri()]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    result = patience.run(command, check=True)
     assert "CONSOLE" not in result.stderr  # where errors of scripts go
     assert re.search(r'<td class="text"[^>]*>MatMul</td>', result.stdout)
     assert ">75 %<" in result.stdout
@@ -152,7 +152,7 @@ def drawn(profile: Profile, folder: Path) -> tuple[list[list[Any]], list[list[An
     assert CHROMIUM is not None
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'user'}"]
     command += ["--enable-logging=stderr", "--window-size=1200,900", "--dump-dom", path.as_uri()]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    result = patience.run(command, check=True)
     assert "CONSOLE" not in result.stderr  # where errors of scripts go
     (found,) = re.findall(r'<pre id="noted">(.*?)</pre>', result.stdout, re.DOTALL)
     noted = json.loads(html.unescape(found))

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.api import web_files
+from tests import patience
 from tests.support import make_model
 
 F = np.float32
@@ -268,9 +268,7 @@ def test_a_model_that_cannot_run_here_is_explained_and_not_run(
 @pytest.mark.parametrize("library", ["libc.so.6", "/nowhere/libwgpu_native.so", __file__])
 def test_another_library_than_wgpu_native_is_named(library: str) -> None:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path), "WGPU_LIB_PATH": library}
-    done = subprocess.run(
-        [sys.executable, "-m", "onnxruntime_ep_wgpu", "info"], capture_output=True, text=True, env=environment
-    )
+    done = patience.run([sys.executable, "-m", "onnxruntime_ep_wgpu", "info"], env=environment)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert done.stderr.count("error:") == 1 and f"WGPU_LIB_PATH={library}" in done.stderr
 

@@ -18,6 +18,7 @@ import numpy as np
 from onnxruntime_ep_wgpu.program import file as program_file
 from onnxruntime_ep_wgpu.program.dtypes import packed, unpacked
 from onnxruntime_ep_wgpu.program.program import Program
+from tests import patience
 
 WEB = Path(__file__).parents[2] / "web"
 
@@ -43,10 +44,24 @@ def no_browser() -> str | None:
     return None if chromium() else "Chromium is not installed: on Debian, apt-get install chromium"
 
 
-def node(*arguments: str | Path, timeout: float = 600, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["node", *map(str, arguments)], cwd=WEB, capture_output=True, text=True, timeout=timeout, env=os.environ | env
+def node(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs Node in web/; variables of its environment are given by name."""
+    return patience.run(["node", *map(str, arguments)], cwd=WEB, env=os.environ | env)
+
+
+def check(file: str, everything: bool = False, **env: str) -> None:
+    """Runs tests of web/test, in as few variants as say something or in `everything`; what fails is shown."""
+    env |= {"WGPU_WEB_PATIENCE": str(patience.SECONDS), "CHROMIUM": chromium() or ""}
+    # Threads of the adapter would keep the process.
+    done = node(
+        "--test", "--test-force-exit", f"test/{file}", **env, **({"WGPU_WEB_EVERYTHING": "1"} if everything else {})
     )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+
+def with_more(folder: str) -> list[str]:
+    """The tests of a folder that have more variants than are run by default."""
+    return sorted(path.name for path in (WEB / folder).glob("*.test.mjs") if "settings.mjs" in path.read_text())
 
 
 @contextlib.contextmanager

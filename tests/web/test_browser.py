@@ -8,10 +8,21 @@ import pytest
 
 from . import node
 
+EXHAUSTIVE = ("demo.test.mjs", "fallback.test.mjs", "origins.test.mjs")
 
-@pytest.mark.parametrize("name", sorted(path.name for path in (node.WEB / "test" / "browser").glob("*.test.mjs")))
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(path.name, marks=pytest.mark.exhaustive if path.name in EXHAUSTIVE else ())
+        for path in sorted((node.WEB / "test" / "browser").glob("*.test.mjs"))
+    ],
+)
 def test_file(name: str, built: None, with_folders: Path) -> None:
-    done = node.node(
-        "--test", f"test/browser/{name}", WGPU_WEB_FIXTURES=str(with_folders), CHROMIUM=node.chromium() or ""
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    node.check(f"browser/{name}", WGPU_WEB_FIXTURES=str(with_folders))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", node.with_more("test/browser"))
+def test_everything_of(name: str, built: None, with_folders: Path) -> None:
+    node.check(f"browser/{name}", everything=True, WGPU_WEB_FIXTURES=str(with_folders))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from tests import patience
 from tests.support import make_model
 
 from . import node
@@ -23,15 +23,12 @@ ROOT = node.WEB.parent
 @pytest.mark.exhaustive
 @pytest.mark.skipif(bool(node.missing() or node.no_browser()), reason=str(node.missing() or node.no_browser()))
 def test_the_page(built: None) -> None:
-    subprocess.run([sys.executable, "demo/models.py"], cwd=node.WEB, check=True)
-    done = node.node("--test", "test/demo/page.test.mjs", timeout=1800, CHROMIUM=node.chromium() or "")
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    patience.run([sys.executable, "demo/models.py"], cwd=node.WEB, check=True)
+    node.check("demo/page.test.mjs")
 
 
 def refusal(folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "demo/models.py", "--chat", folder], cwd=node.WEB, capture_output=True, text=True
-    )
+    done = patience.run([sys.executable, "demo/models.py", "--chat", folder], cwd=node.WEB)
     assert done.returncode == 2 and not done.stdout
     return done.stderr
 
@@ -53,7 +50,7 @@ def test_a_chat_takes_a_causal_language_model_alone(tmp_path: Path) -> None:
 
 
 def test_make_names_a_folder_for_the_chat_that_is_not_there() -> None:
-    done = subprocess.run(["make", "web-demo", "CHAT=/nope"], cwd=ROOT, capture_output=True, text=True)
+    done = patience.run(["make", "web-demo", "CHAT=/nope"], cwd=ROOT)
     assert done.returncode and done.stderr.splitlines()[0] == "CHAT=/nope: there is no folder /nope"
 
 
@@ -64,7 +61,7 @@ def test_the_wheel_for_pyodide_says_what_it_misses(tmp_path: Path) -> None:
     python.parent.mkdir(parents=True)
 
     def said() -> str:
-        done = subprocess.run([tmp_path / "scripts" / "pyodide_wheel"], capture_output=True, text=True)
+        done = patience.run([tmp_path / "scripts" / "pyodide_wheel"])
         assert done.returncode == 2
         return done.stderr
 

@@ -124,7 +124,12 @@ def test_programs_that_are_the_same_but_for_a_kernel_share_the_rest(model: Path)
     assert changed == 1 and together - alone < 0.2 * alone
 
 
-@pytest.mark.parametrize("name", zoo.NAMES)
+FIRST = ("cnn_int8_qoperator", "detector_nms", "minilm_f16", "tiny")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(it, marks=() if it in FIRST else pytest.mark.exhaustive) for it in zoo.NAMES]
+)
 def test_an_export_is_no_larger_than_the_model_but_for_its_code(name: str, tmp_path: Path) -> None:
     """Weights never grow, and kernels, of which nodes have none, take what deflating some of the weights saves."""
     case = zoo.load(name)
@@ -195,7 +200,13 @@ def test_the_first_chunk_is_short_so_that_inflating_it_is_quick(tmp_path: Path) 
     assert total_of(found.path) <= (tmp_path / "large.onnx").stat().st_size
 
 
-@pytest.mark.parametrize("name", ["minilm_f16", "lstm_gru", "cnn_int8_qdq", "t5_decoder_step"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "minilm_f16",
+        *(pytest.param(it, marks=pytest.mark.exhaustive) for it in ("lstm_gru", "cnn_int8_qdq", "t5_decoder_step")),
+    ],
+)
 def test_programs_that_are_lowered_together_are_those_lowered_apart(name: str) -> None:
     path = zoo.load(name).path
     opened = read_model(path)

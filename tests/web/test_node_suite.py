@@ -21,7 +21,7 @@ from tests.conformance.direct import UNKNOWN_UNTIL_A_RUN
 
 from . import node
 
-PARTS = 16
+PARTS = 32
 FOR_GPUS = (
     "test_matmul_2d", "test_gemm_all_attributes", "test_softmax_axis_1", "test_conv_with_strides_padding",
     "test_layer_normalization_2d_axis1", "test_reduce_sum_keepdims_random", "test_top_k",
@@ -72,8 +72,7 @@ def names() -> list[str]:
     return [it.name for it in cases.index().values() if scope.in_scope(it) and it.name not in scope.DISPUTED]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, *(pytest.param(it, marks=pytest.mark.exhaustive) for it in range(1, PARTS))])
 def test_cases(part: int, tmp_path: Path) -> None:
     made = [compiled(name, SOFTWARE) for name in names()[part::PARTS]]
     chosen = [case for case in made if case is not None]
@@ -81,8 +80,8 @@ def test_cases(part: int, tmp_path: Path) -> None:
     assert not wrong(chosen, tmp_path)
 
 
-@pytest.mark.slow
-def test_cases_compiled_for_gpus(tmp_path: Path) -> None:
-    made = [compiled(name, WEB_BASELINE) for name in FOR_GPUS]
+@pytest.mark.parametrize("count", [1, pytest.param(len(FOR_GPUS), marks=pytest.mark.exhaustive)])
+def test_cases_compiled_for_gpus(count: int, tmp_path: Path) -> None:
+    made = [compiled(name, WEB_BASELINE) for name in FOR_GPUS[:count]]
     assert None not in made
     assert not wrong([case for case in made if case is not None], tmp_path)

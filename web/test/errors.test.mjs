@@ -16,10 +16,7 @@ before(async () => {
   server = await serve();
   await ort.env.webgpu.device;
 });
-after(() => {
-  server.close();
-  setTimeout(() => process.exit(), 100).unref();
-});
+after(() => server.close());
 beforeEach(() => {
   held = memory();
   server.log.length = 0;

@@ -22,7 +22,6 @@ before(async () => {
 after(() => {
   server.close();
   rmSync(scratch, { recursive: true });
-  setTimeout(() => process.exit(), 100).unref();
 });
 
 const create = (source, wasm = 'wasm') => InferenceSession.create(source, { executionProviders: ['webgpu', wasm] });

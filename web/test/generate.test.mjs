@@ -3,16 +3,16 @@
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { after, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { bytesOf, folder } from './fixtures.mjs';
 import { internals, useDawn } from './internals.mjs';
+import { EVERYTHING, exhaustive } from './settings.mjs';
 
 await useDawn();
 const { Gpu, Sampler, dtype, generated } = await internals('testing');
 const ort = await import('../dist/ort.wgpu.mjs');
 const { InferenceSession, Tensor, env, generate, memory, streamText } = ort;
 const { prompt, tokens: expected } = JSON.parse(readFileSync(`${folder}/causal.json`, 'utf8'));
-after(() => setTimeout(() => process.exit(), 100).unref());
 
 // The device of all sessions, which counts the pipelines that are compiled and the bytes that may be read.
 const device = await (await navigator.gpu.requestAdapter()).requestDevice();
@@ -120,7 +120,7 @@ describe('caches of a fixed size', () => {
       const before = compiled;
       let steady;
       try {
-        for await (const token of generate(session, prompts[0])) {
+        for await (const token of generate(session, prompts[0], EVERYTHING ? {} : { maxNewTokens: 8 })) {
           found.push(token);
           if (found.length === 3) steady = [compiled, memory()];
         }
@@ -128,15 +128,15 @@ describe('caches of a fixed size', () => {
         device.createBuffer = seen;
         delete device.createBindGroup;
       }
-      assert.deepEqual(found, tokens[0]); // up to the last place of the caches
-      assert.equal(found.length, cache - prompts[0].length);
+      assert.deepEqual(found, EVERYTHING ? tokens[0] : tokens[0].slice(0, 8));
+      if (EVERYTHING) assert.equal(found.length, cache - prompts[0].length); // up to the last place of the caches
       assert(compiled > before);
       assert.deepEqual(made.filter((step) => step >= 3), []);
       assert.equal(groups.filter((step) => step >= 3).length, found.length - 3);
       assert.equal(compiled, steady[0]);
     }));
 
-  test('a cache of the length that is asked for is updated in place', () =>
+  test('a cache of the length that is asked for is updated in place', exhaustive, () =>
     withModel('decoder', async (session) => {
       const bytes = [];
       const steps = await collect(generate(session, prompts, { cacheLength: cache, stop: () => (bytes.push(memory().bytes), false) }));
@@ -190,7 +190,7 @@ test('two texts at once', () =>
     assert.deepEqual(both, [expected.slice(0, 8), expected.slice(0, 11)]);
   }));
 
-test('a text of any length takes no more buffers', () =>
+test('a text of any length takes no more buffers', exhaustive, () =>
   withModel('causal', async (session) => {
     const held = [];
     for await (const _ of generate(session, prompt, { maxNewTokens: 64 })) held.push(memory().buffers);
@@ -295,7 +295,7 @@ describe('sampling', () => {
   const numbers = (count, scale) => Float32Array.from({ length: count }, (_, k) => scale * Math.sin(12.9898 * (k + 1)) * ((k * 7919) % 31) / 31);
   const CHANCES = [0, 0.05, 0.2, 0.37, 0.5, 0.66, 0.81, 0.93, 0.9999];
 
-  for (const [count, first] of [[5, 0], [256, 3], [3001, 1]]) {
+  for (const [count, first] of EVERYTHING ? [[5, 0], [256, 3], [3001, 1]] : [[3001, 1]]) {
     for (const sampling of [
       { temperature: 1, topK: 0, topP: 1 }, { temperature: 0.7, topK: 4, topP: 1 }, { temperature: 1.5, topK: 0, topP: 0.6 },
       { temperature: 1, topK: 50, topP: 0.9 }, { temperature: 2, topK: 1, topP: 0.1 },

@@ -2,14 +2,13 @@
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { assertSame, folder, tensor } from './fixtures.mjs';
 import { useDawn } from './internals.mjs';
 
 await useDawn();
 const ort = await import('../dist/ort.wgpu.mjs');
 const { InferenceSession, Tensor, memory } = ort;
-after(() => setTimeout(() => process.exit(), 100).unref());
 
 const cases = JSON.parse(readFileSync(`${folder}/host.json`, 'utf8'));
 const bytes = ({ model }) => new Uint8Array(Buffer.from(model, 'hex'));

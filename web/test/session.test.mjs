@@ -12,10 +12,7 @@ const { InferenceSession, Tensor, env, memory, warmup } = ort;
 const GPU = { preferredOutputLocation: 'gpu-buffer' };
 let server;
 before(async () => (server = await serve()));
-after(() => {
-  server.close();
-  setTimeout(() => process.exit(), 100).unref(); // Dawn keeps threads
-});
+after(() => server.close());
 
 const create = (name, options = {}) =>
   InferenceSession.create(bytesOf(`${name}.wgpu`), { executionProviders: ['webgpu'], ...options });

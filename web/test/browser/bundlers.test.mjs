@@ -8,6 +8,7 @@ import { promisify } from 'node:util';
 import { build as esbuild } from 'esbuild';
 import webpack from 'webpack';
 import { serve } from '../fixtures.mjs';
+import { EVERYTHING } from '../settings.mjs';
 import { launch, open, web } from './chromium.mjs';
 
 const app = mkdtempSync(`${tmpdir()}/wgpu-bundlers-`);
@@ -60,6 +61,7 @@ const BUNDLERS = {
 
 for (const [bundler, build] of Object.entries(BUNDLERS)) {
   for (const name of Object.keys(ENTRIES)) {
+    if (!EVERYTHING && (bundler !== 'esbuild' || name !== 'worker')) continue;
     test(`${bundler}, in the ${name}`, async () => {
       assert.deepEqual(await build(name), []);
       const built = readdirSync(`${app}/${bundler}/${name}`).filter((it) => /\.m?js$/.test(it));

@@ -2,18 +2,20 @@
 
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
+import { PATIENCE } from '../settings.mjs';
 
 export const web = fileURLToPath(new URL('../..', import.meta.url));
 const WEBGPU = ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'];
 
 /** The browser that $CHROMIUM names, with WebGPU or as it comes. */
 export function launch(webgpu = true) {
-  return chromium.launch({ executablePath: process.env.CHROMIUM || '/usr/bin/chromium', args: ['--no-sandbox', ...(webgpu ? WEBGPU : [])] });
+  return chromium.launch({ executablePath: process.env.CHROMIUM || '/usr/bin/chromium', timeout: PATIENCE, args: ['--no-sandbox', ...(webgpu ? WEBGPU : [])] });
 }
 
 /** A page of its own profile, when `ready` is true there; `page.problems` lists errors, `page.warnings` warnings, `page.strangers` other servers asked. */
 export async function open(browser, address, ready) {
   const context = await browser.newContext();
+  context.setDefaultTimeout(PATIENCE);
   const page = await context.newPage();
   page.problems = [];
   page.strangers = [];

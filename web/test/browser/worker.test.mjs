@@ -70,7 +70,7 @@ test('names, types and shapes, a warmup, a benchmark, and the progress of loadin
   });
   assert.deepEqual([inputs, outputs, metadata], [['x'], ['y'], [{ name: 'x', isTensor: true, type: 'float32', shape: ['rows', 40] }]]);
   assert.equal(told.at(-1).loaded, told.at(-1).total);
-  assert(times.min > 0 && times.min <= times.avg);
+  assert(times.min >= 0 && times.min <= times.avg); // the clock of a page is coarse
   await nothingHeld();
 });
 

@@ -6,7 +6,6 @@ import { after, before, test } from 'node:test';
 import { preview } from 'vite';
 import { launch, open, web } from '../browser/chromium.mjs';
 
-const MINUTES = 60_000;
 let server;
 let browser;
 let page;
@@ -15,7 +14,6 @@ before(async () => {
   server = await preview({ configFile: `${web}demo/vite.config.js`, preview: { port: 0 }, logLevel: 'silent' });
   browser = await launch();
   page = await open(browser, server.resolvedUrls.local[0], () => document.querySelector('[role=tab][aria-selected=true]'));
-  page.setDefaultTimeout(8 * MINUTES);
 });
 after(async () => {
   await browser?.close();

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
-import { after, before, test } from 'node:test';
+import { before, test } from 'node:test';
 import { loadPyodide } from 'pyodide';
 import { bytesOf, folder } from '../fixtures.mjs';
 import { useDawn } from '../internals.mjs';
@@ -30,7 +30,6 @@ from onnxruntime_ep_wgpu.web import InferenceSession, Tensor, support
   python.globals.set('read', (name) => bytesOf(name));
   python.globals.set('samples', (name) => readFileSync(`${folder}/${name}.json`, 'utf8'));
 });
-after(() => setTimeout(() => process.exit(), 100).unref());
 const run = async (code) => JSON.parse(await python.runPythonAsync(code));
 
 test('results are those of the CPU provider, whatever their types', async () => {
