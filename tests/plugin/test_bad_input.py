@@ -31,6 +31,26 @@ def test_a_missing_file(tmp_path):
         webgpu_ep.session(tmp_path / "absent.onnx")
 
 
+def with_a_nameless(inputs=(), outputs=()):
+    """Relu and a Dropout whose second output was left out, in a graph that has values named "" too."""
+    model = make_model([node("Relu", ["x"], ["y"]), node("Dropout", ["x"], ["z", ""])], {"x": (F, [2])})
+    for values, names in ((model.graph.input, inputs), (model.graph.output, outputs)):
+        values.extend(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in names)
+    return model.SerializeToString()
+
+
+def test_an_output_without_a_name_is_an_error():
+    with pytest.raises(webgpu_ep.ModelError, match="output 2 of the graph 'test' has no name"):
+        webgpu_ep.session(with_a_nameless(outputs=[""]))
+
+
+@pytest.mark.parametrize("capture", [False, True])
+def test_an_input_without_a_name_is_read_by_nothing(capture):
+    session = webgpu_ep.session(with_a_nameless(inputs=[""]), enableGraphCapture=capture)
+    y, z = session.run(None, {"x": np.array([-1, 1], F), "": np.ones(2, F)})
+    assert y.tolist() == [0, 1] and z.tolist() == [-1, 1]
+
+
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x08\x07\x12\xff\xff\xff"])
 def test_a_broken_file(tmp_path, content):
     path = tmp_path / "broken.onnx"

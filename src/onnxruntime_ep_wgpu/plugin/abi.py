@@ -133,7 +133,9 @@ class Ort:
         return {text(keys[0][i]): text(values[0][i]) for i in range(count[0])}
 
     def get(self, function: Any, obj: Any, kind: str) -> Any:
-        """The result of a call `function(obj, kind *out)`."""
+        """The result of a call `function(obj, kind *out)`. Raises OrtError for a NULL `obj`, which would end the process."""
+        if not obj:
+            raise OrtError(f"ONNX Runtime gave NULL where a {kind} was to be read of it")
         out = ffi.new(kind + " *")
         self.check_status(function(obj, out))
         return out[0]

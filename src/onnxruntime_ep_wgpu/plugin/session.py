@@ -27,6 +27,7 @@ from .abi import INFO, WARNING, Logger, Ort, file_text, text
 from .assign import graph as ort_graph
 from .assign.claim import Claim, Shape, claim, fill_shapes, fingerprint
 from .assign.crossings import Crossings
+from .assign.enclosing import enclosing
 from .assign.forced import Forced, names_in_model
 from .assign.lowerings import Lowerings
 from .assign.ort_format import CopyGuard
@@ -137,15 +138,15 @@ class SessionState:
         assigned = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
         self._others |= not {*assigned} <= {"", self.name, "CPUExecutionProvider"}
         forced = self._forced.among(graph)
-        key = fingerprint(graph) + repr((assigned, sorted(forced)))
+        around = enclosing(self.ort, handle)
+        key = fingerprint(graph) + repr((assigned, sorted(forced), around.refusal))
         decision = self._claims.get(key)
-        parent = self.ort.get(self.ort.api.Graph_GetParentNode, handle, "const OrtNode *")
-        within = text(self.ort.get(self.ort.api.Node_GetName, parent, "const char *")) if parent else ""
+        within = around.name
         found = self._shapes_of_graphs.setdefault((within, *(it.name or "" for it in graph.outputs)), {})
         if decision is None:
             # ONNX Runtime asks again about what it has left of a graph, where a group of ours is one node without shapes.
             fill_shapes(graph, found)
-            decision, groups = claim(graph, self.target, assigned, forced, self._compiling)
+            decision, groups = claim(graph, self.target, assigned, forced, self._compiling, around.refusal)
             self._claims[key] = decision
             for group in groups:
                 self._lowerings.keep(group.graph, group.lowered)
@@ -154,7 +155,7 @@ class SessionState:
             self._shapes_of_groups[_made(own[place] for place in places)] = found
         faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
         self._meet_internal([error for error in faults if isinstance(error, InternalError)])
-        if not parent:
+        if not around.is_body:
             self.decided = True
             for error in faults:
                 if not isinstance(error, InternalError):
@@ -163,8 +164,8 @@ class SessionState:
             self.inputs = tuple(value.name or "" for value in graph.inputs)
             self.outputs = tuple(value.name or "" for value in graph.outputs)
         self.assignment.decided(within, graph, decision, assigned)
-        self.copy_guard.decided(not parent, graph, decision.groups, assigned)
-        if not parent:
+        self.copy_guard.decided(not around.is_body, graph, decision.groups, assigned)
+        if not around.is_body:
             held = [place for place, name in enumerate(assigned) if name == self.name]
             whole = any(len(group) == len(nodes) for group in decision.groups)
             self._crossings = None if whole else Crossings(graph, decision.groups, held)

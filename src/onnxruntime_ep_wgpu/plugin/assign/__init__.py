@@ -1,6 +1,6 @@
-"""Which nodes we take: `graph` (what ONNX Runtime shows, in onnx_ir), `external` (which files it reads weights from),
-`subgraph` (a group cut out of it), `partition` (convex groups), `claim` (the decision), `lowerings` (what was lowered
-for it), `forced` (nodes the user keeps away), `crossings` (outputs that must not lie in inputs), `report` and
+"""Which nodes we take: `graph` (what ONNX Runtime shows, in onnx_ir), `enclosing` (whose body it is), `external` (which files it
+reads weights from), `subgraph` (a group cut out of it), `partition` (convex groups), `claim` (the decision), `lowerings` (what was
+lowered for it), `forced` (nodes the user keeps away), `crossings` (outputs that must not lie in inputs), `report` and
 `placement` (what people are told), `ort_format` (the check for models without copies between providers).
 """
 

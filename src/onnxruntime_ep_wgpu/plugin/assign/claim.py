@@ -69,13 +69,17 @@ def claim(
     assigned: Sequence[str],
     forced: frozenset[str],
     settings: CompileSettings = DEFAULT,
+    refusal: str | None = None,
 ) -> tuple[Claim, list[Lowered]]:
-    """Decides on a graph, and gives its groups lowered. `assigned` names per node the provider that holds it, "" for none.
+    """Decides on a graph, and gives its groups lowered. `assigned` names per node the provider that holds it, "" for none;
+    `refusal` is a reason against all of the graph.
 
     A graph that is one group is lowered once; each group of one that is divided is lowered once more, cut out as it will be
     compiled.
     """
     nodes = list(graph)
+    if refusal is not None:
+        return Claim((), tuple(f"held by {holder}" if holder else refusal for holder in assigned)), []
     opsets: Mapping[str, int] = graph.opset_imports
     whole = attempt(graph, opsets, target, settings)
     reasons = list(whole.reasons)

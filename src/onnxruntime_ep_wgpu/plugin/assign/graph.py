@@ -17,8 +17,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ..._ort import ffi
+from ...errors import ModelError, cut
 from ...runtime.weight_sources import FilePlace
-from ..abi import Ort, OrtError, address, file_text, text
+from ..abi import NULL, Ort, OrtError, address, file_text, text
 from ..memory.descriptors import ONNX_CODES
 from .external import ExternalData
 
@@ -56,18 +57,20 @@ class _Reader:
 
     def graph(self, graph: Any) -> ir.Graph:
         api, every = self.api, self.ort.list
-        given = [
-            self._value(info)
-            for info in every(api.Graph_GetNumInputs, api.Graph_GetInputs, graph, "const OrtValueInfo *")
-        ]
-        for info in every(api.Graph_GetNumInitializers, api.Graph_GetInitializers, graph, "const OrtValueInfo *"):
-            self._value(info)
+        # ONNX Runtime gives NULL for what has the name "": no node can read such an input.
+        infos = every(api.Graph_GetNumInputs, api.Graph_GetInputs, graph, "const OrtValueInfo *")
+        given = [self._value(info) for info in infos if info]
+        infos = every(api.Graph_GetNumInitializers, api.Graph_GetInitializers, graph, "const OrtValueInfo *")
+        for info in infos:
+            if info:
+                self._value(info)
         handles = every(api.Graph_GetNumNodes, api.Graph_GetNodes, graph, "const OrtNode *")
         nodes = [self._node(handle) for handle in handles]
-        outputs = [
-            self._value(info)
-            for info in every(api.Graph_GetNumOutputs, api.Graph_GetOutputs, graph, "const OrtValueInfo *")
-        ]
+        infos = every(api.Graph_GetNumOutputs, api.Graph_GetOutputs, graph, "const OrtValueInfo *")
+        if not all(infos):
+            where = f"output {infos.index(NULL)} of the graph {cut(self._string(api.Graph_GetName, graph))}"
+            raise ModelError(f"{where} has no name; give it the name of a value that a node makes")
+        outputs = [self._value(info) for info in infos]
         _name(nodes)
         external = ExternalData(self.ort, file_text(self.ort.get(api.Graph_GetModelPath, graph, "const ORTCHAR_T *")))
         free = [value for value in self._values.values() if value.producer() is None]
@@ -86,6 +89,8 @@ class _Reader:
         return found
 
     def _string(self, function: Callable[..., Any], obj: Any) -> str:
+        if not obj:
+            raise OrtError("ONNX Runtime gave NULL where a name was to be read of it")
         self.ort.check_status(function(obj, self._text))
         return text(self._text[0])
 
