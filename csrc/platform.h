@@ -8,23 +8,26 @@
 #include <windows.h>
 #include <psapi.h>
 #define PLATFORM_EXPORT __declspec(dllexport)
-#define PLATFORM_POPEN _popen
-#define PLATFORM_PCLOSE _pclose
-/* cmd.exe takes the outermost quotes of a command line away. */
-#define PLATFORM_QUOTED(command) "\"" command "\""
 #define PLATFORM_SEPARATOR '\\'
 #else
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
+#ifdef __APPLE__
+#include <crt_externs.h>
+#define PLATFORM_ENVIRONMENT (*_NSGetEnviron())
+#else
+#define PLATFORM_ENVIRONMENT environ
+#endif
 #define PLATFORM_EXPORT __attribute__((visibility("default")))
-#define PLATFORM_POPEN popen
-#define PLATFORM_PCLOSE pclose
-#define PLATFORM_QUOTED(command) command
 #define PLATFORM_SEPARATOR '/'
 #endif
 #include <stddef.h>
@@ -32,6 +35,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <wchar.h>
 
 #if defined(__GNUC__)
 #define PLATFORM_MAYBE_UNUSED __attribute__((unused))
@@ -46,6 +50,33 @@
 #else
 #define PLATFORM_STATIC_ASSERT _Static_assert
 #endif
+
+/* Text for the functions of Windows that take wide characters; 0 when it is longer than `size`, or the system takes none. */
+PLATFORM_MAYBE_UNUSED static int platform_wide(const char *text, wchar_t *out, int size) {
+#ifdef _WIN32
+  return MultiByteToWideChar(CP_UTF8, 0, text, -1, out, size) > 0;
+#else
+  (void)text, (void)out, (void)size;
+  return 0;
+#endif
+}
+
+/* A variable of the environment, and its length; that is 0 when it is empty or not there, and `size` when it is too long. */
+PLATFORM_MAYBE_UNUSED static size_t platform_environment(const char *name, char *out, size_t size) {
+#ifdef _WIN32
+  wchar_t wide[256], value[4096];
+  if (!platform_wide(name, wide, 256)) return 0;
+  DWORD length = GetEnvironmentVariableW(wide, value, 4096);
+  if (length == 0) return 0;
+  if (length >= 4096 || WideCharToMultiByte(CP_UTF8, 0, value, -1, out, (int)size, NULL, NULL) == 0) return size;
+  return strlen(out);
+#else
+  const char *value = getenv(name);
+  if (value == NULL) return 0;
+  if (strlen(value) >= size) return size;
+  return strlen(strcpy(out, value));
+#endif
+}
 
 /* Address space without memory behind it: reading or writing it faults. NULL when the system refuses. */
 PLATFORM_MAYBE_UNUSED static void *platform_reserve(size_t bytes) {
@@ -113,7 +144,7 @@ PLATFORM_MAYBE_UNUSED static void *platform_symbol(const char *name) {
 PLATFORM_MAYBE_UNUSED static int platform_load_global(const char *path, char *problem, size_t size) {
 #ifdef _WIN32
   wchar_t wide[4096];
-  if (MultiByteToWideChar(CP_UTF8, 0, path, -1, wide, 4096) > 0 && LoadLibraryW(wide) != NULL) return 1;
+  if (platform_wide(path, wide, 4096) && LoadLibraryW(wide) != NULL) return 1;
   snprintf(problem, size, "cannot load %s (error %lu)", path, (unsigned long)GetLastError());
   return 0;
 #else
@@ -134,9 +165,105 @@ PLATFORM_MAYBE_UNUSED static const char *const platform_python_places[] = {
     NULL};
 
 PLATFORM_MAYBE_UNUSED static int platform_file_exists(const char *path) {
-  FILE *file = fopen(path, "rb");
-  if (file != NULL) fclose(file);
-  return file != NULL;
+#ifdef _WIN32
+  wchar_t wide[4096];
+  return platform_wide(path, wide, 4096) && GetFileAttributesW(wide) != INVALID_FILE_ATTRIBUTES;
+#else
+  return access(path, F_OK) == 0;
+#endif
+}
+
+/* One argument as the command line of a Windows program has it, from which the program's runtime reads it again; the length, 0
+   when that is `size` or more. */
+PLATFORM_MAYBE_UNUSED static size_t platform_quoted(const char *argument, char *out, size_t size) {
+  const int quoted = argument[0] == 0 || strpbrk(argument, " \t") != NULL;
+  size_t used = 0, slashes = 0;
+  if (2 * strlen(argument) + 3 > size) return 0;
+  if (quoted) out[used++] = '"';
+  for (const char *at = argument; *at != 0; at++) {
+    if (*at == '"') { /* those before it count twice, and one is its own */
+      for (slashes++; slashes > 0; slashes--) out[used++] = '\\';
+    }
+    slashes = *at == '\\' ? slashes + 1 : 0;
+    out[used++] = *at;
+  }
+  if (quoted) {
+    for (; slashes > 0; slashes--) out[used++] = '\\';
+    out[used++] = '"';
+  }
+  out[used] = 0;
+  return used;
+}
+
+/* Runs a program and gives what it writes to its standard output, as a text; 0 when it cannot be run, fails, or writes `size` bytes
+   or more. `arguments` end with NULL; the first is the program, which without a separator in it is looked for in PATH. There is no
+   shell in between: arguments arrive as they are, whatever characters they have. */
+PLATFORM_MAYBE_UNUSED static int platform_output(const char *const *arguments, char *out, size_t size) {
+  size_t used = 0;
+#ifdef _WIN32
+  char line[16384];
+  wchar_t wide[16384];
+  size_t length = 0;
+  if (strchr(arguments[0], '"') != NULL) return 0; /* no file has that, and it ends the name */
+  for (const char *const *argument = arguments; *argument != NULL; argument++) {
+    if (length > 0) line[length++] = ' ';
+    size_t more = platform_quoted(*argument, line + length, sizeof line - 1 - length);
+    if (more == 0) return 0;
+    length += more;
+  }
+  if (!platform_wide(line, wide, 16384)) return 0;
+  SECURITY_ATTRIBUTES inherited = {sizeof inherited, NULL, TRUE};
+  HANDLE from, to;
+  if (!CreatePipe(&from, &to, &inherited, 0)) return 0;
+  SetHandleInformation(from, HANDLE_FLAG_INHERIT, 0);
+  STARTUPINFOW start;
+  PROCESS_INFORMATION child;
+  ZeroMemory(&start, sizeof start);
+  start.cb = sizeof start;
+  start.dwFlags = STARTF_USESTDHANDLES;
+  start.hStdOutput = to;
+  start.hStdError = GetStdHandle(STD_ERROR_HANDLE);
+  int began = CreateProcessW(NULL, wide, NULL, NULL, TRUE, CREATE_NO_WINDOW, NULL, NULL, &start, &child);
+  CloseHandle(to);
+  DWORD count = 0, code = 1;
+  while (began && used < size && ReadFile(from, out + used, (DWORD)(size - used), &count, NULL) && count > 0) used += count;
+  CloseHandle(from);
+  if (!began) return 0;
+  WaitForSingleObject(child.hProcess, INFINITE);
+  if (!GetExitCodeProcess(child.hProcess, &code)) code = 1;
+  CloseHandle(child.hProcess);
+  CloseHandle(child.hThread);
+  if (code != 0) return 0;
+#else
+  int ends[2], status = 0;
+  ssize_t count;
+  pid_t child, ended;
+  posix_spawn_file_actions_t actions;
+#ifdef __APPLE__
+  if (pipe(ends)) return 0;
+  fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+  fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+#else
+  if (pipe2(ends, O_CLOEXEC)) return 0;
+#endif
+  int began = posix_spawn_file_actions_init(&actions) == 0;
+  if (began) {
+    began = posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO) == 0 &&
+            posix_spawnp(&child, arguments[0], &actions, NULL, (char *const *)(uintptr_t)arguments, PLATFORM_ENVIRONMENT) == 0;
+    posix_spawn_file_actions_destroy(&actions);
+  }
+  close(ends[1]);
+  while (began && used < size && ((count = read(ends[0], out + used, size - used)) > 0 || (count < 0 && errno == EINTR)))
+    used += count > 0 ? (size_t)count : 0;
+  close(ends[0]);
+  if (!began) return 0;
+  do ended = waitpid(child, &status, 0);
+  while (ended < 0 && errno == EINTR);
+  if (ended == child && status != 0) return 0; /* hosts that ignore SIGCHLD, or wait for every child, leave no status */
+#endif
+  if (used == 0 || used >= size) return 0;
+  out[used] = 0;
+  return 1;
 }
 
 /* One lock for the whole process. */

@@ -42,28 +42,22 @@ static void describe_exception(char *problem, size_t size) {
 
 /* Runs `executable` once to learn which libpython it belongs to; 0 when it cannot be run or has none. */
 static int ask_for_libpython(const char *executable, char *library, size_t size) {
-  char command[2 * PATH_BYTES];
   const char *script =
       "import os, sys, sysconfig as s; v = s.get_config_var; n = [v('INSTSONAME'), v('LDLIBRARY')]; "
       "d = [v('LIBDIR'), os.path.join(sys.base_prefix, 'lib'), v('LIBPL')]; "
       "w = os.path.join(sys.base_prefix, 'python' + ''.join(map(str, sys.version_info[:2])) + '.dll'); "
       "f = v('PYTHONFRAMEWORKPREFIX'); "
       "c = [w] + [os.path.join(f, x) for x in n if f and x] + [os.path.join(p, x) for p in d for x in n if p and x]; "
-      "print(next((x for x in c if os.path.isfile(x) and not x.endswith('.a')), ''))";
-  snprintf(command, sizeof command, PLATFORM_QUOTED("\"%s\" -I -S -c \"%s\""), executable, script);
-  FILE *pipe = PLATFORM_POPEN(command, "r");
-  if (pipe == NULL) return 0;
-  char *line = fgets(library, (int)size, pipe);
-  int failed = PLATFORM_PCLOSE(pipe);
-  if (line == NULL || failed) return 0;
-  library[strcspn(library, "\r\n")] = 0;
-  return library[0] != 0;
+      "found = next((x for x in c if os.path.isfile(x) and not x.endswith('.a')), ''); "
+      "sys.stdout.buffer.write(os.fsencode(found))"; /* UTF-8 on Windows, elsewhere the bytes of the file system */
+  const char *const arguments[] = {executable, "-I", "-S", "-c", script, NULL};
+  return platform_output(arguments, library, size);
 }
 
 /* The Python executable of the environment that holds this library: the nearest one in a folder above it. */
 static int find_executable(char *executable, size_t size) {
-  const char *chosen = getenv("ONNXRUNTIME_EP_WGPU_PYTHON");
-  if (chosen != NULL && chosen[0] != 0) return snprintf(executable, size, "%s", chosen) < (int)size;
+  size_t length = platform_environment("ONNXRUNTIME_EP_WGPU_PYTHON", executable, size);
+  if (length > 0) return length < size;
   char folder[PATH_BYTES];
   if (!platform_library_path(&anchor, folder, sizeof folder)) return 0;
   for (char *end = strrchr(folder, PLATFORM_SEPARATOR); end != NULL; end = strrchr(folder, PLATFORM_SEPARATOR)) {
@@ -109,7 +103,9 @@ static int start_python(char *problem, size_t size) {
       return 0;
     }
   } else {
-    if (Py_SetProgramName != NULL) Py_SetProgramName(Py_DecodeLocale(executable, NULL));
+    static wchar_t name[PATH_BYTES];
+    if (Py_SetProgramName != NULL)
+      Py_SetProgramName(platform_wide(executable, name, PATH_BYTES) ? (void *)name : Py_DecodeLocale(executable, NULL));
     Py_InitializeEx(0);
   }
   PyEval_SaveThread();

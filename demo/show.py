@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from .measure import Row
 from .reader import Reading
@@ -16,7 +17,7 @@ def reading(console: Console, read: Reading) -> None:
     console.print(f"Read in {read.seconds:.1f} s", highlight=False)
     table = Table("score", "text", box=box.SIMPLE)
     for text, score in zip(read.texts, read.scores, strict=True):
-        table.add_row(f"{score:.3f}", text)
+        table.add_row(f"{score:.3f}", Text(text))
     console.print(table)
 
 
@@ -45,4 +46,6 @@ def sessions(console: Console, rows: Sequence[Row], adapter: str, software: bool
     for row in rows:
         if row.nodes_cpu:
             operators = ", ".join(f"{count} {op}" for op, count in sorted(row.nodes_cpu.items()))
-            console.print(f"{row.part}, on the CPU: {operators}", *row.reasons, sep="\n  ", highlight=False)
+            console.print(
+                f"{row.part}, on the CPU: {operators}", *row.reasons, sep="\n  ", highlight=False, markup=False
+            )

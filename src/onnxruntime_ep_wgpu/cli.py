@@ -23,6 +23,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from . import tools
+from .tabular import printable
 from .tools._waits import telling_of_waits
 from .version import VERSION
 
@@ -133,7 +134,7 @@ def _main(argv: Sequence[str], interrupts: list[int]) -> int:
 
 
 def _one_line(problem: Exception) -> str:
-    text = " ".join(str(problem).split())
+    text = printable(" ".join(str(problem).split()))
     expected = isinstance(problem, OSError) or type(problem).__module__.startswith("onnxruntime_ep_wgpu")
     if expected and text:
         return text

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+# Control characters but tab and newline, by which a name in a model could steer a terminal; and halves of characters, which
+# cannot be printed.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text for a terminal: control characters as Python writes them, the escape character as four, `\\x1b`."""
+    return _UNPRINTABLE.sub(lambda it: ascii(it[0])[1:-1], text)
+
 
 def cells(rows: Sequence[Sequence[object]]) -> list[list[str]]:
-    """Every value as text; None is empty."""
-    return [["" if value is None else str(value) for value in row] for row in rows]
+    """Every value as printable text; None is empty."""
+    return [["" if value is None else printable(str(value)) for value in row] for row in rows]
 
 
 def numeric(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[bool]:

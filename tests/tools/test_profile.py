@@ -143,11 +143,15 @@ document.body.append(Object.assign(document.createElement("pre"), { id: "noted",
 </script>"""
 
 
+# The page allows its own script alone.
+POLICY = re.compile(r'<meta http-equiv="content-security-policy"[^>]*>')
+
+
 def drawn(profile: Profile, folder: Path) -> tuple[list[list[Any]], list[list[Any]], str]:
     """The texts on the timeline with their places, the boxes of the flame view as text, what of it is cut and name, and
     the document, as a browser draws the page."""
     path = folder / "page.html"
-    text = page(profile).replace("</head>", NOTED + "</head>").replace("</body>", TOLD + "</body>")
+    text = POLICY.sub("", page(profile)).replace("</head>", NOTED + "</head>").replace("</body>", TOLD + "</body>")
     path.write_text(text, encoding="utf-8")
     assert CHROMIUM is not None
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'user'}"]

@@ -1,13 +1,18 @@
 """A profile as one HTML file that needs nothing else: no network, no library. In: a profile. Out: the text.
 
-Invariant: everything about the profile is in the JSON of the element `profile`, which the page's script draws.
+Invariants: everything about the profile but its title is in the JSON of the element `profile`, which the page's script draws;
+no text of a profile becomes an element or a script, whatever its names are.
 """
 
 from __future__ import annotations
 
 import html
 import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import asdict
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
@@ -48,12 +53,23 @@ def page(profile: Profile) -> str:
     """The HTML text."""
     folder = files(__package__)
     parts = {name: (folder / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")}
-    # "</script>" in a name must not end the element.
-    text = json.dumps(data(profile), separators=(",", ":"), default=str).replace("</", "<\\/")
-    title = html.escape(
-        f"{PurePath(profile.facts.get('model', 'profile')).name} on {profile.facts.get('device', 'a GPU')}"
-    )
-    out = parts["page.html"]
-    for mark, value in (("title", title), ("style", parts["page.css"]), ("script", parts["page.js"]), ("data", text)):
-        out = out.replace("{{" + mark + "}}", value)
-    return out
+    script = f"\n{parts['page.js']}"
+    title = f"{PurePath(profile.facts.get('model', 'profile')).name} on {profile.facts.get('device', 'a GPU')}"
+    values = {
+        "title": html.escape(title.encode(errors="replace").decode()),  # names of files need not be UTF-8
+        "style": parts["page.css"],
+        "script": script,
+        "digest": b64encode(sha256(script.encode()).digest()).decode(),
+        "data": script_json(data(profile)),
+    }
+    return filled(parts["page.html"], values)
+
+
+def filled(template: str, values: Mapping[str, str]) -> str:
+    """The template with each `{{name}}` replaced, all in one pass: what a value has in such braces stays text."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: values[mark[1]], template)
+
+
+def script_json(value: Any) -> str:
+    """JSON for an element `script`. Without "<", HTML sees neither the end of the element nor the start of a comment in it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=True, default=str).replace("<", "\\u003c")

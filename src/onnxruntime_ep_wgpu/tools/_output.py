@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..tabular import cells, rich_table, text_lines, words
+from ..tabular import cells, printable, rich_table, text_lines, words
 
 
 def show_json(data: Any) -> None:
@@ -35,9 +35,9 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: 
 
 def show_pairs(pairs: Mapping[str, object], title: str = "") -> None:
     """Prints names and values, one pair per line. Names are words: keys of JSON lose their underscores."""
-    pairs = {words(name): value for name, value in pairs.items()}
+    pairs = {words(name): printable(str(value)) for name, value in pairs.items()}
     if sys.stdout.isatty():
-        rows = [[name, str(value)] for name, value in pairs.items()]
+        rows = [[name, value] for name, value in pairs.items()]
         _print_rich(rich_table(("", ""), rows, title, header=False))
         return
     if title:
@@ -82,7 +82,7 @@ def progress(first: str, total: int) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(first, total=total)
         yield lambda name: bar.update(task, advance=1, description=name)
