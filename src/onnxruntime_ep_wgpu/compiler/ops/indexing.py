@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from ...errors import UnsupportedError
@@ -215,6 +217,9 @@ def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = N
     return result
 
 
+PadMode = Literal["constant", "edge", "reflect", "wrap"]
+
+
 @op("Pad", types=ANY, pads_input=INTEGERS, axes=INTEGERS, keeps_format=True)
 def pad(
     b: Builder,
@@ -223,7 +228,7 @@ def pad(
     fill: Operand | None = None,
     axes: Operand | None = None,
     *,
-    mode: str = "constant",
+    mode: PadMode = "constant",
     pads: list[int] | None = None,
     paddings: list[int] | None = None,
     value: float = 0.0,
@@ -235,8 +240,6 @@ def pad(
         raise UnsupportedError(f"{len(amounts)} pads for {len(where)} axes")
     begins = dict(zip(where, amounts[: len(where)], strict=True))
     ends = dict(zip(where, amounts[len(where) :], strict=True))
-    if mode not in ("constant", "edge", "reflect", "wrap"):
-        raise UnsupportedError(f"mode={mode!r}")
     padded = [a for a in sorted(where) if begins[a] != 0 or ends[a] != 0]
     if not padded:
         return x

@@ -8,6 +8,7 @@ copied first. `scatter_along.py` says how an element finds them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -24,10 +25,13 @@ from .registry import ANY, op
 from .scatter_along import along_lines, last_updates, scattered_along, wrapped
 from .shape import axis_of
 
+Reduction = Literal["none", "add", "mul", "min", "max"]
+CacheMode = Literal["linear", "circular"]
+
 
 @op("ScatterElements", "Scatter", types=ANY, indices=INDICES)
 def scatter_elements(
-    b: Builder, x: Operand, indices: Operand, updates: Operand, *, axis: int = 0, reduction: str = "none"
+    b: Builder, x: Operand, indices: Operand, updates: Operand, *, axis: int = 0, reduction: Reduction = "none"
 ) -> Operand:
     """y[..., indices[..., k, ...], ...] = updates[..., k, ...]."""
     axis = axis_of(axis, x.rank)
@@ -93,7 +97,7 @@ def _require_shape(b: Builder, updates: Operand, shape: Sequence[Dim]) -> None:
 
 
 @op("ScatterND", types=ANY, indices=INDICES)
-def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, reduction: str = "none") -> Operand:
+def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, reduction: Reduction = "none") -> Operand:
     """Each index vector names a slice of x, which its update replaces or is combined with."""
     depth = indices.shape[-1]
     if not isinstance(depth, int):
@@ -154,7 +158,13 @@ def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
 
 @op("TensorScatter", types=ANY, starts=INDICES)
 def tensor_scatter(
-    b: Builder, past: Operand, update: Operand, starts: Operand | None = None, *, axis: int = -2, mode: str = "linear"
+    b: Builder,
+    past: Operand,
+    update: Operand,
+    starts: Operand | None = None,
+    *,
+    axis: int = -2,
+    mode: CacheMode = "linear",
 ) -> Operand:
     """A cache with `update` written along an axis from starts[batch] on; `circular` goes on at the beginning."""
     axis = axis_of(axis, past.rank)

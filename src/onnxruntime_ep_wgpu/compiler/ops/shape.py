@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -282,8 +283,11 @@ def tile(b: Builder, x: Operand, repeats: Operand) -> Operand:
     return b.reshape(spread, [r * d for r, d in zip(counts, x.shape, strict=True)])
 
 
+DepthOrder = Literal["DCR", "CRD"]
+
+
 @op("DepthToSpace", types=ANY)
-def depth_to_space(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR") -> Operand:
+def depth_to_space(b: Builder, x: Operand, *, blocksize: int, mode: DepthOrder = "DCR") -> Operand:
     """Blocks of channels become blocks of pixels; "DCR" takes the block from the outer channels, "CRD" from the inner."""
     n, c, h, w = x.shape
     depth = floordiv(c, blocksize * blocksize)
@@ -295,7 +299,7 @@ def depth_to_space(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR")
 
 
 @op("SpaceToDepth", types=ANY)
-def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR") -> Operand:
+def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: DepthOrder = "DCR") -> Operand:
     """The inverse of depth_to_space."""
     n, c, h, w = x.shape
     high, wide = floordiv(h, blocksize), floordiv(w, blocksize)
