@@ -104,6 +104,7 @@ def _moved() -> Iterator[Example]:
     yield Example("TensorScatter", cache, {"mode": ("linear", "circular")}, opset=24)
     pads = [x, np.array([1, 0, 0, 2])]
     yield Example("Pad", pads, {"mode": ("constant", "edge", "reflect", "wrap")}, constants=[1])
+    yield Example("Pad", pads, {"mode": ("constant", "edge", "reflect")}, domain=MICROSOFT, constants=[1])
     yield Example("DepthToSpace", [image], {"mode": ("DCR", "CRD")}, {"blocksize": 2})
     yield Example("SpaceToDepth", [image], {"mode": ("DCR", "CRD")}, {"blocksize": 2}, opset=28)
 
@@ -115,6 +116,8 @@ def _sampled() -> Iterator[Example]:
     yield Example(
         "GridSample", [image, grid], {"mode": ("bilinear", "nearest", "bicubic"), "padding_mode": outside}, opset=16
     )
+    old = {"mode": ("bilinear", "nearest", "bicubic"), "padding_mode": outside}
+    yield Example("GridSample", [image, grid], old, domain=MICROSOFT)
     regions = [image, np.array([[0.5, 0.2, 4, 3.6]], np.float32), np.array([0])]
     size = {"output_height": 3, "output_width": 2, "sampling_ratio": 2}
     for opset, places in ((10, {}), (16, {"coordinate_transformation_mode": ("half_pixel", "output_half_pixel")})):

@@ -15,8 +15,7 @@ from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..dims import equal
 from .matmul import product_of_matrices
-from .optimised import MICROSOFT
-from .registry import FLOATS, op
+from .registry import FLOATS, MICROSOFT, op
 
 PACKED = frozenset({DType.UINT8})
 UNSIGNED = {2: DType.UINT2, 4: DType.UINT4, 8: DType.UINT8}

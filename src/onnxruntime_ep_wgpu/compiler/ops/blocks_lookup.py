@@ -15,9 +15,8 @@ from ..dims import ceildiv, equal
 from .blocks import PACKED, UNSIGNED, check_block
 from .index import INDICES, index32
 from .matmul import matmul
-from .optimised import MICROSOFT
 from .quantize import dequantized, spread
-from .registry import FLOATS, MINIFLOATS, op
+from .registry import FLOATS, MICROSOFT, MINIFLOATS, op
 from .shape import axis_of
 
 FOURS = frozenset({DType.INT4, DType.UINT4})

@@ -22,9 +22,8 @@ from .blocks import PACKED, UNSIGNED, check_block, packed_zeros, per_block
 from .index import index32
 from .indexing import gather_along
 from .normalise import softmax_rows
-from .optimised import MICROSOFT
 from .reduction import reduce_axes
-from .registry import FLOATS, op
+from .registry import FLOATS, MICROSOFT, op
 from .selection import top_k
 
 _ACTIVATIONS = {name.lower(): name for name in ("Relu", "Gelu", "Silu", "Identity")}

@@ -17,9 +17,8 @@ from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..dims import Dim, ceildiv, equal, floordiv, product
 from ..ir import REPETITION, Read, Variant
-from .optimised import MICROSOFT
 from .recurrent import MOST_GPU_ITERATIONS
-from .registry import FLOATS, op
+from .registry import FLOATS, MICROSOFT, op
 
 RULES: dict[UpdateRule, tuple[bool, bool]] = {
     "linear": (False, False),

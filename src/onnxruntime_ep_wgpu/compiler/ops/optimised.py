@@ -17,10 +17,8 @@ from .matmul import gemm, matmul
 from .pointwise import gelu, swish
 from .pool import max_pool
 from .quantize import BYTES
-from .registry import FLOATS, op
+from .registry import FLOATS, MICROSOFT, op
 from .window import ConvAttributes, PoolAttributes
-
-MICROSOFT = "com.microsoft"
 
 FusedActivation = Literal["Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid"]
 

@@ -19,6 +19,7 @@ from ...errors import ModelError, UnsupportedError, cut
 from ...program.dtypes import DType
 from .choices import Choices, choices_of
 
+MICROSOFT = "com.microsoft"
 OLDEST_OPSET = 7
 """ONNX Runtime's CPU provider has no kernel for an operator that changed before this opset (Reshape apart), nor have we."""
 FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
@@ -63,9 +64,9 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "list[str]": (str,),
 }
 """Kinds of attributes, as lowering functions are annotated, with the types of their values or elements."""
-_INJECTED = frozenset({"op_type", "opset", "outputs", "wanted", "with_channels_last"})
-"""Keyword arguments that are about the node and no attributes: its type, the version of its domain, how many outputs it has,
-which of them it names, and whether its result shall have its channels last in memory (`channels.py`)."""
+_INJECTED = frozenset({"op_type", "outputs", "wanted", "with_channels_last"})
+"""Keyword arguments that are about the node and no attributes: its type, how many outputs it has, which of them it names, and
+whether its result shall have its channels last in memory (`channels.py`)."""
 _OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
@@ -256,7 +257,7 @@ def arguments(
         if not _is_of(entry.kinds.get(name), value):
             raise UnsupportedError(f"attribute {name}={cut(value)} is no {entry.kinds[name]}")
     out |= {name: it.of(name, out[name]) for name, it in entry.choices.items() if name in out}
-    about: dict[str, Any] = {"op_type": entry.name, "opset": opset, "outputs": len(outputs), "wanted": list(outputs)}
+    about: dict[str, Any] = {"op_type": entry.name, "outputs": len(outputs), "wanted": list(outputs)}
     about["with_channels_last"] = with_channels_last
     return out | {name: value for name, value in about.items() if name in entry.attributes}
 

@@ -11,7 +11,7 @@ from ..dims import Dim, equal
 from .choices import Spelled
 from .index import INDICES, Allowed, index32
 from .reduction import reduce_axes
-from .registry import FLOATS, INTEGERS, op
+from .registry import FLOATS, INTEGERS, MICROSOFT, op
 
 GridMode = Literal["linear", "nearest", "cubic"]
 OldGridMode = Literal["bilinear", "nearest", "bicubic"]
@@ -21,6 +21,7 @@ RegionPlaces = Literal["half_pixel", "output_half_pixel"]
 
 
 @op("GridSample", types=FLOATS)
+@op("GridSample", domain=MICROSOFT, types=FLOATS)
 def grid_sample_16(
     b: Builder,
     x: Operand,
@@ -30,7 +31,7 @@ def grid_sample_16(
     mode: OldGridMode = "bilinear",
     padding_mode: Outside = "zeros",
 ) -> Operand:
-    """Versions 16 to 19, which name interpolations after images of two axes."""
+    """Versions 16 to 19 and Microsoft's, which name interpolations after images of two axes."""
     names: dict[OldGridMode, GridMode] = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
     y: Operand = grid_sample(b, x, grid, align_corners=align_corners, mode=names[mode], padding_mode=padding_mode)
     return y

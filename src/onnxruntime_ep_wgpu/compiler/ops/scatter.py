@@ -99,11 +99,10 @@ def _require_shape(b: Builder, updates: Operand, shape: Sequence[Dim]) -> None:
 @op("ScatterND", types=ANY, indices=INDICES)
 def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, reduction: Reduction = "none") -> Operand:
     """Each index vector names a slice of x, which its update replaces or is combined with."""
-    depth = indices.shape[-1]
-    if not isinstance(depth, int):
-        raise UnsupportedError("the number of indices per update depends on the input")
-    inner, queries = x.rank - depth, indices.rank - 1
-    if inner < 0:
+    queries = indices.rank - 1
+    depth = queries + x.rank - updates.rank  # ONNX says it twice
+    b.require(equal(indices.shape[-1], depth), "indices {} of slices of {}, whose updates are {}", indices, x, updates)
+    if not 0 <= depth <= x.rank:
         raise UnsupportedError(f"{depth} indices per update for data of rank {x.rank}")
     _require_shape(b, updates, (*indices.shape[:-1], *x.shape[depth:]))
     target = _targets(b, x, index32(b, indices, *(along(x, k) for k in range(depth))), depth)
@@ -143,6 +142,8 @@ def _replaced_slices(b: Builder, x: Operand, target: Operand, updates: Operand, 
 
 def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
     """i32 per update: the number of the slice it is meant for, -1 when an index is out of range."""
+    if not depth:
+        return b.map("return 0i;", DType.INT32, (product(indices.shape[:-1]),), ("n",), (1,), {}, cost=1)
     return b.map(
         map_body("scatter_target"),
         DType.INT32,

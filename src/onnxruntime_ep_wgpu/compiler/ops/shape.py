@@ -29,7 +29,7 @@ from ..dims import (
     select,
 )
 from ..ir import broadcast_shapes
-from .registry import ANY, FLOATS, INTEGERS, op
+from .registry import ANY, FLOATS, INTEGERS, MICROSOFT, op
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -309,8 +309,10 @@ def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: DepthOrder =
 
 
 @op("Range", types=FLOATS | INTEGERS)
-def range_(b: Builder, start: Operand, limit: Operand, delta: Operand) -> Operand:
-    """start + k * delta; the number of elements must follow from shapes or constants."""
+@op("Range", domain=MICROSOFT, types=FLOATS | INTEGERS)
+def range_(b: Builder, start: Operand, limit: Operand, delta: Operand | None = None) -> Operand:
+    """start + k * delta, which is 1 where Microsoft's has none; the number of elements must follow from shapes or constants."""
+    delta = b.constant(np.ones((), start.dtype.numpy)) if delta is None else delta
     first, last, by = (_bound(o) for o in (start, limit, delta))
     length: Dim
     if isinstance(first, float) or isinstance(last, float) or isinstance(by, float):

@@ -14,8 +14,7 @@ from ...builder import Builder, Operand
 from ...dims import Dim, floordiv, less_equal, maximum
 from ..index import INDICES, Allowed, index32
 from ..normalise import rms_normalization
-from ..optimised import MICROSOFT
-from ..registry import FLOATS, op
+from ..registry import FLOATS, MICROSOFT, op
 from .cache import appended, rotated_and_appended, started
 from .core import Direct, attend, merged, scale_of
 from .masks import Past, biased, hidden, present

@@ -8,8 +8,7 @@ from ...builder import Builder, Operand
 from ...codegen.prelude import map_body
 from ...dims import Dim, floordiv
 from ..index import INDICES, index32
-from ..optimised import MICROSOFT
-from ..registry import FLOATS, op
+from ..registry import FLOATS, MICROSOFT, op
 from .cache import appended, extended
 from .core import Direct, attend, heads_of, merged, scale_of
 from .masks import Past, biased, hidden, padded, present

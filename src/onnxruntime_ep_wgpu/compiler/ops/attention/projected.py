@@ -13,8 +13,7 @@ from ...dims import Dim, equal, floordiv, less_equal
 from ..attend import VisibleKeys
 from ..index import INDICES, Allowed, index32
 from ..matmul import matmul
-from ..optimised import MICROSOFT
-from ..registry import FLOATS, op
+from ..registry import FLOATS, MICROSOFT, op
 from .cache import appended
 from .core import Direct, attend, heads_of, merged, scale_of
 from .masks import Past, biased, hidden
