@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from tests import support
 from tests.ops.compare import expected, random
-from tests.ops.test_blocks import packed
+from tests.ops.test_blocks import as_inputs, packed
 
 MICROSOFT = "com.microsoft"
 F32, F16 = np.float32, np.float16
@@ -163,6 +163,14 @@ def check(mixture: Mixture, *shape: int, symbolic: bool = False, cpu: bool = Fal
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_activations(activation: str, dtype: Any) -> None:
     check(Mixture(activation=activation, dtype=dtype, bias=True), 5, cpu=dtype is F32)
+
+
+@pytest.mark.parametrize("mixture", [Mixture(), Mixture(bits=4, block=16, zeros=True), Mixture(bits=8)], ids=str)
+def test_weights_that_are_inputs(mixture: Mixture) -> None:
+    x, probs = random(5, mixture.hidden), random(5, mixture.experts, seed=1)
+    model = mixture.model([5, mixture.hidden])
+    (y,) = support.run_model(model, x, probs, *as_inputs(model, False))
+    np.testing.assert_allclose(y, mixture.wanted(x, probs), rtol=3e-5, atol=3e-5)
 
 
 @pytest.mark.parametrize("fusion", [1, 2])

@@ -18,7 +18,7 @@ from ..dims import Dim, ceildiv, equal, product
 from ..ir import Read, Variant, packed_run
 from ..tune import expert_rows
 from .activations import activated
-from .blocks import PACKED, UNSIGNED, check_block, packed_zeros, per_block
+from .blocks import PACKED, UNSIGNED, check_block, packed_zeros, per_block, unpacked
 from .index import index32
 from .indexing import gather_along
 from .normalise import softmax_rows
@@ -84,7 +84,7 @@ def _packed_layer(
     blocks, rows = (k // block if block else 1), experts * n
     wanted = f"the {rows * blocks} numbers of shape [{experts}, {n}, {blocks}]"
     b.require(equal(scales.size, rows * blocks), f"{name}_scales {{}} has not {wanted}", scales)
-    q = b.weights.bits(weights, UNSIGNED[bits], (rows, k))
+    q = unpacked(b, weights, bits, (rows, k))
     operands = {"x": q, "s": per_block(b, scales, rows, blocks, k // blocks)}
     kind = scales.dtype.accumulated
     if zeros is None:

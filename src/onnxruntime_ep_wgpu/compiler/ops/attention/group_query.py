@@ -121,7 +121,7 @@ def group_query_attention(
         q,
         known_k,
         present(b, known_v, past),
-        scale=scale_of(size, scale),
+        scale=scale_of(b, size, scale),
         softcap=softcap,
         hide=hide,
         sink=sink,

@@ -163,7 +163,7 @@ def attended_to(
 
     visible = None if scores else past.visible(causal=causal)
     direct = Direct(values, visible, masked) if visible else None
-    found = attend(b, q, keys, present(b, values, past), scale=scale_of(q.shape[3], scale), hide=hide, direct=direct)
+    found = attend(b, q, keys, present(b, values, past), scale=scale_of(b, q.shape[3], scale), hide=hide, direct=direct)
     if not scores:
         return merged(b, found.y), None
     assert found.hidden is not None
