@@ -9,7 +9,7 @@ import pytest
 
 from tests import support
 
-from .compare import check, expected, model, random
+from .compare import check, check_model, expected, model, random
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5, "opset": 24}
 
@@ -33,8 +33,7 @@ def test_heads_and_groups_of_heads(heads: tuple[int, int], dtype: type, causal: 
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_merged_heads(symbolic: bool) -> None:
     q, k, v = (np.ascontiguousarray(x.transpose(0, 2, 1, 3).reshape(2, x.shape[2], -1)) for x in _inputs(4, 2))
-    how = {"scale": 0.3} if symbolic else {}
-    check("Attention", q, k, v, q_num_heads=4, kv_num_heads=2, symbolic=symbolic, **how, **CLOSE)
+    check("Attention", q, k, v, q_num_heads=4, kv_num_heads=2, symbolic=symbolic, **CLOSE)
 
 
 @pytest.mark.costly
@@ -88,3 +87,33 @@ def test_scores_at_every_stage(softcap: float, mode: int) -> None:
         qk_matmul_output_mode=mode,
         **CLOSE,
     )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("rank", [3, 4])
+def test_heads_whose_size_a_run_decides(rank: int, causal: int, dtype: type) -> None:
+    arrays = [random(2, 3, steps, 8, seed=steps, dtype=dtype) for steps in (5, 6, 6)]
+    how: dict[str, Any] = {"opset": 23, "is_causal": causal, "softcap": 2.0}
+    if rank == 3:
+        arrays = [a.transpose(0, 2, 1, 3).reshape(2, -1, 24) for a in arrays]
+        how |= {"q_num_heads": 3, "kv_num_heads": 3}
+    built = model("Attention", arrays, **how)
+    for value in built.graph.input:
+        value.type.tensor_type.shape.dim[rank - 1].dim_param = "size"
+    check_model(built, arrays, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["MultiHeadAttention", "GroupQueryAttention", "Attention"])
+def test_heads_of_microsoft_whose_size_a_run_decides(op: str) -> None:
+    parts = [random(1, 2, 24, seed=k) for k in range(3)]
+    given: dict[str, tuple[list[np.ndarray | None], dict[str, Any]]] = {
+        "MultiHeadAttention": (parts, {"num_heads": 3}),
+        "Attention": ([parts[0], random(24, 72, seed=3), random(72, seed=4)], {"num_heads": 3}),
+        "GroupQueryAttention": (
+            [*parts, None, None, np.array([1], np.int32), np.array(2, np.int32)],
+            {"num_heads": 3, "kv_num_heads": 3, "constants": [6], "outputs": [np.float32] * 3},
+        ),
+    }
+    arrays, how = given[op]
+    check(op, *arrays, domain="com.microsoft", symbolic=True, rtol=1e-4, atol=1e-5, **how)

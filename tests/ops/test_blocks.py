@@ -274,13 +274,24 @@ def test_errors_name_the_input_and_the_value(name: str, shape: Any, message: str
         support.compile_model(model)
 
 
-def test_weights_that_are_no_constants_are_refused() -> None:
-    model = Weights(64, 8).model([2, 64])
-    packed_weights = next(v for v in model.graph.initializer if v.name == "b")
-    model.graph.initializer.remove(packed_weights)
-    model.graph.input.append(helper.make_tensor_value_info("b", onnx.TensorProto.UINT8, [8, 2, 16]))
-    with pytest.raises(UnsupportedError, match=r"uint8\[8, 2, 16\] is no constant"):
-        support.compile_model(model)
+def as_inputs(model: onnx.ModelProto, symbolic: bool) -> list[np.ndarray]:
+    """The initializers of a model, which become its last inputs."""
+    arrays = []
+    for it in model.graph.initializer:
+        shape = [f"{it.name}_{k}" for k in range(len(it.dims))] if symbolic else it.dims
+        model.graph.input.append(helper.make_tensor_value_info(it.name, it.data_type, shape))
+        arrays.append(numpy_helper.to_array(it))
+    del model.graph.initializer[:]
+    return arrays
+
+
+@pytest.mark.parametrize(("bits", "zeros"), [(2, "float"), (3, "packed"), (4, ""), (4, "packed"), (8, "packed")])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_weights_that_are_inputs(bits: int, zeros: str, symbolic: bool) -> None:
+    """Nothing is rounded for them, whatever a model allows."""
+    weights, a = Weights(64, 8, bits, 32, zeros), activations(2, 64)
+    model = weights.model([2, 64], accuracy_level=4)
+    agree(support.run_model(model, a, *as_inputs(model, symbolic))[0], weights, a)
 
 
 def templates(model: onnx.ModelProto) -> set[str]:

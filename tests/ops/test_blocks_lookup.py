@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from tests import support
 from tests.ops.compare import expected, random
-from tests.ops.test_blocks import packed
+from tests.ops.test_blocks import as_inputs, packed
 
 MICROSOFT = "com.microsoft"
 F32, F16 = np.float32, np.float16
@@ -69,6 +69,17 @@ def test_rows_of_a_quantised_table(kind: str, bits: int, dtype: Any) -> None:
         (y,) = support.run_model(model, ids)
         assert y.dtype == dtype
         np.testing.assert_allclose(y, want, rtol=1e-3 if dtype is F16 else 1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_table_that_is_an_input(bits: int, zeros: bool) -> None:
+    ids = np.array([[0, 12, 5], [-1, -13, 5]])
+    how = {"block_size": 16, "bits": bits, "gather_axis": 0, "quantize_axis": 1}
+    model = build("GatherBlockQuantized", {"indices": ids}, gather_case(bits, "uint8", zeros, F32), GATHER, F32, **how)
+    (want,) = expected(model, {"indices": ids})
+    weights = as_inputs(model, True)
+    np.testing.assert_allclose(support.run_model(model, ids, *weights)[0], want, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("axes", [(1, 0), (1, 1), (0, 0)])

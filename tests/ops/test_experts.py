@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from tests import support
 from tests.ops.compare import expected, random
-from tests.ops.test_blocks import packed
+from tests.ops.test_blocks import as_inputs, packed
 
 MICROSOFT = "com.microsoft"
 F32, F16 = np.float32, np.float16
@@ -165,6 +165,14 @@ def test_activations(activation: str, dtype: Any) -> None:
     check(Mixture(activation=activation, dtype=dtype, bias=True), 5, cpu=dtype is F32)
 
 
+@pytest.mark.parametrize("mixture", [Mixture(), Mixture(bits=4, block=16, zeros=True), Mixture(bits=8)], ids=str)
+def test_weights_that_are_inputs(mixture: Mixture) -> None:
+    x, probs = random(5, mixture.hidden), random(5, mixture.experts, seed=1)
+    model = mixture.model([5, mixture.hidden])
+    (y,) = support.run_model(model, x, probs, *as_inputs(model, False))
+    np.testing.assert_allclose(y, mixture.wanted(x, probs), rtol=3e-5, atol=3e-5)
+
+
 @pytest.mark.parametrize("fusion", [1, 2])
 def test_swiglu(fusion: int) -> None:
     check(Mixture(activation="swiglu", fusion=fusion, normalise=1, bias=True), 3, cpu=fusion == 1)
@@ -215,8 +223,8 @@ def test_expert_weights_stay_packed() -> None:
     ("change", "message"),
     [
         ({"k": 5}, "k 5: from 1 to the number of experts, 4"),
-        ({"activation_type": "tanh"}, "activation_type 'tanh': known are relu"),
-        ({"quant_type": "fp4"}, "quant_type 'fp4'"),
+        ({"activation_type": "tanh"}, "activation_type='tanh' is none of 'relu'"),
+        ({"quant_type": "fp4"}, "quant_type='fp4'"),
         ({"block_size": 24}, "block_size 24: a power of two"),
         ({"expert_weight_bits": 3}, "expert_weight_bits 3 of fc1"),
         ({"weights_prepacked": 1}, "weights_prepacked 1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -285,6 +286,18 @@ def test_qlinear_binary(op: str, dtype: type, constants: tuple[int, ...], scales
 def test_qlinear_unary(op: str, dtype: type) -> None:
     x = integers(5, 301, dtype=dtype)
     check(op, x, f32(0.03), dtype(13), f32(0.0041), dtype(5), domain=MICROSOFT, constants=(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("rank", [1, 3])
+def test_qlinear_softmax(dtype: type, rank: int) -> None:
+    x, scales = integers(*(3, 5, 41)[-rank:], dtype=dtype), (f32(0.03), dtype(13), f32(1 / 256), dtype(0))
+    for opset, axis in itertools.product((12, 13), {-1, 0, rank - 1}):
+        built = compare.model(
+            "QLinearSoftmax", [x, *map(np.asarray, scales)], axis=axis, domain=MICROSOFT, constants=(1, 2, 3, 4)
+        )
+        built.graph.node[0].attribute.append(helper.make_attribute("opset", opset))
+        compare.check_model(built, [x])
 
 
 @pytest.mark.parametrize("dtype", BYTES)

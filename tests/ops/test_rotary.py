@@ -20,8 +20,8 @@ def caches(half: int, dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray]:
 
 def positions(kind: str) -> np.ndarray:
     """For 2 sequences of 5: a position each, or that of the first."""
-    if kind == "first":
-        return np.array([7])
+    if kind in ("first", "scalar"):
+        return np.array([7] if kind == "first" else 7)
     return np.random.default_rng(0).integers(0, ROWS, (2, 5))
 
 
@@ -53,11 +53,12 @@ def test_of_microsoft(interleaved: int, dtype: type, kind: str, size: int) -> No
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])
-@pytest.mark.parametrize("kind", ["first", "each"])
+@pytest.mark.parametrize("kind", ["first", "scalar", "each"])
 def test_of_a_part_of_each_head(interleaved: int, kind: str) -> None:
     how = {"domain": "com.microsoft", "interleaved": interleaved, "num_heads": 3, "rotary_embedding_dim": 4}
     check("RotaryEmbedding", random(2, 5, 3 * 10), positions(kind), *caches(2), **how)
     check("RotaryEmbedding", random(2, 3, 5, 10), positions(kind), *caches(2), **how)
+    check("RotaryEmbedding", random(2, 5, 3 * 10), positions(kind), *caches(2), symbolic=True, **how)
 
 
 def test_packed_sequences_may_be_longer_than_the_caches() -> None:

@@ -105,6 +105,21 @@ def test_scatter_nd_types(depth: int, dtype: type, int64: str) -> None:
     check("ScatterND", x, indices, random(1, 3, *x.shape[depth:], dtype=dtype, seed=3), opset=18, int64=int64)
 
 
+@pytest.mark.parametrize("reduction", ["none", "add", "max"])
+@pytest.mark.parametrize("updates", [0, 1, 3])
+def test_scatter_nd_of_no_indices_is_about_all_of_the_data(updates: int, reduction: str) -> None:
+    indices = np.zeros((updates, 0), np.int64)
+    for symbolic in (False, True):
+        new = random(updates, 3, 4, seed=1)
+        check("ScatterND", random(3, 4), indices, new, reduction=reduction, opset=18, symbolic=symbolic)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_scatter_nd_where_only_the_updates_tell_how_many_indices_there_are(depth: int) -> None:
+    indices, x = np.array([[1, 2], [0, 3]])[:, :depth], random(3, 4)
+    check("ScatterND", x, indices, random(2, *x.shape[depth:], seed=1), opset=18, symbolic=True)
+
+
 def test_scatter_nd_of_more_slices_than_a_workgroup_owns() -> None:
     indices = np.random.default_rng(0).permutation(3000)[:2500].reshape(-1, 1)
     check("ScatterND", random(3000, 2), indices, random(2500, 2, seed=1), opset=18)

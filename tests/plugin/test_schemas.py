@@ -11,7 +11,8 @@ from onnxruntime_ep_wgpu.compiler.ops import registry
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 
 SCHEMAS = {f"{it.domain}.{it.name}-{it.since_version}": it for it in get_all_operator_schema()}
-OBSOLETE = {".MeanVarianceNormalization-1", ".LpPool-1", ".GlobalLpPool-1"}  # with other attributes than since 9, and 2
+# With other attributes than since 9, and 2; GRU has a direction that is misspelled.
+OBSOLETE = {".MeanVarianceNormalization-1", ".LpPool-1", ".GlobalLpPool-1", ".GRU-1"}
 
 
 def defaults_of(schema: Any) -> dict[str, Any]:

@@ -117,6 +117,10 @@ class Builder(Requirements):
         view = x.view.reshape(tuple(shape)) or self.copy(x).view.reshape(tuple(shape))
         return self.view(x, view)
 
+    def assumed(self, x: Operand, shape: Shape) -> Operand:
+        """x in a shape with numbers that `assume` gave for extents."""
+        return x if shape == x.shape else self.view(x, self.copy(x).view.taken_as(shape))
+
     def permute(self, x: Operand, permutation: Sequence[int]) -> Operand:
         return self.view(x, x.view.permute(permutation))
 

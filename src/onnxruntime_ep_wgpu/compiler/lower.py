@@ -106,8 +106,9 @@ def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering) -> Attempt:
         except InternalError as error:
             reason = Fault(error)
         reasons.append(reason)
+    sure = not lowering.builder.assumes  # else only ranks are
     shapes = {
-        value.name: tuple(dim if isinstance(dim, int) else None for dim in operand.shape)
+        value.name: tuple(dim if sure and isinstance(dim, int) else None for dim in operand.shape)
         for value, operand in lowering.values.items()
         if value.shape is None and value.name
     }
@@ -133,7 +134,7 @@ def _lowered(lowering: Lowering, results: Sequence[ir.Value]) -> LoweredGraph:
         lowering.inputs.tensors,
         outputs,
         lowering.builder.nodes,
-        list(lowering.builder.checks.items()),
+        lowering.builder.conditions,
         lowering.operators,
         lowering.builder.assertions,
     )

@@ -92,7 +92,7 @@ class Lowering:
             results = self._results(node)
             for value, result in zip(node.outputs, results, strict=False):
                 if result is not None:
-                    _check_declared(value, result)
+                    _check_declared(value, result, sure=not self.builder.assumes)
                 elif value.name and (value.uses() or value.is_graph_output()):
                     raise UnsupportedError(f"no kernel calculates the result {value.name!r}")
         except Exception as error:
@@ -213,12 +213,13 @@ def _dim_text(dim: int | ir.SymbolicDim) -> str:
     return str(dim if isinstance(dim, int) else dim.value or "?")
 
 
-def _check_declared(value: ir.Value, result: Operand) -> None:
-    """What the model, or ONNX Runtime's inference, says of a shape is what was lowered, as far as both are known."""
+def _check_declared(value: ir.Value, result: Operand, sure: bool) -> None:
+    """What the model, or ONNX Runtime's inference, says of a shape is what was lowered, as far as both are known. Extents that may
+    follow from an assumption are not; the graph is compiled again where it does not hold."""
     if value.shape is None:
         return
     declared = [d if isinstance(d, int) else None for d in value.shape]
-    known = [d if isinstance(d, int) else None for d in result.shape]
+    known = [d if sure and isinstance(d, int) else None for d in result.shape]
     if len(declared) != len(known) or any(None not in (a, b) and a != b for a, b in zip(declared, known, strict=True)):
         raise UnsupportedError(
             f"{value.name!r} is declared as [{', '.join(map(_dim_text, value.shape))}] and would be calculated as {result}, and"

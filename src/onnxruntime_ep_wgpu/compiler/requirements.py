@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..errors import UnsupportedError
 from ..program.target import Target
 from .binding_ranges import is_countable, is_storable, nbytes
-from .dims import Dim, less_equal
+from .dims import Dim, equal, less_equal, product, select
 from .divide import BindingsError, check_bindings
 from .ir import MOST_ELEMENTS, DataAssertion, Message, Node, Storage, Tensor
 from .limits import Limits
@@ -24,6 +24,7 @@ class Requirements:
     def __init__(self, target: Target, settings: CompileSettings, limits: Limits) -> None:
         self.target, self.settings, self.limits = target, settings, limits
         self.checks: dict[Dim, Message] = {}  # conditions, each once, with the message of whoever asked first
+        self._assumed: dict[Dim, str] = {}  # conditions that are true of what was assumed, each in words
         self.assertions: list[DataAssertion] = []
         self.origin: tuple[str, ...] = ()
 
@@ -34,9 +35,34 @@ class Requirements:
         says that it is about what the target can do: when a plan fails it, the graph is compiled for its sizes.
         """
         if condition == 0:
-            raise UnsupportedError(text.format(*(list(p) if isinstance(p, tuple) else p for p in parts)))
+            wrong = text.format(*(list(p) if isinstance(p, tuple) else p for p in parts))
+            relied = [said for it, said in self._assumed.items() if it in self.checks]
+            raise UnsupportedError("; ".join([wrong, *dict.fromkeys(relied)]))
         if not isinstance(condition, int):
             self.checks.setdefault(condition, message(self.origin, text, parts, limit))
+
+    def assume(self, dim: Dim, value: int, what: str) -> int:
+        """A dim that kernels need as a number. One that a run decides is taken for `value`; a run where it is another number
+        compiles the graph for its own sizes. Raises UnsupportedError where runs cannot."""
+        if isinstance(dim, int):
+            return dim
+        holds = equal(dim, value)
+        if not self.settings.compiled_again or holds == 0:
+            raise UnsupportedError(f"{what} depends on an input")
+        self.require(holds, f"{what} is {{}}, and kernels are made for {value}", dim, limit=True)
+        self._assumed[holds] = f"{what} of {self.origin[0]!r} is taken for {value}, because the model leaves it open"
+        return value
+
+    @property
+    def assumes(self) -> bool:
+        """Whether anything was assumed, so that extents may be other numbers in a run."""
+        return not self._assumed.keys().isdisjoint(self.checks)
+
+    @property
+    def conditions(self) -> list[tuple[Dim, Message]]:
+        """What a plan checks. Where an assumption does not hold, nothing else counts that may follow from it."""
+        assumed = product(it for it in self.checks if it in self._assumed)
+        return [(it if said.limit else select(assumed, it, 1), said) for it, said in self.checks.items()]
 
     # ---- loops
 

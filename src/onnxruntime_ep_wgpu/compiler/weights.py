@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UnsupportedError
 from ..program.dtypes import DType
 from ..program.weights import Permuted
 from .dims import floordiv, product
@@ -45,12 +44,13 @@ class Weights:
             return Operand(dtype, shape, view, host=lambda: array.astype(object), known=True)
         return Operand(dtype, shape, view)
 
+    def is_memory(self, x: Operand) -> bool:
+        """Whether x is a weight as it lies in memory."""
+        return x.view.tensor.storage is Storage.WEIGHT and x.view.is_whole
+
     def bits(self, weight: Operand, dtype: DType, shape: Shape) -> Operand:
-        """The memory of a weight as elements of another type, the first in the low bits. Raises UnsupportedError for what is
-        no weight."""
+        """The memory of a weight as elements of another type, the first in the low bits."""
         tensor = weight.view.tensor
-        if tensor.storage is not Storage.WEIGHT or not weight.view.is_whole:
-            raise UnsupportedError(f"{weight} is no constant, and its bytes hold several numbers each")
         if dtype is not tensor.dtype and (tensor, dtype) not in self._bits:
             count = product(tensor.shape) * tensor.dtype.bits
             self._bits[tensor, dtype] = Tensor(

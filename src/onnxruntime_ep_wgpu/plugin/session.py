@@ -11,6 +11,7 @@ import _thread
 import os
 from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.compile import compile_graph, compile_lowered
@@ -64,7 +65,7 @@ class SessionState:
             settings_of(options, adapter), asked(options), preserve=options["preserveDevice"]
         )
         self.target = self.context.target
-        self._compiling = settings_from(CompileSettings, options.values)
+        self._compiling = replace(settings_from(CompileSettings, options.values), compiled_again=True)
         self._path = ""  # of the model, when it is a file
         self._others = False  # whether other providers took nodes before
         self._completed = False

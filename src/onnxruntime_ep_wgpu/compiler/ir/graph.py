@@ -41,6 +41,9 @@ def packed_run(read: Read) -> int:
     whole = [it for it in operands if it.is_whole]
     if len(whole) != 1 or whole[0].dtype.bits > 8 or not whole[0].dtype.is_integer:
         return 0
+    maker = whole[0].tensor.producer
+    if isinstance(maker, Map) and maker.inline:  # in no memory
+        return 0
     blocks = [it.factors[-1] for it in operands if it is not whole[0] and it.factors]
     if any(block.stride != 0 for block in blocks):
         return 0

@@ -161,6 +161,11 @@ class View:
         axes = distribute(self.factors, shape)
         return None if axes is None else View(self.tensor, shape, axes, self.offset)
 
+    def taken_as(self, shape: Shape) -> View:
+        """A whole view in another shape, which has the same size in every run that uses it: nothing here can tell."""
+        assert self.is_whole
+        return View._rows(self.tensor, shape)
+
     def slice(self, axis: int, start: Dim, step: int, length: Dim) -> View | None:
         """`length` elements of one axis from `start` in steps of `step` (may be negative); None when it needs a copy."""
         shape = (*self.shape[:axis], length, *self.shape[axis + 1 :])

@@ -13,10 +13,9 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
-from ..dims import equal
+from ..dims import Dim, equal, product
 from .matmul import product_of_matrices
-from .optimised import MICROSOFT
-from .registry import FLOATS, op
+from .registry import FLOATS, MICROSOFT, op
 
 PACKED = frozenset({DType.UINT8})
 UNSIGNED = {2: DType.UINT2, 4: DType.UINT4, 8: DType.UINT8}
@@ -41,10 +40,31 @@ def per_block(b: Builder, p: Operand, rows: int, blocks: int, block: int) -> Ope
     return b.reshape(spread, (rows, blocks * block))
 
 
+def unpacked(b: Builder, x: Operand, bits: int, shape: tuple[Dim, ...]) -> Operand:
+    """Bytes as unsigned numbers of 2, 4 or 8 bits, the first in the low bits. A weight's memory is seen as such; those of other
+    bytes are calculated where they are read."""
+    if b.weights.is_memory(x):
+        return b.weights.bits(x, UNSIGNED[bits], shape)
+    if bits == 8:
+        return b.reshape(x, shape)
+    numbers = b.map(
+        "return (x_at(at / #(8 // BITS)u) >> (at % #(8 // BITS)u * $BITS)) & #((1 << BITS) - 1)u;",
+        DType.UINT8,
+        (product(shape),),
+        ("at",),
+        (1,),
+        {"x": (b.reshape(x, (x.size,)), (1,))},
+        cost=4,
+        inline=True,
+        BITS=bits,
+    )
+    return b.reshape(numbers, shape)
+
+
 def packed_zeros(b: Builder, zeros: Operand, bits: int, rows: int, blocks: int) -> Operand:
     """Zero points (rows, blocks) out of bytes, of which each row has its own."""
     width = -(-blocks * bits // 8) * 8 // bits
-    return b.slice(b.weights.bits(zeros, UNSIGNED[bits], (rows, width)), 1, 0, 1, blocks)
+    return b.slice(unpacked(b, zeros, bits, (rows, width)), 1, 0, 1, blocks)
 
 
 @op(
@@ -115,7 +135,7 @@ def _by_blocks(
     b: Builder, weights: Operand, scales: Operand, zeros: Operand | None, rows: int, blocks: int, block: int, bits: int
 ) -> Operand:
     """Real numbers (rows, blocks * block) of whole elements, whose parameters are the same within a block."""
-    q = b.weights.bits(weights, UNSIGNED[bits], (rows, blocks * block))
+    q = unpacked(b, weights, bits, (rows, blocks * block))
     operands = {"x": q, "s": per_block(b, scales, rows, blocks, block)}
     if zeros is None:
         return b.pointwise("(f32(x) - zero) * s", operands, scales.dtype.accumulated, q.shape, cost=3, inline=True,

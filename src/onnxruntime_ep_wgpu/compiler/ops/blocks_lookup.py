@@ -12,12 +12,11 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..dims import ceildiv, equal
-from .blocks import PACKED, UNSIGNED, check_block
+from .blocks import PACKED, UNSIGNED, check_block, unpacked
 from .index import INDICES, index32
 from .matmul import matmul
-from .optimised import MICROSOFT
 from .quantize import dequantized, spread
-from .registry import FLOATS, MINIFLOATS, op
+from .registry import FLOATS, MICROSOFT, MINIFLOATS, op
 from .shape import axis_of
 
 FOURS = frozenset({DType.INT4, DType.UINT4})
@@ -118,14 +117,10 @@ def gather_block_quantized(
         if bits not in UNSIGNED:
             raise UnsupportedError(f"bits {bits}: bytes hold numbers of 2, 4 or 8 bits")
         default = float(1 << bits - 1)
-        data = (
-            b.weights.bits(data, UNSIGNED[bits], (*data.shape[:-1], data.shape[-1] * (8 // bits))) if bits < 8 else data
-        )
+        data = unpacked(b, data, bits, (*data.shape[:-1], data.shape[-1] * (8 // bits)))
         if zero_points is not None and bits < 8:
             wide = (*zero_points.shape[:-1], zero_points.shape[-1] * (8 // bits))
-            zero_points = b.slice(
-                b.weights.bits(zero_points, UNSIGNED[bits], wide), len(wide) - 1, 0, 1, scales.shape[-1]
-            )
+            zero_points = b.slice(unpacked(b, zero_points, bits, wide), len(wide) - 1, 0, 1, scales.shape[-1])
     gather_axis, quantize_axis = axis_of(gather_axis, data.rank), axis_of(quantize_axis, data.rank)
     extent = data.shape[quantize_axis]
     if not (small and block_size == 0):

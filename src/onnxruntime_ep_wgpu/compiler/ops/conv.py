@@ -24,6 +24,7 @@ from .window import (
     ConvAttributes,
     ConvTransposeAttributes,
     Window,
+    WindowAttributes,
     check_lengths,
     constants,
     loops_of,
@@ -66,7 +67,7 @@ def convolution(
         raise UnsupportedError("a convolution without spatial axes")
     if w.rank != x.rank:
         raise UnsupportedError(f"weights {w} have other axes than the input {x}")
-    kernel, group = _kernel(w), attributes.get("group", 1)
+    (w, kernel), group = _kernel(b, w, attributes), attributes.get("group", 1)
     b.require(
         equal(x.shape[1], w.shape[1] * group),
         f"{{}} does not have {{}} channels in each of {group} groups",
@@ -165,11 +166,20 @@ def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, wi
     return b.reshape(result, (shape[0], w.shape[0], *win.outputs))
 
 
-def _kernel(w: Operand) -> tuple[int, ...]:
-    kernel = w.shape[2:]
-    if not all(isinstance(k, int) for k in kernel):
-        raise UnsupportedError("the size of the kernel depends on an input")
-    return kernel  # type: ignore[return-value]
+def _kernel(b: Builder, w: Operand, attributes: WindowAttributes) -> tuple[Operand, tuple[int, ...]]:
+    """Weights, and their extents along spatial axes, which are numbers: the node's own, or those that keep the size of an image."""
+    rank, given, pads = w.rank - 2, attributes.get("kernel_shape"), attributes.get("pads")
+    check_lengths(attributes, given or (1,) * rank, rank)
+    _, dilations = steps(attributes, rank)
+    kernel = []
+    for k, extent in enumerate(w.shape[2:]):
+        if given:
+            b.require(equal(extent, given[k]), f"weights {{}} do not have the kernel_shape {given}", w)
+            kernel.append(given[k])
+        else:
+            margin = pads[k] + pads[rank + k] if pads else 0
+            kernel.append(b.assume(extent, 1 + margin // dilations[k], "the size of the kernel"))
+    return b.assumed(w, (*w.shape[:2], *kernel)), tuple(kernel)
 
 
 def _windows(b: Builder, x: Operand, win: Window) -> Operand:
@@ -229,7 +239,7 @@ def conv_transpose(
         raise UnsupportedError("a convolution without spatial axes")
     if w.rank != x.rank:
         raise UnsupportedError(f"weights {w} have other axes than the input {x}")
-    kernel, rank, group = _kernel(w), x.rank - 2, attributes.get("group", 1)
+    (w, kernel), rank, group = _kernel(b, w, attributes), x.rank - 2, attributes.get("group", 1)
     b.require(equal(x.shape[1], w.shape[0]), "{} does not have the {} channels of the weights", x, w.shape[0])
     win = _transposed(x.shape[2:], kernel, attributes)
     batch, per_group, channels = x.shape[0], w.shape[1], floordiv(w.shape[0], group)

@@ -7,7 +7,7 @@ experts weigh. Quantised weights stay packed, as in `blocks`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -18,13 +18,12 @@ from ..dims import Dim, ceildiv, equal, product
 from ..ir import Read, Variant, packed_run
 from ..tune import expert_rows
 from .activations import activated
-from .blocks import PACKED, UNSIGNED, check_block, packed_zeros, per_block
+from .blocks import PACKED, UNSIGNED, check_block, packed_zeros, per_block, unpacked
 from .index import index32
 from .indexing import gather_along
 from .normalise import softmax_rows
-from .optimised import MICROSOFT
 from .reduction import reduce_axes
-from .registry import FLOATS, op
+from .registry import FLOATS, MICROSOFT, op
 from .selection import top_k
 
 _ACTIVATIONS = {name.lower(): name for name in ("Relu", "Gelu", "Silu", "Identity")}
@@ -85,7 +84,7 @@ def _packed_layer(
     blocks, rows = (k // block if block else 1), experts * n
     wanted = f"the {rows * blocks} numbers of shape [{experts}, {n}, {blocks}]"
     b.require(equal(scales.size, rows * blocks), f"{name}_scales {{}} has not {wanted}", scales)
-    q = b.weights.bits(weights, UNSIGNED[bits], (rows, k))
+    q = unpacked(b, weights, bits, (rows, k))
     operands = {"x": q, "s": per_block(b, scales, rows, blocks, k // blocks)}
     kind = scales.dtype.accumulated
     if zeros is None:
@@ -131,6 +130,8 @@ def _product(b: Builder, x: Operand, chosen: Operand, layer: ExpertWeights, shar
     return y
 
 
+ActivationType = Literal["relu", "gelu", "silu", "identity", "swiglu"]
+QuantType = Literal["int"]
 _OF_CUDA = {"swiglu_limit_after_activation": 0}  # onnxruntime has another kernel for CUDA alone
 
 
@@ -138,7 +139,7 @@ class MixtureAttributes(TypedDict, total=False):
     """What both operators have."""
 
     k: int
-    activation_type: str
+    activation_type: ActivationType
     activation_alpha: float
     activation_beta: float
     swiglu_limit: float | None
@@ -152,7 +153,7 @@ class Mixture:
     """The same with what holds where a node does not say it."""
 
     k: int = 1
-    activation_type: str = "relu"
+    activation_type: ActivationType = "relu"
     activation_alpha: float = 1.0
     activation_beta: float = 0.0
     swiglu_limit: float | None = None
@@ -163,10 +164,6 @@ class Mixture:
     def check_attributes(self, experts: int) -> None:
         if self.use_sparse_mixer:
             raise UnsupportedError(f"use_sparse_mixer {self.use_sparse_mixer}")
-        if self.activation_type not in (*_ACTIVATIONS, "swiglu"):
-            raise UnsupportedError(
-                f"activation_type {self.activation_type!r}: known are {', '.join(_ACTIVATIONS)} and swiglu"
-            )
         if self.swiglu_fusion not in (0, 1, 2):
             raise UnsupportedError(f"swiglu_fusion {self.swiglu_fusion}: 0, 1 and 2 are known")
         if not 0 < self.k <= experts:
@@ -294,14 +291,12 @@ def quantised_mixture(
     fc1_expert_weight_bits: int | None = None,
     fc2_expert_weight_bits: int | None = None,
     fc3_expert_weight_bits: int | None = None,
-    quant_type: str = "int",
+    quant_type: QuantType = "int",
     weights_prepacked: int = -1,
     **attributes: Unpack[MixtureAttributes],
 ) -> Operand:
     """As MoE, with weights of a few bits, a scale and a zero point for each column of an expert, or block of it; the shares of
     the chosen experts, when the router's softmax is what weighs them, always add up to 1."""
-    if quant_type != "int":
-        raise UnsupportedError(f"quant_type {quant_type!r}: whole numbers, 'int', are known")
     if weights_prepacked == 1:
         raise UnsupportedError("weights_prepacked 1: weights in an order that another provider reads")
     if block_size:

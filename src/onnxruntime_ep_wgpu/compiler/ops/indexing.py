@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from ...errors import UnsupportedError
@@ -12,7 +14,7 @@ from ..coordinates import apart, named
 from ..dims import LARGEST, Dim, equal, less_equal, maximum, may_be, product
 from .index import INDICES, Allowed, along, check_indices, evenly_apart, index32, narrowed
 from .pointwise import type_of
-from .registry import ANY, BOOLS, INTEGERS, NUMBERS, op
+from .registry import ANY, BOOLS, INTEGERS, MICROSOFT, NUMBERS, op
 from .shape import axis_of
 
 
@@ -90,6 +92,7 @@ def gather_elements(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) 
 
 
 @op("GatherND", types=ANY, indices=INDICES)
+@op("GatherND", domain=MICROSOFT, types=ANY, indices=INDICES)
 def gather_nd(b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0) -> Operand:
     """The last axis of the indices picks along the axes of x that follow the batch; the rest of x is copied."""
     count = indices.shape[-1]
@@ -215,7 +218,11 @@ def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = N
     return result
 
 
+PadMode = Literal["constant", "edge", "reflect", "wrap"]
+
+
 @op("Pad", types=ANY, pads_input=INTEGERS, axes=INTEGERS, keeps_format=True)
+@op("Pad", domain=MICROSOFT, types=ANY, pads_input=INTEGERS, axes=INTEGERS, keeps_format=True)
 def pad(
     b: Builder,
     x: Operand,
@@ -223,7 +230,7 @@ def pad(
     fill: Operand | None = None,
     axes: Operand | None = None,
     *,
-    mode: str = "constant",
+    mode: PadMode = "constant",
     pads: list[int] | None = None,
     paddings: list[int] | None = None,
     value: float = 0.0,
@@ -235,8 +242,6 @@ def pad(
         raise UnsupportedError(f"{len(amounts)} pads for {len(where)} axes")
     begins = dict(zip(where, amounts[: len(where)], strict=True))
     ends = dict(zip(where, amounts[len(where) :], strict=True))
-    if mode not in ("constant", "edge", "reflect", "wrap"):
-        raise UnsupportedError(f"mode={mode!r}")
     padded = [a for a in sorted(where) if begins[a] != 0 or ends[a] != 0]
     if not padded:
         return x
@@ -274,6 +279,7 @@ def pad(
 
 
 @op("Trilu", types=ANY, diagonal=INTEGERS)
+@op("Trilu", domain=MICROSOFT, types=ANY, diagonal=INTEGERS)
 def trilu(b: Builder, x: Operand, diagonal: Operand | None = None, *, upper: int = 1) -> Operand:
     """Keeps the upper or lower triangle of the last two axes and zeroes the rest."""
     k = index32(b, b.reshape(diagonal, (1,))) if diagonal is not None else b.constant(np.zeros(1, np.int32))

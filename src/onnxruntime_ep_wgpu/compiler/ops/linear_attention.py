@@ -7,6 +7,7 @@ are kept in float32 within a run.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 
@@ -16,11 +17,17 @@ from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..dims import Dim, ceildiv, equal, floordiv, product
 from ..ir import REPETITION, Read, Variant
-from .optimised import MICROSOFT
 from .recurrent import MOST_GPU_ITERATIONS
-from .registry import FLOATS, op
+from .registry import FLOATS, MICROSOFT, op
 
-RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
+RULES: dict[UpdateRule, tuple[bool, bool]] = {
+    "linear": (False, False),
+    "gated": (True, False),
+    "delta": (False, True),
+    "gated_delta": (True, True),
+}
+UpdateRule = Literal["linear", "gated", "delta", "gated_delta"]
+RowActivation = Literal["none", "silu", "swish"]
 MOST_SLOTS = 8
 
 
@@ -54,7 +61,7 @@ def causal_conv_with_state(
     bias: Operand | None = None,
     past_state: Operand | None = None,
     *,
-    activation: str = "none",
+    activation: RowActivation = "none",
     channels_last: int = 0,
     dilation: int = 1,
     ndim: int = 1,
@@ -65,8 +72,6 @@ def causal_conv_with_state(
     past before it, that the next call goes on from."""
     if ndim != 1:
         raise UnsupportedError(f"ndim {ndim}: sequences of one axis are known")
-    if activation not in ("none", "silu", "swish"):
-        raise UnsupportedError(f"activation {activation!r}: known are none, silu and swish")
     if dilation < 1:
         raise UnsupportedError(f"dilation {dilation} is less than 1")
     channels, taps = weight.shape[0], weight.shape[-1]
@@ -161,15 +166,13 @@ def linear_attention(
     *,
     q_num_heads: int,
     kv_num_heads: int,
-    update_rule: str = "gated_delta",
+    update_rule: UpdateRule = "gated_delta",
     scale: float = 0.0,
     chunk_size: int = 64,
     state_window: int = 0,
 ) -> list[Operand]:
     """What queries (batch, tokens, heads * size) read from a state that keys and values have changed up to their token, and the
     state after the last."""
-    if update_rule not in RULES:
-        raise UnsupportedError(f"update_rule {update_rule!r}: known are {', '.join(RULES)}")
     gated, delta = RULES[update_rule]
     for name, operand, needed in (("decay", decay, gated), ("beta", beta, delta)):
         if needed and operand is None:

@@ -71,19 +71,28 @@ def _long_softmax(
     return b.pointwise("where(t == 0, 0, x / t)" if masked else "x / t", {"x": powers, "t": total}, x.dtype, cost=2)
 
 
+def softmax_from(b: Builder, x: Operand, axis: int, logarithm: bool = False) -> Operand:
+    """Softmax before version 13: all axes from `axis` on are one row."""
+    return softmax_rows(b, x, x.rank - axis_of(axis, x.rank), logarithm)
+
+
+def softmax_along(b: Builder, x: Operand, axis: int, logarithm: bool = False) -> Operand:
+    """Softmax over one axis."""
+    if x.rank == 0:
+        return b.pointwise("x - x" if logarithm else "x - x + 1", {"x": x}, x.dtype)
+    axis = axis_of(axis, x.rank)
+    order = [*(k for k in range(x.rank) if k != axis), axis]
+    return b.permute(softmax_rows(b, b.permute(x, order), 1, logarithm), np.argsort(order).tolist())
+
+
 def _declare(name: str, logarithm: bool) -> None:
     @op(name, types=FLOATS)
     def flattened(b: Builder, x: Operand, *, axis: int = 1) -> Operand:
-        """Before version 13 all axes from `axis` on were one row."""
-        return softmax_rows(b, x, x.rank - axis_of(axis, x.rank), logarithm)
+        return softmax_from(b, x, axis, logarithm)
 
     @op(name, since=13, types=FLOATS)
     def along(b: Builder, x: Operand, *, axis: int = -1) -> Operand:
-        if x.rank == 0:
-            return b.pointwise("x - x" if logarithm else "x - x + 1", {"x": x}, x.dtype)
-        axis = axis_of(axis, x.rank)
-        order = [*(k for k in range(x.rank) if k != axis), axis]
-        return b.permute(softmax_rows(b, b.permute(x, order), 1, logarithm), np.argsort(order).tolist())
+        return softmax_along(b, x, axis, logarithm)
 
 
 _declare("Softmax", False)

@@ -7,9 +7,8 @@ each is the operators it was made of: fusing them again is the compiler's work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Literal, Unpack
 
-from ...errors import UnsupportedError
 from ..builder import Builder, Operand
 from ..dims import equal, floordiv
 from .activations import activated
@@ -18,20 +17,14 @@ from .matmul import gemm, matmul
 from .pointwise import gelu, swish
 from .pool import max_pool
 from .quantize import BYTES
-from .registry import FLOATS, op
+from .registry import FLOATS, MICROSOFT, op
 from .window import ConvAttributes, PoolAttributes
 
-MICROSOFT = "com.microsoft"
-
-_ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid")
+FusedActivation = Literal["Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid"]
 
 
-def _activated(b: Builder, x: Operand, name: str, given: Sequence[float]) -> Operand:
-    if not name:
-        return x
-    if name not in _ACTIVATIONS:
-        raise UnsupportedError(f"activation {name!r}: known are {', '.join(_ACTIVATIONS)}")
-    return activated(b, x, name, given)
+def _activated(b: Builder, x: Operand, name: str | None, given: Sequence[float]) -> Operand:
+    return x if name is None else activated(b, x, name, given)
 
 
 @op("FusedConv", domain=MICROSOFT, types=FLOATS, chooses_format=("x", "residual"))
@@ -42,7 +35,7 @@ def fused_conv(
     bias: Operand | None = None,
     residual: Operand | None = None,
     *,
-    activation: str = "",
+    activation: FusedActivation | None = None,
     activation_params: Sequence[float] = (),
     with_channels_last: bool = False,
     **attributes: Unpack[ConvAttributes],
@@ -65,7 +58,7 @@ def fused_gemm(
     beta: float = 1.0,
     transA: int = 0,
     transB: int = 0,
-    activation: str = "",
+    activation: FusedActivation | None = None,
     activation_alpha: float | None = None,
     activation_beta: float | None = None,
     activation_gamma: float | None = None,

@@ -17,9 +17,8 @@ from ..dims import Dim, equal, less_equal
 from .activations import activated
 from .indexing import gather
 from .normalise import channel_groups, check_groups, layer_normalization, normalised
-from .optimised import MICROSOFT
 from .reduction import reduce_axes
-from .registry import FLOATS, op
+from .registry import FLOATS, MICROSOFT, op
 from .shape import axis_of
 
 IDS = frozenset({DType.INT32})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
-from typing import Any
+from typing import Any, Literal
 
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
@@ -96,8 +96,13 @@ def is_inf(b: Builder, x: Operand, *, detect_negative: int = 1, detect_positive:
     return b.pointwise(wanted[int(bool(detect_negative)), int(bool(detect_positive))], {"x": x}, DType.BOOL)
 
 
+Approximation = Literal["none", "tanh"]
+Rounding = Literal["up", "down", "nearest"]
+ShiftDirection = Literal["LEFT", "RIGHT"]
+
+
 @op("Gelu", types=FLOATS, elementwise=True)
-def gelu(b: Builder, x: Operand, *, approximate: str = "none") -> Operand:
+def gelu(b: Builder, x: Operand, *, approximate: Approximation = "none") -> Operand:
     """x * Phi(x), exact through erf or by the tanh approximation (Hendrycks and Gimpel, 2016)."""
     return activated(b, x, "GeluTanh" if approximate == "tanh" else "Gelu")
 
@@ -133,7 +138,7 @@ binary("PRelu", "where(x < 0, x * y, x)", NUMBERS, cost=2)
 
 
 @op("BitShift", types=INTEGERS, elementwise=True)
-def bit_shift(b: Builder, x: Operand, y: Operand, *, direction: str) -> Operand:
+def bit_shift(b: Builder, x: Operand, y: Operand, *, direction: ShiftDirection) -> Operand:
     return b.pointwise("shl(x, y)" if direction == "LEFT" else "shr(x, y)", {"x": x, "y": y}, x.dtype)
 
 
@@ -214,12 +219,12 @@ def clip(
 
 
 @op("Cast", types=ANY, elementwise=True)
-def cast(b: Builder, x: Operand, *, to: int, saturate: int = 1, round_mode: str = "up") -> Operand:
+def cast(b: Builder, x: Operand, *, to: int, saturate: int = 1, round_mode: Rounding = "up") -> Operand:
     return _cast(b, x, type_of(to), bool(saturate))
 
 
 @op("CastLike", types=ANY, elementwise=True)
-def cast_like(b: Builder, x: Operand, like: Operand, *, saturate: int = 1, round_mode: str = "up") -> Operand:
+def cast_like(b: Builder, x: Operand, like: Operand, *, saturate: int = 1, round_mode: Rounding = "up") -> Operand:
     return _cast(b, x, like.dtype, bool(saturate))
 
 

@@ -16,6 +16,7 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import product
 from .activations import activated
+from .normalise import softmax_along, softmax_from
 from .pool import average_pool
 from .quantize import BYTES, centred, quantized, rounded
 from .reduction import reduce_axes
@@ -109,6 +110,24 @@ def qlinear_sigmoid(
     b: Builder, x: Operand, x_scale: Operand, x_zero: Operand | None, scale: Operand, zero: Operand | None = None
 ) -> Operand:
     y = activated(b, _real(b, x, x_scale, x_zero), "Sigmoid")
+    return quantized(b, y, _whole(b, scale), _zero(b, zero, x.dtype), x.dtype)
+
+
+@op("QLinearSoftmax", domain="com.microsoft", types=BYTES, **SCALES)
+def qlinear_softmax(
+    b: Builder,
+    x: Operand,
+    x_scale: Operand,
+    x_zero: Operand | None,
+    scale: Operand,
+    zero: Operand | None = None,
+    *,
+    axis: int = -1,
+    opset: int,
+) -> Operand:
+    """`opset` is that of the Softmax it was: before 13 all axes from `axis` on are one row."""
+    over = softmax_along if opset >= 13 else softmax_from
+    y = over(b, _real(b, x, x_scale, x_zero), axis)
     return quantized(b, y, _whole(b, scale), _zero(b, zero, x.dtype), x.dtype)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ..builder import Builder, Operand
 from ..dims import ceildiv, equal, product
 from ..ir import REPETITION, Constant, Function, Read, Variant
 from .activations import ACTIVATIONS
+from .choices import Choices, Spelled
 from .matmul import matrix_product
 from .registry import FLOATS, op
 from .shape import concat
@@ -27,26 +28,26 @@ from .shape import concat
 INT32 = frozenset({DType.INT32})
 MOST_GPU_ITERATIONS = 1 << 22  # of one invocation in one dispatch: a tenth of a second at 25 ns each
 
-# Spelled in any case.
-_ACTIVATIONS = {
-    name.lower(): ACTIVATIONS[name]
-    for name in (
-        *("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh"),
-        *("HardSigmoid", "Elu"),
-    )
-}
+_ACTIVATIONS = (
+    *("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh"),
+    *("HardSigmoid", "Elu"),
+)
+_ANY_CASE, _AS_WRITTEN = Choices(_ACTIVATIONS, Spelled(any_case=True)), Choices(_ACTIVATIONS, Spelled())
 
 
-def _expressions(names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None) -> list[str]:
+def _expressions(
+    names: Sequence[str], known: Choices, alphas: Sequence[float] | None, betas: Sequence[float] | None
+) -> list[str]:
     """The activations in order; each takes the next alpha and beta if it has such a parameter."""
     given = {"alpha": iter(alphas or ()), "beta": iter(betas or ())}
     out = []
     for name in names:
-        if name.lower() not in _ACTIVATIONS:
-            raise UnsupportedError(f"no activation {name!r}")
-        it = _ACTIVATIONS[name.lower()]
+        it = ACTIVATIONS[known.of("activations", name)]
         out.append(it.text({key: next(given[key], default) for key, default in it.parameters.items()}))
     return out
+
+
+Direction = Literal["forward", "reverse", "bidirectional"]
 
 
 class RecurrentAttributes(TypedDict, total=False):
@@ -56,7 +57,7 @@ class RecurrentAttributes(TypedDict, total=False):
     activation_beta: list[float] | None
     activations: list[str] | None
     clip: float | None
-    direction: str
+    direction: Direction
     hidden_size: int
     layout: int
 
@@ -65,6 +66,7 @@ def _functions(
     roles: Sequence[str],
     defaults: Sequence[str],
     attributes: RecurrentAttributes,
+    known: Choices = _ANY_CASE,
 ) -> dict[str, Function]:
     """The functions `roles` of the kernel, per direction, and `limited`, which clips what they are given."""
     names, clip = attributes.get("activations"), attributes.get("clip")
@@ -72,6 +74,7 @@ def _functions(
     wanted = len(roles) * directions  # RNN's default names two, whatever the direction
     expressions = _expressions(
         (names or [*defaults] * directions)[:wanted],
+        known,
         attributes.get("activation_alpha"),
         attributes.get("activation_beta"),
     )
@@ -304,7 +307,7 @@ def rnn(
     **attributes: Unpack[RecurrentAttributes],
 ) -> list[Operand]:
     _check_ranks(x, w, r, bias, hidden)
-    functions = _functions(("gate",), ("Tanh",), attributes)
+    functions = _functions(("gate",), ("Tanh",), attributes, _AS_WRITTEN)
     total = _bias(b, bias, 1, (1,))
     given = _Inputs(x, w, r, lengths, attributes)
     return _layer(b, _Kernel("rnn", 1, 2), given, bias=total, states={"hidden": hidden}, functions=functions, more={})

@@ -17,7 +17,9 @@ from onnx import defs, helper
 
 from ...errors import ModelError, UnsupportedError, cut
 from ...program.dtypes import DType
+from .choices import Choices, choices_of
 
+MICROSOFT = "com.microsoft"
 OLDEST_OPSET = 7
 """ONNX Runtime's CPU provider has no kernel for an operator that changed before this opset (Reshape apart), nor have we."""
 FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
@@ -45,6 +47,7 @@ class Operator:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     needed: frozenset[str] = frozenset()  # operands and attributes that it cannot do without
     kinds: Mapping[str, str] = field(default_factory=dict)  # of attributes: a key of _KINDS
+    choices: Mapping[str, Choices] = field(default_factory=dict)  # of attributes whose text is one of a few
     elementwise: bool = False  # an element of the result is made of those at its own place; operands broadcast
     chooses_format: tuple[str, ...] = ()  # operands that are images, of one whose result may have another memory format
     keeps_format: bool = False  # the result of images lies in memory as they do
@@ -61,9 +64,9 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "list[str]": (str,),
 }
 """Kinds of attributes, as lowering functions are annotated, with the types of their values or elements."""
-_INJECTED = frozenset({"op_type", "opset", "outputs", "wanted", "with_channels_last"})
-"""Keyword arguments that are about the node and no attributes: its type, the version of its domain, how many outputs it has,
-which of them it names, and whether its result shall have its channels last in memory (`channels.py`)."""
+_INJECTED = frozenset({"op_type", "outputs", "wanted", "with_channels_last"})
+"""Keyword arguments that are about the node and no attributes: its type, how many outputs it has, which of them it names, and
+whether its result shall have its channels last in memory (`channels.py`)."""
 _OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
@@ -96,7 +99,9 @@ def op(
             anything, annotations = False, annotations | shared
         attributes = frozenset(annotations)
         needed = frozenset(p.name for p in parameters if _is_needed(p))
+        choices = {name: found for name, it in annotations.items() if (found := choices_of(it, function))}
         kinds = {name: kind for name, it in annotations.items() if (kind := _kind(it)) in _KINDS}
+        kinds |= dict.fromkeys(choices, "str")
         for name in names:
             entry = Operator(
                 name,
@@ -111,6 +116,7 @@ def op(
                 fixed=fixed or {},
                 needed=needed,
                 kinds=kinds,
+                choices=choices,
                 elementwise=elementwise,
                 chooses_format=chooses_format,
                 keeps_format=keeps_format or elementwise,
@@ -143,7 +149,11 @@ def _shared_attributes(function: Callable[..., Any]) -> dict[str, Any] | None:
     """The annotations in `**attributes: Unpack[...]`, attributes that operators have in common; None without it."""
     keywords = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is p.VAR_KEYWORD]
     found = [get_args(it.annotation)[0] for it in keywords if get_origin(it.annotation) is Unpack]
-    return {name: kind for it in found for name, kind in get_type_hints(it).items()} if found else None
+    return (
+        {name: kind for it in found for name, kind in get_type_hints(it, include_extras=True).items()}
+        if found
+        else None
+    )
 
 
 def version_of(domain: str, opsets: Mapping[str, int]) -> tuple[str, int]:
@@ -231,7 +241,8 @@ def arguments(
 ) -> dict[str, Any]:
     """The keyword arguments of a lowering function. `outputs`: of each output of the node, whether it is named.
 
-    Raises UnsupportedError for an attribute that the function does not know, that is missing, or that is of another kind.
+    Raises UnsupportedError for an attribute that the function does not know, that is missing, that is of another kind, or whose
+    text is none of those that it may be.
     """
     defaults = {**_defaults(entry.name, entry.domain, opset), **entry.fixed}
     out = {k: v for k, v in defaults.items() if k in entry.attributes}
@@ -245,7 +256,8 @@ def arguments(
     for name, value in out.items():
         if not _is_of(entry.kinds.get(name), value):
             raise UnsupportedError(f"attribute {name}={cut(value)} is no {entry.kinds[name]}")
-    about: dict[str, Any] = {"op_type": entry.name, "opset": opset, "outputs": len(outputs), "wanted": list(outputs)}
+    out |= {name: it.of(name, out[name]) for name, it in entry.choices.items() if name in out}
+    about: dict[str, Any] = {"op_type": entry.name, "outputs": len(outputs), "wanted": list(outputs)}
     about["with_channels_last"] = with_channels_last
     return out | {name: value for name, value in about.items() if name in entry.attributes}
 

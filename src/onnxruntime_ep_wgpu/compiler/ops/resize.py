@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,6 +23,20 @@ from .registry import ANY, FLOATS, op
 from .shape import axis_of
 
 INTERPOLATED = FLOATS | {DType.UINT8, DType.INT8, DType.INT32}
+Interpolation = Literal["nearest", "linear", "cubic"]
+Transformation = Literal[
+    "half_pixel",
+    "pytorch_half_pixel",
+    "half_pixel_symmetric",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "align_corners",
+    "tf_crop_and_resize",
+]
+"""Transformations of coordinates, which `wgsl/bodies/resize_places.wgsl` has."""
+NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil", ""]
+"""With "" nearest rounds down when it enlarges and up when it shrinks, as before opset 11; the CPU provider still takes that."""
+AspectPolicy = Literal["stretch", "not_larger", "not_smaller"]
 
 
 @dataclass(frozen=True)
@@ -47,13 +61,13 @@ def resize(
     *,
     antialias: int = 0,
     axes: list[int] | None = None,
-    coordinate_transformation_mode: str = "half_pixel",
+    coordinate_transformation_mode: Transformation = "half_pixel",
     cubic_coeff_a: float = -0.75,
     exclude_outside: int = 0,
     extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
+    keep_aspect_ratio_policy: AspectPolicy = "stretch",
+    mode: Interpolation = "nearest",
+    nearest_mode: NearestMode = "round_prefer_floor",
 ) -> Operand:
     """Scales or sizes, for all axes or for `axes`; scales are constants, sizes may be expressions of the input shapes."""
     if antialias:
@@ -83,7 +97,7 @@ def resize(
 
 
 @op("Resize", types=ANY, keeps_format=True)
-def resize_10(b: Builder, x: Operand, scales: Operand, *, mode: str = "nearest") -> Operand:
+def resize_10(b: Builder, x: Operand, scales: Operand, *, mode: Interpolation = "nearest") -> Operand:
     """Version 10: positions are multiplied; nearest rounds down when it enlarges and up when it shrinks."""
     return _upsampled(b, x, scales.floats("the scale"), mode)
 
@@ -95,7 +109,7 @@ def upsample(
     scales_input: Operand | None = None,
     *,
     scales: list[float] | None = None,
-    mode: str = "nearest",
+    mode: Interpolation = "nearest",
 ) -> Operand:
     factors = scales_input.floats("the scale") if scales_input is not None else list(scales or [])
     return _upsampled(b, x, factors, mode)
@@ -103,7 +117,7 @@ def upsample(
 
 def _upsampled(b: Builder, x: Operand, factors: list[float], mode: str) -> Operand:
     scaled = [s for s in _by_scale(x, list(range(x.rank)), factors) if s.outputs != s.inputs or s.scale != 1.0]
-    return _resized(b, x, scaled, mode, _Transform("asymmetric", "simple", 0.0), -0.75, False)
+    return _resized(b, x, scaled, mode, _Transform("asymmetric", "", 0.0), -0.75, False)
 
 
 def _by_scale(x: Operand, where: list[int], scales: list[float]) -> list[_Scaled]:
@@ -129,19 +143,6 @@ def _by_size(x: Operand, where: list[int], extents: list[Dim], policy: str) -> l
     return [_Scaled(a, x.shape[a], int(x.shape[a] * scale + 0.5), scale) for a in where]  # type: ignore[operator]
 
 
-MODES = (
-    "half_pixel",
-    "pytorch_half_pixel",
-    "half_pixel_symmetric",
-    "asymmetric",
-    "tf_half_pixel_for_nn",
-    "align_corners",
-    "tf_crop_and_resize",
-)
-"""Coordinate transformations, which `wgsl/bodies/resize_places.wgsl` has."""
-ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
-
-
 @dataclass(frozen=True)
 class _Transform:
     """Where an element comes from: the transformation of coordinates, how `nearest` rounds, what is outside the region."""
@@ -153,12 +154,18 @@ class _Transform:
     def factor(self, s: _Scaled) -> int:
         """How often each element of an axis is there, where that is all that nearest does; 0 elsewhere."""
         whole = s.scale is not None and s.scale >= 1 and s.scale == int(s.scale)
-        return int(s.scale or 0) if self.mode == "asymmetric" and self.nearest in ("floor", "simple") and whole else 0
+        return int(s.scale or 0) if self.mode == "asymmetric" and self.nearest in ("floor", "") and whole else 0
 
     def rounding(self, s: _Scaled) -> str:
-        if self.nearest != "simple":
+        if self.nearest:
             return self.nearest
-        return "ceil" if s.scale is not None and s.scale < 1 else "floor"
+        if s.scale is not None:
+            return "ceil" if s.scale < 1 else "floor"
+        if not isinstance(s.inputs, int) or not isinstance(s.outputs, int):
+            raise UnsupportedError(
+                "nearest_mode='' rounds as the size grows or shrinks, which is not known before a run"
+            )
+        return "ceil" if s.outputs < s.inputs else "floor"
 
 
 def _resized(
@@ -172,14 +179,8 @@ def _resized(
 ) -> Operand:
     if not scaled:
         return x
-    if mode not in ("nearest", "linear", "cubic"):
-        raise UnsupportedError(f"mode={mode!r}")
     if mode != "nearest" and x.dtype not in INTERPOLATED:
         raise UnsupportedError(f"{mode} interpolation of {x.dtype.label}")
-    if transform.mode not in MODES:
-        raise UnsupportedError(f"coordinate_transformation_mode={transform.mode!r}")
-    if mode == "nearest" and transform.nearest not in ROUNDINGS:
-        raise UnsupportedError(f"nearest_mode={transform.nearest!r}")
     memory = b.formats.of([x.view])
     x, scaled = b.view(x, memory.permuted(x.view)), [replace(s, axis=memory.place(s.axis)) for s in scaled]
     shape = list(x.shape)

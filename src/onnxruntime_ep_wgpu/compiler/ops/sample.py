@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
-from ...errors import UnsupportedError
+from typing import Annotated, Literal
+
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..dims import Dim, equal
+from .choices import Spelled
 from .index import INDICES, Allowed, index32
 from .reduction import reduce_axes
-from .registry import FLOATS, INTEGERS, op
+from .registry import FLOATS, INTEGERS, MICROSOFT, op
+
+GridMode = Literal["linear", "nearest", "cubic"]
+OldGridMode = Literal["bilinear", "nearest", "bicubic"]
+Outside = Literal["zeros", "border", "reflection"]
+RegionMode = Annotated[Literal["avg", "max"], Spelled(any_case=True)]
+RegionPlaces = Literal["half_pixel", "output_half_pixel"]
 
 
 @op("GridSample", types=FLOATS)
+@op("GridSample", domain=MICROSOFT, types=FLOATS)
+def grid_sample_16(
+    b: Builder,
+    x: Operand,
+    grid: Operand,
+    *,
+    align_corners: int = 0,
+    mode: OldGridMode = "bilinear",
+    padding_mode: Outside = "zeros",
+) -> Operand:
+    """Versions 16 to 19 and Microsoft's, which name interpolations after images of two axes."""
+    names: dict[OldGridMode, GridMode] = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
+    y: Operand = grid_sample(b, x, grid, align_corners=align_corners, mode=names[mode], padding_mode=padding_mode)
+    return y
+
+
+@op("GridSample", since=20, types=FLOATS)
 def grid_sample(
-    b: Builder, x: Operand, grid: Operand, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+    b: Builder,
+    x: Operand,
+    grid: Operand,
+    *,
+    align_corners: int = 0,
+    mode: GridMode = "linear",
+    padding_mode: Outside = "zeros",
 ) -> Operand:
     """y[image, channel, at...] interpolates x[image, channel] at grid[image, at...], whose last axis is x first."""
     rank = x.rank - 2
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    if mode not in ("linear", "nearest", "cubic") or padding_mode not in ("zeros", "border", "reflection"):
-        raise UnsupportedError(f"mode={mode!r} with padding_mode={padding_mode!r}")
     axes = range(rank)
     shape = (*x.shape[:2], *grid.shape[1:-1])
     b.require(equal(x.shape[0], grid.shape[0]), "{} images and {} grids", x.shape[0], grid.shape[0])
@@ -70,8 +98,8 @@ def roi_align(
     rois: Operand,
     images: Operand,
     *,
-    coordinate_transformation_mode: str = "output_half_pixel",
-    mode: str = "avg",
+    coordinate_transformation_mode: RegionPlaces = "output_half_pixel",
+    mode: RegionMode = "avg",
     output_height: int = 1,
     output_width: int = 1,
     sampling_ratio: int = 0,

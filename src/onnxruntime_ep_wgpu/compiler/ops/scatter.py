@@ -8,6 +8,7 @@ copied first. `scatter_along.py` says how an element finds them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -24,10 +25,13 @@ from .registry import ANY, op
 from .scatter_along import along_lines, last_updates, scattered_along, wrapped
 from .shape import axis_of
 
+Reduction = Literal["none", "add", "mul", "min", "max"]
+CacheMode = Literal["linear", "circular"]
+
 
 @op("ScatterElements", "Scatter", types=ANY, indices=INDICES)
 def scatter_elements(
-    b: Builder, x: Operand, indices: Operand, updates: Operand, *, axis: int = 0, reduction: str = "none"
+    b: Builder, x: Operand, indices: Operand, updates: Operand, *, axis: int = 0, reduction: Reduction = "none"
 ) -> Operand:
     """y[..., indices[..., k, ...], ...] = updates[..., k, ...]."""
     axis = axis_of(axis, x.rank)
@@ -93,13 +97,12 @@ def _require_shape(b: Builder, updates: Operand, shape: Sequence[Dim]) -> None:
 
 
 @op("ScatterND", types=ANY, indices=INDICES)
-def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, reduction: str = "none") -> Operand:
+def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, reduction: Reduction = "none") -> Operand:
     """Each index vector names a slice of x, which its update replaces or is combined with."""
-    depth = indices.shape[-1]
-    if not isinstance(depth, int):
-        raise UnsupportedError("the number of indices per update depends on the input")
-    inner, queries = x.rank - depth, indices.rank - 1
-    if inner < 0:
+    queries = indices.rank - 1
+    depth = queries + x.rank - updates.rank  # ONNX says it twice
+    b.require(equal(indices.shape[-1], depth), "indices {} of slices of {}, whose updates are {}", indices, x, updates)
+    if not 0 <= depth <= x.rank:
         raise UnsupportedError(f"{depth} indices per update for data of rank {x.rank}")
     _require_shape(b, updates, (*indices.shape[:-1], *x.shape[depth:]))
     target = _targets(b, x, index32(b, indices, *(along(x, k) for k in range(depth))), depth)
@@ -139,6 +142,8 @@ def _replaced_slices(b: Builder, x: Operand, target: Operand, updates: Operand, 
 
 def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
     """i32 per update: the number of the slice it is meant for, -1 when an index is out of range."""
+    if not depth:
+        return b.map("return 0i;", DType.INT32, (product(indices.shape[:-1]),), ("n",), (1,), {}, cost=1)
     return b.map(
         map_body("scatter_target"),
         DType.INT32,
@@ -154,7 +159,13 @@ def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
 
 @op("TensorScatter", types=ANY, starts=INDICES)
 def tensor_scatter(
-    b: Builder, past: Operand, update: Operand, starts: Operand | None = None, *, axis: int = -2, mode: str = "linear"
+    b: Builder,
+    past: Operand,
+    update: Operand,
+    starts: Operand | None = None,
+    *,
+    axis: int = -2,
+    mode: CacheMode = "linear",
 ) -> Operand:
     """A cache with `update` written along an axis from starts[batch] on; `circular` goes on at the beginning."""
     axis = axis_of(axis, past.rank)

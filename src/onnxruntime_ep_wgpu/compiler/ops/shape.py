@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from ..dims import (
     select,
 )
 from ..ir import broadcast_shapes
-from .registry import ANY, FLOATS, INTEGERS, op
+from .registry import ANY, FLOATS, INTEGERS, MICROSOFT, op
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -282,8 +283,11 @@ def tile(b: Builder, x: Operand, repeats: Operand) -> Operand:
     return b.reshape(spread, [r * d for r, d in zip(counts, x.shape, strict=True)])
 
 
+DepthOrder = Literal["DCR", "CRD"]
+
+
 @op("DepthToSpace", types=ANY)
-def depth_to_space(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR") -> Operand:
+def depth_to_space(b: Builder, x: Operand, *, blocksize: int, mode: DepthOrder = "DCR") -> Operand:
     """Blocks of channels become blocks of pixels; "DCR" takes the block from the outer channels, "CRD" from the inner."""
     n, c, h, w = x.shape
     depth = floordiv(c, blocksize * blocksize)
@@ -295,7 +299,7 @@ def depth_to_space(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR")
 
 
 @op("SpaceToDepth", types=ANY)
-def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR") -> Operand:
+def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: DepthOrder = "DCR") -> Operand:
     """The inverse of depth_to_space."""
     n, c, h, w = x.shape
     high, wide = floordiv(h, blocksize), floordiv(w, blocksize)
@@ -305,8 +309,10 @@ def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: str = "DCR")
 
 
 @op("Range", types=FLOATS | INTEGERS)
-def range_(b: Builder, start: Operand, limit: Operand, delta: Operand) -> Operand:
-    """start + k * delta; the number of elements must follow from shapes or constants."""
+@op("Range", domain=MICROSOFT, types=FLOATS | INTEGERS)
+def range_(b: Builder, start: Operand, limit: Operand, delta: Operand | None = None) -> Operand:
+    """start + k * delta, which is 1 where Microsoft's has none; the number of elements must follow from shapes or constants."""
+    delta = b.constant(np.ones((), start.dtype.numpy)) if delta is None else delta
     first, last, by = (_bound(o) for o in (start, limit, delta))
     length: Dim
     if isinstance(first, float) or isinstance(last, float) or isinstance(by, float):

@@ -15,13 +15,14 @@ from ...errors import UnsupportedError
 from ..builder import Builder
 from ..dims import Dim, ceildiv, floordiv, less, less_equal, maximum, product
 from ..ir import Axis, Factor, View, coalesce
+from .choices import AutoPad
 
 
 class WindowAttributes(TypedDict, total=False):
     """What every operator with windows has; for those with weights ONNX says the extents of a window twice, and `kernel_shape`
     is the second time."""
 
-    auto_pad: str
+    auto_pad: AutoPad
     dilations: list[int] | None
     kernel_shape: list[int] | None
     pads: list[int] | None

@@ -59,13 +59,14 @@ def merged(b: Builder, y: Operand) -> Operand:
     return b.reshape(b.permute(y, (0, 2, 1, 3)), (batch, steps, heads * size))
 
 
-def scale_of(size: Dim, scale: float) -> float:
-    """The factor of scores of heads of `size` elements, when 0 stands for the usual one."""
+def scale_of(b: Builder, size: Dim, scale: float) -> float | Operand:
+    """The factor of scores of heads of `size` elements, when 0 stands for the usual one; a scalar where a run decides it."""
     if scale:
         return scale
-    if not isinstance(size, int):
-        raise UnsupportedError("the size of a head depends on the input and no scale is given")
-    return 1.0 / math.sqrt(max(1, size))  # without elements all scores are 0
+    if isinstance(size, int):
+        return 1.0 / math.sqrt(max(1, size))  # without elements all scores are 0
+    known = b.reshape(b.host(DType.INT32, [size]), ())
+    return b.pointwise("quotient(1, sqrt(max(f32(n), 1)))", {"n": known}, DType.FLOAT32, ())
 
 
 def attend(
@@ -74,7 +75,7 @@ def attend(
     key: Operand,
     value: Operand,
     *,
-    scale: float,
+    scale: float | Operand,
     softcap: float = 0.0,
     hide: Hide | None = None,
     sink: Operand | None = None,
@@ -88,7 +89,7 @@ def attend(
     """
     if sink is not None and sink.rank != 1:
         raise UnsupportedError(f"a sink {sink} is a score of each head, (heads or 1)")
-    if direct is not None:
+    if direct is not None and isinstance(scale, float):
         y = flash_attention(
             b,
             query,
@@ -124,9 +125,12 @@ def attend(
         groups,
         DType.FLOAT32,
     )
-    scores = capped = b.pointwise(
-        "x * f", {"x": b.reshape(product, (batch, heads, queries, total))}, DType.FLOAT32, f=scale
-    )
+    product = b.reshape(product, (batch, heads, queries, total))
+    if isinstance(scale, Operand):
+        scores = b.pointwise("x * f", {"x": product, "f": scale}, DType.FLOAT32)
+    else:
+        scores = b.pointwise("x * f", {"x": product}, DType.FLOAT32, f=scale)
+    capped = scores
     if softcap:
         capped = b.pointwise("c * tanh(x / c)", {"x": scores}, DType.FLOAT32, cost=12, c=softcap)
     hidden = hide(capped) if hide is not None else capped

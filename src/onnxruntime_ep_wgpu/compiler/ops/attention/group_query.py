@@ -14,15 +14,12 @@ from ...builder import Builder, Operand
 from ...dims import Dim, floordiv, less_equal, maximum
 from ..index import INDICES, Allowed, index32
 from ..normalise import rms_normalization
-from ..optimised import MICROSOFT
-from ..registry import FLOATS, op
+from ..registry import FLOATS, MICROSOFT, op
 from .cache import appended, rotated_and_appended, started
 from .core import Direct, attend, merged, scale_of
 from .masks import Past, biased, hidden, present
-from .quantised_cache import HELD, quantised
+from .quantised_cache import HELD, QuantisedBy, quantised
 from .rotary import STEPS_FIRST, AngleRows, per_step, rotated, second_part
-
-NONE = "NONE"
 
 
 @op(
@@ -58,7 +55,7 @@ def group_query_attention(
     kv_num_heads: int,
     causal: int = 1,
     do_rotary: int = 0,
-    k_quant_type: str = NONE,
+    k_quant_type: QuantisedBy = "NONE",
     kv_cache_bit_width: int = 0,
     local_window_size: int = -1,
     qk_norm_epsilon: float = 1e-6,
@@ -68,7 +65,7 @@ def group_query_attention(
     sliding_window_cache: int = 0,
     smooth_softmax: int = 0,
     softcap: float = 0.0,
-    v_quant_type: str = NONE,
+    v_quant_type: QuantisedBy = "NONE",
     outputs: int = 1,
 ) -> list[Operand]:
     """Queries (batch, steps, heads * size), or with keys and values behind each other; caches (batch, groups, rows, size).
@@ -124,7 +121,7 @@ def group_query_attention(
         q,
         known_k,
         present(b, known_v, past),
-        scale=scale_of(size, scale),
+        scale=scale_of(b, size, scale),
         softcap=softcap,
         hide=hide,
         sink=sink,

@@ -8,8 +8,7 @@ from ...builder import Builder, Operand
 from ...codegen.prelude import map_body
 from ...dims import Dim, floordiv
 from ..index import INDICES, index32
-from ..optimised import MICROSOFT
-from ..registry import FLOATS, op
+from ..registry import FLOATS, MICROSOFT, op
 from .cache import appended, extended
 from .core import Direct, attend, heads_of, merged, scale_of
 from .masks import Past, biased, hidden, padded, present
@@ -164,7 +163,7 @@ def attended_to(
 
     visible = None if scores else past.visible(causal=causal)
     direct = Direct(values, visible, masked) if visible else None
-    found = attend(b, q, keys, present(b, values, past), scale=scale_of(q.shape[3], scale), hide=hide, direct=direct)
+    found = attend(b, q, keys, present(b, values, past), scale=scale_of(b, q.shape[3], scale), hide=hide, direct=direct)
     if not scores:
         return merged(b, found.y), None
     assert found.hidden is not None

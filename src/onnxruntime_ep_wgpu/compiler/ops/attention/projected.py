@@ -13,8 +13,7 @@ from ...dims import Dim, equal, floordiv, less_equal
 from ..attend import VisibleKeys
 from ..index import INDICES, Allowed, index32
 from ..matmul import matmul
-from ..optimised import MICROSOFT
-from ..registry import FLOATS, op
+from ..registry import FLOATS, MICROSOFT, op
 from .cache import appended
 from .core import Direct, attend, heads_of, merged, scale_of
 from .masks import Past, biased, hidden
@@ -236,7 +235,7 @@ def _unpadded(
         return hidden(b, change(scores), Past(used=lengths), causal=False)
 
     direct = Direct(v, VisibleKeys(ends=lengths), change)
-    found = attend(b, q, k, v, scale=scale_of(q.shape[3], scale), hide=hide, direct=direct)
+    found = attend(b, q, k, v, scale=scale_of(b, q.shape[3], scale), hide=hide, direct=direct)
     y = merged(b, found.y)
     places = index32(b, offsets, Allowed(0, batch * steps - 1, "the places of the padded batch"))
     flat = b.reshape(places, (batch * steps,))

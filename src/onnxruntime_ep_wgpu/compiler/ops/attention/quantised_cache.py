@@ -7,19 +7,21 @@ of two numbers of 4 bits, plus 8 each, the first in the low half.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...codegen.prelude import map_body
 from ...dims import equal, floordiv
+from ..choices import Spelled
 from ..quantize import quantized
 
 FLOAT8 = DType.FLOAT8E4M3FN
 HELD = {DType.INT8: 8, FLOAT8: 8, DType.UINT8: 4}
 """The bits of a number, by the type of a cache."""
 
-MODES = ("PER_TENSOR", "PER_CHANNEL")
+QuantisedBy = Annotated[Literal["NONE", "PER_TENSOR", "PER_CHANNEL"], Spelled(any_case=True)]
 _PLACE = ("batch", "head", "row", "d")
 _ONES = (1, 1, 1, 1)
 
@@ -74,11 +76,11 @@ class Quantised:
         return b.map(body, dtype, shape, _PLACE, _ONES, operands, cost=4, inline=True)
 
 
-def quantised(bits: int, mode: str, scale: Operand | None, cache: Operand | None) -> Quantised | None:
+def quantised(bits: int, mode: QuantisedBy, scale: Operand | None, cache: Operand | None) -> Quantised | None:
     """What the attributes of a node say of a cache; None for one of floats. Raises UnsupportedError."""
     if mode == "NONE":
         return None
-    if mode not in MODES or scale is None or cache is None:
+    if scale is None or cache is None:
         raise UnsupportedError(f"a quantised cache of mode {mode} needs a past and its scale")
     held = HELD.get(cache.dtype)
     if held is None or bits not in (0, held):

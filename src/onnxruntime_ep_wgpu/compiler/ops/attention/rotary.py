@@ -11,8 +11,7 @@ from ...builder import Builder, Operand
 from ...codegen.prelude import map_body
 from ...dims import Dim, floordiv, may_be
 from ..index import INDICES, Allowed, index32, narrowed
-from ..optimised import MICROSOFT
-from ..registry import FLOATS, op
+from ..registry import FLOATS, MICROSOFT, op
 
 HEADS_FIRST = ("batch", "head", "step", "d")
 STEPS_FIRST = ("batch", "step", "head", "d")
@@ -83,8 +82,8 @@ def microsoft_rotary_embedding(
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,
 ) -> Operand:
-    """x is (batch, heads, sequence, size) or (batch, sequence, heads * size); positions are (batch, sequence), or (1) for that
-    of the first element of every sequence. Without numbers of its own, a head has as many elements as the caches turn.
+    """x is (batch, heads, sequence, size) or (batch, sequence, heads * size); positions are (batch, sequence), or one number for
+    that of the first element of every sequence. Without numbers of its own, a head has as many elements as the caches turn.
 
     `is_packed_batching` allows sequences, several behind each other, that are longer than the caches; `scale` means nothing
     to ONNX Runtime either.
@@ -94,8 +93,8 @@ def microsoft_rotary_embedding(
     size: Dim = rotary_embedding_dim or 2 * cosines.shape[1]
     heads = num_heads if rotary_embedding_dim else 0
     whole = x if x.rank == 4 else _split(b, x, heads or floordiv(x.shape[2], size))
-    if positions.rank == 1:
-        part = None
+    if positions.rank < 2:
+        positions, part = b.reshape(positions, (1,)), None
         steps = whole.shape[2 if x.rank == 4 else 1]
         first = index32(b, positions, Allowed(0, cosines.shape[0] - steps, f"the rows of the cosines {cosines}"))
         if b.settings.rotary_switch:

@@ -55,7 +55,7 @@ def attention(
         query,
         key,
         value,
-        scale=scale_of(query.shape[3], scale),
+        scale=scale_of(b, query.shape[3], scale),
         softcap=softcap,
         hide=(lambda scores: _masked(b, scores, mask, lengths, past, left, right)) if masked else None,
         direct=_direct(b, value, mask, lengths, past, left, right) if outputs <= 3 else None,

@@ -1,0 +1,112 @@
+"""Convolutions by weights that are inputs, whose extents a run knows: kernels are made for one size until another one comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper, numpy_helper
+
+import onnxruntime_ep_wgpu as wgpu
+from onnxruntime_ep_wgpu.errors import UnsupportedError
+from tests import support
+from tests.ops.compare import model, random
+
+ZERO, ONE, WIDE = np.array(3, np.uint8), np.array(0.5, np.float32), np.array(40, np.float32)
+
+
+def built(op: str, weights: int, *arrays: np.ndarray, **how: Any) -> onnx.ModelProto:
+    """A node whose input number `weights` has extents without numbers, and an operator behind it."""
+    made = model(op, arrays, **how)
+    dims = made.graph.input[weights].type.tensor_type.shape.dim
+    for k, dim in enumerate(dims):
+        dim.dim_param = f"extent{k}"
+    made.graph.node[0].output[0] = "made"
+    made.graph.node.append(helper.make_node("Identity" if op == "QLinearConv" else "Abs", ["made"], ["y0"]))
+    return made
+
+
+def image(*shape: int) -> np.ndarray:
+    return random(*shape)
+
+
+CASES: dict[str, tuple[str, int, list[np.ndarray], dict[str, Any]]] = {
+    "plain": ("Conv", 1, [image(1, 3, 9, 8), image(4, 3, 3, 3)], {}),
+    "padded": ("Conv", 1, [image(2, 3, 9, 8), image(4, 3, 3, 3)], {"pads": [1, 1, 1, 1]}),
+    "same": ("Conv", 1, [image(1, 3, 9, 8), image(4, 3, 3, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    "groups": ("Conv", 1, [image(1, 4, 9, 8), image(8, 2, 3, 3)], {"group": 2, "dilations": [2, 1]}),
+    "channels": ("Conv", 1, [image(1, 4, 9, 8), image(4, 1, 3, 3)], {"group": 4}),
+    "transposed": ("ConvTranspose", 1, [image(1, 3, 5, 4), image(3, 2, 3, 3)], {"strides": [2, 1]}),
+    "integers": (
+        "ConvInteger",
+        1,
+        [random(1, 3, 9, 8, dtype=np.uint8), random(4, 3, 3, 3, dtype=np.uint8)],
+        {"outputs": [np.int32]},
+    ),
+    "quantised": (
+        "QLinearConv",
+        3,
+        [
+            random(1, 3, 9, 8, dtype=np.uint8),
+            ONE,
+            ZERO,
+            random(4, 3, 3, 3, dtype=np.uint8),
+            ONE,
+            ZERO,
+            np.array(40, np.float32),
+            ZERO,
+        ],
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_of_any_size(case: str) -> None:
+    op, place, arrays, how = CASES[case]
+    made = built(op, place, *arrays, **how).SerializeToString()
+    ours = wgpu.session(made)
+    assert not wgpu.report(ours).on_cpu
+    theirs = ort.InferenceSession(made, providers=["CPUExecutionProvider"])
+    for kernel in ((3, 3), (1, 1), (2, 3), (3, 3)):
+        weights = random(*arrays[place].shape[:2], *kernel, dtype=arrays[place].dtype)
+        feeds = {f"x{k}": weights if k == place else it for k, it in enumerate(arrays)}
+        (want,), (got,) = theirs.run(None, feeds), ours.run(None, feeds)
+        np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=1e-4, atol=1e-4)
+
+
+def test_a_window_that_does_not_fit_is_told_of_its_own_size() -> None:
+    op, place, arrays, how = CASES["plain"]
+    ours = wgpu.session(built(op, place, *arrays, **how).SerializeToString())
+    with pytest.raises(Exception, match="a window of 11 is larger than the 9 elements"):
+        ours.run(None, {"x0": arrays[0], "x1": image(4, 3, 11, 1)})
+
+
+def test_what_cannot_be_compiled_again_takes_the_size_that_the_node_says() -> None:
+    """Programs of files and browsers have no graph."""
+    x, w = image(1, 3, 9, 8), image(4, 3, 3, 3)
+    with pytest.raises(UnsupportedError, match="the size of the kernel depends on an input"):
+        support.compile_model(model("Conv", [x, w], symbolic=True))
+    said = model("Conv", [x, w], symbolic=True, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    whole = model("Conv", [x, w], pads=[1, 1, 1, 1])
+    np.testing.assert_allclose(
+        support.run_model(said, x, w)[0], support.run_model(whole, x, w)[0], rtol=1e-5, atol=1e-5
+    )
+
+
+def test_what_is_refused_for_the_size_that_was_assumed_says_so() -> None:
+    op, place, arrays, how = CASES["plain"]
+    made = built(op, place, *arrays, **how)
+    made.graph.node[1].CopyFrom(helper.make_node("Add", ["made", "b"], ["y0"]))
+    made.graph.initializer.append(numpy_helper.from_array(image(1, 4, 7, 6), "b"))
+    ours = wgpu.session(made.SerializeToString())
+    (refused,) = wgpu.report(ours).on_cpu
+    assert "the size of the kernel of 'Conv_0' is taken for 1, because the model leaves it open" in (
+        refused.reason or ""
+    )
+    feeds = {f"x{k}": it for k, it in enumerate(arrays)}
+    theirs = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(ours.run(None, feeds)[0], theirs.run(None, feeds)[0], rtol=1e-4, atol=1e-4)
