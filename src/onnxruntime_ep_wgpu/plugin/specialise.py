@@ -20,7 +20,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ..compiler.compile import compile_graph
-from ..compiler.graph_inputs import extent_label, label_of
+from ..compiler.graph_inputs import extent_label
+from ..compiler.inference.told import label_of
 from ..compiler.settings import DEFAULT, CompileSettings
 from ..compiler.tied import ties_of
 from ..errors import LimitError, UnsupportedError
