@@ -20,7 +20,6 @@ from ..program.program import NO_EXTENT
 from .dims import Dim, symbol
 from .inference.told import Extent, Told, label_of, of_value
 from .ir import Storage, Tensor, View
-from .messages import unknown_rank
 from .operand import LARGEST_HOST_VALUE, Operand
 from .requirements import Requirements
 
@@ -42,7 +41,7 @@ class GraphInputs:
         if told.dtype is None:
             raise UnsupportedError(f"the type of {value.name!r} is unknown")
         if told.shape is None:
-            raise UnsupportedError(unknown_rank(value))
+            raise UnsupportedError(f"the rank of {value.name!r} is unknown")
         dtype, name, index = _dtype(told.dtype), value.name or "", len(self.tensors)
         shape = tuple(self._dim(name, index, axis, extent) for axis, extent in enumerate(told.shape))
         tensor = Tensor(dtype, shape, Storage.INPUT, name)

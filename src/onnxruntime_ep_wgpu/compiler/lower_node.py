@@ -25,6 +25,7 @@ from .graph_inputs import GraphInputs
 from .inference.told import UNKNOWN, Told, merged, of_value
 from .limits import Limits
 from .malformed import malformation
+from .messages import unknown_rank
 from .operand import Operand
 from .ops import host, registry
 from .settings import DEFAULT, CompileSettings
@@ -86,7 +87,13 @@ class Lowering:
 
     def operand_of_input(self, value: ir.Value) -> Operand:
         """An input of the graph, or a value that a node on another provider produces."""
-        return self.inputs.operand(value, self.known(value))
+        told = self.known(value)
+        if told.dtype is not None and told.shape is None:
+            raise UnsupportedError(unknown_rank(value, self._has_rank))
+        return self.inputs.operand(value, told)
+
+    def _has_rank(self, value: ir.Value) -> bool:
+        return value.const_value is not None or value in self.constants or self.known(value).shape is not None
 
     def operand(self, value: ir.Value | None) -> Operand | None:
         if value is None or (not value.name and value.producer() is None):

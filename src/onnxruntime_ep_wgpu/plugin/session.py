@@ -223,7 +223,9 @@ class SessionState:
         api = self.ort.api
         graph = ort_graph.read(self.ort, handle)
         made = _made(graph)
-        fill(graph, self._found_of_groups.get(made, {}))
+        found = self._found_of_groups.get(made, {})
+        # Not what its nodes make: a run may give an input another rank than was inferred, and lowering says what follows.
+        fill(graph, {it.name: found[it.name] for it in graph.inputs if it.name and it.name in found})
         names = self.assignment.names_of(made)
         for node in graph:
             # As when it was decided: nodes without a name are numbered per graph.
