@@ -23,14 +23,21 @@ PATTERNS = {
     "CropAndResize": "bchw,nr->ncyx",
     "DynamicQuantizeLSTM": _LSTM,
     "DynamicTimeWarping": "->2k:INT32",
+    "EngramGate": "bsch->bsch bsch",
     "ExpandDims": "...->~k",
     "GatedAdd": "...->...",
     "GatedRMSNorm": "...->...",
+    "GatherPacked": ",...->...{K}:@packed",
     "GridSample": "nchw,nyxt->ncyx",
+    "HyperConnectionPostMix": "...->...",
     "Inverse": "...->...",
+    "LinearAttentionGate": "...->...:1 ...:3",
+    "MRotaryEmbedding": "...->...",
     "MatMulFpQ4": "mk->mn",
     "MaxpoolWithMask": "nc...->nc~",
+    "MoEGroupRouter": "->te te:1 te:1",
     "MurmurHash3": "...->...:@hash",
+    "NGramHashMapping": "bs->bsk bp",
     "NGramRepeatBlock": ",bv->bv:1",
     "Pad": "...->~",
     "QAttention": "bsi->bsh:3 pbnkd:3",
@@ -45,6 +52,7 @@ PATTERNS = {
     "Trilu": "...->...",
     "UnfoldTensor": "...->~k",
     "Unique": "n->u u:INT64 u:INT64",
+    "VarlenCausalConvWithState": "tc,,,,bcs->tc bcs:4 buc",
     "WordConvEmbedding": "...w->...k:1",
 }
 
@@ -54,4 +62,9 @@ def _hash(node: ir.Node, _operands: Sequence[Told]) -> ir.DataType:
     return ir.DataType.INT32 if positive is not None and not positive.as_int() else ir.DataType.UINT32
 
 
-TYPES = {"hash": _hash}
+def _packed(node: ir.Node, _operands: Sequence[Told]) -> ir.DataType | None:
+    output = node.attributes.get("output_dtype")
+    return None if output is None else ir.DataType(output.as_int())
+
+
+TYPES = {"hash": _hash, "packed": _packed}
