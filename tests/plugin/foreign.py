@@ -15,7 +15,8 @@ _DICE = np.random.default_rng(7)
 
 @dataclass(frozen=True)
 class Foreign:
-    """A node. Inputs are arrays; dicts stand for maps, None for one that is left out. `variant` names one of several of an operator."""
+    """A node. Inputs are arrays; dicts stand for maps, None for one that is left out. `variant` names one of several of an
+    operator."""
 
     op_type: str
     inputs: tuple[Any, ...]
@@ -39,13 +40,14 @@ class Foreign:
 
     def input_types(self) -> list[onnx.ValueInfoProto]:
         """Of tensors the rank alone is declared, and with it the extents that a kernel looks at."""
-        return [helper.make_value_info(name, _type("" if self.fixed else name, value)) for name, value in self.feeds.items()]
+        return [
+            helper.make_value_info(name, _type("" if self.fixed else name, value)) for name, value in self.feeds.items()
+        ]
 
 
 def _type(name: str, value: Any) -> onnx.TypeProto:
     if isinstance(value, dict):
-        key, element = next(iter(value.items()))
-        code = TensorProto.INT64 if isinstance(key, int) else TensorProto.STRING
+        code = TensorProto.INT64 if isinstance(next(iter(value)), int) else TensorProto.STRING
         return helper.make_map_type_proto(code, helper.make_tensor_type_proto(TensorProto.FLOAT, ()))
     shape = [f"{name}_{axis}" if name and axis == 0 and size > 1 else size for axis, size in enumerate(value.shape)]
     return helper.make_tensor_type_proto(_code(value), shape)
@@ -74,7 +76,11 @@ TREE: dict[str, Any] = {
     "nodes_falsenodeids": [2, 0, 0],
 }
 LEAVES = {"treeids": [0, 0], "nodeids": [1, 2], "ids": [0, 1], "weights": [0.25, 0.75]}
-SUPPORT: dict[str, Any] = {"kernel_type": "LINEAR", "kernel_params": [0.0, 0.0, 3.0], "coefficients": [1.0, -1.0, 0.5, 0.25]}
+SUPPORT: dict[str, Any] = {
+    "kernel_type": "LINEAR",
+    "kernel_params": [0.0, 0.0, 3.0],
+    "coefficients": [1.0, -1.0, 0.5, 0.25],
+}
 
 
 def tree(kind: str, **more: Any) -> dict[str, Any]:
@@ -149,18 +155,18 @@ def scalar(value: float, dtype: Any = np.float32) -> np.ndarray:
     return np.array(value, dtype)
 
 
-S, B, I, H = 3, 2, 4, 5
-QUANTISED = (scalar(0.1), u8(1).reshape(()))
+STEPS, BATCH, SIZE, HIDDEN = 3, 2, 4, 5
+ZERO = u8(1).reshape(())
 CONTRIB = [
-    _ms("AttnLSTM", f(S, B, I), f(1, 4 * H, I + 6), f(1, 4 * H, H), None, None, None, None, None,
-        f(1, H, 6), f(1, 7, 6), f(1, 6), f(B, 8, 7), i(8, 8, dtype=np.int32), f(1, H + 7, 6), hidden_size=H, outputs=3),
+    _ms("AttnLSTM", f(STEPS, BATCH, SIZE), f(1, 4 * HIDDEN, SIZE + 6), f(1, 4 * HIDDEN, HIDDEN), None, None, None, None, None,
+        f(1, HIDDEN, 6), f(1, 7, 6), f(1, 6), f(BATCH, 8, 7), i(8, 8, dtype=np.int32), f(1, HIDDEN + 7, 6), hidden_size=HIDDEN, outputs=3),
     _ms("BifurcationDetector", i(2, 3, 4), i(1, 2), scalar(0, np.int64), i(3, 4, 5, 6), outputs=2),
     _ms("BranchwiseRMSNorm", f(2, 3, 4), f(4)),
     _ms("CDist", f(3, 4), f(5, 4), metric="euclidean"),
     _ms("ConvTransposeWithDynamicPads", f(1, 2, 4, 4), f(2, 3, 3, 3), i(0, 0, 0, 0)),
     _ms("CropAndResize", f(1, 2, 5, 5), f(3, 4), i(0, 0, 0, dtype=np.int32), i(2, 3, dtype=np.int32)),
-    _ms("DynamicQuantizeLSTM", f(S, B, I), u8(1, I, 4 * H), u8(1, H, 4 * H), None, None, None, None, None, f(1), u8(1), f(1),
-        u8(1), hidden_size=H, outputs=3),
+    _ms("DynamicQuantizeLSTM", f(STEPS, BATCH, SIZE), u8(1, SIZE, 4 * HIDDEN), u8(1, HIDDEN, 4 * HIDDEN), None, None, None, None, None, f(1), u8(1), f(1),
+        u8(1), hidden_size=HIDDEN, outputs=3),
     _ms("DynamicTimeWarping", f(4, 5)),
     _ms("EngramGate", f(1, 3, 2, 4), f(1, 3, 2, 4), f(1, 3, 4), f(2, 4), f(2, 4)),
     _ms("ExpandDims", f(3, 4), scalar(1, np.int32)),
@@ -182,11 +188,11 @@ CONTRIB = [
     _ms("NGramHashMapping", i([1, 2, 3]), i(3, 5, 7), i(11, 13, 17, 19), pad_id=0, n_head_per_ngram=2, max_ngram_size=3, outputs=2),
     _ms("NGramRepeatBlock", i([1, 2, 1, 2]), f(1, 6), ngram_size=2),
     _ms("Pad", f(3, 4), i(1, 0, 0, 2)),
-    _ms("QAttention", u8(1, 3, 8), u8(8, 24), f(24), scalar(0.1), scalar(0.1), None, u8(1).reshape(()), u8(1).reshape(()),
+    _ms("QAttention", u8(1, 3, 8), u8(8, 24), f(24), scalar(0.1), scalar(0.1), None, ZERO, ZERO,
         num_heads=2, fixed=True),
-    _ms("QEmbedLayerNormalization", i([1, 2], dtype=np.int32), i([0, 1], dtype=np.int32), u8(5, 4), u8(6, 4), u8(2, 4), u8(4), u8(4),
-        None, *(scalar(0.1) for _ in range(5)), *(u8(1).reshape(()) for _ in range(5)), outputs=2, fixed=True),
-    _ms("QLinearSoftmax", u8(3, 4), scalar(0.1), u8(1).reshape(()), scalar(0.01), u8(1).reshape(()), axis=-1, opset=13),
+    _ms("QEmbedLayerNormalization", i([1, 2], dtype=np.int32), i([0, 1], dtype=np.int32), u8(5, 4), u8(6, 4), u8(2, 4), u8(4),
+        u8(4), None, *[scalar(0.1)] * 5, *[ZERO] * 5, outputs=2, fixed=True),
+    _ms("QLinearSoftmax", u8(3, 4), scalar(0.1), ZERO, scalar(0.01), ZERO, axis=-1, opset=13),
     _ms("Range", scalar(0), scalar(5), scalar(1)),
     _ms("SampleOp", f(3, 4)),
     _ms("ScaledSiLU", f(3, 4), alpha=0.5),
@@ -198,10 +204,17 @@ CONTRIB = [
     _ms("WordConvEmbedding", i([1, 2, 3, 4], [1, 1, 0, 2], dtype=np.int32), f(6, 1, 2, 3), f(6), f(9, 3), conv_window_size=2,
         embedding_size=6, char_embedding_size=3),
 ]  # fmt: skip
+DECODES = "its bodies are decoders"
 NOT_HERE = {
-    "BeamSearch": "its bodies are decoders", "GreedySearch": "as BeamSearch", "Sampling": "as BeamSearch",
-    "WhisperBeamSearch": "as BeamSearch", "SparseAttention": "writes its presents where its pasts are", "Tokenizer": "makes texts alone", "SparseToDenseMatMul": "takes a sparse tensor",
-    "MatMulFpQ4": "its weights are packed by a function of ONNX Runtime", "GatherPacked": "as MatMulFpQ4",
+    "BeamSearch": DECODES,
+    "GreedySearch": DECODES,
+    "Sampling": DECODES,
+    "WhisperBeamSearch": DECODES,
+    "SparseAttention": "it writes its presents where its pasts are",
+    "Tokenizer": "it makes texts alone",
+    "SparseToDenseMatMul": "it takes a sparse tensor",
+    "MatMulFpQ4": "its weights are packed by a function of ONNX Runtime",
+    "GatherPacked": "as MatMulFpQ4",
     "VarlenNGramHashMapping": "NGramHashMapping has the same results",
-}  # fmt: skip
+}
 """Operators of `com.microsoft` on the CPU without a node above, and why."""

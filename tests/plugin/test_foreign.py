@@ -72,7 +72,9 @@ def run_on_cpu(model: bytes, feeds: dict[str, Any]) -> dict[str, np.ndarray]:
     settings = ort.SessionOptions()
     settings.log_severity_level = 4
     session = ort.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
-    return {it.name: np.asarray(array) for it, array in zip(session.get_outputs(), session.run(None, feeds), strict=True)}
+    return {
+        it.name: np.asarray(array) for it, array in zip(session.get_outputs(), session.run(None, feeds), strict=True)
+    }
 
 
 def results(case: Foreign) -> list[np.ndarray]:
