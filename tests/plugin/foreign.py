@@ -158,15 +158,16 @@ def scalar(value: float, dtype: Any = np.float32) -> np.ndarray:
 STEPS, BATCH, SIZE, HIDDEN = 3, 2, 4, 5
 ZERO = u8(1).reshape(())
 CONTRIB = [
-    _ms("AttnLSTM", f(STEPS, BATCH, SIZE), f(1, 4 * HIDDEN, SIZE + 6), f(1, 4 * HIDDEN, HIDDEN), None, None, None, None, None,
-        f(1, HIDDEN, 6), f(1, 7, 6), f(1, 6), f(BATCH, 8, 7), i(8, 8, dtype=np.int32), f(1, HIDDEN + 7, 6), hidden_size=HIDDEN, outputs=3),
+    _ms("AttnLSTM", f(STEPS, BATCH, SIZE), f(1, 4 * HIDDEN, SIZE + 6), f(1, 4 * HIDDEN, HIDDEN), *[None] * 5,
+        f(1, HIDDEN, 6), f(1, 7, 6), f(1, 6), f(BATCH, 8, 7), i(8, 8, dtype=np.int32), f(1, HIDDEN + 7, 6),
+        hidden_size=HIDDEN, outputs=3),
     _ms("BifurcationDetector", i(2, 3, 4), i(1, 2), scalar(0, np.int64), i(3, 4, 5, 6), outputs=2),
     _ms("BranchwiseRMSNorm", f(2, 3, 4), f(4)),
     _ms("CDist", f(3, 4), f(5, 4), metric="euclidean"),
     _ms("ConvTransposeWithDynamicPads", f(1, 2, 4, 4), f(2, 3, 3, 3), i(0, 0, 0, 0)),
     _ms("CropAndResize", f(1, 2, 5, 5), f(3, 4), i(0, 0, 0, dtype=np.int32), i(2, 3, dtype=np.int32)),
-    _ms("DynamicQuantizeLSTM", f(STEPS, BATCH, SIZE), u8(1, SIZE, 4 * HIDDEN), u8(1, HIDDEN, 4 * HIDDEN), None, None, None, None, None, f(1), u8(1), f(1),
-        u8(1), hidden_size=HIDDEN, outputs=3),
+    _ms("DynamicQuantizeLSTM", f(STEPS, BATCH, SIZE), u8(1, SIZE, 4 * HIDDEN), u8(1, HIDDEN, 4 * HIDDEN), *[None] * 5,
+        f(1), u8(1), f(1), u8(1), hidden_size=HIDDEN, outputs=3),
     _ms("DynamicTimeWarping", f(4, 5)),
     _ms("EngramGate", f(1, 3, 2, 4), f(1, 3, 2, 4), f(1, 3, 4), f(2, 4), f(2, 4)),
     _ms("ExpandDims", f(3, 4), scalar(1, np.int32)),

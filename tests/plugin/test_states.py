@@ -13,6 +13,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.plugin.assign.forced import names_in_model
 
 OpenSession = Callable[..., ort.InferenceSession]
 Step = Callable[[str, str, str], str]
@@ -101,11 +102,7 @@ def left(session: ort.InferenceSession) -> list[tuple[str, str | None]]:
 
 def options(made: bytes) -> dict[str, str]:
     """The nodes that are to stay on the CPU."""
-    found = [
-        name
-        for name in ("cpu_ml", "cpu_mll", "cpu_mli", "cpu_mil")
-        if f"{name}:".encode() in made.replace(b"\x22", b":")
-    ]
+    found = [name for name in names_in_model(made) if name.startswith("cpu")]
     return {"forceCpuNodeNames": "\n".join(found)} if found else {}
 
 
