@@ -107,7 +107,7 @@ class InputError(WgpuEpError, ValueError):
 
 
 class ExtentError(InputError):
-    """An input has not the extents that the model says, or that were inferred for it where the model says nothing."""
+    """An input has not the rank or the extents that the model says, or that were inferred for it where the model says nothing."""
 
 
 class ProgramError(WgpuEpError):

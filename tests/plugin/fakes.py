@@ -129,7 +129,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
     """Puts the stand-in in the place of the compiler and of what runs its Programs."""
     state = Fake([])
 
-    def counted(graph: ir.Graph, opsets: Any, target: Any, _checked: bool) -> Attempt:
+    def counted(graph: ir.Graph, opsets: Any, target: Any, _checked: bool, **_: Any) -> Attempt:
         state.checks += 1
         return Attempt(check(graph, opsets, target))
 

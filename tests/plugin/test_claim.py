@@ -184,7 +184,7 @@ def test_a_group_is_asked_about_as_it_will_be_compiled(monkeypatch: pytest.Monke
     """A node may run in the whole graph and not in its group: here, because another one is in the group too."""
     asked: list[list[str]] = []
 
-    def check(graph: ir.Graph, *_: Any) -> Attempt:
+    def check(graph: ir.Graph, *_: Any, **__: Any) -> Attempt:
         inside = [node.name or "" for node in graph]
         asked.append(inside)
         alone = len(inside) < 4 and "add" not in inside

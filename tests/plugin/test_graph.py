@@ -26,7 +26,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[ir.Graph]:
     """The graphs that the compiler is asked about; it refuses every node."""
     graphs: list[ir.Graph] = []
 
-    def refuse(graph: ir.Graph, *_: Any) -> Attempt:
+    def refuse(graph: ir.Graph, *_: Any, **__: Any) -> Attempt:
         graphs.append(graph)
         for value in graph.initializers.values():
             # A view of memory that is ONNX Runtime's and only lent.

@@ -213,20 +213,27 @@ def test_a_tuning_table_that_is_none_is_named_with_the_way_to_one(
 
 
 @pytest.mark.parametrize("declared", [False, True])
-def test_a_node_behind_one_without_shape_inference_names_it_and_the_way_out(
+def test_nodes_behind_one_without_shape_inference_name_it_and_the_way_out(
     declared: bool, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scaler = node("Scaler", ["x"], ["v"], name="scale", domain="ai.onnx.ml", offset=[0.0], scale=[2.0])
-    model = make_model([scaler, node("Relu", ["v"], ["y"], name="relu")], {"x": (F, ["n", 3])})
-    model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 3))
+    """A shape of unknown length stands for an operator of a domain of somebody else's. Its rank is said once, and is enough."""
+    steps = [
+        node("Reshape", ["x", "s"], ["v"], name="own"),
+        node("Neg", ["v"], ["w"], name="neg"),
+    ]
+    steps += [node("Tanh", ["w"], ["t"], name="tanh"), node("Relu", ["t"], ["y"], name="relu")]
+    model = make_model(steps, {"x": (F, ["n", 3]), "s": (np.int64, ["k"])})
     del model.graph.value_info[:]
     if declared:
-        model.graph.value_info.append(onnx.helper.make_tensor_value_info("v", onnx.TensorProto.FLOAT, ["n", 3]))
-    onnx.save(model, "scaled.onnx")
-    assert cli.main(["explain", "scaled.onnx", "--json"]) == 0
-    (relu,) = (it for it in json.loads(capsys.readouterr().out)["placements"] if it["name"] == "relu")
-    assert relu["on_webgpu"] == declared
-    assert declared or "ai.onnx.ml.Scaler 'scale' makes; declare it in the model" in relu["reason"]
+        model.graph.value_info.append(onnx.helper.make_tensor_value_info("v", onnx.TensorProto.FLOAT, [None, None]))
+    onnx.save(model, "own.onnx")
+    assert cli.main(["explain", "own.onnx", "--json"]) == 0
+    found = {it["name"]: it for it in json.loads(capsys.readouterr().out)["placements"]}
+    for name in ("tanh", "relu"):
+        assert found[name]["on_webgpu"] == declared
+        reason = found[name]["reason"] or ""
+        assert declared or ("follows from that of 'v'" in reason and "what Reshape 'own' makes; declare it" in reason)
+        assert declared or "graph.value_info, where a rank is enough" in reason
 
 
 def test_made_up_values_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

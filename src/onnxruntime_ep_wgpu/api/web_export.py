@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -246,16 +246,22 @@ def _contradicted(model: ir.Model) -> tuple[str, ...]:
     declared = {name: value.shape for name, value in made.items()}
     for value in made.values():
         value.shape = None
-    calculated = attempt(model.graph, model.opset_imports, WEB_BASELINE).shapes
+    calculated = attempt(model.graph, model.opset_imports, WEB_BASELINE).found
     told = []
     for name, shape in declared.items():
-        found = calculated.get(name or "")
-        dims = [dim if isinstance(dim, int) else None for dim in shape or ()]
+        of_value = calculated.get(name or "")
+        found = None if of_value is None or of_value.shape is None else _sizes(of_value.shape)
+        dims = _sizes(shape or ())
         if found is None or _agree(dims, found):
             made[name].shape = shape
         else:
             told.append(f"{name!r} is declared as {_brackets(dims)} and calculated as {_brackets(found)}")
     return tuple(told)
+
+
+def _sizes(shape: Iterable[object]) -> list[int | None]:
+    """The extents of a shape that are numbers; None for others."""
+    return [dim if isinstance(dim, int) else None for dim in shape]
 
 
 def _agree(declared: Sequence[int | None], found: Sequence[int | None]) -> bool:

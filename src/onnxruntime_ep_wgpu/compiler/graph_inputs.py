@@ -18,8 +18,8 @@ from ..errors import UnsupportedError
 from ..program.dtypes import DType
 from ..program.program import NO_EXTENT
 from .dims import Dim, symbol
+from .inference.told import Extent, Told, label_of, of_value
 from .ir import Storage, Tensor, View
-from .messages import unknown_rank
 from .operand import LARGEST_HOST_VALUE, Operand
 from .requirements import Requirements
 
@@ -31,17 +31,19 @@ class GraphInputs:
         self._check_size, self._fixed = requirements.check_size, fixed
         self.tensors: list[Tensor] = []
         self.symbols: dict[str, tuple[str, int, int, bool]] = {}
+        self.names: dict[Dim, str] = {}  # of extents, as the model has them
 
-    def operand(self, value: ir.Value) -> Operand:
-        """An input of the graph, or a value that a node on another provider produces."""
-        if value.dtype is None:
-            raise UnsupportedError(f"the type of {value.name!r} is unknown, or no tensor's")
-        if not isinstance(value.type, ir.TensorType):
+    def operand(self, value: ir.Value, told: Told | None = None) -> Operand:
+        """An input of the graph, or a value that a node on another provider produces. `told` is what is known of it."""
+        told = told or of_value(value)
+        if value.type is not None and not isinstance(value.type, ir.TensorType):
             raise UnsupportedError(f"{value.name!r} is not a tensor")
-        if value.shape is None:
-            raise unknown_rank(value)
-        dtype, name, index = _dtype(value.dtype), value.name or "", len(self.tensors)
-        shape = tuple(self._dim(name, index, axis, d) for axis, d in enumerate(value.shape))
+        if told.dtype is None:
+            raise UnsupportedError(f"the type of {value.name!r} is unknown")
+        if told.shape is None:
+            raise UnsupportedError(f"the rank of {value.name!r} is unknown")
+        dtype, name, index = _dtype(told.dtype), value.name or "", len(self.tensors)
+        shape = tuple(self._dim(name, index, axis, extent) for axis, extent in enumerate(told.shape))
         tensor = Tensor(dtype, shape, Storage.INPUT, name)
         self._check_size(tensor, f"the input {name!r}")
         self.tensors.append(tensor)
@@ -56,14 +58,17 @@ class GraphInputs:
             return Operand(dtype, shape, View.of(tensor), host=lambda: self._elements(name, index, shape, dtype))
         return Operand(dtype, shape, View.of(tensor))
 
-    def _dim(self, name: str, index: int, axis: int, dim: Any) -> Dim:
-        if isinstance(dim, int) and dim >= 0:
-            return dim
-        label = extent_label(name, axis, dim)
+    def _dim(self, name: str, index: int, axis: int, extent: Extent) -> Dim:
+        if isinstance(extent, int):
+            return extent
+        label = extent or unnamed(name, axis)
         if label in self._fixed:
             return self._fixed[label]
         self.symbols.setdefault(label, (label, index, axis, False))
-        return symbol(label)
+        found = symbol(label)
+        if extent is not None:
+            self.names[found] = extent
+        return found
 
     def _elements(self, name: str, index: int, shape: tuple[Dim, ...], dtype: DType) -> Any:
         array: Any = np.empty(tuple(map(int, shape)), object)  # type: ignore[arg-type]
@@ -77,15 +82,14 @@ class GraphInputs:
         return array
 
 
-def label_of(dim: Any) -> str | None:
-    """The name of an extent that the run decides. Names that say nothing ("?", a number) must not make two extents equal."""
-    label = dim.value if isinstance(dim, ir.SymbolicDim) else None
-    return label if isinstance(label, str) and label.isidentifier() else None
-
-
 def extent_label(name: str, axis: int, dim: Any) -> str:
     """What an extent of the input `name` that the run decides is called, alone or with others that the model calls the same."""
-    return label_of(dim) or f"{name}.shape[{axis}]"
+    return label_of(dim) or unnamed(name, axis)
+
+
+def unnamed(name: str, axis: int) -> str:
+    """What an extent of the input `name` is called that the model gives no name."""
+    return f"{name}.shape[{axis}]"
 
 
 def _dtype(dtype: Any) -> DType:

@@ -1,7 +1,7 @@
 """onnx_ir.Graph to lowered graph, node by node (`lower_node`): all of it, or what can be lowered and why the rest cannot.
 
 Lowering is also the shape inference and the answer to "can this node run here". It generates no WGSL, so it is cheap enough
-to be the capability check.
+to be the capability check. Of nodes that cannot run here `inference/` says what they make, so that what reads it can.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from ..errors import Fault, FreeSize, FreeSizeError, InternalError, ModelError, 
 from ..program.target import Target
 from .builder import Builder
 from .fold import Folded, fold_constants
+from .inference import nodes as inference
+from .inference.bodies import Control
+from .inference.told import UNKNOWN, Told
 from .ir import LoweredGraph, Storage, Tensor
 from .limits import Limits, within_limits
 from .lower_node import Lowering
@@ -63,35 +66,45 @@ def _lower(graph: ir.Graph, folded: Folded, lowering: Lowering) -> LoweredGraph:
 class Attempt:
     """What came of lowering a graph: per node in its order None, or the reason why it cannot run; `lowered` when all can.
 
-    A reason is a Fault where the node is wrong in itself, so that no provider could run it, or where this package is. `shapes`
-    are those found of values whose rank the graph does not tell, by name; None for an extent that the run decides.
+    A reason is a Fault where the node is wrong in itself, so that no provider could run it, or where this package is. `found` is
+    what is known of values of which the graph does not tell type or rank, by name.
     """
 
     reasons: list[str | None]
     lowered: LoweredGraph | None = None
-    shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    found: Mapping[str, Told] = field(default_factory=dict)
 
 
-def attempt(graph: ir.Graph, opsets: Mapping[str, int], target: Target, settings: CompileSettings = DEFAULT) -> Attempt:
+def attempt(
+    graph: ir.Graph,
+    opsets: Mapping[str, int],
+    target: Target,
+    settings: CompileSettings = DEFAULT,
+    around: Mapping[str, Told] | None = None,
+    control: Control | None = None,
+) -> Attempt:
     """Lowers what can be lowered of a graph, as it is when it is cut out of a larger one: with inputs that a node reads and
     outputs that a node makes. What a node makes that cannot run counts as an input.
+
+    `around` is what is known of the graph's inputs and of values around it, by name; `control` says what nodes with bodies make.
     """
     folded = fold_constants(graph, opsets)
 
     def lowered(limits: Limits) -> tuple[Attempt, LoweredGraph | None]:
-        found = _attempt(graph, folded, Lowering(opsets, target, settings, limits=limits))
+        lowering = Lowering(opsets, target, settings, limits=limits, around=around)
+        found = _attempt(graph, folded, lowering, control)
         return found, found.lowered
 
     return within_limits(lowered, target)
 
 
-def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering) -> Attempt:
+def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering, control: Control | None) -> Attempt:
     lowering.begin(graph, folded)
     reasons: list[str | None] = []
     for value in graph.inputs:
-        if value.const_value is None and value.dtype is not None and value.shape is not None and value.uses():
+        if value.const_value is None and value.uses() and lowering.known(value).complete:
             try:
-                lowering.values[value] = lowering.inputs.operand(value)
+                lowering.values[value] = lowering.operand_of_input(value)
             except UnsupportedError:
                 continue  # said again, with the node's name, where the value is used
     for node in graph:
@@ -105,20 +118,28 @@ def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering) -> Attempt:
             reason = Fault(_fault(node, error))
         except InternalError as error:
             reason = Fault(error)
+        if reason is not None and not isinstance(reason, Fault):
+            _infer(node, lowering, control)
         reasons.append(reason)
-    sure = not lowering.builder.assumes  # else only ranks are
-    shapes = {
-        value.name: tuple(dim if sure and isinstance(dim, int) else None for dim in operand.shape)
-        for value, operand in lowering.values.items()
-        if value.shape is None and value.name
-    }
+    found = lowering.found()
     if any(reason is not None for reason in reasons):
-        return Attempt(reasons, shapes=shapes)
+        return Attempt(reasons, found=found)
     try:
         results = [it for it in graph.outputs if it.producer() is not None]
-        return Attempt(reasons, _lowered(lowering, results), shapes)
+        return Attempt(reasons, _lowered(lowering, results), found)
     except UnsupportedError:
-        return Attempt(reasons, shapes=shapes)  # compiling says why
+        return Attempt(reasons, found=found)  # compiling says why
+
+
+def _infer(node: ir.Node, lowering: Lowering, control: Control | None) -> None:
+    """Notes what a node makes that cannot run here, where the graph does not tell it."""
+    if all(lowering.known(value).complete for value in node.outputs):
+        return
+    operands = [UNKNOWN if value is None else lowering.known(value) for value in node.inputs]
+    made = control(node, operands, lowering.known) if control is not None else None
+    if made is None:
+        made = inference.results(node, lowering.opsets, operands)
+    lowering.told.update(zip(node.outputs, made, strict=False))
 
 
 def _lowered(lowering: Lowering, results: Sequence[ir.Value]) -> LoweredGraph:

@@ -22,8 +22,10 @@ from .builder import Builder
 from .channels import channels_last_in
 from .fold import Folded, fold_constants
 from .graph_inputs import GraphInputs
+from .inference.told import UNKNOWN, Told, merged, of_value
 from .limits import Limits
 from .malformed import malformation
+from .messages import unknown_rank
 from .operand import Operand, decided_in_a_run
 from .ops import host, registry
 from .settings import DEFAULT, CompileSettings
@@ -45,14 +47,18 @@ class Lowering:
         settings: CompileSettings = DEFAULT,
         fixed: Mapping[str, int] | None = None,
         limits: Limits | None = None,
+        around: Mapping[str, Told] | None = None,
     ) -> None:
-        """`fixed` gives values to symbols, by label: dims of inputs and elements of small integer inputs."""
+        """`fixed` gives values to symbols, by label: dims of inputs and elements of small integer inputs. `around` is what is
+        known of values, by name, of which the graph does not tell all."""
         self.opsets = opsets
         self.builder = Builder(target, settings, limits)
         self.inputs = GraphInputs(self.builder, fixed or {})
         self.constants: Mapping[ir.Value, ir.TensorProtocol] = {}  # of values that nodes make, folded
         self.tied: Mapping[ir.Value, tuple[ir.Value, Permuted]] = {}  # constants, and the one that each is seen through
         self.values: dict[ir.Value, Operand] = {}
+        self.told: dict[ir.Value, Told] = {}  # of what nodes make that are not lowered
+        self._around = around or {}
         self.operators: dict[str, str] = {}  # by the name of the node
         self.channels_last: frozenset[ir.Node] = frozenset()
 
@@ -63,6 +69,33 @@ class Lowering:
             self.channels_last = channels_last_in(graph, every=which > 1)
 
     # ---- values
+
+    def known(self, value: ir.Value) -> Told:
+        """What is known of a value before a run."""
+        told = of_value(value)
+        if told.complete:
+            return told
+        if value in self.values:
+            operand = self.values[value]
+            names, sure = self.inputs.names, not self.builder.assumes  # else only the rank is
+            shape = tuple((dim if sure else None) if isinstance(dim, int) else names.get(dim) for dim in operand.shape)
+            return merged(told, Told(ir.DataType(operand.dtype.code), shape))
+        return merged(told, self.told.get(value) or self._around.get(value.name or "", UNKNOWN))
+
+    def found(self) -> dict[str, Told]:
+        """What is known of values of which the graph does not tell type or rank, by name."""
+        values = (it for it in {**self.values, **self.told} if it.name and not of_value(it).complete)
+        return {value.name or "": told for value in values if (told := self.known(value)) != UNKNOWN}
+
+    def operand_of_input(self, value: ir.Value) -> Operand:
+        """An input of the graph, or a value that a node on another provider produces."""
+        told = self.known(value)
+        if told.dtype is not None and told.shape is None:
+            raise unknown_rank(value, self._has_rank)
+        return self.inputs.operand(value, told)
+
+    def _has_rank(self, value: ir.Value) -> bool:
+        return value.const_value is not None or value in self.constants or self.known(value).shape is not None
 
     def operand(self, value: ir.Value | None) -> Operand | None:
         if value is None or (not value.name and value.producer() is None):
@@ -79,7 +112,9 @@ class Lowering:
             assert whole is not None
             return self.builder.permute(whole, tie.permutation)
         constant = self.constants.get(value, value.const_value)
-        return self.builder.constant(constant, value.name or "") if constant is not None else self.inputs.operand(value)
+        return (
+            self.builder.constant(constant, value.name or "") if constant is not None else self.operand_of_input(value)
+        )
 
     # ---- nodes
 
@@ -111,10 +146,10 @@ class Lowering:
 
     def _results(self, node: ir.Node) -> Sequence[Operand | None]:
         domain, opset = registry.version_of(node.domain, self.opsets)
-        operands = [self.operand(v) for v in node.inputs]
         if node.op_type == "If" and not domain:
-            return self._branch(node, operands[0])
+            return self._branch(node, self.operand(node.inputs[0]))
         attributes = {name: _attribute(a) for name, a in node.attributes.items()}
+        operands = [self.operand(v) for v in node.inputs]
         small = host.evaluate(node.op_type, domain, operands, attributes)
         if small is not None and small[0].known:
             return small

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
@@ -30,18 +30,35 @@ def message(origin: tuple[str, ...], text: str, parts: Sequence[Part], limit: bo
     return Message(node + text.format(*shown), tuple(dims), limit)
 
 
-def unknown_rank(value: ir.Value) -> UnsupportedError:
-    """Why a value without a rank cannot be read: what makes it, where that says more."""
+def unknown_rank(value: ir.Value, is_known: Callable[[ir.Value], bool]) -> UnsupportedError:
+    """Why a value without a rank cannot be read: what makes it, or the value that it follows from, and the way out."""
+    origin = _origin(value, is_known)
     text = f"the rank of {value.name!r} is unknown"
-    maker = value.producer()
-    if maker is None:
-        return UnsupportedError(text)
-    if not any(it.type == ir.AttributeType.GRAPH for it in maker.attributes.values()):
-        operator = f"{maker.domain}.{maker.op_type}" if maker.domain else maker.op_type
-        return UnsupportedError(
-            f"{text}: no shape is inferred for what {operator} {maker.name!r} makes; declare it in the model, in"
-            " graph.value_info"
+    if origin is not value:
+        text += f", which follows from that of {origin.name!r}"
+    maker = origin.producer()
+    if maker is not None and _has_body(maker):
+        return FreeSizeError(
+            f"{text}: {maker.op_type} {maker.name!r} decides it in a run; fixed dimensions of inputs may tell it before"
         )
-    return FreeSizeError(
-        f"{text}: {maker.op_type} {maker.name!r} decides it in a run; fixed dimensions of inputs may tell it before"
-    )
+    if maker is not None:
+        operator = f"{maker.domain}.{maker.op_type}" if maker.domain else maker.op_type
+        text += f": no shape is inferred for what {operator} {maker.name!r} makes"
+    where = "in the model" if maker is None else "in the model, in graph.value_info"
+    return UnsupportedError(f"{text}; declare it {where}, where a rank is enough: [?, ?] for two axes")
+
+
+def _origin(value: ir.Value, is_known: Callable[[ir.Value], bool]) -> ir.Value:
+    """The first value without a rank on a way to this one."""
+    seen = {value}
+    while (maker := value.producer()) is not None and not _has_body(maker):
+        unknown = [it for it in maker.inputs if it is not None and it not in seen and not is_known(it)]
+        if not unknown:
+            break
+        value = unknown[0]
+        seen.add(value)
+    return value
+
+
+def _has_body(node: ir.Node) -> bool:
+    return any(it.type == ir.AttributeType.GRAPH for it in node.attributes.values())

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import _thread
 import os
-from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.compile import compile_graph, compile_lowered
+from ..compiler.inference.told import Told, fill
 from ..compiler.settings import CompileSettings
 from ..device import debugger
 from ..errors import Fault, InternalError, OptionError
@@ -26,13 +27,14 @@ from ..trace import span
 from . import watch
 from .abi import INFO, WARNING, Logger, Ort, file_text, text
 from .assign import graph as ort_graph
-from .assign.claim import Claim, Shape, claim, fill_shapes, fingerprint
+from .assign.claim import Claim, claim, fingerprint
 from .assign.crossings import Crossings
-from .assign.enclosing import enclosing
+from .assign.enclosing import refusal_within
 from .assign.forced import Forced, names_in_model
 from .assign.lowerings import Lowerings
 from .assign.ort_format import CopyGuard
 from .assign.report import AssignmentReport
+from .assign.types import Types
 from .captures import CapturedNode, Captures, check_placements
 from .choose import context_for
 from .group import CompiledGroup
@@ -77,9 +79,9 @@ class SessionState:
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
         self._claims: dict[str, Claim] = {}
         self._told: set[str] = set()  # faults of this package
-        # Of values whose rank ONNX Runtime does not know: by graph, and by what a group makes until it is compiled.
-        self._shapes_of_graphs: dict[tuple[str, ...], dict[str, Shape]] = {}
-        self._shapes_of_groups: dict[frozenset[str], dict[str, Shape]] = {}
+        self._types = Types(self.target, self._compiling, lambda: watch.source() or self._path)
+        # What ONNX Runtime does not know of values, by what a group makes until it is compiled.
+        self._found_of_groups: dict[frozenset[str], Mapping[str, Told]] = {}
         self._lowerings = Lowerings()
         self._crossings: Crossings | None = None
         self.copy_guard = CopyGuard(
@@ -137,40 +139,46 @@ class SessionState:
         own = list(graph)  # a graph would be walked for each place
         nodes = [node.meta["ort_node"] for node in own]
         assigned = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
+        self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
+        parent = self._parent(handle)
+        self._types.before(graph, parent)
         self._others |= not {*assigned} <= {"", self.name, "CPUExecutionProvider"}
         forced = self._forced.among(graph)
-        around = enclosing(self.ort, handle)
-        key = fingerprint(graph) + repr((assigned, sorted(forced), around.refusal))
+        refusal = None if parent is None else refusal_within(parent)
+        key = fingerprint(graph) + repr((assigned, sorted(forced), refusal))
         decision = self._claims.get(key)
-        within = around.name
-        found = self._shapes_of_graphs.setdefault((within, *(it.name or "" for it in graph.outputs)), {})
+        within = "" if parent is None else parent.name or ""
         if decision is None:
-            # ONNX Runtime asks again about what it has left of a graph, where a group of ours is one node without shapes.
-            fill_shapes(graph, found)
-            decision, groups = claim(graph, self.target, assigned, forced, self._compiling, around.refusal)
+            decision, groups = claim(
+                graph, self.target, assigned, forced, self._compiling, self._types.control, refusal
+            )
             self._claims[key] = decision
             for group in groups:
                 self._lowerings.keep(group.graph, group.lowered)
-        found |= decision.shapes
+        found = self._types.after(graph, parent, decision.found)
         for places in decision.groups if found else ():
-            self._shapes_of_groups[_made(own[place] for place in places)] = found
+            self._found_of_groups[_made(own[place] for place in places)] = found
         faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
         self._meet_internal([error for error in faults if isinstance(error, InternalError)])
-        if not around.is_body:
+        if parent is None:
             self.decided = True
             for error in faults:
                 if not isinstance(error, InternalError):
                     raise error
-            self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
             self.inputs = tuple(value.name or "" for value in graph.inputs)
             self.outputs = tuple(value.name or "" for value in graph.outputs)
         self.assignment.decided(within, graph, decision, assigned)
-        self.copy_guard.decided(not around.is_body, graph, decision.groups, assigned)
-        if not around.is_body:
+        self.copy_guard.decided(parent is None, graph, decision.groups, assigned)
+        if parent is None:
             held = [place for place, name in enumerate(assigned) if name == self.name]
             whole = any(len(group) == len(nodes) for group in decision.groups)
             self._crossings = None if whole else Crossings(graph, decision.groups, held)
         return [[nodes[place] for place in group] for group in decision.groups]
+
+    def _parent(self, handle: Any) -> ir.Node | None:
+        """The node that a graph is a body of."""
+        parent = self.ort.get(self.ort.api.Graph_GetParentNode, handle, "const OrtNode *")
+        return ort_graph.read_node(self.ort, parent) if parent else None
 
     def crossings(self) -> frozenset[tuple[str, str]]:
         """Outputs of the model that may not lie in the memory of these inputs."""
@@ -220,7 +228,9 @@ class SessionState:
         api = self.ort.api
         graph = ort_graph.read(self.ort, handle)
         made = _made(graph)
-        fill_shapes(graph, self._shapes_of_groups.get(made, {}))
+        found = self._found_of_groups.get(made, {})
+        # Not what its nodes make: a run may give an input another rank than was inferred, and lowering says what follows.
+        fill(graph, {it.name: found[it.name] for it in graph.inputs if it.name and it.name in found})
         names = self.assignment.names_of(made)
         for node in graph:
             # As when it was decided: nodes without a name are numbered per graph.
@@ -268,7 +278,7 @@ class SessionState:
     def compiled(self) -> None:
         """The groups of a graph are compiled: what was kept to compile them goes."""
         self._lowerings.clear()
-        self._shapes_of_groups.clear()
+        self._found_of_groups.clear()
 
     def _with_default(self, handle: Any) -> set[str]:
         """The inputs of a graph for which the model has a value that a run may replace."""

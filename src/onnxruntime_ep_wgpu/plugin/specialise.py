@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import re
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ..compiler.compile import compile_graph
-from ..compiler.graph_inputs import extent_label, label_of
+from ..compiler.graph_inputs import extent_label
+from ..compiler.inference.told import label_of
 from ..compiler.settings import DEFAULT, CompileSettings
 from ..compiler.tied import ties_of
 from ..errors import LimitError, UnsupportedError
@@ -92,21 +93,25 @@ class Specialiser:
 
     def relaxed(self, shapes: Sequence[tuple[int, ...]]) -> Specialiser | None:
         """What compiles the graph for inputs of these shapes too, where names or what was inferred are wrong; None where they are
-        not. Extents of one name that are equal in this run stay one symbol."""
-        if [len(shape) for shape in shapes] != [-1 if it is None else len(it) for it in self._shapes]:
-            return None
-        told = [(value.name or "", known or ()) for value, known in zip(self._inputs, self._shapes, strict=True)]
+        not. Extents of one name that are equal in this run stay one symbol. An inferred rank that is another in this run is too:
+        a loop without a single iteration gives ONNX Runtime no rank of what it collects."""
+        told: list[tuple[str, Iterable[int | ir.SymbolicDim | None]]] = []
+        for value, known, shape in zip(self._inputs, self._shapes, shapes, strict=True):
+            name, fixed = value.name or "", value.name not in self._inferred
+            if known is None or (fixed and len(known) != len(shape)):
+                return None
+            told.append((name, known if len(known) == len(shape) else [None] * len(shape)))
         for (name, dims), shape in zip(told, shapes, strict=True):
             fixed = name not in self._inferred
             if fixed and any(isinstance(dim, int) and dim != size for dim, size in zip(dims, shape, strict=True)):
                 return None  # against the model's own word nothing helps
-        labels = {label for _, dims in told for dim in dims if (label := label_of(dim))}
+        labels = {label for _, dims in told for dim in dims if dim is not None and (label := label_of(dim))}
         sizes: dict[str, int] = {}
         split: dict[tuple[str, int], str] = {}
         said = dict(self._said)
 
-        def believed(name: str, dim: int | ir.SymbolicDim, size: int) -> int | str | ir.SymbolicDim | None:
-            label = label_of(dim)
+        def believed(name: str, dim: int | ir.SymbolicDim | None, size: int) -> int | str | ir.SymbolicDim | None:
+            label = None if dim is None else label_of(dim)
             if label is None:
                 return None if isinstance(dim, int) and dim != size else dim
             if sizes.setdefault(label, size) == size:

@@ -71,7 +71,7 @@ class InputChecks:
             raise InputError(f"{len(shapes)} inputs are given, the program has {len(self._values)}")
         for value, shape, dtype in zip(self._values, shapes, dtypes, strict=True):
             if len(shape) != len(value.shape):
-                raise InputError(
+                raise ExtentError(
                     f"input {value.name!r} has rank {len(shape)} {list(shape)}, the model wants rank {len(value.shape)}"
                 )
             if dtype is not value.dtype:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from ...compiler.inference.bodies import Control
+from ...compiler.inference.told import Told, fill
 from ...compiler.ir import LoweredGraph
 from ...compiler.lower import attempt
 from ...compiler.ops.host import makes_shapes, reads_shape_alone
@@ -38,21 +40,17 @@ _TENSORS = _SHAPES | _INTEGERS | _FLOATS
 _NOT_ON_CPU = frozenset({("Where", ir.DataType.BOOL), ("Size", ir.DataType.FLOAT16), ("Size", ir.DataType.BFLOAT16)})
 
 
-Shape = tuple[int | None, ...]
-"""An extent is None where the run decides it."""
-
-
 @dataclass(frozen=True)
 class Claim:
     """`groups` of node places in the graph, each in topological order; `reasons` per node, None for a claimed one.
 
-    `shapes`, by name, are those of values whose rank ONNX Runtime does not know: it infers nothing for some operators, and
-    lowering does. A group that reads such a value relies on them.
+    `found` is what is known of values, by name, of which ONNX Runtime does not know type or rank: it infers nothing for some
+    operators. A group that reads such a value relies on it.
     """
 
     groups: tuple[tuple[int, ...], ...]
     reasons: tuple[str | None, ...]
-    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    found: Mapping[str, Told] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,10 +67,11 @@ def claim(
     assigned: Sequence[str],
     forced: frozenset[str],
     settings: CompileSettings = DEFAULT,
+    control: Control | None = None,
     refusal: str | None = None,
 ) -> tuple[Claim, list[Lowered]]:
     """Decides on a graph, and gives its groups lowered. `assigned` names per node the provider that holds it, "" for none;
-    `refusal` is a reason against all of the graph.
+    `control` says what nodes with bodies make; `refusal` is a reason against all of the graph.
 
     A graph that is one group is lowered once; each group of one that is divided is lowered once more, cut out as it will be
     compiled.
@@ -81,14 +80,14 @@ def claim(
     if refusal is not None:
         return Claim((), tuple(f"held by {holder}" if holder else refusal for holder in assigned)), []
     opsets: Mapping[str, int] = graph.opset_imports
-    whole = attempt(graph, opsets, target, settings)
+    whole = attempt(graph, opsets, target, settings, control=control)
     reasons = list(whole.reasons)
     for place, node in enumerate(nodes):
         if assigned[place]:  # another provider's, or a group of ours
             reasons[place] = f"held by {assigned[place]}"
         elif node.name in forced:
             reasons[place] = FORCED
-    fill_shapes(graph, whole.shapes)
+    fill(graph, whole.found)
     before = subgraph.predecessors(graph)
     passed: dict[tuple[int, ...], tuple[ir.Graph, LoweredGraph | None]] = {
         tuple(range(len(nodes))): (graph, whole.lowered)
@@ -111,14 +110,7 @@ def claim(
             kept = [
                 Lowered(alone, lowered) for alone, lowered in map(passed.__getitem__, groups) if lowered is not None
             ]
-            return Claim(tuple(groups), tuple(reasons), whole.shapes), kept
-
-
-def fill_shapes(graph: ir.Graph, shapes: Mapping[str, Shape]) -> None:
-    """Gives values of a graph whose rank it does not tell the shapes that are known otherwise."""
-    for value in {*graph.inputs, *(it for node in graph for it in (*node.inputs, *node.outputs) if it is not None)}:
-        if value.shape is None and value.name and value.name in shapes:
-            value.shape = ir.Shape(shapes[value.name])
+            return Claim(tuple(groups), tuple(reasons), whole.found), kept
 
 
 def _drop_islands(nodes: list[ir.Node], before: list[list[int]], reasons: list[str | None]) -> None:

@@ -36,6 +36,11 @@ def read(ort: Ort, graph: Any) -> ir.Graph:
     return _Reader(ort).graph(graph)
 
 
+def read_node(ort: Ort, node: Any) -> ir.Node:
+    """A node by itself, with its values; of a body it is the node that the body belongs to."""
+    return _Reader(ort).node(node)
+
+
 def tensor_type(code: int) -> ir.DataType:
     """onnx_ir's element type for ONNX Runtime's number."""
     return ir.DataType(ONNX_CODES.get(code, code))
@@ -65,7 +70,7 @@ class _Reader:
             if info:
                 self._value(info)
         handles = every(api.Graph_GetNumNodes, api.Graph_GetNodes, graph, "const OrtNode *")
-        nodes = [self._node(handle) for handle in handles]
+        nodes = [self.node(handle) for handle in handles]
         infos = every(api.Graph_GetNumOutputs, api.Graph_GetOutputs, graph, "const OrtValueInfo *")
         if not all(infos):
             where = f"output {infos.index(NULL)} of the graph {cut(self._string(api.Graph_GetName, graph))}"
@@ -148,7 +153,7 @@ class _Reader:
             ]
         return dtype, ir.Shape(dims)
 
-    def _node(self, handle: Any) -> ir.Node:
+    def node(self, handle: Any) -> ir.Node:
         api, every = self.api, self.ort.list
         self.ort.check_status(api.Node_GetSinceVersion(handle, self._int))
         since = self._int[0]

@@ -1,0 +1,70 @@
+"""What operators of ONNX Runtime's domain `com.microsoft` make that do not run here: patterns of shapes (see `pattern`).
+
+ONNX Runtime infers most of them, where it knows their operands. Operators that run here have none: lowering says what they make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from .told import Told
+
+_LSTM = "sbi->sdb{hidden_size} db{hidden_size} db{hidden_size}"
+
+PATTERNS = {
+    "AttnLSTM": _LSTM,
+    "BiasSoftmax": "...->...",
+    "BifurcationDetector": "->n ()",
+    "BranchwiseRMSNorm": "...->...",
+    "CDist": "ac,bc->ab",
+    "ConvTransposeWithDynamicPads": "nc...->nk~",
+    "CropAndResize": "bchw,nr->ncyx",
+    "DynamicQuantizeLSTM": _LSTM,
+    "DynamicTimeWarping": "->2k:INT32",
+    "EngramGate": "bsch->bsch bsch",
+    "ExpandDims": "...->~k",
+    "GatedAdd": "...->...",
+    "GatedRMSNorm": "...->...",
+    "GatherPacked": ",...->...{K}:@packed",
+    "GridSample": "nchw,nyxt->ncyx",
+    "HyperConnectionPostMix": "...->...",
+    "Inverse": "...->...",
+    "LinearAttentionGate": "...->...:1 ...:3",
+    "MRotaryEmbedding": "...->...",
+    "MatMulFpQ4": "mk->mn",
+    "MaxpoolWithMask": "nc...->nc~",
+    "MoEGroupRouter": "->te te:1 te:1",
+    "MurmurHash3": "...->...:@hash",
+    "NGramHashMapping": "bs->bsk bp",
+    "NGramRepeatBlock": ",bv->bv:1",
+    "Pad": "...->~",
+    "QAttention": "bsi->bsh:3 pbnkd:3",
+    "QEmbedLayerNormalization": "bs->bsh:FLOAT b:INT32",
+    "QLinearSoftmax": "...->...",
+    "Range": "->n",
+    "SampleOp": "...->...",
+    "ScaledSiLU": "...->...",
+    "SparseAttention": "bsh->bso bnkd:3 bnkd:4",
+    "SparseToDenseMatMul": "->mn:1",
+    "Tokenizer": "...->...k",
+    "Trilu": "...->...",
+    "UnfoldTensor": "...->~k",
+    "Unique": "n->u u:INT64 u:INT64",
+    "VarlenCausalConvWithState": "tc,,,,bcs->tc bcs:4 buc",
+    "WordConvEmbedding": "...w->...k:1",
+}
+
+
+def _hash(node: ir.Node, _operands: Sequence[Told]) -> ir.DataType:
+    positive = node.attributes.get("positive")
+    return ir.DataType.INT32 if positive is not None and not positive.as_int() else ir.DataType.UINT32
+
+
+def _packed(node: ir.Node, _operands: Sequence[Told]) -> ir.DataType | None:
+    output = node.attributes.get("output_dtype")
+    return None if output is None else ir.DataType(output.as_int())
+
+
+TYPES = {"hash": _hash, "packed": _packed}

@@ -1,0 +1,121 @@
+"""Shapes of results as patterns of shapes of operands: `"bnm,bmk->bnk"`, as einsum writes sums.
+
+In: a pattern, a node, and what is known of its operands. Out: what is known of its results. A letter is one extent. One that no
+operand has is decided by the run. `...` stands for any number of axes, `~` for as many axes whose extents the run decides, a
+digit for itself, `{name}` for an attribute's number, and `()` for a scalar.
+
+    "...,c->...c"            one operand with an axis more
+    "nc->n:INT64 nk:0"       two results; a type is one of ONNX, the number of an operand, or `@` and a name of `TYPES`
+    "c->1k; nc->nk"          cases, by the rank of the operands; what all say is known where no rank is
+
+An operand of another rank than its pattern says nothing of extents. A result has operand 0's type where no type is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import onnx_ir as ir
+
+from .told import UNKNOWN, Extent, Shape, Told, joined
+
+_TOKEN = re.compile(r"\.\.\.|~|[a-z]|\d|\{\w+\}")
+REST, REST_RESIZED = "...", "~"
+
+TypeOf = Callable[[ir.Node, Sequence[Told]], ir.DataType | None]
+
+
+class _Result(NamedTuple):
+    axes: tuple[str, ...]
+    dtype: str
+
+
+class _Case(NamedTuple):
+    operands: tuple[tuple[str, ...], ...]
+    results: tuple[_Result, ...]
+
+
+def results(pattern: str, node: ir.Node, operands: Sequence[Told], types: Mapping[str, TypeOf]) -> list[Told]:
+    """What is known of a node's results by a pattern."""
+    cases = _cases(pattern)
+    fitting = [case for case in cases if _fits(case, operands)] or cases
+    first, *others = (_results(case, node, operands, types) for case in fitting)
+    for other in others:
+        first = list(map(joined, first, other))
+    return first
+
+
+@cache
+def _cases(pattern: str) -> tuple[_Case, ...]:
+    found = []
+    for case in pattern.split(";"):
+        left, right = case.split("->")
+        operands = tuple(tuple(_TOKEN.findall(it)) for it in left.split(","))
+        texts = [it.partition(":") for it in right.split()]
+        found.append(
+            _Case(operands, tuple(_Result(tuple(_TOKEN.findall(axes)), dtype or "0") for axes, _, dtype in texts))
+        )
+    return tuple(found)
+
+
+def _fits(case: _Case, operands: Sequence[Told]) -> bool:
+    """Whether the ranks of operands may be those of a case."""
+    return all(
+        told.shape is None or not axes or _bound(axes, told.shape) is not None
+        for axes, told in zip(case.operands, operands, strict=False)
+    )
+
+
+def _bound(axes: tuple[str, ...], shape: Shape) -> dict[str, Shape] | None:
+    """The extents that each token stands for; None where the rank is another."""
+    if REST not in axes:
+        return {axis: (extent,) for axis, extent in zip(axes, shape, strict=True)} if len(axes) == len(shape) else None
+    rest = len(shape) - (len(axes) - 1)
+    if rest < 0:
+        return None
+    found: dict[str, Shape] = {}
+    place = 0
+    for axis in axes:
+        size = rest if axis == REST else 1
+        found[axis] = shape[place : place + size]
+        place += size
+    return found
+
+
+def _results(case: _Case, node: ir.Node, operands: Sequence[Told], types: Mapping[str, TypeOf]) -> list[Told]:
+    bound: dict[str, Shape] = {}
+    for axes, told in zip(case.operands, operands, strict=False):
+        if told.shape is not None:
+            bound = {**(_bound(axes, told.shape) or {}), **bound}
+
+    def extents(axis: str) -> Shape | None:
+        if axis in (REST, REST_RESIZED):
+            rest = bound.get(REST)
+            return (None,) * len(rest) if rest is not None and axis == REST_RESIZED else rest
+        if axis.startswith("{"):
+            return (_number(node, axis[1:-1]),)
+        return (int(axis),) if axis.isdigit() else bound.get(axis, (None,))
+
+    found = []
+    for result in case.results:
+        parts = [extents(axis) for axis in result.axes]
+        shape = None if None in parts else tuple(it for part in parts if part is not None for it in part)
+        found.append(Told(_dtype(result.dtype, node, operands, types), shape))
+    return found
+
+
+def _number(node: ir.Node, name: str) -> Extent:
+    attribute = node.attributes.get(name)
+    value = attribute.value if attribute is not None else None
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _dtype(text: str, node: ir.Node, operands: Sequence[Told], types: Mapping[str, TypeOf]) -> ir.DataType | None:
+    if text.startswith("@"):
+        return types[text[1:]](node, operands)
+    if text.isdigit():
+        return (operands[int(text)] if int(text) < len(operands) else UNKNOWN).dtype
+    return ir.DataType[text]

@@ -1,0 +1,124 @@
+"""Types and shapes in the graphs of one session that ONNX Runtime does not know.
+
+In: each graph as it is decided on, the node that it is a body of, and the model's file or bytes where they are known. Out: the
+graph with all that is known filled in, and what nodes with bodies make. ONNX Runtime shows bodies before the graphs around them:
+what a body makes is kept for its node, and a state of a loop begins with an operand of the node. Where that says too little, as
+in a loop in a loop, the model is read as a whole, once (`compiler/inference/model.py`).
+Invariant: what is filled in is true of every run as far as ONNX Runtime's own types and ranks are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from ...compiler.inference.bodies import Known, solved
+from ...compiler.inference.model import types_of
+from ...compiler.inference.told import Told, fill, joined, merged, of_value
+from ...compiler.lower import attempt
+from ...compiler.settings import CompileSettings
+from ...program.target import Target
+
+Source = Callable[[], str | bytes | None]
+
+
+class Types:
+    """Those of one session. `source` gives the file name or the bytes of the model."""
+
+    def __init__(self, target: Target, settings: CompileSettings, source: Source) -> None:
+        self._target, self._settings, self._source = target, settings, source
+        self._model: Mapping[str, Told] | None = None
+        self._graphs: dict[tuple[str, ...], dict[str, Told]] = {}
+        self._filled: dict[str, Told] = {}  # in the graph that is decided on
+        self._made: dict[tuple[str, ...], list[list[Told]]] = {}  # by the bodies of a node, one after another
+
+    def before(self, graph: ir.Graph, parent: ir.Node | None) -> None:
+        """Fills in what is known of a graph before it is decided on. `parent` is the node that it is a body of."""
+        # ONNX Runtime asks again about what it has left of a graph, where a group of ours is one node without shapes.
+        self._filled = fill(graph, self._graphs.get(_key(graph, parent), {}))
+        if parent is not None and _incomplete(graph.inputs):
+            self._enter(graph, parent)
+        unsaid = (node for node in graph if _has_body(node) and _incomplete(node.outputs))
+        if (parent is not None and _incomplete(graph.inputs)) or not all(map(self._is_told, unsaid)):
+            self._filled |= fill(graph, self._of_model())
+
+    def _enter(self, graph: ir.Graph, parent: ir.Node) -> None:
+        """Fills in what enters the body of a loop."""
+        inputs = [value for value in graph.inputs if value.name not in _names(parent.meta["implicit_inputs"])]
+
+        def run(_attribute: str, entering: Sequence[Told]) -> list[Told] | None:
+            given = {it.name or "": merged(of_value(it), told) for it, told in zip(inputs, entering, strict=False)}
+            made = attempt(graph, graph.opset_imports, self._target, self._settings, given, self.control)
+            return [merged(of_value(it), made.found.get(it.name or "", Told())) for it in graph.outputs]
+
+        found = solved(parent, _told(parent.inputs), run)
+        if found is not None:
+            self._filled |= fill(graph, {it.name or "": told for it, told in zip(inputs, found.inputs, strict=False)})
+
+    def control(self, node: ir.Node, operands: Sequence[Told], _known: Known) -> Sequence[Told] | None:
+        """What a node with bodies makes, all of which were decided on."""
+        bodies = self._made.get(_names(node.outputs), [])
+        if len(bodies) < (2 if node.op_type == "If" else 1):
+            return None
+        found = solved(node, operands, lambda name, _: bodies[name == "else_branch"])
+        return None if found is None else found.results
+
+    def _is_told(self, node: ir.Node) -> bool:
+        """Whether what bodies make says it all."""
+        results = self.control(node, _told(node.inputs), of_value)
+        return results is not None and all(it.complete for it in results)
+
+    def after(self, graph: ir.Graph, parent: ir.Node | None, found: Mapping[str, Told]) -> Mapping[str, Told]:
+        """Fills in what was found while a graph was decided on, and notes it for the graph around it. Returns all that ONNX
+        Runtime does not know."""
+        fill(graph, found)
+        filled = {**self._filled, **found}
+        known = self._graphs.setdefault(_key(graph, parent), {})
+        for name, told in filled.items():
+            known[name] = joined(known[name], told) if name in known else told
+        if parent is not None:
+            bodies = self._made.setdefault(_names(parent.outputs), [])
+            if parent.op_type != "If" or len(bodies) == 2:  # it is asked again
+                bodies.clear()
+            bodies.append([of_value(it) for it in graph.outputs])
+        return filled
+
+    def _of_model(self) -> Mapping[str, Told]:
+        if self._model is None:
+            model = _loaded(self._source())
+            self._model = {} if model is None else types_of(model, self._target, self._settings)
+        return self._model
+
+
+def _loaded(source: str | bytes | None) -> ir.Model | None:
+    """A model, without the weights in other files; None for what is no ONNX model."""
+    if not source:
+        return None
+    try:
+        if isinstance(source, bytes):
+            return ir.from_proto(onnx.load_from_string(source))
+        return ir.from_proto(onnx.load(source, load_external_data=False))
+    except Exception:  # of protobuf and onnx_ir, each its own; ONNX Runtime has read the model, and knows more formats
+        return None
+
+
+def _has_body(node: ir.Node) -> bool:
+    return any(it.type == ir.AttributeType.GRAPH for it in node.attributes.values())
+
+
+def _incomplete(values: Sequence[ir.Value]) -> bool:
+    return any(value.name and not of_value(value).complete for value in values)
+
+
+def _told(values: Sequence[ir.Value | None]) -> list[Told]:
+    return [Told() if value is None else of_value(value) for value in values]
+
+
+def _names(values: Sequence[ir.Value | None]) -> tuple[str, ...]:
+    return tuple("" if value is None else value.name or "" for value in values)
+
+
+def _key(graph: ir.Graph, parent: ir.Node | None) -> tuple[str, ...]:
+    return (*(_names(parent.outputs) if parent is not None else ()), "", *_names(graph.outputs))

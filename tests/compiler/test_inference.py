@@ -1,0 +1,122 @@
+"""What is known of what is not lowered: patterns of shapes, bodies of If, Loop and Scan, and whole models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx.parser
+import onnx_ir as ir
+import pytest
+
+from onnxruntime_ep_wgpu.compiler.inference import model as inference
+from onnxruntime_ep_wgpu.compiler.inference import nodes, pattern
+from onnxruntime_ep_wgpu.compiler.inference.bodies import solved
+from onnxruntime_ep_wgpu.compiler.inference.told import Shape, Told, joined
+from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
+
+F = ir.DataType.FLOAT
+
+
+def told(*shape: int | str | None) -> Told:
+    return Told(F, shape)
+
+
+@pytest.mark.parametrize(
+    ("text", "operands", "wanted"),
+    [
+        ("...->...", [("n", 4)], ("n", 4)),
+        ("...->~k", [(3, 4)], (None, None, None)),
+        ("...c->...k", [(2, 3, 4)], (2, 3, None)),
+        ("nc,cm->nm", [("n", 4), (4, 5)], ("n", 5)),
+        ("nc,cm->nm", [("n", 4), None], ("n", None)),
+        ("nc,cm->nm", [(1, 2, 3), (4, 5)], (None, 5)),
+        ("nc->n{size}", [("n", 4)], ("n", 7)),
+        ("nc->n{no}", [("n", 4)], ("n", None)),
+        ("c->1k; nc->nk", [("c",)], (1, None)),
+        ("c->1k; nc->nk", [("n", "c")], ("n", None)),
+        ("c->1k; nc->nk", [None], (None, None)),
+        ("c->k; nc->nk", [None], None),
+        ("...->...", [None], None),
+        ("->()", [None], ()),
+    ],
+)  # fmt: skip
+def test_a_pattern_says_what_it_can(text: str, operands: list[Shape | None], wanted: Shape | None) -> None:
+    node = ir.node("Any", [], attributes={"size": 7})
+    given = [Told(F, shape) for shape in operands]
+    assert pattern.results(text, node, given, {}) == [Told(F, wanted)]
+
+
+def test_what_nobody_knows_says_nothing() -> None:
+    value = ir.Value(name="x", type=ir.TensorType(F), shape=ir.Shape([2]))
+    assert nodes.results(ir.node("Own", [value], domain="somebody"), {"somebody": 1}, [told(2)]) == [Told()]
+
+
+def looped(initial: Told, steps: Sequence[Shape | None]) -> Told:
+    """What is known of a state whose body makes these shapes, one after another, of what is assumed."""
+    made = iter(steps)
+    node = ir.node("Loop", [])
+    condition = Told(ir.DataType.BOOL, ())
+    found = solved(node, [condition, condition, initial], lambda *_: [condition, Told(F, next(made))])
+    assert found is not None
+    return found.results[0]
+
+
+def test_a_state_is_what_every_iteration_keeps() -> None:
+    assert looped(told("n", 4), [("n", 4)]) == told("n", 4)
+    assert looped(told("n", 4), [("n", 5), ("n", None)]) == told("n", None)
+    assert looped(told("n", 4), [("n", 4, 1), None]) == Told(F)
+    assert looped(
+        told(2, 3, 4, 5, 6, 7, 8), [(*[None] * k, *range(2 + k, 8), 8) for k in range(1, 5)] + [None] * 3
+    ) == Told(F)
+    assert joined(told(2), Told(ir.DataType.INT64, (2,))) == Told(None, (2,))
+
+
+SCAN = (
+    "ends, all = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [-1],"
+    " body = b (float[] s, float[] row) => (float[] e, float[] o) { e = Add (s, row) o = Neg (row) }> (first, x)"
+)
+
+
+def types_of(lines: str) -> dict[str, Told]:
+    text = (
+        '<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3]> g (float[n,5] x, float[n] v, bool c, int64 t) =>'
+        f" (float[] y) {{ first = ai.onnx.ml.Scaler (v) {lines} y = Identity (first) }}"
+    )
+    return dict(inference.types_of(ir.from_proto(onnx.parser.parse_model(text)), WEB_BASELINE))
+
+
+def test_a_scan_slices_and_stacks() -> None:
+    found = types_of(SCAN)
+    assert found["first"] == told("n") == found["s"] == found["row"] == found["o"]
+    assert found["ends"] == told("n")
+    assert found["all"].shape is not None and len(found["all"].shape) == 2
+
+
+def test_a_name_in_two_bodies_is_what_both_have_in_common() -> None:
+    branches = (
+        "z = If (c) <then_branch = t () => (float[] a) { b = Neg (x) a = Abs (b) }, else_branch = e () => (float[] d) {"
+    )
+    assert types_of(branches + " b = Neg (v) d = Unsqueeze (b, two) }> two = Constant <value = int64[1] {1}> ()")[
+        "b"
+    ] == Told(F)
+    assert types_of(branches + " b = Exp (x) d = Abs (b) }>")["b"] == told("n", 5)
+
+
+def test_bodies_in_bodies_without_end_take_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each round of a loop asks all loops in it again."""
+    asked = []
+    attempt = inference.attempt
+    monkeypatch.setattr(inference, "attempt", lambda graph, *rest: asked.append(len(graph)) or attempt(graph, *rest))
+    monkeypatch.setattr(inference, "MOST_NODES", 300)
+    lines = "e{0} = Transpose (s{0})"
+    for depth in range(30):
+        lines = lines.replace("{0}", str(depth)).replace("{1}", str(depth + 1))
+        lines = (
+            f"f{{0}} = Loop (t, c, s{{0}}) <body = body{depth} (int64 i{depth}, bool c{depth}, float[] s{depth}) =>"
+            f" (bool d{depth}, float[] e{depth}) {{ d{depth} = Identity (c{depth}) {lines}"
+            + (f" e{depth} = Neg (f{depth})" if depth else "")
+            + " }>"
+        )
+    found = types_of(lines.replace("s{0}", "x").replace("{0}", "30"))
+    assert sum(asked) <= 300 + max(asked)
+    assert "first" in found
