@@ -7,10 +7,10 @@ Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `scan` (runni
 Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks` and `blocks_lookup` (weights of 2 to 8 bits), `experts`,
 `linear_attention`.
 
-What families share: `choices` (attributes of a few words), `activations`, `index` (indices out of tensors), `window` (sliding windows), `rows` (long or many rows),
-`sorting` and `scatter_along` (along an axis), `attend` (attention as a kernel); algorithms of one operator: `conv_direct`,
-`conv_groups`, `conv_rows`, `depthwise`, and what they share: `plane` (windows over two axes as kernels see them) and `blocks_last`
-(blocks of an image whose channels are last).
+What families share: `choices` (attributes of a few words), `activations`, `index` (indices out of tensors), `window` (sliding
+windows), `rows` (long or many rows), `sorting` and `scatter_along` (along an axis), `attend` (attention as a kernel);
+algorithms of one operator: `conv_direct`, `conv_groups`, `conv_rows`, `depthwise`, and what they share: `plane` (windows over
+two axes as kernels see them) and `blocks_last` (blocks of an image whose channels are last).
 """
 
 from __future__ import annotations
