@@ -4,7 +4,8 @@
 
 Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `scan` (running totals), `selection`, `normalise`, `matmul`,
 `attention/`, `algebra`, `conv`, `pool`, `resize`, `sample`, `quantize`, `quantized_product`, `quantized_pointwise`, `recurrent`.
-Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks` and `blocks_lookup` (weights of 2 to 8 bits), `experts`, `linear_attention`.
+Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks` and `blocks_lookup` (weights of 2 to 8 bits), `experts`,
+`linear_attention`.
 
 What families share: `activations`, `index` (indices out of tensors), `window` (sliding windows), `rows` (long or many rows),
 `sorting` and `scatter_along` (along an axis), `attend` (attention as a kernel); algorithms of one operator: `conv_direct`,
