@@ -3,9 +3,8 @@
 Values are numpy arrays of dims (ints or symbolic expressions), so Shape, Gather, Concat and the arithmetic between them
 vanish at compile time into expressions that a plan evaluates.
 
-Invariant: a value is what ONNX Runtime would hold in the value's type. Integers wrap, but for results of reductions, which are at most
-a limit of their type; floats are whole numbers that f32 holds.
-An expression that may leave a type of 8 or 16 bits wraps in its text. One that may leave a wider type stays as it is, because
+Invariant: a value is what ONNX Runtime would hold in the value's type. Integers wrap, but for results of reductions, which stop at
+the limits of their type; floats are whole numbers that f32 holds. An expression that may leave a type of 8 or 16 bits wraps in its text. One that may leave a wider type stays as it is, because
 shapes are compared by their expressions: it is then not `known`, so that data is calculated on the device, and a shape that
 depends on it requires that it fits.
 """
