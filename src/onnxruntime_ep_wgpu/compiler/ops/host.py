@@ -4,9 +4,9 @@ Values are numpy arrays of dims (ints or symbolic expressions), so Shape, Gather
 vanish at compile time into expressions that a plan evaluates.
 
 Invariant: a value is what ONNX Runtime would hold in the value's type. Integers wrap, but for results of reductions, which stop at
-the limits of their type; floats are whole numbers that f32 holds. An expression that may leave a type of 8 or 16 bits wraps in its text. One that may leave a wider type stays as it is, because
-shapes are compared by their expressions: it is then not `known`, so that data is calculated on the device, and a shape that
-depends on it requires that it fits.
+the limits of their type; floats are whole numbers that f32 holds. An expression that may leave a type of 8 or 16 bits wraps in its
+text. One that may leave a wider type stays as it is, because shapes are compared by their expressions: it is then not `known`, so
+that data is calculated on the device, and a shape that depends on it requires that it fits.
 """
 
 from __future__ import annotations
