@@ -41,13 +41,12 @@ def _half(node: Node, read: Sequence[Value]) -> bool:
     return node.attributes.get("reduction", "none") != "none" and read[0].dtype == "float16"
 
 
-def _overflows(node: Node, read: Sequence[Value]) -> bool:
-    """Whether a product of all elements but those that are 0, or the sum of all squares, may be beyond its integer type."""
-    bits = {"int32": 31, "uint32": 31, "int64": 53, "uint64": 53}.get(read[0].dtype)
-    samples = (abs(x.astype(float)) for run in read[0].runs for x in run if bits)
+def _beyond_53_bits(node: Node, read: Sequence[Value]) -> bool:
+    """Whether a product of all integers but those that are 0, or the sum of all squares, may be more than a float holds exactly."""
+    samples = (abs(x.astype(float)) for run in read[0].runs for x in run if "int" in read[0].dtype)
     if node.op == "ReduceProd":
-        return any(np.log2(np.maximum(x, 1)).sum() >= bits for x in samples)
-    return any((x * x).sum() >= 2.0 ** (bits or 0) for x in samples)
+        return any(np.log2(np.maximum(x, 1)).sum() >= 53 for x in samples)
+    return any((x * x).sum() >= 2.0**53 for x in samples)
 
 
 def _cut_to_nothing(node: Node, read: Sequence[Value]) -> bool:
@@ -73,7 +72,11 @@ CPU_DIFFERS: tuple[tuple[str, Callable[[Node, Sequence[Value]], bool], str], ...
     ("MatMul Gemm Attention", _empty, "refuses an extent of 0"),
     ("MatMulInteger ConvInteger QLinearMatMul", _empty, "leaves sums of nothing unwritten"),
     ("Clip Max Min Sign ReduceMax ReduceMin", _beyond_32_bits, "compares 64-bit integers by their lower halves"),
-    ("ReduceProd ReduceSumSquare ReduceL2", _overflows, "gives the largest integer for larger ones"),
+    (
+        "ReduceSum ReduceMean ReduceL1 ReduceProd ReduceSumSquare ReduceL2 ReduceLogSum",
+        _beyond_53_bits,
+        "calculates with integers in floats of 64 bits",
+    ),
     ("Pad", _empty, "refuses to mirror or repeat an axis because another one is empty"),
     ("Pad", _cut_to_nothing, "refuses to mirror or repeat an axis of which nothing is left"),
     ("Selu Elu Celu", _near_zero, "takes 1 from the exponential"),

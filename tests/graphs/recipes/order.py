@@ -17,10 +17,10 @@ NUMBERS = (*values.FLOATS, *values.INTEGERS)
 def reduction(g: Graph) -> Value:
     op = g.dice.of(list(semantics.REDUCTIONS))
     x = some(g, (*values.FLOATS, "int32", "int64", "int8", "uint8"), 1)
-    if not x.is_float and op in ("ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"):
+    if not x.is_float and op == "ReduceLogSumExp":
         raise Reject("floats only")
     if op == "ReduceLogSum":
-        x = positive(g, x)
+        x = positive(g, x) if x.is_float else x
     elif op in ("ReduceProd", "ReduceSumSquare", "ReduceL2", "ReduceLogSumExp"):
         x = tame(g, x, 3.0) if x.is_float else x
     count = g.dice.between(1, x.rank)

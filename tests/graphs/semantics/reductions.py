@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -17,22 +20,47 @@ def _axes(x: Any, axes: Any, noop: int) -> tuple[int, ...]:
 def _reduction(function: Function) -> Function:
     def reduce(x: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
         over = _axes(x, axes, noop_with_empty_axes)
-        result = np.asarray(function(x, axis=over, keepdims=bool(keepdims)))
-        return result.astype(x.dtype) if x.dtype.kind != "b" else result
+        if x.dtype.kind not in "iu":
+            result = np.asarray(function(x, axis=over, keepdims=bool(keepdims)))
+            return result.astype(x.dtype) if x.dtype.kind != "b" else result
+        exact = function(x.astype(object), axis=over, keepdims=bool(keepdims))
+        limits = np.iinfo(x.dtype)
+        return np.asarray(np.clip(exact, limits.min, limits.max)).astype(x.dtype)
 
     return reduce
 
 
+def _elements(function: Callable[[int], int], x: Any) -> Any:
+    return np.frompyfunc(function, 1, 1)(x)
+
+
 def _root(x: Any) -> Any:
+    if np.asarray(x).dtype == object:
+        return _elements(math.isqrt, x)
     return np.sqrt(x.astype(np.float64)).astype(x.dtype)
 
 
+def _logarithm(x: Any) -> Any:
+    if np.asarray(x).dtype != object:
+        return np.log(x)
+    with localcontext(prec=60):
+        return _elements(lambda v: int(Decimal(int(v)).ln()), x)  # there is none of 0 and less
+
+
+def _mean(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """Truncated towards zero, of integers."""
+    if x.dtype != object:
+        return np.mean(x, axis=axis, keepdims=keepdims)
+    count = math.prod(x.shape[a] for a in axis)
+    return _elements(lambda v: abs(v) // count * (1 if v > 0 else -1), np.sum(x, axis=axis, keepdims=keepdims))
+
+
 REDUCTIONS: dict[str, Function] = {
-    "ReduceSum": np.sum, "ReduceProd": np.prod, "ReduceMax": np.max, "ReduceMin": np.min, "ReduceMean": np.mean,
+    "ReduceSum": np.sum, "ReduceProd": np.prod, "ReduceMax": np.max, "ReduceMin": np.min, "ReduceMean": _mean,
     "ReduceL1": lambda x, **how: np.sum(np.abs(x), **how),
     "ReduceL2": lambda x, **how: _root(np.sum(x * x, **how)),
     "ReduceSumSquare": lambda x, **how: np.sum(x * x, **how),
-    "ReduceLogSum": lambda x, **how: np.log(np.sum(x, **how)),
+    "ReduceLogSum": lambda x, **how: _logarithm(np.sum(x, **how)),
     "ReduceLogSumExp": lambda x, **how: np.log(np.sum(np.exp(x), **how)),
 }  # fmt: skip
 RULES |= {name: _reduction(function) for name, function in REDUCTIONS.items()}

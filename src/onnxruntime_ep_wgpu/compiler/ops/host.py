@@ -3,10 +3,10 @@
 Values are numpy arrays of dims (ints or symbolic expressions), so Shape, Gather, Concat and the arithmetic between them
 vanish at compile time into expressions that a plan evaluates.
 
-Invariant: a value is what ONNX Runtime would hold in the value's type. Integers wrap; floats are whole numbers that f32 holds.
-An expression that may leave a type of 8 or 16 bits wraps in its text. One that may leave a wider type stays as it is, because
-shapes are compared by their expressions: it is then not `known`, so that data is calculated on the device, and a shape that
-depends on it requires that it fits.
+Invariant: a value is what ONNX Runtime would hold in the value's type. Integers wrap, but for results of reductions, which stop at
+the limits of their type; floats are whole numbers that f32 holds. An expression that may leave a type of 8 or 16 bits wraps in its
+text. One that may leave a wider type stays as it is, because shapes are compared by their expressions: it is then not `known`, so
+that data is calculated on the device, and a shape that depends on it requires that it fits.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ Rule = Callable[..., Any]
 _RULES: dict[str, Rule] = {}
 MOST_CONDITIONS = 64  # of one value; more are not worth carrying along
 WHOLE_FLOATS = 2**24  # up to here f32 holds every whole number
+_BOUNDED = frozenset({"ReduceSum", "ReduceProd"})  # reductions that do not wrap
 # What also works on whole numbers that were cast to floats, such as the bounds of a Range.
 _MOVES = frozenset({"Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape"})
 
@@ -85,6 +86,8 @@ def evaluate(
         arrays = list(result) if isinstance(result, (list, tuple)) else [result]
         if any(a.size > LARGEST_HOST_VALUE for a in arrays):
             return None
+        if op_type in _BOUNDED:
+            arrays = [_elementwise(lambda value: _bounded(value, dtype), a) for a in arrays]
         wraps = not any(o.dtype.is_float for o in given)
         arrays = [_held(a, dtype, wraps, conditions) for a in arrays]
     except (_Unknown, ValueError, IndexError):
@@ -135,6 +138,11 @@ def _rounded(value: int, dtype: DType, wraps: bool) -> int:
     if not wraps and not low <= value <= high:
         raise _Unknown
     return (value - low) % (high - low + 1) + low
+
+
+def _bounded(value: Dim, dtype: DType) -> Dim:
+    low, high = dtype.limits
+    return min(max(value, low), high) if isinstance(value, int) else value
 
 
 def _constant(array: Array) -> Callable[[], Array]:
