@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session, whole
 from ._output import progress, show_json, show_pairs, show_table
-from ._places import check_folder
+from ._places import check_folder, file_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,12 +56,22 @@ def main(args: argparse.Namespace) -> int:
         "inputs": [_summary(name, array) for name, array in feeds.items()],
         "outputs": [_summary(name, array) for name, array in zip(names, results, strict=True)],
     }
-    _show(args, data)
     if args.output is not None:
+        files = file_names(names, ".npy")
         args.output.mkdir(exist_ok=True)
-        for name, array in zip(names, results, strict=True):
-            np.save(args.output / f"{name.replace('/', '_')}.npy", array)
+        for name, array, row in zip(names, results, data["outputs"], strict=True):
+            row["file"] = _write(args.output / files[name], name, array)
+    _show(args, data)
     return 0
+
+
+def _write(path: Path, name: str, value: Any) -> str:
+    """The file of an output; "" for one that is no tensor, of which .npy has no form."""
+    if not isinstance(value, np.ndarray):
+        print(f"note: output {name!r} is no tensor and was not written", file=sys.stderr)
+        return ""
+    np.save(path, value.astype(str) if value.dtype.kind == "O" else value, allow_pickle=False)
+    return path.name
 
 
 def _show(args: argparse.Namespace, data: dict[str, Any]) -> None:
@@ -76,7 +87,8 @@ def _show(args: argparse.Namespace, data: dict[str, Any]) -> None:
     })  # fmt: skip
     columns = ("name", "type", "shape", "min", "mean", "max")
     for title in ("inputs", "outputs"):
-        show_table(columns, [[row[c] for c in columns] for row in data[title]], f"\n{title}")
+        shown = (*columns, *(["file"] if any("file" in row for row in data[title]) else []))
+        show_table(shown, [[row[c] for c in shown] for row in data[title]], f"\n{title}")
 
 
 def _summary(name: str, array: Any) -> dict[str, Any]:
