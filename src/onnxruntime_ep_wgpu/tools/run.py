@@ -6,6 +6,7 @@ import argparse
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,22 +57,27 @@ def main(args: argparse.Namespace) -> int:
         "inputs": [_summary(name, array) for name, array in feeds.items()],
         "outputs": [_summary(name, array) for name, array in zip(names, results, strict=True)],
     }
-    if args.output is not None:
-        files = file_names(names, ".npy")
-        args.output.mkdir(exist_ok=True)
-        for name, array, row in zip(names, results, data["outputs"], strict=True):
-            row["file"] = _write(args.output / files[name], name, array)
+    files = _files(names, results) if args.output is not None else {}
+    for row in data["outputs"]:
+        if row["name"] in files:
+            row["file"] = files[row["name"]]
     _show(args, data)
+    if args.output is not None:
+        args.output.mkdir(exist_ok=True)
+        for name, value in zip(names, results, strict=True):
+            if name in files:
+                text = value.dtype.kind == "O"
+                np.save(args.output / files[name], value.astype(str) if text else value, allow_pickle=False)
     return 0
 
 
-def _write(path: Path, name: str, value: Any) -> str:
-    """The file of an output; "" for one that is no tensor, of which .npy has no form."""
-    if not isinstance(value, np.ndarray):
-        print(f"note: output {name!r} is no tensor and was not written", file=sys.stderr)
-        return ""
-    np.save(path, value.astype(str) if value.dtype.kind == "O" else value, allow_pickle=False)
-    return path.name
+def _files(names: Sequence[str], results: Sequence[Any]) -> dict[str, str]:
+    """The file of each output. One that is no tensor has none, which a line on stderr tells: .npy has no form of it."""
+    tensors = [name for name, value in zip(names, results, strict=True) if isinstance(value, np.ndarray)]
+    for name in names:
+        if name not in tensors:
+            print(f"note: output {name!r} is no tensor and is not written", file=sys.stderr)
+    return file_names(tensors, ".npy")
 
 
 def _show(args: argparse.Namespace, data: dict[str, Any]) -> None:
@@ -88,7 +94,7 @@ def _show(args: argparse.Namespace, data: dict[str, Any]) -> None:
     columns = ("name", "type", "shape", "min", "mean", "max")
     for title in ("inputs", "outputs"):
         shown = (*columns, *(["file"] if any("file" in row for row in data[title]) else []))
-        show_table(shown, [[row[c] for c in shown] for row in data[title]], f"\n{title}")
+        show_table(shown, [[row.get(c, "") for c in shown] for row in data[title]], f"\n{title}")
 
 
 def _summary(name: str, array: Any) -> dict[str, Any]:
