@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session, whole
 from ._output import progress, show_json, show_pairs, show_table
-from ._places import check_folder
+from ._places import check_folder, file_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,12 +57,27 @@ def main(args: argparse.Namespace) -> int:
         "inputs": [_summary(name, array) for name, array in feeds.items()],
         "outputs": [_summary(name, array) for name, array in zip(names, results, strict=True)],
     }
+    files = _files(names, results) if args.output is not None else {}
+    for row in data["outputs"]:
+        if row["name"] in files:
+            row["file"] = files[row["name"]]
     _show(args, data)
     if args.output is not None:
         args.output.mkdir(exist_ok=True)
-        for name, array in zip(names, results, strict=True):
-            np.save(args.output / f"{name.replace('/', '_')}.npy", array)
+        for name, value in zip(names, results, strict=True):
+            if name in files:
+                text = value.dtype.kind == "O"
+                np.save(args.output / files[name], value.astype(str) if text else value, allow_pickle=False)
     return 0
+
+
+def _files(names: Sequence[str], results: Sequence[Any]) -> dict[str, str]:
+    """The file of each output. One that is no tensor has none, which a line on stderr tells: .npy has no form of it."""
+    tensors = [name for name, value in zip(names, results, strict=True) if isinstance(value, np.ndarray)]
+    for name in names:
+        if name not in tensors:
+            print(f"note: output {name!r} is no tensor and is not written", file=sys.stderr)
+    return file_names(tensors, ".npy")
 
 
 def _show(args: argparse.Namespace, data: dict[str, Any]) -> None:
@@ -76,7 +93,8 @@ def _show(args: argparse.Namespace, data: dict[str, Any]) -> None:
     })  # fmt: skip
     columns = ("name", "type", "shape", "min", "mean", "max")
     for title in ("inputs", "outputs"):
-        show_table(columns, [[row[c] for c in columns] for row in data[title]], f"\n{title}")
+        shown = (*columns, *(["file"] if any("file" in row for row in data[title]) else []))
+        show_table(shown, [[row.get(c, "") for c in shown] for row in data[title]], f"\n{title}")
 
 
 def _summary(name: str, array: Any) -> dict[str, Any]:
