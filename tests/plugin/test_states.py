@@ -9,11 +9,15 @@ from string import Template
 
 import numpy as np
 import onnx.parser
+import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
 from onnxruntime_ep_wgpu.plugin.assign.forced import names_in_model
+from onnxruntime_ep_wgpu.plugin.assign.types import Types
+from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 
 OpenSession = Callable[..., ort.InferenceSession]
 Step = Callable[[str, str, str], str]
@@ -77,7 +81,7 @@ def model(step: Step) -> bytes:
     return onnx.parser.parse_model(text).SerializeToString()
 
 
-def compare(session: ort.InferenceSession, made: bytes) -> None:
+def compare(session: ort.InferenceSession, made: bytes | str) -> None:
     settings = ort.SessionOptions()
     settings.log_severity_level = 4
     reference = ort.InferenceSession(made, settings, providers=["CPUExecutionProvider"])
@@ -135,3 +139,35 @@ def test_without_the_model_the_operands_of_a_loop_tell_its_states(
     session = open_session(str(path) if where == "file" else made, {}, log_severity_level=4)
     assert bool(left(session)) == (nesting == "loop in loop" and where == "memory")
     compare(session, made)
+
+
+def test_what_a_loop_without_an_iteration_collects_has_rank_one() -> None:
+    """So ONNX Runtime says of what it knows no rank of, and of a run with an iteration the rank that was inferred."""
+    made = model(lambda *names: looped(plain(KEPT["of outside"]), True)(*names) + " [behind] z = Exp (all_m)")
+    proto = onnx.load_from_string(made)
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, None))
+    session = webgpu_ep.session(proto.SerializeToString())
+    assert not left(session)
+    for _ in range(2):
+        compare(session, proto.SerializeToString())
+
+
+def test_weights_in_other_files_are_left_there(tmp_path: Path) -> None:
+    made = onnx.load_from_string(
+        model(looped(looped(plain("[w$m] h$m = Exp (weight) [a$m] $e = Mul ($s, h$m)"), True), True))
+    )
+    weight = onnx.numpy_helper.from_array(np.full((1, 4), 0.5, np.float32), "weight")
+    made.graph.initializer.append(weight)
+    path = tmp_path / "model.onnx"
+    onnx.save(made, path, save_as_external_data=True, location="weights", size_threshold=0)
+    session = webgpu_ep.session(path)
+    assert not left(session)
+    compare(session, str(path))
+
+
+@pytest.mark.parametrize("source", [b"no model", "/nowhere/model.onnx", b"", None])
+def test_a_model_that_cannot_be_read_again_tells_nothing(source: str | bytes | None) -> None:
+    types = Types(WEB_BASELINE, CompileSettings(), lambda: source)
+    graph = ir.from_proto(onnx.load_from_string(model(looped(plain(KEPT["same"]), True)))).graph
+    types.before(graph, None)
+    assert all(value.shape is None for node in graph for value in node.outputs)

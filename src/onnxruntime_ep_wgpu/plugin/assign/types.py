@@ -87,21 +87,27 @@ class Types:
 
     def _of_model(self) -> Mapping[str, Told]:
         if self._model is None:
-            model = _loaded(self._source())
-            self._model = {} if model is None else types_of(model, self._target, self._settings)
+            try:
+                model = _loaded(self._source())
+                self._model = {} if model is None else types_of(model, self._target, self._settings)
+            except Exception:
+                # Of protobuf and onnx_ir, each its own. ONNX Runtime has read the model, and knows more formats.
+                self._model = {}
         return self._model
 
 
 def _loaded(source: str | bytes | None) -> ir.Model | None:
-    """A model, without the weights in other files; None for what is no ONNX model."""
+    """A model, without the weights in other files: these are values whose shapes are known."""
     if not source:
         return None
-    try:
-        if isinstance(source, bytes):
-            return ir.from_proto(onnx.load_from_string(source))
-        return ir.from_proto(onnx.load(source, load_external_data=False))
-    except Exception:  # of protobuf and onnx_ir, each its own; ONNX Runtime has read the model, and knows more formats
-        return None
+    proto = onnx.load_from_string(source) if isinstance(source, bytes) else onnx.load(source, load_external_data=False)
+    model = ir.from_proto(proto)
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if isinstance(tensor, ir.ExternalTensor):
+                value.type, value.shape, value.const_value = ir.TensorType(tensor.dtype), tensor.shape, None
+    return model
 
 
 def _has_body(node: ir.Node) -> bool:
