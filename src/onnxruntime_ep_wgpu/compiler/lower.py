@@ -19,6 +19,7 @@ from .ir import LoweredGraph, Storage, Tensor
 from .limits import Limits, within_limits
 from .lower_node import Lowering
 from .operand import Operand
+from .ops import registry
 from .settings import DEFAULT, CompileSettings
 
 
@@ -64,12 +65,14 @@ class Attempt:
     """What came of lowering a graph: per node in its order None, or the reason why it cannot run; `lowered` when all can.
 
     A reason is a Fault where the node is wrong in itself, so that no provider could run it, or where this package is. `shapes`
-    are those found of values whose rank the graph does not tell, by name; None for an extent that the run decides.
+    are those found of values whose rank the graph does not tell, by name; None for an extent that the run decides. `moves` are
+    the places of nodes that calculate nothing: they make views, or convert their operand.
     """
 
     reasons: list[str | None]
     lowered: LoweredGraph | None = None
     shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    moves: frozenset[int] = frozenset()
 
 
 def attempt(graph: ir.Graph, opsets: Mapping[str, int], target: Target, settings: CompileSettings = DEFAULT) -> Attempt:
@@ -88,14 +91,15 @@ def attempt(graph: ir.Graph, opsets: Mapping[str, int], target: Target, settings
 def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering) -> Attempt:
     lowering.begin(graph, folded)
     reasons: list[str | None] = []
+    moves: set[int] = set()
     for value in graph.inputs:
         if value.const_value is None and value.dtype is not None and value.shape is not None and value.uses():
             try:
                 lowering.values[value] = lowering.inputs.operand(value)
             except UnsupportedError:
                 continue  # said again, with the node's name, where the value is used
-    for node in graph:
-        reason = None
+    for place, node in enumerate(graph):
+        reason, made = None, len(lowering.builder.nodes)
         try:
             if node not in folded.nodes:
                 lowering.node(node)
@@ -106,6 +110,9 @@ def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering) -> Attempt:
         except InternalError as error:
             reason = Fault(error)
         reasons.append(reason)
+        known = registry.declared(node.op_type, node.domain)
+        if len(lowering.builder.nodes) == made or (known is not None and known.converts):
+            moves.add(place)
     sure = not lowering.builder.assumes  # else only ranks are
     shapes = {
         value.name: tuple(dim if sure and isinstance(dim, int) else None for dim in operand.shape)
@@ -113,12 +120,12 @@ def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering) -> Attempt:
         if value.shape is None and value.name
     }
     if any(reason is not None for reason in reasons):
-        return Attempt(reasons, shapes=shapes)
+        return Attempt(reasons, None, shapes, frozenset(moves))
     try:
         results = [it for it in graph.outputs if it.producer() is not None]
-        return Attempt(reasons, _lowered(lowering, results), shapes)
+        return Attempt(reasons, _lowered(lowering, results), shapes, frozenset(moves))
     except UnsupportedError:
-        return Attempt(reasons, shapes=shapes)  # compiling says why
+        return Attempt(reasons, None, shapes, frozenset(moves))  # compiling says why
 
 
 def _lowered(lowering: Lowering, results: Sequence[ir.Value]) -> LoweredGraph:
