@@ -4,12 +4,13 @@
 
 Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `scan` (running totals), `selection`, `normalise`, `matmul`,
 `attention/`, `algebra`, `conv`, `pool`, `resize`, `sample`, `quantize`, `quantized_product`, `quantized_pointwise`, `recurrent`.
-Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks` and `blocks_lookup` (weights of 2 to 8 bits), `experts`, `linear_attention`.
+Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks` and `blocks_lookup` (weights of 2 to 8 bits), `experts`,
+`linear_attention`.
 
-What families share: `activations`, `index` (indices out of tensors), `window` (sliding windows), `rows` (long or many rows),
-`sorting` and `scatter_along` (along an axis), `attend` (attention as a kernel); algorithms of one operator: `conv_direct`,
-`conv_groups`, `conv_rows`, `depthwise`, and what they share: `plane` (windows over two axes as kernels see them) and `blocks_last`
-(blocks of an image whose channels are last).
+What families share: `choices` (attributes of few texts), `activations`, `index` (indices out of tensors), `window` (sliding
+windows), `rows` (long or many rows), `sorting` and `scatter_along` (along an axis), `attend` (attention as a kernel);
+algorithms of one operator: `conv_direct`, `conv_groups`, `conv_rows`, `depthwise`, and what they share: `plane` (windows over
+two axes as kernels see them) and `blocks_last` (blocks of an image whose channels are last).
 """
 
 from __future__ import annotations
