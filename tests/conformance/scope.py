@@ -48,6 +48,7 @@ TYPES = frozenset(["bool", *FLOATS, *INTEGERS])
 """Element types that WebGPU kernels read and write."""
 
 CPU_REASONS = {
+    "only views and casts": "nothing is calculated between two nodes that have one of the other reasons",
     "only shape arithmetic": "a few integers from shapes, for nothing on WebGPU: cheaper where they are",
     "the list of axes depends on": "axes as a run-time input would change ranks; models give them as constants",
     "the rank of": "follows from axes as a run-time input",

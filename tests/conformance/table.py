@@ -25,6 +25,14 @@ from . import batches, cases
 from .worker import Row, Setup
 
 RIGHT = ("right", "random")
+DIFFERENCES = """\
+## Where the CPU provider differs
+
+* **MaxUnpool with `output_shape`**: indices count through the result that the node would have without it, and zeros are added at
+  the ends of that. The ONNX reference says so, and the suite. The CPU provider counts through the larger result, which puts the
+  same elements elsewhere. Without `output_shape` both agree.
+"""
+"""What those who compare results with the CPU provider's want to know; `tests/ops/test_scatter.py` holds it."""
 MOST_NOTES = 8
 
 
@@ -175,7 +183,7 @@ def render(rows: dict[str, Row], which: str) -> str:
         f"| {x.operator} | {x.cases} | {x.on_gpu} | {x.mixed} | {x.gpu_right} | {x.right} | {_cell(x.notes)} |"
         for x in lines(rows)
     ]
-    return "\n".join([*head, *body, ""])
+    return "\n".join([*head, *body, "", DIFFERENCES])
 
 
 def _cell(notes: Sequence[str]) -> str:

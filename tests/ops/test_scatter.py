@@ -7,12 +7,13 @@ import math
 import numpy as np
 import pytest
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
 from onnxruntime_ep_wgpu.program.layout import Layouts
 from onnxruntime_ep_wgpu.program.program import Storage
 from tests import support
 
-from .compare import both_ways, check, model, random
+from .compare import both_ways, check, check_model, expected, model, random
 
 TYPES = [np.float32, np.float16, np.int8, np.int32, np.int64, np.uint8, np.uint64, np.bool_]
 REDUCTIONS = ["add", "mul", "min", "max"]
@@ -210,6 +211,15 @@ def test_tensor_scatter_writes_past_the_end_only_in_a_circle() -> None:
 def test_max_unpool() -> None:
     at = np.array([[[[5, 7], [13, 15]]]])
     check("MaxUnpool", random(1, 1, 2, 2), at, kernel_shape=[2, 2], strides=[2, 2])
+
+
+def test_max_unpool_into_a_larger_result_follows_the_reference_and_not_the_cpu_provider() -> None:
+    """As `docs/conformance.md` says."""
+    x, at, shape = random(1, 1, 2, 2), np.array([[[[5, 7], [13, 15]]]]), np.array([1, 1, 5, 5])
+    built = model("MaxUnpool", [x, at, shape], kernel_shape=[2, 2], strides=[2, 2])
+    (want,) = ReferenceEvaluator(built).run(None, {"x0": x, "x1": at, "x2": shape})
+    check_model(built, [x, at, shape], want=[want])
+    assert not np.array_equal(expected(built, {"x0": x, "x1": at, "x2": shape})[0], want)
 
 
 COMBINE = {"none": None, "add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}

@@ -27,6 +27,7 @@ from onnxruntime_ep_wgpu.plugin.assign.claim import (
     _TENSORS,
     FORCED,
     ISLAND,
+    MOVED,
     Claim,
     claim,
     fingerprint,
@@ -338,3 +339,34 @@ def test_lists_longer_than_those_of_dimensions_are_data(extent: int | str) -> No
     assert decide(models.model(nodes[:2], short, results))[1].reasons == (None, None), "nothing else"
     results.append(("y", models.FLOAT, [extent]))
     assert decide(models.model(nodes, short + floats, results))[1].reasons == (ISLAND, ISLAND, None)
+
+
+@pytest.mark.parametrize(
+    ("between", "reason"),
+    [
+        ([("Cast", {"to": models.FLOAT})], MOVED),
+        ([("Transpose", {}), ("Cast", {"to": models.FLOAT}), ("Flatten", {})], MOVED),
+        ([("Cast", {"to": models.FLOAT}), ("Relu", {})], None),
+        ([("Cast", {"to": models.FLOAT}), ("Softmax", {})], None),
+    ],
+    ids=["cast", "chain", "relu", "softmax"],
+)
+def test_what_calculates_nothing_between_nodes_on_the_cpu_stays_there(
+    between: list[tuple[str, dict[str, Any]]], reason: str | None
+) -> None:
+    """Beside it a map of floats runs here, and more of it where anything reads from here or is read here."""
+    nodes = [models.node("Relu", ["x"], ["r"], "relu"), models.node("NonZero", ["x"], ["v0"], "before")]
+    for k, (op, how) in enumerate(between):
+        nodes.append(onnx.helper.make_node(op, [f"v{k}"], [f"v{k + 1}"], f"n{k}", **how))
+    last, count = f"v{len(between)}", len(between)
+    after = models.node("Unique", [last], ["y"], "after")
+    known = [("r", models.FLOAT, ["A", "B"])]
+
+    def reasons(nodes: list[onnx.NodeProto], results: list[Any]) -> tuple[str | None, ...]:
+        inputs = [("x", models.FLOAT, ["N", "M"])]
+        return decide(models.model(nodes, inputs, results, opset=20, check=False))[1].reasons[2 : 2 + count]
+
+    assert reasons([*nodes, after], [*known, ("y", models.FLOAT, None)]) == (reason,) * count
+    assert reasons([*nodes, after], [*known, (last, models.FLOAT, None)]) == (None,) * count, "a result of the model"
+    here = models.node("Exp", [last], ["z"], "here")
+    assert reasons([*nodes, after, here], [*known, ("z", models.FLOAT, None)]) == (None,) * count

@@ -20,10 +20,15 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.api import tuning
 from tests import patience
+from tests.conformance import table
 from tests.language.models import Decoder, write
 from tests.support import make_model
 
 ROOT = Path(__file__).parents[2]
+
+
+def test_conformance_says_where_the_cpu_provider_differs() -> None:
+    assert (ROOT / "docs" / "conformance.md").read_text().endswith(f"\n\n{table.DIFFERENCES}")
 
 
 def test_the_list_of_options_is_the_table_in_code():

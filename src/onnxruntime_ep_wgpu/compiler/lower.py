@@ -22,6 +22,7 @@ from .ir import LoweredGraph, Storage, Tensor
 from .limits import Limits, within_limits
 from .lower_node import Lowering
 from .operand import Operand
+from .ops import registry
 from .settings import DEFAULT, CompileSettings
 
 
@@ -67,12 +68,14 @@ class Attempt:
     """What came of lowering a graph: per node in its order None, or the reason why it cannot run; `lowered` when all can.
 
     A reason is a Fault where the node is wrong in itself, so that no provider could run it, or where this package is. `found` is
-    what is known of values of which the graph does not tell type or rank, by name.
+    what is known of values of which the graph does not tell type or rank, by name. `moves` are the places of nodes that calculate
+    nothing: they make views, or convert their operand.
     """
 
     reasons: list[str | None]
     lowered: LoweredGraph | None = None
     found: Mapping[str, Told] = field(default_factory=dict)
+    moves: frozenset[int] = frozenset()
 
 
 def attempt(
@@ -101,14 +104,15 @@ def attempt(
 def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering, control: Control | None) -> Attempt:
     lowering.begin(graph, folded)
     reasons: list[str | None] = []
+    moves: set[int] = set()
     for value in graph.inputs:
         if value.const_value is None and value.uses() and lowering.known(value).complete:
             try:
                 lowering.values[value] = lowering.operand_of_input(value)
             except UnsupportedError:
                 continue  # said again, with the node's name, where the value is used
-    for node in graph:
-        reason = None
+    for place, node in enumerate(graph):
+        reason, made = None, len(lowering.builder.nodes)
         try:
             if node not in folded.nodes:
                 lowering.node(node)
@@ -121,14 +125,17 @@ def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering, control: Contr
         if reason is not None and not isinstance(reason, Fault):
             _infer(node, lowering, control)
         reasons.append(reason)
+        known = registry.declared(node.op_type, node.domain)
+        if len(lowering.builder.nodes) == made or (known is not None and known.converts):
+            moves.add(place)
     found = lowering.found()
     if any(reason is not None for reason in reasons):
-        return Attempt(reasons, found=found)
+        return Attempt(reasons, None, found, frozenset(moves))
     try:
         results = [it for it in graph.outputs if it.producer() is not None]
-        return Attempt(reasons, _lowered(lowering, results), found)
+        return Attempt(reasons, _lowered(lowering, results), found, frozenset(moves))
     except UnsupportedError:
-        return Attempt(reasons, found=found)  # compiling says why
+        return Attempt(reasons, None, found, frozenset(moves))  # compiling says why
 
 
 def _infer(node: ir.Node, lowering: Lowering, control: Control | None) -> None:

@@ -218,12 +218,12 @@ def clip(
     return b.pointwise(expression, operands, x.dtype, x.shape, cost=2)
 
 
-@op("Cast", types=ANY, elementwise=True)
+@op("Cast", types=ANY, elementwise=True, converts=True)
 def cast(b: Builder, x: Operand, *, to: int, saturate: int = 1, round_mode: Rounding = "up") -> Operand:
     return _cast(b, x, type_of(to), bool(saturate))
 
 
-@op("CastLike", types=ANY, elementwise=True)
+@op("CastLike", types=ANY, elementwise=True, converts=True)
 def cast_like(b: Builder, x: Operand, like: Operand, *, saturate: int = 1, round_mode: Rounding = "up") -> Operand:
     return _cast(b, x, like.dtype, bool(saturate))
 

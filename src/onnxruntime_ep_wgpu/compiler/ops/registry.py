@@ -52,6 +52,7 @@ class Operator:
     chooses_format: tuple[str, ...] = ()  # operands that are images, of one whose result may have another memory format
     keeps_format: bool = False  # the result of images lies in memory as they do
     any_format: bool = False  # it reads images in any memory format equally well
+    converts: bool = False  # the elements of its operand, in another type
     rows: tuple[str, ...] = ()  # operands of whose rows, along the last axis, those of the results are made one by one
 
 
@@ -79,6 +80,7 @@ def op(
     chooses_format: tuple[str, ...] = (),
     keeps_format: bool = False,
     any_format: bool = False,
+    converts: bool = False,
     rows: tuple[str, ...] = (),
     fixed: Mapping[str, Any] | None = None,
     **by_operand: frozenset[DType],
@@ -121,6 +123,7 @@ def op(
                 chooses_format=chooses_format,
                 keeps_format=keeps_format or elementwise,
                 any_format=any_format,
+                converts=converts,
                 rows=rows,
             )
             versions = _OPERATORS.setdefault((domain, name), [])

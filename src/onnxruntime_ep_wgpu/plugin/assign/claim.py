@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 FORCED = "named in forceCpuNodeNames"
 SHORT = 64  # elements
 ISLAND = "only shape arithmetic: cheaper on the CPU"
+MOVED = "only views and casts between nodes on the CPU: cheaper there"
 # Bytes of a constant that the answer may depend on: shapes, axes, flags. Larger ones are weights.
 _SMALL = 4096
 # The CPU provider has kernels of all operators that make shapes for values of these types, and of Shape and Size for tensors of
@@ -94,6 +95,7 @@ def claim(
     }
     while True:
         _drop_islands(nodes, before, reasons)
+        _drop_moves(nodes, before, reasons, assigned, whole.moves)
         groups = [tuple(group) for group in partition.groups(before, [reason is None for reason in reasons])]
         refused = False
         for group in groups:
@@ -128,6 +130,45 @@ def _drop_islands(nodes: list[ir.Node], before: list[list[int]], reasons: list[s
     if len(islands) < len(nodes):
         for place in islands:
             reasons[place] = ISLAND
+
+
+def _drop_moves(
+    nodes: list[ir.Node],
+    before: list[list[int]],
+    reasons: list[str | None],
+    assigned: Sequence[str],
+    moves: frozenset[int],
+) -> None:
+    """Leaves on the CPU what calculates nothing, where all that it reads is made there and nothing else reads what it makes:
+    here it would be uploaded and downloaded for nothing."""
+    can_run = [reason is None for reason in reasons]
+    for part in partition.components(before, partition.levels(before, can_run)):
+        own = frozenset(part)
+        makers = {place for it in part for place in before[it]} - own
+        users = {place for place, made in enumerate(before) if not own.isdisjoint(made)} - own
+        read, made = ([value for it in part for value in getattr(nodes[it], kind)] for kind in ("inputs", "outputs"))
+        if (
+            makers
+            and moves.issuperset(part)
+            and all(_moves_on_cpu(nodes[place]) for place in part)
+            and not any(can_run[place] or assigned[place] for place in makers | users)
+            and not any(nodes[place].meta.get("implicit_inputs") for place in users)  # in a body it may be read here
+            and not any(value is not None and value.is_graph_input() for value in read)
+            and not any(value.is_graph_output() for value in made)
+        ):
+            for place in part:
+                reasons[place] = MOVED
+
+
+def _moves_on_cpu(node: ir.Node) -> bool:
+    """Whether the CPU provider surely has a kernel for a node that moves elements or converts them."""
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    types = {value.dtype for value in (*node.inputs, *node.outputs) if value is not None and value.name}
+    if node.op_type in ("Cast", "CastLike"):
+        return types <= _TENSORS
+    integers = _SHAPES if makes_shapes(node.op_type, node.domain) else frozenset()
+    return types <= {ir.DataType.FLOAT} | integers
 
 
 def _is_shape_arithmetic(node: ir.Node, nodes: list[ir.Node], before: list[int], can_run: list[bool]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..abi import INFO, Logger
-from .claim import FORCED, ISLAND, Claim
+from .claim import FORCED, ISLAND, MOVED, Claim
 from .placement import Placement, reasons_of
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class AssignmentReport:
         cheaper there."""
         nodes = self.placements()
         on_cpu = [node for node in nodes if not node.on_webgpu and node.provider == CPU]
-        unwanted = [node for node in on_cpu if node.reason not in (FORCED, ISLAND)]
+        unwanted = [node for node in on_cpu if node.reason not in (FORCED, ISLAND, MOVED)]
         return f"{len(on_cpu)} of {len(nodes)} nodes on the CPU: {reasons_of(unwanted)}" if unwanted else ""
 
     def nothing_ours(self) -> str:
