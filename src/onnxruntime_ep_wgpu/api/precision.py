@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import OptionError, ProgramError
+from ..writing import naming
 from .external_data import follow_links
 from .halves import LARGEST, Halved, halved
 
@@ -71,7 +72,7 @@ class ReducedModel(Reduced):
 
 
 def reduce(model: Path, precision: Precision, samples: Mapping[str, Any], folder: Path) -> ReducedModel:
-    """Writes the model with this precision to `folder`. `samples` has an array for each input. Raises ProgramError."""
+    """Writes the model with this precision to `folder`. `samples` has an array for each input. Raises ProgramError, WriteError."""
     import onnx
 
     original = _load(model)
@@ -92,7 +93,8 @@ def reduce(model: Path, precision: Precision, samples: Mapping[str, Any], folder
     if precision.halves:
         changed, kept, found = _with_halves(changed, names, samples)
     path = folder / model.name
-    onnx.save(changed, path, save_as_external_data=True, location=f"{model.name}.data", size_threshold=1024)
+    with naming(path):
+        onnx.save(changed, path, save_as_external_data=True, location=f"{model.name}.data", size_threshold=1024)
     if not precision.halves:
         found = _run(path, names, samples)
     for name, a, b in zip(names, exact, found, strict=True):

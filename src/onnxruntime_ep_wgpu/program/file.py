@@ -12,11 +12,12 @@ import struct
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from ..errors import ProgramError
+from ..writing import Output, replacing
 from .dtypes import DType, numpy_type
 from .program import FORMAT_VERSION, Assertion, Check, Declined, Dispatch, Kernel, Program, Storage, Symbol, Value
 from .target import Target, check_target
@@ -40,12 +41,12 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def save(program: Program, path: str | Path) -> None:
-    """Writes the program and its weights to one file."""
-    with open(path, "wb") as file:
+    """Writes the program and its weights to one file, which may be the one that they were loaded from. Raises WriteError."""
+    with replacing(path) as file:
         write(program, file)
 
 
-def write(program: Program, file: BinaryIO) -> None:
+def write(program: Program, file: Output) -> None:
     """Like `save`, to a file that is open."""
     arrays = [weight_array(w) for w in program.weights]
     text = json.dumps(header(program, arrays), separators=(",", ":")).encode()

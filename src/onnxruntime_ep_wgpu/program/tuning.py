@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..writing import write_file
 from .dtypes import DType
 
 FORMAT = 1
@@ -57,7 +58,7 @@ Choices = tuple[Choice, ...]
 
 
 def write_choices(choices: Iterable[Choice], path: str | os.PathLike[str], adapter: str) -> None:
-    """Writes a file of choices that were measured on `adapter`, the name of a Target."""
+    """Writes a file of choices that were measured on `adapter`, the name of a Target. Raises WriteError."""
     import json  # not for those that only list devices
 
     rows = [
@@ -69,8 +70,7 @@ def write_choices(choices: Iterable[Choice], path: str | os.PathLike[str], adapt
         }
         for it in choices
     ]
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(json.dumps({"format": FORMAT, "adapter": adapter, "choices": rows}, indent=1) + "\n")
+    write_file(path, json.dumps({"format": FORMAT, "adapter": adapter, "choices": rows}, indent=1) + "\n")
 
 
 def read_choices(path: str | os.PathLike[str]) -> tuple[str, Choices]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..writing import naming, replacing
 from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session, whole
 from ._output import progress, show_json, show_pairs, show_table
 from ._places import check_folder
@@ -57,9 +58,11 @@ def main(args: argparse.Namespace) -> int:
     }
     _show(args, data)
     if args.output is not None:
-        args.output.mkdir(exist_ok=True)
+        with naming(args.output):
+            args.output.mkdir(exist_ok=True)
         for name, array in zip(names, results, strict=True):
-            np.save(args.output / f"{name.replace('/', '_')}.npy", array)
+            with replacing(args.output / f"{name.replace('/', '_')}.npy") as file:
+                np.save(file, array)
     return 0
 
 
