@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -258,6 +259,17 @@ def test_a_name_that_is_no_file_is_an_error(name: str, tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="cannot be written"):
         write_file(tmp_path / name, "text")
     assert [it.name for it in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is full")
+@pytest.mark.parametrize("command", ["options", "options --json", "info --adapter 0"])
+def test_printing_onto_a_full_disk_is_an_error(command: str) -> None:
+    line = [sys.executable, "-m", "onnxruntime_ep_wgpu", *command.split()]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    error = "error: standard output cannot be written: No space left on device; name another place, or make room\n"
+    assert (done.returncode, done.stderr) == (2, error)
 
 
 def test_outputs_of_a_run_are_whole_or_an_error_in_one_line(
