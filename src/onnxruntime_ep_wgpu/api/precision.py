@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import OptionError, ProgramError
+from ..errors import ModelError, OptionError, ProgramError
 from ..writing import naming
-from .external_data import follow_links
+from .external_data import check_external_data, follow_links
 from .halves import LARGEST, Halved, halved
 
 HEADROOM = 2  # of other inputs than the one that was looked at
@@ -116,8 +116,11 @@ def _load(path: Path) -> Any:
         )
     try:
         model = onnx.load(path, load_external_data=False)
+        check_external_data(path, model)
         onnx.load_external_data_for_model(model, str(follow_links(model, path)))
         return model
+    except ModelError:
+        raise
     except Exception as error:
         raise ProgramError(f"{path} cannot be read as an ONNX model: {error}") from error
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.tune import SWIFTSHADER
-from ..errors import OptionError, ProgramError, UnsupportedError, cut
+from ..errors import ModelError, OptionError, ProgramError, UnsupportedError, cut
 from ..program.dtypes import DType
 from ..program.program import Program
 from ..program.target import F16, SUBGROUPS, WEB_BASELINE, Target
 from ..writing import appearing, naming
 from .arguments import model_argument
-from .external_data import check_external_data, follow_links
+from .external_data import check_external_data, with_real_paths
 from .precision import Precision, Reduced, reduce
 from .web_files import GRAIN, pack, write_folder
 
@@ -280,12 +280,13 @@ def _read(source: Path) -> ir.Model:
 
         try:
             structure = onnx.load(source, load_external_data=False)
-            beside = follow_links(structure, source)
+            check_external_data(source, structure)
+            with_real_paths(structure, source)
             model = ir.from_proto(structure)
+        except ModelError:
+            raise
         except Exception as error:
             raise ProgramError(f"{source} cannot be read as an ONNX model: {error}") from error
-        ir.external_data.set_base_dir(model.graph, beside if beside.parts else "")
-        check_external_data(source, model)
         if not model.opset_imports:  # an empty file is an empty protobuf
             raise ProgramError(f"{source} is not an ONNX model: it names no version of the operators")
         return model
