@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from ..errors import ProgramError, cut
 from ..program.program import Program
 from ..program.target import WEB_BASELINE
 from ..program.weights import weight_array, weight_bytes
@@ -28,6 +30,9 @@ GRAIN = 16  # bytes; weights and chunks begin at multiples of it
 FIRST_BYTES = 1 << 20  # of the first chunk at most: deflated, floats save 7 % and more, which is what kernels take
 MOST_INFLATED = 16 << 20  # bytes of a chunk that may be deflated: a page takes a tenth of a second for them
 _MARKED = len('.deflated,"inflated":') + 12  # bytes that the manifest takes to say that a chunk is deflated
+_FILE = re.compile(
+    r"[a-z][a-z\d-]*(\.[a-z\d]+)+"
+)  # what an export calls its files, so that none leads out of its folder
 _PACK = b"wgpupack"  # one file: this, the manifest's version, length and SHA-256, the manifest, then the files that it lists
 _HEAD = 48  # bytes of it before the manifest
 
@@ -106,11 +111,17 @@ def pack(path: Path, folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def read_programs(folder: Path) -> list[dict[str, Any]]:
-    """The headers of a folder's Programs, in the order of the manifest."""
+    """The headers of a folder's Programs, in the order of the manifest. Raises ProgramError when the folder is damaged."""
     found, least = [], WEB_BASELINE.as_json()
-    for entry in json.loads((folder / "manifest.json").read_text())["programs"]:
-        programs = decode((folder / entry["file"]).read_bytes())
-        found += [it | {"target": least | target} for it, target in zip(programs, entry["targets"], strict=True)]
+    try:
+        for entry in json.loads((folder / "manifest.json").read_bytes())["programs"]:
+            if not _FILE.fullmatch(entry["file"]):
+                raise ValueError(f"it names the file {cut(entry['file'])}")
+            programs = decode((folder / entry["file"]).read_bytes())
+            found += [it | {"target": least | target} for it, target in zip(programs, entry["targets"], strict=True)]
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+        said = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ProgramError(f"{folder} is damaged: {said}") from error
     return found
 
 

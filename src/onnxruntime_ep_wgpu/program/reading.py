@@ -169,13 +169,6 @@ def _access(it: Any) -> str:
     return str(it)
 
 
-def _dtype(it: Any) -> DType:
-    found: DType = _named(DType)(it)
-    if found is DType.STRING:
-        raise ValueError("texts are no numbers")
-    return found
-
-
 def _row(table: str, kind: type[T], row: Any, columns: Sequence[str], readers: Mapping[str, Cell]) -> T:
     cells = _items(row)
     if len(cells) != len(columns):
@@ -193,7 +186,7 @@ def _cells(expressions: _Expressions) -> dict[str, dict[str, Cell]]:
     return {
         "symbols": {"name": _text, "input": _count, "index": _count, "is_element": _flag},
         "values": {
-            "name": _text, "dtype": _dtype, "shape": _list(dim, MOST_AXES), "storage": _named(Storage), "weight": _whole,
+            "name": _text, "dtype": _named(DType), "shape": _list(dim, MOST_AXES), "storage": _named(Storage), "weight": _whole,
             "elements": dims,
         },
         "kernels": {"label": _text, "wgsl": texts, "bindings": _list(_access), "uniforms": _count, "makes_infinity": _flag},
@@ -289,6 +282,10 @@ def _check(program: Program) -> None:
     for it in values:
         if (it.storage is Storage.WEIGHT) != (it.weight >= 0):
             raise ValueError(f"the value {it.name!r} of storage {it.storage.name} has the weight {it.weight}")
+        if it.dtype is DType.STRING and it.storage is not Storage.INPUT:  # one that nothing reads
+            raise ValueError(f"the value {it.name!r} of storage {it.storage.name} is of texts")
+        if it.storage is Storage.HOST and it.dtype.bits < 8:
+            raise ValueError(f"the value {it.name!r} of storage HOST is {it.dtype.label}")
         if it.elements and it.storage is not Storage.HOST:
             raise ValueError(f"the value {it.name!r} of storage {it.storage.name} has elements")
     for symbol in program.symbols:
@@ -321,10 +318,9 @@ def _check_dispatch(it: Dispatch, kernel: Kernel, value: Callable[..., Value]) -
         raise ValueError(f"a dispatch does not fit the bindings of its kernel {kernel.label!r}")
     for number, access in zip(it.args, kernel.bindings, strict=True):
         what = f"an argument of the kernel {kernel.label!r}"
-        if access == "read_write":
-            value(number, f"{what} that it writes", *_WRITTEN)
-        else:
-            value(number, what)
+        found = value(number, f"{what} that it writes", *_WRITTEN) if access == "read_write" else value(number, what)
+        if found.dtype is DType.STRING:
+            raise ValueError(f"{what} is of texts")
 
 
 def _check_text(check: Check) -> None:
