@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from .errors import ShaderError as ShaderError
     from .errors import UnsupportedError as UnsupportedError
     from .errors import WgpuEpError as WgpuEpError
+    from .errors import WriteError as WriteError
     from .names import PROVIDER as PROVIDER
     from .options import set_default_options as set_default_options
     from .options.types import ProviderOptions as ProviderOptions
@@ -71,7 +72,8 @@ _PLACES = {
     name: module
     for module, names in {
         "errors": "DeviceError DeviceLostError ForkError FreeSizeError InputError LimitError ModelChangedError ModelError"
-        " NonFiniteError OptionError OutOfMemoryError OutOfRangeError ProgramError ShaderError UnsupportedError WgpuEpError",
+        " NonFiniteError OptionError OutOfMemoryError OutOfRangeError ProgramError ShaderError UnsupportedError WgpuEpError"
+        " WriteError",
         "names": "PROVIDER",
         "registration": "ProviderNameWarning",
         "options.types": "ProviderOptions",

@@ -26,6 +26,7 @@ from . import tools
 from .tabular import printable
 from .tools._waits import telling_of_waits
 from .version import VERSION
+from .writing import naming
 
 FAILURE = 2
 INTERRUPTED = 130
@@ -122,7 +123,14 @@ def _main(argv: Sequence[str], interrupts: list[int]) -> int:
     except SystemExit as stop:  # argparse has printed its line or its help
         return stop.code if isinstance(stop.code, int) else FAILURE
     try:
-        return int(args.main(args))
+        code = int(args.main(args))
+        try:
+            with naming("standard output"):
+                sys.stdout.flush()
+        except OSError:  # what is left would be tried once more at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise
+        return code
     except BrokenPipeError:  # the reader, `head` for one, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -112,3 +112,18 @@ class ExtentError(InputError):
 
 class ProgramError(WgpuEpError):
     """A saved Program is damaged, of another format version, or made for another target."""
+
+
+class WriteError(WgpuEpError, OSError):
+    """A file cannot be written: names the file and the reason. What was there before is still there, and whole.
+
+    `reason` is the system's: the disk is full, read-only or away. `errno` is its number, where it has one."""
+
+    reason: str = ""
+
+    @classmethod
+    def of(cls, path: object, reason: str, number: int | None = None) -> WriteError:
+        """The error about a path."""
+        made = cls(f"{path} cannot be written: {reason}; name another place, or make room")
+        made.reason, made.errno = reason, number
+        return made

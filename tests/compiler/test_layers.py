@@ -40,9 +40,10 @@ class Rule(NamedTuple):
 
 
 # Vocabulary: files of the root that any part may use.
-WORDS = "errors fields lazily live names options platform process registration tabular trace"
+WORDS = "errors fields lazily live names options platform process registration tabular trace writing"
 RULES = {
     "errors": Rule(),
+    "writing": Rule("errors"),
     "fields": Rule(),
     "lazily": Rule(),
     "live": Rule(),
@@ -54,7 +55,7 @@ RULES = {
     "trace": Rule("errors"),
     "version": Rule(),
     "options": Rule("errors"),
-    "program": Rule("errors", "numpy ml_dtypes"),
+    "program": Rule("errors writing", "numpy ml_dtypes"),
     "device": Rule(f"program _wgpu _submit _readback _calls {WORDS}", "wgpu"),
     "compiler": Rule(f"program {WORDS}", "numpy onnx onnx_ir"),
     "runtime": Rule(f"device program {WORDS}", "numpy"),

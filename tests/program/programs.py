@@ -78,7 +78,7 @@ def grids() -> Case:
     return program, [(0,), (1,), (65535,), (65536,), (65537,), (131070,), (131071,), (4_000_000,), (2**31,)]
 
 
-BITS = f32_bits(0.52)
+BITS, INFINITE = f32_bits(0.52), f32_bits(float("inf"))
 
 
 def arithmetic() -> Case:
@@ -153,6 +153,28 @@ def ranges() -> Case:
         ),
     )  # fmt: skip
     return program, [(0,), (8,), (256,), (257,), (1000,)]
+
+
+def bounds() -> Case:
+    """What no Program of the compiler comes to, and a damaged one may: sizes that grow with each definition, too many workgroups or
+    repetitions, no variant, ranges beyond their tensor, elements that are not as many as the shape says, infinite sizes."""
+    squares = {f"s{k}": f"$s{k - 1} $s{k - 1} *" if k else "$a $a *" for k in range(24)}
+    values = (
+        value("x", Storage.INPUT, "$a", "$b", "$c", "$d", "$e", "$f"),
+        Value("host", I64, dims("$e"), Storage.HOST, elements=dims(f"$a {INFINITE} scaled", f"$a {2**40} * {BITS} scaled")),
+        value("y", Storage.OUTPUT, 8),
+    )  # fmt: skip
+    program = replace(
+        EMPTY, name="bounds", symbols=axes(*"abcdef"), definitions=tuple((k, dim(v)) for k, v in squares.items()),
+        inputs=(0,), outputs=(2,), values=values, kernels=(kernel("rw", 1),),
+        dispatches=(
+            dispatch(0, (1, 2), ("$s23 2 min",), guards=("$d",), workgroups=(f"$b {2**20} * {2**20} *",)),
+            dispatch(0, (1, 2), (0,), repeats="$c", ranges=((0, 16), ("$f 4 *", 4))),
+        ),
+    )  # fmt: skip
+    right = (1, 0, 2, 1, 2, 0)
+    wrong = [(3, 0), (1, 1), (1, 0, 2**21), (1, 0, 2, 0), (1, 0, 2, 1, 3), (1, 0, 2, 1, 2, 8), (2**60, 0)]
+    return program, [right, *((*it, *right[len(it) :]) for it in wrong)]
 
 
 def slots() -> Case:
@@ -237,7 +259,7 @@ def checks() -> Case:
 
 
 def every() -> Iterator[Case]:
-    for make in (grids, arithmetic, variants, repeats, ranges, slots, ways, aliases, checks):
+    for make in (grids, arithmetic, variants, repeats, ranges, bounds, slots, ways, aliases, checks):
         yield make()
 
 

@@ -111,7 +111,7 @@ def test_the_messages_that_a_document_explains_are_those_of_the_code(
 def folder(tmp_path: Path) -> Path:
     """A folder with the model.onnx and the folder of a language model that the README speaks of."""
     nodes = [node("GlobalAveragePool", ["input"], ["p"]), node("Relu", ["p"], ["y"])]
-    onnx.save(make_model(nodes, {"input": (np.float32, [1, 3, "height", "width"])}), tmp_path / "model.onnx")
+    onnx.save(make_model(nodes, {"input": (np.float32, ["batch", 3, "height", "width"])}), tmp_path / "model.onnx")
     write(Decoder(layers=1, length=4096), tmp_path / "model-folder")
     return tmp_path
 

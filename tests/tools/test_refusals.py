@@ -15,7 +15,6 @@ import pytest
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu import cli
-from onnxruntime_ep_wgpu.api import web_files
 from tests import patience
 from tests.support import make_model
 
@@ -177,7 +176,7 @@ def test_a_place_that_a_file_system_refuses_is_named(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), "dir")
 
-    monkeypatch.setattr(web_files.tempfile, "TemporaryDirectory", refuse)
+    monkeypatch.setattr(Path, "mkdir", refuse)
     assert cli.main(["export", "model.onnx", "--output", "dir/out"]) == 2
     assert "output dir/out: nothing can be written in the folder dir (Read-only file system)" in capsys.readouterr().err
 
@@ -302,8 +301,7 @@ def test_results_are_printed_when_they_cannot_be_written(
     def full(*_arguments: object, **_more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
-    monkeypatch.setattr(np, "save", full)
+    monkeypatch.setattr(os, "fsync", full)
     assert cli.main([*shlex.split(line), "--runs", "1", "--json"]) == 2
     captured = capsys.readouterr()
     assert json.loads(captured.out)["device"]

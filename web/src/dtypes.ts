@@ -12,11 +12,11 @@ export interface DType {
   readonly tensor: Tensor.Type | undefined;
 }
 
-const BITS: Record<string, number> = {
+const BITS = new Map(Object.entries({
   float32: 32, uint8: 8, int8: 8, uint16: 16, int16: 16, int32: 32, int64: 64, bool: 8, float16: 16, float64: 64,
   uint32: 32, uint64: 64, bfloat16: 16, float8e4m3fn: 8, float8e4m3fnuz: 8, float8e5m2: 8, float8e5m2fnuz: 8, uint4: 4,
   int4: 4, float4e2m1: 4, uint2: 2, int2: 2, string: 0,
-}; // prettier-ignore
+})); // prettier-ignore
 /** Of types that onnxruntime-common does not know: one of the same size. Packed ones have none, but for its own int4 and uint4. */
 const CARRIERS: readonly (readonly [RegExp, Tensor.Type | undefined])[] = [
   [/^bfloat16/, 'uint16'], [/^float8/, 'uint8'], [/^(float4|u?int2)/, undefined],
@@ -27,7 +27,7 @@ const ON_GPU = /^(float32|float16|u?int32|int64|uint8|bool|u?int4)$/;
 /** The type of a name as a Program has it, `FLOAT32`. Raises ProgramError. */
 export function dtype(name: string): DType {
   const label = name.toLowerCase();
-  const bits = BITS[label];
+  const bits = BITS.get(label);
   if (bits === undefined) throw new ProgramError(`the program has the unknown element type '${name}': export it again`);
   const carrier = CARRIERS.find(([types]) => types.test(label));
   return { name: label, bits, tensor: carrier ? carrier[1] : (label as Tensor.Type) };

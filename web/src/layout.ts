@@ -3,11 +3,15 @@
 // held to the same files (tests/program/golden).
 
 import { InputError, LimitError } from './errors.js';
-import { type Int, type Postfix, defined, evaluate, mentioned, needed } from './postfix.js';
-import { type BindingRange, type Check, type Dispatch, type Program, REPETITION, valueBytes } from './program.js';
+import { type Int, type Postfix, REPETITION, defined, mentioned, needed, valuesOf } from './postfix.js';
+import { type BindingRange, type Check, type Dispatch, type Program, valueBytes } from './program.js';
 
 /** WebGPU's limit per dimension of a grid. */
 const MAX_GROUPS = 65535;
+/** Of a run: a million dispatches take minutes to submit. */
+const MOST_STEPS = 2 ** 20;
+/** Bytes: a buffer ends with a whole word. */
+const PADDED = 3;
 /** How many sizes a message names. */
 const SHOWN = 12;
 
@@ -66,47 +70,64 @@ export class Layouts {
     const given = new Map(program.symbols.map((it, k) => [it.name, symbols[k]!]));
     given.set(REPETITION, 0);
     const known = defined(given, this.#definitions);
-    const all = (list: readonly Postfix[]): Int[] => list.map((it) => evaluate(it, known));
-
-    const shapes = program.values.map((value) => all(value.shape).map(Number));
-    this.#check(known, given, symbols, shapes);
+    const of = valuesOf(known);
+    const shapes = program.values.map((value) => value.shape.map((it) => Number(of(it))));
+    program.values.forEach(({ name, storage, elements: { length } }, k) => {
+      if (storage !== 'HOST' || shapes[k]!.reduce((product, extent) => product * extent, 1) === length) return;
+      throw new InputError(`'${name}' has ${length} elements and the shape [${shapes[k]!.join(', ')}]`);
+    });
+    this.#check(of, given, symbols, shapes);
     const sizes = program.values.map((value, k) => valueBytes(value, shapes[k]!));
     const elements = new Map<number, Int[]>();
     program.values.forEach((value, k) => {
-      if (value.storage === 'HOST') elements.set(k, all(value.elements));
+      if (value.storage === 'HOST') elements.set(k, value.elements.map(of));
     });
-    const steps = this.#steps(known, sizes);
+    const steps = this.#steps(known, of, sizes, symbols);
     const { slots, slotOf } = slotsOf(program, sizes, [...new Set(steps.map((it) => it.dispatch))]);
     const begins = program.aliases.filter(([a, b]) => sizes[a] && shapes[a]!.join() === shapes[b]!.join());
     return { shapes, nbytes: sizes, elements, steps, slots, slotOf, begins };
   }
 
-  #steps(known: Map<string, Int>, sizes: readonly number[]): Step[] {
+  #steps(known: Map<string, Int>, of: (it: Postfix) => Int, sizes: readonly number[], symbols: readonly Int[]): Step[] {
     const steps: Step[] = [];
     this.#program.dispatches.forEach((it, dispatch) => {
-      const variant = it.guards.findIndex((guard) => evaluate(guard, known));
-      const count = Number(evaluate(it.workgroups[variant]!, known));
-      const { bindings } = this.#program.kernels[it.kernel]!;
+      const { bindings, label } = this.#program.kernels[it.kernel]!;
+      // The compiler makes a check for each of these.
+      const noWay = (problem: string): LimitError => new LimitError(`the kernel '${label}' ${problem}; ${this.#given(symbols)}`);
+      const variant = it.guards.findIndex(of);
+      if (variant < 0) throw noWay('has no variant');
+      const count = Number(of(it.workgroups[variant]!));
       // Nothing runs when all results are empty, whatever the kernel would look at to find that out.
       if (!count || !it.args.some((arg, k) => bindings[k] === 'read_write' && sizes[arg])) return;
+      if (!(count > 0 && count <= MAX_GROUPS * MAX_GROUPS)) throw noWay(`would be ${of(it.workgroups[variant]!)} workgroups`);
       const step = { dispatch, variant, grid: foldGrid(count) };
-      const repeats = Math.max(1, Number(evaluate(it.repeats, known)));
+      const repeats = Math.max(1, Number(of(it.repeats)));
+      if (repeats > MOST_STEPS - steps.length) {
+        throw noWay(`would run ${of(it.repeats)} times, in a run of ${MOST_STEPS} dispatches at most`);
+      }
       for (let repetition = 0; repetition < repeats; repetition++) {
-        const then = repetition ? defined(new Map(known).set(REPETITION, repetition), this.#repeated) : known;
-        const uniforms = it.uniforms.map((uniform) => u32(evaluate(uniform, then)));
-        steps.push({ ...step, uniforms, ranges: bytesBound(it, then), repetition, repeats });
+        const then = repetition ? valuesOf(defined(new Map(known).set(REPETITION, repetition), this.#repeated)) : of;
+        const uniforms = it.uniforms.map((uniform) => u32(then(uniform)));
+        const ranges = bytesBound(it, then);
+        ranges.forEach((range, k) => {
+          const [from, bytes] = range ?? [0, 0];
+          const size = sizes[it.args[k]!]!;
+          if (!range || !size || (from >= 0 && bytes >= 0 && from + bytes <= size + PADDED)) return;
+          throw noWay(`would bind the bytes (${from}, ${bytes}) of the ${size} of '${this.#program.values[it.args[k]!]!.name}'`);
+        });
+        steps.push({ ...step, uniforms, ranges, repetition, repeats });
       }
     });
     return steps;
   }
 
   #check(
-    known: ReadonlyMap<string, Int>,
+    of: (it: Postfix) => Int,
     given: ReadonlyMap<string, Int>,
     symbols: readonly Int[],
     shapes: readonly (readonly number[])[],
   ): void {
-    const failed = this.#program.checks.filter((check) => !evaluate(check.condition, known));
+    const failed = this.#program.checks.filter((check) => !of(check.condition));
     // First what would be wrong for any program.
     const first = failed.find((check) => !check.limit) ?? failed[0];
     if (first) {
@@ -126,7 +147,7 @@ export class Layouts {
   #said(check: Check, given: ReadonlyMap<string, Int>): string {
     const { definitions, said } = this.#program;
     const known = defined(given, needed(mentioned(check.dims), [...definitions, ...said]));
-    const dims = check.dims.map((it) => evaluate(it, known));
+    const dims = check.dims.map(valuesOf(known));
     let next = 0;
     return check.text.replace(/\{\{|\}\}|\{\}/g, (place) => (place === '{}' ? String(dims[next++]) : place[0]!));
   }
@@ -150,9 +171,9 @@ function* expressions(program: Program): Generator<Postfix> {
   for (const it of program.checks) yield it.condition;
 }
 
-function bytesBound({ ranges }: Dispatch, known: ReadonlyMap<string, Int>): BindingRange<number>[] {
+function bytesBound({ ranges }: Dispatch, of: (it: Postfix) => Int): BindingRange<number>[] {
   if (!ranges.some(Boolean)) return [];
-  return ranges.map((range) => range && [Number(evaluate(range[0], known)), Number(evaluate(range[1], known))]);
+  return ranges.map((range) => range && [Number(of(range[0])), Number(of(range[1]))]);
 }
 
 /** A number modulo 2**32. */

@@ -5,7 +5,7 @@
 import { LimitError, ProgramError, messageOf } from './errors.js';
 import { type Address, type FileEntry, asking, bodyOf, find, hex, localPath, notFound, sha256, tampered, verified, wrongSize } from './files.js';
 import type { Found } from './found.js';
-import { BASELINE, FORMAT_VERSION, type Program, type Target, lack, readExport, readProgram, wrongVersion } from './program.js';
+import { BASELINE, FORMAT_VERSION, type Program, type Target, damaged, lack, readExport, readProgram, targetOf, wrongVersion } from './program.js';
 
 const PROGRAM = 'wgpuprog';
 const PACK = 'wgpupack';
@@ -14,6 +14,12 @@ const MANIFEST_VERSION = 4;
 const PAGE = /^\s*</;
 const MANIFEST = /(^|\/)manifest\.json(\?.*)?$/s;
 const NO_FILE = 'the server answers with a page, so there is no such file';
+/** What an export calls its files, so that none leads out of its folder. */
+const FILE = /^[a-z][a-z\d-]*(\.[a-z\d]+)+$/;
+/** Bytes that one byte of deflated data can be at most. */
+const MOST_INFLATED = 1032;
+/** Bytes of the texts of Programs; no longer text can be read. */
+const MOST_TEXT = 2 ** 28;
 /** Chunks that are asked for ahead of the one that is read. */
 const AHEAD = 4;
 
@@ -100,6 +106,7 @@ async function ofPack(bytes: Uint8Array, version: number, length: number, what: 
   const json = bytes.subarray(48, start);
   if ((await sha256(json)) !== hex(bytes.subarray(16, 48))) throw tampered(what);
   const manifest = parsed(text(json), what);
+  checkFiles(manifest, what);
   const places = new Map<string, Uint8Array>();
   let end = start;
   for (const { file, bytes: size } of [...manifest.programs, ...manifest.weights.chunks]) {
@@ -164,10 +171,8 @@ async function ofManifest(
 ): Promise<Package> {
   if (manifest?.format !== 'onnxruntime-ep-wgpu') throw new ProgramError(`${what} is not that of an exported model`);
   if (manifest.version !== MANIFEST_VERSION) throw wrongVersion(what, manifest.version, MANIFEST_VERSION);
-  const files = [manifest.programs, manifest.weights?.chunks];
-  const whole = files.every((all) => Array.isArray(all) && all.every((it: FileEntry) => it?.file && it.sha256 && it.bytes >= 0));
-  if (!whole) throw new ProgramError(`${what} is damaged: it does not name its files`);
-  const chosen = choose(manifest, has);
+  checkFiles(manifest, what);
+  const chosen = damaged(what, () => choose(manifest, has));
   if (!chosen) throw new ProgramError(`${what} is damaged: it names no program`);
   const { entry, number, target } = chosen;
   fits(target, has, what);
@@ -187,9 +192,25 @@ async function ofManifest(
   }
 }
 
+/** Raises ProgramError where a manifest does not name files of its folder, and their sizes. */
+function checkFiles(manifest: Manifest, what: string): void {
+  const files = [manifest?.programs, manifest?.weights?.chunks];
+  const whole = files.every((all) => Array.isArray(all) && all.every((it: Chunk | undefined) => (
+    typeof it?.file === 'string' && FILE.test(it.file) && /^[\da-f]{64}$/.test(it.sha256) && isSize(it.bytes)
+    && (it.inflated === undefined || (isSize(it.inflated) && it.inflated <= (it.bytes + 1) * MOST_INFLATED))
+  ))); // prettier-ignore
+  if (!whole || !isSize(manifest.weights.bytes)) throw new ProgramError(`${what} is damaged: it does not name its files`);
+}
+
+function isSize(it: unknown): boolean {
+  return Number.isSafeInteger(it) && (it as number) >= 0;
+}
+
 /** The first that the adapter has everything for and that is made for its kind; the last one is for every adapter. */
 function choose({ programs }: Manifest, has: Capabilities): { entry: FileEntry; number: number; target: Target } | undefined {
-  const all = programs.flatMap((entry) => (entry.targets ?? []).map((it, number) => ({ entry, number, target: { ...BASELINE, ...it } })));
+  const all = programs.flatMap((entry) => [entry.targets ?? []].flat().map((it, number) => (
+    { entry, number, target: targetOf({ ...BASELINE, ...it }) }
+  ))); // prettier-ignore
   return all.find(({ target: it }) => it.software === has.software && !lack(it, has.features, has.limits)) ?? all.at(-1);
 }
 
@@ -256,7 +277,15 @@ async function inflatedChunk(bytes: Uint8Array, { file, inflated: size }: Chunk,
 async function inflated(bytes: Uint8Array, what: string, size?: number): Promise<Uint8Array> {
   const stream = new Blob([bytes as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream('deflate'));
   try {
-    return await bodyOf(new Response(stream), size);
+    if (size !== undefined) return await bodyOf(new Response(stream), size);
+    let left = MOST_TEXT;
+    const counting = new TransformStream<Uint8Array, Uint8Array>({
+      transform(part, to) {
+        if ((left -= part.length) < 0) throw new Error(`its text has more than ${MOST_TEXT} bytes`);
+        to.enqueue(part);
+      },
+    });
+    return await bodyOf(new Response(stream.pipeThrough(counting)), undefined);
   } catch (error) {
     throw new ProgramError(`${what} is damaged: ${messageOf(error)}`, { cause: error });
   }

@@ -1,14 +1,18 @@
 // Dims as a Program holds them, and how a layout evaluates them. An expression is a number or a list of tokens in postfix
 // order, `["$batch", 12, "*", 1, "+"]`, where a symbol has a `$` before its name. Nothing is compiled to code, so that a
-// strict content security policy allows it. Invariant: results are exact, as Python's are: what leaves the range of safe
-// integers is a bigint.
+// strict content security policy allows it. Invariants: results are exact, as Python's are: what leaves the range of safe
+// integers is a bigint. No number has more than MOST_BITS, though a few products of products would have millions.
 
-import { ProgramError } from './errors.js';
+import { LimitError, ProgramError } from './errors.js';
 
 /** An exact integer: a number where that is safe, else a bigint. */
 export type Int = number | bigint;
 export type Postfix = Int | readonly (Int | string)[];
 
+/** The symbol that counts the runs of a repeated dispatch. */
+export const REPETITION = '@repetition';
+const MOST_BITS = 1024; // more than any product of the extents of a tensor has
+const BEYOND = 2n ** BigInt(MOST_BITS);
 const LEAST = BigInt(Number.MIN_SAFE_INTEGER);
 const MOST = BigInt(Number.MAX_SAFE_INTEGER);
 
@@ -50,21 +54,31 @@ const CHOICES: Record<string, (a: Int, b: Int) => Int> = {
   '<=': (a, b) => (a <= b ? 1 : 0),
   '==': (a, b) => (a == b ? 1 : 0),
   bcast: (a, b) => (a === 1 ? b : a),
-  scaled: (a, b) => Math.trunc(Math.fround(Math.fround(Number(a)) * fromBits(Number(b)))),
+  scaled: (a, b) => {
+    const result = Math.trunc(Math.fround(Math.fround(Number(a)) * fromBits(Number(BigInt.asUintN(32, BigInt(b))))));
+    return Number.isFinite(result) ? exact(BigInt(result)) : 0; // what is infinite or NaN has no value
+  },
 };
+/** How many operands each operation has. */
+export const ARITY: ReadonlyMap<string, number> = new Map([
+  ...[...Object.keys(FAST), ...Object.keys(CHOICES)].map((it) => [it, 2] as const), ['?', 3],
+]); // prettier-ignore
 // A quotient of numbers this large may round up to the next whole number; below, floor and trunc are exact.
 const DIVISIBLE = 2 ** 52;
 
 function calculate(operation: string, a: Int, b: Int): Int {
+  if (!ARITY.has(operation)) throw new ProgramError(`the program has an unknown operation '${operation}' on dimensions: export it again`);
   const choice = CHOICES[operation];
   if (choice) return choice(a, b);
-  const fast = FAST[operation];
-  if (!fast) throw new ProgramError(`the program has an unknown operation '${operation}' on dimensions: export it again`);
+  const fast = FAST[operation]!;
   if (typeof a === 'number' && typeof b === 'number' && Math.abs(a) < DIVISIBLE && Math.abs(b) < DIVISIBLE) {
     const result = fast(a, b);
     if (Number.isSafeInteger(result)) return result + 0; // not -0
   }
-  return exact(WIDE[operation]!(BigInt(a), BigInt(b)));
+  const result = WIDE[operation]!(BigInt(a), BigInt(b));
+  const size = result < 0n ? -result : result;
+  if (size < BEYOND) return exact(result);
+  throw new LimitError(`a size is a number of ${size.toString(2).length} bits, and at most ${MOST_BITS} are calculated with`);
 }
 
 /** The value of an expression; `known` has the value of every symbol in it, by name without `$`. */
@@ -93,6 +107,17 @@ export function evaluate(expression: Postfix, known: ReadonlyMap<string, Int>): 
     throw new ProgramError(`the expression [${expression.join(' ')}] is malformed: export the model again`);
   }
   return result;
+}
+
+/** The values of expressions, each calculated once. */
+export function valuesOf(known: ReadonlyMap<string, Int>): (expression: Postfix) => Int {
+  const found = new Map<Postfix, Int>();
+  return (expression) => {
+    if (typeof expression !== 'object') return expression;
+    let value = found.get(expression);
+    if (value === undefined) found.set(expression, (value = evaluate(expression, known)));
+    return value;
+  };
 }
 
 /** The symbols that expressions mention, without `$`. */

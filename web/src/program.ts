@@ -1,14 +1,13 @@
 // The compiled form of a graph, as Python's `program.py` writes it, read from its JSON. In: text. Out: a Program, or a
-// ProgramError. Invariant: every number in a Program that indexes something else is in range.
+// ProgramError. `reading` says what is looked at.
 
-import { COLUMNS, EXPRESSIONS, type Row, type Table, named } from './columns.js';
-import { type DType, dtype, nbytes } from './dtypes.js';
+import { COLUMNS, EXPRESSIONS } from './columns.js';
+import { type DType, nbytes } from './dtypes.js';
 import { ProgramError, messageOf } from './errors.js';
 import { type Postfix, exact } from './postfix.js';
+import { count, flag, list, programOf, text } from './reading.js';
 
 export const FORMAT_VERSION = 8;
-/** The symbol that counts the runs of a repeated dispatch. */
-export const REPETITION = '@repetition';
 
 /** Who owns the memory of a value: the caller (read, written), the session (weights), a plan. */
 export type Storage = 'INPUT' | 'OUTPUT' | 'WEIGHT' | 'TEMP' | 'HOST';
@@ -108,11 +107,17 @@ export interface Program {
 // Whole numbers of 16 digits and more are not exact as numbers of JSON; text is matched first, so that none inside it is.
 const WIDE = /"(?:[^"\\]|\\.)*"|-?\d{16,}/g;
 const BIGINT = '\u0000';
+const MOST_DIGITS = 40; // longer ones take long to read, and no number of a Program is
+const MOST_WGSL = 1 << 28; // characters: a few numbers of an export stand for texts as long as one likes
 
 /** JSON with exact whole numbers: those beyond 53 bits are bigints. */
 export function parseExact(text: string): unknown {
   if (!/\d{16}/.test(text)) return JSON.parse(text);
-  const marked = text.replace(WIDE, (found) => (found.startsWith('"') ? found : `"\\u0000${found}"`));
+  const marked = text.replace(WIDE, (found) => {
+    if (found.startsWith('"')) return found;
+    if (found.length > MOST_DIGITS) throw new Error(`a number has ${found.length} digits`);
+    return `"\\u0000${found}"`;
+  });
   return JSON.parse(marked, (_key, value: unknown) =>
     typeof value === 'string' && value.startsWith(BIGINT) ? exact(BigInt(value.slice(1))) : value,
   );
@@ -131,11 +136,9 @@ export const BASELINE: Target = {
   software: false,
 };
 
-const aligned = (offset: number): number => Math.ceil(offset / 16) * 16;
-
 /** The Program in the JSON of a file, whose weights follow each other from byte `start` on, at multiples of 16. */
-export function readProgram(text: string, what: string, start = 0): Program {
-  return read(what, () => fromHeader(parseExact(text) as Header, what, start));
+export function readProgram(json: string, what: string, start = 0): Program {
+  return damaged(what, () => fromHeader(parseExact(json) as Header, what, start));
 }
 
 /** A file of Programs of an export, in which `api/web_programs.py` says what repeats once. */
@@ -149,16 +152,28 @@ interface Shared {
 
 /** Program `number` of those in a file of an export, which is made for `target`. */
 export function readExport(json: string, number: number, target: Target, what: string): Program {
-  return read(what, () => {
+  return damaged(what, () => {
     const { lines, texts, expressions, columns, programs } = parseExact(json) as Shared;
     const all = lines.split('\n');
-    const wgsl = (text: number): string => {
-      let first = 0;
-      const ranges = texts[text]!.map((it) => (it < 0 ? all.slice(first + 1, first - it) : [all[(first = it)]!]));
-      return ranges.flat().join('\n');
+    const made = new Map<number, string>();
+    let left = MOST_WGSL;
+    const wgsl = (number: number): string => {
+      let found = made.get(number);
+      if (found === undefined) {
+        let first = 0;
+        const parts: string[] = [];
+        for (const it of texts[number]!) {
+          for (const line of it < 0 ? all.slice(first + 1, first - it) : [all[(first = it)]!]) {
+            parts.push(line);
+            if ((left -= line.length + 1) < 0) throw new Error('the texts of its kernels are too long');
+          }
+        }
+        made.set(number, (found = parts.join('\n')));
+      }
+      return found;
     };
     const header: Header = { ...programs[number]!, target };
-    const cell = (it: any): unknown => (Array.isArray(it) ? expressions[it[0]] : it); // eslint-disable-line @typescript-eslint/no-explicit-any
+    const cell = (it: unknown): unknown => (Array.isArray(it) ? expressions[it[0] as number] : it);
     for (const name of ['values', 'kernels', 'dispatches', 'weights'] as const) {
       const table = (header[name] as number[]).map((number, k) => {
         const by = COLUMNS[name][k] === 'wgsl' ? wgsl : EXPRESSIONS.includes(COLUMNS[name][k]!) ? cell : undefined;
@@ -170,7 +185,8 @@ export function readExport(json: string, number: number, target: Target, what: s
   });
 }
 
-function read(what: string, make: () => Program): Program {
+/** What goes wrong is that the file is damaged. */
+export function damaged<T>(what: string, make: () => T): T {
   try {
     return make();
   } catch (error) {
@@ -185,60 +201,21 @@ export function wrongVersion(what: string, found: unknown, reads = FORMAT_VERSIO
   );
 }
 
-type Header = Record<string, any>; // eslint-disable-line @typescript-eslint/no-explicit-any
+type Header = Record<string, unknown>;
 
 function fromHeader(header: Header, what: string, start: number): Program {
   if (header['format_version'] !== FORMAT_VERSION) throw wrongVersion(what, header['format_version']);
-  const rows = <Name extends Table>(table: Name): Row<Name>[] =>
-    (header[table] as unknown[][]).map((row) => named(table, row));
-  const values: Value[] = rows('values').map((it) => ({ ...it, dtype: dtype(it.dtype) }));
-  const names = new Map(values.filter((it) => it.weight >= 0).map((it) => [it.weight, it.name]));
-  let end = start;
-  const program: Program = {
-    name: header['name'],
-    target: header['target'],
-    symbols: rows('symbols').map(({ is_element: isElement, ...it }) => ({ ...it, isElement })),
-    definitions: header['definitions'],
-    said: header['said'],
-    aliases: header['aliases'],
-    inputs: header['inputs'],
-    outputs: header['outputs'],
-    values,
-    kernels: rows('kernels'),
-    dispatches: rows('dispatches'),
-    checks: rows('checks'),
-    weights: rows('weights').map(({ nbytes: bytes, offset }, k) => {
-      const from: number = offset ?? aligned(end);
-      end = from + bytes;
-      return { name: names.get(k) ?? '', offset: from, bytes };
-    }),
-  };
-  return checked(program, what);
+  return programOf(header, targetOf(header['target']), start);
 }
 
-function checked(program: Program, what: string): Program {
-  const { values, kernels, weights } = program;
-  const wrong = (problem: string): ProgramError => new ProgramError(`${what} is damaged: ${problem}`);
-  const value = (index: number): void => {
-    if (!values[index]) throw wrong(`there is no value ${index}`);
-  };
-  program.inputs.forEach(value);
-  program.outputs.forEach(value);
-  for (const it of program.symbols) if (program.inputs[it.input] === undefined) throw wrong(`no input ${it.input}`);
-  for (const it of values) if (it.storage === 'WEIGHT' && !weights[it.weight]) throw wrong(`no weight ${it.weight}`);
-  for (const it of program.dispatches) {
-    const kernel = kernels[it.kernel];
-    if (!kernel) throw wrong(`there is no kernel ${it.kernel}`);
-    it.args.forEach(value);
-    const count = kernel.wgsl.length;
-    const ranges = it.ranges.length || it.args.length;
-    if (it.args.length !== kernel.bindings.length || ranges !== it.args.length) throw wrong(`the bindings of '${kernel.label}'`);
-    if (it.guards.length !== count || it.workgroups.length !== count) {
-      throw wrong(`a dispatch does not fit its kernel '${kernel.label}'`);
-    }
-  }
-  for (const it of weights) if (!(it.bytes >= 0 && it.offset >= 0)) throw wrong(`the weight '${it.name}' has no place`);
-  return program;
+/** What a Program needs. Raises Error for what says it in another way. */
+export function targetOf(it: unknown): Target {
+  const found = it as Target;
+  text(found.name);
+  list(text)(found.features);
+  flag(found.software);
+  for (const [name, value] of Object.entries(BASELINE)) if (typeof value === 'number') count(found[name as keyof Target]);
+  return found;
 }
 
 /** What `needs` relies on and a device with these features and limits lacks, in words; undefined when it has it all. */

@@ -3,10 +3,10 @@
 export { Gpu, sharedGpu } from './device.js';
 export { memory } from './memory.js';
 export { Executable } from './executable.js';
-export { dtype } from './dtypes.js';
+export { dtype, nbytes } from './dtypes.js';
 export { generated } from './generate/loop.js';
 export { Sampler } from './generate/sample.js';
 export { Layouts } from './layout.js';
 export { openPackage } from './package.js';
 export { evaluate } from './postfix.js';
-export { parseExact, readProgram } from './program.js';
+export { BASELINE, parseExact, readExport, readProgram } from './program.js';

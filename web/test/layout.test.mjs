@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { test } from 'node:test';
 import { internals } from './internals.mjs';
 
-const { Layouts, evaluate, parseExact, readProgram } = await internals('testing');
+const { Layouts, dtype, evaluate, nbytes, parseExact, readProgram } = await internals('testing');
 const golden = fileURLToPath(new URL('../../tests/program/golden/', import.meta.url));
 const files = readdirSync(golden).filter((it) => it.endsWith('.json'));
 assert(files.length > 5);
@@ -21,7 +21,11 @@ for (const file of files) {
   const { cases } = parseExact(text);
   const header = text.slice('{"program":'.length, text.indexOf(',\n"cases":['));
   // No layout depends on weights, so they are left out there.
-  const weights = Array(16).fill(['float32', [], 0]);
+  const weights = [];
+  for (const [, type, shape, storage, weight] of parseExact(text).program.values) {
+    if (storage === 'WEIGHT') weights[weight] = ['', shape, nbytes(dtype(type), shape.reduce((a, b) => a * b, 1))];
+  }
+  for (let k = 0; k < weights.length; k++) weights[k] ??= ['', [], 0];
   const program = readProgram(header.replace('"weights":[]', `"weights":${JSON.stringify(weights)}`), file);
   test(`${file}, ${cases.length} cases`, () => {
     const layouts = new Layouts(program);

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from .external_data import check_external_data, follow_links, take_in
+
 LARGEST = 1 << 24
 """Elements that a part may read and write; the reference takes minutes beyond."""
 _DRAWS = 2
@@ -39,7 +41,9 @@ class Reference:
         import onnx
 
         model = onnx.load(str(path), load_external_data=False)
-        self._folder, self._opsets = str(path.parent), model.opset_import
+        check_external_data(path, model)
+        take_in(model, path)
+        self._folder, self._opsets = str(follow_links(model, path)), model.opset_import
         self._ir_version = model.ir_version
         self._producers = {name: node for node in model.graph.node for name in node.output if name}
         self._weights = {weight.name: weight for weight in model.graph.initializer}

@@ -1,20 +1,59 @@
-"""The files beside a model that its weights lie in: are they there, and long enough, and where are they really?
+"""The files beside a model that its weights lie in: may they be read, are they there, and long enough, and where are they really?
 
-In: an ONNX model. Out: an error that names the weight, the file and the bytes, before anything reads them; a model whose weights
-lie in no links.
+In: an ONNX model and the path that it was read from. Out: an error that names the weight, the file and the bytes, before anything
+reads them; a model that says where its weights really are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
+from ..runtime.external_path import ExternalPlace, external_place
 
 if TYPE_CHECKING:
     import onnx
-    import onnx_ir as ir
+
+_WAY_OUT = "copy all files of the model, or export it again"
+
+
+def external_tensors(model: onnx.ModelProto, source: Path) -> list[tuple[onnx.TensorProto, ExternalPlace, bool]]:
+    """All tensors of a model that lie in other files, where, and whether each is an initializer. Raises ModelError for those that
+    may not be read."""
+    return [
+        (tensor, external_place(source, tensor.name, {it.key: it.value for it in tensor.external_data}), initializer)
+        for tensor, initializer in _tensors_of(model)
+        if tensor.data_location == tensor.EXTERNAL
+    ]
+
+
+def with_real_paths(model: onnx.ModelProto, source: Path) -> None:
+    """Changes the model so that each initializer in another file is found by the absolute path that was checked, by whatever reads
+    it; all other tensors are then in the model. Readers differ in the graphs for which they know a folder. Raises ModelError."""
+    take_in(model, source)
+    for tensor, place, _ in external_tensors(model, source):
+        _relocate(tensor, str(place.path))
+
+
+def take_in(model: onnx.ModelProto, source: Path, most: int = 0) -> None:
+    """Puts what attributes keep in other files into the model, and so initializers of at most `most` bytes. Raises ModelError."""
+    for tensor, place, initializer in external_tensors(model, source):
+        nbytes = _nbytes(tensor, source)
+        if initializer and nbytes > most:
+            continue
+        try:
+            with open(place.path, "rb") as file:
+                file.seek(place.offset)
+                tensor.raw_data = file.read(nbytes)
+        except OSError as error:
+            raise ModelError(
+                f"{place.path}, in which {source} keeps {tensor.name!r}, cannot be read: {error}"
+            ) from error
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
 
 
 def follow_links(model: onnx.ModelProto, source: Path) -> Path:
@@ -22,60 +61,99 @@ def follow_links(model: onnx.ModelProto, source: Path) -> Path:
 
     Readers refuse a link that leads out of the folder, which could be to anything. ONNX Runtime takes a file all the same that lies
     beside the real file of the model, as in the cache of Hugging Face, where names are links to files of one other folder. Where
-    a file lies elsewhere, and where there are no links, nothing is changed.
+    there are no links, nothing is changed. Raises ModelError for a file that may not be read.
     """
-    folder, links, found = source.resolve().parent, source.is_symlink(), []
-    for tensor in tensors_of(model.graph):
-        for entry in tensor.external_data:
-            if entry.key == "location":
-                named = source.parent / entry.value
-                links, file = links or named.is_symlink(), named.resolve()
-                if not file.is_file() or not file.is_relative_to(folder):
-                    return source.parent
-                found.append((entry, file))
-    if not links:
+    folder, found = source.resolve().parent, external_tensors(model, source)
+    named = [source.parent / _location(tensor) for tensor, _, _ in found]
+    if not (source.is_symlink() or any(it.is_symlink() for it in named)):
         return source.parent
-    for entry, file in found:
-        entry.value = file.relative_to(folder).as_posix()
+    if not all(place.path.is_file() and place.path.is_relative_to(folder) for _, place, _ in found):
+        return source.parent
+    for tensor, place, _ in found:
+        _relocate(tensor, place.path.relative_to(folder).as_posix())
     return folder
 
 
-def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """All that a graph holds itself, in its bodies too."""
-    yield from graph.initializer
-    for node in graph.node:
+def _tensors_of(model: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, bool]]:
+    """All that a model holds itself, in bodies and functions too, and whether each is an initializer."""
+    yield from _tensors_of_graph(model.graph)
+    for function in model.functions:
+        yield from _tensors_of_nodes(function.node)
+
+
+def _tensors_of_graph(graph: onnx.GraphProto) -> Iterator[tuple[onnx.TensorProto, bool]]:
+    yield from ((it, True) for it in graph.initializer)
+    yield from ((it, False) for sparse in graph.sparse_initializer for it in (sparse.values, sparse.indices))
+    yield from _tensors_of_nodes(graph.node)
+
+
+def _tensors_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[onnx.TensorProto, bool]]:
+    for node in nodes:
         for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
+            sparse = (attribute.sparse_tensor, *attribute.sparse_tensors)
+            parts = (part for it in sparse for part in (it.values, it.indices))
+            yield from ((it, False) for it in (attribute.t, *attribute.tensors, *parts))
             for body in (attribute.g, *attribute.graphs):
-                yield from tensors_of(body)
+                yield from _tensors_of_graph(body)
 
 
-def check_external_data(source: Path, model: ir.Model | None = None) -> None:
-    """Raises ModelError when a file that `source` keeps weights in is missing or too short. `model` is what was read of it.
+def check_external_data(source: Path, model: onnx.ModelProto | None = None) -> None:
+    """Raises ModelError when a file that `source` keeps weights in may not be read, is missing or is too short, and when what it
+    says of one makes no sense. `model` is what was read of it.
 
     What is no ONNX model says nothing of such files.
     """
-    import onnx_ir as ir
-
     if model is None:
+        import onnx
+
         try:
-            model = ir.load(source)
+            model = onnx.load(source, load_external_data=False)
         except Exception:
             return
-    for value in model.graph.initializers.values():
-        tensor = value.const_value
-        if not isinstance(tensor, ir.ExternalTensor):
-            continue
-        path = Path(tensor.path)
-        if not path.is_file():
+    sizes: dict[Path, int] = {}
+    for tensor, place, _ in external_tensors(model, source):
+        path, nbytes = place.path, _nbytes(tensor, source)
+        if path not in sizes:
+            sizes[path] = path.stat().st_size if path.is_file() else -1
+        start, end = place.offset, place.offset + nbytes
+        shown = source.parent / _location(tensor)
+        if sizes[path] < 0:
             raise ModelError(
-                f"{source} keeps its weights in {path}, which is not there ({value.name!r} is the first): put the file"
+                f"{source} keeps its weights in {shown}, which is not there ({tensor.name!r} is the first): put the file"
                 " beside the model, under that name"
             )
-        start = tensor.offset or 0
-        end = start + (tensor.nbytes if tensor.length is None else max(tensor.length, tensor.nbytes))
-        if path.stat().st_size < end:
+        if sizes[path] < end:
             raise ModelError(
-                f"{path} has {path.stat().st_size} bytes, and the weight {value.name!r} of {source} is the bytes {start} to"
+                f"{shown} has {sizes[path]} bytes, and the weight {tensor.name!r} of {source} is the bytes {start} to"
                 f" {end} of it: the file is cut off or another model's; fetch it again"
             )
+        if place.length not in (None, nbytes):
+            raise ModelError(
+                f"{source}: the weight {tensor.name!r} lies in {shown} with {place.length} bytes, while its type and shape take"
+                f" {nbytes}: {_WAY_OUT}"
+            )
+
+
+def _nbytes(tensor: onnx.TensorProto, source: Path) -> int:
+    import onnx_ir as ir
+
+    try:
+        if min(tensor.dims, default=0) < 0:
+            raise ValueError(f"dims {list(tensor.dims)}")
+        bits = math.prod(tensor.dims) * ir.DataType(tensor.data_type).bitwidth
+        return int(-(-bits // 8))
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"{source}: the weight {tensor.name!r} makes no sense ({error}): {_WAY_OUT}") from error
+
+
+def _location(tensor: onnx.TensorProto) -> str:
+    """The last one counts, as for readers."""
+    found: str = [it.value for it in tensor.external_data if it.key == "location"][-1]
+    return found
+
+
+def _relocate(tensor: onnx.TensorProto, location: str) -> None:
+    kept = [(it.key, it.value) for it in tensor.external_data if it.key != "location"]
+    del tensor.external_data[:]
+    for key, value in [("location", location), *kept]:
+        tensor.external_data.add(key=key, value=value)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import OptionError, ProgramError
-from .external_data import check_external_data, follow_links
+from ..errors import ModelError, OptionError, ProgramError
+from .external_data import check_external_data, with_real_paths
 from .free_dimensions import free_in, set_sizes, sizes_of
 
 if TYPE_CHECKING:
@@ -51,19 +51,18 @@ def _read(source: Path, overrides: Mapping[str, int]) -> ir.Model:
 
     try:
         structure = onnx.load(source, load_external_data=False)
-        beside = follow_links(structure, source)
-        _write_otherwise(structure, beside)
+        check_external_data(source, structure)
+        with_real_paths(structure, source)
+        _write_otherwise(structure, source.parent)
         set_sizes(structure, sizes_of(free_in(structure), overrides, "overrides"))
         model = ir.from_proto(structure)
         if model.functions:
             InlinePass()(model)
         model.graph.sort()  # tools append nodes, and ONNX Runtime takes them in any order
-    except OptionError:
+    except (OptionError, ModelError):
         raise
     except Exception as error:
         raise ProgramError(f"{source} cannot be read as an ONNX model: {_cause(error)}") from error
-    ir.external_data.set_base_dir(model.graph, beside if beside.parts else "")
-    check_external_data(source, model)
     if not model.opset_imports:  # an empty file is an empty protobuf
         raise ProgramError(f"{source} is not an ONNX model: it names no version of the operators")
     return model

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import OptionError, ProgramError
-from .external_data import follow_links
+from ..errors import ModelError, OptionError, ProgramError
+from ..writing import naming
+from .external_data import check_external_data, follow_links
 from .halves import LARGEST, Halved, halved
 
 HEADROOM = 2  # of other inputs than the one that was looked at
@@ -71,7 +72,7 @@ class ReducedModel(Reduced):
 
 
 def reduce(model: Path, precision: Precision, samples: Mapping[str, Any], folder: Path) -> ReducedModel:
-    """Writes the model with this precision to `folder`. `samples` has an array for each input. Raises ProgramError."""
+    """Writes the model with this precision to `folder`. `samples` has an array for each input. Raises ProgramError, WriteError."""
     import onnx
 
     original = _load(model)
@@ -92,7 +93,8 @@ def reduce(model: Path, precision: Precision, samples: Mapping[str, Any], folder
     if precision.halves:
         changed, kept, found = _with_halves(changed, names, samples)
     path = folder / model.name
-    onnx.save(changed, path, save_as_external_data=True, location=f"{model.name}.data", size_threshold=1024)
+    with naming(path):
+        onnx.save(changed, path, save_as_external_data=True, location=f"{model.name}.data", size_threshold=1024)
     if not precision.halves:
         found = _run(path, names, samples)
     for name, a, b in zip(names, exact, found, strict=True):
@@ -114,8 +116,11 @@ def _load(path: Path) -> Any:
         )
     try:
         model = onnx.load(path, load_external_data=False)
+        check_external_data(path, model)
         onnx.load_external_data_for_model(model, str(follow_links(model, path)))
         return model
+    except ModelError:
+        raise
     except Exception as error:
         raise ProgramError(f"{path} cannot be read as an ONNX model: {error}") from error
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import OptionError, ProgramError
+from ..writing import appearing, copy_file, naming, write_file
 from .web_export import CHUNK_BYTES, Exported, export
-from .web_files import folder_beside
 
 # What transformers.js appends to the names of models for its option `dtype`.
 SUFFIXES = {
@@ -46,7 +45,8 @@ def export_transformers(
 ) -> ExportedFolder:
     """Exports every model in `folder/onnx`, or those of some `dtypes` ("fp32", "q8", ...), to `output`, `folder.wgpu` by default.
 
-    Raises UnsupportedError naming the model and the nodes that WebGPU cannot run, OptionError, ProgramError, FileExistsError.
+    Raises UnsupportedError naming the model and the nodes that WebGPU cannot run, OptionError, ProgramError, WriteError,
+    FileExistsError.
     """
     source = Path(folder)
     chosen = _models(source, dtypes)
@@ -55,15 +55,15 @@ def export_transformers(
         raise FileExistsError(f"{place} exists already: remove it, or export to another place")
     if not place.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {place.parent} to write {place.name} in")
-    with folder_beside(place) as temporary:
-        partial = Path(temporary) / place.name
-        (partial / "onnx").mkdir(parents=True)
+    with appearing(place) as temporary:
+        partial = temporary / place.name
+        with naming(place):
+            (partial / "onnx").mkdir(parents=True)
         made = [
             export(it, partial / "onnx" / it.name, overrides=overrides, single_file=True, chunk_bytes=chunk_bytes)
             for it in chosen
         ]
         copied = _copy(source, partial)
-        shutil.move(partial, place)
     models = tuple(replace(it, path=place / "onnx" / it.path.name) for it in made)
     return ExportedFolder(place, models, copied)
 
@@ -99,7 +99,7 @@ def _copy(source: Path, place: Path) -> tuple[str, ...]:
         if path.name == "config.json":
             _adapt(path, place / path.name)
         else:
-            shutil.copyfile(path, place / path.name)
+            copy_file(path, place / path.name)
         copied.append(path.name)
     return tuple(copied)
 
@@ -114,4 +114,4 @@ def _adapt(source: Path, place: Path) -> None:
     if isinstance(ours, dict):
         for it in (ours, *(ours.get("device_config") or {}).values()):
             it.pop("use_external_data_format", None)
-    place.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_file(place, json.dumps(config, indent=2, ensure_ascii=False) + "\n")

@@ -23,6 +23,7 @@ import numpy as np
 
 from ..program.axes import model_name
 from ..program.dtypes import packed, unpacked
+from ..writing import naming
 from .exact import NoReference, Reference
 
 if TYPE_CHECKING:
@@ -241,9 +242,10 @@ def _with_every_value(graph: Any, folder: Path) -> Path:
     import onnx_ir as ir
 
     graph.outputs[:] = [v for node in graph for v in node.outputs if v.name and v.dtype is not None]
-    folder.mkdir()
     path = folder / "group.onnx"
-    ir.save(ir.Model(graph, ir_version=10), path, external_data="weights")
+    with naming(path):
+        folder.mkdir()
+        ir.save(ir.Model(graph, ir_version=10), path, external_data="weights")
     return path
 
 

@@ -8,7 +8,7 @@ takes the first whose features the adapter has; a folder appears whole or not at
 from __future__ import annotations
 
 import os
-import shutil
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,11 +20,12 @@ from ..errors import FreeSizeError, OptionError, UnsupportedError, cut
 from ..program.dtypes import DType
 from ..program.program import Program
 from ..program.target import F16, SUBGROUPS, WEB_BASELINE, Target
+from ..writing import appearing, naming
 from .arguments import model_argument
 from .free_dimensions import hindered, in_python, keys_of
 from .model_file import read_model
 from .precision import Precision, Reduced, reduce
-from .web_files import GRAIN, folder_beside, pack, write_folder
+from .web_files import GRAIN, pack, write_folder
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -72,7 +73,7 @@ def export(
 
     `overrides` fixes free dimensions of inputs, by name or denotation, as in `session(free_dimensions=...)`. `precision`
     makes numbers smaller; `samples`, an array for each input, tell what that costs, and what would overflow. Raises
-    UnsupportedError naming the nodes that WebGPU cannot run, OptionError, FileExistsError.
+    UnsupportedError naming the nodes that WebGPU cannot run, OptionError, WriteError, FileExistsError.
     """
     source = Path(str(model_argument(model, or_bytes=False)))
     if not source.exists():
@@ -99,27 +100,31 @@ def export(
             "smaller numbers need `samples`, an array for each input, to find what overflows and the error"
         )
     wanted = _model_bytes(source)
-    with folder_beside(place) as temporary:
+    with appearing(place) as temporary:
         reduced = None
         if precision and samples is not None:
-            (Path(temporary) / "reduced").mkdir()
-            made = reduce(source, precision, samples, Path(temporary) / "reduced")
+            made = reduce(source, precision, samples, _folder(temporary))
             reduced, source = Reduced(made.errors, made.kept, made.quantised), made.path
         programs, contradicted = _programs(source, read_model(source, overrides))
         base = programs[-1]
-        partial = Path(temporary) / place.name
-        partial.mkdir()
+        partial = _folder(temporary, "" if single_file else place.name)
         manifest = write_folder(partial, programs, chunk_bytes // GRAIN * GRAIN, wanted)
         files = tuple((it.name, it.stat().st_size) for it in sorted(partial.iterdir()))
         if single_file:
-            packed = Path(temporary) / "packed"
-            pack(packed, partial, manifest)
-            partial = packed
-        shutil.move(partial, place)
+            pack(temporary / place.name, partial, manifest)
     weights = int(manifest["weights"]["bytes"])
     names = tuple(program.target.name for program in programs)
     code = sum(size for _, size in files) - sum(int(it["bytes"]) for it in manifest["weights"]["chunks"])
     return Exported(place, names, code, weights, len(base.kernels), len(base.dispatches), files, reduced, contradicted)
+
+
+def _folder(temporary: Path, name: str = "") -> Path:
+    """A new folder in the temporary one; without `name` it has one that no other file has."""
+    with naming(temporary):
+        if not name:
+            return Path(tempfile.mkdtemp(dir=temporary))
+        (temporary / name).mkdir()
+        return temporary / name
 
 
 def _place(model: Path, single_file: bool) -> Path:

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
+import re
 import struct
-import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from ..errors import OptionError
+from ..errors import ProgramError, cut
 from ..program.program import Program
 from ..program.target import WEB_BASELINE
 from ..program.weights import weight_array, weight_bytes
+from ..writing import Output, append_file, creating
 from .web_programs import decode, encode
 
 MANIFEST_VERSION = 4
@@ -30,6 +30,9 @@ GRAIN = 16  # bytes; weights and chunks begin at multiples of it
 FIRST_BYTES = 1 << 20  # of the first chunk at most: deflated, floats save 7 % and more, which is what kernels take
 MOST_INFLATED = 16 << 20  # bytes of a chunk that may be deflated: a page takes a tenth of a second for them
 _MARKED = len('.deflated,"inflated":') + 12  # bytes that the manifest takes to say that a chunk is deflated
+_FILE = re.compile(
+    r"[a-z][a-z\d-]*(\.[a-z\d]+)+"
+)  # what an export calls its files, so that none leads out of its folder
 _PACK = b"wgpupack"  # one file: this, the manifest's version, length and SHA-256, the manifest, then the files that it lists
 _HEAD = 48  # bytes of it before the manifest
 
@@ -66,14 +69,16 @@ def write_folder(folder: Path, programs: list[Program], chunk_bytes: int, wanted
         inflated = entry["bytes"]
         path.unlink()
         path = path.with_name(f"{path.name}.deflated")
-        path.write_bytes(data)
+        with creating(path) as file:
+            file.write(data)
         entry.update(_entry(path), inflated=inflated)
     _write_manifest(folder, manifest)
     return manifest
 
 
 def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    (folder / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":")) + "\n")
+    with creating(folder / "manifest.json") as file:
+        file.write(json.dumps(manifest, separators=(",", ":")).encode() + b"\n")
 
 
 def _deflated(chunks: Sequence[Path], excess: int) -> list[tuple[Path, bytes]]:
@@ -92,38 +97,31 @@ def _deflated(chunks: Sequence[Path], excess: int) -> list[tuple[Path, bytes]]:
     return []
 
 
-@contextmanager
-def folder_beside(place: Path) -> Iterator[str]:
-    """A temporary folder beside `place`, from which it can be moved there. Raises OptionError where nothing can be written."""
-    try:
-        made = tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.")
-    except OSError as error:
-        raise OptionError(
-            f"output {place}: nothing can be written in the folder {place.parent} ({error.strerror}); name another place"
-        ) from error
-    with made as temporary:
-        yield temporary
-
-
 def pack(path: Path, folder: Path, manifest: dict[str, Any]) -> None:
     """The files of a folder in one, at multiples of GRAIN, in the order of the manifest."""
     text = (folder / "manifest.json").read_bytes()
-    with open(path, "wb") as file:
+    with creating(path) as output:
         head = _PACK + struct.pack("<II", MANIFEST_VERSION, len(text)) + hashlib.sha256(text).digest()
         assert len(head) == _HEAD
-        file.write(head + text)
+        output.write(head + text)
         for entry in (*manifest["programs"], *manifest["weights"]["chunks"]):
-            file.write(bytes(-file.tell() % GRAIN))
+            output.write(bytes(-output.tell() % GRAIN))
             with open(folder / entry["file"], "rb") as part:
-                shutil.copyfileobj(part, file, 1 << 20)
+                append_file(part, output)
 
 
 def read_programs(folder: Path) -> list[dict[str, Any]]:
-    """The headers of a folder's Programs, in the order of the manifest."""
+    """The headers of a folder's Programs, in the order of the manifest. Raises ProgramError when the folder is damaged."""
     found, least = [], WEB_BASELINE.as_json()
-    for entry in json.loads((folder / "manifest.json").read_text())["programs"]:
-        programs = decode((folder / entry["file"]).read_bytes())
-        found += [it | {"target": least | target} for it, target in zip(programs, entry["targets"], strict=True)]
+    try:
+        for entry in json.loads((folder / "manifest.json").read_bytes())["programs"]:
+            if not _FILE.fullmatch(entry["file"]):
+                raise ValueError(f"it names the file {cut(entry['file'])}")
+            programs = decode((folder / entry["file"]).read_bytes())
+            found += [it | {"target": least | target} for it, target in zip(programs, entry["targets"], strict=True)]
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+        said = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ProgramError(f"{folder} is damaged: {said}") from error
     return found
 
 
@@ -135,7 +133,8 @@ def _programs(folder: Path, programs: Sequence[Program], offsets: Sequence[Seque
         if not chosen:
             continue
         path = folder / f"programs{'-software' * software}.json.deflated"
-        path.write_bytes(encode([programs[k] for k in chosen], [offsets[k] for k in chosen]))
+        with creating(path) as file:
+            file.write(encode([programs[k] for k in chosen], [offsets[k] for k in chosen]))
         # Of a Target, what the one for all does not have.
         all_of = [programs[k].target.as_json() for k in chosen]
         targets = [{name: it[name] for name in it if it[name] != least[name]} for it in all_of]
@@ -159,14 +158,14 @@ class _Chunks:
         self.written = 0
         self._folder, self._size, self._end = folder, size, 0
         self._places: dict[bytes, int] = {}
-        self._file: BinaryIO | None = None
+        self._opened = ExitStack()  # has the file that is written to
+        self._file: Output | None = None
 
     def __enter__(self) -> _Chunks:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
+    def __exit__(self, *error: Any) -> None:
+        self._opened.__exit__(*error)
 
     def add(self, data: memoryview) -> int:
         """The offset of these bytes in all chunks together."""
@@ -188,8 +187,7 @@ class _Chunks:
             data = data[len(part) :]
 
     def _next(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        self._opened.close()
         self._end += self._size if self.paths else min(self._size, FIRST_BYTES)
         self.paths.append(self._folder / f"weights-{len(self.paths):03}.bin")
-        self._file = open(self.paths[-1], "wb")  # noqa: SIM115  closed by the next one, or at the end
+        self._file = self._opened.enter_context(creating(self.paths[-1]))

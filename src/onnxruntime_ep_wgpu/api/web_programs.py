@@ -8,16 +8,20 @@ are in the manifest. Invariant: the tokens of a kernel stay what the compiler wr
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
+from ..errors import ProgramError, cut
 from ..program.file import COLUMNS, header
 from ..program.program import Program
 from ..program.weights import weight_array
 
+MOST_TEXT = 1 << 28  # bytes; no longer text can be read in a browser
 POOLS = ("texts", "expressions", "columns")
 TABLES = ("values", "kernels", "dispatches", "weights")
 # Columns of lists of expressions over dims, which many rows have in common.
@@ -57,20 +61,53 @@ def encode(programs: Sequence[Program], offsets: Sequence[Sequence[int]]) -> byt
 
 
 def decode(data: bytes) -> list[dict[str, Any]]:
-    """The headers of the Programs but for their Targets, with a row `[0, 0, bytes, offset]` for each weight."""
-    found = json.loads(zlib.decompress(data))
+    """The headers of the Programs but for their Targets, with a row `[0, 0, bytes, offset]` for each weight. Raises ProgramError
+    when the file is damaged, and for one whose few bytes stand for more text than any export has."""
+    try:
+        inflating = zlib.decompressobj()
+        text = inflating.decompress(data, MOST_TEXT)
+        if not inflating.eof:
+            raise ValueError("it is cut off, or longer than any export")
+        return list(_headers(json.loads(text)))
+    except (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        said = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ProgramError(f"the programs of an export are damaged: {said}") from error
+
+
+def _headers(found: Any) -> Iterator[dict[str, Any]]:
     lines = found["lines"].split("\n")
     texts, expressions, columns = (found[name] for name in POOLS)
+    left = MOST_TEXT
+
+    @cache
+    def wgsl(number: int) -> str:
+        nonlocal left
+        parts = []
+        for line in _lines(_at(texts, number), lines):
+            left -= len(line) + 1
+            if left < 0:
+                raise ValueError("the texts of its kernels are too long")
+            parts.append(line)
+        return "\n".join(parts)
+
     for it in found["programs"]:
         for name in TABLES:
-            table = dict(zip(columns_of(name), [list(columns[k]) for k in it[name]], strict=False))
+            table = dict(zip(columns_of(name), [list(_at(columns, k)) for k in it[name]], strict=False))
             for at in [it for it in table if it in EXPRESSIONS]:
-                table[at] = _expressions(table[at], lambda it: expressions[it[0]])
+                table[at] = _expressions(table[at], lambda it: _at(expressions, *it))
             if name == "kernels" and table:
-                table["wgsl"] = [["\n".join(_lines(texts[it], lines)) for it in row] for row in table["wgsl"]]
+                table["wgsl"] = [[wgsl(text) for text in row] for row in table["wgsl"]]
+                table["makes_infinity"] = [False] * len(table["wgsl"])
             it[name] = [list(row) for row in zip(*table.values(), strict=True)]
         it["declined"], it["assertions"] = [], []
-    return list(found["programs"])
+        yield it
+
+
+def _at(pool: list[Any], number: int) -> Any:
+    """Item `number` of a pool; raises ValueError where it is none."""
+    if type(number) is not int or not 0 <= number < len(pool):
+        raise ValueError(f"there is no item {cut(number)} of {len(pool)}")
+    return pool[number]
 
 
 def columns_of(table: str) -> tuple[str, ...]:
@@ -118,14 +155,14 @@ def _text(text: str, lines: _Numbers) -> list[int]:
     return out
 
 
-def _lines(numbers: Sequence[int], lines: Sequence[str]) -> Iterator[str]:
+def _lines(numbers: Sequence[int], lines: list[str]) -> Iterator[str]:
     first = 0
     for number in numbers:
         if number >= 0:
             first = number
-            yield lines[first]
+            yield _at(lines, first)
         else:
-            yield from lines[first + 1 : first - number]
+            yield from itertools.islice(lines, first + 1, first - number)
 
 
 def tight(text: str) -> list[str]:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 import struct
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from ..errors import ProgramError
-from .dtypes import DType, numpy_type
+from ..errors import ProgramError, cut
+from ..writing import Output, replacing
+from .dtypes import DType
 from .program import FORMAT_VERSION, Assertion, Check, Declined, Dispatch, Kernel, Program, Storage, Symbol, Value
+from .reading import MOST, MOST_AXES, program_of
 from .target import Target, check_target
 from .weights import weight_array, weight_bytes
 
@@ -32,6 +35,8 @@ _ROWS: dict[str, type[Any]] = {
     "assertions": Assertion,
     "declined": Declined,
 }
+# Types that weights are stored as, by their names in numpy: elements narrower than a byte are bytes.
+_STORED = {it.value[1]: it for it in DType if it.bits >= 8}
 COLUMNS: dict[str, tuple[str, ...]] = {
     **{table: tuple(it.name for it in fields(kind)) for table, kind in _ROWS.items()},
     "weights": ("dtype", "shape", "nbytes"),
@@ -40,12 +45,12 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def save(program: Program, path: str | Path) -> None:
-    """Writes the program and its weights to one file."""
-    with open(path, "wb") as file:
+    """Writes the program and its weights to one file, which may be the one that they were loaded from. Raises WriteError."""
+    with replacing(path) as file:
         write(program, file)
 
 
-def write(program: Program, file: BinaryIO) -> None:
+def write(program: Program, file: Output) -> None:
     """Like `save`, to a file that is open."""
     arrays = [weight_array(w) for w in program.weights]
     text = json.dumps(header(program, arrays), separators=(",", ":")).encode()
@@ -56,7 +61,7 @@ def write(program: Program, file: BinaryIO) -> None:
 
 
 def load(path: str | Path, target: Target | None = None) -> Program:
-    """Reads a saved program. Raises ProgramError when it is damaged, of another format version, or needs more than
+    """Reads a saved program, from anybody. Raises ProgramError when it is damaged, of another format version, or needs more than
     `target` offers."""
     try:
         with open(path, "rb") as file:
@@ -69,9 +74,11 @@ def load(path: str | Path, target: Target | None = None) -> Program:
                 )
             found = json.loads(file.read(length))
             start = file.tell()
-        program = from_header(found, _mapped(found["weights"], path, start))
-    except (struct.error, ValueError, KeyError, TypeError, IndexError) as error:
-        raise ProgramError(f"{path} is damaged: {error}") from error
+        program = from_header(found)
+        program = replace(program, weights=_mapped(found["weights"], program, path, start))
+    except (struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
+        said = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ProgramError(f"{path} is damaged: {said}") from error
     if target is not None:
         check_target(program.target, target, str(path))
     return program
@@ -95,21 +102,7 @@ def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
 
 def from_header(found: dict[str, Any], weights: Sequence[Any] = ()) -> Program:
     """The program of a header; raises KeyError, TypeError or ValueError when it is damaged."""
-    target = Target(**{**found["target"], "features": frozenset(found["target"]["features"])})
-    tables: dict[str, Any] = {
-        table: tuple([_of_row(kind, row, COLUMNS[table]) for row in found[table]]) for table, kind in _ROWS.items()
-    }
-    return Program(
-        name=found["name"],
-        target=target,
-        definitions=_tuple(found["definitions"]),
-        inputs=tuple(found["inputs"]),
-        outputs=tuple(found["outputs"]),
-        said=_tuple(found["said"]),
-        aliases=_tuple(found["aliases"]),
-        weights=tuple(weights),
-        **tables,
-    )
+    return program_of(found, COLUMNS, weights)
 
 
 def _row(it: Any, columns: Sequence[str]) -> list[Any]:
@@ -117,23 +110,27 @@ def _row(it: Any, columns: Sequence[str]) -> list[Any]:
     return [cell.name if isinstance(cell, enum.Enum) else cell for cell in cells]
 
 
-def _of_row(kind: type[Any], row: Sequence[Any], columns: Sequence[str]) -> Any:
-    cells = dict(zip(columns, map(_tuple, row), strict=True))
-    if kind is Value:
-        cells |= {"dtype": DType[cells["dtype"]], "storage": Storage[cells["storage"]]}
-    return kind(**cells)
-
-
-def _mapped(rows: Sequence[Any], path: str | Path, start: int) -> list[Any]:
-    """The weights behind the header, which ends at byte `start`."""
+def _mapped(rows: Any, program: Program, path: str | Path, start: int) -> tuple[Any, ...]:
+    """The weights behind the header, which ends at byte `start`: as large as the values of the program that are weights."""
     weights = []
-    for dtype, shape, nbytes in rows:
+    for row in rows:
+        dtype, shape, nbytes = row
+        if dtype not in _STORED:  # of numpy's types some are objects, whose bytes would be addresses
+            raise ValueError(f"no weight is stored as {cut(dtype)}")
+        if len(shape) > MOST_AXES or any(type(it) is not int or not 0 <= it < MOST for it in shape):
+            raise ValueError(f"a weight has the shape {cut(shape)}")
+        if nbytes != _STORED[dtype].nbytes(math.prod(shape)):
+            raise ValueError(f"a weight of {dtype} {shape} has {cut(nbytes)} bytes")
         start += -start % 16
-        kind = numpy_type(dtype)
+        kind = _STORED[dtype].numpy
         weights.append(np.memmap(path, kind, "r", start, tuple(shape)) if nbytes else np.empty(shape, kind))
         start += nbytes
-    return weights
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(_tuple(v) for v in value) if isinstance(value, list) else value
+    for it in program.values:
+        if it.storage is not Storage.WEIGHT:
+            continue
+        if it.weight >= len(weights):
+            raise ValueError(f"the value {it.name!r} is the weight {it.weight} of {len(weights)}")
+        extents = [dim for dim in it.shape if isinstance(dim, int)]
+        if len(extents) < len(it.shape) or weights[it.weight].nbytes != it.dtype.nbytes(math.prod(extents)):
+            raise ValueError(f"the value {it.name!r} of shape {cut(it.shape)} has {weights[it.weight].nbytes} bytes")
+    return tuple(weights)

@@ -21,6 +21,8 @@ from .program import REPETITION, Check, Dispatch, Program, Storage
 from .slots import slots_of
 
 MAX_GROUPS = 65535  # WebGPU's limit per dimension of a grid
+MOST_STEPS = 1 << 20  # of a run: a million dispatches take minutes to submit
+_PADDED = 3  # bytes: a buffer ends with a whole word
 _SHOWN = 12  # sizes that a message names
 
 Range = tuple[int, int]  # the first byte and the number of bytes
@@ -181,6 +183,11 @@ class Layouts:
         for number in values:
             shapes[number] = tuple([numbers[k] for k in self._shapes[number]])
             nbytes[number] = program.values[number].dtype.nbytes(math.prod(shapes[number]))
+            if number in self._elements and math.prod(shapes[number]) != len(self._elements[number]):
+                name = program.values[number].name
+                raise InputError(
+                    f"{name!r} has {len(self._elements[number])} elements and the shape {list(shapes[number])}"
+                )
         self._check_shapes([numbers[k] for k in self._conditions], shapes, values, symbols)
         same_slots = False
         resized: frozenset[int] = frozenset()
@@ -190,8 +197,10 @@ class Layouts:
                 dispatches = self._repeated.union(*(self._dispatches_with[k] for k in changed))
             same_slots = not any(program.values[v].storage is Storage.TEMP for v in resized)
         ends = None if before is None else before.ends
+        left = MOST_STEPS
         for number in dispatches:
-            steps, known = self._steps(number, numbers, nbytes, symbols), by_dispatch[number]
+            steps, known = self._steps(number, numbers, nbytes, symbols, left), by_dispatch[number]
+            left -= len(steps)
             if steps != known:  # what is the same stays the same objects
                 by_dispatch[number] = steps
                 ends = ends if len(steps) == len(known) else None
@@ -222,27 +231,53 @@ class Layouts:
         return tuple([(a, b) for a, b in self.program.aliases if shapes[a] == shapes[b] and nbytes[a]])
 
     def _steps(
-        self, number: int, numbers: Sequence[int], nbytes: Sequence[int], symbols: Sequence[int]
+        self, number: int, numbers: Sequence[int], nbytes: Sequence[int], symbols: Sequence[int], most: int
     ) -> tuple[Step, ...]:
-        """The runs of a dispatch: none when all its results are empty, whatever the kernel would look at to find that out."""
-        variant = next(k for k, place in enumerate(self._guards[number]) if numbers[place])
+        """The runs of a dispatch, `most` at most: none when all its results are empty, whatever the kernel would look at to find
+        that out."""
+        variant = next((k for k, place in enumerate(self._guards[number]) if numbers[place]), None)
+        if variant is None:
+            raise self._no_way(number, "has no variant", symbols)
         count = numbers[self._workgroups[number][variant]]
         if not count or not any(map(nbytes.__getitem__, self._written[number])):
             return ()
+        if not 0 < count <= MAX_GROUPS * MAX_GROUPS:
+            raise self._no_way(number, f"would be {count} workgroups", symbols)
         grid = fold_grid(count)
         if number in self._repeated:
-            return tuple(self._repetitions(number, variant, grid, symbols))
+            return tuple(self._repetitions(number, variant, grid, nbytes, symbols, most))
         return (Step(number, variant, grid, _words([numbers[place] for place in self._uniforms[number]])),)
 
-    def _repetitions(self, number: int, variant: int, grid: Grid, symbols: Sequence[int]) -> list[Step]:
+    def _no_way(self, number: int, problem: str, symbols: Sequence[int]) -> LimitError:
+        """The error about a dispatch for which a Program that the compiler made has a check."""
+        label = self.program.kernels[self.program.dispatches[number].kernel].label
+        return LimitError(f"the kernel {label!r} {problem}; {self._given(symbols)}", self.program.sizes(symbols))
+
+    def _repetitions(
+        self,
+        number: int,
+        variant: int,
+        grid: Grid,
+        nbytes: Sequence[int],
+        symbols: Sequence[int],
+        most: int,
+    ) -> list[Step]:
         evaluate, dispatch = self._each[number], self.program.dispatches[number]
         own = len(dispatch.uniforms)
         first = evaluate([*symbols, 0])
         repeats, steps = max(first[0], 1), []
+        if repeats > most:
+            raise self._no_way(
+                number, f"would run {repeats} times, in a run of {MOST_STEPS} dispatches at most", symbols
+            )
         for k in range(repeats):
             _, *values = evaluate([*symbols, k]) if k else first
             rest = iter(values[own:])
             ranges = tuple(None if it is None else (next(rest), next(rest)) for it in dispatch.ranges)
+            for arg, it in zip(dispatch.args, ranges, strict=False):
+                if it is not None and nbytes[arg] and not 0 <= it[0] <= it[0] + it[1] <= nbytes[arg] + _PADDED:
+                    name = self.program.values[arg].name
+                    raise self._no_way(number, f"would bind the bytes {it} of the {nbytes[arg]} of {name!r}", symbols)
             steps.append(Step(number, variant, grid, _words(values[:own]), ranges if any(ranges) else (), k, repeats))
         return steps
 

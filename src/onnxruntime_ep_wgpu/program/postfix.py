@@ -1,14 +1,20 @@
 """Dims as a Program holds them, and how a plan evaluates them. The algebra that made them is in `dims`; nothing here needs it.
 
 An expression is an int or a tuple of tokens in postfix order: `("$batch", 12, "*", 1, "+")`, where a symbol has a `$` before
-its name. A definition gives a name to an expression, so that what uses it stays short however deep it is.
+its name. A definition gives a name to an expression, so that what uses it stays short however deep it is. Invariant: no number has
+more than MOST_BITS, though a few products of products would have millions: a Program may come from anybody.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 
+from ..errors import LimitError
+
+MOST_BITS = 1024  # more than any product of the extents of a tensor has
+_GIVEN_BITS = 64  # of the symbols and constants
 Postfix = int | tuple[int | str, ...]
 
 
@@ -22,16 +28,29 @@ def f32_bits(value: float) -> int:
 
 
 def _rounded(value: float) -> float:
-    """The f32 next to a number."""
-    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    """The f32 next to a number, which is infinite beyond the largest one."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _scaled(extent: int, bits: int) -> int:
-    (scale,) = struct.unpack("<f", bits.to_bytes(4, "little"))
-    return int(_rounded(_rounded(extent) * scale))
+    (scale,) = struct.unpack("<f", (bits & 0xFFFFFFFF).to_bytes(4, "little"))
+    result = _rounded(_rounded(extent) * scale)
+    return int(result) if math.isfinite(result) else 0
 
 
-# What a plan may be asked to calculate. A division by zero has no value; it is 0, so that what it belongs to can be refused.
+def _bounded(value: int) -> int:
+    if value.bit_length() > MOST_BITS:
+        raise LimitError(
+            f"a size is a number of {value.bit_length()} bits, and at most {MOST_BITS} are calculated with"
+        )
+    return value
+
+
+# What a plan may be asked to calculate. A division by zero has no value, nor has what is infinite or NaN; it is 0, so that what it
+# belongs to can be refused.
 OPERATIONS: dict[str, Callable[..., int]] = {
     "+": lambda a, b: a + b,
     "*": lambda a, b: a * b,
@@ -68,6 +87,7 @@ _SCOPE: dict[str, Callable[..., object]] = {
     "tdiv": OPERATIONS["tdiv"],
     "bcast": OPERATIONS["bcast"],
     "scaled": OPERATIONS["scaled"],
+    "bounded": _bounded,
     "min": min,
     "max": max,
 }
@@ -75,6 +95,17 @@ _SCOPE: dict[str, Callable[..., object]] = {
 
 def arity(operation: str) -> int:
     return 3 if operation == "?" else 2
+
+
+def _most_bits(operation: str, *operands: int) -> int:
+    """Of the result of operands that have at most so many."""
+    if operation == "*":
+        return sum(operands)
+    if operation in ("<", "<=", "=="):
+        return 1
+    if operation == "scaled":
+        return 129  # an f32
+    return max(operands) + 1  # a sum, or a quotient of negative numbers; of all others no more
 
 
 def _needed(dims: Sequence[Postfix], definitions: Sequence[tuple[str, Postfix]]) -> list[tuple[str, Postfix]]:
@@ -93,11 +124,13 @@ def compile_dims(
 ) -> Callable[[Sequence[int]], list[int]]:
     """One straight-line function from the values of `symbols` to the values of `dims`; equal parts are computed once.
 
-    `definitions` are further symbols, each given by an expression over the symbols and definitions before it.
+    `definitions` are further symbols, each given by an expression over the symbols and definitions before it. The function raises
+    LimitError for numbers of more than MOST_BITS.
     """
     index = {"$" + name: f"s[{i}]" for i, name in enumerate(symbols)}
     lines: list[str] = []
     known: dict[str, str] = {}
+    bits: dict[str, int] = {}  # that a part may have, by its name
 
     def emit(postfix: Postfix) -> str:
         if isinstance(postfix, int):
@@ -112,11 +145,14 @@ def compile_dims(
                 raise KeyError(f"the dimension {token[1:]!r} is not defined by any input")
             else:
                 count = arity(token)
-                source = _SOURCE[token].format(*stack[-count:])
+                operands = stack[-count:]
+                source = _SOURCE[token].format(*operands)
                 del stack[-count:]
                 if source not in known:
-                    known[source] = f"t{len(known)}"
-                    lines.append(f"    {known[source]} = {source}")
+                    name = known[source] = f"t{len(known)}"
+                    most = _most_bits(token, *(bits.get(it, _GIVEN_BITS) for it in operands))
+                    bits[name] = min(most, MOST_BITS)
+                    lines.append(f"    {name} = {source}" if most <= MOST_BITS else f"    {name} = bounded({source})")
                 stack.append(known[source])
         (result,) = stack
         return result

@@ -21,9 +21,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import cut
+from ..writing import write_file
 from .dtypes import DType
 
 FORMAT = 1
+_MOST_BYTES = 16 << 20  # of a file: devices that never end are none
+_MOST = 1 << 31  # numbers are below it: they count what a kernel has
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ Choices = tuple[Choice, ...]
 
 
 def write_choices(choices: Iterable[Choice], path: str | os.PathLike[str], adapter: str) -> None:
-    """Writes a file of choices that were measured on `adapter`, the name of a Target."""
+    """Writes a file of choices that were measured on `adapter`, the name of a Target. Raises WriteError."""
     import json  # not for those that only list devices
 
     rows = [
@@ -69,8 +73,7 @@ def write_choices(choices: Iterable[Choice], path: str | os.PathLike[str], adapt
         }
         for it in choices
     ]
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(json.dumps({"format": FORMAT, "adapter": adapter, "choices": rows}, indent=1) + "\n")
+    write_file(path, json.dumps({"format": FORMAT, "adapter": adapter, "choices": rows}, indent=1) + "\n")
 
 
 def read_choices(path: str | os.PathLike[str]) -> tuple[str, Choices]:
@@ -80,11 +83,16 @@ def read_choices(path: str | os.PathLike[str]) -> tuple[str, Choices]:
 
     try:
         with open(path, "rb") as file:
-            found = json.loads(file.read())
-        if found["format"] != FORMAT:
-            raise ValueError(f"its format is {found['format']!r}, this package reads {FORMAT}")
-        return str(found["adapter"]), tuple(_choice(row) for row in found["choices"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES} bytes")
+        found = json.loads(text)
+        if type(found["format"]) is not int or found["format"] != FORMAT:
+            raise ValueError(f"its format is {cut(found['format'])}, this package reads {FORMAT}")
+        if type(found["adapter"]) is not str or type(found["choices"]) is not list:
+            raise ValueError("the adapter is a text and the choices are a list")
+        return found["adapter"], tuple(_choice(row) for row in found["choices"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = f"{error} is missing" if isinstance(error, KeyError) else error
         raise ValueError(f"{path} is no table of choices: {said}") from error
 
@@ -102,25 +110,27 @@ def _choice(row: Mapping[str, Any]) -> Choice:
     _only(row, {"kernel", "dtype", "where", "use"})
     dtype = row.get("dtype", "")
     if dtype not in ("", *(it.label for it in DType)):
-        raise ValueError(f"no type is called {dtype!r}")
+        raise ValueError(f"no type is called {cut(dtype)}")
+    if type(row["kernel"]) is not str:
+        raise ValueError(f"no kernel is called {cut(row['kernel'])}")
     bounds = []
     for quantity, limits in row.get("where", {}).items():
         _only(limits, {"least", "most", "known"})
         least, most = (_whole(limits[it]) if it in limits else None for it in ("least", "most"))
         known = limits.get("known", False)
         if not isinstance(known, bool):
-            raise ValueError(f"known is {known!r}: it is true or false")
+            raise ValueError(f"known is {cut(known)}: it is true or false")
         bounds.append(Bound(quantity, least, most, known))
     parameters = tuple((name, _whole(value)) for name, value in row["use"].items())
-    return Choice(str(row["kernel"]), parameters, tuple(bounds), dtype)
+    return Choice(row["kernel"], parameters, tuple(bounds), dtype)
 
 
 def _only(row: Mapping[str, Any], names: set[str]) -> None:
     if unknown := set(row) - names:
-        raise ValueError(f"{', '.join(sorted(unknown))} in {dict(row)}; known: {', '.join(sorted(names))}")
+        raise ValueError(f"{', '.join(sorted(unknown))} in {cut(dict(row))}; known: {', '.join(sorted(names))}")
 
 
 def _whole(value: Any) -> int:
-    if type(value) is not int or value < 0:  # true is an int
-        raise ValueError(f"{value!r} is no whole number")
+    if type(value) is not int or not 0 <= value < _MOST:  # true is an int
+        raise ValueError(f"{cut(value)} is no whole number below {_MOST}")
     return value

@@ -93,4 +93,6 @@ class InputChecks:
 def _element(tensor: DeviceTensor, index: int) -> int:
     if tensor.value is None:
         raise InputError("an integer input that sets a shape has no value on the host")
+    if index >= tensor.value.size:
+        raise InputError(f"the element {index} of an input that sets a shape is not there: it has {tensor.value.size}")
     return int(tensor.value.reshape(-1)[index])

@@ -19,10 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ModelError
+from .external_path import external_place
+
 # Field numbers of onnx.proto: ModelProto, GraphProto, TensorProto and StringStringEntryProto.
 _GRAPH, _INITIALIZER, _NAME = 7, 5, 8
-_RAW_DATA, _FLOAT_DATA, _DOUBLE_DATA, _EXTERNAL_DATA = 9, 4, 10, 13
+_RAW_DATA, _FLOAT_DATA, _DOUBLE_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 4, 10, 13, 14
 _KEY, _VALUE = 1, 2
+_EXTERNAL = 1  # the data_location of what lies in another file
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _COMPARED_AT_ONCE = 1 << 24
 _TICK = 20_000_000  # ns: clocks that stamp files tick every 1 to 16 ms
@@ -130,7 +134,7 @@ class ModelFile:
         return found
 
     def _initializer(self, data: Data, start: int, end: int, found: dict[str, list[FileRange]]) -> None:
-        name, span, external = "", None, {}
+        name, span, entries = "", None, {}
         for number, at, until in _fields(data, start, end):
             if number == _NAME:
                 name = data[at:until].decode()
@@ -138,18 +142,29 @@ class ModelFile:
                 span = FileRange(self._path, at, until - at)
             elif number == _EXTERNAL_DATA:
                 entry = {inner: data[a:b].decode() for inner, a, b in _fields(data, at, until)}
-                external[entry.get(_KEY, "")] = entry.get(_VALUE, "")
-        if "location" in external:
-            path = self._path.parent / external["location"]
-            offset = int(external.get("offset") or 0)
-            length = int(external.get("length") or path.stat().st_size - offset)
-            span = FileRange(path, offset, length)
+                entries[entry.get(_KEY, "")] = entry.get(_VALUE, "")
+        if _last_number(data, start, end, _DATA_LOCATION) == _EXTERNAL:
+            try:
+                place = external_place(self._path, name, entries)
+                length = place.path.stat().st_size - place.offset if place.length is None else place.length
+                span = FileRange(place.path, place.offset, length)
+            except (OSError, ModelError):  # only this one lies nowhere
+                span = None
         if name and span is not None and span.nbytes > 0:
             found.setdefault(name, []).append(span)
 
 
-def _fields(data: Data, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(field number, start, end) of every field of a protobuf message that is text, bytes or a message.
+def _last_number(data: Data, start: int, end: int, field: int) -> int:
+    """The number that a field of a protobuf message has, 0 where it is not there; of several the last one counts."""
+    found = 0
+    for number, at, _ in _fields(data, start, end, _VARINT):
+        if number == field:
+            found = _varint(data, at)[0]
+    return found
+
+
+def _fields(data: Data, at: int, end: int, wanted: int = _BYTES) -> Iterator[tuple[int, int, int]]:
+    """(field number, start, end) of every field of a protobuf message that is text, bytes or a message; or `wanted`, a number.
 
     Raises ValueError or IndexError when the bytes are no protobuf message.
     """
@@ -160,14 +175,16 @@ def _fields(data: Data, at: int, end: int) -> Iterator[tuple[int, int, int]]:
             length, at = _varint(data, at)
             if at + length > end:
                 raise ValueError("a field ends outside its message")
-            yield tag >> 3, at, at + length
-            at += length
+            start, at = at, at + length
         elif kind == _VARINT:
+            start = at
             _, at = _varint(data, at)
         elif kind in (_FIXED64, _FIXED32):
-            at += 8 if kind == _FIXED64 else 4
+            start, at = at, at + (8 if kind == _FIXED64 else 4)
         else:
             raise ValueError(f"protobuf has no wire type {kind}")
+        if kind == wanted:
+            yield tag >> 3, start, at
 
 
 def _varint(data: Data, at: int) -> tuple[int, int]:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..tabular import cells, printable, rich_table, text_lines, words
+from ..writing import naming
 
 
 def show_json(data: Any) -> None:
     """Prints `data` as JSON; sets become sorted lists, anything else that JSON lacks becomes its text."""
-    print(
+    _print(
         json.dumps(
             data, indent=2, default=lambda value: sorted(value) if isinstance(value, (set, frozenset)) else str(value)
         )
@@ -28,9 +29,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: 
     if sys.stdout.isatty():
         _print_rich(rich_table(columns, rows, title), lambda: records(columns, rows, title))
         return
-    if title:
-        print(title)
-    print("\n".join(text_lines(columns, rows)))
+    _print(*([title] if title else []), *text_lines(columns, rows))
 
 
 def show_pairs(pairs: Mapping[str, object], title: str = "") -> None:
@@ -40,11 +39,9 @@ def show_pairs(pairs: Mapping[str, object], title: str = "") -> None:
         rows = [[name, value] for name, value in pairs.items()]
         _print_rich(rich_table(("", ""), rows, title, header=False))
         return
-    if title:
-        print(title)
     width = max((len(name) for name in pairs), default=0)
-    for name, value in pairs.items():
-        print(f"{name.ljust(width)}  {value}".rstrip())
+    lines = [f"{name.ljust(width)}  {value}".rstrip() for name, value in pairs.items()]
+    _print(*([title] if title else []), *lines)
 
 
 def records(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> str:
@@ -56,6 +53,12 @@ def records(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str
 def _named(columns: Sequence[str], row: Sequence[str]) -> Iterator[list[str]]:
     width = max(map(len, columns))
     return ([name.ljust(width), text] for name, text in zip(columns, row, strict=True) if text)
+
+
+def _print(*lines: str) -> None:
+    with naming("standard output"):
+        for line in lines:
+            print(line)
 
 
 def _print_rich(table: Any, narrow: Callable[[], str] | None = None) -> None:

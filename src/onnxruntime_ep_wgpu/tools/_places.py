@@ -32,6 +32,8 @@ def check_files(option: str, *paths: Path) -> None:
         if path.exists():
             if not os.access(path, os.W_OK):
                 raise OptionError(f"{option} {path}: the file is there and cannot be written")
+            if path.is_file():  # it is replaced by a file that is written beside it, or beside what a link leads to
+                _check_writable(option, path, path.resolve().parent)
             print(f"note: {path} is there already and will be overwritten", file=sys.stderr)
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..writing import write_file
 from ._model import add_input_arguments, add_model_arguments, check_file, make_feeds, open_session, whole
 from ._output import progress, show_json, show_pairs, show_table
 from ._places import check_files
@@ -47,8 +48,8 @@ def main(args: argparse.Namespace) -> int:
     total = summary(profile)
     files = {name: str(path) for name, path in written.items()}
     show(args, profile, total, files)
-    written["page"].write_text(page(profile), encoding="utf-8")
-    written["trace"].write_text(json.dumps(trace(profile)), encoding="utf-8")
+    write_file(written["page"], page(profile))
+    write_file(written["trace"], json.dumps(trace(profile)))
     return 0
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..._ort import ffi
+from ...errors import ModelError
+from ...runtime.external_path import external_file
 from ...runtime.weight_file import FileIdentity, FileRange
 from ...runtime.weight_sources import FilePlace
 from ..abi import Ort, file_text
@@ -21,21 +23,23 @@ class ExternalData:
     it is a path in that folder."""
 
     def __init__(self, ort: Ort, path: str) -> None:
-        self._ort, self._folder = ort, Path(path).absolute().parent if path else None
+        self._ort, self._model = ort, Path(path).absolute() if path else None
         self._identity = cache(_identity)
 
     def of(self, info: Any) -> FilePlace | None:
         """Where the initializer of this OrtValueInfo lies."""
-        if self._folder is None:
+        if self._model is None:
             return None
         api = self._ort.api
         place = self._ort.get(api.ValueInfo_GetExternalInitializerInfo, info, "OrtExternalInitializerInfo *")
         if place == ffi.NULL:
             return None
         try:
-            path = self._folder / file_text(api.ExternalInitializerInfo_GetFilePath(place))
+            path = external_file(self._model, "", file_text(api.ExternalInitializerInfo_GetFilePath(place)))
             offset = int(api.ExternalInitializerInfo_GetFileOffset(place))
             span = FileRange(path, offset, int(api.ExternalInitializerInfo_GetByteSize(place)))
+        except ModelError:
+            return None  # ONNX Runtime reads it, or says why not; nothing else does
         finally:
             api.ReleaseExternalInitializerInfo(place)
         return FilePlace(span, self._identity(path))

@@ -1,0 +1,335 @@
+"""A Program from the JSON that begins its file, of which nothing is used before it was looked at.
+
+In: what JSON gives, from anybody. Out: a Program, or a ValueError, KeyError or TypeError that says what is wrong. Invariant: in a
+Program that is read every number that counts something is in range, every expression is well formed over names that are known
+before it, every type is one of ours, and no kernel writes to what is not its own. So plans and runs need not look again. What the
+expressions come to is known with the inputs: `postfix` and `layout` bound that.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ..errors import cut
+from .dtypes import DType
+from .postfix import OPERATIONS, Postfix, arity
+from .program import (
+    FORMAT_VERSION,
+    REPETITION,
+    Assertion,
+    Check,
+    Declined,
+    Dispatch,
+    Kernel,
+    Program,
+    Storage,
+    Symbol,
+    Value,
+)
+from .target import FOR_CHOICES, Target
+
+MOST = 1 << 64  # all whole numbers of a file are below it, and above its negative
+MOST_AXES = 64  # numpy has no more
+_WRITTEN = (Storage.OUTPUT, Storage.TEMP)  # what a kernel may write
+
+T = TypeVar("T")
+Cell = Callable[[Any], Any]
+
+
+def program_of(found: Any, columns: Mapping[str, Sequence[str]], weights: Sequence[Any] = ()) -> Program:
+    """The Program of a header whose tables have these columns. Raises ValueError, KeyError or TypeError."""
+    if type(found) is not dict:
+        raise ValueError(f"{cut(found)} is no header")
+    if found["format_version"] != FORMAT_VERSION:
+        raise ValueError(f"its format version is {cut(found['format_version'])}, this package reads {FORMAT_VERSION}")
+    expressions = _Expressions()
+    cells = _cells(expressions)
+
+    def table(name: str, kind: type[T]) -> tuple[T, ...]:
+        wanted, readers = columns[name], cells[name]
+        return tuple([_row(name, kind, row, wanted, readers) for row in _items(found[name])])
+
+    symbols = table("symbols", Symbol)
+    expressions.know(it.name for it in symbols)
+    of_inputs = frozenset(expressions.known)
+    expressions.know([REPETITION])
+    definitions = expressions.definitions(found["definitions"])
+    before = frozenset(expressions.known)
+    values = table("values", Value)
+    dispatches = table("dispatches", Dispatch)
+    assertions = table("assertions", Assertion)
+    said = expressions.definitions(found["said"])  # of which only messages know
+    checks = table("checks", Check)
+    for it in checks:
+        expressions.only(before, it.condition)
+    program = Program(
+        name=_text(found["name"]),
+        target=target_of(found["target"]),
+        symbols=symbols,
+        definitions=definitions,
+        inputs=_list(_count)(found["inputs"]),
+        outputs=_list(_count)(found["outputs"]),
+        values=values,
+        kernels=table("kernels", Kernel),
+        dispatches=dispatches,
+        checks=checks,
+        assertions=assertions,
+        said=said,
+        declined=table("declined", Declined),
+        aliases=_list(_pair(_count))(found["aliases"]),
+        weights=tuple(weights),
+    )
+    _check(program)
+    for k in program.inputs:
+        for extent in program.values[k].shape:
+            expressions.only(of_inputs, extent)
+    return program
+
+
+def target_of(found: Any) -> Target:
+    """What a Program needs. Raises ValueError."""
+    kinds: dict[type, Cell] = {str: _text, bool: _flag, int: _count, frozenset: lambda it: frozenset(_list(_text)(it))}
+    least, known = Target(), set(Target().as_json())
+    if type(found) is not dict or set(found) - known:
+        raise ValueError(f"{cut(found)} is no target; one has {', '.join(sorted(known))}")
+    assert not known & {*FOR_CHOICES}
+    return Target(**{name: kinds[type(getattr(least, name))](value) for name, value in found.items()})
+
+
+# ---- cells
+
+
+def _text(it: Any) -> str:
+    if type(it) is not str:
+        raise ValueError(f"{cut(it)} is no text")
+    return it
+
+
+def _flag(it: Any) -> bool:
+    if type(it) is not bool:
+        raise ValueError(f"{cut(it)} is neither true nor false")
+    return it
+
+
+def _whole(it: Any) -> int:
+    if type(it) is not int or not -MOST < it < MOST:  # true is an int
+        raise ValueError(f"{cut(it)} is no whole number of at most 64 bits")
+    return it
+
+
+def _count(it: Any) -> int:
+    if _whole(it) < 0:
+        raise ValueError(f"{cut(it)} counts nothing")
+    return int(it)
+
+
+def _items(it: Any) -> list[Any]:
+    if type(it) is not list:
+        raise ValueError(f"{cut(it)} is no list")
+    return it
+
+
+def _list(of: Cell, most: float = float("inf")) -> Cell:
+    def read(it: Any) -> tuple[Any, ...]:
+        if len(_items(it)) > most:
+            raise ValueError(f"a list has {len(it)} items where at most {most} can be")
+        return tuple([of(part) for part in it])
+
+    return read
+
+
+def _pair(of: Cell) -> Cell:
+    def read(it: Any) -> tuple[Any, Any]:
+        first, second = _items(it)
+        return of(first), of(second)
+
+    return read
+
+
+def _or_none(of: Cell) -> Cell:
+    return lambda it: None if it is None else of(it)
+
+
+def _named(kind: type[Any]) -> Cell:
+    """A member of an enumeration, by its name."""
+
+    def read(it: Any) -> Any:
+        if _text(it) not in kind.__members__:
+            raise ValueError(f"no {kind.__name__} is called {cut(it)}")
+        return kind[it]
+
+    return read
+
+
+def _access(it: Any) -> str:
+    if it not in ("read", "read_write"):
+        raise ValueError(f"a binding is {cut(it)}")
+    return str(it)
+
+
+def _row(table: str, kind: type[T], row: Any, columns: Sequence[str], readers: Mapping[str, Cell]) -> T:
+    cells = _items(row)
+    if len(cells) != len(columns):
+        raise ValueError(f"a row of {table} has {len(cells)} cells of {len(columns)}")
+    try:
+        return kind(**{name: readers[name](cell) for name, cell in zip(columns, cells, strict=True)})
+    except ValueError as error:
+        raise ValueError(f"a row of {table}: {error}") from error
+
+
+def _cells(expressions: _Expressions) -> dict[str, dict[str, Cell]]:
+    """How the cells of each table are read."""
+    dim, texts = expressions.of, _list(_text)
+    dims = _list(dim)
+    return {
+        "symbols": {"name": _text, "input": _count, "index": _count, "is_element": _flag},
+        "values": {
+            "name": _text, "dtype": _named(DType), "shape": _list(dim, MOST_AXES), "storage": _named(Storage), "weight": _whole,
+            "elements": dims,
+        },
+        "kernels": {"label": _text, "wgsl": texts, "bindings": _list(_access), "uniforms": _count, "makes_infinity": _flag},
+        "dispatches": {
+            "kernel": _count, "args": _list(_count), "uniforms": dims, "guards": dims, "workgroups": dims, "origin": texts,
+            "operators": texts, "flops": dim, "traffic": dim, "repeats": dim, "ranges": _list(_or_none(_pair(dim))),
+        },
+        "checks": {"condition": dim, "text": _text, "dims": dims, "limit": _flag},
+        "assertions": {"value": _count, "low": dim, "high": dim, "what": _text, "origin": texts},
+        "declined": {"rule": _text, "reason": _text, "origin": texts},
+    }  # fmt: skip
+
+
+# ---- expressions
+
+
+class _Expressions:
+    """Reads expressions over the names that are `known` so far."""
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        self._read: dict[tuple[Any, ...], tuple[int | str, ...]] = {}  # well formed, and over known names
+
+    def know(self, names: Iterable[str]) -> None:
+        self.known.update(f"${it}" for it in names)
+
+    def of(self, it: Any) -> Postfix:
+        if type(it) is not list:
+            return _whole(it)
+        try:
+            found = self._read.get(tuple(it))
+        except TypeError as error:  # a list in it
+            raise ValueError(f"{cut(it)} is no expression") from error
+        if found is None:
+            found = self._read[tuple(it)] = self._checked(it)
+        return found
+
+    def definitions(self, rows: Any) -> tuple[tuple[str, Postfix], ...]:
+        """Names of expressions, each over what is known before it; known from then on."""
+        found = []
+        for row in _items(rows):
+            name, expression = _items(row)
+            found.append((_text(name), self.of(expression)))
+            self.know([name])
+        return tuple(found)
+
+    def only(self, names: frozenset[str], dim: Postfix) -> None:
+        """Raises ValueError where an expression uses others."""
+        if not isinstance(dim, int):
+            for token in dim:
+                if isinstance(token, str) and token.startswith("$") and token not in names:
+                    raise ValueError(f"the dimension {cut(token[1:])} is not known where it is used")
+
+    def _checked(self, tokens: list[Any]) -> tuple[int | str, ...]:
+        depth = 0
+        for token in tokens:
+            if type(token) is int:
+                _whole(token)
+                depth += 1
+            elif _text(token) in self.known:
+                depth += 1
+            elif token in OPERATIONS:
+                depth -= arity(token) - 1
+                if depth < 1:
+                    raise ValueError(f"the expression {cut(tokens)} lacks an operand")
+            else:
+                what = "operation" if not token.startswith("$") else "dimension"
+                raise ValueError(f"no {what} is called {cut(token.removeprefix('$'))}")
+        if depth != 1:
+            raise ValueError(f"the expression {cut(tokens)} has {depth} results")
+        return tuple(tokens)
+
+
+# ---- what belongs together
+
+
+def _check(program: Program) -> None:
+    values = program.values
+
+    def value(number: int, of: str, *storages: Storage) -> Value:
+        if number >= len(values):
+            raise ValueError(f"{of} is the value {number} of {len(values)}")
+        if storages and values[number].storage not in storages:
+            raise ValueError(f"{of} is a value of storage {values[number].storage.name}")
+        return values[number]
+
+    for place, numbers in ((Storage.INPUT, program.inputs), (Storage.OUTPUT, program.outputs)):
+        for number in numbers:
+            value(number, f"an {place.value}", place)
+        own = [k for k, it in enumerate(values) if it.storage is place]
+        if sorted(numbers) != own:
+            raise ValueError(f"the {place.value}s are {cut(numbers)} and the values of that storage {cut(own)}")
+    for it in values:
+        if (it.storage is Storage.WEIGHT) != (it.weight >= 0):
+            raise ValueError(f"the value {it.name!r} of storage {it.storage.name} has the weight {it.weight}")
+        if it.dtype is DType.STRING and it.storage is not Storage.INPUT:  # one that nothing reads
+            raise ValueError(f"the value {it.name!r} of storage {it.storage.name} is of texts")
+        if it.storage is Storage.HOST and it.dtype.bits < 8:
+            raise ValueError(f"the value {it.name!r} of storage HOST is {it.dtype.label}")
+        if it.elements and it.storage is not Storage.HOST:
+            raise ValueError(f"the value {it.name!r} of storage {it.storage.name} has elements")
+    for symbol in program.symbols:
+        if symbol.input >= len(program.inputs):
+            raise ValueError(f"the dimension {symbol.name!r} is of the input {symbol.input} of {len(program.inputs)}")
+        source = values[program.inputs[symbol.input]]
+        if not symbol.is_element and symbol.index >= len(source.shape):
+            raise ValueError(f"the dimension {symbol.name!r} is the axis {symbol.index} of {len(source.shape)}")
+        if symbol.is_element and not source.dtype.is_integer:
+            raise ValueError(f"the dimension {symbol.name!r} is an element of {source.dtype.label}")
+    for dispatch in program.dispatches:
+        if dispatch.kernel >= len(program.kernels):
+            raise ValueError(f"a dispatch is of the kernel {dispatch.kernel} of {len(program.kernels)}")
+        _check_dispatch(dispatch, program.kernels[dispatch.kernel], value)
+    for check in program.checks:
+        _check_text(check)
+    for assertion in program.assertions:
+        value(assertion.value, "what an assertion is about")
+    for output, source_of in program.aliases:
+        a, b = value(output, "an alias", Storage.OUTPUT), value(source_of, "an alias's source", Storage.INPUT)
+        if a.dtype is not b.dtype:
+            raise ValueError(f"{a.name!r}, {a.dtype.label}, begins as {b.name!r}, {b.dtype.label}")
+
+
+def _check_dispatch(it: Dispatch, kernel: Kernel, value: Callable[..., Value]) -> None:
+    variants, bindings = len(kernel.wgsl), len(kernel.bindings)
+    if not variants or len(it.guards) != variants or len(it.workgroups) != variants:
+        raise ValueError(f"a dispatch does not fit the {variants} variants of its kernel {kernel.label!r}")
+    if len(it.args) != bindings or len(it.ranges) not in (0, bindings) or len(it.uniforms) != kernel.uniforms:
+        raise ValueError(f"a dispatch does not fit the bindings of its kernel {kernel.label!r}")
+    for number, access in zip(it.args, kernel.bindings, strict=True):
+        what = f"an argument of the kernel {kernel.label!r}"
+        found = value(number, f"{what} that it writes", *_WRITTEN) if access == "read_write" else value(number, what)
+        if found.dtype is DType.STRING:
+            raise ValueError(f"{what} is of texts")
+
+
+def _check_text(check: Check) -> None:
+    """Only places `{}` for its dims: a format of Python can name attributes, and widths that take all memory."""
+    places = 0
+    for _, name, form, conversion in string.Formatter().parse(check.text):
+        if name is not None:
+            places += 1
+            if name or form or conversion:
+                raise ValueError(f"the text {cut(check.text)} has a place for more than a number")
+    if places != len(check.dims):
+        raise ValueError(f"the text {cut(check.text)} has {places} places for {len(check.dims)} numbers")
