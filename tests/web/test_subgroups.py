@@ -34,6 +34,19 @@ def _rows(rows: int, columns: int) -> Any:
     return x
 
 
+def _zeros(name: str, columns: int) -> Made:
+    """Rows of zeros: plus, minus, and both."""
+    x = np.zeros((4, columns), F)
+    x[1:] = -0.0
+    x[2, 0], x[3, -1] = 0.0, 0.0
+    return make_model([make(name, ["x"], ["y"], axes=[1])], {"x": (F, ["n", columns])}, opset=12), (x,)
+
+
+def _assert_same_zeros(one: Any, other: Any) -> None:
+    zero = (one == 0) & (other == 0)
+    np.testing.assert_array_equal(np.signbit(one[zero]), np.signbit(other[zero]))
+
+
 def _softmax(columns: int) -> Made:
     return make_model([make("Softmax", ["x"], ["y"])], {"x": (F, ["n", columns])}), (_rows(7, columns),)
 
@@ -98,9 +111,24 @@ CASES: dict[str, Callable[[], Made]] = {
         f"{name}_{n}_{last}": lambda name=name, n=n, last=last: _best(name, n, last)  # type: ignore[misc]
         for name, n, last in (("ArgMax", 100, 0), ("ArgMax", 2050, 1), ("ArgMin", 100, 1), ("ArgMin", 2050, 0))
     },
+    **{
+        f"zeros_{name}_{n}": lambda name=name, n=n: _zeros(name, n)  # type: ignore[misc]
+        for name in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
+        for n in (33, 2050)
+    },
     **{f"few_rows_{m}": lambda m=m: _few_rows(m, 520, 70) for m in (1, 2, 4)},  # type: ignore[misc]
 }
-FIRST = ("softmax_100", "norm_257", "range", "packed_1", "ReduceMax_33", "ArgMax_100_0", "few_rows_1")
+FIRST = (
+    "softmax_100",
+    "norm_257",
+    "range",
+    "packed_1",
+    "ReduceMax_33",
+    "ArgMax_100_0",
+    "few_rows_1",
+    "zeros_ReduceMin_33",
+    "zeros_ReduceSum_33",
+)
 NAMES = [pytest.param(name, marks=() if name in FIRST else pytest.mark.exhaustive) for name in CASES]
 
 
@@ -116,6 +144,7 @@ def test_results_are_those_of_the_program_for_all(name: str, tmp_path: Path) -> 
     for one, other in zip(found, wanted, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+        _assert_same_zeros(one, other)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -132,6 +161,7 @@ def test_results_are_those_where_wgpu_says_which_subgroup_it_is(name: str) -> No
     for one, other in zip(Runner(program)(*arrays), Runner(without)(*arrays), strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+        _assert_same_zeros(one, other)
 
 
 @pytest.mark.parametrize("threads", [4, 16])

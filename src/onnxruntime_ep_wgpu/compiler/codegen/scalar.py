@@ -87,7 +87,8 @@ class Scalars:
             with np.errstate(over="ignore"):
                 rounded = np.float32(value)
             literal = TypedValue(f"{float(rounded)!r}f", kind, number=float(rounded))
-            return literal if np.isfinite(rounded) else _hidden(literal)  # constant infinities are shader errors
+            # Constant infinities are shader errors, and Tint takes a constant -0 for 0 where it has both.
+            return _hidden(literal) if not np.isfinite(rounded) or (rounded == 0 and np.signbit(rounded)) else literal
         if isinstance(value, float) and not value.is_integer():
             raise TypeError(f"{value} is no {kind}")
         least, beyond = _LIMITS[kind]

@@ -15,14 +15,15 @@ fn load_row(row: u32, lane: u32) {
   const SHARES = $WG / LOADED;
   for (var first = 0u; first < FOURS; first += LOADED) {
     let k = 4u * min(first + lane % LOADED, FOURS - 1u);
-    var sum = vec4f(-0f);  // which changes no sum
+    let nothing = vec4f(minus_zero());  // which changes no sum
+    var sum = nothing;
     if (lane < SHARES * LOADED) {
       for (var at = lane / LOADED; at < $positions; at += 4u * SHARES) {
 #for s 4
         let v#s = x_at4(row, min(at + #su * SHARES, $positions - 1u), k);
 #end
-        sum += (v0 + select(vec4f(-0f), v1, at + SHARES < $positions))
-          + (select(vec4f(-0f), v2, at + 2u * SHARES < $positions) + select(vec4f(-0f), v3, at + 3u * SHARES < $positions));
+        sum += (v0 + select(nothing, v1, at + SHARES < $positions))
+          + (select(nothing, v2, at + 2u * SHARES < $positions) + select(nothing, v3, at + 3u * SHARES < $positions));
       }
     }
     workgroupBarrier();
@@ -31,7 +32,7 @@ fn load_row(row: u32, lane: u32) {
 #end
     workgroupBarrier();
     for (var c = lane; c < 4u * min(LOADED, FOURS - first); c += $WG) {
-      var total = -0f;
+      var total = nothing.x;
       for (var s = 0u; s < SHARES; s++) { total += shares[c % 4u * $WG + s * LOADED + c / 4u]; }
       let k = 4u * first + c;
       var v = 0f;  // behind the row

@@ -6,6 +6,8 @@ var<private> hidden_zero: u32;
 fn float_bits(bits: u32) -> f32 { return bitcast<f32>(bits ^ hidden_zero); }
 // A sum or product that is rounded as it stands: shaders may be rearranged as if numbers were exact, and fused, but not past this.
 fn rounded_f32(a: f32) -> f32 { return bitcast<f32>(bitcast<u32>(a) ^ hidden_zero); }
+// Tint takes it for 0, as a constant.
+fn minus_zero() -> f32 { return float_bits(0x80000000u); }
 fn isnan_f32(a: f32) -> bool { return (bitcast<u32>(a) & 0x7fffffffu) > 0x7f800000u; }
 fn isinf_f32(a: f32) -> bool { return (bitcast<u32>(a) & 0x7fffffffu) == 0x7f800000u; }
 fn signbit_f32(a: f32) -> bool { return (bitcast<u32>(a) >> 31u) != 0u; }

@@ -60,7 +60,7 @@ fn signed_sum_of_subgroup(value: f32) -> f32 {
 }
 fn workgroup_signed_sum(lane: u32, value: f32) -> f32 {
   keep_of_subgroup(bitcast<u32>(signed_sum_of_subgroup(value)));
-  var total = -0f;  // which changes no sum
+  var total = minus_zero();  // which changes no sum
   for (var k = subgroup_lane; k < subgroup_count; k += subgroup_width) { total += bitcast<f32>(shared_bits[k]); }
   return signed_sum_of_subgroup(total);
 }
