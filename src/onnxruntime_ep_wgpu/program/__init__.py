@@ -1,8 +1,8 @@
-"""The format that every host reads, and what a host does with it before it needs a device: `program` (the dataclasses),
-`file` (save and load), `weights` (as memory), `axes` (names of what lies in another order), `postfix` (expressions over
-dims, evaluated), `layout` (everything that depends on shapes, as numbers) with `slots` (of intermediate memory),
-`dtypes` (element types and how they lie in memory), `target` (what a Program is made for) with `tuning` (its choices for
-kernels).
+"""The format that every host reads, and what a host does with it before it needs a device: `program` (the dataclasses), `file`
+(save and load) with `reading` (what a file may say), `weights` (as memory), `axes` (names of what lies in another order),
+`postfix` (expressions over dims, evaluated), `layout` (everything that depends on shapes, as numbers) with `slots` (of
+intermediate memory), `dtypes` (element types and how they lie in memory), `target` (what a Program is made for) with `tuning`
+(its choices for kernels).
 
 Imports nothing of this package but `errors`, and numpy.
 """
