@@ -21,7 +21,8 @@ from onnx.backend.test.loader import load_model_tests
 VALUES = (10**7, 2**62, -(2**63), 2**31 - 1, -1, 10**9, 2**32 + 1, 0, 2**63 - 1, -(2**31) - 1, 10**5, 2**40)
 SMALL = 64  # elements of a constant whose values are sizes or indices
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
-_BEHIND = ("", "Resize", "Tile", "Concat", "ReduceSum", "Transpose", "Pad", "MatMul", "Slice", "Conv", "Split", "Expand")
+_OF_ALL = ("", "Tile", "Concat", "Transpose", "Slice", "Expand")  # what stands behind
+_OF_FLOATS = ("Resize", "ReduceSum", "Pad", "MatMul", "Conv", "Split", "Softmax")
 
 
 @cache
@@ -39,15 +40,18 @@ def operators() -> tuple[tuple[onnx.ModelProto, ...], ...]:
     return tuple(tuple(models) for _, models in sorted(found.items()))
 
 
-def make(number: int) -> bytes:
-    """The case of this number."""
+def make(number: int) -> tuple[bytes, dict[str, np.ndarray]]:
+    """The model of this number and, where a run is to tell the sizes, the inputs that do."""
     every = operators()
     chance = random.Random(number)
     model = onnx.ModelProto()
     model.CopyFrom(chance.choice(every[number % len(every)]))
-    _change(model, chance.choice(_places(model)), chance.choice(VALUES))
-    _behind(model, chance.choice(_BEHIND))
-    return model.SerializeToString()
+    what, which, at = chance.choice(_places(model))
+    _change(model, (what, which, at), chance.choice(VALUES))
+    _behind(model, chance)
+    for info in model.graph.output:
+        info.type.tensor_type.ClearField("shape")
+    return model.SerializeToString(), _as_inputs(model) if what == "constant" and chance.random() < 0.4 else {}
 
 
 def _with_constants(case: onnx.ModelProto, values: Sequence[Any]) -> onnx.ModelProto:
@@ -61,8 +65,6 @@ def _with_constants(case: onnx.ModelProto, values: Sequence[Any]) -> onnx.ModelP
             model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), info.name))
         else:
             model.graph.input.append(info)
-    for info in model.graph.output:
-        info.type.tensor_type.ClearField("shape")
     return model
 
 
@@ -104,44 +106,44 @@ def _change(model: onnx.ModelProto, place: _Place, value: int) -> None:
         model.graph.input[number].type.tensor_type.shape.dim[at].dim_value = max(0, value)
 
 
-def _behind(model: onnx.ModelProto, operator: str) -> None:
-    """A node that makes more of the first result, or less; many do not fit, and are left alone by all that opens the model."""
-    if not operator:
-        return
-    (first, *_), out = model.graph.output, "behind"
+def _as_inputs(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """The constants of a model by name, which become inputs of it."""
+    feeds = {it.name: numpy_helper.to_array(it) for it in model.graph.initializer if it.data_type in _INTEGERS}
+    kept = [it for it in model.graph.initializer if it.name not in feeds]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    for name, array in feeds.items():
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        model.graph.input.append(helper.make_tensor_value_info(name, kind, array.shape))
+    return feeds
+
+
+def _behind(model: onnx.ModelProto, chance: random.Random) -> None:
+    """A node that makes more of the first result, or less, as far as its type and rank are known to fit."""
+    first = model.graph.output[0]
+    rank = len(first.type.tensor_type.shape.dim)
     kind = first.type.tensor_type.elem_type
-    file_rank = _rank(model)
+    several = [*_OF_ALL, *(_OF_FLOATS if kind == onnx.TensorProto.FLOAT else ())] if kind and rank else [""]
+    operator = chance.choice([it for it in several if it != "Conv" or rank > 2])
+    inputs, outputs, attributes = [first.name], ["behind"], dict[str, int]()
     constants: dict[str, np.ndarray] = {}
-    inputs, attributes = [first.name], dict[str, int]()
     if operator == "Resize":
-        inputs += ["", "scales"]
-        constants["scales"] = np.full(file_rank, 2, np.float32)
+        inputs.append("")
+        constants["scales"] = np.full(rank, 2, np.float32)
     elif operator in ("Tile", "Expand"):
-        inputs.append("repeats")
-        constants["repeats"] = np.full(file_rank, 3)
-    elif operator == "Concat":
-        inputs.append(first.name)
-        attributes["axis"] = 0
+        constants["repeats"] = np.full(rank, 3)
     elif operator == "Pad":
-        inputs.append("pads")
-        constants["pads"] = np.full(2 * file_rank, 10**6)
-    elif operator in ("MatMul", "Conv"):
-        inputs.append(first.name)
+        constants["pads"] = np.full(2 * rank, 10**6)
     elif operator == "Slice":
-        inputs += ["starts", "ends"]
-        constants["starts"], constants["ends"] = np.array([1]), np.array([2**63 - 1])
+        constants |= {"starts": np.array([1]), "ends": np.array([2**63 - 1])}
+    elif operator in ("Concat", "MatMul", "Conv"):
+        inputs.append(first.name)
+        attributes |= {"axis": 0} if operator == "Concat" else {}
     elif operator == "Split":
+        outputs.append("rest")
         attributes["num_outputs"] = 2
-    outputs = [out, "rest"] if operator == "Split" else [out]
-    model.graph.node.append(helper.make_node(operator, inputs, outputs, **attributes))
-    model.graph.initializer.extend(numpy_helper.from_array(it, name) for name, it in constants.items())
-    model.graph.output.append(helper.make_tensor_value_info(out, kind, None))
+    if operator:
+        model.graph.node.append(helper.make_node(operator, [*inputs, *constants], outputs, **attributes))
+        model.graph.initializer.extend(numpy_helper.from_array(it, name) for name, it in constants.items())
+        model.graph.output.append(helper.make_tensor_value_info("behind", kind, None))
 
-
-def _rank(model: onnx.ModelProto) -> int:
-    """The rank of the first result, as far as ONNX infers it; 2 where it does not."""
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output[0].type.tensor_type
-    except Exception:
-        return 2
-    return len(inferred.shape.dim) if inferred.HasField("shape") else 2
