@@ -10,6 +10,7 @@ import pytest
 from onnx import numpy_helper
 from onnx.helper import make_node as node
 
+from onnxruntime_ep_wgpu.compiler import fold
 from onnxruntime_ep_wgpu.compiler.fold import ALWAYS_FOLDED_BYTES, fold_constants
 from onnxruntime_ep_wgpu.program.weights import weight_array
 from tests.support import compile_model, make_model, run_model
@@ -90,6 +91,36 @@ def test_steps_that_are_large_lead_to_a_small_result():
     module = ir.from_proto(model)
     assert len(fold_constants(module.graph, module.opset_imports).nodes) == 3
     np.testing.assert_array_equal(run_model(model, np.zeros((1, 64), F))[0], np.full((1, 64), 2, F))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "weights"),
+    [
+        ([node("ConstantOfShape", ["n"], ["e"])], {"n": np.array([10**5, 10**5])}),
+        ([node("Tile", ["c", "n"], ["e"])], {"c": np.ones((1, 1), F), "n": np.array([10**5, 10**5])}),
+        ([node("Expand", ["c", "n"], ["e"])], {"c": np.ones(1, F), "n": np.array([10**5, 10**5])}),
+        ([node("Add", ["c", "n"], ["e"])], {"c": np.ones((10**5, 1), F), "n": np.ones((1, 10**5), F)}),
+        ([node("Gather", ["c", "n"], ["e"])], {"c": np.ones((1, 10**5), F), "n": np.zeros(10**5, np.int64)}),
+        ([node("Split", ["c"], ["e"], num_outputs=10**9)], {"c": np.ones(4, F)}),
+    ],
+    ids=lambda it: it[0].op_type if isinstance(it, list) else "",
+)
+def test_sizes_in_a_models_text_make_no_large_steps(nodes, weights, monkeypatch):
+    """Models need not state the shapes of what nodes make."""
+    model = make_model(
+        [*nodes, node("Slice", ["e", "zero", "one"], ["s"]), node("Mul", ["x", "s"], ["y"])],
+        {"x": (F, [1])},
+        weights | {"zero": np.array([0]), "one": np.array([1])},
+    )
+    calculated: list[str] = []
+
+    def remember(made: ir.Node, *_: object) -> None:
+        calculated.append(made.op_type)
+
+    monkeypatch.setattr(fold, "_calculated", remember)
+    graph = ir.from_proto(model).graph
+    fold_constants(graph, {"": 18})
+    assert calculated == []
 
 
 def test_small_results_are_folded_whatever_they_replace():

@@ -152,14 +152,16 @@ def _moving(tensor: Tensor, part: int) -> BindingRange:
 
 
 def _fixed(tensor: Tensor, views: Iterable[View], target: Target) -> tuple[BindingRange, ...]:
-    """Consecutive ranges on all that the views reach, or the whole tensor when it is stored."""
+    """Consecutive ranges on all that the views reach, or the whole tensor when it is stored. Of more than an adapter binds there is
+    one too many: a model's text says how large a tensor is, and may name any size."""
     size, bits = nbytes(tensor), tensor.dtype.bits
     assert size is not None
     reached = [reach(view) for view in views]
     first = min((low for low, _ in reached), default=0) * bits // 8 // RANGE_GRAIN * RANGE_GRAIN
     end = min(size, -(-max((high for _, high in reached), default=size * 8 // bits) * bits // 8))
     step = target.max_binding_bytes // RANGE_GRAIN * RANGE_GRAIN
-    return tuple(BindingRange(at, min(step, end - at)) for at in range(first, max(end, first + 1), step))
+    places = range(first, max(end, first + 1), step)[: target.max_storage_buffers + 1]
+    return tuple(BindingRange(at, min(step, end - at)) for at in places)
 
 
 def reached_bits(*views: View) -> int:

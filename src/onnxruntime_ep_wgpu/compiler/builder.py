@@ -44,16 +44,31 @@ from .settings import DEFAULT, CompileSettings
 from .weights import Weights
 
 
+MOST_NODES = 2048  # of one ONNX node
+
+
 class Builder(Requirements):
     """Appends lowered nodes for one graph, and what they require."""
 
     def __init__(self, target: Target, settings: CompileSettings = DEFAULT, limits: Limits | None = None) -> None:
         super().__init__(target, settings, limits or Limits())
         self.nodes: list[Node] = []
+        self._begun = 0  # how many nodes there were before those of the ONNX node that is lowered
         self.weights = Weights(self)
         self.formats = MemoryFormats()
 
     # ---- what has been appended
+
+    def begin(self, origin: tuple[str, ...]) -> None:
+        """What is appended from here on belongs to the ONNX node of this name."""
+        self.origin, self._begun = origin, len(self.nodes)
+
+    def _keep(self, *nodes: Node) -> None:
+        """Raises UnsupportedError for more nodes than any sizes that fit are divided into: a model's text names sizes, and some
+        hundred bytes of it may ask for millions of kernels."""
+        self.nodes += nodes
+        if len(self.nodes) - self._begun > MOST_NODES:
+            raise UnsupportedError(f"its sizes take more than {MOST_NODES} kernels")
 
     def mark(self) -> tuple[int, int, int]:
         """The state to which `undo` goes back."""
@@ -278,7 +293,7 @@ class Builder(Requirements):
         for name, begun in node.onto.items():
             begun.place = View.of(node.results[name].tensor)
         self.check_bindings(node)
-        self.nodes.append(node)
+        self._keep(node)
         for tensor in node.outputs:
             tensor.producer = node
         return [Operand(it.dtype, it.shape, View.of(it)) for it in node.outputs]
@@ -344,7 +359,7 @@ class Builder(Requirements):
             assert place is not None  # of a whole tensor
             parts += placed_copies(x.view, place, self.origin, self.target)
             start = start + x.shape[axis]
-        self.nodes += [*parts, joined(output, parts, self.origin)]
+        self._keep(*parts, joined(output, parts, self.origin))
         return Operand(output.dtype, output.shape, View.of(output))
 
     def append(self, nodes: Sequence[Node]) -> None:
@@ -354,7 +369,7 @@ class Builder(Requirements):
             for tensor in node.outputs:
                 self.check_size(tensor, "a result")
                 tensor.producer = node
-            self.nodes.append(node)
+            self._keep(node)
 
     def _tensor(self, dtype: DType, shape: Shape, in_memory: bool = True) -> Tensor:
         tensor = Tensor(dtype, tuple(shape))
@@ -364,7 +379,7 @@ class Builder(Requirements):
     def _append(self, node: Map | Join | Pad) -> Operand:
         node.origin = self.origin
         node.output.producer = node
-        self.nodes += self._divided(node) if isinstance(node, Map) and not is_way_to_read(node) else [node]
+        self._keep(*(self._divided(node) if isinstance(node, Map) and not is_way_to_read(node) else [node]))
         return Operand(node.output.dtype, node.output.shape, View.of(node.output))
 
     def _divided(self, node: Map) -> Sequence[Node]:

@@ -42,8 +42,8 @@ def too_many_bindings(node: Node, target: Target) -> str | None:
         return f"one kernel would bind {needed} tensors, and the adapter has {target.max_storage_buffers} bindings"
     shown = ", ".join(f"{list(t.shape)}" for t in large)
     return (
-        f"tensors of shapes {shown} take {needed} bindings of {target.max_binding_bytes} bytes in one kernel, "
-        f"and the adapter has {target.max_storage_buffers}"
+        f"tensors of shapes {shown} take too many bindings of {target.max_binding_bytes} bytes in one kernel: the adapter has"
+        f" {target.max_storage_buffers}"
     )
 
 

@@ -141,6 +141,8 @@ class _Folding:
             feeds[value.name or ""] = results[list(producer.outputs).index(value)]
         if node.op_type in _CALCULATING and not all(f.dtype.kind == "f" for f in feeds.values()):
             return None
+        if _least_bytes(node, [feeds[it.name or ""] for it in node.inputs if it is not None]) > LARGEST_STEP_BYTES:
+            return None
         results = _calculated(node, feeds, self._opsets)
         return results if results is not None and sum(r.nbytes for r in results) <= LARGEST_STEP_BYTES else None
 
@@ -169,6 +171,31 @@ def _stated_bytes(values: Iterable[ir.Value]) -> int:
         if value.dtype is not None and value.shape is not None and len(dims) == len(value.shape):
             total += math.prod(dims) * int(value.dtype.bitwidth) // 8
     return total
+
+
+def _least_bytes(node: ir.Node, inputs: list[Array]) -> int:
+    """About how many bytes a result has that may be much larger than what it is made of; numbers of the model's text decide. 0 for
+    other results."""
+    if not inputs:
+        return 0
+    (x, *others), operator = inputs, node.op_type
+    try:
+        if operator == "ConstantOfShape":
+            return math.prod(x.reshape(-1).tolist())
+        if operator == "Tile":
+            return x.nbytes * math.prod(others[0].reshape(-1).tolist())
+        if operator == "Expand":
+            return x.itemsize * math.prod(np.broadcast_shapes(x.shape, tuple(others[0].reshape(-1).tolist())))
+        if operator == "Gather":
+            axis = node.attributes.get_int("axis", 0)
+            return x.nbytes * others[0].size // max(1, x.shape[axis or 0])
+        if operator == "Split":  # the evaluator lists a size for each
+            return 8 * (node.attributes.get_int("num_outputs", 0) or 0)
+        if operator in _CALCULATING:
+            return x.itemsize * math.prod(np.broadcast_shapes(*(it.shape for it in inputs)))
+    except (ValueError, IndexError, TypeError):
+        return 0  # malformed: the evaluator refuses it
+    return 0
 
 
 def _calculated(node: ir.Node, feeds: Mapping[str, Array], opsets: Mapping[str, int]) -> list[Array] | None:

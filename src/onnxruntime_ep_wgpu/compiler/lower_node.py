@@ -121,7 +121,7 @@ class Lowering:
     def node(self, node: ir.Node, name: str = "") -> None:
         """Lowers one node; raises UnsupportedError, leaving no trace of it, when that cannot be done."""
         mark = self.builder.mark()
-        self.builder.origin = (name or node.name or f"{node.op_type}({node.outputs[0].name})",)
+        self.builder.begin((name or node.name or f"{node.op_type}({node.outputs[0].name})",))
         self.operators.setdefault(self.builder.origin[0], node.op_type)
         try:
             results = self._results(node)

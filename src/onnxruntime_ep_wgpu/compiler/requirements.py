@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..errors import UnsupportedError
 from ..program.target import Target
 from .binding_ranges import is_countable, is_storable, nbytes
-from .dims import Dim, equal, less_equal, product, select
+from .dims import Dim, equal, intervals, less_equal, product, select
 from .divide import BindingsError, check_bindings
 from .ir import MOST_ELEMENTS, DataAssertion, Message, Node, Storage, Tensor
 from .limits import Limits
@@ -96,6 +96,10 @@ class Requirements:
     def check_size(self, tensor: Tensor, what: str, in_memory: bool = True) -> None:
         """Raises UnsupportedError for a tensor, which is `what`, that is known to be beyond what a buffer holds or a kernel counts
         to, if the node that is lowered is held to that (`limits.py`), as inputs and weights are."""
+        if isinstance(tensor.size, int) and tensor.size > intervals.MOST_ELEMENTS:
+            raise UnsupportedError(
+                f"{what} of shape {list(tensor.shape)} has {tensor.size} elements, more than any computer holds"
+            )
         if in_memory and not is_storable(tensor, self.target) and self._is_held(tensor):
             limit = self.target.max_buffer_bytes
             raise UnsupportedError(

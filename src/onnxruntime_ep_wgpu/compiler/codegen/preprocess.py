@@ -24,7 +24,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from types import CodeType
 
+from ...errors import UnsupportedError
 from ..ir import Constant
+
+# Sizes of a model decide about repetitions in places. Texts that a driver takes a second for have some thousand lines.
+MOST_REPETITIONS = 4096
+MOST_LINES = 1 << 16
 
 _DIRECTIVE = re.compile(r"\s*#(?P<word>for|if|else|end)\b\s*(?P<rest>.*?)\s*")
 _LOOP = re.compile(r"(?P<name>[a-z]) (?P<count>.+?)(?P<down> down)?")
@@ -33,7 +38,8 @@ _EXPRESSION = re.compile(r"#\((?P<text>[^()]*(?:\([^()]*\)[^()]*)*)\)")
 
 
 def preprocess(text: str, constants: Mapping[str, Constant]) -> str:
-    """The text without directives. Raises ValueError for blocks that do not match and KeyError for an unknown constant."""
+    """The text without directives. Raises UnsupportedError for a text that would be too long, ValueError for blocks that do not
+    match and KeyError for an unknown constant."""
     return _preprocessed(text, frozenset(constants.items())) if "#" in text else text
 
 
@@ -95,6 +101,8 @@ def _repeated(loop: str, lines: list[str], constants: Mapping[str, Constant]) ->
     for number in reversed(numbers) if found["down"] else numbers:
         text = str(number)
         out += _expanded([word + rest.replace(name, text) if rest else word for word, rest in parts], constants)
+        if len(out) > MOST_LINES:
+            raise UnsupportedError(f"the text of the kernel would have more than {MOST_LINES} lines")
     return out
 
 
@@ -129,6 +137,10 @@ def _count(text: str, constants: Mapping[str, Constant]) -> int:
     count = _evaluated(text, constants)
     if not isinstance(count, int):
         raise ValueError(f"{text} is {count!r}, no number of repetitions")
+    if count > MOST_REPETITIONS:
+        raise UnsupportedError(
+            f"a part of the kernel would be repeated {count} times ({text}), and {MOST_REPETITIONS} is the most"
+        )
     return count
 
 
