@@ -1,8 +1,8 @@
 """Models whose sizes are strange: one number of a node, huge, negative or beyond its type.
 
-In: a number. Out: a model, made of a node case of the package onnx: integer inputs are constants, and one integer of an attribute, a
-constant or a shape has another value. Behind the node is one that makes more of its result. Invariant: operators take turns, so a
-range of numbers has as many cases of each.
+In: a number. Out: a model, made of a node case of the package onnx: integer inputs are constants, and one integer of an
+attribute, a constant or a shape has another value. Behind the node is one that makes more of its result. Invariant: operators
+take turns, so a range of numbers has as many cases of each.
 """
 
 from __future__ import annotations

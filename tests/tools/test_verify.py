@@ -22,7 +22,7 @@ F = np.float32
 @pytest.fixture
 def model(tmp_path):
     nodes = [node("Softmax", ["x"], ["s"], name="first"), node("Exp", ["s"], ["e"], name="second"),
-             node("ReduceMax", ["e"], ["m"], name="third", keepdims=1), node("NonZero", ["m"], ["i"], name="fourth"),
+             node("ReduceSum", ["e"], ["m"], name="third", keepdims=1), node("NonZero", ["m"], ["i"], name="fourth"),
              node("Add", ["e", "m"], ["y"], name="fifth")]  # fmt: skip
     path = tmp_path / "model.onnx"
     onnx.save(make_model(nodes, {"x": (F, ["n", 5])}), path)

@@ -43,7 +43,6 @@ from .requirements import Requirements
 from .settings import DEFAULT, CompileSettings
 from .weights import Weights
 
-
 MOST_NODES = 2048  # of one ONNX node
 
 

@@ -183,12 +183,12 @@ def _least_bytes(node: ir.Node, inputs: list[Array]) -> int:
         if operator == "ConstantOfShape":
             return math.prod(x.reshape(-1).tolist())
         if operator == "Tile":
-            return x.nbytes * math.prod(others[0].reshape(-1).tolist())
+            return int(x.nbytes * math.prod(others[0].reshape(-1).tolist()))
         if operator == "Expand":
             return x.itemsize * math.prod(np.broadcast_shapes(x.shape, tuple(others[0].reshape(-1).tolist())))
         if operator == "Gather":
             axis = node.attributes.get_int("axis", 0)
-            return x.nbytes * others[0].size // max(1, x.shape[axis or 0])
+            return int(x.nbytes * others[0].size // max(1, x.shape[axis or 0]))
         if operator == "Split":  # the evaluator lists a size for each
             return 8 * (node.attributes.get_int("num_outputs", 0) or 0)
         if operator in _CALCULATING:
