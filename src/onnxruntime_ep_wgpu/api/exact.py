@@ -8,7 +8,7 @@ Invariant: no provider takes part; what the reference cannot do raises `NoRefere
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class Reference:
         take_in(model, path)
         self._folder, self._opsets = str(follow_links(model, path)), model.opset_import
         self._ir_version = model.ir_version
+        self._nodes = list(model.graph.node)
         self._producers = {name: node for node in model.graph.node for name in node.output if name}
         self._weights = {weight.name: weight for weight in model.graph.initializer}
 
@@ -55,15 +56,21 @@ class Reference:
         arrays = {it: np.asarray(known[it]) for it in inputs}
         if sum(array.size for array in arrays.values()) + np.asarray(known[name]).size > LARGEST:
             raise NoReference("it is too large for the reference implementation")
-        evaluator = self._evaluator(name, nodes, inputs)
+        evaluator = self._evaluator([name], nodes, inputs)
         rng = np.random.default_rng(0)
         value, *moved = (
-            _run(evaluator, {it: _double(a) if k == 0 else _moved(rng, a) for it, a in arrays.items()})
+            _run(evaluator, {it: _double(a) if k == 0 else _moved(rng, a) for it, a in arrays.items()})[0]
             for k in range(1 + _DRAWS)
         )
         with np.errstate(invalid="ignore"):
             moves = [np.nan_to_num(np.abs(other.astype(np.float64) - value.astype(np.float64))) for other in moved]
         return Exact(value, np.maximum.reduce(moves))
+
+    def values(self, names: Sequence[str], feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The values `names` from all inputs of the graph. Raises NoReference."""
+        evaluator = self._evaluator(names, self._nodes, list(feeds))
+        results = _run(evaluator, {name: _double(np.asarray(array)) for name, array in feeds.items()})
+        return dict(zip(names, results, strict=True))
 
     def _part(self, name: str, known: Mapping[str, Any], given: frozenset[str]) -> tuple[list[Any], list[str]]:
         """The nodes that lead to a value, in order, and what they read."""
@@ -91,7 +98,7 @@ class Reference:
             stack += [(operand, False) for operand in reversed(producer.input)]
         return list(nodes.values()), list(inputs)
 
-    def _evaluator(self, name: str, nodes: list[Any], inputs: list[str]) -> Any:
+    def _evaluator(self, names: Sequence[str], nodes: Sequence[Any], inputs: Sequence[str]) -> Any:
         import onnx
         from onnx.reference import ReferenceEvaluator
 
@@ -105,7 +112,7 @@ class Reference:
             [_in_doubles(node) for node in nodes],
             "part",
             [onnx.helper.make_value_info(it, untyped) for it in inputs],
-            [onnx.helper.make_value_info(name, untyped)],
+            [onnx.helper.make_value_info(name, untyped) for name in names],
             weights,
         )
         model = onnx.helper.make_model(graph, opset_imports=self._opsets, ir_version=self._ir_version)
@@ -118,7 +125,7 @@ class Reference:
 def _run(evaluator: Any, feeds: Mapping[str, Any]) -> Any:
     try:
         with np.errstate(all="ignore"):
-            return np.asarray(evaluator.run(None, feeds)[0])
+            return [np.asarray(it) for it in evaluator.run(None, feeds)]
     except Exception as error:  # the reference checks little and fails in many ways
         raise NoReference(_first_line(error)) from error
 

@@ -12,7 +12,6 @@ operands explains, and than the CPU provider.
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -22,17 +21,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..program.axes import model_name
-from ..program.dtypes import packed, unpacked
+from ..program.dtypes import packed
 from ..writing import naming
+from .differences import above, errors, tolerance_of
 from .exact import NoReference, Reference
+from .outputs import Output, Suspect, Suspects, outputs_of
+from .stand_in import StandIn, cpu_session
 
 if TYPE_CHECKING:
     from ..plugin.assign.placement import Placement
-
-TOLERANCE = {"float16": 4e-3}
-"""By type where the tolerance is not that of OTHERS: f16 has 11 bits, and both providers round every value to them."""
-OTHERS = 1e-3
-
 
 ROUNDING = 4
 """How many times the effect of rounding the operands once is no fault: a kernel rounds in between as well."""
@@ -62,17 +59,13 @@ class Compared:
 
     def disagrees(self, tolerance: float | None = None) -> bool:
         """Whether the two providers differ by more than `tolerance`, by default that of the type."""
-        return not self.error <= _tolerance(self.dtype, tolerance)
+        return not self.error <= tolerance_of(self.dtype, tolerance)
 
     def differs(self, tolerance: float | None = None) -> bool:
         """Whether they disagree, and it is not shown that the kernel is right or the CPU provider no better."""
         if not self.disagrees(tolerance) or self.to_f64 is None or self.cpu_to_f64 is None:
             return self.disagrees(tolerance)
-        return not (self.to_f64 <= _tolerance(self.dtype, tolerance) or self.to_f64 <= self.cpu_to_f64)
-
-
-def _tolerance(dtype: str, asked: float | None) -> float:
-    return TOLERANCE.get(dtype, OTHERS) if asked is None else asked
+        return not (self.to_f64 <= tolerance_of(self.dtype, tolerance) or self.to_f64 <= self.cpu_to_f64)
 
 
 @dataclass(frozen=True)
@@ -87,7 +80,7 @@ class Uncompared:
 
 @dataclass
 class Found:
-    """`stored` counts the values that kernels store: those in `kernels` and those in `uncompared`."""
+    """`stored` counts the values that kernels store: those in `kernels` and those in `uncompared`. `outputs` are the model's."""
 
     device: str
     nodes: tuple[Placement, ...]
@@ -95,6 +88,7 @@ class Found:
     stored: int = 0
     kernels: list[Compared] = field(default_factory=list)
     uncompared: list[Uncompared] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
 
     @property
     def on_cpu(self) -> list[Placement]:
@@ -125,47 +119,23 @@ def verify(
         with wrapping(keep):
             session = open_session()
         step("first run")
-        session.run(None, feeds_for(session))
+        feeds = feeds_for(session)
+        results = session.run(None, feeds)
         placed = report(session)
-        found = Found(placed.device, placed.nodes)
+        found, suspects = Found(placed.device, placed.nodes), Suspects()
         step("kernels")
         for group in groups:
             if group.given is not None:
-                group.compare(found, tolerance)
+                group.compare(found, suspects, tolerance)
+        step("outputs")
+        found.outputs += outputs_of(session, feeds, results, groups, suspects, tolerance)
         return found
 
 
-class _ComparedGroup:
-    """A compiled group that keeps what its first run was given."""
+class _ComparedGroup(StandIn):
+    """A group whose kernels are compared on what its first run was given."""
 
-    def __init__(self, group: Any, path: Path) -> None:
-        self.live, self.path = group.on_device(), path
-        self.device = self.live.device
-        self.given: list[Any] | None = None
-        self._reference: Reference | None = None
-
-    def on_device(self) -> _ComparedGroup:
-        """This group: it runs on one device only."""
-        return self
-
-    def prepare(self, inputs: Any) -> Any:
-        if self.given is not None:
-            return self.live.prepare(inputs)
-
-        def kept(valued: frozenset[int]) -> Any:
-            tensors = inputs(valued)
-            self.given = [self._array(tensor) for tensor in tensors]
-            return tensors
-
-        return self.live.prepare(kept)
-
-    def _array(self, tensor: Any) -> Any:
-        data = np.empty(tensor.dtype.nbytes(math.prod(tensor.shape)), np.uint8)
-        if data.size:
-            self.device.download(tensor.buffer, tensor.offset, data.data)
-        return unpacked(data, tensor.dtype, tensor.shape)
-
-    def compare(self, found: Found, tolerance: float | None) -> None:
+    def compare(self, found: Found, suspects: Suspects, tolerance: float | None) -> None:
         from ..runtime.inputs import DeviceTensor
 
         program, device = self.live.executable.program, self.device  # whose inputs every Program of the group has
@@ -182,6 +152,7 @@ class _ComparedGroup:
         program = executable.program
         names = [program.values[value].name for value in program.inputs]
         truth = _calculated(self.path, dict(zip(names, self.given or (), strict=True)))
+        self.elements = sum(np.asarray(it).size for it in truth.values())
         told = [model_name(value.name) for value in program.values]
 
         def right(value: int, got: Any) -> Any:
@@ -207,6 +178,15 @@ class _ComparedGroup:
                     read = frozenset(told[it][0] for it in dispatch.args if it not in written)
                     compared = self._judged(compared, got, axes, truth, read)
                 found.kernels.append(compared)
+                if got.dtype.kind == "f":
+                    like = np.asarray(truth[name])
+                    suspects.add(self._suspect(compared, got, axes, like))
+
+    def _suspect(self, compared: Compared, got: Any, axes: tuple[int, ...], like: Any) -> Suspect:
+        """What a kernel stored, in the shape and order of axes of the CPU provider's array `like`."""
+        order = axes or tuple(range(like.ndim))
+        array = got.reshape([like.shape[axis] for axis in order]).transpose(np.argsort(order))
+        return Suspect(compared.kernel, compared.value, compared.nodes, compared.error, self, array)
 
     def _judged(
         self, compared: Compared, got: Any, axes: tuple[int, ...], truth: dict[str, Any], read: frozenset[str]
@@ -214,15 +194,15 @@ class _ComparedGroup:
         """The comparison with both providers' errors against float64. `got` has its axes in this order."""
         want = _by_axes(truth[compared.value], axes)
         try:
-            if self._reference is None:
-                self._reference = Reference(self.path)
-            exact = self._reference.value(compared.value, truth, read)
+            if self.reference is None:
+                self.reference = Reference(self.path)
+            exact = self.reference.value(compared.value, truth, read)
             if exact.value.size != want.size:
                 raise NoReference(f"the reference gives the shape {list(exact.value.shape)}")
         except NoReference as error:
             return replace(compared, judge=f"no judge in float64: {error}")
         value, slack = (_by_axes(it, axes).reshape(-1) for it in (exact.value, ROUNDING * exact.moves))
-        ours, cpu = (float(_errors(it.reshape(-1), value, slack)[0].max()) for it in (got, want))
+        ours, cpu = (float(errors(it.reshape(-1), value, slack)[0].max()) for it in (got, want))
         return replace(compared, to_f64=ours, cpu_to_f64=cpu)
 
 
@@ -251,36 +231,11 @@ def _with_every_value(graph: Any, folder: Path) -> Path:
 
 def _calculated(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
     """All values of the group, from the CPU provider without optimisations, and its inputs."""
-    import onnxruntime as ort
-
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 3
-    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+    session = cpu_session(path)
     names = [output.name for output in session.get_outputs()]
     return {**feeds, **dict(zip(names, session.run(names, feeds), strict=True))}
 
 
 def _compare(kernel: str, name: str, got: Any, want: Any, nodes: tuple[str, ...], tolerance: float | None) -> Compared:
     shape = "x".join(map(str, want.shape)) or "scalar"
-    errors, scale = _errors(got.reshape(-1), want.reshape(-1)) if want.size else (np.zeros(1), 0.0)
-    above = int(np.count_nonzero(~(errors <= _tolerance(str(want.dtype), tolerance))))
-    elements = f"{above} of {want.size}"
-    return Compared(kernel, name, str(want.dtype), shape, float(errors.max()), scale, elements, nodes)
-
-
-def _errors(got: Any, want: Any, slack: Any = 0.0) -> tuple[Any, float]:
-    """The difference of every element, less `slack`, as a part of the scale, and the scale."""
-    a, b = got.astype(np.float64), want.astype(np.float64)
-    finite = np.isfinite(b)
-    scale = float(np.abs(b[finite]).max()) if finite.any() else 0.0
-    whole = got.dtype.kind in "iub"
-    with np.errstate(invalid="ignore"):
-        # 64-bit integers are not told apart in float64.
-        same = got == want if whole else (a == b) | (np.isnan(a) & np.isnan(b))
-        apart = np.maximum(np.abs(a - b), 1.0) if whole else np.abs(a - b)
-        difference = np.where(same, 0.0, np.where(np.isfinite(a) & finite, apart, np.inf))
-    difference = np.maximum(0.0, difference - slack)
-    if whole:
-        return np.where(difference == 0, 0.0, np.inf), scale
-    return difference / (scale or 1.0), scale
+    return Compared(kernel, name, str(want.dtype), shape, *above(got, want, tolerance), nodes)

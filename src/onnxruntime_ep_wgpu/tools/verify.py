@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session, whole
 from ._output import progress, show_json, show_pairs, show_table
 
 if TYPE_CHECKING:
+    from ..api.outputs import Output
     from ..api.verify import Compared
 
 
@@ -38,9 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Exit code 1 when a kernel differs by more than the tolerance."""
+    from ..api.differences import tolerance_of
     from ..api.verify import verify
 
-    with progress("session", 3) as step:
+    with progress("session", 4) as step:
         found = verify(lambda: open_session(args), lambda session: make_feeds(session, args), step, args.tolerance)
     kernels = found.kernels
     bad = [k for k in kernels if k.differs(args.tolerance)]
@@ -49,13 +52,17 @@ def main(args: argparse.Namespace) -> int:
         "kernels": found.dispatches, "values_stored": found.stored, "values_compared": len(kernels),
         "kernels_differing": len({k.kernel for k in bad}),
         "kernels_cleared_in_f64": len({k.kernel for k in kernels if k.disagrees(args.tolerance) and k not in bad}),
+        "outputs_differing": sum(not it.error <= tolerance_of(it.dtype, args.tolerance) for it in found.outputs),
         "first_differing": vars(bad[0]) if bad else None,
     }  # fmt: skip
     on_cpu = [(node.name, node.op_type, node.reason) for node in found.on_cpu]
     if args.json:
         by_order = [vars(k) for k in kernels]
         left_out = [vars(it) for it in found.uncompared]
-        show_json({**data, "on_cpu": on_cpu, "uncompared": left_out, "kernels_by_running_order": by_order})
+        outputs = [asdict(it) for it in found.outputs]
+        show_json(
+            {**data, "on_cpu": on_cpu, "uncompared": left_out, "kernels_by_running_order": by_order, "outputs": outputs}
+        )
         return int(bool(bad))
     first = data.pop("first_differing")
     show_pairs(data)
@@ -76,7 +83,28 @@ def main(args: argparse.Namespace) -> int:
         _show_first(
             args.rows, ("node", "operator", "reason"), on_cpu, "\nnodes on the CPU, whose results come from there"
         )
+    _show_outputs(found.outputs, args.rows)
     return int(bool(bad))
+
+
+def _show_outputs(outputs: Sequence[Output], most: int) -> None:
+    columns = ("output", "shape", "error", "to f64", "CPU to f64", "above", "scale")
+    rows = [
+        [it.output, it.shape, f"{it.error:.1e}", it.judge or _error(it.to_f64), _error(it.cpu_to_f64), it.elements,
+         f"{it.scale:.3g}"]
+        for it in outputs
+    ]  # fmt: skip
+    _show_first(most, columns, rows, "\noutputs, when all of the model runs here")
+    for it in outputs:
+        if it.contributions:
+            moving = [
+                [k.kernel, k.value, f"{k.error:.1e}", f"{k.moves:.1e}", ", ".join(k.nodes[:3])]
+                for k in it.contributions
+            ]
+            title = f"\nkernels that move {it.output}, each alone among the CPU provider's"
+            _show_first(most, ("kernel", "value", "error", "moves it by", "nodes"), moving, title)
+        elif it.to_f64 is not None or it.judge:
+            print(f"\nno kernel alone moves {it.output}; together they do")
 
 
 def _show_first(most: int, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str) -> None:

@@ -1,0 +1,150 @@
+"""A compiled group of a session in whose place something else can calculate: the CPU provider, float64.
+
+In: a compiled group, and the file of its graph, with all of its values as outputs. Out: what runs as the group, and keeps what its
+first run was given. Invariant: what stands in gets the inputs of the group in that run and gives all of its outputs, so that the
+rest of the session runs as ever.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..device import Place
+from ..program.axes import model_name
+from ..program.dtypes import DType, packed, unpacked
+from ..writing import naming
+from .exact import LARGEST, NoReference, Reference
+
+Arrays = Mapping[str, Any]
+# The group, and its inputs by name, to its outputs by name.
+Instead = Callable[["StandIn", Arrays], Arrays]
+
+
+class StandIn:
+    """`given` is what the first run was given, None before it; `instead` calculates in place of the kernels, None for them."""
+
+    def __init__(self, group: Any, path: Path) -> None:
+        self.live, self.path = group.on_device(), path
+        self.device = self.live.device
+        self.given: list[Any] | None = None
+        self.instead: Instead | None = None
+        self._sessions: dict[frozenset[str], Any] = {}
+        self.reference: Reference | None = None
+        self.elements = 0  # of all values together, in the first run
+
+    def on_device(self) -> StandIn:
+        """This group: it runs on one device only."""
+        return self
+
+    def prepare(self, inputs: Any) -> Any:
+        if self.instead is not None:
+            arrays = [self._array(tensor) for tensor in inputs(frozenset())]
+            found = self.instead(self, dict(zip(self.inputs, arrays, strict=True)))
+            return _Calculated(self.device, [(dtype, found[name]) for name, dtype in self._outputs()])
+        if self.given is not None:
+            return self.live.prepare(inputs)
+
+        def kept(valued: frozenset[int]) -> Any:
+            tensors = inputs(valued)
+            self.given = [self._array(tensor) for tensor in tensors]
+            return tensors
+
+        return self.live.prepare(kept)
+
+    def _array(self, tensor: Any) -> Any:
+        data = np.empty(tensor.dtype.nbytes(math.prod(tensor.shape)), np.uint8)
+        if data.size:
+            self.device.download(tensor.buffer, tensor.offset, data.data)
+        return unpacked(data, tensor.dtype, tensor.shape)
+
+    @property
+    def inputs(self) -> list[str]:
+        """Their names, in the order of the Program."""
+        program = self.live.executable.program
+        return [program.values[value].name for value in program.inputs]
+
+    def _outputs(self) -> list[tuple[str, DType]]:
+        program = self.live.executable.program
+        values = [program.values[value] for value in program.outputs]
+        return [(model_name(value.name)[0], value.dtype) for value in values]
+
+    def on_cpu(self, feeds: Arrays, replaced: Arrays | None = None) -> Arrays:
+        """The outputs from the CPU provider, without optimisations, where the values `replaced` are what is given of them."""
+        replaced = replaced or {}
+        if all(name in replaced for name, _ in self._outputs()):
+            return replaced
+        session = self._session(frozenset(replaced))
+        wanted = [it.name for it in session.get_outputs()]
+        read = {it.name for it in session.get_inputs()}
+        given = {name: value for name, value in {**feeds, **replaced}.items() if name in read}
+        return {**replaced, **dict(zip(wanted, session.run(wanted, given), strict=True))}
+
+    def in_f64(self, feeds: Arrays) -> Arrays:
+        """The outputs in float64, by the definitions of the operators. Raises NoReference."""
+        if self.elements > LARGEST:
+            raise NoReference(f"its values have {self.elements} elements, too many for the reference implementation")
+        if self.reference is None:
+            self.reference = Reference(self.path)
+        return self.reference.values([name for name, _ in self._outputs()], feeds)
+
+    def _session(self, replaced: frozenset[str]) -> Any:
+        if replaced not in self._sessions:
+            self._sessions[replaced] = cpu_session(_with_inputs(self.path, replaced, [it for it, _ in self._outputs()]))
+        return self._sessions[replaced]
+
+
+def cpu_session(path: Path) -> Any:
+    """A session on the CPU provider that calculates every node by itself."""
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 3
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+
+
+def _with_inputs(path: Path, values: frozenset[str], outputs: Sequence[str]) -> Path:
+    """A file beside `path` of the same graph, where `values` are inputs; of its outputs it has the others of `outputs`."""
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    types = {it.name: it for it in model.graph.output}
+    for node in model.graph.node:
+        for k, name in enumerate(node.output):
+            if name in values:
+                node.output[k] = f"{name} as the CPU provider has it"
+    model.graph.input.extend(types[name] for name in sorted(values))
+    del model.graph.output[:]
+    model.graph.output.extend(types[name] for name in outputs if name not in values)
+    made = path.with_name(f"without_{'_'.join(str(list(types).index(it)) for it in sorted(values))}.onnx")
+    with naming(made):
+        onnx.save(model, made)
+    return made
+
+
+class _Calculated:
+    """A run whose results are there already, with the interface of `runtime.executable.Run`."""
+
+    def __init__(self, device: Any, results: Sequence[tuple[DType, Any]]) -> None:
+        self._device = device
+        self._results = [(dtype, np.asarray(array).astype(dtype.numpy)) for dtype, array in results]
+
+    def __enter__(self) -> _Calculated:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    @property
+    def outputs(self) -> list[tuple[DType, tuple[int, ...]]]:
+        return [(dtype, array.shape) for dtype, array in self._results]
+
+    def submit(self, places: Sequence[Place | None]) -> None:
+        for place, (_, array) in zip(places, self._results, strict=True):
+            if place is not None:
+                self._device.upload(place.buffer, place.offset, packed(array).data)
