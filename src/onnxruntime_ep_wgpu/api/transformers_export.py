@@ -117,6 +117,4 @@ def _adapt(source: Path, place: Path) -> None:
     devices = ours.object("device_config")
     for it in (ours, *map(devices.object, devices.values)):
         it.values.pop("use_external_data_format", None)
-    text = json.dumps(config.values, indent=2, ensure_ascii=False) + "\n"
-    # Halves of characters, which UTF-8 lacks, as JSON writes them.
-    write_file(place, text.encode(errors="backslashreplace"))
+    write_file(place, json.dumps(config.values, indent=2, ensure_ascii=False) + "\n")
