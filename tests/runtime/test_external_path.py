@@ -108,7 +108,7 @@ OUTSIDE = [
     "../secret", "sub/../../secret", "./../secret", "../model2/w", "..", "up/secret", "link", "far", "twice", "null", "pipe",
     "/dev/zero", "/proc/self/mem", "", ".", "sub",
     "w\0", "\0", "../secret\0w", "w\0/../../secret", "../" * 30 + "etc/hostname", "ABSOLUTE", "file://w/",
-    "../Model/w", "../MODEL/w",
+    "../Model/w", "../MODEL/w", "w" * 5000, "w/" * 3000,
 ]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from onnxruntime_ep_wgpu.api.web_export import BOTH, HALVES, REDUCING, SOFTWARE,
 from onnxruntime_ep_wgpu.api.web_files import FIRST_BYTES, GRAIN, MOST_INFLATED, _deflated, read_programs
 from onnxruntime_ep_wgpu.api.web_programs import encode, tight
 from onnxruntime_ep_wgpu.compiler.lower_node import Lowering
-from onnxruntime_ep_wgpu.errors import OptionError, ProgramError, UnsupportedError
+from onnxruntime_ep_wgpu.errors import ModelError, OptionError, ProgramError, UnsupportedError
 from onnxruntime_ep_wgpu.program.file import from_header
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, Target, lack
 from onnxruntime_ep_wgpu.program.weights import weight_array, weight_bytes
@@ -400,6 +400,39 @@ def test_a_wrong_folder_is_an_error_and_nothing_is_written(hub: Path, tmp_path: 
             webgpu_ep.export_transformers(folder, **arguments)
     assert sorted(tmp_path.rglob("*")) == before
     assert cli.main(["export"]) == cli.main(["export", "m.onnx", "--dtype", "fp32"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ([], "what it says is"), ({"transformers.js_config": 5}, "transformers.js_config is 5; it is an object"),
+        ({"transformers.js_config": {"device_config": [1]}}, "transformers.js_config.device_config is"),
+        ({"transformers.js_config": {"device_config": {"wasm": "x"}}}, "transformers.js_config.device_config.wasm is 'x'"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_configuration_of_a_folder_that_says_something_else_is_named(said: Any, named: str, hub: Path) -> None:
+    (hub / "config.json").write_text(json.dumps(said))
+    with pytest.raises(ModelError, match=re.escape(f"{hub / 'config.json'}: {named}")):
+        webgpu_ep.export_transformers(hub, dtypes=["fp32"])
+    assert not hub.with_name("name.wgpu").exists()
+
+
+def test_a_configuration_of_a_folder_may_have_halves_of_characters(hub: Path) -> None:
+    (hub / "config.json").write_text(json.dumps({"name": "\ud800", "transformers.js_config": None}))
+    found = webgpu_ep.export_transformers(hub, dtypes=["fp32"])
+    assert json.loads((found.path / "config.json").read_text())["name"] == "\ud800"
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "onnx/model.onnx", "notes.txt"])
+def test_no_file_from_elsewhere_is_exported_with_a_folder(name: str, hub: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("{}")
+    (hub / name).unlink(missing_ok=True)
+    (hub / name).symlink_to(secret)
+    with pytest.raises(ModelError, match=re.escape(f"{hub / name} is a link to {secret}, which is out of the folder")):
+        webgpu_ep.export_transformers(hub, dtypes=["fp32"])
+    assert not hub.with_name("name.wgpu").exists()
 
 
 def test_a_model_in_onnx_runtimes_format(model: Path, tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ from pathlib import Path
 
 from ..errors import OptionError, ProgramError
 from ..writing import appearing, copy_file, naming, write_file
+from .folder_files import fields_inside, file_inside
 from .web_export import CHUNK_BYTES, Exported, export
 
+_CONFIG = "config.json"
 # What transformers.js appends to the names of models for its option `dtype`.
 SUFFIXES = {
     "fp32": "", "fp16": "_fp16", "int8": "_int8", "uint8": "_uint8", "q8": "_quantized", "q4": "_q4", "q2": "_q2", "q1": "_q1",
@@ -46,7 +48,7 @@ def export_transformers(
     """Exports every model in `folder/onnx`, or those of some `dtypes` ("fp32", "q8", ...), to `output`, `folder.wgpu` by default.
 
     Raises UnsupportedError naming the model and the nodes that WebGPU cannot run, OptionError, ProgramError, WriteError,
-    FileExistsError.
+    FileExistsError, and ModelError for a configuration with a field of the wrong type and for a link out of the folder.
     """
     source = Path(folder)
     chosen = _models(source, dtypes)
@@ -71,12 +73,14 @@ def export_transformers(
 def _models(folder: Path, dtypes: Collection[str] | None) -> list[Path]:
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
-    if not (folder / "config.json").is_file():
+    if fields_inside(folder, _CONFIG) is None:
         raise ProgramError(f"{folder} is not a model of transformers.js: it has no config.json")
     for it in dtypes or ():
         if it not in SUFFIXES:
             raise OptionError(f"there is no dtype {it!r}; transformers.js has {', '.join(SUFFIXES)}")
     found = {path: _dtype(path) for path in sorted((folder / "onnx").glob("*.onnx"))}
+    for path in found:
+        file_inside(folder, f"onnx/{path.name}")
     chosen = [path for path, dtype in found.items() if dtypes is None or dtype in dtypes]
     if missing := sorted(set(dtypes or ()) - set(found.values())):
         has = ", ".join(sorted(set(found.values()))) or "none"
@@ -94,10 +98,11 @@ def _dtype(model: Path) -> str:
 def _copy(source: Path, place: Path) -> tuple[str, ...]:
     copied = []
     for path in sorted(source.iterdir()):
-        if not path.is_file() or path.name.startswith(".") or path.suffix in FOREIGN:
+        if path.name.startswith(".") or path.suffix in FOREIGN or not path.is_file():
             continue
-        if path.name == "config.json":
-            _adapt(path, place / path.name)
+        file_inside(source, path.name)
+        if path.name == _CONFIG:
+            _adapt(source, place / path.name)
         else:
             copy_file(path, place / path.name)
         copied.append(path.name)
@@ -106,12 +111,10 @@ def _copy(source: Path, place: Path) -> tuple[str, ...]:
 
 def _adapt(source: Path, place: Path) -> None:
     """Weights are in the models, so nothing may be fetched beside them."""
-    try:
-        config = json.loads(source.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ProgramError(f"{source} cannot be read: {error}") from error
-    ours = config.get("transformers.js_config")
-    if isinstance(ours, dict):
-        for it in (ours, *(ours.get("device_config") or {}).values()):
-            it.pop("use_external_data_format", None)
-    write_file(place, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    config = fields_inside(source, _CONFIG)
+    assert config is not None
+    ours = config.object("transformers.js_config")
+    devices = ours.object("device_config")
+    for it in (ours, *map(devices.object, devices.values)):
+        it.values.pop("use_external_data_format", None)
+    write_file(place, json.dumps(config.values, indent=2, ensure_ascii=False) + "\n")

@@ -9,6 +9,7 @@ a file of its user, a device, or a pipe that blocks. Whether the file is there, 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,8 +55,19 @@ def external_file(model: Path, weight: str, location: str) -> Path:
         path = Path(os.path.realpath(folder / location))
         if not any(path.is_relative_to(it) for it in (folder, Path(os.path.realpath(model)).parent)):
             problem = "which leads out of the folder of the model"
-        elif os.path.lexists(path) and not path.is_file():
-            problem = "which is no file but a folder, a device or a pipe"
         else:
+            problem = _why_no_file(path)
+        if not problem:
             return path
     raise ModelError(f"{model}: the weight {weight!r} lies in {cut(location)}, {problem}: {_WAY_OUT}")
+
+
+def _why_no_file(path: Path) -> str:
+    """What is wrong with a path, "" for a file and for what is not there."""
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:  # too long, links in a circle, no permission
+        return f"which cannot be opened ({error.strerror})"
+    return "" if stat.S_ISREG(mode) else "which is no file but a folder, a device or a pipe"

@@ -1,21 +1,30 @@
 """The folder of a model: onnxruntime-genai's layout, with genai_config.json, or that of Hugging Face's optimum.
 
-In: a path. Out: `ModelFolder`. Raises ModelError that names the file that is missing or says too little.
+In: a path. Out: `ModelFolder`. Raises ModelError that names the file that is missing or says too little, and the
+field that is something else than it should be.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError, ModelError, cut
+from ..folder_files import Fields, fields_inside, file_inside, text_inside
 
 _MODELS = ("model.onnx", "onnx/model.onnx", "decoder_with_past_model.onnx", "decoder_model_merged.onnx")
 LONGEST = 8192
 """Rows of a cache when nobody says how many, at most."""
+_GENAI, _CONFIG, _TOKENS, _TEMPLATE = "genai_config.json", "config.json", "tokenizer_config.json", "chat_template.jinja"
+
+
+@dataclass(frozen=True)
+class Template:
+    """A chat template and the file that has it."""
+
+    text: str
+    path: Path
 
 
 @dataclass(frozen=True)
@@ -28,12 +37,18 @@ class ModelFolder:
     end: tuple[int, ...]
     context: int
     head_size: int | None
-    template: str | None
+    template: Template | None
     tokens: dict[str, str]  # special ones, by the names that templates have for them
 
     @property
     def tokenizer(self) -> Path:
-        return self.path / "tokenizer.json"
+        """Raises ModelError when it is not there."""
+        found = file_inside(self.path, "tokenizer.json")
+        if found is None:
+            raise ModelError(
+                f"{self.path / 'tokenizer.json'} is missing: export the model with its tokenizer, or pass ids"
+            )
+        return found
 
 
 def open_folder(path: str | Path) -> ModelFolder:
@@ -43,77 +58,63 @@ def open_folder(path: str | Path) -> ModelFolder:
     path = Path(path)
     if not path.is_dir():
         raise ModelError(f"{path} is no folder: pass the folder with model.onnx, tokenizer.json and a configuration")
-    genai = _json(path / "genai_config.json")
-    settings = _json(path / "tokenizer_config.json") or {}
+    genai = fields_inside(path, _GENAI)
     if genai is not None:
-        source = path / "genai_config.json"
-        described = _object(source, "model", genai.get("model", {}))
-        decoder = _object(source, "decoder", described.get("decoder", {}))
-        model = path / decoder.get("filename", "model.onnx")
-        end, context = described.get("eos_token_id"), described.get("context_length")
-        size = decoder.get("head_size")
+        described = genai.object("model")
+        decoder = described.object("decoder")
+        model = decoder.file("filename", "model.onnx")
+        end, context = described.ids("eos_token_id"), described.count("context_length", 1)
+        size = decoder.count("head_size", 1)
     else:
-        source = path / "config.json"
-        found = _json(source)
+        found = fields_inside(path, _CONFIG)
         if found is None:
-            raise ModelError(f"{path} has neither genai_config.json nor config.json, which say when a text ends")
-        described = found
-        model = next((path / name for name in _MODELS if (path / name).is_file()), path / _MODELS[0])
-        more = _json(path / "generation_config.json") or {}
-        end = more.get("eos_token_id", described.get("eos_token_id"))
-        context = described.get("max_position_embeddings") or described.get("n_positions")
-        size = described.get("head_dim")
-        if size is None:
-            hidden, heads = described.get("hidden_size"), described.get("num_attention_heads")
-            size = hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else None
-    if not model.is_file():
-        raise ModelError(f"{model} is missing")
-    ends = tuple(end) if isinstance(end, list) else () if end is None else (end,)
-    context = LONGEST if context is None else context
-    if not all(_is_count(it, 0) for it in ends):
-        raise ModelError(f"{source}: eos_token_id is {cut(end)}; it is an id or a list of ids")
-    if not _is_count(context, 1):
-        raise ModelError(f"{source}: the longest sequence is {cut(context)}; it is a number of ids from 1 on")
-    if size is not None and not _is_count(size, 1):
-        raise ModelError(f"{source}: a head has {cut(size)} elements; it is a number from 1 on")
-    return ModelFolder(path, model, ends, context, size, _template(path, settings), _tokens(settings))
+            raise ModelError(f"{path} has neither {_GENAI} nor {_CONFIG}, which say when a text ends")
+        model = _model(path)
+        end, more = found.ids("eos_token_id"), fields_inside(path, "generation_config.json")
+        if more is not None:
+            own = more.ids("eos_token_id")
+            end = end if own is None else own
+        context = found.count("max_position_embeddings", 1) or found.count("n_positions", 1)
+        size = found.count("head_dim", 1) or _head_size(found)
+    settings = fields_inside(path, _TOKENS)
+    template, tokens = _template(path, settings), _tokens(settings) if settings is not None else {}
+    return ModelFolder(path, model, end or (), context or LONGEST, size, template, tokens)
 
 
-def _is_count(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _model(path: Path) -> Path:
+    for name in _MODELS:
+        if (model := file_inside(path, name)) is not None:
+            return model
+    raise ModelError(f"{path / _MODELS[0]} is missing")
 
 
-def _object(path: Path, name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ModelError(f"{path}: {name} is {cut(value)}; it is an object with names")
-    return value
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
+def _head_size(config: Fields) -> int | None:
+    hidden, heads = config.count("hidden_size", 1), config.count("num_attention_heads", 1)
+    if hidden is None or heads is None:
         return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is no JSON: {error}") from error
-    return _object(path, "what it says", found)
+    if hidden < heads:
+        raise config.wrong("hidden_size", f"a whole number from num_attention_heads, {heads}, on")
+    return hidden // heads
 
 
-def _template(path: Path, settings: dict[str, Any]) -> str | None:
+def _template(path: Path, settings: Fields | None) -> Template | None:
     """The chat template: a file of its own, or part of the tokenizer's configuration; of several the default one."""
-    own = path / "chat_template.jinja"
-    if own.is_file():
-        return own.read_text(encoding="utf-8")
-    template = settings.get("chat_template")
-    if isinstance(template, list):
-        named = {it.get("name"): it.get("template") for it in template if isinstance(it, dict)}
-        template = named.get("default")
-    if template is not None and not isinstance(template, str):
-        raise ModelError(f"{path / 'tokenizer_config.json'}: chat_template is {cut(template)}; it is a text")
-    return template
+    own = text_inside(path, _TEMPLATE)
+    if own is not None:
+        return Template(own, path / _TEMPLATE)
+    if settings is None:
+        return None
+    if isinstance(settings.values.get("chat_template"), list):
+        named = {it.text("name"): it.text("template") for it in settings.objects("chat_template")}
+        text = named.get("default")
+    else:
+        text = settings.text("chat_template")
+    return None if text is None else Template(text, settings.path)
 
 
-def _tokens(settings: dict[str, Any]) -> dict[str, str]:
-    found = {name: settings.get(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
-    texts = {name: it.get("content") if isinstance(it, dict) else it for name, it in found.items()}
-    return {name: it for name, it in texts.items() if it}
+def _tokens(settings: Fields) -> dict[str, str]:
+    found = {}
+    for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
+        is_object = isinstance(settings.values.get(name), dict)
+        found[name] = settings.object(name).text("content") if is_object else settings.text(name)
+    return {name: it for name, it in found.items() if it}

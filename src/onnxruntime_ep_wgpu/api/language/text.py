@@ -6,34 +6,48 @@ be the beginning of a stop string waits until it is known not to be.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from ...errors import ModelError
+from ...errors import InputError, ModelError, cut
 from .folder import ModelFolder
 
+T = TypeVar("T")
 _UNFINISHED = "\ufffd"
 
 
 class Tokenizer:
-    """The tokenizer of a folder, with its chat template."""
+    """The tokenizer of a folder, with its chat template. Raises ModelError for one that cannot be read, or fails at a text."""
 
     def __init__(self, folder: ModelFolder) -> None:
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
             raise ModelError(f"text needs the package tokenizers (pip install tokenizers): {error}") from error
-        if not folder.tokenizer.is_file():
-            raise ModelError(f"{folder.tokenizer} is missing: export the model with its tokenizer, or pass ids")
-        try:
-            self._tokenizer = Tokenizer.from_file(str(folder.tokenizer))
-        except Exception as error:  # the package raises nothing narrower
-            raise ModelError(
-                f"{folder.tokenizer} is no tokenizer that the package tokenizers can read: {error}"
-            ) from error
-        self._folder = folder
+        self._folder, self._path = folder, folder.tokenizer
+        wrong = "is no tokenizer that the package tokenizers can read"
+        self._tokenizer: Any = self._asked(wrong, lambda: Tokenizer.from_file(str(self._path)))
+        # Of training: a file may ask for a length that no memory holds, or cut a prompt in silence.
+        self._asked(wrong, self._tokenizer.no_padding)
+        self._asked(wrong, self._tokenizer.no_truncation)
 
-    def ids(self, text: str) -> list[int]:
-        found: list[int] = self._tokenizer.encode(text, add_special_tokens=True).ids
+    def _asked(self, problem: str, ask: Callable[[], T]) -> T:
+        """The answer of the package. It raises Exception, nothing narrower; where its Rust code panics, what is no Exception."""
+        try:
+            return ask()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            raise ModelError(f"{self._path} {problem}: {error}") from error
+
+    def ids(self, text: str, special: bool = True) -> list[int]:
+        """The ids of a text, with those that the tokenizer begins a text with if `special`."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"the text has half of a character, {text[error.start]!r}, at {error.start}") from error
+        problem = f"has no ids for the text {cut(text)}"
+        found: list[int] = self._asked(problem, lambda: self._tokenizer.encode(text, add_special_tokens=special).ids)
         return found
 
     def ids_of_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
@@ -44,26 +58,16 @@ class Tokenizer:
                 " use generate() with a prompt"
             )
         try:
-            from jinja2 import TemplateError
-            from jinja2.sandbox import ImmutableSandboxedEnvironment
+            from .template import render
         except ImportError as error:
             raise ModelError(f"chat templates need the package jinja2 (pip install jinja2): {error}") from error
-
-        def refuse(message: str) -> None:
-            raise ModelError(f"the chat template refuses the conversation: {message}")
-
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        environment.globals["raise_exception"] = refuse
-        try:
-            template = environment.from_string(self._folder.template)
-            text = template.render(messages=list(messages), add_generation_prompt=True, **self._folder.tokens)
-        except TemplateError as error:
-            raise ModelError(f"the chat template of {self._folder.path} does not work: {error}") from error
-        found: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return found
+        text = render(self._folder.template, messages, self._folder.tokens)
+        return self.ids(text, special=False)
 
     def text(self, ids: Sequence[int]) -> str:
-        found: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        found: str = self._asked(
+            "has no text for the ids", lambda: self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        )
         return found
 
 

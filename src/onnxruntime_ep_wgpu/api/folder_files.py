@@ -1,0 +1,140 @@
+"""Files of a model's folder, which a stranger may have made: found inside the folder alone, and JSON whose fields have their types.
+
+In: a folder and the name of a file. Out: its path, its text, or its `Fields`. Raises ModelError that names the file, the field, the
+value and what it should be.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from ..errors import ModelError, cut
+
+_ABOVE = 3  # folders: that of a snapshot of Hugging Face's cache, or one in it, has the files themselves in `blobs` so far above
+
+
+def file_inside(folder: Path, name: str) -> Path | None:
+    """The path of a file, None when it is not there. Links are followed: what they lead to has to be in the folder too.
+
+    Hugging Face's cache is an exception: files there are links into a folder `blobs` beside the snapshots.
+    """
+    parts = PurePath(name)
+    if parts.is_absolute() or parts.drive or ".." in parts.parts:
+        raise ModelError(f"{cut(name)} leads out of the folder {folder}: name a file inside it")
+    path = folder / parts
+    try:
+        if not path.is_file():
+            return None
+        real, within = path.resolve(strict=True), folder.resolve(strict=True)
+    except (OSError, ValueError, RuntimeError) as error:  # too long, with NUL, no permission; links in a circle
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(f"the file {cut(name)} of the folder {folder} cannot be opened: {reason}") from error
+    allowed = (within, *(it / "blobs" for it in within.parents[:_ABOVE]))
+    if not any(real.is_relative_to(it) for it in allowed):
+        raise ModelError(f"{path} is a link to {real}, which is out of the folder: put the file itself there")
+    return path
+
+
+def text_inside(folder: Path, name: str) -> str | None:
+    """The text of a file, None when it is not there."""
+    path = file_inside(folder, name)
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    except ValueError as error:
+        raise ModelError(f"{path} is no text in UTF-8 ({error}): copy or export the model again") from error
+
+
+def fields_inside(folder: Path, name: str) -> Fields | None:
+    """What a JSON file says, None when it is not there."""
+    text = text_inside(folder, name)
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ModelError(
+            f"{folder / name} is no JSON that can be read: too many objects or lists in each other"
+        ) from error
+    except ValueError as error:
+        raise ModelError(f"{folder / name} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ModelError(f"{folder / name}: what it says is {cut(found)}; it is an object with names")
+    return Fields(folder / name, found)
+
+
+@dataclass(frozen=True)
+class Fields:
+    """An object of JSON: `within` are the names that lead to it. null is the same as a field that is not there."""
+
+    path: Path
+    values: dict[str, Any]
+    within: str = ""
+
+    def wrong(self, name: str, wanted: str) -> ModelError:
+        """The error of a field that should be something else."""
+        return ModelError(f"{self.path}: {self.within}{name} is {cut(self.values.get(name))}; it is {wanted}")
+
+    def object(self, name: str) -> Fields:
+        """An object, an empty one where there is none."""
+        value = self.values.get(name)
+        if value is None:
+            value = {}
+        if not isinstance(value, dict):
+            raise self.wrong(name, "an object with names")
+        return Fields(self.path, value, f"{self.within}{name}.")
+
+    def objects(self, name: str) -> list[Fields]:
+        """A list of objects, an empty one where there is none."""
+        value = self.values.get(name)
+        if value is None:
+            value = []
+        if not isinstance(value, list) or not all(isinstance(it, dict) for it in value):
+            raise self.wrong(name, "a list of objects with names")
+        return [Fields(self.path, it, f"{self.within}{name}[{k}].") for k, it in enumerate(value)]
+
+    def text(self, name: str) -> str | None:
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, str):
+            raise self.wrong(name, "a text")
+        return value
+
+    def file(self, name: str, usual: str) -> Path:
+        """The path of a file inside the folder, by default of the `usual` one."""
+        given = self.text(name)
+        try:
+            found = file_inside(self.path.parent, usual if given is None else given)
+        except ModelError as error:
+            raise ModelError(f"{self.path}: {self.within}{name}: {error}") from error
+        if found is None and given is not None:
+            raise self.wrong(name, f"the name of a file in the folder {self.path.parent}, which has none of that name")
+        if found is None:
+            raise ModelError(f"{self.path.parent / usual} is missing")
+        return found
+
+    def count(self, name: str, least: int) -> int | None:
+        """A whole number from `least` on."""
+        value: int | None = self.values.get(name)
+        if value is not None and not _is_count(value, least):
+            raise self.wrong(name, f"a whole number from {least} on")
+        return value
+
+    def ids(self, name: str) -> tuple[int, ...] | None:
+        """An id or several."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        found = value if isinstance(value, list) else [value]
+        if not all(_is_count(it, 0) for it in found):
+            raise self.wrong(name, "an id or a list of ids")
+        return tuple(found)
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

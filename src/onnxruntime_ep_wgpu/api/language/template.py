@@ -1,0 +1,283 @@
+"""A chat template of jinja2 is rendered: what transformers has for templates, within a budget.
+
+In: the template and a conversation. Out: the text. Raises ModelError that shows the line of the template, whatever it does.
+
+The template's own tree is changed before it is compiled: each body that may be executed repeatedly begins with its steps, and
+values are looked at where they are made or compared. Calls, filters and operators are asked for by the sandbox.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import wraps
+from types import TracebackType
+from typing import Any, NoReturn
+
+from jinja2 import BaseLoader, Environment, TemplateError, TemplateNotFound, TemplateSyntaxError, nodes, pass_context
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
+
+from ...errors import ModelError, cut
+from .folder import Template
+from .template_budget import CHARACTERS, Budget
+
+LONGEST = 200_000
+"""Characters of a template."""
+_SHOWN = 1000  # characters of what a template says
+# Filters of HTML and of debugging: no conversation needs them, and their time grows faster than their input.
+LEFT_OUT = ("pprint", "striptags", "urlize", "wordwrap", "xmlattr")
+# No template can spell these filters.
+_STEPS, _LOOK, _JOIN = "steps of a body", "look at a value", "join texts"
+
+
+def render(template: Template, messages: Sequence[Mapping[str, str]], tokens: Mapping[str, str]) -> str:
+    """The text of a conversation, up to where the assistant answers."""
+    if len(template.text) > LONGEST:
+        raise ModelError(
+            f"the chat template of {template.path} has {len(template.text):,} characters; it is at most {LONGEST:,}"
+        )
+    given, parts, size = list(messages), [], 0
+    try:
+        budget = Budget(given)
+        compiled = _Environment(budget).bounded(template.text)
+        for part in compiled.generate(messages=given, add_generation_prompt=True, **tokens):
+            size += len(part)
+            budget.fits(size)
+            parts.append(part)
+        return "".join(parts)
+    except ModelError:
+        raise
+    except Exception as error:  # a template is a program: it raises whatever Python does
+        raise _error(template, error) from error
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset(("+", "-", "*", "/", "//", "%", "**"))
+
+    def __init__(self, budget: Budget) -> None:
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=[loopcontrols, _Generation],
+            loader=_NoOthers(), finalize=_finalize,
+        )  # fmt: skip
+        self.budget = budget
+        del self.globals["lipsum"]
+        self.globals |= {"namespace": _Namespace, "raise_exception": _refuse, "strftime_now": _strftime_now}
+        filters: dict[str, Any] = {name: it for name, it in self.filters.items() if name not in LEFT_OUT}
+        tests: dict[str, Any] = self.tests
+        self.filters = {name: self._within(name, it) for name, it in filters.items()}
+        self.tests = {name: self._within(name, it) for name, it in tests.items()}
+        self.filters |= {"tojson": self._to_json, _STEPS: self._steps, _LOOK: self._looked, _JOIN: self._joined}
+
+    def bounded(self, source: str) -> Any:
+        """The compiled template."""
+        tree = _Within().visit(self.parse(source))
+        tree.set_environment(self)
+        return self.from_string(tree)
+
+    # ---- what the sandbox asks for
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        self.budget.binary(operator, left, right)
+        return self._looked(super().call_binop(context, operator, left, right))
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """Methods of Python's own types are looked at before; a macro or a loop counts its steps itself."""
+        owner = getattr(__obj, "__self__", None)
+        __self.budget.spend(1)
+        if isinstance(owner, str | bytes | int | float | list | tuple | dict):
+            args = _counted_once(__obj.__name__, args)
+            __self.budget.call(__obj.__name__, (owner, *args, *kwargs.values()))
+        return __self._looked(super().call(__context, __obj, *args, **kwargs))
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        wrapped = super().wrap_str_format(value)
+        if wrapped is not None:
+            wrapped.__self__ = value.__self__  # type: ignore[attr-defined]
+        return wrapped
+
+    def _within(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A filter or a test that is looked at."""
+        passed = hasattr(function, "jinja_pass_arg")  # its first argument is none of the template's
+
+        @wraps(function)
+        def bounded(*args: Any, **kwargs: Any) -> Any:
+            first, values = args[:passed], args[passed:]
+            values = _counted_once(name, values)
+            self.budget.call(name, (*values, *kwargs.values()))
+            return self._looked(function(*first, *values, **kwargs))
+
+        return bounded
+
+    def _looked(self, value: Any) -> Any:
+        """The value; one that is made while it is read counts its elements."""
+        if isinstance(value, Iterator) and not hasattr(value, "__len__"):
+            return self._counted(value)
+        self.budget.look(value)
+        return value
+
+    def _counted(self, values: Iterator[Any]) -> Iterator[Any]:
+        for it in values:
+            self.budget.spend(1)
+            yield it
+
+    def _steps(self, count: int) -> bool:
+        self.budget.spend(count)
+        return True
+
+    def _joined(self, parts: Sequence[Any]) -> str:
+        self.budget.look(parts)
+        return "".join(map(str, parts))
+
+    def _to_json(
+        self,
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        """As transformers has it: of no HTML, and with all characters."""
+        self.budget.call("center", ("", indent))
+        encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+        parts, size = [], 0
+        for part in encoder.iterencode(value):
+            size += len(part)
+            self.budget.fits(size)
+            self.budget.spend(1)
+            parts.append(part)
+        return "".join(parts)
+
+
+class _Within(NodeTransformer):
+    """Puts the budget into a template's tree."""
+
+    def _whole(self, node: Any) -> Any:
+        """The value of the node is looked at."""
+        return _filter(_LOOK, self.generic_visit(node))
+
+    visit_List = visit_Dict = _whole
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
+        return self._whole(node) if node.ctx == "load" else self.generic_visit(node)
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        return self._whole(node) if isinstance(node.arg, nodes.Slice) else self.generic_visit(node)
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return _filter(_JOIN, nodes.List(node.nodes, lineno=node.lineno))
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        self.generic_visit(node)
+        node.expr = _filter(_LOOK, node.expr)
+        for operand in node.ops:
+            operand.expr = _filter(_LOOK, operand.expr)
+        return node
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        self._with_body(node)
+        if node.test is not None:
+            node.test = nodes.And(_steps(node.test, [node.test]), node.test, lineno=node.lineno)
+        return node
+
+    def _with_body(self, node: Any) -> Any:
+        body = list(node.body)
+        self.generic_visit(node)
+        node.body.insert(0, nodes.ExprStmt(_steps(node, body), lineno=node.lineno))
+        return node
+
+    visit_Macro = visit_CallBlock = visit_Block = visit_Template = _with_body
+
+
+def _filter(name: str, value: Any) -> nodes.Filter:
+    return nodes.Filter(value, name, [], [], None, None, lineno=value.lineno)
+
+
+def _steps(at: nodes.Node, body: Sequence[nodes.Node]) -> nodes.Filter:
+    """Counts what a body has, but for bodies in it; it is true."""
+    return _filter(_STEPS, nodes.Const(1 + sum(map(_cost, body)), lineno=at.lineno))
+
+
+def _cost(node: nodes.Node) -> int:
+    """Of the evaluation of a node, in steps."""
+    if isinstance(node, nodes.TemplateData):
+        return 1 + len(node.data) // CHARACTERS
+    own_body = isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock | nodes.Block)
+    return 1 + sum(map(_cost, node.iter_child_nodes(exclude=("body",) if own_body else ())))
+
+
+class _Generation(Extension):
+    """What is between `generation` and `endgeneration`, which mark answers for those who train."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class _NoOthers(BaseLoader):
+    def get_source(self, environment: Environment, template: str) -> NoReturn:
+        raise TemplateNotFound(template, f"it asks for another template, {cut(template)}: a chat template is one file")
+
+
+class _Namespace(Namespace):
+    """Is shown without what it holds, which may hold others and so be far longer than a template."""
+
+    def __repr__(self) -> str:
+        return "<namespace>"
+
+
+@pass_context
+def _finalize(context: Context, value: Any) -> Any:
+    """Looks at what is put out. With a context jinja2 calls this in each rendering, and never before."""
+    environment = context.environment
+    assert isinstance(environment, _Environment)
+    environment.budget.look(value)
+    return value
+
+
+def _counted_once(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments; where their length counts, what can be read only once becomes a list."""
+    return tuple(list(it) if isinstance(it, Iterator) else it for it in args) if name in ("join", "sum") else args
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+def _refuse(message: object = "") -> NoReturn:
+    raise ModelError(f"the chat template refuses the conversation: {str(message)[:_SHOWN]}")
+
+
+def _error(template: Template, error: Exception) -> ModelError:
+    text = str(error)[:_SHOWN]
+    if isinstance(error, RecursionError):
+        text = "its parts are too deep in each other, or one calls itself too often"
+    elif isinstance(error, SyntaxError):
+        text = error.msg  # of the Python that jinja2 makes of it, which has other lines
+    elif not isinstance(error, TemplateError):
+        text = f"{type(error).__name__}: {text}"
+    number = error.lineno if isinstance(error, TemplateSyntaxError) else _line(error.__traceback__)
+    lines = template.text.splitlines()
+    where = f", in line {number}: {cut(lines[number - 1].strip())}" if 0 < number <= len(lines) else ""
+    return ModelError(f"the chat template of {template.path} does not work: {text}{where}")
+
+
+def _line(trace: TracebackType | None) -> int:
+    """The template's line at which an error was raised, 0 where there is none."""
+    found = 0
+    while trace is not None:
+        compiled = trace.tb_frame.f_globals.get("__jinja_template__")
+        if compiled is not None:
+            found = compiled.get_corresponding_lineno(trace.tb_lineno)
+        elif trace.tb_frame.f_code.co_filename == "<template>":  # as jinja2 rewrites it
+            found = trace.tb_lineno
+        trace = trace.tb_next
+    return found
