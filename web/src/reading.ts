@@ -5,8 +5,8 @@
 
 import { type Row, type Table, named } from './columns.js';
 import { dtype, nbytes } from './dtypes.js';
+import type { Check, Definition, Dispatch, Kernel, Program, Storage, Symbol, Target, Value, Weight } from './format.js';
 import { ARITY, type Int, type Postfix, REPETITION } from './postfix.js';
-import type { Check, Definition, Dispatch, Kernel, Program, Storage, Symbol, Target, Value, Weight } from './program.js';
 
 const MOST = 2n ** 64n; // all whole numbers of a file are below it, and above its negative
 const MOST_AXES = 64;
