@@ -24,8 +24,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from types import CodeType
 
+from ...errors import LimitError
 from ..ir import Constant
 
+MOST_LINES = 1 << 16  # of a kernel; those that are shipped have some thousands
+MOST_REPETITIONS = 1 << 12  # of one loop or list
 _DIRECTIVE = re.compile(r"\s*#(?P<word>for|if|else|end)\b\s*(?P<rest>.*?)\s*")
 _LOOP = re.compile(r"(?P<name>[a-z]) (?P<count>.+?)(?P<down> down)?")
 _LIST = re.compile(r"#\[(?P<item>.*?) for (?P<name>[a-z]) (?P<count>\w+)(?: by (?P<by>\S+))?\]")
@@ -33,7 +36,8 @@ _EXPRESSION = re.compile(r"#\((?P<text>[^()]*(?:\([^()]*\)[^()]*)*)\)")
 
 
 def preprocess(text: str, constants: Mapping[str, Constant]) -> str:
-    """The text without directives. Raises ValueError for blocks that do not match and KeyError for an unknown constant."""
+    """The text without directives. Raises ValueError for blocks that do not match, KeyError for an unknown constant, and LimitError
+    where a choice, which anybody may have written into a table, makes the text too long."""
     return _preprocessed(text, frozenset(constants.items())) if "#" in text else text
 
 
@@ -95,6 +99,8 @@ def _repeated(loop: str, lines: list[str], constants: Mapping[str, Constant]) ->
     for number in reversed(numbers) if found["down"] else numbers:
         text = str(number)
         out += _expanded([word + rest.replace(name, text) if rest else word for word, rest in parts], constants)
+        if len(out) > MOST_LINES:
+            raise _too_long(f"more than {MOST_LINES} lines")
     return out
 
 
@@ -125,10 +131,19 @@ def _calculated(text: str, constants: Mapping[str, Constant]) -> str:
     return _EXPRESSION.sub(lambda it: str(_evaluated(it["text"], constants)), text) if "#(" in text else text
 
 
+def _too_long(what: str) -> LimitError:
+    return LimitError(
+        f"a kernel would have {what}: the numbers that are chosen for it are too large; leave out the option tuningTable, or"
+        " measure the table again (wgpu-ep tune)"
+    )
+
+
 def _count(text: str, constants: Mapping[str, Constant]) -> int:
     count = _evaluated(text, constants)
     if not isinstance(count, int):
         raise ValueError(f"{text} is {count!r}, no number of repetitions")
+    if count > MOST_REPETITIONS:
+        raise _too_long(f"lines {count} times")
     return count
 
 
