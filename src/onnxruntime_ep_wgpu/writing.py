@@ -21,7 +21,7 @@ from .errors import OptionError, WriteError
 _SHOWN = 40  # characters of a name in that of its unfinished file: all systems take four bytes for each
 
 
-class Output:
+class OutputFile:
     """An open file of which only errors differ: they are WriteErrors with the path `named`."""
 
     def __init__(self, file: BinaryIO, named: str | os.PathLike[str]) -> None:
@@ -60,7 +60,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Output]:
+def replacing(path: str | os.PathLike[str]) -> Iterator[OutputFile]:
     """A file that has the name `path` once the block ends, with the permissions of the one that had it, and not when it raises.
 
     A link stays a link: the file that it leads to is replaced. Devices and pipes are written to as they are. Raises WriteError.
@@ -92,13 +92,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Output]:
 @contextmanager
 def creating(
     path: str | os.PathLike[str], named: str | os.PathLike[str] | None = None, *, sync: bool = False
-) -> Iterator[Output]:
+) -> Iterator[OutputFile]:
     """The file `path`, written where it lies: for files of a folder that `appearing` gave. Raises WriteError, about `named`."""
     named = path if named is None else named
     with naming(named):
         file = open(path, "wb")  # noqa: SIM115  closed below
     try:
-        output = Output(file, named)
+        output = OutputFile(file, named)
         yield output
         output.finish(sync=sync)
     finally:
@@ -119,7 +119,7 @@ def copy_file(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> N
         append_file(file, output)
 
 
-def append_file(file: BinaryIO, output: Output) -> None:
+def append_file(file: BinaryIO, output: OutputFile) -> None:
     """Copies what is left of an open file."""
     shutil.copyfileobj(file, output, 1 << 20)
 

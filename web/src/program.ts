@@ -16,7 +16,7 @@ export const FORMAT_VERSION = 8;
 const WIDE = /"(?:[^"\\]|\\.)*"|-?\d{16,}/g;
 const BIGINT = '\u0000';
 const MOST_DIGITS = 40; // longer ones take long to read, and no number of a Program is
-const MOST_WGSL = 1 << 28; // characters: a few numbers of an export stand for texts as long as one likes
+const MOST_WGSL = 1 << 26; // characters: a few numbers of an export stand for texts as long as one likes
 
 /** JSON with exact whole numbers: those beyond 53 bits are bigints. */
 export function parseExact(text: string): unknown {

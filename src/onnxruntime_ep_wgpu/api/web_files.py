@@ -22,7 +22,7 @@ from ..errors import ProgramError, cut
 from ..program.program import Program
 from ..program.target import WEB_BASELINE
 from ..program.weights import weight_array, weight_bytes
-from ..writing import Output, append_file, creating
+from ..writing import OutputFile, append_file, creating
 from .web_programs import decode, encode
 
 MANIFEST_VERSION = 4
@@ -159,7 +159,7 @@ class _Chunks:
         self._folder, self._size, self._end = folder, size, 0
         self._places: dict[bytes, int] = {}
         self._opened = ExitStack()  # has the file that is written to
-        self._file: Output | None = None
+        self._file: OutputFile | None = None
 
     def __enter__(self) -> _Chunks:
         return self

@@ -21,7 +21,8 @@ from ..program.file import COLUMNS, header
 from ..program.program import Program
 from ..program.weights import weight_array
 
-MOST_TEXT = 1 << 28  # bytes; no longer text can be read in a browser
+MOST_TEXT = 1 << 28  # bytes of a file, inflated; no longer text can be read in a browser
+MOST_WGSL = 1 << 26  # characters: a few numbers stand for texts as long as one likes
 POOLS = ("texts", "expressions", "columns")
 TABLES = ("values", "kernels", "dispatches", "weights")
 # Columns of lists of expressions over dims, which many rows have in common.
@@ -77,7 +78,7 @@ def decode(data: bytes) -> list[dict[str, Any]]:
 def _headers(found: Any) -> Iterator[dict[str, Any]]:
     lines = found["lines"].split("\n")
     texts, expressions, columns = (found[name] for name in POOLS)
-    left = MOST_TEXT
+    left = MOST_WGSL
 
     @cache
     def wgsl(number: int) -> str:

@@ -72,7 +72,10 @@ def load(path: str | Path, target: Target | None = None) -> Program:
                 raise ProgramError(
                     f"{path} has format version {version}, this package reads {FORMAT_VERSION}: export it again"
                 )
-            found = json.loads(file.read(length))
+            text = file.read(length)
+            if len(text) < length:
+                raise ValueError(f"it is cut off in its header of {length} bytes")
+            found = json.loads(text, parse_constant=_no_number)
             start = file.tell()
         program = from_header(found)
         program = replace(program, weights=_mapped(found["weights"], program, path, start))
@@ -82,6 +85,11 @@ def load(path: str | Path, target: Target | None = None) -> Program:
     if target is not None:
         check_target(program.target, target, str(path))
     return program
+
+
+def _no_number(text: str) -> None:
+    """What Python reads and JSON has not."""
+    raise ValueError(f"{text} is no number")
 
 
 def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def target_of(found: Any) -> Target:
     """What a Program needs. Raises ValueError."""
     kinds: dict[type, Cell] = {str: _text, bool: _flag, int: _count, frozenset: lambda it: frozenset(_list(_text)(it))}
     least, known = Target(), set(Target().as_json())
-    if type(found) is not dict or set(found) - known:
+    if type(found) is not dict or set(found) != known:
         raise ValueError(f"{cut(found)} is no target; one has {', '.join(sorted(known))}")
     assert not known & {*FOR_CHOICES}
     return Target(**{name: kinds[type(getattr(least, name))](value) for name, value in found.items()})

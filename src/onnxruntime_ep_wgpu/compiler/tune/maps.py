@@ -9,6 +9,8 @@ from typing import ClassVar, Self
 from ..dims import Dim
 from .base import Parameters
 
+MOST_STEPS = 256
+
 
 @dataclass(frozen=True)
 class MapShape:
@@ -31,6 +33,9 @@ class Grid(Parameters):
 
     def __post_init__(self) -> None:
         self._require(self.workgroup > 0 < self.steps, "workgroup and steps are at least 1")
+        self._require(
+            max(self.steps, self.elements) <= MOST_STEPS, f"steps, which are written out, are at most {MOST_STEPS}"
+        )
 
     @property
     def invocations(self) -> int:
