@@ -39,7 +39,7 @@ class GraphInputs:
         if value.type is not None and not isinstance(value.type, ir.TensorType):
             raise UnsupportedError(f"{value.name!r} is not a tensor")
         if told.dtype is None:
-            raise UnsupportedError(f"the type of {value.name!r} is unknown")
+            raise UnsupportedError(f"the type of {value.name!r} is unknown, or no tensor's")
         if told.shape is None:
             raise UnsupportedError(f"the rank of {value.name!r} is unknown")
         dtype, name, index = _dtype(told.dtype), value.name or "", len(self.tensors)
