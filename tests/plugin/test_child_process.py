@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from tests import patience
 
 from . import models
 from .test_hosts import ROOT, host, run_host, shared_python  # noqa: F401
@@ -29,7 +30,7 @@ NAMES = (
 def child(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("child") / "child"
     source = Path(__file__).with_name("child.c")
-    subprocess.run(
+    patience.run(
         ["gcc", "-Wall", "-Werror", "-I", ROOT / "csrc", "-o", program, source, "-ldl", "-lpthread"], check=True
     )
     return program
@@ -37,9 +38,9 @@ def child(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ask(child: Path, *arguments: str | Path, cwd: Path | None = None) -> str | None:
     """The answer; None when there is none."""
-    result = subprocess.run([child, *arguments], capture_output=True, check=False, cwd=cwd, timeout=60)
+    result = patience.run([child, *arguments], cwd=cwd, encoding="utf-8", errors="surrogateescape")
     assert result.returncode in (0, 3), result.stderr
-    return os.fsdecode(result.stdout) if result.returncode == 0 else None
+    return result.stdout if result.returncode == 0 else None
 
 
 def echo(folder: Path) -> Path:

@@ -7,7 +7,6 @@ The models run in a process of their own, which a kernel that reads an address o
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from tests import patience
 
 from . import search_models
 
@@ -30,7 +30,7 @@ def found() -> dict[str, dict]:
     """What became of each model that did not end the process, by name."""
     command = [sys.executable, "-m", "tests.plugin.test_search", *NAMES]
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+    done = patience.run(command, cwd=root)
     return {it["name"]: it for it in map(json.loads, done.stdout.splitlines())}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from onnxruntime_ep_wgpu.profiles.page import page
 from onnxruntime_ep_wgpu.tabular import rich_table, text_lines
 from onnxruntime_ep_wgpu.tools import _output, info
 from onnxruntime_ep_wgpu.trace import GPU_THREAD
+from tests import patience
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SCRIPT = "document.documentElement.dataset.entered=1"
@@ -90,7 +90,7 @@ def test_a_browser_draws_a_page_of_hostile_names_and_runs_nothing_of_them(tmp_pa
     assert CHROMIUM is not None
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'user'}"]
     command += ["--enable-logging=stderr", "--dump-dom", path.as_uri()]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    result = patience.run(command, check=True)
     assert "CONSOLE" not in result.stderr  # where errors of scripts go
     shown = Elements(result.stdout)
     tags = [tag for tag, _ in shown.found]

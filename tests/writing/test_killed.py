@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 REPLACED = ("text", "table", "program")
@@ -19,7 +20,7 @@ BYTES = (0, 1, 900, 2500)
 
 def ended(folder: Path, jobs: list[tuple[str, str, int]]) -> list[dict[str, object]]:
     command = [sys.executable, "-m", "tests.writing.worker", str(folder), json.dumps(jobs)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = patience.run(command, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     found: list[dict[str, object]] = json.loads(done.stdout)
     return found

@@ -25,6 +25,7 @@ from onnxruntime_ep_wgpu.program.file import load, save
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 from onnxruntime_ep_wgpu.program.tuning import Choice, write_choices
 from onnxruntime_ep_wgpu.writing import appearing, copy_file, creating, replacing, write_file
+from tests import patience
 from tests.support import compile_model
 
 from .worker import small_model
@@ -165,13 +166,13 @@ def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     def mount(options: str) -> Path:
         again = "remount," if os.path.ismount(folder) else ""
         command = ["mount", "-t", "tmpfs", "-o", f"{again}size=64k,{options}", "tmpfs", str(folder)]
-        if not shutil.which("mount") or subprocess.run(command, capture_output=True, check=False).returncode:
+        if not shutil.which("mount") or patience.run(command).returncode:
             pytest.skip("no file system can be mounted here")
         return folder
 
     yield mount
     if os.path.ismount(folder):
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+        patience.run(["umount", "-l", str(folder)], check=True)
 
 
 def exported_model(folder: Path, place: Path) -> None:
@@ -267,7 +268,7 @@ def test_printing_onto_a_full_disk_is_an_error(command: str) -> None:
     line = [sys.executable, "-m", "onnxruntime_ep_wgpu", *command.split()]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with open("/dev/full", "w") as full:
-        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+        done = patience.run(line, stdout=full, stderr=subprocess.PIPE, env=environment)
     error = "error: standard output cannot be written: No space left on device; name another place, or make room\n"
     assert (done.returncode, done.stderr) == (2, error)
 
