@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ProgramError, cut
-from ..writing import Output, replacing
+from ..writing import OutputFile, replacing
 from .dtypes import DType
 from .program import FORMAT_VERSION, Assertion, Check, Declined, Dispatch, Kernel, Program, Storage, Symbol, Value
 from .reading import MOST, MOST_AXES, program_of
@@ -50,7 +50,7 @@ def save(program: Program, path: str | Path) -> None:
         write(program, file)
 
 
-def write(program: Program, file: Output) -> None:
+def write(program: Program, file: OutputFile) -> None:
     """Like `save`, to a file that is open."""
     arrays = [weight_array(w) for w in program.weights]
     text = json.dumps(header(program, arrays), separators=(",", ":")).encode()
