@@ -29,7 +29,7 @@ from onnxruntime_ep_wgpu.program.file import write
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 from onnxruntime_ep_wgpu.program.tuning import write_choices
-from onnxruntime_ep_wgpu.writing import Output
+from onnxruntime_ep_wgpu.writing import OutputFile
 from tests.program import programs
 from tests.support import compile_model, make_model
 
@@ -72,7 +72,7 @@ def base_files() -> tuple[bytes, ...]:
     files = []
     for program in base_programs():
         file = io.BytesIO()
-        write(program, Output(file, "memory"))
+        write(program, OutputFile(file, "memory"))
         files.append(file.getvalue())
     return tuple(files)
 
