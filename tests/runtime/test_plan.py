@@ -7,6 +7,7 @@ import itertools
 import threading
 
 import numpy as np
+import onnx
 import pytest
 from onnx.helper import make_node as node
 
@@ -257,6 +258,26 @@ def test_inputs_and_outputs_may_share_a_buffer_at_any_offsets(read, written):
         x = np.random.rand(3, 8).astype(F)
         np.testing.assert_allclose(one_buffer(executable, x, read, written), run_chain(x, 2), rtol=1e-4)
     assert executable.copied_inputs == 3
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_an_output_that_is_read_may_share_a_buffer_with_all_others(count):
+    """A relu, and what is calculated of it: all of them outputs."""
+    names = [f"y{k}" for k in range(count)]
+    nodes = [node("Relu", ["x"], ["r"]), *[node("Transpose", ["r"], [y], perm=[1, 0]) for y in names]]
+    model = make_model(nodes, {"x": (F, [3, "n"])})
+    model.graph.output.insert(0, onnx.ValueInfoProto(name="r"))
+    executable = Executable(compile_model(model), device())
+    for n in (5, 8, 5):
+        x = np.random.default_rng(n).standard_normal((3, n), dtype=F)
+        source, shared = device().buffer(1024), device().buffer(4096)
+        device().upload(source, 0, x.tobytes())
+        places = [Place(shared, 512 * k) for k in range(count + 1)]
+        executable.run([DeviceTensor(DType.FLOAT32, x.shape, source)], places)
+        for place, expected in zip(places, [x.clip(0), *[x.clip(0).T] * count], strict=True):
+            result = np.empty(expected.shape, F)
+            device().download(shared, place.offset, memoryview(result.reshape(-1).view(np.uint8)))
+            np.testing.assert_array_equal(result, expected)
 
 
 def test_one_tensor_may_be_several_inputs():

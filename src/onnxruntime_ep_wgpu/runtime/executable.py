@@ -19,7 +19,7 @@ import numpy as np
 from ..device import Buffer, Copy, Device, Place, Recording, Submission, Work
 from ..program.axes import model_name
 from ..program.dtypes import DType
-from ..program.layout import Layouts
+from ..program.layout import Layouts, written
 from ..program.program import Program
 from ..program.target import check_target
 from ..program.weights import weight_array, weight_bytes, weight_names
@@ -113,6 +113,7 @@ class Executable:
         self._empty = device.buffer(256, "empty tensor")
         self._course = Course()
         self._numbers = {v: number for number, v in enumerate((*program.inputs, *program.outputs))}
+        self._read_beside = _read_beside(program)
 
     @staticmethod
     def _upload(device: Device, upload: Callable[[Buffer, Any], None], weight: Any, name: str) -> Buffer:
@@ -295,7 +296,7 @@ class Executable:
         results = dict(zip(self.program.outputs, bound[count:], strict=True))
         in_place = {it for output, it in plan.layout.begins if callers[it] == results[output]}
         before = self._separate(plan, callers, {id(b) for b, _ in results.values()}, in_place)
-        after = self._align(plan, results)
+        after = self._elsewhere(plan, results)
         for output, it in plan.layout.begins:
             if callers[it] != results[output]:
                 before.append((*callers[it], *results[output], plan.nbytes[output]))
@@ -359,13 +360,13 @@ class Executable:
         with self.planned(inputs) as plan:
             yield from inspect.trace(plan, inputs, replace)
 
-    def _separate(self, plan: Plan, callers: dict[int, Place], written: set[int], in_place: set[int]) -> list[Copy]:
+    def _separate(self, plan: Plan, callers: dict[int, Place], stored: set[int], in_place: set[int]) -> list[Copy]:
         """Copies for inputs that share a buffer with an output (WebGPU forbids reading and writing one buffer in a
         dispatch, even disjoint ranges) or whose offset the adapter cannot bind. No dispatch reads those `in_place`."""
         copies = []
         alignment = self.device.target.offset_alignment
         for value, (buffer, offset) in list(callers.items()):
-            if value not in in_place and buffer is not self._empty and (id(buffer) in written or offset % alignment):
+            if value not in in_place and buffer is not self._empty and (id(buffer) in stored or offset % alignment):
                 nbytes = plan.nbytes[value]
                 copy = plan.scratch(value)
                 copies.append((buffer, offset, copy, 0, -(-nbytes // 4) * 4))
@@ -373,15 +374,27 @@ class Executable:
                 self.copied_inputs += 1
         return copies
 
-    def _align(self, plan: Plan, results: dict[int, Place]) -> list[Copy]:
-        """Outputs at an offset the adapter cannot bind are computed elsewhere and copied."""
+    def _elsewhere(self, plan: Plan, results: dict[int, Place]) -> list[Copy]:
+        """Outputs that are calculated elsewhere and copied: those at an offset the adapter cannot bind, and those that a
+        dispatch reads which writes another output in the same buffer."""
         copies = []
         for value, (buffer, offset) in list(results.items()):
-            if offset % self.device.target.offset_alignment:
+            beside = any(results[it].buffer is buffer for it in self._read_beside.get(value, ()))
+            if beside or offset % self.device.target.offset_alignment:
                 temporary = plan.scratch(value)
                 copies.append((temporary, 0, buffer, offset, plan.nbytes[value]))
                 results[value] = Place(temporary, 0)
         return copies
+
+
+def _read_beside(program: Program) -> dict[int, set[int]]:
+    """For each output that a dispatch reads the outputs that such dispatches write."""
+    outputs, found = set(program.outputs), dict[int, set[int]]()
+    for dispatch in program.dispatches:
+        stored = outputs.intersection(written(program, dispatch))
+        for value in outputs.intersection(dispatch.args) - stored:
+            found.setdefault(value, set()).update(stored)
+    return found
 
 
 def _shapes(dtypes: Sequence[DType], shapes: Sequence[tuple[int, ...]]) -> str:
