@@ -38,7 +38,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "exhaustive: takes minutes and adds little; only in `make test-all`")
     config.addinivalue_line(
-        "markers", "costly: a case takes seconds of compilation; `make test` runs few, whatever they are"
+        "markers", "costly(most=1): a case takes long to compile; `make test` runs so many, whatever they are"
     )
     config.addinivalue_line("markers", "every_case: `make test` runs every case of the test, not a sample")
 

@@ -18,8 +18,8 @@ import pytest
 
 FEW = 4
 """A test of so many cases keeps them all."""
-FEWEST = 2
-"""Cases of a test that is marked `costly`."""
+FEWEST = 1
+"""Cases of a test that is marked `costly`: its kernels take long to compile. Tests beside it have others."""
 ENOUGH = 6
 """Cases of a test, unless its single properties need more."""
 SMALL = 8
@@ -35,22 +35,24 @@ def mark_the_rest(items: Iterable[pytest.Item]) -> None:
     for item in items:
         if hasattr(item, "callspec") and not any(map(item.get_closest_marker, ("every_case", "exhaustive"))):
             tests[item.nodeid.partition("[")[0]].append(item)
-    for cases in tests.values():
+    for name, cases in tests.items():
         ids = [tuple(case.callspec._idlist) for case in cases]  # type: ignore[attr-defined]
-        chosen = set(sample(ids, FEWEST if cases[0].get_closest_marker("costly") else None))
+        costly = cases[0].get_closest_marker("costly")
+        chosen = set(sample(ids, [*costly.args, FEWEST][0] if costly else None, name))
         for k, case in enumerate(cases):
             if k not in chosen:
                 case.add_marker("exhaustive")
 
 
-def sample(cases: Sequence[tuple[str, ...]], most: int | None = None) -> list[int]:
-    """Positions of the cases of the sample, at most `most`; a case is the ids of its values, one of each parametrisation."""
+def sample(cases: Sequence[tuple[str, ...]], most: int | None = None, name: str = "") -> list[int]:
+    """Positions of the cases of the sample, at most `most`; a case is the ids of its values, one of each parametrisation. Of cases
+    that are worth as much another one is chosen for another name."""
     if len(cases) <= (most or FEW):
         return list(range(len(cases)))
     held = [_properties(case) for case in _parted(cases)]
     singles = set().union(*(ones for ones, _ in held))
     pairs = set().union(*(twos for _, twos in held))
-    rank = [hashlib.sha256("-".join(case).encode()).digest() for case in cases]
+    rank = [hashlib.sha256("-".join([name, *case]).encode()).digest() for case in cases]
     left, chosen = set(range(len(cases))), []
     while (singles or len(chosen) < (ENOUGH if pairs else FEW)) and len(chosen) != most:
         # Until each property is there, only cases that add one: rare ones need a case each.

@@ -19,9 +19,9 @@ CLOCKS = {
 ALLOWED = {
     "tests/patience.py": "the limit",
     "tests/conftest.py": "builds what is missing, before there are tests",
-    "tests/conformance/batches.py": "the CPU provider may hang in a case, which costs that case alone",
     "tests/device/test_timing.py": "the clock itself is tested: dispatches lie between two times of it",
-    "tests/fuzz/test_fuzz.py": "processes that may end in any way",
+    "tests/conformance/worker.py": "a case that hangs costs itself alone",
+    "tests/fuzz/__main__.py": "a command for people, which says how fast it is",
     "tests/fuzz/worker.py": "a case that hangs costs itself alone",
     "tests/graphs/__main__.py": "a command for people, who give it as long as they like",
     "tests/graphs/batches.py": "of that command",

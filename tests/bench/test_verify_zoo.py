@@ -28,6 +28,7 @@ def test_a_right_model_has_every_value_compared(tmp_path: Path) -> None:
     assert "tiny" in shown
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("model", ["tiny", "lstm_gru"])
 def test_a_tolerance_that_no_kernel_meets_names_the_first_one(tmp_path: Path, model: str) -> None:
     status, (found,), shown = verify(tmp_path, "--models", model, "--tolerance", "0")

@@ -128,6 +128,7 @@ def kernels(executable: Executable, run: Run) -> list[str]:
     return [it.label for it in executable.plan(run.tensors).dispatches]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("settings", [RunSettings(), RunSettings(stepwise=True)], ids=["", "stepwise"])
 def test_one_place_is_updated_and_nothing_copied(program: Program, settings: RunSettings) -> None:
     executable = Executable(program, device(), settings)

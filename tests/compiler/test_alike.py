@@ -94,6 +94,7 @@ def test_a_decoder_whose_caches_grow(checked: tuple[Target, Checked]) -> None:
     compile_model(growing_graph_of(Decoder(layers=3)), checked[0])
 
 
+@pytest.mark.costly
 def test_any_graph(checked: tuple[Target, Checked]) -> None:
     target, kernels = checked
     for seed in range(40):

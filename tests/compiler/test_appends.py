@@ -184,6 +184,7 @@ def test_halves_that_share_words(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("size", [6, 17])
 def test_rows_that_are_no_multiples_of_four(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which the CPU provider does not take."""

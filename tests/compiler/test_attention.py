@@ -105,6 +105,7 @@ def test_more_heads_than_a_dimension_of_a_grid_has_workgroups():
     check("scores", "none", Sizes(70_000, 1, 2, 3, 4, 4))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("spelling", ["scores", "guarded"])
 def test_rows_without_keys_and_with_nan_are_those_of_the_definition(spelling):
     sizes = Sizes(1, 1, 40, 150, 16, 8)
@@ -158,6 +159,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", EXPECTED)
 def test_models_reach_the_rule(name):
     import onnx

@@ -88,6 +88,7 @@ def test_operands_of_equal_layout_share_their_arithmetic() -> None:
     assert text.count("%") == 1
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("software", [True, False], ids=["software", "hardware"])
 def test_layers_share_a_kernel_whatever_their_scalar_weights_are(software: bool) -> None:
     scales = [0.5, -3.25, 1e-30, 7.0]

@@ -46,6 +46,7 @@ def expected(name: str, x: np.ndarray, w: dict[str, np.ndarray]) -> np.ndarray:
     return v * (1 + np.vectorize(math.erf)(v / 2**0.5)) / 2 @ w["w_down"] + w["b_down"] + x
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("software", [True, False], ids=["software", "gpu"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_is_its_norm_and_its_products(name, software):

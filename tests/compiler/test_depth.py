@@ -42,6 +42,7 @@ def longest(program: Program) -> int:
     return max(len(d) for d in found if not isinstance(d, int))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("cut", ["own", "other"])
 def test_layers_that_share_their_dims_add_no_expression(cut):
     shallow, deep = (compile_model(blocks(n, cut)) for n in (4, 200))
@@ -190,6 +191,7 @@ def test_an_expression_is_named_once():
 MOST_CALLS = {"fp32": 15_000, "int4": 24_000}  # per layer: 15 % more than in November 2026
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", MOST_CALLS)
 def test_a_layer_costs_as_much_as_the_layer_before(kind):
     """In calls of functions: what is known of one layer is not worked out for the next, and none looks at all the others."""

@@ -55,6 +55,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return calls
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", EXPORTS)
 def test_deeper_exports_have_the_same_shapes_and_checks(name: str) -> None:
     few, many = (compile_model(EXPORTS[name](depth), Target()) for depth in DEPTHS[name])
@@ -87,6 +88,7 @@ def test_the_work_of_a_layer_does_not_depend_on_the_layers_before_it(
         assert (third[what] - second[what]) / (four - two) <= 1.5 * (second[what] - first[what]) / (two - one) + 1
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", EXPORTS)
 def test_exports_compute_what_the_cpu_provider_does(name: str) -> None:
     layers = 2

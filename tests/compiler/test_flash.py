@@ -242,6 +242,7 @@ def fits(case: Case) -> bool:
 CASES = [case for seed in range(160) if fits(case := drawn(seed))]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_it_is_the_definition(number):
     check(CASES[number])
@@ -257,6 +258,7 @@ def test_one_token_reads_a_long_cache_in_parts(heads, size):
     assert len(program.dispatches) == 2
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])
 @pytest.mark.parametrize(
     ("size", "value_size"), [(64, 64), (128, 128), (256, 256), (6, 33), (4, 3), (100, 8), (8, 256)]
@@ -286,6 +288,7 @@ def test_an_infinite_value_of_the_last_key_stays_infinite():
     np.testing.assert_array_equal(y, np.full_like(y, np.inf))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("keys", [8 * 64, 8 * 64 + 1, 16 * 64, 17 * 64])
 def test_parts_are_put_together_some_at_a_time(keys):
     """As many as are loaded together, one more, and twice as many; of a full cache, and of one with room."""
@@ -351,6 +354,7 @@ def test_keys_that_no_query_sees_are_not_loaded():
     np.testing.assert_allclose(y, expected(case, clean), rtol=4e-6, atol=1e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("queries", [1, 3, 30])
 def test_a_row_that_sees_nothing_is_zeros_and_nan_stays_in_its_row(queries):
     case = Case(1, 2, 2, queries, 700, 32, 32, mask="added")

@@ -41,6 +41,7 @@ def dequantised(rows: int, columns: int, *after: onnx.NodeProto, last: str = "d"
     return make_model(nodes, {"x": (F, [3, rows if last == "d" else columns])}, weights)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "model",
     [dequantised(64, 48), dequantised(64, 48, node("Transpose", ["d"], ["t"]), last="t")],

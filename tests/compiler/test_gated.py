@@ -62,6 +62,7 @@ def reasons(program: Program) -> list[str]:
     return [it.reason for it in program.declined if it.rule == "gated"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("fused", [3, 2, 0])
 @pytest.mark.parametrize("product", ["Conv", "MatMul"])
 def test_the_image_is_scaled_where_it_is_loaded(product: str, fused: int) -> None:
@@ -87,6 +88,7 @@ def test_sizes_of_a_run() -> None:
         np.testing.assert_allclose(runner(x)[0], expected(made, {"x": x})[0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", halves.HALVES)
 def test_halves(kind: int) -> None:
     """What is not stored is not rounded."""

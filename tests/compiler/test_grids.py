@@ -57,6 +57,7 @@ def software_and_hardware(model: onnx.ModelProto) -> list[Program]:
     return [compile_model(model, dataclasses.replace(target(), software=it)) for it in (True, False)]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("anchor", ANCHORS)
 def test_any_larger_grid_gives_the_same_results(anchor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for dynamic in (False, True):
@@ -148,6 +149,7 @@ LARGE = (product, reduction, elements, bytes_)
 LARGER = (convolution, depthwise, recurrent, selection, softmax, totals)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("case", [*LARGE, *(pytest.param(it, marks=pytest.mark.exhaustive) for it in LARGER)])
 def test_grids_of_more_than_65535_workgroups(case: Callable[[], Case], monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []

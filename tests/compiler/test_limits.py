@@ -43,6 +43,7 @@ def largest(program: object, symbols: tuple[int, ...] = ()) -> int:
     return max(Layouts(program).layout(symbols).nbytes)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("spelling", [it for it in SPELLINGS if it != "transposed"])
 def test_scores_that_no_buffer_holds(spelling: str, mask: str) -> None:
@@ -61,6 +62,7 @@ def test_scores_that_no_buffer_holds(spelling: str, mask: str) -> None:
     np.testing.assert_allclose(y, expected(spelling, mask, sizes, arrays), rtol=4e-6, atol=1.6e-5)
 
 
+@pytest.mark.costly
 def test_scores_that_only_a_run_makes_too_large() -> None:
     model = attention_model("scores", "row of keys", SIZES, dynamic=True)
     run = specialising(model, small())
@@ -70,6 +72,7 @@ def test_scores_that_only_a_run_makes_too_large() -> None:
         np.testing.assert_allclose(y, expected("scores", "row of keys", sizes, arrays), rtol=4e-6, atol=1.6e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("causal", [0, 1])
 def test_scores_of_an_operator(causal: int) -> None:
     shapes = {"q": (2, 3, 270, 16), "k": (2, 3, 300, 16), "v": (2, 3, 300, 20)}

@@ -309,6 +309,7 @@ def test_rows_that_are_not_finite_are_as_with_norms() -> None:
             np.testing.assert_allclose(one[0, 0], two[0, 0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["fp32", "int4-fp32"])
 def test_a_decoder_goes_on_token_by_token_as_the_cpu_provider_does(kind: str) -> None:
     decoder = Decoder(kind=kind, layers=2, heads=4, groups=2, size=64, inner=288, length=16)
@@ -350,6 +351,7 @@ def test_a_norm_that_the_product_itself_needs_besides(kind: str | int, how: str)
     compared(layer, compile_model(model, Way("gpu").of(target())), model, (2, 1, 5, 1))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("factor", ["product of x", "product of sum", "softmax of x", "softmax of sum"])
 def test_a_norm_with_a_factor_that_is_made_behind_the_product(factor: str) -> None:
     layer = Layer()
@@ -365,6 +367,7 @@ def test_a_norm_with_a_factor_that_is_made_behind_the_product(factor: str) -> No
     compared(layer, compile_model(model, Way("gpu").of(target())), model, (2, 1, 5, 1))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(40))
 def test_random_graphs_of_products_and_norms(seed: int) -> None:
     """Products, norms and what may lie between them, each of one of the last three values."""

@@ -99,6 +99,7 @@ def test_what_stays_in_two_kernels() -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("late", ["at", "table", "gain"])
 @pytest.mark.parametrize("steps", [0, 2])
 def test_what_it_reads_is_made_before_it(late: str, steps: int) -> None:

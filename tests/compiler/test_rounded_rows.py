@@ -146,6 +146,7 @@ def test_tiles_round_every_32_columns(weights: Weights, tile: DotTile) -> None:
         assert (y != (a @ real + bias).astype(weights.dtype)).mean() > 0.5
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("k", "n"), [(33, 7), (130, 9), (257, 5), (96, 1), (64, 1)])
 @pytest.mark.parametrize("rows", ["rows", 3000])
 def test_weights_that_are_no_runs_have_no_tiles_of_bytes(k: int, n: int, rows: int | str) -> None:

@@ -48,6 +48,7 @@ def normal(seed: int, *shape: int, dtype: type = np.float32) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(24))
 def test_matrices(seed: int) -> None:
     """Batches, transposed weights, what follows and elements of f16, in up to eight parts."""
@@ -75,6 +76,7 @@ def test_matrices(seed: int) -> None:
     compare(model, program, normal(seed + 100, *shape, dtype=dtype), tolerance=2e-3 if dtype == np.float16 else 2e-6)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(24))
 def test_convolutions(seed: int) -> None:
     """Windows, which are no matrix in memory, with padding, strides, dilations and groups, and a bias behind the sum."""
@@ -112,6 +114,7 @@ def test_operands_are_read_as_without_parts() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("steps", [8, 24, 40])
 def test_a_part_is_whole_steps_of_a_tile(steps: int) -> None:
     """Also of a tile of a user's table; what is left of k is in the last part, which may be empty."""
@@ -122,6 +125,7 @@ def test_a_part_is_whole_steps_of_a_tile(steps: int) -> None:
         compare(model, compile_model(model, on), normal(1, 16, k))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("spelling", ["transposed", "sliced", "reversed", "repeated"])
 def test_operands_that_are_views(spelling: str) -> None:
     k, weights = 48, {"b": normal(3, 48, 20), "starts": np.array([47]), "ends": np.array([-(1 << 40)])}

@@ -139,6 +139,7 @@ def compare(made: onnx.ModelProto, program: Program, x: np.ndarray, tolerance: f
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(20))
 def test_spellings_and_sizes(seed: int) -> None:
     """Of every spelling, of sizes that are multiples of nothing, by any number of invocations and workgroups."""
@@ -177,6 +178,7 @@ def test_what_is_one_kernel(average: str, product: str) -> None:
         compare(made, program, x)
 
 
+@pytest.mark.costly
 def test_what_is_shipped() -> None:
     """As in RegNetY-1.6GF, whose largest weights stay products."""
     for sizes, side, kernels in (((48, 12, 48), 8, 1), ((336, 84, 336), 14, 1), ((888, 222, 888), 7, 0)):
@@ -189,6 +191,7 @@ def test_what_is_shipped() -> None:
             compare(made, program, normal(1, 2, 5, side, side), 1e-4)
 
 
+@pytest.mark.costly
 def test_sums_of_parts_are_summed_up() -> None:
     """Of a large image, which is reduced in two steps: the second one is in the kernel."""
     splits = tune.use(tune.rows.ColumnSplits(1 << 10, 16))
@@ -232,6 +235,7 @@ def test_sizes_of_a_run(product: str) -> None:
             np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.costly
 def test_many_images() -> None:
     """Of sides that are known, so that the average is in the kernel."""
     channels = 12 if last() else 5
@@ -270,6 +274,7 @@ def test_an_average_that_others_read_stays() -> None:
     compare(made, program, x)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["h", "a"])
 def test_hidden_rows_that_others_read(name: str) -> None:
     made, x = block(outputs=("y", name)), normal(3, 3, 5, 9, 7)
@@ -279,6 +284,7 @@ def test_hidden_rows_that_others_read(name: str) -> None:
     compare(made, program, x)
 
 
+@pytest.mark.costly
 def test_weights_that_are_calculated() -> None:
     made = block(product="MatMul")
     names = {it.name for it in made.graph.initializer}
@@ -303,6 +309,7 @@ def test_products_of_other_rows_stay() -> None:
     assert not reasons(program)
 
 
+@pytest.mark.costly
 def test_hidden_rows_that_are_shuffled_are_no_rows() -> None:
     """A transpose between the products, of as many rows as columns."""
     made = block((8, 3, 5), [3, 5, 4, 4], product="MatMul")

@@ -120,6 +120,7 @@ def changed(value: float) -> np.ndarray:
     return head
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("value", [1.5, np.nan])
 @pytest.mark.parametrize("spelling", SPELLINGS[2:])
 def test_a_table_that_differs_in_one_element_is_another_one(spelling: str, value: float) -> None:

@@ -41,6 +41,7 @@ def test_every_tile_multiplies_matrices_of_any_size(tile, dynamic):
         np.testing.assert_allclose(run(x, w)[0], want, atol=1e-6 * k**0.5 * 20)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_lies_beyond_the_end_of_k_or_n_does_not_leak_into_results(value):
     """Operands are slices of larger arrays full of NaN or infinity."""
@@ -54,6 +55,7 @@ def test_what_lies_beyond_the_end_of_k_or_n_does_not_leak_into_results(value):
         np.testing.assert_array_equal(Runner(compile_model(model, on))(x, w)[0], np.full((3, 5), 12, F))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("kernel", "group", "stride"), [(1, 1, 1), (3, 1, 1), (3, 1, 2), (3, 3, 1), (5, 6, 2)])
 def test_convolution_through_the_matrix_of_windows(kernel, group, stride):
     rng = np.random.default_rng(1)

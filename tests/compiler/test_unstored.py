@@ -93,6 +93,7 @@ def test_a_map_with_one_reader(dtype: type, axes: list[int]) -> None:
         assert largest(compile_model(model(dtype, axes, [name]), small(BUFFER))) <= BUFFER, name
 
 
+@pytest.mark.costly
 def test_all_axes_of_sizes_that_only_a_run_knows() -> None:
     shapes = {"x": ("a", 2, 1), "y": (1, 1, "b")}
     run = specialising(model(np.float32, [0, 1, 2], ["Mean", "LogSumExp"], shapes), small(BUFFER))

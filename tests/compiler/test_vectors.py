@@ -154,6 +154,7 @@ def test_special_values_in_any_of_the_four(value):
     np.testing.assert_array_equal(Runner(program)(x, z, c)[0], -np.where(c, np.maximum(x, z), x))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("columns", [64, 36, 30, 3])
 @pytest.mark.parametrize("last", ["uint8", "int8", "float16", "bfloat16", "bool", "int64"])
 def test_products_store_narrow_results_where_they_store_fours(last, columns):

@@ -180,6 +180,7 @@ def test_a_part_of_a_larger_constant():
     np.testing.assert_allclose(y, expected("scores", "added", sizes, [*arrays, whole[..., 20:50, :50]]), 4e-6, 2e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("hidden", [-np.inf, LOWEST[F]])
 def test_keys_are_chosen_to_be_hidden(hidden):
     """Where(hidden, lowest, scores), as `masked_fill` is exported."""
@@ -224,6 +225,7 @@ ALMOST = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("change", ALMOST)
 @pytest.mark.parametrize("seen", [(-40, 0), (-6, 0)], ids=["causal", "window"])
 def test_a_mask_that_is_almost_a_band_stays(change, seen):
@@ -234,6 +236,7 @@ def test_a_mask_that_is_almost_a_band_stays(change, seen):
     assert masks_of(program) == ["mask"] and reasons(program) == [NO_BAND]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(20))
 def test_one_element_that_differs_anywhere_keeps_the_mask(seed):
     rng = np.random.default_rng(seed)
@@ -343,6 +346,7 @@ def test_what_else_is_done_with_scores(number):
     np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("operator", ["Attention", "MultiHeadAttention"])
 def test_operators_with_a_constant_mask(operator):
     """Four heads of queries; of keys two in one of them, whose rows are those of two heads."""

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from tests import patience
+
 from .worker import Row, Setup
 
 SIZE = 100
-SECONDS_PER_CASE = 20.0
 ROOT = Path(__file__).parents[2]
 
 
@@ -52,21 +53,13 @@ def _lost(name: str, detail: str) -> Row:
 def _process(names: Sequence[str], setup: Setup) -> tuple[list[Row], str | None]:
     """Rows of the cases that finished, and the case during which the process ended, with a last row saying how."""
     command = [sys.executable, "-m", "tests.conformance.worker", json.dumps(asdict(setup))]
-    try:
-        result = subprocess.run(
-            command,
-            input="\n".join(names),
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            timeout=60 + SECONDS_PER_CASE * len(names),
-        )
-        output, how = result.stdout, f"exit code {result.returncode}: {_last(result.stderr)}"
-    except subprocess.TimeoutExpired as error:
-        output, how = _text(error.stdout), f"no end after {error.timeout:.0f} seconds"
+    process = patience.started(command, stdin=subprocess.PIPE, cwd=ROOT)
+    result = patience.ended(process, "\n".join(names), (1 + len(names)) * patience.SECONDS)
+    hung = f"no end after {patience.SECONDS:.0f} seconds" if "Timeout (" in result.stderr else ""
+    how = hung or f"exit code {result.returncode}: {_last(result.stderr)}"
     rows: list[Row] = []
     started = None
-    for line in output.splitlines():
+    for line in result.stdout.splitlines():
         if not line.startswith("{"):
             continue
         entry = json.loads(line)
@@ -80,10 +73,6 @@ def _process(names: Sequence[str], setup: Setup) -> tuple[list[Row], str | None]
     if started is None:
         started = names[len(rows)]
     return (rows if len(names) > 1 else [_lost(started, how)]), started
-
-
-def _text(output: str | bytes | None) -> str:
-    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
 
 
 def _last(errors: str) -> str:

@@ -7,6 +7,7 @@ A line `{"start": name}` goes out before a case, so that the parent knows which 
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -19,7 +20,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from tests import feeding, provider, targets
+from tests import feeding, patience, provider, targets
 
 from . import cases, direct
 from .compare import difference, to_value
@@ -107,8 +108,10 @@ def main() -> None:
     ort.set_default_logger_severity(4)
     for name in sys.stdin.read().split():
         print(json.dumps({"start": name}), flush=True)
+        faulthandler.dump_traceback_later(patience.SECONDS, exit=True)
         with np.errstate(all="ignore"), targets.using(targets.Way(setup.target, setup.int64)):
             row = run_case(name, setup)
+        faulthandler.cancel_dump_traceback_later()
         print(json.dumps(row), flush=True)
     sys.stdout.flush()
     os._exit(0)  # exit codes of a provider's shutdown are tested elsewhere

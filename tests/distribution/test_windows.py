@@ -45,6 +45,7 @@ def compile_for_windows(*arguments: str | Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", UNITS)
 def test_what_is_plain_c_compiles_for_windows(name: str, tmp_path: Path) -> None:
     source = tmp_path / f"unit_{name}.c"

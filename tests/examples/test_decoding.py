@@ -52,6 +52,7 @@ def speech_inputs() -> dict[str, np.ndarray[Any, Any]]:
     return {"input_features": RNG.standard_normal((1, models.MELS, models.FRAMES)).astype(np.float32)}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("speech", [False, True])
 def test_an_encoder_and_a_decoder_say_what_they_say_on_the_cpu(
     speech: bool, tmp_path: Path, downloads: list[int]

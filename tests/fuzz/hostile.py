@@ -183,7 +183,9 @@ def _table(chance: random.Random) -> bytes:
 def _changed_text(found: Any, chance: random.Random) -> bytes:
     """JSON of a tree in which some places are wrong."""
     for _ in range(chance.choice((1, 1, 1, 2, 4))):
-        with suppress(TypeError, KeyError, IndexError, ValueError):  # where another change left nothing to change
+        with suppress(
+            TypeError, KeyError, IndexError, ValueError, AttributeError, ZeroDivisionError
+        ):  # where another change left nothing to change
             chance.choice(CHANGES)(found, chance)
     text = json.dumps(found, separators=(",", ":"), ensure_ascii=chance.random() < 0.5).encode("utf-8", "surrogatepass")
     if chance.random() < 0.01:
@@ -262,6 +264,23 @@ def _insert(found: Any, chance: random.Random) -> None:
         holder[chance.choice(TEXTS)] = _strange(chance)
 
 
+def _weights(found: Any, chance: random.Random) -> None:
+    """A weight of another type or shape, of as many bytes."""
+    row = chance.choice(found["weights"])
+    kind, size = chance.choice(
+        (("object", 8), ("O", 8), ("V4", 4), ("U1", 4), ("M8[s]", 8), ("float64", 8), ("uint8", 1), ("bool", 1))
+    )
+    row[0], row[1] = kind, chance.choice(([row[2] // size], [-1], [row[2] // size, 1], [2**60, 16, 0]))
+
+
+def _checks(found: Any, chance: random.Random) -> None:
+    """A check that fails and has something to say."""
+    text, dims = chance.choice(
+        (("{0.__class__.__mro__}", [1]), ("{:>99999999999}", [1]), ("{!r:{}}", [1, 2**31]), ("{}{}", [1]))
+    )
+    found["checks"].append([0, text, dims, False])
+
+
 def _squares(found: Any, chance: random.Random) -> None:
     """Sizes that double their digits with each definition."""
     header = found["programs"][0] if found.get("programs") else found
@@ -289,5 +308,5 @@ def _use(header: dict[str, Any], name: str, chance: random.Random) -> None:
 
 
 CHANGES: tuple[Callable[[Any, random.Random], None], ...] = (
-    _replace, _replace, _replace, _nearby, _nearby, _exchange, _remove, _insert, _squares,
+    _replace, _replace, _replace, _nearby, _nearby, _exchange, _remove, _insert, _squares, _weights, _checks,
 )  # fmt: skip

@@ -43,6 +43,7 @@ def outcomes_of(kind: str, first: int, count: int, folder: Path) -> None:
         }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", hostile.KINDS)
 def test_no_file_does_more_than_it_says(kind: str, tmp_path: Path) -> None:
     outcomes_of(kind, 0, DEFAULT, tmp_path)

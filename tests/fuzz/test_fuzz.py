@@ -6,12 +6,13 @@ whether ONNX Runtime does so by itself. A failure is repeated by its name: `pyth
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from tests import patience
 
 from . import cases
 
@@ -26,7 +27,7 @@ MORE = 50
 def process(names: list[str], *flags: str) -> tuple[dict[str, str], str]:
     """The outcomes of the cases that ended, and how the process ended when it was before the last of them."""
     command = [sys.executable, "-m", "tests.fuzz.worker", *flags, *names]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, cwd=ROOT)
+    done = patience.run(command, errors="replace", cwd=ROOT)
     ended = [line.split() for line in done.stdout.splitlines() if line.startswith("end ")]
     outcomes = {name: outcome for _, name, outcome in ended}
     return outcomes, "" if len(outcomes) == len(names) else f"exit code {done.returncode}: {done.stderr[-2000:]}"
@@ -59,6 +60,7 @@ def names(kind: str, first: int, count: int) -> list[str]:
     return [f"{kind}:{number}" for number in range(first, first + count)]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", cases.KINDS)
 def test_no_case_crashes_or_hangs(kind: str) -> None:
     outcomes, crashes = run(names(kind, 0, FIRST[kind]))

@@ -3,7 +3,7 @@
     python -m tests.fuzz.worker truncated:3 mutated:17 ...
 
 In: names of cases. Out: per case a line `start NAME` and a line `end NAME OUTCOME`: `ran`, the type of the error that said
-what is wrong, or `defect:TYPE` for an error that nobody meant to raise. A case that takes longer than SECONDS ends the
+what is wrong, or `defect:TYPE` for an error that nobody meant to raise. A case that takes longer than patience.SECONDS ends the
 process with the place where it was.
 """
 
@@ -18,10 +18,10 @@ import numpy as np
 import onnxruntime as ort
 
 from onnxruntime_ep_wgpu.errors import InternalError, ShaderError, WgpuEpError
+from tests import patience
 
 from . import cases
 
-SECONDS = 60
 INTEGERS = (f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
 TYPES = {f"tensor({name})": np.dtype(name) for name in (*INTEGERS, "float16", "bool")}
 TYPES |= {"tensor(float)": np.dtype(np.float32), "tensor(double)": np.dtype(np.float64)}
@@ -75,7 +75,7 @@ def main(provider: str, names: list[str]) -> None:
     warnings.simplefilter("ignore")
     for name in names:
         print("start", name, flush=True)
-        faulthandler.dump_traceback_later(SECONDS, exit=True)
+        faulthandler.dump_traceback_later(patience.SECONDS, exit=True)
         outcome = run_case(name, provider)
         faulthandler.cancel_dump_traceback_later()
         print("end", name, outcome, flush=True)

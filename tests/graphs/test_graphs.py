@@ -167,6 +167,7 @@ worker.main()
 """
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("first", "status"), [("pass", "crash"), ("before_cpu()", check.RIGHT)], ids=["ours", "cpu"])
 def test_a_crash_in_native_code_says_where_and_whose(first: str, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "_command", lambda *_: [sys.executable, "-c", CRASHING.format(first=first)])

@@ -63,6 +63,7 @@ def greedy(model: webgpu_ep.LanguageModel, prompt: list[int], count: int = 12, *
     return [token for _, token in model.tokens([prompt], max_new_tokens=count, **how)]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("prompt", PROMPTS, ids=len)
 def test_greedy_ids_are_those_of_the_cpu_provider(
     model: webgpu_ep.LanguageModel, folder: Path, prompt: list[int]
@@ -70,6 +71,7 @@ def test_greedy_ids_are_those_of_the_cpu_provider(
     assert greedy(model, prompt) == reference(folder, prompt, 12)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["genai int4", "optimum"])
 def test_caches_whose_size_has_a_name(kind: str, tmp_path: Path) -> None:
     """As onnxruntime-genai's builder writes them: the configuration knows how long a key is."""
@@ -108,6 +110,7 @@ def test_prompts_in_chunks(model: webgpu_ep.LanguageModel, chunk: int, monkeypat
     assert greedy(model, PROMPTS[2]) == whole
 
 
+@pytest.mark.costly
 def test_prompts_of_one_length_together_in_chunks(
     model: webgpu_ep.LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +123,7 @@ def test_prompts_of_one_length_together_in_chunks(
     assert found == wanted
 
 
+@pytest.mark.costly
 def test_prompts_of_different_lengths_together(model: webgpu_ep.LanguageModel) -> None:
     found: list[list[int]] = [[] for _ in PROMPTS]
     for row, token in model.tokens(PROMPTS, max_new_tokens=10):
@@ -144,6 +148,7 @@ def test_a_mask_is_as_long_as_what_it_is_about(model: webgpu_ep.LanguageModel, m
     assert bool(seen) != model.decoder.in_place
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("length", [16, 17, 40])
 def test_caches_that_end_at_any_row(
     folder: Path, model: webgpu_ep.LanguageModel, length: int, monkeypatch: pytest.MonkeyPatch
@@ -164,6 +169,7 @@ def test_caches_that_end_at_any_row(
     assert got == wanted
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "how",
     [{}, {"temperature": 0.9, "top_k": 5, "seed": 3}, {"repetition_penalty": 1.7}],
@@ -205,6 +211,7 @@ def test_a_text_that_is_left_after_any_id_goes_on_as_if_it_had_not_been(
     assert begun + greedy(model, begun[-1:], 12 - left, state=caches, ends=()) == whole
 
 
+@pytest.mark.costly
 def test_the_next_step_runs_while_an_id_is_on_its_way(
     model: webgpu_ep.LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +250,7 @@ def test_steps_copy_nothing_before_they_run(
     assert not copied
 
 
+@pytest.mark.costly
 def test_steps_bind_nothing_while_caches_have_room(
     model: webgpu_ep.LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,12 +266,14 @@ def test_steps_bind_nothing_while_caches_have_room(
     assert len(count) == (2 if model.decoder.in_place else 3 if model.decoder.keeps_rows else 50)
 
 
+@pytest.mark.costly
 def test_the_likeliest_alone_is_greedy(model: webgpu_ep.LanguageModel) -> None:
     assert greedy(model, PROMPTS[0], temperature=1.0, top_k=1) == greedy(model, PROMPTS[0])
     assert greedy(model, PROMPTS[0], temperature=1.0, min_p=1.0) == greedy(model, PROMPTS[0])
     assert greedy(model, PROMPTS[0], temperature=1.0, top_p=1e-6) == greedy(model, PROMPTS[0])
 
 
+@pytest.mark.costly
 def test_equal_seeds_give_equal_texts(model: webgpu_ep.LanguageModel) -> None:
     how = {"temperature": 5.0, "top_p": 0.95, "top_k": 100, "min_p": 0.001, "repetition_penalty": 1.2}
     first = greedy(model, PROMPTS[0], 20, seed=3, **how)
@@ -271,6 +281,7 @@ def test_equal_seeds_give_equal_texts(model: webgpu_ep.LanguageModel) -> None:
     assert first != greedy(model, PROMPTS[0], 20, seed=4, **how)
 
 
+@pytest.mark.costly
 def test_a_text_ends_where_it_is_told_to(model: webgpu_ep.LanguageModel) -> None:
     (whole,) = model.generate("hello", max_new_tokens=30)
     assert len(whole) > 6
@@ -500,6 +511,7 @@ def test_no_prompt_is_printed_into_a_pipe(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_message_that_is_too_long_ends_no_conversation(
     terminal: bool, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -563,6 +575,7 @@ def test_logits_that_are_not_a_number_are_an_error(tmp_path: Path) -> None:
         list(webgpu_ep.LanguageModel(path).tokens([[5, 6]]))
 
 
+@pytest.mark.costly
 def test_the_command_answers(folder: Path, model: webgpu_ep.LanguageModel, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chat", str(folder), "--prompt", "hi", "--max-new-tokens", "6", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["text"] == "".join(model.chat().say("hi", max_new_tokens=6))

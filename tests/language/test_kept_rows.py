@@ -15,6 +15,7 @@ from .models import Decoder, growing_graph_of
 CACHES = {f"past_key_values.0.{it}": f"present.0.{it}" for it in ("key", "value")}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("batch", [1, 2])
 def test_as_many_rows_as_asked_for(batch: int) -> None:
     decoder = Decoder(layers=1, groups=4)

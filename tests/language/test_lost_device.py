@@ -60,6 +60,7 @@ def _lose() -> None:
     lose(device_of(CONTEXT))
 
 
+@pytest.mark.costly
 def test_the_next_text_is_right(model: webgpu_ep.LanguageModel) -> None:
     wanted = model.generate(["Hello", "Hi"], **HOW)
     for _ in range(2):
@@ -81,6 +82,7 @@ def test_ids_and_caches_on_the_first_device(model: webgpu_ep.LanguageModel) -> N
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.costly
 def test_a_text_that_is_being_made_ends(model: webgpu_ep.LanguageModel) -> None:
     wanted = list(model.tokens([[5, 77, 130]], **HOW))
     tokens = model.tokens([[5, 77, 130]], **HOW)
@@ -91,6 +93,7 @@ def test_a_text_that_is_being_made_ends(model: webgpu_ep.LanguageModel) -> None:
     assert list(model.tokens([[5, 77, 130]], **HOW)) == wanted
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("ends", [(), None], ids=["goes on", "ends"])
 def test_a_chat_goes_on(model: webgpu_ep.LanguageModel, ends: Any) -> None:
     other = model.chat("be brief")
@@ -104,6 +107,7 @@ def test_a_chat_goes_on(model: webgpu_ep.LanguageModel, ends: Any) -> None:
     assert list(chat.say("b", ends=ends, **HOW)) == second and chat.reused == 0
 
 
+@pytest.mark.costly
 def test_a_chat_that_did_not_meet_the_loss_goes_on(model: webgpu_ep.LanguageModel) -> None:
     """Somebody else has made the new device, and its caches are lost all the same."""
     other, chat = model.chat(), model.chat()
@@ -119,6 +123,7 @@ def test_a_chat_that_did_not_meet_the_loss_goes_on(model: webgpu_ep.LanguageMode
     assert got == wanted[1]
 
 
+@pytest.mark.costly
 def test_another_model_and_chat_of_it_are_made_after_a_loss(model: webgpu_ep.LanguageModel) -> None:
     wanted = model.generate("Hello", **HOW), list(model.chat().say("a", **HOW))
     _lose()

@@ -54,6 +54,7 @@ def model_of(spelling: str, layers: tuple[int, ...]) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("layers", [(0,), (1,), (0, 1)], ids=str)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_rows_that_mean_nothing_are_kept_where_a_mask_leaves_them_out(

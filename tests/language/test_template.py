@@ -122,6 +122,7 @@ def test_random_templates_end_with_a_text_or_our_error(seed: int) -> None:
     assert good or seed == 0
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("text", REAL)
 def test_a_template_gives_what_jinja2_gives(text: str) -> None:
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)

@@ -40,6 +40,7 @@ def _representatives() -> list[object]:
     ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("name", "half", "native"), _representatives())
 def test_the_error_of_halves_is_that_of_storing_them(name: str, half: int, native: bool) -> None:
     try:

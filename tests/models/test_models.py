@@ -105,6 +105,7 @@ def run(opened: ort.InferenceSession, name: str, variation: int) -> list[np.ndar
     return results
 
 
+@pytest.mark.costly
 @every_model
 def test_every_node_runs_on_webgpu_but_those_of_the_table(name: str) -> None:
     placed = provider.placement(session(name))
@@ -112,12 +113,14 @@ def test_every_node_runs_on_webgpu_but_those_of_the_table(name: str) -> None:
     assert placed.on_gpu
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ON_CPU)
 def test_what_stays_on_the_cpu_says_why(name: str) -> None:
     placed = webgpu_ep.report(webgpu_ep.session(case(name).path))
     assert {node.op_type: node.reason for node in placed.on_cpu} == ON_CPU[name]
 
 
+@pytest.mark.costly(4)
 @every_model
 def test_results_equal_the_cpu_providers_for_every_shape_and_run(name: str) -> None:
     for variation in range(case(name).variations):
@@ -125,12 +128,14 @@ def test_results_equal_the_cpu_providers_for_every_shape_and_run(name: str) -> N
             assert error(name, variation, run(session(name), name, variation)) <= tolerance(name)
 
 
+@pytest.mark.costly
 @a_model_of_each_kind
 def test_returning_to_an_earlier_shape_gives_the_same_result(name: str) -> None:
     for variation in (0, 1, 0, 2, 1, 0):
         assert error(name, variation, run(session(name), name, variation)) <= tolerance(name)
 
 
+@pytest.mark.costly
 @a_model_of_each_kind
 def test_a_node_forced_to_the_cpu_in_the_middle_changes_nothing_else(name: str) -> None:
     on_gpu = [(node, op) for node, op in provider.placement(session(name)).on_gpu if node and op in KEEP]
@@ -144,6 +149,7 @@ def test_a_node_forced_to_the_cpu_in_the_middle_changes_nothing_else(name: str) 
             assert error(name, variation, run(opened, name, variation)) <= tolerance(name)
 
 
+@pytest.mark.costly
 @a_model_of_each_kind
 def test_two_threads_share_a_session(name: str) -> None:
     together = threading.Barrier(2)
@@ -159,6 +165,7 @@ def test_two_threads_share_a_session(name: str) -> None:
         assert max(pool.map(work, (0, 1))) <= tolerance(name)
 
 
+@pytest.mark.costly
 @a_model_of_each_kind
 def test_two_sessions_of_two_threads_share_the_device(name: str) -> None:
     other = provider.open_session(case(name).path)
@@ -174,6 +181,7 @@ def test_two_sessions_of_two_threads_share_the_device(name: str) -> None:
         assert max(pool.map(work, (session(name), other))) <= tolerance(name)
 
 
+@pytest.mark.costly
 @a_model_of_each_kind
 def test_from_the_third_shape_on_nothing_is_compiled(name: str) -> None:
     context = 1 + [*zoo.NAMES, *zoo.FULL].index(name)  # a device of its own, on which nothing has been compiled

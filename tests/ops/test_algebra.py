@@ -52,6 +52,7 @@ def test_einsum_of_extents_known_at_run_time(equation: str) -> None:
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
 def test_determinant(n: int) -> None:
     check("Det", random(2, 3, n, n), rtol=1e-4)

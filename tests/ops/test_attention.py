@@ -54,6 +54,7 @@ def test_masks_broadcast(shape: tuple[int, ...], kind: type, causal: int) -> Non
     check("Attention", *inputs, mask, want=want, **how)
 
 
+@pytest.mark.costly
 def test_a_query_that_sees_no_key_gives_zeros() -> None:
     q, k, v = _inputs(3, 3)
     mask = np.ones((5, 7), bool)
@@ -89,6 +90,7 @@ def test_scores_at_every_stage(softcap: float, mode: int) -> None:
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("rank", [3, 4])
@@ -104,6 +106,7 @@ def test_heads_whose_size_a_run_decides(rank: int, causal: int, dtype: type) -> 
     check_model(built, arrays, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op", ["MultiHeadAttention", "GroupQueryAttention", "Attention"])
 def test_heads_of_microsoft_whose_size_a_run_decides(op: str) -> None:
     parts = [random(1, 2, 24, seed=k) for k in range(3)]

@@ -200,6 +200,7 @@ def test_beside_the_cpu_provider(bits: int, block: int, zeros: str, level: int) 
     agree(ours, weights, a)
 
 
+@pytest.mark.costly
 def test_scales_without_axes() -> None:
     """As older exports have them."""
     weights = Weights(96, 10, 4, 32, "packed")
@@ -228,6 +229,7 @@ def test_special_values_stay_in_their_row(rows: int) -> None:
         agree(y[1:-1], weights, a[1:-1])
 
 
+@pytest.mark.costly
 def test_what_fills_up_the_last_block_is_not_read_as_a_part_of_a_row() -> None:
     """The scale of a block holds for what fills it up; an infinite one must not spoil the sum of zeros there."""
     weights = dataclasses.replace(Weights(40, 6, 4, 32), seed=3)
@@ -285,6 +287,7 @@ def as_inputs(model: onnx.ModelProto, symbolic: bool) -> list[np.ndarray]:
     return arrays
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("bits", "zeros"), [(2, "float"), (3, "packed"), (4, ""), (4, "packed"), (8, "packed")])
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_weights_that_are_inputs(bits: int, zeros: str, symbolic: bool) -> None:
@@ -344,6 +347,7 @@ def test_integers_become_floats_by_their_bits(bits: int) -> None:
         np.testing.assert_array_equal(runner(np.eye(k, dtype=F32)[place : place + 1])[0], want[place : place + 1])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("rows", [1, 3, 40])
 def test_weights_larger_than_a_binding_and_real_numbers_larger_than_a_buffer(rows: int) -> None:
     """Only the packed bytes count: windows of them are bound, and what they stand for is nowhere."""
@@ -355,6 +359,7 @@ def test_weights_larger_than_a_binding_and_real_numbers_larger_than_a_buffer(row
     agree(support.Runner(program, on=support.device())(a)[0], weights, a)
 
 
+@pytest.mark.costly
 def test_what_follows_leaves_weights_their_bindings() -> None:
     """A product with so many operands behind it that some have to go elsewhere, and not its weights."""
     weights = Weights(256, 64, 4, 32, "packed", bias=True)

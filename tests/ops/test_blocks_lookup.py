@@ -129,6 +129,7 @@ def test_the_table_stays_packed() -> None:
 # ---- MatMulBnb4
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [F32, F16])
 @pytest.mark.parametrize("kind", [0, 1])
 def test_weights_out_of_a_table(kind: int, dtype: Any) -> None:

@@ -27,6 +27,7 @@ GEOMETRIES: list[dict[str, Any]] = [
 CHANNELS = [(3, 5, 1), (6, 6, 6), (3, 6, 3), (6, 4, 2), (6, 18, 2)]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 @pytest.mark.parametrize(("channels", "features", "groups"), CHANNELS)
 @pytest.mark.parametrize("symbolic", [False, True])
@@ -39,12 +40,14 @@ def test_conv(geometry: dict[str, Any], channels: int, features: int, groups: in
     check("Conv", x, w, bias, group=groups, constants=[1, 2], symbolic=symbolic, **geometry, **CLOSE)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("channels", "features", "groups"), CHANNELS)
 def test_conv_with_weights_that_are_inputs(channels: int, features: int, groups: int) -> None:
     x, w = random(1, channels, 8, 5), random(features, channels // groups, 3, 3, seed=1)
     check("Conv", x, w, group=groups, pads=[1, 1, 1, 1], **CLOSE)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("groups", [1, 4])
 def test_conv_over_one_axis(groups: int) -> None:
     for extra in ({}, {"pads": [2, 1]}, {"strides": [3]}, {"dilations": [2], "pads": [1, 0]}):
@@ -59,6 +62,7 @@ def test_conv_over_one_axis(groups: int) -> None:
         )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("groups", [1, 4])
 def test_conv_over_three_axes(groups: int) -> None:
     x, w = random(2, 4, 5, 6, 7), random(4, 4 // groups, 3, 2, 2, seed=1)
@@ -66,6 +70,7 @@ def test_conv_over_three_axes(groups: int) -> None:
     check("Conv", x, w, group=groups, **CLOSE)
 
 
+@pytest.mark.costly
 def test_conv_pointwise() -> None:
     w = random(9, 5, 1, 1, seed=1)
     check("Conv", random(2, 5, 7, 6), w, random(9, seed=2), **CLOSE)
@@ -73,6 +78,7 @@ def test_conv_pointwise() -> None:
     check("Conv", random(2, 5, 7, 6), w, pads=[1, 0, 2, 1], **CLOSE)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kernel", [(7, 7), (1, 7), (5, 5), (9, 9)])
 @pytest.mark.parametrize("strides", [[1, 1], [2, 1], [2, 2]])
 def test_depthwise_kernels(kernel: tuple[int, int], strides: list[int]) -> None:
@@ -107,6 +113,7 @@ def test_conv_float16(groups: int) -> None:
     check("Conv", x, w, random(12, dtype=np.float16, seed=2), group=groups, pads=[1, 1, 1, 1], **CLOSE)
 
 
+@pytest.mark.costly
 def test_conv_of_special_values() -> None:
     x = random(1, 1, 5, 5)
     x[0, 0, 2, 2], x[0, 0, 0, 0] = np.inf, np.nan
@@ -124,6 +131,7 @@ def test_conv_of_an_empty_batch() -> None:
         )
 
 
+@pytest.mark.costly
 def test_conv_of_several_sizes_with_one_program() -> None:
     built = model(
         "Conv",
@@ -154,6 +162,7 @@ TRANSPOSED: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("geometry", TRANSPOSED, ids=str)
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("symbolic", [False, True])
@@ -171,11 +180,13 @@ def test_conv_transpose_without_overlap(size: int) -> None:
     )
 
 
+@pytest.mark.costly
 def test_conv_transpose_over_one_axis_and_three() -> None:
     check("ConvTranspose", random(2, 3, 8), random(3, 4, 3, seed=1), strides=[2], pads=[1, 0], **CLOSE)
     check("ConvTranspose", random(1, 3, 4, 3, 5), random(3, 2, 2, 3, 2, seed=1), strides=[2, 1, 2], **CLOSE)
 
 
+@pytest.mark.costly
 def test_conv_transpose_float16() -> None:
     x, w = random(1, 4, 5, 5, dtype=np.float16), random(4, 3, 3, 3, dtype=np.float16, seed=1)
     check("ConvTranspose", x, w, strides=[2, 2], **CLOSE)

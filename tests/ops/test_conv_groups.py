@@ -29,6 +29,7 @@ def _random(rng: random.Random) -> tuple[dict[str, Any], tuple[int, int], tuple[
     return {"pads": pads, "strides": strides, "dilations": dilations}, kernel, sizes
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("channels", "features"), GROUPS)
 def test_results_are_the_cpu_providers(channels: int, features: int, seed: int) -> None:

@@ -94,6 +94,7 @@ def test_rows(op: str, dtype: Any, int64: str, across: bool, columns: int) -> No
     np.testing.assert_array_equal(got, want[None] if across else want)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("columns", [0, 3, 300])
 @pytest.mark.parametrize(("dtype", "int64"), TYPES)
 @pytest.mark.parametrize("op", REDUCTIONS)
@@ -103,6 +104,7 @@ def test_extents_that_a_run_tells(op: str, dtype: Any, int64: str, columns: int)
     np.testing.assert_array_equal(run(built, x, int64), np.array([truth(op, row) for row in x], dtype))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("what", ["whole", "parts"])
 @pytest.mark.parametrize(("dtype", "int64"), both_ways([np.int32, np.int64]))
 @pytest.mark.parametrize("op", REDUCTIONS)
@@ -138,6 +140,7 @@ def test_elements_are_rows_where_no_axis_is_reduced(op: str, dtype: Any, int64: 
     np.testing.assert_array_equal(run(built, x, int64), np.array(want, dtype))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("axes", [(1,), (0,), (0, 1)])
 @pytest.mark.parametrize(("dtype", "int64"), both_ways([np.int32, np.int64]))
 @pytest.mark.parametrize("op", REDUCTIONS)
@@ -149,6 +152,7 @@ def test_limits_are_those_of_the_cpu_provider(op: str, dtype: Any, int64: str, a
         check(op, np.array([[high, high], [-high - 1, -high - 1]], dtype), np.array([1]), constants=[1], int64=int64)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("dtype", "int64"), both_ways([np.int32, np.int64]))
 def test_sums_within_einsum_and_products_are_those_of_the_cpu_provider(dtype: Any, int64: str) -> None:
     """A sum over one operand stops at the limits, sums of products wrap, and so do running totals."""

@@ -159,12 +159,14 @@ def check(mixture: Mixture, *shape: int, symbolic: bool = False, cpu: bool = Fal
         np.testing.assert_allclose(y, theirs, rtol=1e-3, atol=1e-3 * np.abs(want).max())
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [F32, F16], ids=["f32", "f16"])
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_activations(activation: str, dtype: Any) -> None:
     check(Mixture(activation=activation, dtype=dtype, bias=True), 5, cpu=dtype is F32)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mixture", [Mixture(), Mixture(bits=4, block=16, zeros=True), Mixture(bits=8)], ids=str)
 def test_weights_that_are_inputs(mixture: Mixture) -> None:
     x, probs = random(5, mixture.hidden), random(5, mixture.experts, seed=1)
@@ -173,27 +175,32 @@ def test_weights_that_are_inputs(mixture: Mixture) -> None:
     np.testing.assert_allclose(y, mixture.wanted(x, probs), rtol=3e-5, atol=3e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("fusion", [1, 2])
 def test_swiglu(fusion: int) -> None:
     check(Mixture(activation="swiglu", fusion=fusion, normalise=1, bias=True), 3, cpu=fusion == 1)
     check(Mixture(activation="swiglu", fusion=fusion, limit=0.5, k=3), 3)
 
 
+@pytest.mark.costly
 def test_a_gate_of_its_own() -> None:
     check(Mixture(gate=True, bias=True, normalise=1), 6)
 
 
+@pytest.mark.costly
 def test_how_many_experts() -> None:
     for k in (1, 3, 4):
         for normalise in (0, 1):
             check(Mixture(k=k, normalise=normalise, hidden=33, inner=19), 4, cpu=True)
 
 
+@pytest.mark.costly
 def test_batches_and_sizes_that_are_known_in_a_run() -> None:
     check(Mixture(), 2, 3)
     check(Mixture(bits=4, block=16, hidden=64, inner=32), 2, 3, symbolic=True)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [F32, F16], ids=["f32", "f16"])
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_quantised_experts(bits: int, dtype: Any) -> None:
@@ -201,6 +208,7 @@ def test_quantised_experts(bits: int, dtype: Any) -> None:
         check(Mixture(bits=bits, block=block, zeros=zeros, dtype=dtype, hidden=96, inner=64, bias=zeros), 3)
 
 
+@pytest.mark.costly
 def test_quantised_experts_beside_the_cpu_provider() -> None:
     check(Mixture(bits=4, block=32, hidden=96, inner=64, normalise=1), 3, cpu=True)
     check(Mixture(bits=4, block=32, zeros=True, hidden=96, inner=64, activation="swiglu", fusion=1), 3, cpu=True)

@@ -33,6 +33,7 @@ def gemm(k: int, n: int, transposed: bool, rows: int | str, dtype: type = F) -> 
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_rows_and_tails(transposed: bool, dtype: type) -> None:
@@ -47,6 +48,7 @@ def test_rows_and_tails(transposed: bool, dtype: type) -> None:
         np.testing.assert_array_equal(y, np.maximum(exact, 0).astype(dtype), f"{rows} x {k} x {n}")
 
 
+@pytest.mark.costly
 def test_a_number_of_rows_that_is_known_in_a_run_chooses_the_kernel() -> None:
     model = gemm(260, 36, False, "rows")
     runner = Runner(compile_model(model))
@@ -55,6 +57,7 @@ def test_a_number_of_rows_that_is_known_in_a_run_chooses_the_kernel() -> None:
         np.testing.assert_array_equal(runner(a)[0], np.maximum(a @ random(260, 36) + random(36), 0))
 
 
+@pytest.mark.costly
 def test_a_batch_of_rows_and_integers() -> None:
     for dtype in (np.float32, np.int32):
         a, b = random(3, 2, 270, dtype=dtype), random(3, 270, 40, dtype=dtype)

@@ -60,6 +60,7 @@ def check(op: str, tuples: Sequence[tuple[np.ndarray, ...]], **attributes: Any) 
         np.testing.assert_allclose(got, want, rtol=1e-6, err_msg=f"{op} {operands}")
 
 
+@pytest.mark.costly
 @EVERY_KERNEL
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_functions_of_constant_floats(dtype: Any) -> None:
@@ -67,6 +68,7 @@ def test_functions_of_constant_floats(dtype: Any) -> None:
         check(op, [(it,) for it in numbers(dtype, FLOATS)])
 
 
+@pytest.mark.costly
 @EVERY_KERNEL
 def test_functions_of_two_constant_floats() -> None:
     pairs = list(itertools.product(numbers(np.float32, SPECIAL), repeat=2))
@@ -76,6 +78,7 @@ def test_functions_of_two_constant_floats() -> None:
         check(op, tuples, **({"fmod": 1} if op == "Mod" else {}))
 
 
+@pytest.mark.costly
 @EVERY_KERNEL
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
 def test_operators_of_constant_integers(dtype: Any) -> None:

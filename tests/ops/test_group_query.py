@@ -112,28 +112,33 @@ WAYS = {
 }  # fmt: skip
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("more", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_as_the_cpu_provider_has_it(kind: str, more: str) -> None:
     check(replace(KINDS[kind], **WAYS[more]))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["prompt with room", "tokens of a batch", "several tokens, growing"])
 def test_halves(kind: str) -> None:
     check(replace(KINDS[kind], packed=True, attributes=ROTATED), np.float16)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("heads", "groups", "size"), [(1, 1, 32), (6, 2, 64), (8, 1, 80), (3, 3, 128), (4, 2, 256)])
 @pytest.mark.parametrize("kind", ["prompt with room", "token with room"])
 def test_numbers_of_heads_and_their_sizes(kind: str, heads: int, groups: int, size: int) -> None:
     check(replace(KINDS[kind], heads=heads, groups=groups, size=size, attributes=ROTATED, packed=True))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", KINDS)
 def test_sizes_that_are_not_known_before(kind: str) -> None:
     check(replace(KINDS[kind], attributes=(*ROTATED, ("scale", 0.3))), symbolic=True)
 
 
+@pytest.mark.costly
 def test_what_a_cache_holds_behind_its_end_is_not_looked_at() -> None:
     case = replace(KINDS["tokens of a batch"], attributes=ROTATED)
     arrays = case.inputs(np.float32)

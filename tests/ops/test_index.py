@@ -179,6 +179,7 @@ def test_an_axis_without_elements_gives_zeros(
         support.run_model(constant, arrays[0])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("known", [True, False])
 def test_indices_longer_than_the_data_on_another_axis_are_refused(known: bool) -> None:
     wide = np.zeros((2, 4), np.int64)

@@ -79,6 +79,7 @@ OPERATORS: dict[str, Callable[[int, int], int]] = {
 }
 
 
+@pytest.mark.costly
 @BOTH
 @SIGNED
 @pytest.mark.parametrize("op", OPERATORS)
@@ -91,6 +92,7 @@ def test_arithmetic(op: str, signed: bool, int64: str) -> None:
     holds()
 
 
+@pytest.mark.costly
 @BOTH
 @SIGNED
 @pytest.mark.parametrize("fmod", [0, 1])
@@ -113,6 +115,7 @@ COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
+@pytest.mark.costly
 @BOTH
 @SIGNED
 @pytest.mark.parametrize("op", COMPARISONS)
@@ -126,6 +129,7 @@ def test_comparison(op: str, signed: bool, int64: str) -> None:
     holds()
 
 
+@pytest.mark.costly
 @BOTH
 @pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
 def test_shift(direction: str, int64: str) -> None:
@@ -138,6 +142,7 @@ def test_shift(direction: str, int64: str) -> None:
     holds()
 
 
+@pytest.mark.costly
 @BOTH
 @SIGNED
 def test_power(signed: bool, int64: str) -> None:
@@ -157,6 +162,7 @@ UNARY: dict[str, Callable[[int], int]] = {
 }
 
 
+@pytest.mark.costly
 @BOTH
 @SIGNED
 @pytest.mark.parametrize("op", UNARY)
@@ -174,6 +180,7 @@ def test_unary(op: str, signed: bool, int64: str) -> None:
     holds()
 
 
+@pytest.mark.costly
 @BOTH
 @SIGNED
 def test_rounding_to_float32_is_to_the_nearest(signed: bool, int64: str) -> None:
@@ -191,6 +198,7 @@ def test_rounding_to_float32_is_to_the_nearest(signed: bool, int64: str) -> None
     holds()
 
 
+@pytest.mark.costly
 @BOTH
 @SIGNED
 def test_float32_truncates_towards_zero(signed: bool, int64: str) -> None:
@@ -207,6 +215,7 @@ def test_float32_truncates_towards_zero(signed: bool, int64: str) -> None:
     holds()
 
 
+@pytest.mark.costly
 @BOTH
 @SIGNED
 @pytest.mark.parametrize("narrow", [np.int32, np.uint32, np.int8, np.uint16])

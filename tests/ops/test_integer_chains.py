@@ -171,6 +171,7 @@ def test_arithmetic_with_constants(source: Any, kind: Any, int64: str) -> None:
     chain.check(int64)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("source", "kind", "int64"), ways(CASTS))
 def test_selections_and_signs(source: Any, kind: Any, int64: str) -> None:
     chain = Chain(source, kind)

@@ -52,6 +52,7 @@ def check(
 # ---- CausalConvWithState
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("dilation", [1, 2])
 def test_causal_convolution(last: int, dilation: int) -> None:
@@ -102,6 +103,7 @@ def test_rules(rule: str) -> None:
         check("LinearAttention", arrays, update_rule=rule, q_num_heads=2, kv_num_heads=2)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("heads", [(4, 2), (3, 1)])
 def test_heads_that_share_a_state(heads: tuple[int, int]) -> None:
     arrays = operands("gated_delta", 5, heads, past=0)
@@ -144,6 +146,7 @@ def check_window(op: str, arrays: list[np.ndarray | None], past: int, axis: int,
             np.testing.assert_allclose(got[0], want[0], rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.costly
 def test_the_last_states() -> None:
     for tokens in (1, 2, 6):
         arrays = operands("gated_delta", tokens, (2, 2), past=0)
@@ -152,6 +155,7 @@ def test_the_last_states() -> None:
         check_window("CausalConvWithState", [x, weight, None, start], 3, 2)
 
 
+@pytest.mark.costly
 def test_a_long_sequence_is_that_of_its_parts() -> None:
     """Dispatches that go on from each other, and runs that do."""
     heads, tokens = {"q_num_heads": 1, "kv_num_heads": 1}, 700

@@ -62,6 +62,7 @@ def test_products_over_many_columns(m: int, k: int) -> None:
     check("MatMul", whole(m, k), whole(k, 5), rtol=0, atol=0)
 
 
+@pytest.mark.costly
 def test_products_in_batches_and_in_half_precision() -> None:
     check("MatMul", whole(2, 3, 70_001), whole(2, 70_001, 4), rtol=0, atol=0)
     x, y = whole(3, 70_001) / 256, whole(70_001, 4) / 16
@@ -106,6 +107,7 @@ def test_long_rows_are_normalised(size: int) -> None:
     check("LayerNormalization", x, np.ones(size, F), constants=[1], want=[want.astype(F)])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", [np.float32, np.int64])
 def test_the_largest_of_a_long_row(kind: type) -> None:
     # The kernel of GPUs has fewer invocations, each of which loops longer.
@@ -113,6 +115,7 @@ def test_the_largest_of_a_long_row(kind: type) -> None:
     check("TopK", x, np.array([50]), outputs=[kind, np.int64], constants=[1])
 
 
+@pytest.mark.costly
 def test_a_long_row_is_sorted_whether_its_length_is_known_or_not() -> None:
     x, k = RNG.permutation(70_001).astype(F)[None], np.array([69_000])
     order = np.argsort(-x[0])[None, :69_000]
@@ -151,6 +154,7 @@ def test_a_large_window_before_a_narrow_result() -> None:
     np.testing.assert_array_equal(y, np.ones((1, 3, 3, 5), bool))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("count", [50_000, 70_000, 130_000])
 @pytest.mark.parametrize("kind", [F, np.int8])
 def test_scattering_many_updates(count: int, kind: type) -> None:

@@ -45,6 +45,7 @@ def test_integers(left: tuple[int, ...], right: tuple[int, ...], dtype: type, in
     check("MatMul", random(*left, dtype=dtype) * scale, random(*right, dtype=dtype, seed=1) * scale, int64=int64)
 
 
+@pytest.mark.costly
 def test_matmul_float16_accumulates_in_float32() -> None:
     check("MatMul", random(9, 70, dtype=np.float16), random(70, 5, dtype=np.float16, seed=1), rtol=1e-4, atol=1e-4)
     x = np.full((1, 64), 250, np.float16)
@@ -52,18 +53,21 @@ def test_matmul_float16_accumulates_in_float32() -> None:
     check("MatMul", x, y, want=[np.zeros((1, 1), np.float16)])
 
 
+@pytest.mark.costly
 def test_matmul_of_special_values() -> None:
     x = np.array([[np.inf, 1], [np.nan, 1], [0, 1]], np.float32)
     y = np.array([[1, 0, -1], [1, 1, 1]], np.float32)
     check("MatMul", x, y)
 
 
+@pytest.mark.costly
 def test_matmul_of_empty_extents() -> None:
     check("MatMul", random(3, 0), random(0, 4), want=[np.zeros((3, 4), np.float32)])
     check("MatMul", random(0, 3), random(3, 4), want=[np.zeros((0, 4), np.float32)])
     check("MatMul", random(2, 3), random(3, 0), want=[np.zeros((2, 0), np.float32)])
 
 
+@pytest.mark.costly
 def test_matmul_of_dimensions_that_are_unknown_until_a_run() -> None:
     built = model("MatMul", [random(1, 1, 1), random(1, 1, 1)], symbolic=True)
     runner = support.Runner(support.compile_model(built))

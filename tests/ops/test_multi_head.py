@@ -31,6 +31,7 @@ def parts(keys: int = KEYS, steps: int = STEPS, dtype: Any = np.float32) -> list
     return [random(BATCH, n, WIDE, seed=k, dtype=dtype) for k, n in enumerate((steps, keys, keys))]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("bias", [False, True])
 def test_masks_of_keys(mask: str, bias: bool) -> None:
@@ -38,6 +39,7 @@ def test_masks_of_keys(mask: str, bias: bool) -> None:
     check("MultiHeadAttention", *parts(), random(3 * WIDE, seed=5), MASKS[mask], added, num_heads=HEADS, **HOW)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_types_and_scales(dtype: type) -> None:
     arrays, how = parts(dtype=dtype), {"num_heads": HEADS, "scale": 0.2, **HOW}
@@ -49,6 +51,7 @@ def test_types_and_scales(dtype: type) -> None:
     check("MultiHeadAttention", *arrays, **how)
 
 
+@pytest.mark.costly
 def test_projections_that_are_packed() -> None:
     whole = random(BATCH, STEPS, HEADS, 3, SIZE)
     q, k, v = (np.ascontiguousarray(whole[:, :, :, n].reshape(BATCH, STEPS, WIDE)) for n in range(3))
@@ -64,6 +67,7 @@ def test_keys_of_an_encoder() -> None:
     check("MultiHeadAttention", q, k, v, random(3 * WIDE, seed=5), num_heads=HEADS, **HOW)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("symbolic", [False, True])
@@ -77,6 +81,7 @@ def test_a_past_that_is_copied(causal: int, masked: bool, symbolic: bool) -> Non
     )  # fmt: skip
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("beams", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_token_in_a_cache_with_room(beams: bool, masked: bool) -> None:
@@ -104,6 +109,7 @@ def test_a_token_in_a_cache_with_room(beams: bool, masked: bool) -> None:
     np.testing.assert_array_equal(support.run_model(built, *feeds.values())[0], got[0])
 
 
+@pytest.mark.costly
 def test_a_token_behind_a_past_that_is_copied() -> None:
     """As MultiHeadAttention has it: the CPU provider has no kernel for it."""
     past = [random(BATCH, HEADS, PAST, SIZE, seed=n) for n in (6, 7)]
@@ -112,6 +118,7 @@ def test_a_token_behind_a_past_that_is_copied() -> None:
     check("DecoderMaskedMultiHeadAttention", *parts(1, 1), None, None, *past, want=want, **how)
 
 
+@pytest.mark.costly
 def test_a_token_beside_an_encoder() -> None:
     keys = [random(BATCH, HEADS, KEYS, SIZE, seed=n) for n in (1, 2)]
     check("DecoderMaskedMultiHeadAttention", random(BATCH, 1, WIDE), *keys, num_heads=HEADS, **HOW)
@@ -131,17 +138,20 @@ def projection(wide: int = 3 * WIDE) -> list[np.ndarray]:
     return [random(BATCH, STEPS, INPUTS), random(INPUTS, wide, seed=1) * 0.3, random(wide, seed=2)]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mask", PROJECTED)
 @pytest.mark.parametrize("causal", [0, 1])
 def test_projections_inside(mask: str, causal: int) -> None:
     check("Attention", *projection(), PROJECTED[mask], num_heads=HEADS, unidirectional=causal, **HOW)
 
 
+@pytest.mark.costly
 def test_values_of_another_size() -> None:
     sizes = [WIDE, WIDE, 2 * WIDE]
     check("Attention", *projection(sum(sizes)), None, num_heads=HEADS, qkv_hidden_sizes=sizes, **HOW)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("causal", [0, 1])
 def test_projections_with_a_past(causal: int) -> None:
     past = random(2, BATCH, HEADS, PAST, SIZE, seed=6)
@@ -149,6 +159,7 @@ def test_projections_with_a_past(causal: int) -> None:
     check("Attention", *projection(), None, past, **how)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("steps", [1, STEPS])
@@ -179,6 +190,7 @@ def packed() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return inside, offsets.astype(np.int32), np.cumsum([0, *lengths]).astype(np.int32)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("together", [False, True])
 def test_sequences_without_their_padding(biased: bool, together: bool) -> None:
@@ -246,6 +258,7 @@ def test_packed_sequences_that_do_not_fit_are_refused(name: str, change: Any, sa
         packed_result(packed_inputs(**{name: np.ascontiguousarray(change(right[name]))}), symbolic=symbolic)
 
 
+@pytest.mark.costly
 def test_packed_sequences_read_nothing_outside_of_their_tokens() -> None:
     """Places and ends that are none give zeros, whatever lies behind the tensors."""
     _, offsets, ends = packed()

@@ -76,6 +76,7 @@ def test_local_response_normalization(size: int) -> None:
     check("LRN", random(2, 7, 3, 3), size=size, alpha=0.1, beta=0.7, bias=1.5)
 
 
+@pytest.mark.costly
 def test_losses_are_expanded() -> None:
     x, labels = random(2, 6, 5), np.random.default_rng(0).integers(0, 6, (2, 5))
     for reduction in ("none", "mean", "sum"):

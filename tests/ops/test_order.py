@@ -94,6 +94,7 @@ def test_top_k_axes(axis: int, k: int) -> None:
     check("TopK", random(4, 300, 3), _count(k), constants=[1], axis=axis, outputs=[np.float32, np.int64])
 
 
+@pytest.mark.costly
 def test_top_k_of_many_results_and_of_none() -> None:
     x = random(2, 3000)
     for k in (1024, 1025, 3000, 0):
@@ -108,6 +109,7 @@ def test_equal_elements_come_in_the_order_of_their_positions(columns: int) -> No
     check("TopK", x, _count(4), constants=[1], outputs=[np.float32, np.int64])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("columns", [9, 600])
 def test_infinities_are_ordered_and_nan_is_the_largest(columns: int) -> None:
     x = random(1, columns)
@@ -133,6 +135,7 @@ def test_top_k_whose_extents_and_count_are_known_at_run_time() -> None:
         np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("dtype", "int64"), both_ways(NUMBERS))
 @pytest.mark.parametrize("known", [True, False])
 def test_rows_of_any_length_are_sorted_and_equal_elements_keep_their_order(

@@ -69,6 +69,7 @@ def traffic(program: Program, *symbols: int) -> int:
 # ---- Pad
 
 
+@pytest.mark.costly
 def test_a_kernel_stores_its_result_inside_and_another_one_fills_the_rest() -> None:
     program = same_as_the_cpu(padded_product(), (floats(2, 5, 8),), (floats(1, 5, 8),), (floats(0, 5, 8),))
     assert [program.kernels[it.kernel].label for it in program.dispatches][1:] == ["fill"]
@@ -78,6 +79,7 @@ def test_a_kernel_stores_its_result_inside_and_another_one_fills_the_rest() -> N
     )  # each element of the result and the operands once
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "amounts",
     [(1, 1, 1, 1, 1, 1), (0, 0, 1, 0, 0, 0), (0, 0, 0, 0, 0, 4), (4, 0, 0, 0, 0, 0), (0, 4, 4, 0, 4, 4), (2, 0, 1, 0, 3, 1),
@@ -101,6 +103,7 @@ def test_a_pad_of_an_input_or_of_maps_alone_is_one_kernel() -> None:
     assert len(program.dispatches) == 2
 
 
+@pytest.mark.costly
 def test_a_result_that_others_read_too_is_stored_twice_by_its_kernel() -> None:
     nodes = [node("MatMul", ["x", "w"], ["m"]), node("Pad", ["m", "pads"], ["p"]), node("MatMul", ["m", "w"], ["n"]),
              node("ReduceSum", ["p", "axes"], ["s"], keepdims=0)]  # fmt: skip
@@ -110,6 +113,7 @@ def test_a_result_that_others_read_too_is_stored_twice_by_its_kernel() -> None:
     assert len(same_as_the_cpu(model, (floats(2, 5, 8),), (floats(1, 5, 8),)).dispatches) == 4
 
 
+@pytest.mark.costly
 def test_equal_pads_are_one() -> None:
     nodes = [node("MatMul", ["x", "w"], ["m"]), *(node("Pad", ["m", "pads"], [n]) for n in "ab"),
              node("Transpose", ["a"], ["at"]), node("MatMul", ["at", "b"], ["y"])]  # fmt: skip
@@ -117,6 +121,7 @@ def test_equal_pads_are_one() -> None:
     assert len(same_as_the_cpu(model, (floats(3, 8),), (floats(6, 8),)).dispatches) == 3
 
 
+@pytest.mark.costly
 def test_pads_of_pads_and_joins_of_pads_copy_nothing() -> None:
     nodes = [node("MatMul", ["x", "w"], ["m"]), node("Softmax", ["x"], ["s"]),
              node("Pad", ["m", "pads"], ["a"]), node("Pad", ["a", "pads", "two"], ["b"]),
@@ -148,6 +153,7 @@ def to_a_multiple(axis: int, of: int) -> list[onnx.NodeProto]:
     ]  # fmt: skip
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("depth", [3, 9, 40])
 def test_pads_one_within_the_other_at_any_depth(depth: int) -> None:
     nodes = [node("MatMul", ["x", "w"], ["p0"]), *(node("Pad", [f"p{k}", "pads"], [f"p{k + 1}"]) for k in range(depth))]
@@ -156,6 +162,7 @@ def test_pads_one_within_the_other_at_any_depth(depth: int) -> None:
     np.testing.assert_allclose(y, np.pad(floats(3, 8) @ floats(8, 6), [(depth, 0), (0, depth)]), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.costly
 def test_what_a_chain_of_pads_takes_to_compile_is_linear_in_its_length() -> None:
     """By the plans that are made of what lies where: each is of a few pads."""
     calls = []
@@ -178,6 +185,7 @@ def test_what_a_chain_of_pads_takes_to_compile_is_linear_in_its_length() -> None
     assert calls[1] <= 5 * calls[0]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("axis", [0, 1])
 def test_amounts_that_follow_from_sizes_may_be_nothing(axis: int) -> None:
     nodes = [node("MatMul", ["x", "w"], ["m"]), *to_a_multiple(axis, 4), node("Transpose", ["p"], ["t"], perm=[2, 0, 1]),
@@ -218,6 +226,7 @@ def test_around_is_any_number_exactly(value: float, known: bool) -> None:
     np.testing.assert_allclose(y[1:, :6], floats(2, 8) @ floats(8, 6), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [np.float16, np.int32, np.int64, np.uint8, np.bool_])
 @pytest.mark.parametrize("count", [1, 3, 4])
 def test_every_type_of_elements(dtype: type, count: int) -> None:
@@ -233,6 +242,7 @@ def test_every_type_of_elements(dtype: type, count: int) -> None:
         np.testing.assert_array_equal(Runner(program)(x)[0], wanted)
 
 
+@pytest.mark.costly
 def test_convolutions_between_uneven_pads() -> None:
     nodes = [node("Conv", ["x", "a"], ["c"], pads=[1, 1, 1, 1]), node("Relu", ["c"], ["r"]), node("Pad", ["r", "pads"], ["p"]),
              node("Conv", ["p", "b"], ["d"], strides=[2, 2]), node("Pad", ["d", "pads", "low"], ["q"]),
@@ -270,18 +280,21 @@ def split_of_three(rest: tuple[str, ...] = ()) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.costly
 def test_parts_of_a_split_are_read_where_they_lie() -> None:
     runs = (floats(2, 5, 12),), (floats(1, 1, 12),), (floats(3, 8, 12),)
     program = same_as_the_cpu(split_of_three(), *runs)
     assert all({"MatMul", "Softmax"} & set(it.operators) for it in program.dispatches)
 
 
+@pytest.mark.costly
 def test_parts_that_leave_the_graph_are_a_copy_each() -> None:
     runs = (floats(2, 5, 12),), (floats(1, 1, 12),)
     more = same_as_the_cpu(split_of_three(("k", "v")), *runs)
     assert len(more.dispatches) == len(compile_model(split_of_three()).dispatches) + 2
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("sizes", [(3, 5), (0, 8), (8, 0), (1, 0, 7), (2, 2, 4)])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_parts_of_any_size_are_split_again_joined_and_padded(sizes: tuple[int, ...], axis: int) -> None:
@@ -294,6 +307,7 @@ def test_parts_of_any_size_are_split_again_joined_and_padded(sizes: tuple[int, .
     same_as_the_cpu(make_model(nodes, {"x": (F, [8, 8])}, weights), (floats(8, 8),))
 
 
+@pytest.mark.costly
 def test_parts_whose_sizes_a_run_decides() -> None:
     nodes = [node("MatMul", ["x", "w"], ["m"]), node("Split", ["m", "sizes"], ["a", "b"], axis=0),
              node("Pad", ["a", "pads"], ["p"]), node("MatMul", ["b", "w"], ["c"]),

@@ -164,6 +164,7 @@ class Case:
         return model
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("int64", ["native", "pair"])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_parts_of_every_making(dtype: type, int64: str) -> None:
@@ -190,6 +191,7 @@ def products(count: int, n: int, axis: int, *after: onnx.NodeProto, shape: list 
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_kernels_store_their_parts(axis: int) -> None:
     model = products(3, 7, axis)
@@ -214,6 +216,7 @@ def test_more_parts_than_a_kernel_binds_take_no_copies() -> None:
     assert len(program.dispatches) == 20
 
 
+@pytest.mark.costly
 def test_joins_of_joins_are_one() -> None:
     nodes = [node("MatMul", ["x", "w"], ["p"]), node("Softmax", ["p"], ["q"]), node("Softmax", ["x2"], ["r"]),
              node("Concat", ["p", "q"], ["a"], axis=1), node("Concat", ["a", "r"], ["y"], axis=0)]  # fmt: skip
@@ -233,6 +236,7 @@ def test_joins_of_joins_are_one() -> None:
     np.testing.assert_allclose(found["y"], wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.costly
 def test_a_turned_result_is_stored_turned() -> None:
     nodes = [node("MatMul", ["x", "w"], ["p"]), node("Transpose", ["p"], ["t"], perm=[0, 2, 1]),
              node("MatMul", ["u", "w"], ["q"]), node("Concat", ["t", "q"], ["y"], axis=1)]  # fmt: skip
@@ -276,6 +280,7 @@ def test_elements_that_share_a_word_are_not_stored_by_two_kernels(dtype: type) -
         np.testing.assert_array_equal(y, np.ones((count + 5, 1), dtype))
 
 
+@pytest.mark.costly
 def test_a_run_that_looks_at_everything_waits_for_all_parts() -> None:
     """What a part has around it is not written yet, and may be anything."""
     make: Callable[[], onnx.ModelProto] = lambda: products(3, 7, -1, node("Relu", ["y"], ["z"]))  # noqa: E731
@@ -338,6 +343,7 @@ def calculated(joins: list[list[int]], x: np.ndarray) -> np.ndarray:
     return np.concatenate([made[f] for f in joins[-1]], -1)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("begins", [True, False], ids=["begins", "ends"])
 @pytest.mark.parametrize("layers", [2, 6, 7, 8, 9, 16, 33, 64])
 def test_a_join_of_all_layers_takes_as_many_dispatches_as_one_of_the_last_join_and_a_layer(
@@ -350,6 +356,7 @@ def test_a_join_of_all_layers_takes_as_many_dispatches_as_one_of_the_last_join_a
     np.testing.assert_allclose(Runner(program)(x)[0], calculated(dense(layers, begins), x), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(6))
 def test_storing_parts_never_takes_more_dispatches_than_maps(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     joins = subsets(4 + 6 * seed, seed)

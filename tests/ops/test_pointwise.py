@@ -97,6 +97,7 @@ def test_comparisons_of_special_values(op: str) -> None:
     check(op, np.ascontiguousarray(x), np.ascontiguousarray(y), outputs=[bool])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Max", "Min", "Mod"])
 @pytest.mark.parametrize(("dtype", "int64"), both_ways(NUMBERS))
 def test_binary_types(op: str, dtype: type, int64: str) -> None:

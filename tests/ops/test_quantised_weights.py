@@ -86,6 +86,7 @@ def bytes_of_weights(program: Any) -> int:
     return max(value.dtype.nbytes(math.prod(value.shape)) for value in program.values if value.weight >= 0)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [F32, F16])
 @pytest.mark.parametrize(("how", "axis"), [("tensor", 0), ("axis", 0), ("axis", 1), ("block", 0), ("block", 1)])
 @pytest.mark.parametrize("kind", ["int4", "int8", "uint4"])
@@ -108,6 +109,7 @@ def test_weights_of_two_bits() -> None:
     agree(support.run_model(model, a)[0], a, case.real)
 
 
+@pytest.mark.costly
 def test_a_number_of_rows_that_is_known_in_a_run() -> None:
     case = Case("int4", (288, 64), "block", 0, zero=True, dtype=F16)
     model = case.model([helper.make_node("MatMul", ["a", "w"], ["y"])], {"a": (F16, ["batch", "rows", 288])})
@@ -117,6 +119,7 @@ def test_a_number_of_rows_that_is_known_in_a_run() -> None:
         agree(runner(a)[0], a, case.real)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["int4", "uint8"])
 def test_an_embedding_that_is_the_last_product_too(kind: str) -> None:
     """Each reader dequantises for itself: the table is in memory once, packed."""

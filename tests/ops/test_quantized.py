@@ -160,6 +160,7 @@ def test_what_is_too_large_for_a_small_float_without_saturation(kind: int) -> No
 # ---- products
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("right", BYTES)
 @pytest.mark.parametrize(
     "shapes", [((5, 7), (7, 3)), ((2, 33, 130), (130, 37)), ((3, 2, 5, 8), (3, 2, 8, 4)), ((9,), (9, 5))]
@@ -170,6 +171,7 @@ def test_matmul_integer(right: type, shapes: tuple[tuple[int, ...], ...], consta
     check("MatMulInteger", x, y, np.uint8(113), right(55), outputs=[np.int32], constants=constants)
 
 
+@pytest.mark.costly
 def test_matmul_integer_zero_points() -> None:
     x, y = integers(6, 9), integers(9, 5, dtype=np.int8, seed=1)
     check("MatMulInteger", x, y, outputs=[np.int32])
@@ -177,11 +179,13 @@ def test_matmul_integer_zero_points() -> None:
     check("MatMulInteger", x, y, np.uint8(3), integers(5, dtype=np.int8, seed=2), outputs=[np.int32])
 
 
+@pytest.mark.costly
 def test_matmul_integer_of_a_shape_not_known_when_compiled() -> None:
     check("MatMulInteger", integers(2, 6, 9), integers(9, 5, seed=1), np.uint8(3), np.uint8(5), outputs=[np.int32],
           symbolic=True, constants=(1, 3))  # fmt: skip
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", BYTES)
 @pytest.mark.parametrize("per_column", [False, True])
 @pytest.mark.parametrize("constants", [(), (1, 2, 3, 4, 5, 6, 7)])
@@ -204,6 +208,7 @@ def test_qlinear_matmul(dtype: type, per_column: bool, constants: tuple[int, ...
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("per_column", [False, True])
 def test_products_as_real_numbers(per_column: bool) -> None:
     x, y = random(5, 70), integers(70, 36, dtype=np.int8, seed=1)
@@ -228,6 +233,7 @@ CONVOLUTIONS = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("shape", "kernel", "how"), CONVOLUTIONS)
 @pytest.mark.parametrize("constants", [(), (1, 2, 3)])
 def test_conv_integer(
@@ -237,6 +243,7 @@ def test_conv_integer(
           constants=constants, **how)  # fmt: skip
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("shape", "kernel", "how"), CONVOLUTIONS)
 @pytest.mark.parametrize(("left", "right"), [(np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8)])
 def test_qlinear_conv(
@@ -250,12 +257,14 @@ def test_qlinear_conv(
     check("QLinearConv", *arrays, constants=range(1, 9), **how)
 
 
+@pytest.mark.costly
 def test_qlinear_conv_with_nothing_constant() -> None:
     arrays = (integers(1, 3, 7, 7), f32(0.02), np.uint8(60), integers(5, 3, 3, 3, dtype=np.int8), f32(0.01), np.int8(0),
               f32(0.31), np.uint8(77))  # fmt: skip
     check("QLinearConv", *arrays)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", BYTES)
 @pytest.mark.parametrize("constants", [(), tuple(range(1, 9))])
 def test_qgemm(dtype: type, constants: tuple[int, ...]) -> None:

@@ -54,6 +54,7 @@ def check(op: str, given: list[np.ndarray | None], **how: Any) -> list[np.ndarra
     return compare.check(op, *given, outputs=outputs, hidden_size=given[2].shape[-1], **CLOSE, **how)  # type: ignore[union-attr]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("states", [False, True])
@@ -63,28 +64,33 @@ def test_directions_states_and_lengths(op: str, direction: str, states: bool, le
     check(op, arrays(op, directions(how), states=states, lengths=lengths), **how)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("constants", [(1, 2), (1, 2, 3)])
 def test_steps_and_batch_not_known_when_compiled(op: str, constants: tuple[int, ...]) -> None:
     check(op, arrays(op, 2), direction="bidirectional", symbolic=True, constants=constants)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op", GATES)
 def test_without_bias(op: str) -> None:
     check(op, arrays(op, bias=False))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op", GATES)
 def test_state_larger_than_a_workgroup(op: str) -> None:
     given = arrays(op, 1, steps=4, batch=2, hidden=267)
     check(op, [given[0], *(a / 8 if a is not None else None for a in given[1:])], constants=(1, 2, 3))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op", GATES)
 def test_clip(op: str) -> None:
     check(op, arrays(op), clip=0.3)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("states", [False, True])
 @pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
 def test_lstm_peepholes(states: bool, direction: str) -> None:
@@ -92,10 +98,12 @@ def test_lstm_peepholes(states: bool, direction: str) -> None:
     check("LSTM", arrays("LSTM", directions(how), states=states, peepholes=True, lengths=[7, 2, 5]), **how)
 
 
+@pytest.mark.costly
 def test_lstm_coupled_gates() -> None:
     check("LSTM", arrays("LSTM"), input_forget=1)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_gru_linear_before_reset(direction: str) -> None:
     how = {"direction": direction}
@@ -117,6 +125,7 @@ def test_activations(name: str, parameters: dict[str, Any]) -> None:
     check("RNN", arrays("RNN"), activations=[name], **parameters)
 
 
+@pytest.mark.costly
 def test_activations_per_direction() -> None:
     given = arrays("LSTM", 2)
     names = ["Sigmoid", "Tanh", "Tanh", "HardSigmoid", "Softsign", "ScaledTanh"]
@@ -130,6 +139,7 @@ def test_activations_per_direction() -> None:
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op", GATES)
 def test_batch_first(op: str) -> None:
     given = arrays(op, 2, states=True)
@@ -144,6 +154,7 @@ def test_batch_first(op: str) -> None:
     compare.check(op, *turned, layout=1, want=want, **CLOSE, **how)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op", GATES)
 def test_float16(op: str) -> None:
     given = arrays(op, dtype=np.float16)
@@ -168,6 +179,7 @@ def few_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     return int(request.param)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_the_state_goes_from_dispatch_to_dispatch(op: str, symbolic: bool, few_steps: int) -> None:
@@ -175,6 +187,7 @@ def test_the_state_goes_from_dispatch_to_dispatch(op: str, symbolic: bool, few_s
     check(op, given, direction="bidirectional", symbolic=symbolic, constants=(1, 2, 3, 7))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op", GATES)
 def test_dispatches_follow_the_number_of_steps(op: str, few_steps: int) -> None:
     """One program; every number of steps, none included, makes its own number of dispatches."""
@@ -193,6 +206,7 @@ def test_dispatches_follow_the_number_of_steps(op: str, few_steps: int) -> None:
     assert max(kernels.values()) == -(-7 // few_steps)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize(("steps", "hidden"), [(40, 512), (70_000, 2), (5, 1100)])
 def test_sequences_and_states_of_any_size_known_when_run(
@@ -214,6 +228,7 @@ def test_sequences_and_states_of_any_size_known_when_run(
     compare.check_model(model, scaled, **CLOSE)
 
 
+@pytest.mark.costly
 def test_profiles_and_checks_see_a_repeated_kernel_as_one(few_steps: int) -> None:
     """Its arithmetic is counted once, and its results are looked at when all of it has run."""
     given = arrays("LSTM", lengths=[7, 2, 5])

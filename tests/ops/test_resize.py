@@ -49,6 +49,7 @@ def test_nearest(transform: str, rounding: str) -> None:
         )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_linear(transform: str, symbolic: bool) -> None:
@@ -62,6 +63,7 @@ def test_linear(transform: str, symbolic: bool) -> None:
         )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("exclude_outside", [0, 1])
 def test_cubic(transform: str, exclude_outside: int) -> None:

@@ -25,6 +25,7 @@ def positions(kind: str) -> np.ndarray:
     return np.random.default_rng(0).integers(0, ROWS, (2, 5))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_of_onnx(interleaved: int, dtype: type) -> None:
@@ -40,6 +41,7 @@ def test_of_onnx(interleaved: int, dtype: type) -> None:
     check("RotaryEmbedding", heads, *each, **how)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("kind", ["first", "each"])

@@ -13,6 +13,7 @@ from .compare import check, model, random
 REGIONS = np.array([[0, 0, 5, 5], [2.5, 1, 9, 7], [-3, -2, 20, 20], [4, 4, 4, 4], [6, 6, 2, 3]], np.float32)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("corners", [0, 1])
@@ -47,6 +48,7 @@ def test_roi_align(mode: str, ratio: int, places: str) -> None:
           output_width=2, spatial_scale=0.7, coordinate_transformation_mode=places, opset=16, rtol=1e-4, atol=1e-5)  # fmt: skip
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("places", ["half_pixel", "output_half_pixel"])
 def test_regions_of_any_size_are_sampled_once_per_pixel(mode: str, places: str) -> None:

@@ -126,6 +126,7 @@ def test_scatter_nd_of_more_slices_than_a_workgroup_owns() -> None:
     check("ScatterND", random(3000, 2), indices, random(2500, 2, seed=1), opset=18)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op", ["ScatterND", "ScatterElements"])
 def test_the_last_of_many_updates_is_found_in_linear_time(op: str) -> None:
     """One invocation for each update and element, and none that loops over them."""
@@ -237,6 +238,7 @@ def _scattered(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: in
     return want
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("reduction", COMBINE)
 @pytest.mark.parametrize(("dtype", "int64"), both_ways([np.float32, np.int64, np.uint8]))
 def test_many_updates_of_one_element_are_taken_in_their_order(reduction: str, dtype: type, int64: str) -> None:

@@ -195,6 +195,7 @@ def _cpu(built: onnx.ModelProto) -> ort.InferenceSession:
     return ort.InferenceSession(built.SerializeToString(), settings, providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("step", STEPS)
 def test_slices_with_every_kind_of_bound(step: int) -> None:
     """Constants, of an axis that is known, and of one that is not, of 0, 1 and more elements."""
@@ -223,6 +224,7 @@ def test_slices_with_every_kind_of_bound(step: int) -> None:
                 np.testing.assert_array_equal(got, want, err_msg=f"{pair} of {count} ({extent})", strict=True)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("step", STEPS)
 def test_slices_with_every_kind_of_bound_that_is_an_input(step: int) -> None:
     nodes = [helper.make_node("Slice", ["x", "s", "e", "axis", "step"], ["y"])]
@@ -249,6 +251,7 @@ def _with_outputs(built: onnx.ModelProto, dtype: Any) -> onnx.ModelProto:
 EXTENTS = [1, 3, 4]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("known", [True, False])
 def test_expand_broadcasts_both_ways_or_not_at_all(known: bool) -> None:
     """Every pair of a shape and a target, both static and read in the run: the result of the CPU provider, or an error."""

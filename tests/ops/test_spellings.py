@@ -116,6 +116,7 @@ ACCEPTED = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("example", "name", "text"), ACCEPTED)
 def test_a_node_spelled_otherwise(example: Example, name: str, text: str) -> None:
     want = by_cpu(example, **{name: text})

@@ -90,6 +90,7 @@ def check(
 TYPES = pytest.mark.parametrize("dtype", [np.float32, HALF, BRAIN], ids=["f32", "f16", "bf16"])
 
 
+@pytest.mark.costly
 @TYPES
 @pytest.mark.parametrize("op", ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"])
 def test_skip_normalisation(op: str, dtype: Any) -> None:
@@ -156,6 +157,7 @@ def test_simplified_layer_normalization(dtype: Any, axis: int) -> None:
           want=want)  # fmt: skip
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [np.float32, HALF], ids=["f32", "f16"])
 def test_embeddings(dtype: Any) -> None:
     batch, length, hidden = 3, 5, 24
@@ -188,6 +190,7 @@ def test_biases(dtype: Any) -> None:
     check("BiasSplitGelu", [x, bias], (dtype,), dtype=dtype, want=[left * gelu(right)], symbolic=True)
 
 
+@pytest.mark.costly
 @TYPES
 def test_activations(dtype: Any) -> None:
     x, bias = random(2, 5, 18) * 3, random(18, seed=1)
@@ -206,6 +209,7 @@ def group_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, groups: int, 
     return np.moveaxis(y, 1, -1) if last else y
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [np.float32, HALF], ids=["f32", "f16"])
 @pytest.mark.parametrize("last", [0, 1])
 def test_group_norm(dtype: Any, last: int) -> None:

@@ -166,6 +166,7 @@ SUMS: dict[str, tuple[str, tuple[int, ...], list[np.ndarray], dict[str, Any]]] =
 }
 
 
+@pytest.mark.costly
 @EVERY_ORDER
 @pytest.mark.parametrize("name", SUMS)
 def test_windows_and_products(name: str) -> None:

@@ -232,6 +232,7 @@ def test_an_exception_in_any_callback_ends_in_an_exception_or_a_session_that_wor
     np.testing.assert_array_equal(open_session(models.square()).run(None, {"x": X})[0], X)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("owner", "method"),
     [

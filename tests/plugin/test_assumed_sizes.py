@@ -64,6 +64,7 @@ CASES: dict[str, tuple[str, int, list[np.ndarray], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("case", CASES)
 def test_kernels_of_any_size(case: str) -> None:
     op, place, arrays, how = CASES[case]

@@ -26,6 +26,7 @@ OpenSession = Callable[..., ort.InferenceSession]
 # Right results
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["tiny", "minilm"])
 def test_replays_give_what_uncaptured_runs_give_for_every_shape(name: str) -> None:
     case = zoo.load(name)
@@ -61,6 +62,7 @@ def test_capture_works_under_both_provider_names(open_session: OpenSession, alia
         close(bound.run(), X)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "options",
     [{"maxNumPendingDispatches": 1}, {"validationMode": "full"}, {"sessionBufferPoolGenerations": 0}],

@@ -35,6 +35,7 @@ def test_a_released_id_takes_another_binding() -> None:
     close(first.run(7), X)
 
 
+@pytest.mark.costly
 @needs_release
 @pytest.mark.parametrize("seed", range(3))
 def test_runs_of_captured_graphs_are_repeated_in_c_whatever_is_run_between_them(seed: int) -> None:

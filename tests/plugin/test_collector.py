@@ -54,6 +54,7 @@ def test_a_session_is_made_without_collecting(awake: bool, monkeypatch: pytest.M
     assert gc.isenabled() == awake
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_session_that_ends_takes_its_device_memory_along(lost: bool) -> None:
     """At once: what waited for a collection would lie beside that of the session after it."""

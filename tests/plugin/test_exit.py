@@ -87,6 +87,7 @@ def test_the_process_ends_well_with_all_of_it_at_once() -> None:
 FIRST = ("a tensor that outlives session, registration and interpreter", "unregistered with a live session", "sys.exit")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "ending", [pytest.param(it, marks=() if it in FIRST else pytest.mark.exhaustive) for it in ENDINGS]
 )

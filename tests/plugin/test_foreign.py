@@ -107,6 +107,7 @@ def _code(value: Any) -> int:
     return TensorProto.STRING if value.dtype.kind in "OU" else helper.np_dtype_to_tensor_dtype(value.dtype)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("which", ["learnt", "newest trees", "contrib"])
 def test_nodes_behind_run_here_and_are_right(open_session: OpenSession, which: str) -> None:
     chosen = {"contrib": CONTRIB, "newest trees": [it for it in LEARNT if it.op_type == "TreeEnsemble"]}.get(

@@ -127,6 +127,7 @@ FIRST = [("registered", "raise ValueError"), ("used", "del session, theirs, kept
 REST = [(how, end) for how in ("registered", "used") for end in ENDS if (how, end) not in FIRST]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("how", "end"), [*FIRST, *(pytest.param(*it, marks=pytest.mark.exhaustive) for it in REST)])
 def test_a_child_ends_as_any_program_does(how: str, end: str) -> None:
     """Not by os._exit, as multiprocessing ends children: with all that onnxruntime and drivers have registered for the exit."""

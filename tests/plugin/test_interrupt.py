@@ -56,6 +56,7 @@ needs_kill = pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends th
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 
 
+@pytest.mark.costly
 @needs_kill
 @pytest.mark.parametrize("whose", ["ours", "onnxruntime's"])
 @pytest.mark.parametrize("count", [10, pytest.param(300, marks=pytest.mark.exhaustive)])
@@ -84,6 +85,7 @@ def test_interrupts_at_random_moments_of_anything_lose_nothing_and_hang_nothing(
         assert int(done.stdout) >= bursts
 
 
+@pytest.mark.costly
 @needs_fork
 @pytest.mark.parametrize("whose", ["ours", "theirs"])
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def model(nodes: list[onnx.NodeProto], shape: list[int | str], **weights: np.nda
     return bytes(built.SerializeToString())
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_inputs_and_outputs(elements: int, dynamic: bool) -> None:
     nodes = [node("Relu", ["x"], ["a"]), node("Add", ["a", "one"], ["y"])]

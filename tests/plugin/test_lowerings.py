@@ -60,6 +60,7 @@ def test_a_group_of_a_graph_that_is_divided_is_lowered_once_more_and_not_to_comp
     assert sorted(lowered) == sorted([*names, *(name for name in names if name != forced)])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["tiny", "minilm_dynquant", "detector_nms", "lstm_gru"])
 def test_models_are_compiled_as_they_were_decided_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that are turned or folded while lowering, external ones, and several groups among them."""
@@ -93,6 +94,7 @@ def unknown_ranks() -> onnx.ModelProto:
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("held", ["norm", "relu", "cpu", "softmax"])
 def test_ranks_that_onnx_runtime_does_not_know_are_known_behind_nodes_of_the_cpu(
     held: str, monkeypatch: pytest.MonkeyPatch

@@ -79,6 +79,7 @@ def calls(model: onnx.ModelProto) -> int:
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("made", [turns, functions, branches, outputs, steps])
 def test_sessions_cost_what_their_nodes_do(made: Callable[[int], onnx.ModelProto]) -> None:
     calls(made(10))  # what the first session of a process reads

@@ -71,6 +71,7 @@ def test_the_name_is_called_no_cause_where_it_is_none(tmp_path: Path) -> None:
     assert text.count("no WebGPU adapter: ") == 1 and "ProviderNameWarning" not in text
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "script",
     [

@@ -27,11 +27,13 @@ def compile_text(compiler: str, text: str, *flags: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.costly
 @every_compiler
 def test_the_library_that_onnx_runtime_loads_compiles(compiler: str) -> None:
     compile_text(compiler, (CSRC / "shim.c").read_text())
 
 
+@pytest.mark.costly
 @every_compiler
 def test_the_native_half_of_a_run_compiles(compiler: str) -> None:
     character = "wchar_t" if "mingw" in compiler else "char"

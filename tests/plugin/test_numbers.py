@@ -102,6 +102,7 @@ def test_a_device_tensor_of_bfloat16_is_an_input(open_session: OpenSession) -> N
     assert a.shape() == [3, 7]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("rows", [4, 7])
 @pytest.mark.parametrize("kind", [ml_dtypes.int4, ml_dtypes.uint4])
 def test_weights_of_4_bits_are_dequantised_where_they_are_read(kind: Any, rows: int) -> None:

@@ -100,6 +100,7 @@ MODELS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("suffix", [".onnx", ".ort"])
 def test_a_model_saved_after_the_extended_optimisations_runs_whole(tmp_path: Path, name: str, suffix: str) -> None:
@@ -116,6 +117,7 @@ def test_a_model_saved_after_the_extended_optimisations_runs_whole(tmp_path: Pat
         np.testing.assert_allclose(session.run(None, {"x": x})[0], want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("as_bytes", [False, True], ids=["file", "bytes"])
 def test_the_converters_files_run_whole(tmp_path: Path, as_bytes: bool) -> None:
     """Both of its styles: fully optimised, and with optimisations left to be replayed."""

@@ -64,6 +64,7 @@ def test_an_intermediate_result_is_named_and_a_smaller_input_runs(memory: SmallD
         np.testing.assert_allclose(session.run(None, {"x": np.ones((rows, 4), F)})[0], [[rows]], rtol=1e-4)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("nodes", "name"),
     [([node("ReduceSum", ["x"], ["y"])], "a tensor"), ([node("Expand", ["x", "s"], ["y"])], "output 'y'")],

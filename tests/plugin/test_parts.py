@@ -56,6 +56,7 @@ def same(found: list[Any], wanted: list[Any]) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "options", [{}, {"validationMode": "full"}, {"enableGraphCapture": 1}], ids=["plain", "full", "captured"]
 )

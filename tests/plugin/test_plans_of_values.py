@@ -47,6 +47,7 @@ def model(step: str, use: str) -> bytes:
     return found.SerializeToString()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("step", "use"), list(itertools.product(STEPS, USES)))
 def test_values_that_set_no_size_make_no_plan(step: str, use: str) -> None:
     session, cpu = webgpu_ep.session(model(step, use)), ort.InferenceSession(model(step, use))

@@ -92,6 +92,7 @@ def test_a_plain_run_that_comes_again_does_nothing_in_python_but_the_download(se
         assert hits() == before + 1
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(3))
 def test_runs_of_sizes_in_any_order_are_right(session: Any, seed: int) -> None:
     order = np.random.default_rng(seed)
@@ -237,6 +238,7 @@ def test_a_tensor_that_is_shared_with_wgpu_is_not_kept(session: Any) -> None:
         check(session, 4)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", ["disabled", "lazyRelease", "simple"])
 def test_modes_in_which_free_buffers_do_not_wait_in_size_classes_keep_none(mode: str) -> None:
     number = 48 + 10 * len(mode)  # a device of its own
@@ -351,6 +353,7 @@ def test_what_c_code_allocated_comes_again_when_a_thread_frees_it_that_is_listen
         assert memory.space().bytes_in_use == in_use
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("how", ["from C code", "from Python"])
 def test_a_free_that_was_interrupted_at_its_end_leaves_what_another_thread_got(how: str) -> None:
     """In a process of its own, whose garbage and handlers of signals are those of this test."""
@@ -419,6 +422,7 @@ def test_an_interrupt_behind_taking_a_range_back_loses_none(session: Any, monkey
     assert all(it.device is not device for it in memory.space()._allocations.values())
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("how", ["adopt", "lend"])
 def test_a_range_that_others_know_the_buffer_of_is_never_c_codes(
     session: Any, how: str, monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,7 @@ def run(name: str) -> dict:
     return {"name": name, "equal": equal, "nodes": nodes}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_of_a_search_is_claimed_and_its_results_are_right(found: dict[str, dict], name: str) -> None:
     assert name in found, "the process ended"

@@ -178,6 +178,7 @@ def test_sessions_that_are_gone_leave_nothing_behind() -> None:
     assert len(watch.live()) <= providers
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("captured", ["0", "1"])
 @pytest.mark.parametrize("bound", [False, True], ids=["plain", "bound"])
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "stock"])

@@ -65,6 +65,7 @@ def names() -> list[str]:
     return [function.name for function in functions if function.name.startswith("test_")]
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(sys.platform != "linux", reason="chooses the drivers of the Vulkan loader of Linux")
 @pytest.mark.parametrize("name", names())
 def test_on_two_software_adapters(name: str, results: dict[str, list[str]]) -> None:

@@ -99,6 +99,7 @@ def opened(model: onnx.ModelProto, way: str) -> Callable[[Feeds], list[np.ndarra
     return lambda feeds: session.run(None, feeds)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("backwards", [False, True], ids=["forwards", "backwards"])
 @pytest.mark.parametrize("spelling", SPELLINGS)
@@ -125,6 +126,7 @@ def test_what_the_cpu_provider_runs_runs_and_is_right(spelling: str, backwards: 
     assert "right" in outcomes
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("spelling", ["broadcast", "beside", "an axis of sizes"])
 def test_threads_with_sizes_of_all_kinds_get_what_is_theirs(spelling: str) -> None:
     model = model_of(spelling)

@@ -116,6 +116,7 @@ class Sequence:
         self.used += count
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(4))
 def test_steps_of_a_decoder_whose_mask_is_longer_each_time(in_place: tuple[Any, Any], seed: int) -> None:
     sequence = Sequence(in_place, seed)
@@ -187,6 +188,7 @@ def test_sequences_in_turns_and_in_threads(in_place: tuple[Any, Any]) -> None:
     assert not wrong, wrong
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(2))
 def test_steps_of_a_decoder_whose_caches_grow(growing: tuple[Any, Any], seed: int) -> None:
     ours, cpu = growing

@@ -192,6 +192,7 @@ def test_the_nearest_name_is_suggested(line: str, nearest: str, capsys: pytest.C
     assert nearest in capsys.readouterr().err
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("closing", [">&-", "2>&-"])
 def test_a_closed_stream_is_no_error(closing: str) -> None:
     done = started("-m", "onnxruntime_ep_wgpu", "info", closing=closing)

@@ -88,6 +88,7 @@ OF_OTHERS = "Not enough memory left|cannot open shared object file"
 FIRST_ERRORS = [line for block in blocks("text", "docs/troubleshooting.md") for line in block.splitlines()]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("line", FIRST_ERRORS)
 def test_the_messages_that_a_document_explains_are_those_of_the_code(
     line: str, messages: list[re.Pattern[str]]
@@ -116,6 +117,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("block", blocks("python"))
 def test_what_the_readme_prints_runs(block: str, folder: Path) -> None:
     run(block, folder)
@@ -128,11 +130,13 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("document", "number"), PROGRAMS)
 def test_the_programs_in_documents_run_as_they_are_printed(document: str, number: int, folder: Path) -> None:
     run(blocks("python", document)[number], folder)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("number", range(len(blocks("python", "docs/language.md"))))
 def test_the_programs_about_language_models_run_as_they_are_printed(number: int, folder: Path) -> None:
     pytest.importorskip("onnxruntime_genai")
@@ -143,6 +147,7 @@ LIBRARIES = Path(__file__).parent / "libraries"
 """Stand-ins for libraries that make sessions themselves; each does with providers and sessions what the library does."""
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("number", range(len(blocks("python", "docs/clients.md"))))
 def test_the_programs_about_libraries_run_with_stand_ins(number: int, folder: Path) -> None:
     for name in ("det", "cls", "rec", "det_10g"):

@@ -163,6 +163,7 @@ def drawn(profile: Profile, folder: Path) -> tuple[list[list[Any]], list[list[An
     return noted["texts"], noted["boxes"], result.stdout
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to draw the page with")
 @pytest.mark.parametrize(
     ("begin", "duration"), [(0, 30), (1e3, 1e6), (1.15e6, 4e3), (7e6, 40), (3e7, 5e7), (999_990, 90)]

@@ -271,6 +271,7 @@ def test_a_model_that_cannot_run_here_is_explained_and_not_run(
     assert explained["nodes_on_cpu"] == 1 and [it["on_webgpu"] for it in explained["placements"]] == [False]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("library", ["libc.so.6", "/nowhere/libwgpu_native.so", __file__])
 def test_another_library_than_wgpu_native_is_named(library: str) -> None:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path), "WGPU_LIB_PATH": library}

@@ -11,6 +11,7 @@ from . import node
 EXHAUSTIVE = ("demo.test.mjs", "fallback.test.mjs", "origins.test.mjs")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "name",
     [

@@ -127,6 +127,7 @@ def test_programs_that_are_the_same_but_for_a_kernel_share_the_rest(model: Path)
 FIRST = ("cnn_int8_qoperator", "detector_nms", "minilm_f16", "tiny")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "name", [pytest.param(it, marks=() if it in FIRST else pytest.mark.exhaustive) for it in zoo.NAMES]
 )
@@ -265,6 +266,7 @@ def test_a_fixed_dimension_is_no_symbol(model: Path) -> None:
     assert [it["symbols"] for it in read_programs(model.with_name("model.onnx.wgpu"))] == [[], [], []]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("halves", [False, True])
 def test_weights_behind_links_are_as_good_as_files(halves: bool, tmp_path: Path) -> None:
     """As in the cache of Hugging Face, which has the model and its weights in another folder."""

@@ -43,6 +43,7 @@ def run(model: Path, inputs: dict[str, Any], folder: Path) -> dict[str, np.ndarr
     }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_gives_what_the_cpu_provider_gives(name: str, built: None, tmp_path: Path) -> None:
     found = export(case(name).path, tmp_path / "model.onnx.wgpu")

@@ -76,7 +76,7 @@ def names() -> list[str]:
 def test_cases(part: int, tmp_path: Path) -> None:
     made = [compiled(name, SOFTWARE) for name in names()[part::PARTS]]
     chosen = [case for case in made if case is not None]
-    assert len(chosen) > 0.95 * len(made)
+    assert len(made) - len(chosen) <= max(6, 0.05 * len(made))
     assert not wrong(chosen, tmp_path)
 
 

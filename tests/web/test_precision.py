@@ -50,6 +50,7 @@ def run(path: Path, x: np.ndarray) -> np.ndarray:
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("precision", CHOICES)
 def test_the_error_that_is_told_is_that_of_the_run(model: Path, precision: Precision, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()

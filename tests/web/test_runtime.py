@@ -9,6 +9,7 @@ import pytest
 from . import node
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", sorted(path.name for path in (node.WEB / "test").glob("*.test.mjs")))
 def test_file(name: str, built: None, exported: Path) -> None:
     node.check(name, WGPU_WEB_FIXTURES=str(exported))

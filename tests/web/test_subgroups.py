@@ -132,6 +132,7 @@ FIRST = (
 NAMES = [pytest.param(name, marks=() if name in FIRST else pytest.mark.exhaustive) for name in CASES]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", NAMES)
 def test_results_are_those_of_the_program_for_all(name: str, tmp_path: Path) -> None:
     model, arrays = CASES[name]()

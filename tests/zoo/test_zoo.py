@@ -54,6 +54,7 @@ def cpu(name: str) -> ort.InferenceSession:
     return ort.InferenceSession(str(case(name).path), providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", EXPORTED)
 def test_operators_are_those_of_the_exported_network(name: str) -> None:
     words = EXPORTED[name].split()

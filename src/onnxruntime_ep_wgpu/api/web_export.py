@@ -30,7 +30,6 @@ from .web_files import GRAIN, pack, write_folder
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-SMALL = 4096  # bytes of a constant that a shape may depend on
 CHUNK_BYTES = 16 << 20  # so that one is read while another is checked, and little is in memory at once
 HALVES = replace(WEB_BASELINE, name="web-f16", features=frozenset({F16}))
 REDUCING = replace(WEB_BASELINE, name="web-subgroups", features=frozenset({SUBGROUPS}))
@@ -200,28 +199,16 @@ def _infer(node: ir.Node, opsets: Mapping[str, int]) -> list[ir.Value]:
 
     Inference of a whole model is not asked: it ends the process where an operator that ONNX knows has an input without a type.
     """
-    import onnx
     import onnx_ir as ir
-    from onnx import shape_inference
 
-    from ..compiler.ops.registry import schema_of, version_of
+    from ..compiler.inference import onnx_inference
 
     given = [value for value in node.inputs if value is not None and value.name]
-    domain, opset = version_of(node.domain, opsets)
-    schema = schema_of(node.op_type, domain, opset)
-    if schema is None or any(value.type is None for value in given):
+    if any(value.type is None for value in given):
         return []
-    types = {value.name or "": ir.serde.serialize_value(value).type for value in given}
-    known = {value.name or "": value.const_value for value in given if value.const_value is not None}
     try:
-        found = shape_inference.infer_node_outputs(
-            schema,
-            onnx.NodeProto.FromString(ir.to_proto(node).SerializeToString()),
-            types,
-            {name: ir.serde.serialize_tensor(it) for name, it in known.items() if it.nbytes <= SMALL},
-            opset_imports=[onnx.helper.make_opsetid(domain, opset)],
-            ir_version=onnx.IR_VERSION,
-        )
+        types = {value.name or "": ir.serde.serialize_value(value).type for value in given}
+        found = onnx_inference.results(node, opsets, types)
         untyped = [value for value in node.outputs if value.name in found and value.type is None]
         for value in untyped:
             value.shape = ir.serde.deserialize_type_proto_for_shape(found[value.name or ""])

@@ -143,9 +143,12 @@ def _infer(node: ir.Node, lowering: Lowering, control: Control | None) -> None:
     if all(lowering.known(value).complete for value in node.outputs):
         return
     operands = [UNKNOWN if value is None else lowering.known(value) for value in node.inputs]
-    made = control(node, operands, lowering.known) if control is not None else None
-    if made is None:
-        made = inference.results(node, lowering.opsets, operands)
+    try:
+        made = control(node, operands, lowering.known) if control is not None else None
+        if made is None:
+            made = inference.results(node, lowering.opsets, operands)
+    except (TypeError, ValueError, LookupError):
+        return  # of an attribute of another kind, or that is missing, nothing follows
     lowering.told.update(zip(node.outputs, made, strict=False))
 
 

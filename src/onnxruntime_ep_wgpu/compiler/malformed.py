@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
-from onnx import checker, defs, helper, shape_inference
+from onnx import defs, helper
 
+from .inference import onnx_inference
 from .operand import Operand
 from .ops.registry import schema_of, version_of
 
@@ -26,37 +27,33 @@ def malformation(node: ir.Node, opsets: Mapping[str, int], operands: Sequence[Op
     schema = schema_of(node.op_type, domain, opset)
     if schema is None:
         return None
-    proto = onnx.NodeProto.FromString(ir.to_proto(node).SerializeToString())
-    names = [name for name in proto.input if name]
-    known = {name: it for name, it in zip(proto.input, operands, strict=True) if name and it is not None}
-    context = checker.C.CheckerContext()
-    context.ir_version, context.opset_imports = onnx.IR_VERSION, {**opsets, domain: opset}
-    try:
-        checker.check_node(proto, context)
-        if len(known) == len(names):
-            wrong = _types(schema, proto, known)
-            if wrong is not None:
-                return wrong
-            shape_inference.infer_node_outputs(
-                schema,
-                proto,
-                {name: _type(it) for name, it in known.items()},
-                _constants(node),
-                opset_imports=[helper.make_opsetid(domain, opset)],
-                ir_version=onnx.IR_VERSION,
-            )
-    except (checker.ValidationError, shape_inference.InferenceError) as error:
-        return str(error).strip().splitlines()[0]
+    names = [it.name for it in node.inputs if it is not None and it.name]
+    known = {
+        value.name: it
+        for value, it in zip(node.inputs, operands, strict=True)
+        if value is not None and value.name and it is not None
+    }
+    if len(known) == len(set(names)):
+        wrong = _types(schema, node, known)
+        if wrong is not None:
+            return wrong
+        try:
+            onnx_inference.results(node, opsets, {name: _type(it) for name, it in known.items()}, checked=True)
+        except onnx_inference.Refused as error:
+            return str(error)
+    else:
+        return onnx_inference.refusal(node, opsets)
     return None
 
 
-def _types(schema: defs.OpSchema, proto: onnx.NodeProto, known: Mapping[str, Operand]) -> str | None:
+def _types(schema: defs.OpSchema, node: ir.Node, known: Mapping[str, Operand]) -> str | None:
     """What is wrong with the types of inputs: one that the operator does not take, or two that have to be the same."""
     bound: dict[str, str] = {}
-    for k, name in enumerate(proto.input):
-        formal = schema.inputs[min(k, len(schema.inputs) - 1)]
-        if name not in known:
+    for k, value in enumerate(node.inputs):
+        name = value.name if value is not None else None
+        if name is None or name not in known or not schema.inputs:
             continue
+        formal = schema.inputs[min(k, len(schema.inputs) - 1)]
         found = f"tensor({helper.tensor_dtype_to_string(known[name].dtype.code).removeprefix('TensorProto.').lower()})"
         if formal.types and found not in formal.types:
             return f"input {name!r} is a {found}"
@@ -68,9 +65,3 @@ def _types(schema: defs.OpSchema, proto: onnx.NodeProto, known: Mapping[str, Ope
 def _type(operand: Operand) -> onnx.TypeProto:
     shape = [dim if isinstance(dim, int) else None for dim in operand.shape]
     return helper.make_tensor_type_proto(operand.dtype.code, shape)
-
-
-def _constants(node: ir.Node) -> dict[str, onnx.TensorProto]:
-    """The inputs whose values are known, by name."""
-    values = {it.name: it.const_value for it in node.inputs if it is not None and it.name}
-    return {name: ir.serde.serialize_tensor(it) for name, it in values.items() if name and it is not None}

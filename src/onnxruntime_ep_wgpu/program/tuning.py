@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import cut
-from ..writing import write_file
 from .dtypes import DType
 
 FORMAT = 1
@@ -63,6 +62,8 @@ Choices = tuple[Choice, ...]
 def write_choices(choices: Iterable[Choice], path: str | os.PathLike[str], adapter: str) -> None:
     """Writes a file of choices that were measured on `adapter`, the name of a Target. Raises WriteError."""
     import json  # not for those that only list devices
+
+    from ..writing import write_file
 
     rows = [
         {

@@ -10,34 +10,26 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
-from onnx import checker, helper, shape_inference
+from onnx import helper
 
-from ..ops.registry import schema_of, version_of
+from . import onnx_inference
 from .told import UNKNOWN, Extent, Told
 
-_SMALL = 4096  # bytes of a constant that may be a shape, axes or sizes
+_TYPES = {int(it) for it in ir.DataType} - {0}
 
 
 def results(node: ir.Node, opsets: Mapping[str, int], operands: Sequence[Told]) -> list[Told]:
     """Nothing is known of the results of an operator that ONNX does not have, or that it refuses."""
-    domain, opset = version_of(node.domain, opsets)
-    schema = schema_of(node.op_type, domain, opset)
+    unknown = [UNKNOWN for _ in node.outputs]
+    given = {it.name: told for it, told in zip(node.inputs, operands, strict=True) if it is not None and it.name}
     bodies = any(it.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for it in node.attributes.values())
-    if (
-        schema is None
-        or bodies
-        or any(it.dtype is None for it, value in zip(operands, node.inputs, strict=True) if value)
-    ):
-        return [UNKNOWN for _ in node.outputs]
-    proto = onnx.NodeProto.FromString(ir.to_proto(node).SerializeToString())
-    given = {name: _type(it) for name, it in zip(proto.input, operands, strict=True) if name}
+    if bodies or not all(it.dtype for it in given.values()):
+        return unknown
     try:
-        made = shape_inference.infer_node_outputs(
-            schema, proto, given, _constants(node), opset_imports=[helper.make_opsetid(domain, opset)]
-        )
-    except (checker.ValidationError, shape_inference.InferenceError, RuntimeError):
-        return [UNKNOWN for _ in node.outputs]
-    return [_told(made.get(name)) for name in proto.output]
+        made = onnx_inference.results(node, opsets, {name: _type(it) for name, it in given.items()})
+    except onnx_inference.Refused:
+        return unknown
+    return [_told(made.get(it.name or "")) for it in node.outputs]
 
 
 def _type(told: Told) -> onnx.TypeProto:
@@ -45,17 +37,8 @@ def _type(told: Told) -> onnx.TypeProto:
     return helper.make_tensor_type_proto(int(told.dtype), told.shape)
 
 
-def _constants(node: ir.Node) -> dict[str, onnx.TensorProto]:
-    values = {it.name: it.const_value for it in node.inputs if it is not None and it.name}
-    return {
-        name: ir.serde.serialize_tensor(it)
-        for name, it in values.items()
-        if name and it is not None and it.nbytes <= _SMALL
-    }
-
-
 def _told(made: onnx.TypeProto | None) -> Told:
-    if made is None or not made.HasField("tensor_type") or not made.tensor_type.elem_type:
+    if made is None or made.tensor_type.elem_type not in _TYPES:
         return UNKNOWN
     tensor = made.tensor_type
     return Told(

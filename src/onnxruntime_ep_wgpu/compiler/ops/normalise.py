@@ -266,6 +266,8 @@ def mean_variance_normalization(b: Builder, x: Operand, *, axes: list[int] | Non
 @op("LpNormalization", types=FLOATS)
 def lp_normalization(b: Builder, x: Operand, *, axis: int = -1, p: int = 2) -> Operand:
     """x divided by its p-norm along an axis; zeros stay zeros."""
+    if not x.rank or p not in (1, 2):
+        raise UnsupportedError(f"the norm of order {p} of {x}")
     norm = reduce_axes(b, "ReduceL1" if p == 1 else "ReduceL2", x, [axis_of(axis, x.rank)], True)
     return b.pointwise("where(norm == 0, 0, x / norm)", {"x": x, "norm": norm}, x.dtype, cost=2)
 
@@ -275,6 +277,8 @@ def local_response_normalization(
     b: Builder, x: Operand, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 ) -> Operand:
     """x divided by a power of the sum of squares over `size` neighbouring channels."""
+    if size < 1 or x.rank < 2:
+        raise UnsupportedError(f"{size} neighbouring channels of {x}")
     groups = (1, 1, x.rank - 2)
     return b.map(
         map_body("local_response"),

@@ -78,7 +78,13 @@ def average_pool(
 @op("LpPool", types=FLOATS)
 def lp_pool(b: Builder, x: Operand, *, p: int = 2, **attributes: Unpack[PoolAttributes]) -> Operand:
     """The p-norm of each window."""
+    _require_norm(p)
     return _pooled(b, x, _window(b, x, attributes), "lp_pool", x.dtype, P=float(p))
+
+
+def _require_norm(p: int) -> None:
+    if p < 1:
+        raise UnsupportedError(f"p is {p}, and a norm has at least 1")
 
 
 @op("Col2Im", types=FLOATS, image_shape=INTEGERS, block_shape=INTEGERS)
@@ -103,6 +109,7 @@ def global_max_pool(b: Builder, x: Operand) -> Operand:
 
 @op("GlobalLpPool", types=FLOATS)
 def global_lp_pool(b: Builder, x: Operand, *, p: int = 2) -> Operand:
+    _require_norm(p)
     axes = list(range(2, x.rank))
     if p in (1, 2):
         return reduce_axes(b, f"ReduceL{p}", x, axes, True)

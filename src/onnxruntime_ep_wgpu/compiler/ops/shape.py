@@ -107,6 +107,8 @@ def flatten(b: Builder, x: Operand, *, axis: int = 1) -> Operand:
 def squeeze(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: list[int] | None = None) -> Operand:
     """Without axes every axis of extent 1 goes, so a rank is only known when it is known which axes these are."""
     given = axes_of(axes_input, axes)
+    if given and not x.rank:
+        raise UnsupportedError(f"cannot squeeze axes {list(given)} of {x}")
     if given is None:
         for k, d in enumerate(x.shape):
             if not isinstance(d, int) and may_be(d, 1):
@@ -240,6 +242,8 @@ def split(
     sizes: list[Dim] = split_input.dims("the sizes of the split") if split_input else list(split or [])
     if not sizes:
         count = num_outputs or outputs
+        if count != outputs or count < 1:
+            raise UnsupportedError(f"num_outputs is {num_outputs} and the node has {outputs} outputs")
         part = ceildiv(x.shape[axis], count)
         sizes = [part] * (count - 1) + [x.shape[axis] - part * (count - 1)]
     out, start = [], 0  # type: list[Operand], Dim
