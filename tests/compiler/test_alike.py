@@ -90,6 +90,7 @@ def test_layers_of_a_decoder_share_their_kernels(kind: str, checked: tuple[Targe
     assert kernels.groups > 2 * groups
 
 
+@pytest.mark.costly
 def test_a_decoder_whose_caches_grow(checked: tuple[Target, Checked]) -> None:
     compile_model(growing_graph_of(Decoder(layers=3)), checked[0])
 

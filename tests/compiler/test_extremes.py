@@ -67,6 +67,7 @@ def special(rows: int, columns: int, dtype: Any) -> np.ndarray:
     return x
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("best", ["Max", "Min"])
 @pytest.mark.parametrize("dtype", [F, np.int32, np.int64])

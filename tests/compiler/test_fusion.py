@@ -101,6 +101,7 @@ def test_narrow_results_are_not_stored_by_a_call():
     np.testing.assert_array_equal(y, x @ w > 0)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("limit", [4, 8])
 def test_no_kernel_binds_more_buffers_than_the_target_allows(limit):
     names = [f"x{k}" for k in range(12)]

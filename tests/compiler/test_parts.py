@@ -30,6 +30,7 @@ def split(count: int, axis: int, behind: str = "") -> list[onnx.NodeProto]:
     return nodes + [node(behind, [part], [f"y{k}"]) for k, part in enumerate(parts) if behind]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -47,6 +48,7 @@ def test_the_kernels_of_a_split_do_not_grow_with_its_parts(axis: int, dtype: typ
     assert found[40] <= min(found[5], 3), found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("axis", [0, 1])
 def test_neither_do_those_of_maps_behind_the_parts(axis: int) -> None:
     shape = [12, 12]

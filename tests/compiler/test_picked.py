@@ -53,6 +53,7 @@ def apart(model: onnx.ModelProto, patch: pytest.MonkeyPatch) -> Program:
         return compile_model(model)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("also", [True, False])
 @pytest.mark.parametrize("norm", ["LayerNormalization", "RMSNormalization"])
 @pytest.mark.parametrize("ids", [np.int64, np.int32])
@@ -82,6 +83,7 @@ def test_rows_that_are_a_result_themselves() -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.costly
 def test_what_stays_in_two_kernels() -> None:
     """Halves that share words, a table that one binding does not hold, and a gain that is made of the rows."""
     shared = dataclasses.replace(target(), features=target().features - {"shader-f16"})

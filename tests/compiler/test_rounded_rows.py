@@ -64,6 +64,7 @@ def rounded(a: np.ndarray, run: int) -> Any:
     return (np.rint(parts / np.where(step == 0, 1, step)) * step).reshape(-1)[: a.size].reshape(a.shape)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("weights", EVERY_KIND, ids=lambda it: f"{it.bits}-{it.block}-{it.zeros or 'middle'}")
 def test_bytes_are_multiplied_as_they_are(weights: Weights) -> None:
     """What is left is the rounding of rows, and where a value lies in the middle between two steps."""
@@ -102,6 +103,7 @@ def test_only_where_bytes_are_multiplied_at_once() -> None:
     assert not rounds(made(EVERY_KIND[0], dots=False))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "weights",
     [

@@ -38,6 +38,7 @@ def check(program: Program, on: Target, rule: str, label: str, want: np.ndarray,
     np.testing.assert_allclose(y.astype(np.float64), want, rtol=TOLERANCE, atol=TOLERANCE)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("software", [True, False], ids=["own", "gpu"])
 @pytest.mark.parametrize("windows", WINDOWS)
 @pytest.mark.parametrize("centred", [True, False], ids=["centred", "not centred"])
@@ -51,6 +52,7 @@ def test_normalisations(windows: int, centred: bool, software: bool) -> None:
     check(compile_model(made, on), on, "normalisation", "layer_norm", expected(x, made, centred=centred), x)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("software", [True, False], ids=["own", "gpu"])
 @pytest.mark.parametrize("windows", WINDOWS)
 def test_softmaxes(windows: int, software: bool) -> None:

@@ -96,6 +96,7 @@ def check(monkeypatch, made, x, want, label, on, tolerance=4e-6):
 ON = {"own": target, "gpu": hardware}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("on", ON)
 @pytest.mark.parametrize(("square", "inverse"), list(itertools.product(SQUARES, INVERSES)))
 @pytest.mark.parametrize("centred", [True, False], ids=["centred", "not centred"])
@@ -105,6 +106,7 @@ def test_every_spelling_of_a_normalisation_is_one_kernel(monkeypatch, centred, s
     check(monkeypatch, made, x, expected(x, made, centred=centred), "layer_norm", ON[on]())
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("wide", [True, False], ids=["in f32", "in f16"])
 @pytest.mark.parametrize("centred", [True, False], ids=["centred", "not centred"])
@@ -114,6 +116,7 @@ def test_halves(monkeypatch, centred, wide, affine):
     check(monkeypatch, made, x, expected(x, made, centred=centred), "layer_norm", hardware(), 4e-3)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("axes", [(-1,), (1, 2), (-2, -1), (0, 1, 2)], ids=str)
 def test_axes(monkeypatch, axes):
     made = model("Mul", "reciprocal", centred=True, axes=axes)
@@ -142,6 +145,7 @@ def softmax(dtype=F, axis=-1):
     return make_model(nodes, {"x": (dtype, [4, 6, 33])}, {"axes": np.array([axis])})
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("dtype", "tolerance"), [(F, 4e-6), (np.float16, 2e-3)], ids=["f32", "f16"])
 @pytest.mark.parametrize("on", ON)
 def test_a_softmax_is_one_kernel(monkeypatch, on, dtype, tolerance):

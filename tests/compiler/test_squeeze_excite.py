@@ -266,6 +266,7 @@ def test_special_values(sizes: tuple[int, int, int], product: str) -> None:
                 np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.costly
 def test_an_average_that_others_read_stays() -> None:
     """The graph, or another node."""
     made, x = block(outputs=("y", "mean")), normal(3, 3, 5, 9, 7)

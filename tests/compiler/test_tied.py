@@ -92,6 +92,7 @@ def test_a_table_of_several_bindings(spelling: str) -> None:
         np.testing.assert_allclose(y, table()[ids(count)] @ table().T, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_no_copy_of_it_stays_in_host_memory(spelling: str, tmp_path: Path) -> None:
     """What ONNX Runtime transposed is in no file, and is needed again after the loss of a device."""

@@ -52,6 +52,7 @@ def test_every_type_and_every_tail(dtype, f16):
             assert stores_fours(fixed) == (size % 4 == 0)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("count", [1 << 18, (1 << 18) + 1, 1 << 22, (1 << 22) + 3, (1 << 22) + 4])
 def test_large_tensors_are_whole_whatever_a_workgroup_makes_of_them(count):
     model = make_model([node("Neg", ["x"], ["y"])], {"x": (F, [count])})
@@ -107,6 +108,7 @@ TILED = [((40, 70), (1, 0)), ((33, 32), (1, 0)), ((3, 40, 37), (0, 2, 1)), ((35,
 NOT_TILED = [((2, 3, 4, 5), (0, 2, 3, 1)), ((64, 1), (1, 0)), ((64, 4, 3), (1, 0, 2)), ((31, 64), (1, 0))]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "symbolic"])
 @pytest.mark.parametrize(
     "dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int64, np.int8, bool], ids=lambda t: t.__name__

@@ -35,6 +35,7 @@ def test_arrays_of_any_element_type_and_rank_are_accepted(device: Device, dtype:
     assert get(device, put(device, scalar), scalar) == scalar
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("nbytes", [1 << 20, (5 << 20) + 3, (33 << 20) + 5])
 def test_memory_for_large_results_is_provided_before_anything_waits_for_the_gpu(
     device: Device, nbytes: int, monkeypatch: pytest.MonkeyPatch

@@ -92,6 +92,7 @@ def test_weights_have_as_many_bytes_as_their_value(row: list[object], tmp_path: 
         load(path)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("count", [20, 28, 5000])
 def test_sizes_do_not_grow_with_every_definition(count: int, tmp_path: Path) -> None:
     """A few definitions, each the square of the one before, have more digits than there is memory."""

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BATCH = 100
 FIRST = {"truncated": 70, "mutated": 110, "rewritten": 70, "options": 50}
 """Cases of `make test`."""
-MORE = 50
+MORE = 10
 """Times as many in `make test-all`."""
 
 

@@ -103,6 +103,7 @@ def test_caches_whose_size_has_a_name(kind: str, tmp_path: Path) -> None:
             webgpu_ep.LanguageModel(folder)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("chunk", [1, 2, 4])
 def test_prompts_in_chunks(model: webgpu_ep.LanguageModel, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = greedy(model, PROMPTS[2])
@@ -131,6 +132,7 @@ def test_prompts_of_different_lengths_together(model: webgpu_ep.LanguageModel) -
     assert found == [greedy(model, prompt, 10) for prompt in PROMPTS]
 
 
+@pytest.mark.costly
 def test_a_mask_is_as_long_as_what_it_is_about(model: webgpu_ep.LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of growing caches of prompts of different lengths: models may add it to scores of the keys."""
     bound, seen = State._bound, []
@@ -233,6 +235,7 @@ def test_the_next_step_runs_while_an_id_is_on_its_way(
         )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("how", [{}, {"repetition_penalty": 1.7}, {"temperature": 1.0, "top_p": 0.9}], ids=str)
 def test_steps_copy_nothing_before_they_run(
     model: webgpu_ep.LanguageModel, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -292,6 +295,7 @@ def test_a_text_ends_where_it_is_told_to(model: webgpu_ep.LanguageModel) -> None
     assert "".join(model.stream("hello", max_new_tokens=30, stop=[stop, "never"])) == before
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "how", [{}, {"repetition_penalty": 1.7}, {"temperature": 3.0, "seed": 5, "repetition_penalty": 1.3}], ids=str
 )
@@ -306,6 +310,7 @@ def test_a_chat_goes_on_from_what_turns_have_in_common(model: webgpu_ep.Language
     assert "".join(again.say("more", max_new_tokens=6, **how)) == second and again.reused == 0
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("first", [1, 4])
 def test_a_penalty_counts_what_is_in_caches(model: webgpu_ep.LanguageModel, first: int) -> None:
     how: dict[str, Any] = {"repetition_penalty": 1.7, "ends": ()}
@@ -338,6 +343,7 @@ def test_ids_of_caches_are_those_that_have_rows(
     assert greedy(model, PROMPTS[2][4:], 6, state=caches) == greedy(model, PROMPTS[2], 6)
 
 
+@pytest.mark.costly
 def test_an_answer_that_is_left_early_leaves_all_usable(model: webgpu_ep.LanguageModel) -> None:
     chat = model.chat()
     answer = chat.say("hi", max_new_tokens=20)
@@ -379,6 +385,7 @@ def test_wrong_input_is_named(model: webgpu_ep.LanguageModel) -> None:
     assert len(greedy(model, [5] * 120, 1000)) == 9, "as many as there is room for, and the last one needs none"
 
 
+@pytest.mark.costly
 def test_a_longer_length_is_the_way_out_where_the_model_has_one(folder: Path) -> None:
     with pytest.raises(LimitError, match=r"5 ids of the prompt are more than the 4 .*: pass a max_length of up to 128"):
         list(webgpu_ep.LanguageModel(folder, max_length=4).tokens([[5] * 5]))
@@ -503,6 +510,7 @@ def test_the_command_says_that_there_is_no_template_before_a_message(
     assert "no chat template" in said.err and "--prompt TEXT" in said.err and said.out == ""
 
 
+@pytest.mark.costly
 def test_no_prompt_is_printed_into_a_pipe(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

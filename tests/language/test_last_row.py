@@ -135,6 +135,7 @@ def of_one_row(model: onnx.ModelProto) -> int:
     return count
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", FORMS)
 def test_logits_of_the_last_row(name: str) -> None:
     nodes, count = FORMS[name]
@@ -162,6 +163,7 @@ def test_one_row_of_logits_stays_as_it_is() -> None:
     assert model.SerializeToString() == before
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("make", [graph_of, growing_graph_of])
 def test_no_value_has_a_row_of_logits_for_each_id(make: Callable[[Decoder], onnx.ModelProto]) -> None:
     largest = []
@@ -179,6 +181,7 @@ def test_no_value_has_a_row_of_logits_for_each_id(make: Callable[[Decoder], onnx
     assert largest[0] == 40 * 4096 * 4 > 10 * largest[1]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("external", [False, True])
 @pytest.mark.parametrize("linked", [False, True])
 def test_weights_stay_where_they_are(

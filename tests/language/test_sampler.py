@@ -43,6 +43,7 @@ def wanted(settings: Sampling, logits: np.ndarray, uniform: float, seen: np.ndar
     return {int(order[(sums > place * sums[-1]).argmax()]) for place in (uniform - 1e-5, uniform, uniform + 1e-5)}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize("half", [False, True])
 def test_ids_are_those_of_the_definition(settings: Sampling, half: bool) -> None:

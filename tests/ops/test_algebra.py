@@ -29,6 +29,7 @@ EQUATIONS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("equation", EQUATIONS)
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 def test_einsum(equation: str, dtype: type) -> None:
@@ -36,6 +37,7 @@ def test_einsum(equation: str, dtype: type) -> None:
     check("Einsum", *operands, equation=equation, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("equation", ["bij,bjk->bik", "...ij,...jk->...ik", "ij,ij->i"])
 def test_einsum_of_extents_known_at_run_time(equation: str) -> None:
     shapes = {

@@ -57,6 +57,7 @@ def gather_case(bits: int, kind: str, zeros: bool, dtype: Any, axis: int = 1) ->
     return out | ({"zeros": pack(z)} if zeros else {})
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [F32, F16])
 @pytest.mark.parametrize(("kind", "bits"), [("uint8", 2), ("uint8", 4), ("uint8", 8), ("int4", 4), ("uint4", 4)])
 def test_rows_of_a_quantised_table(kind: str, bits: int, dtype: Any) -> None:
@@ -93,6 +94,7 @@ def test_axes(axes: tuple[int, int]) -> None:
     np.testing.assert_allclose(support.run_model(model, ids)[0], want, rtol=1e-6)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("block", [0, 16])
 def test_small_floats(block: int) -> None:
     rng = np.random.default_rng(0)
@@ -118,6 +120,7 @@ def test_an_index_outside_gives_zeros() -> None:
         np.testing.assert_array_equal(y[1], 0)
 
 
+@pytest.mark.costly
 def test_the_table_stays_packed() -> None:
     weights = gather_case(4, "uint8", True, F32)
     model = build("GatherBlockQuantized", {"indices": np.zeros(1, np.int64)}, weights, GATHER, F32, block_size=16)

@@ -95,6 +95,7 @@ def test_depthwise_kernels(kernel: tuple[int, int], strides: list[int]) -> None:
     )
 
 
+@pytest.mark.costly
 def test_groups_and_depthwise_take_the_kernels_made_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
     monkeypatch.setattr(conv, "_direct", lambda *a: used.append("direct") or conv_direct(*a))
@@ -107,6 +108,7 @@ def test_groups_and_depthwise_take_the_kernels_made_for_them(monkeypatch: pytest
 conv_direct, by_plane = conv._direct, depthwise.depthwise_convolution
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("groups", [1, 6])
 def test_conv_float16(groups: int) -> None:
     x, w = random(1, 6, 7, 9, dtype=np.float16), random(12, 6 // groups, 3, 3, dtype=np.float16, seed=1)
@@ -173,6 +175,7 @@ def test_conv_transpose(geometry: dict[str, Any], groups: int, symbolic: bool) -
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("size", [2, 3])
 def test_conv_transpose_without_overlap(size: int) -> None:
     check(

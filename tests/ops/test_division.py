@@ -84,6 +84,7 @@ def test_quantised_ties_go_to_even(scale: float, dtype: Any) -> None:
     check("QuantizeLinear", ties, np.float32(scale), np.asarray(3, dtype), outputs=[dtype], opset=21)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", ["half_pixel", "asymmetric", "align_corners", "half_pixel_symmetric"])
 @pytest.mark.parametrize("nearest", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
 def test_nearest_neighbours_at_ties(mode: str, nearest: str) -> None:

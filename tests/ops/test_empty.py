@@ -106,6 +106,7 @@ def test_nothing_along_an_axis(case: Case, symbolic: bool) -> None:
             np.testing.assert_array_equal(ours, theirs, strict=True)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "MeanVarianceNormalization", "LayerNormalization"])
 def test_a_session_takes_an_empty_vector(op: str) -> None:
     """Between other runs, with memory that onnxruntime does not have for it."""

@@ -82,6 +82,7 @@ def run(built: Any, x: np.ndarray, int64: str) -> np.ndarray:
     return support.run_model(built, x, int64=int64)[0]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("columns", [1, 2, 3, 33, 700])
 @pytest.mark.parametrize("across", [False, True], ids=["along", "across"])
 @pytest.mark.parametrize(("dtype", "int64"), TYPES)
@@ -131,6 +132,7 @@ def test_rows_that_are_cut_into_chunks(op: str, dtype: Any, int64: str) -> None:
     assert run(model(op, [x, np.array([1])], constants=[1], keepdims=0), x, int64) == [want]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("dtype", "int64"), TYPES)
 @pytest.mark.parametrize("op", REDUCTIONS)
 def test_elements_are_rows_where_no_axis_is_reduced(op: str, dtype: Any, int64: str) -> None:

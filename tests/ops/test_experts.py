@@ -215,6 +215,7 @@ def test_quantised_experts_beside_the_cpu_provider() -> None:
     check(Mixture(bits=4, block=32, hidden=96, inner=64, separate=True), 3, cpu=True)
 
 
+@pytest.mark.costly
 def test_results_weighed_by_another_tensor() -> None:
     for normalise in (0, 1):
         check(Mixture(bits=4, block=16, separate=True, normalise=normalise, hidden=64, inner=32), 5)

@@ -65,6 +65,7 @@ def test_a_batch_of_rows_and_integers() -> None:
         np.testing.assert_array_equal(Runner(compile_model(model))(a, b)[0], a @ b)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("transposed", [False, True])
 def test_what_lies_behind_a_row_is_not_read_as_a_part_of_it(transposed: bool) -> None:
     """Sums end with k: an infinity or NaN in another row or column stays there."""

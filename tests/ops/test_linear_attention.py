@@ -110,6 +110,7 @@ def test_heads_that_share_a_state(heads: tuple[int, int]) -> None:
     check("LinearAttention", arrays, q_num_heads=heads[0], kv_num_heads=heads[1], scale=0.3, symbolic=(1,))
 
 
+@pytest.mark.costly
 def test_more_states_than_queries() -> None:
     arrays = operands("gated_delta", 5, (2, 4), past=0)
     check("LinearAttention", arrays, q_num_heads=2, kv_num_heads=4)

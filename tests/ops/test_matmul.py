@@ -38,6 +38,7 @@ def test_matmul(left: tuple[int, ...], right: tuple[int, ...], weights: bool) ->
     check("MatMul", random(*left), random(*right, seed=1), constants=[1] if weights else [], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("dtype", "int64"), both_ways([np.int32, np.uint32, np.int64, np.uint64]))
 @pytest.mark.parametrize(("left", "right"), [SHAPES[k] for k in (0, 3, 5, 8, 9, 11, 13)])
 def test_integers(left: tuple[int, ...], right: tuple[int, ...], dtype: type, int64: str) -> None:

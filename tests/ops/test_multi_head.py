@@ -61,6 +61,7 @@ def test_projections_that_are_packed() -> None:
     check("MultiHeadAttention", q, both, num_heads=HEADS, want=[want], **HOW)
 
 
+@pytest.mark.costly
 def test_keys_of_an_encoder() -> None:
     q = random(BATCH, STEPS, WIDE)
     k, v = (random(BATCH, HEADS, KEYS, SIZE, seed=n) for n in (1, 2))
@@ -213,6 +214,7 @@ def test_sequences_without_their_padding(biased: bool, together: bool) -> None:
     check("PackedMultiHeadAttention", *tokens, None, offsets, ends, added, **how)
 
 
+@pytest.mark.costly
 def test_projections_of_sequences_without_their_padding() -> None:
     inside, offsets, ends = packed()
     x, weights, bias = random(3, STEPS, INPUTS), random(INPUTS, 3 * WIDE, seed=1) * 0.3, random(3 * WIDE, seed=2)

@@ -44,6 +44,7 @@ def test_rms_normalization(dtype: type, axis: int) -> None:
     check("RMSNormalization", x, gain, axis=axis, opset=23, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.costly
 def test_norms_of_nan_and_infinity() -> None:
     x = random(2, 3, 8)
     x[0, 0, 1], x[1, 1, 2] = np.nan, np.inf

@@ -16,6 +16,7 @@ from tests import support
 POINTS = 1 << 15
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("operator", numbers.OPERATORS, ids=lambda o: o.label)
 def test_errors_are_bounded(operator: numbers.Operator) -> None:
     found = numbers.row(operator, numbers.measured(), POINTS)
@@ -33,6 +34,7 @@ def test_the_measure_sees_errors() -> None:
     assert off[5] < 1
 
 
+@pytest.mark.costly
 def test_large_angles_are_reduced_exactly() -> None:
     """Numbers that are closer to a multiple of a quarter turn than any near them, and the largest."""
     x = np.float32([16367173 * 2.0**72, 11 * 2.0**20 / 7, 1e5, 99999.99, 1e22, 3.4028235e38, 2.0**127, 13176795.0])

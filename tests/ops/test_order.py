@@ -56,6 +56,7 @@ def test_hardmax(opset: int, axis: int) -> None:
     check("Hardmax", x, axis=axis, opset=opset)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("columns", [1, 2, 3, 37, 3000])
 def test_hardmax_is_where_argmax_is_with_nan_anywhere(dtype: type, columns: int) -> None:
@@ -71,6 +72,7 @@ def test_hardmax_is_where_argmax_is_with_nan_anywhere(dtype: type, columns: int)
     check("ArgMax", x, axis=1, keepdims=0, outputs=[np.int64], want=[first])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("dtype", "int64"), both_ways(NUMBERS))
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize(("columns", "k"), [(40, 7), (700, 7), (700, 700)], ids=str)
@@ -88,6 +90,7 @@ def test_top_k_of_large_integers(dtype: type, int64: str) -> None:
     check("TopK", x, _count(9), constants=[1], outputs=[dtype, np.int64], int64=int64)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("k", [1, 3])
 def test_top_k_axes(axis: int, k: int) -> None:
@@ -101,6 +104,7 @@ def test_top_k_of_many_results_and_of_none() -> None:
         check("TopK", x, _count(k), constants=[1], outputs=[np.float32, np.int64])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("columns", [5, 600])
 def test_equal_elements_come_in_the_order_of_their_positions(columns: int) -> None:
     x = np.zeros((2, columns), np.float32)

@@ -89,12 +89,14 @@ def test_every_side_can_be_padded_or_cut(amounts: tuple[int, ...]) -> None:
     same_as_the_cpu(padded_product(amounts=amounts), (floats(2, 5, 8),), (floats(3, 5, 8),))
 
 
+@pytest.mark.costly
 def test_what_a_reader_calculates_on_the_way_has_no_kernel() -> None:
     model = padded_product(node("Mul", ["p", "other"], ["y"]))
     model.graph.initializer.append(onnx.numpy_helper.from_array(floats(9, 9), "other"))
     assert len(same_as_the_cpu(model, (floats(2, 5, 8),)).dispatches) == 2
 
 
+@pytest.mark.costly
 def test_a_pad_of_an_input_or_of_maps_alone_is_one_kernel() -> None:
     nodes = [node("Relu", ["x"], ["r"]), node("Pad", ["r", "pads"], ["a"]), node("Pad", ["x", "pads"], ["b"])]
     program = same_as_the_cpu(
@@ -202,6 +204,7 @@ def test_amounts_that_follow_from_sizes_may_be_nothing(axis: int) -> None:
     same_as_the_cpu(model, run(4, 4), run(3, 5), run(1, 8), run(7, 1), run(5, 3))
 
 
+@pytest.mark.costly
 def test_amounts_that_may_cut_are_a_map() -> None:
     nodes = [node("MatMul", ["x", "w"], ["m"]), node("Pad", ["m", "pads"], ["p"]), node("Transpose", ["p"], ["y"])]
     model = typed(make_model(nodes, {"x": (F, ["n", 8]), "pads": (np.int64, [4])}, {"w": floats(8, 6)}))

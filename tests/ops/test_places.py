@@ -295,6 +295,7 @@ def test_a_run_that_looks_at_everything_waits_for_all_parts() -> None:
         Runner(compile_model(model), RunSettings(stepwise=True))(-np.abs(floats(4, 8)))
 
 
+@pytest.mark.costly
 def test_a_trace_shows_a_joined_value_once_when_it_is_whole() -> None:
     program = compile_model(products(3, 7, -1))
     runner = Runner(program)

@@ -207,6 +207,7 @@ def test_cast(source: type, to: type, int64: str) -> None:
         check("Cast", x, outputs=[to], to=code, int64=int64, want=[x.astype(to)])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("int64", ["native", "pair"])
 def test_cast_of_large_numbers(int64: str) -> None:
     x = np.array([2**24 + 1, 2**31 - 1, -(2**31), 2**53 + 1, 2**62 + 1, -(2**63), 2**63 - 1, -1, 0], np.int64)
@@ -232,6 +233,7 @@ def _chain(nodes: list, x: np.ndarray, out: type) -> None:
     check_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), [x])
 
 
+@pytest.mark.costly
 def test_fused_narrow_integers_wrap_where_they_would_be_stored() -> None:
     x = np.arange(-300, 300, 7).astype(np.int32)
     for code in (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16):

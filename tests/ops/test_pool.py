@@ -58,6 +58,7 @@ def test_one_and_three_axes(op: str) -> None:
     check(op, random(1, 2, 5, 6, 7), kernel_shape=[3, 2, 2], pads=[1, 0, 1, 1, 1, 0], strides=[2, 1, 2])
 
 
+@pytest.mark.costly
 def test_indices_over_three_axes() -> None:
     for order in (0, 1):
         check(

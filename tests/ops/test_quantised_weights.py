@@ -102,6 +102,7 @@ def test_products(kind: str, how: str, axis: int, dtype: Any) -> None:
         assert bytes_of_weights(program) <= max(case.q.size * int(kind[-1]) // 8, case.scale.nbytes)
 
 
+@pytest.mark.costly
 def test_weights_of_two_bits() -> None:
     case = Case("int2", (288, 64), "axis", 1, zero=True)
     model = case.model([helper.make_node("MatMul", ["a", "w"], ["y"])], {"a": (F32, [3, 288])})

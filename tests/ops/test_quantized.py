@@ -297,6 +297,7 @@ def test_qlinear_unary(op: str, dtype: type) -> None:
     check(op, x, f32(0.03), dtype(13), f32(0.0041), dtype(5), domain=MICROSOFT, constants=(1, 2, 3, 4))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", BYTES)
 @pytest.mark.parametrize("rank", [1, 3])
 def test_qlinear_softmax(dtype: type, rank: int) -> None:

@@ -110,6 +110,7 @@ def test_gru_linear_before_reset(direction: str) -> None:
     check("GRU", arrays("GRU", directions(how), states=True, lengths=[7, 2, 5]), linear_before_reset=1, **how)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
@@ -247,6 +248,7 @@ def test_profiles_and_checks_see_a_repeated_kernel_as_one(few_steps: int) -> Non
     assert abs(flops[layer] - 2 * STEPS * BATCH * 4 * HIDDEN * HIDDEN) < 7
 
 
+@pytest.mark.costly
 def test_a_repeated_kernel_survives_the_file(few_steps: int, tmp_path: Path) -> None:
     given = arrays("GRU")[:3]
     model = compare.model("GRU", given, symbolic=True, constants=(1, 2), hidden_size=HIDDEN, outputs=[np.float32] * 2)

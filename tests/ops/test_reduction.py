@@ -85,6 +85,7 @@ def test_axes_were_attributes_before_version_13() -> None:
     check("ReduceSum", random(3, 5, 2), opset=11, axes=[-1])
 
 
+@pytest.mark.costly
 def test_shapes_that_are_unknown_until_a_run() -> None:
     built = model("ReduceMean", [random(1, 1, 1), _axes(2)], symbolic=True, constants=[1], keepdims=0)
     runner = support.Runner(support.compile_model(built))
@@ -93,6 +94,7 @@ def test_shapes_that_are_unknown_until_a_run() -> None:
         np.testing.assert_allclose(runner(x)[0], x.mean(2), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("exclusive", [0, 1])
 @pytest.mark.parametrize("reverse", [0, 1])
 @pytest.mark.parametrize("shape", [(7,), (3, 500), (40, 6), (1, 1)])

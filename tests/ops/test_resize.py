@@ -35,6 +35,7 @@ def _resize(
     check("Resize", *given, constants=[1, 2, 3], rtol=1e-4, atol=1e-5, **how)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("transform", [*TRANSFORMS, "tf_half_pixel_for_nn"])
 @pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
 def test_nearest(transform: str, rounding: str) -> None:
@@ -72,6 +73,7 @@ def test_cubic(transform: str, exclude_outside: int) -> None:
         _resize(random(2, 3, 7, 5), _scales(*factors), mode="cubic", exclude_outside=exclude_outside, **how)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_sizes(mode: str, transform: str) -> None:
@@ -128,6 +130,7 @@ def test_aspect_ratio(policy: str) -> None:
     _resize(random(1, 1, 6, 4), sizes=[12, 5], axes=[2, 3], keep_aspect_ratio_policy=policy)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("shape", [(2, 3, 9), (1, 2, 4, 5, 6)])
 def test_other_ranks(shape: tuple[int, ...]) -> None:
     for mode in ("nearest", "linear"):
@@ -135,6 +138,7 @@ def test_other_ranks(shape: tuple[int, ...]) -> None:
         _resize(random(*shape), scales, mode=mode)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32])
 def test_integers(dtype: type) -> None:
     _resize(random(1, 2, 5, 6, dtype=dtype), _scales(2, 2))

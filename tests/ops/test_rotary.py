@@ -54,6 +54,7 @@ def test_of_microsoft(interleaved: int, dtype: type, kind: str, size: int) -> No
     check("RotaryEmbedding", random(2, 5, 3 * size, dtype=dtype), at, *tables, symbolic=True, constants=[2, 3], **how)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("kind", ["first", "scalar", "each"])
 def test_of_a_part_of_each_head(interleaved: int, kind: str) -> None:

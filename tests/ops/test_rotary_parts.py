@@ -63,6 +63,7 @@ def test_positions_of_the_first_step(begin: int) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("room", [0, 16])
 @pytest.mark.parametrize("length", [0, 3, 4, 9])
 def test_attention_turns_by_the_part_for_the_whole_length(length: int, room: int) -> None:

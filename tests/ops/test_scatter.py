@@ -83,6 +83,7 @@ def test_scatter_elements_types(dtype: type, int64: str) -> None:
     check("ScatterElements", random(3, 7, dtype=dtype), indices, updates, axis=1, opset=18, int64=int64)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize(("dtype", "int64"), both_ways([np.float32, np.int8, np.int32, np.int64, np.uint8, np.uint64]))
 def test_scatter_with_duplicates_reduces_in_the_order_of_the_updates(reduction: str, dtype: type, int64: str) -> None:
@@ -106,6 +107,7 @@ def test_scatter_nd_types(depth: int, dtype: type, int64: str) -> None:
     check("ScatterND", x, indices, random(1, 3, *x.shape[depth:], dtype=dtype, seed=3), opset=18, int64=int64)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("reduction", ["none", "add", "max"])
 @pytest.mark.parametrize("updates", [0, 1, 3])
 def test_scatter_nd_of_no_indices_is_about_all_of_the_data(updates: int, reduction: str) -> None:

@@ -48,6 +48,7 @@ def test_squeeze_and_unsqueeze() -> None:
     check("Unsqueeze", random(3, 4), opset=11, axes=[1, 3])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("order", [None, [0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3], [1, 0, 3, 2]])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_transpose(order: list[int] | None, dtype: type) -> None:

@@ -120,6 +120,7 @@ def test_bounds(low: float, constant: bool) -> None:
         check(built, [VALUES] if constant else [VALUES, *given], truth, 0)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("dtype", "int64"), both_ways([np.int32, np.int64]))
 def test_whole_powers_of_integers(dtype: Any, int64: str) -> None:
     """An exponent of floats takes nothing from the base's digits."""

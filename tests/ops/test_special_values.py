@@ -115,6 +115,7 @@ def run(built: Any, arrays: list[np.ndarray], int64: str = "native") -> tuple[np
         return got, expected(built, feeds)[0]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("source", "int64"), both_ways([*FLOATS, *INTEGERS, np.bool_]))
 @pytest.mark.parametrize("to", [*FLOATS, *INTEGERS, np.bool_], ids=lambda t: np.dtype(t).name)
 def test_casts(source: Any, to: Any, int64: str) -> None:

@@ -120,6 +120,7 @@ def test_skip_normalisation_of_tokens(symbolic: bool) -> None:
     check("SkipSimplifiedLayerNormalization", arrays, (np.float32, None, None, np.float32), symbolic=symbolic)
 
 
+@pytest.mark.costly
 @TYPES
 def test_statistics_of_skip_normalisation(dtype: Any) -> None:
     """The CPU provider leaves them unwritten."""

@@ -85,6 +85,7 @@ def check_runs(session: ort.InferenceSession, model: onnx.ModelProto) -> None:
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", MODELS)
 def test_bodies_read_what_is_made_here(open_session: OpenSession, name: str) -> None:
     model = MODELS[name]

@@ -137,6 +137,7 @@ def squeezed(size: str) -> bytes:
     return model.SerializeToString()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("fixed", [{}, {"N": 2}, {"L": 1, "N": 2}], ids=str)
 def test_a_rank_that_sizes_decide_is_known_where_they_are_fixed(fixed: dict[str, int]) -> None:
     """Else the nodes behind it run on the CPU, and the reason names what decides the rank, and the way out."""

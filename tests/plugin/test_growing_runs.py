@@ -88,6 +88,7 @@ def test_sessions_before_whose_sizes_changed_are_forgotten() -> None:
     assert steps(session, range(1, 120)) >= MOST_OF_119
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("by", [2, 3, -1])
 def test_steps_of_any_size_are_expected(by: int) -> None:
     session = decoder()

@@ -60,6 +60,7 @@ def again(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("past", ["P", "5"], ids=["named", "static"])
 @pytest.mark.parametrize("read", READ)

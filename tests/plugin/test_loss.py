@@ -51,6 +51,7 @@ def run(session: Any, x: np.ndarray = X) -> None:
     np.testing.assert_allclose(session.run(None, {"x": x})[0], models.chain_reference(x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_on_a_lost_device_raises_and_the_next_one_is_right(kind: str, tmp_path: Path) -> None:
     session = webgpu_ep.session(chain(kind, tmp_path), deviceId=31)
@@ -147,6 +148,7 @@ def test_weights_in_the_model_file_are_not_kept_in_host_memory(tmp_path: Path) -
         run(session)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", KINDS[:2])
 def test_a_model_file_that_has_changed_meanwhile_is_an_error_that_says_so(kind: str, tmp_path: Path) -> None:
     path = chain(kind, tmp_path)

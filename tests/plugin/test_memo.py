@@ -263,6 +263,7 @@ def test_sessions_that_do_something_in_every_run_do_it(options: dict[str, Any]) 
     np.testing.assert_array_equal(y.numpy(), 1)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("generations", [0, 1])
 def test_other_shapes_take_no_memory_from_runs_that_are_repeated(generations: int) -> None:
     session = webgpu_ep.session(models.slow(4, 8), sessionBufferPoolGenerations=generations)

@@ -190,6 +190,7 @@ def test_convolutions_are_equal_in_both_layouts(value: str) -> None:
 MODES = ("disabled", "lazyRelease", "simple", "bucket")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", MODES)
 def test_buffers_are_kept_as_the_cache_modes_say(mode: str) -> None:
     keys = ("storageBufferCacheMode", "uniformBufferCacheMode", "defaultBufferCacheMode", "queryResolveBufferCacheMode")

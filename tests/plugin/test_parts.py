@@ -86,6 +86,7 @@ def test_tensors_of_the_device(captured: bool, cpu: ort.InferenceSession) -> Non
             same([it.numpy() for it in outputs], cpu.run(None, {"x": rows(count, seed)}))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("elsewhere", ["p", "o", "q", "split", "c", "d", "n", "s"])
 def test_a_node_elsewhere_reads_or_makes_a_part(elsewhere: str, cpu: ort.InferenceSession) -> None:
     session = webgpu_ep.session(views(), forceCpuNodeNames=elsewhere)

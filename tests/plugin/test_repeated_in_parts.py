@@ -106,6 +106,7 @@ def repeated() -> Iterator[Repeated]:
     yield Repeated()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("recorded", [True, False])
 def test_each_part_is_submitted_before_the_next_one_is_finished(repeated: Repeated, recorded: bool) -> None:
     device = device_of(0)
@@ -157,6 +158,7 @@ def test_a_first_part_that_is_refused_once_is_no_fault_and_runs_once(what: str, 
     assert repeats(repeated.check, 2) >= 2
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("what", [FINISH, LOOK])
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("part", [0, 1])
@@ -236,6 +238,7 @@ def test_another_session_submits_between_the_parts_of_a_run(repeated: Repeated) 
     repeated.check()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("known", [True, False], ids=["repeated", "new"])
 def test_no_run_of_the_same_graph_comes_between_the_parts_of_a_run(repeated: Repeated, known: bool) -> None:
     """Intermediate values of both lie in the same buffers."""

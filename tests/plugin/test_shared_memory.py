@@ -51,6 +51,7 @@ def on_device(array: np.ndarray) -> Any:
     return ort.OrtValue.ortvalue_from_numpy(array, "webgpu", 0)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", MANY)
 def test_an_output_in_an_inputs_memory_is_right_or_refused(seed: int) -> None:
     model, forced = grown(seed)

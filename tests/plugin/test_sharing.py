@@ -94,6 +94,7 @@ def test_one_buffer_may_be_input_and_output_in_different_values(gpu: Any) -> Non
     np.testing.assert_array_equal(read(gpu, both, 0, X), X * X)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("offset", [0, 256, 36])
 def test_a_value_may_be_a_part_of_a_buffer(gpu: Any, offset: int) -> None:
     session = webgpu_ep.session(models.square(), wgpu_device=gpu)
@@ -237,6 +238,7 @@ def test_addresses_of_a_device_are_options_for_any_client(gpu: Any) -> None:
     assert webgpu_ep.wgpu_device_of(again) is gpu
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -29,6 +29,7 @@ def model(inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bytes:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("inputs", list(itertools.permutations("abc")), ids="".join)
 @pytest.mark.parametrize("outputs", list(itertools.permutations(["product", "minus", "square"])), ids="-".join)
 def test_every_tensor_stays_at_its_place(inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:

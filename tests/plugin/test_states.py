@@ -110,6 +110,7 @@ def options(made: bytes) -> dict[str, str]:
     return {"forceCpuNodeNames": "\n".join(found)} if found else {}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("nesting", NESTINGS)
 @pytest.mark.parametrize("step", KEPT)
 def test_a_rank_that_is_kept_is_known_everywhere(step: str, nesting: str) -> None:
@@ -119,6 +120,7 @@ def test_a_rank_that_is_kept_is_known_everywhere(step: str, nesting: str) -> Non
     compare(session, made)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("nesting", NESTINGS)
 @pytest.mark.parametrize("step", CHANGED)
 def test_a_rank_that_changes_is_right(step: str, nesting: str) -> None:
@@ -126,6 +128,7 @@ def test_a_rank_that_changes_is_right(step: str, nesting: str) -> None:
     compare(webgpu_ep.session(made), made)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("nesting", "where"), [("loop", "memory"), ("loop in loop", "memory"), ("loop in loop", "file")]
 )

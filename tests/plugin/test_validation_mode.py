@@ -38,6 +38,7 @@ def test_runs_without_settings_are_those_of_the_options_defaults() -> None:
     assert OPTIONS["validationMode"].default == "basic"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", MODES)
 def test_results_are_right_in_every_mode_and_for_several_shapes(mode: str, open_session: Callable[..., Any]) -> None:
     session = open_session(models.chain(), {"validationMode": mode})

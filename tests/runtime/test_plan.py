@@ -125,6 +125,7 @@ def test_uniforms_are_spread_over_as_many_buffers_as_it_takes():
         UniformBuffers(small, [[1] * 16385])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", ["disabled", "lazyRelease"])
 def test_with_caches_off_nothing_of_the_callers_memory_is_kept_beyond_a_run(mode):
     modes = dict.fromkeys(("storage_cache", "uniform_cache", "query_resolve_cache", "default_cache"), mode)

@@ -74,6 +74,7 @@ def test_given_back_buffers_serve_other_groups(alone: Device) -> None:
     assert after.hits > before.hits
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("generations", [0, 1])
 @pytest.mark.parametrize("mode", ["disabled", "bucket"])
 def test_threads_with_different_shapes_do_not_take_each_others_buffers(generations: int, mode: str) -> None:

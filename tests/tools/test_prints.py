@@ -44,6 +44,7 @@ def test_every_tool_has_one_word_for_one_thing(command: str, folder: Path, capsy
     assert not any("_" in name for name in lines if not name.startswith("onnxruntime"))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("runs", "title"), [("0", "of the only run"), ("2", "per run, without the first")])
 def test_a_profile_says_which_runs_it_is_about(
     runs: str, title: str, folder: Path, capsys: pytest.CaptureFixture[str]

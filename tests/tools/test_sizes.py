@@ -75,6 +75,7 @@ def test_what_disagrees_is_refused(dims, given, message):
         sizes(BERT, dims, given)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("tool", ["run", "verify", "profile"])
 def test_every_tool_that_makes_inputs_up_says_what_it_chose(tool, tmp_path, capsys):
     path = tmp_path / "model.onnx"

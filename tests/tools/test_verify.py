@@ -118,6 +118,7 @@ def test_values_that_were_not_compared_are_named(tmp_path, capsys):
     assert "values that were not compared\n" in capsys.readouterr().out
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("rows", [0, 1, 2, 5])
 def test_as_many_rows_as_asked_for_are_shown_of_every_table(rows, tmp_path, capsys):
     nodes = [

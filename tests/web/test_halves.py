@@ -71,6 +71,7 @@ def halves_of(model: onnx.ModelProto, tmp_path: Path, **samples: np.ndarray) -> 
     return found, session.run(None, samples)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("source", ["int64", "int32", "bool", "uint8", "float32"])
 @pytest.mark.parametrize("name", STAY)
 def test_what_stays_float32_reads_what_was_cast(name: str, source: str, tmp_path: Path) -> None:
@@ -125,6 +126,7 @@ OUTPUTS = {
 }  # fmt: skip
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_what_is_finite_in_float32_is_finite_and_as_near_as_halves_are(name: str, tmp_path: Path) -> None:
     nodes, weights = OUTPUTS[name]

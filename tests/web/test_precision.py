@@ -130,6 +130,7 @@ def test_what_is_told_names_no_file_that_is_gone(model: Path) -> None:
     assert not hasattr(found.reduced, "path")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("far", [False, True])
 def test_a_large_error_of_made_up_inputs_is_told(

@@ -148,6 +148,7 @@ def test_results_are_those_of_the_program_for_all(name: str, tmp_path: Path) -> 
         _assert_same_zeros(one, other)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", NAMES)
 def test_results_are_those_where_wgpu_says_which_subgroup_it_is(name: str) -> None:
     model, arrays = CASES[name]()
@@ -165,6 +166,7 @@ def test_results_are_those_where_wgpu_says_which_subgroup_it_is(name: str) -> No
         _assert_same_zeros(one, other)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("threads", [4, 16])
 @pytest.mark.parametrize("name", ["packed_1", "few_rows_1"])
 def test_a_workgroup_may_have_less_than_a_subgroup_of_the_adapter(name: str, threads: int) -> None:

@@ -262,6 +262,7 @@ def test_a_name_that_is_no_file_is_an_error(name: str, tmp_path: Path) -> None:
     assert [it.name for it in tmp_path.iterdir()] == ["folder"]
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is full")
 @pytest.mark.parametrize("command", ["options", "options --json", "info --adapter 0"])
 def test_printing_onto_a_full_disk_is_an_error(command: str) -> None:
