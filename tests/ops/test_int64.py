@@ -232,3 +232,26 @@ def test_other_integers_keep_the_low_bits(narrow: type, signed: bool, int64: str
         np.testing.assert_array_equal(runner("Cast", (code,), wide, int64, to=wide)(small)[0], small.astype(dtype))
 
     holds()
+
+
+@BOTH
+@pytest.mark.parametrize("fmod", [0, 1])
+def test_quotients_that_remainders_follow(int64: str, fmod: int) -> None:
+    """Compared in the kernel that calculates them, where a driver may know of what they are calculated."""
+    x = np.array([*range(-40, 40), *(s * n for n in EDGES for s in (1, -1))], np.int64)
+    nodes = [
+        helper.make_node("Div", ["x", "a"], ["p"]),
+        helper.make_node("Mod", ["p", "b"], ["q"], fmod=fmod),
+        helper.make_node("Div", ["q", "a"], ["r"]),
+        helper.make_node("Equal", ["r", "z"], ["e"]),
+    ]
+    for a, b in ((2, 5), (3, -7), (-2, 5)):
+        model = support.make_model(
+            nodes, {"x": (np.int64, ["n"]), "z": (np.int64, ["n"])}, {"a": np.int64(a), "b": np.int64(b)}
+        )
+        p = [truncated(int(n), a) for n in x]
+        q = [n - truncated(n, b) * b if fmod else n % b for n in p]
+        want = np.array([truncated(n, a) for n in q], np.int64)
+        for other in (0, 1):
+            (got,) = support.run_model(model, x, want + other, int64=int64)
+            np.testing.assert_array_equal(got, np.full(len(x), not other))

@@ -129,6 +129,8 @@ class Scalars:
             return TypedValue(f"{name}_{kind if operator in '/%' else '64'}({a.text}, {b.text})", kind)
         if operator == "%" and kind in ("f32", "i32", "i64"):
             return self.function("fmod" if kind == "f32" else "rem", [a, b])
+        if operator == "/" and kind == "i64":
+            return self.function("div", [a, b])
         if kind == "f32" and operator in "*/":
             a, b = _without_zero(a), _without_zero(b)
             # A divisor that is no literal of which every device has a reciprocal.

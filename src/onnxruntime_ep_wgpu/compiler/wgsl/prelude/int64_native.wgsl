@@ -59,8 +59,18 @@ fn shl_u64_native(a: u64, b: u64) -> u64 { return select(a << u32(b), 0lu, b >= 
 fn shr_u64_native(a: u64, b: u64) -> u64 { return select(a >> u32(b), 0lu, b >= 64lu); }
 fn shl_i64_native(a: i64, b: i64) -> i64 { return bitcast<i64>(shl_u64_native(bitcast<u64>(a), bitcast<u64>(b))); }
 fn shr_i64_native(a: i64, b: i64) -> i64 { return a >> min(u32(min_u64_native(bitcast<u64>(b), 63lu)), 63u); }
+// Of magnitudes: NVIDIA's compiler (580.159.04) rounds a quotient of signed numbers down, not towards zero, where a remainder of it
+// follows that is compared.
+fn magnitude_i64_native(a: i64) -> u64 { return bitcast<u64>(abs_i64_native(a)); }
+fn div_i64_native(a: i64, b: i64) -> i64 {
+  let q = bitcast<i64>(magnitude_i64_native(a) / magnitude_i64_native(b));
+  return select(q, -q, negative_i64_native(a) != negative_i64_native(b));
+}
+fn rem_i64_native(a: i64, b: i64) -> i64 {
+  let r = bitcast<i64>(magnitude_i64_native(a) % magnitude_i64_native(b));
+  return select(r, -r, negative_i64_native(a));
+}
 // Remainder with the sign of the divisor (ONNX Mod with fmod=0) is built from the truncated one.
-fn rem_i64_native(a: i64, b: i64) -> i64 { return select(a - a / b * b, 0li, b == 0li); }
 fn floormod_i64_native(a: i64, b: i64) -> i64 {
   let r = rem_i64_native(a, b);
   return select(r, r + b, r != 0li && negative_i64_native(r) != negative_i64_native(b));
