@@ -17,7 +17,9 @@ from onnx import numpy_helper
 from .cases import Data
 from .compare import difference, to_value
 
-UNKNOWN_UNTIL_A_RUN = re.compile("depends on the input|depends on an input|depends on data|is not a constant")
+UNKNOWN_UNTIL_A_RUN = re.compile(
+    "depends on the input|depends on an input|depends on data|is not a constant|in a run, and it has to be known before"
+)
 """Reasons for which models hold a value as an initializer where the suite's cases have an input."""
 
 

@@ -3,7 +3,7 @@
 Moving elements is exact. A pointwise operator adds a relative error. An operator that mixes elements adds an error of the size
 of the largest of them, because they may cancel. Whole numbers and short fractions of moderate size are calculated without error
 by operators that add, multiply or compare. What jumps (rounding, comparisons, places of the largest) is calculated for inputs
-with 16 times their error as well, and must come out the same.
+with 16 times their error as well, added and taken away, and must come out the same.
 """
 
 from __future__ import annotations
@@ -160,28 +160,44 @@ def _rounded(array: np.ndarray, unit: float, dice: np.random.Generator) -> np.nd
 def _same_nearby(
     node: Node, inputs: Sequence[Samples | None], firsts: list[np.ndarray], compute: Any, key: tuple[int, ...]
 ) -> None:
-    """Raises Reject when errors 16 times as large would jump."""
+    """Raises Reject when errors 16 times as large would jump.
+
+    An error is taken away as well as added: of two elements that should be equal, one or the other is the larger then.
+    """
+    if node.op == "Equal" and all(i is not None and i[0].dtype.kind == "f" for i in inputs):  # no error makes numbers equal that are near each other: their order changes
+        firsts, compute = _order([None if i is None else i[0] for i in inputs]), _order
     dice = np.random.default_rng([*key, 77])
     for k in range(1, SAMPLES + 1):
-        arrays = []
+        errors: list[Any] = []
         for i in inputs:
             if i is None or i[0].dtype.kind != "f":
-                arrays.append(None if i is None else i[0])
+                errors.append(None)
             else:
-                error = (
-                    i[min(k, len(i) - 1)]
-                    - i[0]
-                    + (0 if _short(i[0]) and len(i) == 1 else _rounded(i[0], 2**-21, dice) - i[0])
-                )
-                arrays.append(i[0] + AMPLIFIED * error)
-        for got, first in zip(compute(arrays), firsts, strict=True):
-            if got.shape != first.shape:
-                raise Reject(f"{node.op}: a shape at a jump")
-            if first.dtype.kind != "f":
-                if not np.array_equal(got, first):
-                    raise Reject(f"{node.op}: at a jump")
-            elif got.size and np.abs(got - first).max() > 2e-2 * max(float(np.abs(first).max()), 1e-3):
+                further = 0 if _short(i[0]) and len(i) == 1 else _rounded(i[0], 2**-21, dice) - i[0]
+                errors.append(AMPLIFIED * (i[min(k, len(i) - 1)] - i[0] + further))
+        for sign in (1, -1):
+            _same(node, compute(_with(inputs, errors, sign)), firsts)
+
+
+def _order(arrays: Sequence[Any]) -> list[np.ndarray]:
+    return [np.sign(np.subtract(*arrays))]
+
+
+def _with(inputs: Sequence[Samples | None], errors: Sequence[Any], sign: int) -> list[Any]:
+    firsts = (None if i is None else i[0] for i in inputs)
+    return [it if error is None else it + sign * error for it, error in zip(firsts, errors, strict=True)]
+
+
+def _same(node: Node, results: Sequence[np.ndarray], firsts: Sequence[np.ndarray]) -> None:
+    """Raises Reject when results are beyond a jump from the `firsts`."""
+    for got, first in zip(results, firsts, strict=True):
+        if got.shape != first.shape:
+            raise Reject(f"{node.op}: a shape at a jump")
+        if first.dtype.kind != "f":
+            if not np.array_equal(got, first):
                 raise Reject(f"{node.op}: at a jump")
+        elif got.size and np.abs(got - first).max() > 2e-2 * max(float(np.abs(first).max()), 1e-3):
+            raise Reject(f"{node.op}: at a jump")
 
 
 def check_precision(name: str, dtype: str, samples: Samples) -> None:

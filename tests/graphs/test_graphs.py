@@ -58,7 +58,7 @@ def test_random_graphs_give_what_they_must(
     # A search that runs elsewhere, or is compared with nothing, finds nothing.
     on_gpu, on_cpu = (sum(sum(row[where].values()) for row in rows.values()) for where in ("on_gpu", "on_cpu"))
     assert on_gpu >= 4 * on_cpu
-    assert sum(row["cpu_checked"] for row in rows.values()) >= 2 * BATCH // 5
+    assert sum(row["cpu_checked"] for row in rows.values()) >= BATCH // 3
 
 
 NOT_DRAWN = {

@@ -123,6 +123,7 @@ export function targetOf(it: unknown): Target {
   list(text)(found.features);
   flag(found.software);
   for (const [name, value] of Object.entries(BASELINE)) if (typeof value === 'number') count(found[name as keyof Target]);
+  if (found.offset_alignment === 0) throw new Error('its target has an alignment of 0 bytes');
   return found;
 }
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from ..errors import ProgramError, cut
 from ..program.program import Program
+from ..program.reading import parsed
 from ..program.target import WEB_BASELINE
 from ..program.weights import weight_array, weight_bytes
 from ..writing import OutputFile, append_file, creating
@@ -114,7 +115,7 @@ def read_programs(folder: Path) -> list[dict[str, Any]]:
     """The headers of a folder's Programs, in the order of the manifest. Raises ProgramError when the folder is damaged."""
     found, least = [], WEB_BASELINE.as_json()
     try:
-        for entry in json.loads((folder / "manifest.json").read_bytes())["programs"]:
+        for entry in parsed((folder / "manifest.json").read_bytes())["programs"]:
             if not _FILE.fullmatch(entry["file"]):
                 raise ValueError(f"it names the file {cut(entry['file'])}")
             programs = decode((folder / entry["file"]).read_bytes())

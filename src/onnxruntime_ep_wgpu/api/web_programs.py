@@ -19,6 +19,7 @@ from typing import Any
 from ..errors import ProgramError, cut
 from ..program.file import COLUMNS, header
 from ..program.program import Program
+from ..program.reading import parsed
 from ..program.weights import weight_array
 
 MOST_TEXT = 1 << 28  # bytes of a file, inflated; no longer text can be read in a browser
@@ -69,7 +70,7 @@ def decode(data: bytes) -> list[dict[str, Any]]:
         text = inflating.decompress(data, MOST_TEXT)
         if not inflating.eof:
             raise ValueError("it is cut off, or longer than any export")
-        return list(_headers(json.loads(text)))
+        return list(_headers(parsed(text)))
     except (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = f"{error} is missing" if isinstance(error, KeyError) else error
         raise ProgramError(f"the programs of an export are damaged: {said}") from error

@@ -21,7 +21,7 @@ from ..errors import ProgramError, cut
 from ..writing import OutputFile, replacing
 from .dtypes import DType
 from .program import FORMAT_VERSION, Assertion, Check, Declined, Dispatch, Kernel, Program, Storage, Symbol, Value
-from .reading import MOST, MOST_AXES, program_of
+from .reading import MOST, MOST_AXES, items, parsed, program_of
 from .target import Target, check_target
 from .weights import weight_array, weight_bytes
 
@@ -75,7 +75,7 @@ def load(path: str | Path, target: Target | None = None) -> Program:
             text = file.read(length)
             if len(text) < length:
                 raise ValueError(f"it is cut off in its header of {length} bytes")
-            found = json.loads(text, parse_constant=_no_number)
+            found = parsed(text)
             start = file.tell()
         program = from_header(found)
         program = replace(program, weights=_mapped(found["weights"], program, path, start))
@@ -85,11 +85,6 @@ def load(path: str | Path, target: Target | None = None) -> Program:
     if target is not None:
         check_target(program.target, target, str(path))
     return program
-
-
-def _no_number(text: str) -> None:
-    """What Python reads and JSON has not."""
-    raise ValueError(f"{text} is no number")
 
 
 def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
@@ -121,11 +116,11 @@ def _row(it: Any, columns: Sequence[str]) -> list[Any]:
 def _mapped(rows: Any, program: Program, path: str | Path, start: int) -> tuple[Any, ...]:
     """The weights behind the header, which ends at byte `start`: as large as the values of the program that are weights."""
     weights = []
-    for row in rows:
-        dtype, shape, nbytes = row
+    for row in items(rows):
+        dtype, shape, nbytes = items(row)
         if dtype not in _STORED:  # of numpy's types some are objects, whose bytes would be addresses
             raise ValueError(f"no weight is stored as {cut(dtype)}")
-        if len(shape) > MOST_AXES or any(type(it) is not int or not 0 <= it < MOST for it in shape):
+        if len(items(shape)) > MOST_AXES or any(type(it) is not int or not 0 <= it < MOST for it in shape):
             raise ValueError(f"a weight has the shape {cut(shape)}")
         if nbytes != _STORED[dtype].nbytes(math.prod(shape)):
             raise ValueError(f"a weight of {dtype} {shape} has {cut(nbytes)} bytes")

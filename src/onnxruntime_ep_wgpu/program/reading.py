@@ -8,6 +8,7 @@ expressions come to is known with the inputs: `postfix` and `layout` bound that.
 
 from __future__ import annotations
 
+import json
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -32,10 +33,30 @@ from .target import FOR_CHOICES, Target
 
 MOST = 1 << 64  # all whole numbers of a file are below it, and above its negative
 MOST_AXES = 64  # numpy has no more
+_MOST_DIGITS = 40  # longer numbers take long to read, and no number of a Program is
 _WRITTEN = (Storage.OUTPUT, Storage.TEMP)  # what a kernel may write
 
 T = TypeVar("T")
 Cell = Callable[[Any], Any]
+
+
+def parsed(text: bytes | bytearray | str) -> Any:
+    """What JSON from anybody says. Raises ValueError."""
+    return json.loads(text, parse_constant=_no_number, parse_int=_number(int), parse_float=_number(float))
+
+
+def _number(kind: Callable[[str], T]) -> Callable[[str], T]:
+    def read(text: str) -> T:
+        if len(text) > _MOST_DIGITS:
+            raise ValueError(f"a number has {len(text)} digits")
+        return kind(text)
+
+    return read
+
+
+def _no_number(text: str) -> None:
+    """What Python reads and JSON has not."""
+    raise ValueError(f"{text} is no number")
 
 
 def program_of(found: Any, columns: Mapping[str, Sequence[str]], weights: Sequence[Any] = ()) -> Program:
@@ -49,7 +70,7 @@ def program_of(found: Any, columns: Mapping[str, Sequence[str]], weights: Sequen
 
     def table(name: str, kind: type[T]) -> tuple[T, ...]:
         wanted, readers = columns[name], cells[name]
-        return tuple([_row(name, kind, row, wanted, readers) for row in _items(found[name])])
+        return tuple([_row(name, kind, row, wanted, readers) for row in items(found[name])])
 
     symbols = table("symbols", Symbol)
     expressions.know(it.name for it in symbols)
@@ -95,7 +116,10 @@ def target_of(found: Any) -> Target:
     if type(found) is not dict or set(found) != known:
         raise ValueError(f"{cut(found)} is no target; one has {', '.join(sorted(known))}")
     assert not known & {*FOR_CHOICES}
-    return Target(**{name: kinds[type(getattr(least, name))](value) for name, value in found.items()})
+    target = Target(**{name: kinds[type(getattr(least, name))](value) for name, value in found.items()})
+    if not target.offset_alignment:
+        raise ValueError("its target has an alignment of 0 bytes")
+    return target
 
 
 # ---- cells
@@ -125,7 +149,7 @@ def _count(it: Any) -> int:
     return int(it)
 
 
-def _items(it: Any) -> list[Any]:
+def items(it: Any) -> list[Any]:
     if type(it) is not list:
         raise ValueError(f"{cut(it)} is no list")
     return it
@@ -133,7 +157,7 @@ def _items(it: Any) -> list[Any]:
 
 def _list(of: Cell, most: float = float("inf")) -> Cell:
     def read(it: Any) -> tuple[Any, ...]:
-        if len(_items(it)) > most:
+        if len(items(it)) > most:
             raise ValueError(f"a list has {len(it)} items where at most {most} can be")
         return tuple([of(part) for part in it])
 
@@ -142,7 +166,7 @@ def _list(of: Cell, most: float = float("inf")) -> Cell:
 
 def _pair(of: Cell) -> Cell:
     def read(it: Any) -> tuple[Any, Any]:
-        first, second = _items(it)
+        first, second = items(it)
         return of(first), of(second)
 
     return read
@@ -170,7 +194,7 @@ def _access(it: Any) -> str:
 
 
 def _row(table: str, kind: type[T], row: Any, columns: Sequence[str], readers: Mapping[str, Cell]) -> T:
-    cells = _items(row)
+    cells = items(row)
     if len(cells) != len(columns):
         raise ValueError(f"a row of {table} has {len(cells)} cells of {len(columns)}")
     try:
@@ -227,8 +251,8 @@ class _Expressions:
     def definitions(self, rows: Any) -> tuple[tuple[str, Postfix], ...]:
         """Names of expressions, each over what is known before it; known from then on."""
         found = []
-        for row in _items(rows):
-            name, expression = _items(row)
+        for row in items(rows):
+            name, expression = items(row)
             found.append((_text(name), self.of(expression)))
             self.know([name])
         return tuple(found)
