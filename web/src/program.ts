@@ -6,7 +6,7 @@ import { nbytes } from './dtypes.js';
 import { ProgramError, messageOf } from './errors.js';
 import type { Program, Target, Value } from './format.js';
 import { type Postfix, exact } from './postfix.js';
-import { count, flag, list, programOf, text } from './reading.js';
+import { flag, limit, list, programOf, text } from './reading.js';
 
 export type * from './format.js';
 
@@ -118,11 +118,13 @@ function fromHeader(header: Header, what: string, start: number): Program {
 
 /** What a Program needs. Raises Error for what says it in another way. */
 export function targetOf(it: unknown): Target {
-  const found = it as Target;
+  const found = { ...(it as Target) };
   text(found.name);
   list(text)(found.features);
   flag(found.software);
-  for (const [name, value] of Object.entries(BASELINE)) if (typeof value === 'number') count(found[name as keyof Target]);
+  for (const [name, value] of Object.entries(BASELINE)) {
+    if (typeof value === 'number') Object.assign(found, { [name]: limit(found[name as keyof Target]) });
+  }
   if (found.offset_alignment === 0) throw new Error('its target has an alignment of 0 bytes');
   return found;
 }

@@ -100,6 +100,12 @@ export function count(it: unknown): number {
   return it as number;
 }
 
+/** A limit of an adapter, which may be the largest number of 64 bits: as near to it as a number comes. */
+export function limit(it: unknown): number {
+  if (whole(it) < 0) throw wrong(it, 'is no limit');
+  return Number(it);
+}
+
 function items(it: unknown): readonly unknown[] {
   if (!Array.isArray(it)) throw wrong(it, 'is no list');
   return it;

@@ -11,7 +11,7 @@ const MEANT = new Set(['ProgramError', 'LimitError', 'InputError']);
 /** A device that has everything. */
 const has = {
   features: { has: () => true },
-  limits: new Proxy({}, { get: (_, name) => (name.startsWith('min') ? 1 : Number.MAX_SAFE_INTEGER) }),
+  limits: new Proxy({}, { get: (_, name) => (name.startsWith('min') ? 1 : Infinity) }),
   software: false,
 };
 

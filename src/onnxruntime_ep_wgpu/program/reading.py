@@ -32,6 +32,7 @@ from .program import (
 from .target import FOR_CHOICES, Target
 
 MOST = 1 << 64  # all whole numbers of a file are below it, and above its negative
+_MOST_COUNT = (1 << 53) - 1  # what a number of JavaScript can count to
 MOST_AXES = 64  # numpy has no more
 _MOST_DIGITS = 40  # longer numbers take long to read, and no number of a Program is
 _WRITTEN = (Storage.OUTPUT, Storage.TEMP)  # what a kernel may write
@@ -111,7 +112,7 @@ def program_of(found: Any, columns: Mapping[str, Sequence[str]], weights: Sequen
 
 def target_of(found: Any) -> Target:
     """What a Program needs. Raises ValueError."""
-    kinds: dict[type, Cell] = {str: _text, bool: _flag, int: _count, frozenset: lambda it: frozenset(_list(_text)(it))}
+    kinds: dict[type, Cell] = {str: _text, bool: _flag, int: _limit, frozenset: lambda it: frozenset(_list(_text)(it))}
     least, known = Target(), set(Target().as_json())
     if type(found) is not dict or set(found) != known:
         raise ValueError(f"{cut(found)} is no target; one has {', '.join(sorted(known))}")
@@ -144,8 +145,14 @@ def _whole(it: Any) -> int:
 
 
 def _count(it: Any) -> int:
-    if _whole(it) < 0:
+    if not 0 <= _whole(it) <= _MOST_COUNT:
         raise ValueError(f"{cut(it)} counts nothing")
+    return int(it)
+
+
+def _limit(it: Any) -> int:
+    if _whole(it) < 0:
+        raise ValueError(f"{cut(it)} is no limit of an adapter")
     return int(it)
 
 
