@@ -164,7 +164,8 @@ def _same_nearby(
 
     An error is taken away as well as added: of two elements that should be equal, one or the other is the larger then.
     """
-    if node.op == "Equal" and all(i is not None and i[0].dtype.kind == "f" for i in inputs):  # no error makes numbers equal that are near each other: their order changes
+    # No error makes numbers equal that are near each other; it changes their order.
+    if node.op == "Equal" and all(i is not None and i[0].dtype.kind == "f" for i in inputs):
         firsts, compute = _order([None if i is None else i[0] for i in inputs]), _order
     dice = np.random.default_rng([*key, 77])
     for k in range(1, SAMPLES + 1):
