@@ -54,7 +54,7 @@ def test_masks_broadcast(shape: tuple[int, ...], kind: type, causal: int) -> Non
     check("Attention", *inputs, mask, want=want, **how)
 
 
-@pytest.mark.costly
+@pytest.mark.every_case
 def test_a_query_that_sees_no_key_gives_zeros() -> None:
     q, k, v = _inputs(3, 3)
     mask = np.ones((5, 7), bool)

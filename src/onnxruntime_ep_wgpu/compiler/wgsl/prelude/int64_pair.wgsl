@@ -65,10 +65,9 @@ fn divrem_u64(a: vec2<u32>, b: vec2<u32>) -> vec4<u32> {
   var rest = vec2<u32>();
   for (var k = 0u; k < 64u; k++) {
     let bit = 63u - k;
-    let carry = rest.y >> 31u;
     let word = select(a.x, a.y, bit >= 32u);
     rest = vec2<u32>((rest.x << 1u) | ((word >> (bit & 31u)) & 1u), (rest.y << 1u) | (rest.x >> 31u));
-    if (carry != 0u || !lt_u64(rest, b)) {
+    if (!lt_u64(rest, b)) {
       rest = sub_64(rest, b);
       if (bit >= 32u) { quotient.y |= 1u << (bit - 32u); } else { quotient.x |= 1u << bit; }
     }
