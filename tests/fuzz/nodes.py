@@ -122,6 +122,8 @@ def bases() -> tuple[tuple[Base, ...], ...]:
         (node,) = case.model.graph.node
         if registry.declared(node.op_type, node.domain) is None or node.domain:
             continue
+        if node.op_type == "MaxUnpool" and len(node.input) > 2:
+            continue  # the CPU provider lays it out otherwise (docs/conformance.md)
         values = case.data_sets[0][0]
         arrays = [np.asarray(it) if not isinstance(it, list) else None for it in values]
         if len(arrays) == len(case.model.graph.input) and all(it is not None and it.dtype != object for it in arrays):
