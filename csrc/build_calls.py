@@ -16,7 +16,6 @@ import cffi
 HERE = Path(__file__).resolve().parent
 CALLBACKS = {
     "on_error": "const void *device, int type, WgpuText message",
-    "on_mapped": "int status, WgpuText message",
     "on_lost": "const void *device, int reason, WgpuText message",
     "on_device": "int status, void *device, WgpuText message",
     "on_popped": "int status, int type, WgpuText message",

@@ -7,22 +7,12 @@ import gc
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu.device import Device, Settings, encoding, open_device
+from onnxruntime_ep_wgpu.device import Device, Settings, open_device
 from onnxruntime_ep_wgpu.errors import DeviceError, LimitError, ShaderError
 
 from .conftest import ADD_ONE, ADD_ONE_BINDINGS, AddOne, get, put
 
 
-@pytest.fixture(params=["compiled", "python"])
-def encoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to encode a dispatch list."""
-    if request.param == "python":
-        monkeypatch.setattr(encoding, "native", None)
-    else:
-        assert encoding.native is not None, "the extension onnxruntime_ep_wgpu._submit has not been built"
-
-
-@pytest.mark.usefixtures("encoder")
 def test_dispatches_of_one_submit_run_in_order(device: Device) -> None:
     x = np.arange(1000, dtype=np.float32)
     add = AddOne(device, x.size)
@@ -31,7 +21,6 @@ def test_dispatches_of_one_submit_run_in_order(device: Device) -> None:
     assert np.array_equal(get(device, one, x), x + 300)
 
 
-@pytest.mark.usefixtures("encoder")
 def test_copies_run_before_and_after_the_dispatches(device: Device) -> None:
     x = np.arange(64, dtype=np.float32)
     add = AddOne(device, x.size)
@@ -44,7 +33,6 @@ def test_copies_run_before_and_after_the_dispatches(device: Device) -> None:
     assert np.array_equal(get(device, copied, x), np.concatenate([np.zeros(32), x[:32] + 1]))
 
 
-@pytest.mark.usefixtures("encoder")
 def test_a_submit_may_be_copies_alone(device: Device) -> None:
     x = np.arange(64, dtype=np.float32)
     source, middle, last = put(device, x), device.buffer(x.nbytes), device.buffer(x.nbytes)
@@ -154,7 +142,6 @@ def test_wrong_bind_groups_are_refused(device: Device) -> None:
         device.bind_group(add.pipeline, [(device.buffer(512), 4, 16), (x, 0, 16), (add.uniform, 0, 16)])
 
 
-@pytest.mark.usefixtures("encoder")
 def test_work_that_webgpu_refuses_is_an_error_and_runs_nothing(device: Device) -> None:
     x = np.zeros(4, np.float32)
     add = AddOne(device, 4)

@@ -89,10 +89,8 @@ class Device:
         let_go()
         with self._count_lock:
             counts = dict(self._counts)
-        if self.queue.shared is not None:
-            counts["submits"] += self.queue.shared.submits
-            counts["dispatches"] += self.queue.shared.dispatches
-            counts["uploads"] += self.queue.shared.uploads
+        for name in ("submits", "dispatches", "uploads"):
+            counts[name] += getattr(self.queue.shared, name)
         sizes = self.memory.sizes
         held = {"buffers": len(sizes), "buffer_bytes": sum(sizes), "held_pipelines": len(self._pipelines)}
         return counts | held
@@ -250,16 +248,16 @@ class Device:
     def record_ahead(self, recording: Recording, per_submission: int = 0) -> None:
         """Records what the next `submit` of a recording without copies needs, unless that is more than one submission. Raises
         DeviceError, DeviceLostError."""
-        if self.queue.shared is None or recording.ahead or (per_submission and len(recording) > per_submission):
+        if recording.ahead or (per_submission and len(recording) > per_submission):
             return
         self.queue.check_not_lost()
         encoder = self._encoder.record(recording)
         self.queue.complain("the work")
         recording.ahead.append(encoder)
 
-    def work(self, submission: Submission, per_submission: int = 0, turn: Turn | None = None) -> Work | None:
-        """What `submit` would do, for C code; None where that has not been built."""
-        return None if self.queue.shared is None else Work(self.queue, submission, per_submission, turn)
+    def work(self, submission: Submission, per_submission: int = 0, turn: Turn | None = None) -> Work:
+        """What `submit` would do, for C code."""
+        return Work(self.queue, submission, per_submission, turn)
 
     def submit_alone(self, dispatch: Dispatch, what: str) -> None:
         """Runs one dispatch within error scopes; `what` names it in the DeviceError. For debugging: it is slow."""

@@ -1,7 +1,7 @@
 """Dispatch lists as command buffers. In: dispatches and copies. Out: a finished WebGPU command buffer.
 
 Invariant: a list becomes rows of 64-bit words once; encoding the rows is one call without the interpreter lock
-(csrc/encode.c). Where that extension has not been built, a Python loop does the same, about five times slower.
+(csrc/encode.c).
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .. import _submit  # type: ignore[attr-defined,unused-ignore]
 from .buffers import Buffer
-from .native import address, ffi, lib
-from .owned import depend, own, own_address
+from .native import address, lib
+from .owned import depend, own_address
 from .pipelines import BindGroup, Pipeline
 
-try:
-    from .. import _submit as _extension  # type: ignore[attr-defined,unused-ignore]
-except ImportError:
-    _extension = None
-native: Any = _extension  # csrc/submit.c
+native: Any = _submit  # csrc/submit.c
 
 Dispatch = tuple[Pipeline, BindGroup, tuple[int, int, int]]
 Copy = tuple[Buffer, int, Buffer, int, int]
@@ -133,8 +130,6 @@ class Encoder:
         pass, and copies; copies are rounded up to 4 bytes."""
         if count is None:
             count = len(recording) - first
-        if native is None:
-            return self._encode_in_python(recording, before, after, first, count)
         lists = self._lists(recording, before, after, first, count)
         return own_address("CommandBuffer", native.lib.encode, *lists)
 
@@ -162,22 +157,3 @@ class Encoder:
             words("uint64_t[]", recording.words) + first * _WORDS,
             count,
         )
-
-    def _encode_in_python(
-        self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], first: int, count: int
-    ) -> Any:
-        null = ffi.NULL
-        encoder = own("CommandEncoder", lib.wgpuDeviceCreateCommandEncoder, self._device, null)
-        encode_copies(encoder, before)
-        if count:
-            set_pipeline = lib.wgpuComputePassEncoderSetPipeline
-            set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
-            dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
-            compute = own("ComputePassEncoder", lib.wgpuCommandEncoderBeginComputePass, encoder, null)
-            for pipeline, group, (x, y, z) in recording._dispatches[first : first + count]:
-                set_pipeline(compute, pipeline.handle)
-                set_bind_group(compute, 0, group.handle, 0, null)
-                dispatch(compute, x, y, z)
-            lib.wgpuComputePassEncoderEnd(compute)
-        encode_copies(encoder, after)
-        return own("CommandBuffer", lib.wgpuCommandEncoderFinish, encoder, null)

@@ -35,7 +35,6 @@ STAGE_COMPUTE = 4
 
 _CALLBACKS = {
     "on_error": "void (*)(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)",
-    "on_mapped": "void (*)(WGPUMapAsyncStatus, WGPUStringView, void *, void *)",
     "on_lost": "void (*)(WGPUDevice const *, WGPUDeviceLostReason, WGPUStringView, void *, void *)",
     "on_device": "void (*)(WGPURequestDeviceStatus, WGPUDevice, WGPUStringView, void *, void *)",
     "on_popped": "void (*)(WGPUPopErrorScopeStatus, WGPUErrorType, WGPUStringView, void *, void *)",
@@ -184,12 +183,6 @@ def on_error(device: Any, kind: int, message: Any, _userdata1: Any, _userdata2: 
     text = text_of(message)
     if Errors.others is None or not Errors.others(kind, text):
         errors.file(address(ffi.cast("WGPUDevice *", device)[0]), text)
-
-
-@_callback
-def on_mapped(status: int, message: Any, token: Any, _userdata2: Any) -> None:
-    """The map callback of every staging buffer; it may run on any thread that polls."""
-    _answer(token, status, message)
 
 
 @_callback

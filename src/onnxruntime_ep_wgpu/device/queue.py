@@ -8,7 +8,6 @@ wgpu-native is called, which would abort the process.
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from .. import process
 from ..errors import DeviceError, DeviceLostError
 from ..live import LiveMap
 from . import encoding
-from .native import USAGE_COPY_DST, address, complaints_function, errors, ffi, forget_errors, lib, new
+from .native import USAGE_COPY_DST, address, complaints_function, errors, forget_errors, lib, new
 from .owned import let_go, own
 from .turn import Turn
 
@@ -42,22 +41,18 @@ class Queue:
     def __init__(self, name: str, acquire: Callable[[Callable[[int, str], None]], Any]) -> None:
         self._name = name
         self.lost: str | None = None  # why, once it is
-        self.shared: Any = None  # a Queue of csrc/submit.c; None where that has not been built
+        self.shared: Any = None  # a Queue of csrc/submit.c, once there is a device
         this = weakref.ref(self)  # what the device holds does not refer back to it
         self._acquire = acquire
         let_go()  # of an earlier device's memory
         self.device = acquire(lambda _reason, message: _note_loss(this, message))
         self.handle = own("Queue", lib.wgpuDeviceGetQueue, self.device)
-        # No finaliser takes this lock: garbage may be collected by a thread that has it.
-        self.lock = threading.Lock()
-        self._unflushed = 0  # where no C code counts them
         self.works: LiveMap[int, RepeatedWork] = LiveMap()  # by address
         self._runs = 0  # of theirs, that `meanwhile` has looked at
         self._soon: deque[Callable[[], None]] = deque(maxlen=MOST_SOON)
         descriptor = new("WGPUBufferDescriptor *", {"size": 16, "usage": USAGE_COPY_DST})
         self._nothing = own("Buffer", lib.wgpuDeviceCreateBuffer, self.device, descriptor)
-        if encoding.native is not None:
-            self.shared = self._share(encoding.native)
+        self.shared = self._share(encoding.native)
 
     def _share(self, native: Any) -> Any:
         words = native.ffi.new("Queue *")
@@ -67,6 +62,7 @@ class Queue:
         words.complaints = native.ffi.cast("uint64_t (*)(void)", complaints_function())
         words.most_unflushed = FLUSH_BYTES
         native.lib.queue_begin(words)
+        words.lost = self.lost is not None
         return native.ffi.gc(words, native.lib.queue_end)
 
     def lose(self, why: str) -> None:
@@ -92,22 +88,15 @@ class Queue:
             part = min(FLUSH_BYTES, nbytes - at)
             lib.wgpuQueueWriteBuffer(self.handle, buffer, offset + at, source + at, part)
             self.complain("the upload")
-            if self._wrote(part) >= FLUSH_BYTES:
+            if encoding.native.lib.wrote(self.shared, part) >= FLUSH_BYTES:
                 self.submit()
-
-    def _wrote(self, nbytes: int) -> int:
-        """So many bytes more wait for a submit, by Python or by C code: how many do."""
-        if encoding.native is not None and self.shared is not None:
-            return int(encoding.native.lib.wrote(self.shared, nbytes))
-        self._unflushed += nbytes
-        return self._unflushed
 
     @property
     def reused(self) -> tuple[int, int, int]:
         """How often memory of this device that was freed came again without Python (csrc/memory.c), and what lies free: ranges,
         bytes."""
         words = self.shared
-        return (0, 0, 0) if words is None else (int(words.reused), int(words.free_ranges), int(words.free_bytes))
+        return int(words.reused), int(words.free_ranges), int(words.free_bytes)
 
     def submit(self, commands: Sequence[Any] = (), what: str = "", turn: Turn | None = None) -> int:
         """Submits command buffers one after another, or nothing but the uploads so far; gives the last index. `turn`: of the
@@ -117,8 +106,6 @@ class Queue:
             self.complain(what)
         let_go()
         native = encoding.native
-        if native is None or self.shared is None:
-            return self._submit_in_python(commands)
         index = native.ffi.new("uint64_t *")
         words = [address(it) for it in commands]
         self.check_not_lost()
@@ -126,16 +113,6 @@ class Queue:
         if not native.lib.submit(self.shared, whose, words, len(words), index):
             self.was_refused(what or "the work")
         return int(index[0])
-
-    def _submit_in_python(self, commands: Sequence[Any]) -> int:
-        with self.lock:
-            self.look()
-            self._unflushed = 0
-            index = 0
-            for buffer in commands or (None,):
-                array = ffi.NULL if buffer is None else new("WGPUCommandBuffer *", buffer)
-                index = int(lib.wgpuQueueSubmitForIndex(self.handle, len(commands) and 1, array))
-        return index
 
     def wait(self) -> None:
         """Returns when everything submitted so far has run. Other Python threads run meanwhile."""
@@ -151,7 +128,7 @@ class Queue:
             with contextlib.suppress(IndexError):  # another thread took it
                 self._soon.popleft()()
         words = self.shared
-        if words is None or words.runs == self._runs:
+        if words.runs == self._runs:
             return
         self._runs, new_ones = words.runs, min(words.runs - self._runs, len(words.last))
         for number in {words.last[(self._runs - k) % len(words.last)] for k in range(new_ones)}:

@@ -53,7 +53,6 @@ class Work:
     )
 
     def __init__(self, queue: Queue, submission: Submission, per_submission: int = 0, turn: Turn | None = None) -> None:
-        assert encoding.native is not None and queue.shared is not None
         ffi = encoding.native.ffi
         recording, before, after = submission
         copies = (*before, *after)
@@ -106,6 +105,6 @@ class Work:
 
 
 def upload_function() -> int:
-    """What C code calls to write to a buffer (`upload` of csrc/submit.c); 0 where that has not been built."""
+    """What C code calls to write to a buffer (`upload` of csrc/submit.c)."""
     native = encoding.native
-    return 0 if native is None else address(native.ffi.addressof(native.lib, "upload"))
+    return address(native.ffi.addressof(native.lib, "upload"))
