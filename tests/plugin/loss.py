@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from onnxruntime_ep_wgpu.device import Device, adapters, encoding, open_device
-from onnxruntime_ep_wgpu.device.native import lib
 
 
 def device_of(context: int) -> Device:
@@ -15,5 +14,5 @@ def lose(device: Device) -> None:
     """Destroys the device while no thread submits to it or reads mapped memory of it, which would end the process."""
     with device.memory.reader.mapping:
         encoding.native.lib.queue_hold(device.queue.shared)
-        lib.wgpuDeviceDestroy(device.handle)
+        device.queue.lib.wgpuDeviceDestroy(device.handle)
         encoding.native.lib.queue_release(device.queue.shared)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from .. import _submit  # type: ignore[attr-defined,unused-ignore]
 from .buffers import Buffer
-from .native import address, lib
-from .owned import depend, own_address
 from .pipelines import BindGroup, Pipeline
+from .webgpu.api import Library
+from .webgpu.header import address
+from .webgpu.owned import depend
 
 native: Any = _submit  # csrc/submit.c
 
@@ -35,11 +37,15 @@ _FUNCTIONS = (
     "wgpuCommandEncoderFinish",
     "wgpuCommandEncoderRelease",
     "wgpuQueueWriteBuffer",
-    "wgpuQueueSubmitForIndex",
     "wgpuCommandBufferRelease",
 )
-FUNCTIONS = array("Q", [address(getattr(lib, name)) for name in _FUNCTIONS])
 _WORDS = 5
+
+
+@cache
+def functions_of(library: Library) -> array[int]:
+    """The table of a library's functions that csrc/encode.c reads."""
+    return array("Q", [address(getattr(library.lib, name)) for name in _FUNCTIONS])
 
 
 class Recording:
@@ -103,8 +109,8 @@ def copy_words(copies: Iterable[Copy]) -> array[int]:
     return words
 
 
-def encode_copies(encoder: Any, copies: Sequence[Copy]) -> None:
-    """Adds copies (rounded up to 4 bytes) to a command encoder."""
+def encode_copies(lib: Any, encoder: Any, copies: Sequence[Copy]) -> None:
+    """Adds copies (rounded up to 4 bytes) to a command encoder; `lib` has the functions of its library."""
     for source, start, destination, place, nbytes in copies:
         lib.wgpuCommandEncoderCopyBufferToBuffer(
             encoder, source.handle, start, destination.handle, place, (nbytes + 3) & ~3
@@ -114,9 +120,10 @@ def encode_copies(encoder: Any, copies: Sequence[Copy]) -> None:
 class Encoder:
     """Encodes for one device; many threads may use it at once."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, library: Library, device: Any) -> None:
         self._device = device
         self._address = address(device)
+        self._functions, self._own_address = functions_of(library), library.owner.own_address
 
     def encode(
         self,
@@ -131,17 +138,19 @@ class Encoder:
         if count is None:
             count = len(recording) - first
         lists = self._lists(recording, before, after, first, count)
-        return own_address("CommandBuffer", native.lib.encode, *lists)
+        return self._own_address("CommandBuffer", native.lib.encode, *lists)
 
     def record(self, recording: Recording) -> Any:
         """The first half of `encode`: an encoder for `finish`. One that is not finished may go; wgpu-native would keep all
         that a command buffer has which is never submitted."""
-        return own_address("CommandEncoder", native.lib.record, *self._lists(recording, (), (), 0, len(recording)))
+        return self._own_address(
+            "CommandEncoder", native.lib.record, *self._lists(recording, (), (), 0, len(recording))
+        )
 
     def finish(self, encoder: Any) -> Any:
         """The second half: the command buffer of an encoder."""
-        functions = native.ffi.from_buffer("uint64_t[]", FUNCTIONS)
-        return own_address("CommandBuffer", native.lib.finish, functions, address(encoder))
+        functions = native.ffi.from_buffer("uint64_t[]", self._functions)
+        return self._own_address("CommandBuffer", native.lib.finish, functions, address(encoder))
 
     def _lists(
         self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], first: int, count: int
@@ -149,7 +158,7 @@ class Encoder:
         rows = copy_words((*before, *after))
         words = native.ffi.from_buffer
         return (
-            words("uint64_t[]", FUNCTIONS),
+            words("uint64_t[]", self._functions),
             self._address,
             words("uint64_t[]", rows),
             len(before),

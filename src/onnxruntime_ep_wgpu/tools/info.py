@@ -70,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
 
 def versions() -> dict[str, str]:
     """The version of Python, of the packages that matter and of wgpu-native."""
-    from ..device import native_version
+    from ..device import library_named
 
     result = {"python": platform.python_version()}
     for name in PACKAGES:
@@ -78,5 +78,5 @@ def versions() -> dict[str, str]:
             result[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             result[name] = "not installed"
-    result["wgpu-native"] = native_version()
+    result["wgpu-native"] = library_named("wgpu-native").version
     return result

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...device import Place
-from ...device.native import address
 from ...device.sizes import GRAIN
+from ...device.webgpu.header import address
 from ...errors import DeviceError, DeviceLostError
 from . import pool
 
