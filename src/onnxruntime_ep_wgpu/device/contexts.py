@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import process
-from ..errors import OptionError
+from ..errors import DeviceError, OptionError
 from ..fields import option_names
 from ..live import LiveSet
 from ..program.target import Target
@@ -176,6 +176,15 @@ def context_of(adapter: Adapter, number: int = 0, library: str = "", checked: bo
     made = Context(adapter, number, name, checked and not libraries.named(name).module_checks)
     with _contexts_lock:
         return _contexts.setdefault(made.key, made)
+
+
+def shared_context(adapter: Adapter) -> Context:
+    """The context of an adapter for memory that is no session's: of the usual library, or of the one that is always there, where
+    the usual one cannot be used; a session says why."""
+    try:
+        return context_of(adapter)
+    except DeviceError:
+        return context_of(adapter, 0, libraries.base().name)
 
 
 def contexts() -> list[Context]:

@@ -43,7 +43,8 @@ class Queue:
     def __init__(self, library: Library, name: str, acquire: Callable[[Callable[[int, str], None]], Any]) -> None:
         self.library, self.lib, self.owner = library, library.lib, library.owner
         self._name = name
-        self.lost: str | None = None  # why, once it is
+        self.lost: str | None = None  # why, once somebody was told
+        self._told: str | None = None  # by the library, which may do so before anybody uses the device
         self.shared: Any = None  # a Queue of csrc/submit.c, once there is a device
         this = weakref.ref(self)  # what the device holds does not refer back to it
         self._acquire = acquire
@@ -67,7 +68,7 @@ class Queue:
         words.complaints = native.ffi.cast("uint64_t (*)(void)", complaints_function())
         words.most_unflushed = FLUSH_BYTES
         native.lib.queue_begin(words)
-        words.lost = self.lost is not None
+        words.lost = self._told is not None
         return native.ffi.gc(words, native.lib.queue_end)
 
     def lose(self, why: str) -> None:
@@ -77,8 +78,10 @@ class Queue:
             self.shared.lost = 1
 
     def check_not_lost(self) -> None:
-        """Raises DeviceLostError when the device is known to be lost."""
+        """Raises DeviceLostError when the device is known to be lost: from its first use after that on."""
         process.check_not_forked()
+        if self._told is not None and self.lost is None:
+            self.lost = self._told
         if self.lost is not None:
             forget_errors()
             raise DeviceLostError(
@@ -186,4 +189,6 @@ def _note_loss(queue: weakref.ref[Queue], message: str) -> None:
     """A library's callback when a device is lost, or gone."""
     here = queue()
     if here is not None:
-        here.lose(here.library.readable(message) or "no reason given")
+        here._told = here.library.readable(message) or "no reason given"
+        if here.shared is not None:
+            here.shared.lost = 1
