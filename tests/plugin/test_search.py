@@ -1,64 +1,338 @@
-"""Operators whose kernels run their bodies themselves: nothing in the bodies is claimed, and results equal the CPU provider's.
-
-The models run in a process of their own, which a kernel that reads an address of the GPU would end:
-`python -m tests.plugin.test_search NAME...` prints a line per model.
-"""
+"""Operators that generate text run here whole: their bodies are compiled, and sequences and scores are the CPU provider's."""
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
+import onnx
 import onnx.parser
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from tests import patience
+from onnxruntime_ep_wgpu.plugin.search import decoders
 
-from . import search_models
+from . import search_cases, search_models
+from .loss import device_of, lose
+from .search_cases import Case, case, difference, on_cpu
 
-NAMES = list(search_models.models())
-CONTROL_FLOW = "control flow runs on the CPU"
+MODELS = search_models.models()
 HOST = "the kernel of the {} around it reads what its bodies make as host memory"
+LEVELS = {name: getattr(ort.GraphOptimizationLevel, f"ORT_{name}") for name in ("DISABLE_ALL", "ENABLE_ALL")}
 
 
-@pytest.fixture(scope="module")
-def found() -> dict[str, dict]:
-    """What became of each model that did not end the process, by name."""
-    command = [sys.executable, "-m", "tests.plugin.test_search", *NAMES]
-    root = Path(__file__).resolve().parents[2]
-    done = patience.run(command, cwd=root)
-    return {it["name"]: it for it in map(json.loads, done.stdout.splitlines())}
-
-
-def run(name: str) -> dict:
-    model = search_models.models()[name]
-    data, feeds = model.SerializeToString(), search_models.feeds(model)
+def session_of(model: onnx.ModelProto, level: str = "ENABLE_ALL", **options: Any) -> Any:
     settings = ort.SessionOptions()
     settings.log_severity_level = 4
-    want = ort.InferenceSession(data, settings, providers=["CPUExecutionProvider"]).run(None, feeds)
+    settings.graph_optimization_level = LEVELS[level]
+    return webgpu_ep.session(model.SerializeToString(), sess_options=settings, **options)
+
+
+def reference(model: onnx.ModelProto) -> ort.InferenceSession:
     settings = ort.SessionOptions()
     settings.log_severity_level = 4
-    session = webgpu_ep.session(data, sess_options=settings)
-    equal = all(np.array_equal(session.run(None, feeds)[0], want[0]) for _ in range(2))
-    nodes = [(it.within, it.name, it.reason or "") for it in webgpu_ep.report(session).nodes]
-    return {"name": name, "equal": equal, "nodes": nodes}
+    return ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
 
 
-@pytest.mark.costly
-@pytest.mark.parametrize("name", NAMES)
-def test_nothing_of_a_search_is_claimed_and_its_results_are_right(found: dict[str, dict], name: str) -> None:
-    assert name in found, "the process ended"
-    assert found[name]["equal"]
-    nodes = found[name]["nodes"]
-    reasons = {reason for around, _, reason in nodes if around == "search"} - {CONTROL_FLOW}
-    assert reasons == {HOST.format(name.partition("-")[0])}
-    assert ["", "before", ""] in nodes and (["", "beside", ""] in nodes) == name.endswith("outer")
+def elsewhere(session: Any) -> list[tuple[str, str, str | None]]:
+    return [(it.within, it.name, it.reason) for it in webgpu_ep.report(session).nodes if not it.on_webgpu]
+
+
+def check(it: Case, session: Any) -> None:
+    want = on_cpu(it)
+    for _ in range(2):
+        assert difference(it, want, session.run(None, it.feeds())) == ""
+
+
+def beams(**changes: Any) -> Case:
+    """A plain beam search of two prompts; changes are inputs."""
+    values = {
+        "input_ids": np.array([[3, 4, 5], [6, 7, 2]], np.int32),
+        "max_length": np.array(9, np.int32),
+        "min_length": np.array(1, np.int32),
+        "num_beams": np.array(3, np.int32),
+        "num_return_sequences": np.array(2, np.int32),
+        "length_penalty": np.array(1, np.float32),
+        **{name: np.array(value, np.float32 if "penalty" in name else np.int32) for name, value in changes.items()},
+    }
+    return Case(
+        "BeamSearch",
+        search_cases.bodies_of(0, 1.0, True, "f32"),
+        values,
+        {"model_type": 0},
+        ("sequences", "sequences_scores"),
+    )
+
+
+@pytest.mark.costly(3)
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "BeamSearch-nested"])
+def test_a_model_around_a_search_runs_here_whole(name: str, level: str) -> None:
+    model = MODELS[name]
+    feeds, session = search_models.feeds(model), session_of(model, level)
+    assert elsewhere(session) == []
+    inside = [it for it in webgpu_ep.report(session).nodes if it.within == "search"]
+    assert any(it.kernels for it in inside)
+    (want,) = reference(model).run(None, feeds)
+    for _ in range(2):
+        np.testing.assert_array_equal(session.run(None, feeds)[0], want)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    "seed",
+    [*range(10), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(10, 400))],
+)
+def test_options_of_all_kinds_do_what_they_do_on_the_cpu(seed: int) -> None:
+    it = case(seed)
+    session = session_of(it.model(), "ENABLE_ALL" if seed % 3 else "DISABLE_ALL")
+    assert elsewhere(session) == []
+    check(it, session)
+
+
+def test_halves_calculate_what_floats_do() -> None:
+    """The CPU provider has no kernel for decoders that are halves."""
+    it = beams()
+    want = on_cpu(it)
+    graph = it.bodies["decoder"]
+    for value in (*graph.input, *graph.output):
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    for weight in graph.initializer:
+        if weight.data_type == TensorProto.FLOAT:
+            half = numpy_helper.to_array(weight).astype(np.float16)
+            weight.CopyFrom(numpy_helper.from_array(half, weight.name))
+    for node in graph.node:
+        if node.op_type == "Cast":
+            del node.attribute[:]
+            node.attribute.append(helper.make_attribute("to", TensorProto.FLOAT16))
+    session = session_of(it.model())
+    assert elsewhere(session) == []
+    sequences, scores = session.run(None, it.feeds())
+    np.testing.assert_array_equal(sequences, want[0])
+    np.testing.assert_allclose(scores, want[1], rtol=0.02, atol=0.1)
+
+
+def test_the_first_step_may_have_a_decoder_of_its_own() -> None:
+    it = beams()
+    other = search_cases.bodies_of(0, 1.0, True, "f32")["decoder"]
+    names = {"tokens": 0, "wv": 1}
+    for weight in other.initializer:
+        if weight.name in names:
+            weight.CopyFrom(numpy_helper.from_array(-numpy_helper.to_array(weight), weight.name))
+    plain = on_cpu(it)
+    it.bodies["init_decoder"] = other
+    check(it, session_of(it.model()))
+    assert not np.array_equal(plain[1], on_cpu(it)[1])
+
+
+def test_weights_may_be_those_of_the_graph_around() -> None:
+    it = beams()
+    model = it.model()
+    (decoder,) = (attribute.g for attribute in model.graph.node[0].attribute if attribute.name == "decoder")
+    moved = [weight for weight in decoder.initializer if weight.name in ("wq", "wk", "scale", "split")]
+    model.graph.initializer.extend(moved)
+    kept = [weight for weight in decoder.initializer if weight not in moved]
+    del decoder.initializer[:]
+    decoder.initializer.extend(kept)
+    session = session_of(model)
+    assert elsewhere(session) == []
+    assert difference(it, on_cpu(it), session.run(None, it.feeds())) == ""
+
+
+def test_timestamps_of_whisper_are_in_order() -> None:
+    """Ids from 6 on are times."""
+    values = {
+        "input_ids": np.random.default_rng(3).standard_normal((2, search_models.HIDDEN, 5)).astype(np.float32),
+        "max_length": np.array(9, np.int32),
+        "min_length": np.array(1, np.int32),
+        "num_beams": np.array(2, np.int32),
+        "num_return_sequences": np.array(2, np.int32),
+        "length_penalty": np.array(1, np.float32),
+        "logits_processor": np.array(1, np.int32),
+    }
+    ids = {"translate_token_id": 3, "transcribe_token_id": 4, "start_of_lm_token_id": 5, "no_timestamps_token_id": 5}
+    ids["beginning_timestamp_token_id"] = 6
+    bodies = search_cases.bodies_of(2, 0.0, False, "f32")
+    it = Case("WhisperBeamSearch", bodies, values, {"model_type": 2, **ids}, ("sequences", "sequences_scores"))
+    check(it, session_of(it.model()))
+
+
+def test_a_penalty_of_tokens_that_are_present_is_taken_from_each() -> None:
+    values = {
+        "input_ids": np.array([[3, 4], [5, 6]], np.int32),
+        "max_length": np.array(6, np.int32),
+        "seed": np.array(1, np.int32),
+        "presence_mask": np.ones((2, search_models.VOCABULARY), np.int32),
+    }
+    values["presence_mask"][0, 7], values["presence_mask"][1, 8] = 0, 0
+    bodies = search_cases.bodies_of(0, 0.0, False, "f32")
+    it = Case("Sampling", bodies, values, {"top_p": 0.9, "presence_penalty": 1e4})
+    (sequences,) = session_of(it.model()).run(None, it.feeds())
+    np.testing.assert_array_equal(sequences[:, 2:], [[7] * 4, [8] * 4])
+
+
+def test_chance_has_the_distribution_of_the_logits() -> None:
+    """Without a seed runs differ; the first tokens of 300 texts are as likely as their probabilities say."""
+    bodies = search_cases.bodies_of(0, 0.0, False, "f32")
+    for weight in bodies["decoder"].initializer:
+        if weight.name == "to_vocabulary":  # logits of nothing but the bias
+            weight.CopyFrom(numpy_helper.from_array(np.zeros_like(numpy_helper.to_array(weight)), weight.name))
+        if weight.name == "bias":
+            wanted = np.array([0, 0, 0.1, 0.4, 0.2, 0.3, 0, 0, 0, 0, 0])
+            weight.CopyFrom(numpy_helper.from_array(np.log(wanted + 1e-30).astype(np.float32), weight.name))
+    ids = np.full((300, 1), 3, np.int32)
+    it = Case("Sampling", bodies, {"input_ids": ids, "max_length": np.array(3, np.int32)}, {"top_p": 0.999})
+    session = session_of(it.model())
+    first, second = (session.run(None, it.feeds())[0][:, 1:] for _ in range(2))
+    assert not np.array_equal(first, second)
+    shares = np.bincount(np.concatenate([first, second]).ravel(), minlength=11) / 1200
+    np.testing.assert_allclose(shares, wanted, atol=0.08)
+
+
+# What is not claimed
+
+
+def test_a_body_that_cannot_run_here_leaves_the_node_to_the_cpu() -> None:
+    model = MODELS["BeamSearch-nested"]
+    session = session_of(model)
+    reasons = {(within, name): reason for within, name, reason in elsewhere(session)}
+    assert reasons["", "search"] == (
+        "its decoder runs here whole or not at all: If (choose): control flow runs on the CPU"
+    )
+    assert {reason for (within, _), reason in reasons.items() if within == "search"} == {HOST.format("BeamSearch")}
     # An If copies what its bodies make, in these bodies too.
-    assert {reason for around, _, reason in nodes if around == "choose"} == ({""} if name.endswith("nested") else set())
+    assert all(it.on_webgpu for it in webgpu_ep.report(session).nodes if it.within == "choose")
+    feeds = search_models.feeds(model)
+    np.testing.assert_array_equal(session.run(None, feeds)[0], reference(model).run(None, feeds)[0])
+
+
+@pytest.mark.parametrize("name", ["search", "bias"])
+def test_what_the_user_sends_to_the_cpu_takes_all_of_the_search_there(name: str) -> None:
+    it = beams()
+    session = session_of(it.model(), "DISABLE_ALL", forceCpuNodeNames=name, allow_cpu_only=True)
+    reasons = {name: reason for within, name, reason in elsewhere(session) if not within}
+    wanted = "its decoder runs here whole or not at all: bias is " if name == "bias" else ""
+    assert reasons == {"search": f"{wanted}named in forceCpuNodeNames"}
+    check(it, session)
+
+
+def test_a_captured_run_would_repeat_its_tokens() -> None:
+    with pytest.raises(Exception, match=r"graph capture"):
+        session_of(beams().model(), enableGraphCapture=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda graph: graph.input.reverse(), "its inputs are past_0, attention_mask"),
+        (lambda graph: graph.output.reverse(), "its outputs are present_0, logits"),
+    ],
+)
+def test_a_decoder_of_another_form_stays_on_the_cpu(change: Callable[[Any], None], reason: str) -> None:
+    """ONNX Runtime refuses these as well."""
+    it = beams()
+    change(it.bodies["decoder"])
+    with pytest.raises(Exception, match=r"subgraph|past"):
+        session_of(it.model())
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_beams": 0}, "num_beams is 0; it wants a number from 1 to 128"),
+        ({"num_beams": 129}, "num_beams is 129"),
+        ({"num_return_sequences": 4}, "num_return_sequences is 4; .* num_beams, which is 3"),
+        ({"max_length": 3}, "max_length is 3; .* the 3 ids that a sequence begins with"),
+        ({"max_length": 5000}, "max_length is 5000; .* at most 4096"),
+        ({"repetition_penalty": 0}, "repetition_penalty is 0.0"),
+        ({"input_ids": [[3, 11]]}, "input_ids has the id 11; the 11 tokens have ids from 0 to 10"),
+        ({"input_ids": [[3, -1]]}, "input_ids has the id -1"),
+        ({"vocab_mask": [1, 1]}, r"vocab_mask has the shape \[2\]; it wants \[11\]"),
+        ({"prefix_vocab_mask": [[1] * 11]}, r"prefix_vocab_mask has the shape \[1, 11\]; it wants \[2, 11\]"),
+        ({"attention_mask": [[1, 1]]}, r"attention_mask has the shape \[1, 2\]; that of input_ids is \[2, 3\]"),
+        ({"max_length": [9, 9]}, r"max_length has the shape \[2\]; it wants one number"),
+    ],
+    ids=lambda it: str(it)[:30] if isinstance(it, dict) else "",
+)
+def test_bad_input_is_an_error_and_the_session_goes_on(changes: dict[str, Any], message: str) -> None:
+    it = beams(**changes)
+    session = session_of(it.model())
+    with pytest.raises(webgpu_ep.InputError, match=message):
+        session.run(None, it.feeds())
+    good = {"input_ids", "max_length", "min_length", "num_beams", "num_return_sequences", "length_penalty"}
+    if it.values.keys() == good:
+        plain = beams()
+        assert difference(plain, on_cpu(plain), session.run(None, plain.feeds())) == ""
+
+
+def test_a_device_that_is_lost_in_the_middle_is_an_error_of_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = beams()
+    session = session_of(it.model(), deviceId=37)
+    check(it, session)
+    step, steps = decoders.Gpt.next, []
+
+    def losing(self: decoders.Gpt, *given: Any) -> Any:
+        steps.append(1)
+        if len(steps) == 3:
+            lose(device_of(37))
+        return step(self, *given)
+
+    with monkeypatch.context() as patch, pytest.raises(webgpu_ep.DeviceLostError):
+        patch.setattr(decoders.Gpt, "next", losing)
+        session.run(None, it.feeds())
+    check(it, session)
+
+
+@pytest.mark.parametrize("whose", ["ours", "onnxruntime's"])
+def test_an_interrupt_ends_a_generation(
+    whose: str, monkeypatch: pytest.MonkeyPatch, open_session: Callable[..., ort.InferenceSession]
+) -> None:
+    it = beams()
+    model = it.model().SerializeToString()
+    session = session_of(it.model()) if whose == "ours" else open_session(model, {}, log_severity_level=4)
+    step, steps = decoders.Gpt.next, []
+
+    def interrupted(self: decoders.Gpt, *given: Any) -> Any:
+        steps.append(1)
+        if len(steps) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return step(self, *given)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(decoders.Gpt, "next", interrupted)
+        session.run(None, it.feeds())
+    assert len(steps) == 2
+    check(it, session)
+
+
+def test_threads_generate_at_once() -> None:
+    it = beams()
+    session, want = session_of(it.model()), on_cpu(it)
+    with ThreadPoolExecutor(4) as pool:
+        made = [pool.submit(session.run, None, it.feeds()) for _ in range(8)]
+        assert [difference(it, want, each.result()) for each in made] == [""] * 8
+
+
+def test_a_generation_gives_its_memory_back() -> None:
+    it = beams()
+    session = session_of(it.model(), deviceId=38)
+    for _ in range(3):
+        session.run(None, it.feeds())
+    caches = device_of(38).caches.storage
+    before = caches.counters
+    for _ in range(3):
+        session.run(None, it.feeds())
+    assert caches.counters.misses == before.misses
+    assert caches.counters.held_bytes == before.held_bytes
 
 
 def test_the_body_of_a_sequence_map_is_decided_when_it_is_that_of_a_loop() -> None:
@@ -72,8 +346,3 @@ def test_the_body_of_a_sequence_map_is_decided_when_it_is_that_of_a_loop() -> No
     reference = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
     (got,) = webgpu_ep.session(model).run(None, {"x": x})
     np.testing.assert_allclose(got, reference.run(None, {"x": x})[0], rtol=1e-5)
-
-
-if __name__ == "__main__":
-    for each in sys.argv[1:]:
-        print(json.dumps(run(each)), flush=True)

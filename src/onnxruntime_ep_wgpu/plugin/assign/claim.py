@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...program.target import Target
 
 FORCED = "named in forceCpuNodeNames"
+ALONE = "compiled by itself"  # of a node that is: it is in no group with others
 SHORT = 64  # elements
 ISLAND = "only shape arithmetic: cheaper on the CPU"
 MOVED = "only views and casts between nodes on the CPU: cheaper there"
@@ -70,9 +71,11 @@ def claim(
     settings: CompileSettings = DEFAULT,
     control: Control | None = None,
     refusal: str | None = None,
+    single: Mapping[int, str | None] | None = None,
 ) -> tuple[Claim, list[Lowered]]:
     """Decides on a graph, and gives its groups lowered. `assigned` names per node the provider that holds it, "" for none;
-    `control` says what nodes with bodies make; `refusal` is a reason against all of the graph.
+    `control` says what nodes with bodies make; `refusal` is a reason against all of the graph. `single` are the places of nodes
+    that are compiled by themselves, each with the reason why it cannot be, or None: a group of one node, which is not lowered here.
 
     A graph that is one group is lowered once; each group of one that is divided is lowered once more, cut out as it will be
     compiled.
@@ -88,6 +91,10 @@ def claim(
             reasons[place] = f"held by {assigned[place]}"
         elif node.name in forced:
             reasons[place] = FORCED
+        elif single and place in single:
+            reasons[place] = single[place] or ALONE
+    own = [place for place, reason in enumerate(reasons) if reason is ALONE]
+    held = [name or (ALONE if place in own else "") for place, name in enumerate(assigned)]
     fill(graph, whole.found)
     before = subgraph.predecessors(graph)
     passed: dict[tuple[int, ...], tuple[ir.Graph, LoweredGraph | None]] = {
@@ -95,7 +102,7 @@ def claim(
     }
     while True:
         _drop_islands(nodes, before, reasons)
-        _drop_moves(nodes, before, reasons, assigned, whole.moves)
+        _drop_moves(nodes, before, reasons, held, whole.moves)
         groups = [tuple(group) for group in partition.groups(before, [reason is None for reason in reasons])]
         refused = False
         for group in groups:
@@ -112,7 +119,8 @@ def claim(
             kept = [
                 Lowered(alone, lowered) for alone, lowered in map(passed.__getitem__, groups) if lowered is not None
             ]
-            return Claim(tuple(groups), tuple(reasons), whole.found), kept
+            every = *groups, *((place,) for place in own)
+            return Claim(every, tuple(None if it is ALONE else it for it in reasons), whole.found), kept
 
 
 def _drop_islands(nodes: list[ir.Node], before: list[list[int]], reasons: list[str | None]) -> None:

@@ -1,0 +1,193 @@
+"""The steps of one generation: what a decoder reads in each, from what the search chose.
+
+In: compiled bodies and the parameters of a run. Out: scores of next tokens, step by step. Caches stay on the device: a step reads
+those of the last one, which are given back behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+from ...program.dtypes import DType
+from .bodies import DECODER, ENCODER, FIRST, ROWS
+from .operators import T5
+
+if TYPE_CHECKING:
+    from ...runtime.inputs import DeviceTensor
+    from ..group import GroupOnDevice
+    from .parameters import Parameters
+    from .steps import Memory, Step
+
+Array = np.ndarray[Any, Any]
+_TYPES = {ir.DataType.FLOAT: DType.FLOAT32, ir.DataType.FLOAT16: DType.FLOAT16}
+
+
+@dataclass(frozen=True)
+class Live:
+    """The bodies of a node on one device, by attribute."""
+
+    steps: Mapping[str, Step]
+    groups: Mapping[str, GroupOnDevice]
+
+
+class Decoder(Protocol):
+    """One generation. `goes_on`: the result of its first step ends nothing, whatever that is."""
+
+    goes_on: bool
+
+    def first(self) -> Array:
+        """Scores of the first tokens, (batch, vocabulary)."""
+
+    def next(self, tokens: Array, rows: Array, sequences: Array) -> Array:
+        """Scores of the tokens behind `tokens`, each of which continues one of the last step's `rows`. `sequences` end with
+        them."""
+
+
+class _Caches:
+    """Runs a decoder with the caches of its last run. `held` are these, in the order of a step's inputs."""
+
+    def __init__(self, live: Live, memory: Memory, captured: Mapping[str, DeviceTensor], beams: int) -> None:
+        self._live, self._memory, self._captured, self._beams = live, memory, captured, beams
+        self.held: Sequence[DeviceTensor] = ()
+        self._of_each = 1  # rows of a prompt in `held`
+
+    def spread(self) -> bool:
+        """Whether a prompt has more rows from the next run on than in the last one."""
+        return self._of_each != self._beams
+
+    def behind(self, rows: Array) -> Array:
+        """The rows of `held` that beams continue, which are `rows` of all beams. A prompt without others has its own row, also when
+        it has ended."""
+        if self._beams == 1:
+            return np.arange(len(rows), dtype=np.int32)
+        found = rows // (self._beams // self._of_each)
+        self._of_each = self._beams
+        return found
+
+    def empty(self, batch: int, leading: tuple[int, ...]) -> None:
+        """Begins with caches without a token, for `batch` rows; `leading` are extents before that of rows."""
+        self.held = [
+            self._memory.tensor(_TYPES[dtype], (*leading, batch, heads, 0, size), "a cache")
+            for dtype, heads, size in self._live.steps[DECODER].body.sizes
+        ]
+
+    def run(self, which: str, values: Mapping[str, Array], more: Mapping[str, DeviceTensor] | None = None) -> Array:
+        """Scores of one run of the body `which`. `values` and `more` are its inputs, as far as it has them."""
+        step, memory = self._live.steps[which], self._memory
+        uploaded = {name: memory.upload(value, name) for name, value in values.items() if name in step.inputs}
+        given = {**self._captured, **(more or {}), **uploaded, **dict(zip(step.body.caches, self.held, strict=True))}
+        made, scores = step.run(self._live.groups[which], memory, given)
+        memory.give((*uploaded.values(), *self.held))
+        self.held = [made[name] for name in step.body.made]
+        assert scores is not None
+        return scores
+
+
+class Gpt:
+    """A decoder alone, which is told the positions of tokens and a mask. A token of a prompt that is the padding has position 0,
+    and is masked if no mask is given."""
+
+    goes_on = False
+
+    def __init__(
+        self, live: Live, memory: Memory, parameters: Parameters, captured: Mapping[str, DeviceTensor]
+    ) -> None:
+        self._caches, self._parameters = _Caches(live, memory, captured, parameters.beams), parameters
+        self._first = FIRST if FIRST in live.steps else DECODER
+        prompt = parameters.prompt
+        there = prompt != parameters.search.pad_token_id
+        mask = there if parameters.attention_mask is None else parameters.attention_mask
+        self._mask = mask.astype(np.int32)
+        self._prompt_positions = np.where(there, np.cumsum(there, axis=1) - 1, 0).astype(np.int32)
+        self._positions = there.sum(axis=1, dtype=np.int32)[:, None]
+
+    def first(self) -> Array:
+        batch = self._parameters.batch
+        self._caches.empty(batch, leading=(2,))
+        values = {
+            "input_ids": self._parameters.prompt,
+            "position_ids": self._prompt_positions,
+            "attention_mask": self._mask,
+            ROWS: np.arange(batch, dtype=np.int32),
+        }
+        return self._caches.run(self._first, values)
+
+    def next(self, tokens: Array, rows: Array, sequences: Array) -> Array:
+        if self._caches.spread():
+            beams = self._parameters.beams
+            self._mask, self._positions = (np.repeat(it, beams, axis=0) for it in (self._mask, self._positions))
+        self._mask = np.pad(self._mask, ((0, 0), (0, 1)), constant_values=1)
+        values = {
+            "input_ids": tokens[:, None],
+            "position_ids": self._positions,
+            "attention_mask": self._mask,
+            ROWS: self._caches.behind(rows),
+        }
+        found = self._caches.run(DECODER, values)
+        self._positions = self._positions + 1
+        return found
+
+
+class EncoderDecoder:
+    """A decoder that reads what an encoder makes. The encoder makes the first step of the decoder too, if it is told how a sequence
+    begins."""
+
+    def __init__(
+        self,
+        live: Live,
+        memory: Memory,
+        parameters: Parameters,
+        source: DeviceTensor,
+        captured: Mapping[str, DeviceTensor],
+    ) -> None:
+        self._live, self._memory, self._parameters, self._captured = live, memory, parameters, captured
+        self._source, self._caches = source, _Caches(live, memory, captured, parameters.beams)
+        self._more: dict[str, DeviceTensor] = {}
+        self.goes_on = bool(live.steps[ENCODER].body.vocabulary)
+
+    def first(self) -> Array:
+        encoder, decoder = self._live.steps[ENCODER], self._live.steps[DECODER]
+        given = {**self._captured, "encoder_input_ids": self._source}
+        mask = self._attention_mask()
+        if mask is not None:
+            given["encoder_attention_mask"] = self._more["encoder_attention_mask"] = self._memory.upload(mask, "a mask")
+        if self.goes_on:
+            given["decoder_input_ids"] = self._memory.upload(self._parameters.prompt, "decoder_input_ids")
+        made, scores = encoder.run(self._live.groups[ENCODER], self._memory, given)
+        found = [made[name] for name in encoder.body.made]
+        if scores is not None:
+            self._more["encoder_hidden_states"] = found[0]
+            self._caches.held = found[1 : 1 + len(decoder.body.caches)]
+            found = found[1 + len(decoder.body.caches) :]
+        self._more |= zip(decoder.body.fixed, found, strict=True)
+        if scores is not None:
+            return scores
+        batch = self._parameters.batch
+        self._caches.empty(batch, leading=())
+        values = {"input_ids": self._parameters.prompt, ROWS: np.arange(batch, dtype=np.int32)}
+        return self._caches.run(DECODER, values, self._more)
+
+    def next(self, tokens: Array, rows: Array, sequences: Array) -> Array:
+        beams, step = self._parameters.beams, self._live.steps[DECODER]
+        if self._caches.spread():
+            for name, tensor in list(self._more.items()):
+                if name in step.inputs:
+                    self._more[name] = self._memory.spread(tensor, beams, f"{name} of every beam")
+                self._memory.give([tensor])
+        ids = sequences if step.body.takes_sequences else tokens[:, None]
+        return self._caches.run(DECODER, {"input_ids": ids, ROWS: self._caches.behind(rows)}, self._more)
+
+    def _attention_mask(self) -> Array | None:
+        """Which ids of T5 count: all but the padding in front of the first other one."""
+        if self._parameters.search.model != T5:
+            return None
+        if self._parameters.attention_mask is not None:
+            return self._parameters.attention_mask.astype(np.int32)
+        ids = self._source.value
+        assert ids is not None
+        return np.maximum.accumulate(ids != self._parameters.search.pad_token_id, axis=1).astype(np.int32)

@@ -1,0 +1,109 @@
+"""Runs of compiled bodies: tensors by name in, tensors on the device out, and memory for them.
+
+Invariant: what a run makes stays on the device until somebody gives it back; memory that is given back is used by work that is
+queued later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...device import Place
+from ...program.dtypes import DType
+from ...runtime.inputs import DeviceTensor
+
+if TYPE_CHECKING:
+    from ...device import Buffer, Device
+    from ..group import CompiledGroup, GroupOnDevice
+    from .bodies import Body
+
+Array = np.ndarray[Any, Any]
+_TYPES = {np.dtype(np.int32): DType.INT32, np.dtype(np.float32): DType.FLOAT32}
+
+
+class Memory:
+    """Memory of one generation on a device; what is left of it is given back when the `with` ends."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._taken: dict[int, Buffer] = {}
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.device.lost:
+            for buffer in self._taken.values():
+                self.device.caches.storage.give(buffer)
+        self._taken.clear()
+
+    def tensor(self, dtype: DType, shape: tuple[int, ...], what: str) -> DeviceTensor:
+        """A new tensor, its elements undefined."""
+        nbytes = dtype.nbytes(math.prod(shape))
+        if not nbytes:
+            return DeviceTensor(dtype, shape, None)
+        buffer = self.device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
+        self._taken[id(buffer)] = buffer
+        return DeviceTensor(dtype, shape, buffer)
+
+    def upload(self, array: Array, what: str) -> DeviceTensor:
+        """A tensor with these elements, int32 or float32."""
+        data = np.ascontiguousarray(array)
+        made = self.tensor(_TYPES[data.dtype], data.shape, what)
+        if made.buffer is not None:
+            self.device.upload(made.buffer, 0, data)
+        return made._replace(value=data)
+
+    def give(self, tensors: Iterable[DeviceTensor]) -> None:
+        """Takes back tensors that all work with is queued; those of others stay."""
+        for it in tensors:
+            buffer = self._taken.pop(id(it.buffer), None)
+            if buffer is not None:
+                self.device.caches.storage.give(buffer)
+
+    def spread(self, tensor: DeviceTensor, times: int, what: str) -> DeviceTensor:
+        """The tensor with each row along the first axis so often, one behind the other."""
+        if times == 1 or tensor.buffer is None:
+            return tensor._replace(shape=(tensor.shape[0] * times, *tensor.shape[1:]))
+        made = self.tensor(tensor.dtype, (tensor.shape[0] * times, *tensor.shape[1:]), what)
+        assert made.buffer is not None
+        row = tensor.dtype.nbytes(math.prod(tensor.shape[1:]))
+        if row % 4 or tensor.offset % 4:  # no copy on the device begins there
+            data = np.empty((tensor.shape[0], row), np.uint8)
+            self.device.download(tensor.buffer, tensor.offset, data)
+            self.device.upload(made.buffer, 0, np.repeat(data, times, axis=0))
+            return made
+        copies = [
+            (tensor.buffer, tensor.offset + place // times * row, made.buffer, place * row, row)
+            for place in range(made.shape[0])
+        ]
+        self.device.submit((), copies)
+        return made
+
+
+class Step:
+    """A compiled body."""
+
+    def __init__(self, body: Body, group: CompiledGroup, inputs: Sequence[str]) -> None:
+        """`inputs` are those of the Program, in its order."""
+        self.body, self.group, self.inputs = body, group, inputs
+
+    def run(
+        self, live: GroupOnDevice, memory: Memory, given: Mapping[str, DeviceTensor]
+    ) -> tuple[dict[str, DeviceTensor], Array | None]:
+        """The caches that the body makes, and scores (rows, vocabulary), None where it has none."""
+        tensors = [given[name] for name in self.inputs]
+        with live.prepare(lambda _valued: tensors) as run:
+            made = [memory.tensor(dtype, shape, f"a result of {self.body.attribute}") for dtype, shape in run.outputs]
+            run.submit([None if it.buffer is None else Place(it.buffer, it.offset) for it in made])
+        if not self.body.vocabulary:
+            return dict(zip(self.body.made, made, strict=True)), None
+        scores = np.empty(made[0].shape, np.float32)
+        assert made[0].buffer is not None
+        memory.device.download(made[0].buffer, 0, scores)
+        memory.give(made[:1])
+        return dict(zip(self.body.made, made[1:], strict=True)), scores
