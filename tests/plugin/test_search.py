@@ -15,7 +15,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.search import decoders
+from onnxruntime_ep_wgpu.plugin.search.node import SearchNode
 
 from . import search_cases, search_models
 from .loss import device_of, lose
@@ -131,18 +133,34 @@ def test_the_first_step_may_have_a_decoder_of_its_own() -> None:
     assert not np.array_equal(plain[1], on_cpu(it)[1])
 
 
-def test_weights_may_be_those_of_the_graph_around() -> None:
+def test_weights_of_the_graph_around_are_on_the_device_once() -> None:
     it = beams()
+    it.bodies["init_decoder"] = onnx.GraphProto.FromString(it.bodies["decoder"].SerializeToString())
     model = it.model()
-    (decoder,) = (attribute.g for attribute in model.graph.node[0].attribute if attribute.name == "decoder")
-    moved = [weight for weight in decoder.initializer if weight.name in ("wq", "wk", "scale", "split")]
+    bodies = [attribute.g for attribute in model.graph.node[0].attribute if "decoder" in attribute.name]
+    moved = [weight for weight in bodies[0].initializer if weight.name in ("wq", "wk", "scale", "split")]
     model.graph.initializer.extend(moved)
-    kept = [weight for weight in decoder.initializer if weight not in moved]
-    del decoder.initializer[:]
-    decoder.initializer.extend(kept)
-    session = session_of(model)
+    for decoder in bodies:
+        kept = [weight for weight in decoder.initializer if weight not in moved]
+        del decoder.initializer[:]
+        decoder.initializer.extend(kept)
+    before = {id(node) for node in held.values()}
+    session = session_of(model, deviceId=39)
     assert elsewhere(session) == []
-    assert difference(it, on_cpu(it), session.run(None, it.feeds())) == ""
+    (node,) = (node for node in held.values() if isinstance(node, SearchNode) and id(node) not in before)
+
+    def weights(name: str) -> list[int]:
+        executables = [step.group.on_device().executable for step in node._steps.values()]
+        return [id(buffer) for each in executables for buffer in each.weights_of([name]).values()]
+
+    for _ in range(2):
+        assert difference(it, on_cpu(it), session.run(None, it.feeds())) == ""
+        assert len(weights("wq")) == len(weights("wv")) == 2
+        assert len(set(weights("wq"))) == 1
+        assert len(set(weights("wv"))) == 2
+        lose(device_of(39))
+        with pytest.raises(webgpu_ep.DeviceLostError):
+            session.run(None, it.feeds())
 
 
 def test_timestamps_of_whisper_are_in_order() -> None:

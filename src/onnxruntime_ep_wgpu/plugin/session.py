@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ..device import Adapter, Device
     from ..program.program import Program
     from .search.bodies import Body
+    from .search.compile import Shared
 
 
 class SessionState:
@@ -289,20 +290,22 @@ class SessionState:
         (node,) = graph
         made = [outputs.index(it.name) for it in node.outputs if it.name]
 
-        def group(body: Body, program: Program, specialise: Specialiser) -> CompiledGroup:
+        def group(body: Body, program: Program, specialise: Specialiser, shared: Shared) -> CompiledGroup:
             self.assignment.compiled(body.shown, program)
-            return self._group(program, specialise, body.graph)
+            return self._group(program, specialise, body.graph, shared)
 
         signature = FusedNode(inputs=list(range(len(inputs))), outputs=made, input_names=inputs, output_names=outputs)
         with self._opening_device(), span("compile", node.name or "", nodes=1):
             return compiled_search(self.ort, graph, signature, self.target, self._compiling, self._lowerings, group)
 
-    def _group(self, program: Program, specialise: Specialiser, graph: ir.Graph) -> CompiledGroup:
+    def _group(
+        self, program: Program, specialise: Specialiser, graph: ir.Graph, shared: Shared = lambda _device: {}
+    ) -> CompiledGroup:
         """A compiled graph on the device, whose weights are found again in the model where they are."""
         source = watch.source()
         weights = FromModel(self._path, source if isinstance(source, bytes) else None, graph.meta["in_files"])
         settings = settings_from(RunSettings, self.options.values)
-        group = CompiledGroup(program, self.device, settings, weights, specialise)
+        group = CompiledGroup(program, self.device, settings, weights, specialise, shared)
         weights.freed()
         return group
 

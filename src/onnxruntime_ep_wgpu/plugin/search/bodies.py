@@ -21,6 +21,7 @@ import onnx_ir as ir
 
 from ...compiler.inference.told import of_value
 from ...errors import UnsupportedError
+from .last_row import of_last_row
 from .operators import GPT, T5, WHISPER, Search
 
 ROWS = "search/rows"
@@ -201,8 +202,8 @@ def _score_last_row(graph: ir.Graph, search: Search) -> int:
     count = search.vocab_size if search.vocab_size > 0 else width
     if count > width:
         raise UnsupportedError(f"vocab_size is {count}, and there are logits of {width} tokens")
-    last = _constant(graph, "last", np.array(-1, np.int64))
-    found = _append(graph, "Gather", [logits, last], {"axis": 1}, "last_row", told.dtype)
+    only = _constant(graph, "only", np.array(0, np.int64))
+    found = _append(graph, "Gather", [of_last_row(graph, logits), only], {"axis": 1}, "row", told.dtype)
     if count < width:
         tokens = _constant(graph, "tokens", np.arange(count, dtype=np.int64))
         found = _append(graph, "Gather", [found, tokens], {"axis": 1}, "of_vocabulary", told.dtype)

@@ -6,7 +6,7 @@ Invariant: what was claimed compiles, because its bodies were lowered to decide 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -31,11 +31,14 @@ from .steps import Step
 if TYPE_CHECKING:
     from ...compiler.ir import LoweredGraph
     from ...compiler.settings import CompileSettings
+    from ...device import Buffer, Device
     from ...program.program import Program
     from ...program.target import Target
 
+# Weights by name that a device has.
+Shared = Callable[["Device"], "Mapping[str, Buffer]"]
 # From a body and its Program to what runs it.
-MakeGroup = Callable[[Body, "Program", Specialiser], CompiledGroup]
+MakeGroup = Callable[[Body, "Program", Specialiser, Shared], CompiledGroup]
 
 
 def graphs_of(ort: Ort, node: ir.Node) -> dict[str, ir.Graph]:
@@ -82,7 +85,8 @@ def compiled_search(
     """The only node of a graph, compiled. `fused` has its inputs and outputs as ONNX Runtime calls it."""
     node = graph[0]
     search = search_of(node)
-    steps = {}
+    outside = frozenset(value.name or "" for value in node.meta["implicit_inputs"])
+    steps: dict[str, Step] = {}
     for name, body in _bodies(ort, node).items():
         inner = body.graph
         lowered = lowerings.take(inner)
@@ -94,7 +98,7 @@ def compiled_search(
             program = compile_lowered(lowered, target, label)
         specialise = Specialiser(inner, inner.opset_imports, target, label, settings, frozenset())
         inputs = [it.name or "" for it in inner.inputs]
-        steps[name] = Step(body, make(body, program, specialise), inputs)
+        steps[name] = Step(body, make(body, program, specialise, _shared(list(steps.values()), outside)), inputs)
     values = {it.name: it for it in (*node.inputs, *node.outputs) if it is not None}
     constants = {
         role: weight_array(tensor).copy()
@@ -103,6 +107,16 @@ def compiled_search(
     }
     types = {role: _type(role, values[name]) for role, name in search.outputs.items()}
     return SearchNode(ort, search, steps, fused, constants, types)
+
+
+def _shared(others: Sequence[Step], outside: frozenset[str]) -> Shared:
+    """The weights of the graph around that other bodies have read: one copy on the device serves all."""
+
+    def found(device: Device) -> dict[str, Buffer]:
+        live = [it.group.on_device().executable for it in others]
+        return {name: it for each in live if each.device is device for name, it in each.weights_of(outside).items()}
+
+    return found
 
 
 def _type(role: str, value: ir.Value) -> DType:
