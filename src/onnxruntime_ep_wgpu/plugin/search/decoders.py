@@ -49,12 +49,14 @@ class Decoder(Protocol):
 
 
 class _Caches:
-    """Runs a decoder with the caches of its last run. `held` are these, in the order of a step's inputs."""
+    """Runs a decoder with the caches of its last run. `held` are these, in the order of a step's inputs. They lie in two places in
+    turns: a run reads those of one and makes those of the other."""
 
     def __init__(self, live: Live, memory: Memory, captured: Mapping[str, DeviceTensor], beams: int) -> None:
         self._live, self._memory, self._captured, self._beams = live, memory, captured, beams
         self.held: Sequence[DeviceTensor] = ()
         self._of_each = 1  # rows of a prompt in `held`
+        self._turn = 0
 
     def spread(self) -> bool:
         """Whether a prompt has more rows from the next run on than in the last one."""
@@ -81,8 +83,8 @@ class _Caches:
         step, memory = self._live.steps[which], self._memory
         uploaded = {name: memory.upload(value, name) for name, value in values.items() if name in step.inputs}
         given = {**self._captured, **(more or {}), **uploaded, **dict(zip(step.body.caches, self.held, strict=True))}
-        made, scores = step.run(self._live.groups[which], memory, given)
-        memory.give((*uploaded.values(), *self.held))
+        self._turn = 1 - self._turn
+        made, scores = step.run(self._live.groups[which], memory, given, self._turn)
         self.held = [made[name] for name in step.body.made]
         assert scores is not None
         return scores
@@ -175,10 +177,9 @@ class EncoderDecoder:
     def next(self, tokens: Array, rows: Array, sequences: Array) -> Array:
         beams, step = self._parameters.beams, self._live.steps[DECODER]
         if self._caches.spread():
-            for name, tensor in list(self._more.items()):
+            for name, tensor in self._more.items():
                 if name in step.inputs:
                     self._more[name] = self._memory.spread(tensor, beams, f"{name} of every beam")
-                self._memory.give([tensor])
         ids = sequences if step.body.takes_sequences else tokens[:, None]
         return self._caches.run(DECODER, {"input_ids": ids, ROWS: self._caches.behind(rows)}, self._more)
 

@@ -87,7 +87,7 @@ class SearchNode(ComputeInfo, struct="OrtNodeComputeInfo"):
                 decoder = Gpt(live, memory, parameters, captured)
             else:
                 if source is None:
-                    source = memory.upload(values["input_ids"], "input_ids")
+                    source = memory.upload(values["input_ids"], "what the encoder reads")
                 decoder = EncoderDecoder(live, memory, parameters, source, captured)
             try:
                 return generate(decoder, parameters)

@@ -7,7 +7,7 @@ queued later.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,7 @@ class Memory:
     def __init__(self, device: Device) -> None:
         self.device = device
         self._taken: dict[int, Buffer] = {}
+        self._kept: dict[Hashable, Buffer] = {}
 
     def __enter__(self) -> Memory:
         return self
@@ -50,10 +51,26 @@ class Memory:
         self._taken[id(buffer)] = buffer
         return DeviceTensor(dtype, shape, buffer)
 
+    def kept(self, key: Hashable, dtype: DType, shape: tuple[int, ...], what: str) -> DeviceTensor:
+        """A tensor where the last one with this key was, which is over. It has room to grow, so that tensors that are longer in
+        every step stay where they are: what is bound there is prepared while the GPU works."""
+        nbytes = dtype.nbytes(math.prod(shape))
+        if not nbytes:
+            return DeviceTensor(dtype, shape, None)
+        buffer = self._kept.get(key)
+        if buffer is None or buffer.size < nbytes:
+            room = min(1 << (nbytes - 1).bit_length(), self.device.target.max_binding_bytes & ~15)
+            new = self.device.caches.storage.take(max(nbytes, room), f"{what} of {nbytes} bytes")
+            self._taken[id(new)] = self._kept[key] = new
+            if buffer is not None:
+                self.give([DeviceTensor(dtype, shape, buffer)])
+            buffer = new
+        return DeviceTensor(dtype, shape, buffer)
+
     def upload(self, array: Array, what: str) -> DeviceTensor:
-        """A tensor with these elements, int32 or float32."""
+        """A tensor with these elements, int32 or float32, where the last one was that was uploaded as this."""
         data = np.ascontiguousarray(array)
-        made = self.tensor(_TYPES[data.dtype], data.shape, what)
+        made = self.kept(what, _TYPES[data.dtype], data.shape, what)
         if made.buffer is not None:
             self.device.upload(made.buffer, 0, data)
         return made._replace(value=data)
@@ -93,17 +110,20 @@ class Step:
         self.body, self.group, self.inputs = body, group, inputs
 
     def run(
-        self, live: GroupOnDevice, memory: Memory, given: Mapping[str, DeviceTensor]
+        self, live: GroupOnDevice, memory: Memory, given: Mapping[str, DeviceTensor], turn: int = 0
     ) -> tuple[dict[str, DeviceTensor], Array | None]:
-        """The caches that the body makes, and scores (rows, vocabulary), None where it has none."""
+        """The caches that the body makes, and scores (rows, vocabulary), None where it has none. Caches are where those of an
+        earlier run with this `turn` were."""
         tensors = [given[name] for name in self.inputs]
         with live.prepare(lambda _valued: tensors) as run:
-            made = [memory.tensor(dtype, shape, f"a result of {self.body.attribute}") for dtype, shape in run.outputs]
+            made = [
+                memory.kept((self.body.attribute, number, turn), dtype, shape, f"a result of {self.body.attribute}")
+                for number, (dtype, shape) in enumerate(run.outputs, 1 - bool(self.body.vocabulary))
+            ]
             run.submit([None if it.buffer is None else Place(it.buffer, it.offset) for it in made])
         if not self.body.vocabulary:
             return dict(zip(self.body.made, made, strict=True)), None
         scores = np.empty(made[0].shape, np.float32)
         assert made[0].buffer is not None
         memory.device.download(made[0].buffer, 0, scores)
-        memory.give(made[:1])
         return dict(zip(self.body.made, made[1:], strict=True)), scores
