@@ -163,6 +163,95 @@ def test_weights_of_the_graph_around_are_on_the_device_once() -> None:
             session.run(None, it.feeds())
 
 
+def attending(shares: bool) -> onnx.GraphProto:
+    """A decoder with ONNX Runtime's own attention, whose past and present share a buffer or not."""
+    graph = search_models.gpt()
+    past, present = graph.input[3], graph.output[1]
+    read = ["x", "all_weights", "no_bias", "attention_mask", "past_0"]
+    if shares:
+        for value in (past, present):
+            value.type.tensor_type.shape.dim[3].dim_param = "longest"
+        graph.input.append(helper.make_tensor_value_info("past_sequence_length", TensorProto.INT32, [1]))
+        read += ["", "past_sequence_length"]
+    node = helper.make_node(
+        "Attention", read, ["attended", "present_0"], domain="com.microsoft", num_heads=search_models.HEADS,
+        unidirectional=1, past_present_share_buffer=int(shares),
+    )  # fmt: skip
+    nodes = [it for it in graph.node if it.output[0] in ("token", "place", "x")]
+    nodes += [node, *(it for it in graph.node if it.output[0] in ("y", "logits"))]
+    weights = {it.name: numpy_helper.to_array(it) for it in graph.initializer}
+    joined = np.concatenate([weights[name] for name in ("wq", "wk", "wv")], axis=1)
+    made = helper.make_graph(nodes, "attending", list(graph.input), list(graph.output))
+    for name in ("tokens", "places", "to_vocabulary"):
+        made.initializer.append(numpy_helper.from_array(weights[name], name))
+    made.initializer.append(numpy_helper.from_array(joined, "all_weights"))
+    made.initializer.append(numpy_helper.from_array(np.zeros(joined.shape[1], np.float32), "no_bias"))
+    return made
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("operator", ["BeamSearch", "GreedySearch"])
+def test_caches_with_room_for_all_tokens_give_what_others_give(operator: str, width: int) -> None:
+    """The CPU provider has no such decoders."""
+    it = beams(num_beams=width, num_return_sequences=1)
+    it.bodies = {"decoder": attending(shares=False)}
+    if operator == "GreedySearch":
+        it = Case(operator, it.bodies, {name: it.values[name] for name in ("input_ids", "max_length")})
+    want = on_cpu(it)
+    check(it, session_of(it.model()))
+    it.bodies["decoder"] = attending(shares=True)
+    session = session_of(it.model())
+    assert elsewhere(session) == []
+    for _ in range(2):
+        assert difference(it, want, session.run(None, it.feeds())) == ""
+
+
+@pytest.mark.parametrize("whisper", [False, True], ids=["T5", "Whisper"])
+def test_caches_that_are_told_in_which_beam_tokens_were_made_are_not_reordered(whisper: bool) -> None:
+    values = {name: value for name, value in beams().values.items() if name != "input_ids"}
+    chance = np.random.default_rng(4)
+    values["input_ids"] = (
+        chance.standard_normal((2, search_models.HIDDEN, 5)).astype(np.float32)
+        if whisper
+        else chance.integers(2, search_models.VOCABULARY, (2, 4)).astype(np.int32)
+    )
+    values = dict(reversed(values.items()))
+    operator, model = ("WhisperBeamSearch", 2) if whisper else ("BeamSearch", 1)
+    bodies = search_cases.bodies_of(model, 0.5, False, "f32")
+    it = Case(operator, bodies, values, {"model_type": model}, ("sequences", "sequences_scores"))
+    want = on_cpu(it)
+    decoder = bodies["decoder"]
+    for value in (*decoder.input, *decoder.output):
+        if "self" in value.name:
+            value.type.tensor_type.shape.dim[2].dim_param = "longest"
+    for name, shape in (("past_sequence_length", [1]), ("beam_width", [1]), ("cache_indirection", ["a", "b", "c"])):
+        decoder.input.append(helper.make_tensor_value_info(name, TensorProto.INT32, shape))
+    node = helper.make_node(
+        "DecoderMaskedMultiHeadAttention",
+        [
+            *("q_rows", "k_rows", "v_rows", "", "", "past_key_self_0", "past_value_self_0"),
+            *("past_sequence_length", "beam_width", "cache_indirection"),
+        ],
+        ["seen", "present_key_self_0", "present_value_self_0"],
+        domain="com.microsoft",
+        num_heads=search_models.HEADS,
+        past_present_share_buffer=1,
+    )
+    nodes = []
+    for each in decoder.node:
+        made = each.output[0]
+        if made == "seen":
+            nodes.append(node)
+        elif not made.startswith(("seen_", "k_split", "v_split", "present_")) and made not in ("k", "v"):
+            nodes.append(each)
+    del decoder.node[:]
+    decoder.node.extend(nodes)
+    session = session_of(it.model())
+    assert elsewhere(session) == []
+    for _ in range(2):
+        assert difference(it, want, session.run(None, it.feeds())) == ""
+
+
 def test_timestamps_of_whisper_are_in_order() -> None:
     """Ids from 6 on are times."""
     values = {

@@ -80,7 +80,7 @@ def test_a_vocabulary_larger_than_the_logits_is_refused() -> None:
 def test_a_decoder_without_caches_is_refused() -> None:
     found = graph("logits = MatMul (h, w)")
     found.outputs.pop()
-    with pytest.raises(UnsupportedError, match="its decoder: it has 1 inputs and 0 outputs for its caches"):
+    with pytest.raises(UnsupportedError, match="its decoder: it has 0 inputs and 0 outputs for its caches"):
         bodies_of(search_of(NODE), {"decoder": found}, ())
 
 

@@ -37,7 +37,9 @@ class Body:
     steps made, from one that grows on; `made` are the caches that it makes. `captured` come from the graph around.
 
     `vocabulary` is 0 where there are no scores. `fixed` are caches of an encoder, which all steps read. `sizes` are the type, heads
-    and head size of each cache; extents that the graph does not tell are 0. `shown` is what nodes make in the graph as it was.
+    and head size of each cache; extents that the graph does not tell are 0. `extra` are inputs of a decoder whose caches have room
+    for all tokens and are changed in place: how many there are, the number of beams, and in which beam each was made. `shown` is
+    what nodes make in the graph as it was.
     """
 
     attribute: str
@@ -49,6 +51,7 @@ class Body:
     captured: tuple[str, ...]
     vocabulary: int
     sizes: tuple[tuple[ir.DataType, int, int], ...] = ()
+    extra: tuple[str, ...] = ()
     shown: frozenset[str] = frozenset()
     takes_sequences: bool = False  # ids are those of the whole sequence, and not the last one
 
@@ -71,6 +74,8 @@ def bodies_of(search: Search, graphs: Mapping[str, ir.Graph], outside: Collectio
         except UnsupportedError as error:
             raise UnsupportedError(f"its {name}: {error}") from error
         made[name] = replace(body, shown=shown)
+    if len({bool(it.extra) for name, it in made.items() if name != ENCODER}) > 1:
+        raise UnsupportedError("its decoders differ in how they keep their caches")
     if search.model != GPT:
         _check_pair(made[ENCODER], made[DECODER])
     return made
@@ -80,9 +85,10 @@ def _gpt(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> 
     outputs = list(graph.outputs)
     _expect("input", inputs, "input_ids", "position_ids", "attention_mask")
     _expect("output", outputs, "logits")
-    pasts, presents = inputs[3:], outputs[1:]
+    presents = outputs[1:]
+    pasts, extra = inputs[3 : 3 + len(presents)], inputs[3 + len(presents) :]
     _check_caches(pasts, presents, rank=5)
-    body = _step(search, name, graph, inputs, pasts, [], presents)
+    body = _step(search, name, graph, inputs, pasts, [], presents, extra)
     _check_sizes(body)
     return body
 
@@ -95,12 +101,13 @@ def _decoder(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value])
     if len(inputs) > at and inputs[at].name == "encoder_hidden_states":
         at += 1
     presents = list(graph.outputs[1:])
-    pasts, fixed = inputs[at : at + len(presents)], inputs[at + len(presents) :]
+    count = len(presents)
+    pasts, fixed, extra = inputs[at : at + count], inputs[at + count : at + 2 * count], inputs[at + 2 * count :]
     _check_caches(pasts, presents, rank=4)
     if len(fixed) != len(presents):
         raise UnsupportedError(f"it has {len(pasts)} caches of its own and {len(fixed)} of the encoder")
     extents = of_value(inputs[0]).shape
-    body = _step(search, name, graph, inputs, pasts, fixed, presents)
+    body = _step(search, name, graph, inputs, pasts, fixed, presents, extra)
     whole = extents is None or len(extents) != 2 or extents[1] != 1
     return replace(body, takes_sequences=whole)
 
@@ -131,16 +138,21 @@ def _step(
     pasts: Sequence[ir.Value],
     fixed: Sequence[ir.Value],
     presents: Sequence[ir.Value],
+    extra: Sequence[ir.Value],
 ) -> Body:
     declared = tuple(it.name or "" for it in inputs)
+    if len(extra) not in (0, 1, 3) or any(it.dtype != ir.DataType.INT32 for it in extra):
+        raise UnsupportedError(f"its inputs {', '.join(str(it.name) for it in extra)} have no meaning here")
     vocabulary = _score_last_row(graph, search)
-    if search.has_beams:
+    if search.has_beams and len(extra) < 3:
         _choose_rows(graph, pasts, _AXES[search.model])
         declared += (ROWS,)
     captured = _only_used(graph, declared)
     caches, others, made = (tuple(it.name or "" for it in them) for them in (pasts, fixed, presents))
     sizes = tuple(_size(*them) for them in zip(pasts, presents, strict=True))
-    return Body(name, graph, declared, caches, others, made, captured, vocabulary, sizes)
+    return Body(
+        name, graph, declared, caches, others, made, captured, vocabulary, sizes, tuple(it.name or "" for it in extra)
+    )
 
 
 def _size(past: ir.Value, present: ir.Value) -> tuple[ir.DataType, int, int]:
@@ -160,8 +172,6 @@ def _expect(what: str, values: Sequence[ir.Value], *names: str, only: bool = Fal
 def _check_caches(pasts: Sequence[ir.Value], presents: Sequence[ir.Value], rank: int) -> None:
     if not presents or len(pasts) < len(presents):
         raise UnsupportedError(f"it has {len(pasts)} inputs and {len(presents)} outputs for its caches")
-    if rank == 5 and len(pasts) != len(presents):
-        raise UnsupportedError("it shares the buffers of past and present")
     for value in (*pasts[: len(presents)], *presents):
         told = of_value(value)
         if told.dtype not in _FLOATS or told.shape is None or len(told.shape) != rank:
@@ -182,7 +192,7 @@ def _check_pair(encoder: Body, decoder: Body) -> None:
     wanted = len(decoder.fixed) + (len(decoder.caches) if encoder.vocabulary else 0)
     if len(encoder.made) - hidden != wanted:
         raise UnsupportedError(f"its encoder makes {len(encoder.made) - hidden} caches, its decoder wants {wanted}")
-    if not encoder.vocabulary:
+    if not encoder.vocabulary or decoder.extra:
         _check_sizes(decoder)
     if "encoder_hidden_states" in decoder.inputs and not hidden:
         raise UnsupportedError("its decoder reads encoder_hidden_states, which its encoder does not make")

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...device import Place
+from ...errors import LimitError
 from ...program.dtypes import DType
 from ...runtime.inputs import DeviceTensor
+from .bodies import SCORES
 
 if TYPE_CHECKING:
     from ...device import Buffer, Device
@@ -82,6 +84,31 @@ class Memory:
             if buffer is not None:
                 self.device.caches.storage.give(buffer)
 
+    def with_room(self, tensor: DeviceTensor, times: int, room: int, what: str) -> DeviceTensor:
+        """A cache (rows, heads, tokens, size) with room for more tokens, and each row so often, one behind the other."""
+        rows, heads, tokens, size = tensor.shape
+        made = self.tensor(tensor.dtype, (rows * times, heads, room, size), what)
+        part, step = tensor.dtype.nbytes(tokens * size), tensor.dtype.nbytes(room * size)
+        if tensor.buffer is None or made.buffer is None:
+            return made
+        if part % 4 or step % 4 or tensor.offset % 4:
+            raise LimitError(
+                f"{what}: {part} bytes of a row are no multiple of 4, which a copy on the device has to be"
+            )
+        copies = [
+            (
+                tensor.buffer,
+                tensor.offset + (row // times * heads + head) * part,
+                made.buffer,
+                (row * heads + head) * step,
+                part,
+            )
+            for row in range(rows * times)
+            for head in range(heads)
+        ]
+        self.device.submit((), copies)
+        return made
+
     def spread(self, tensor: DeviceTensor, times: int, what: str) -> DeviceTensor:
         """The tensor with each row along the first axis so often, one behind the other."""
         if times == 1 or tensor.buffer is None:
@@ -110,15 +137,22 @@ class Step:
         self.body, self.group, self.inputs = body, group, inputs
 
     def run(
-        self, live: GroupOnDevice, memory: Memory, given: Mapping[str, DeviceTensor], turn: int = 0
+        self,
+        live: GroupOnDevice,
+        memory: Memory,
+        given: Mapping[str, DeviceTensor],
+        turn: int = 0,
+        there: Mapping[str, DeviceTensor] | None = None,
     ) -> tuple[dict[str, DeviceTensor], Array | None]:
         """The caches that the body makes, and scores (rows, vocabulary), None where it has none. Caches are where those of an
-        earlier run with this `turn` were."""
+        earlier run with this `turn` were, or `there`, by name."""
         tensors = [given[name] for name in self.inputs]
+        names = [SCORES, *self.body.made] if self.body.vocabulary else self.body.made
         with live.prepare(lambda _valued: tensors) as run:
             made = [
-                memory.kept((self.body.attribute, number, turn), dtype, shape, f"a result of {self.body.attribute}")
-                for number, (dtype, shape) in enumerate(run.outputs, 1 - bool(self.body.vocabulary))
+                (there or {}).get(name)
+                or memory.kept((self.body.attribute, name, turn), dtype, shape, f"a result of {self.body.attribute}")
+                for name, (dtype, shape) in zip(names, run.outputs, strict=True)
             ]
             run.submit([None if it.buffer is None else Place(it.buffer, it.offset) for it in made])
         if not self.body.vocabulary:
