@@ -22,6 +22,7 @@ from onnxruntime_ep_wgpu.plugin.search.node import SearchNode
 from . import search_cases, search_models
 from .loss import device_of, lose
 from .search_cases import Case, case, difference, on_cpu
+from .search_models import info
 
 MODELS = search_models.models()
 HOST = "the kernel of the {} around it reads what its bodies make as host memory"
@@ -300,6 +301,53 @@ def test_chance_has_the_distribution_of_the_logits() -> None:
     assert not np.array_equal(first, second)
     shares = np.bincount(np.concatenate([first, second]).ravel(), minlength=11) / 1200
     np.testing.assert_allclose(shares, wanted, atol=0.08)
+
+
+def test_a_search_runs_within_a_branch_and_makes_what_is_read() -> None:
+    it = beams()
+    model = it.model()
+    whole = info("sequences", TensorProto.INT32, None)
+    then = helper.make_graph(list(model.graph.node), "then", [], [whole])
+    rest = [helper.make_node("Unsqueeze", ["input_ids", "axis"], ["plain"])]
+    other = helper.make_graph(rest, "else", [], [info("plain", TensorProto.INT32, None)])
+    node = helper.make_node("If", ["chosen"], ["y"], then_branch=then, else_branch=other, name="choose")
+    inputs = [*model.graph.input, info("chosen", TensorProto.BOOL, [])]
+    axis = numpy_helper.from_array(np.array([1]), "axis")
+    graph = helper.make_graph([node], "choice", inputs, [info("y", TensorProto.INT32, None)], [axis])
+    session = session_of(helper.make_model(graph, opset_imports=model.opset_import, ir_version=10))
+    assert [name for _, name, _ in elsewhere(session)] == ["choose"]
+    for _ in range(2):
+        (made,) = session.run(None, {**it.feeds(), "chosen": np.array(True)})
+        np.testing.assert_array_equal(made, on_cpu(it)[0])
+        assert session.run(None, {**it.feeds(), "chosen": np.array(False)})[0].shape == (2, 1, 3)
+
+
+def test_tensors_on_the_device_are_read_and_made_there() -> None:
+    it = beams()
+    session, want = session_of(it.model()), on_cpu(it)
+    binding = session.io_binding()
+    for name, value in it.feeds().items():
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(value, "webgpu", 0))
+    for name in it.outputs:
+        binding.bind_output(name, "webgpu")
+    for _ in range(2):
+        session.run_with_iobinding(binding)
+        made = binding.get_outputs()
+        assert [each.device_name() for each in made] == ["webgpu"] * 2
+        assert difference(it, want, [each.numpy() for each in made]) == ""
+
+
+def test_later_generations_compile_nothing() -> None:
+    it = beams()
+    before = {id(node) for node in held.values()}
+    session = session_of(it.model())
+    (node,) = (node for node in held.values() if isinstance(node, SearchNode) and id(node) not in before)
+    session.run(None, it.feeds())
+    (executable,) = (step.group.on_device().executable for step in node._steps.values())
+    pipelines = dict(executable._plans.pipelines)
+    longer = {**it.feeds(), "max_length": np.array(16, np.int32), "input_ids": np.full((1, 7), 3, np.int32)}
+    session.run(None, longer)
+    assert executable._plans.pipelines == pipelines
 
 
 # What is not claimed

@@ -288,7 +288,8 @@ class SessionState:
     def _compile_search(self, graph: ir.Graph, inputs: list[str], outputs: list[str]) -> ComputeInfo:
         """The only node of a graph, which generates text."""
         (node,) = graph
-        made = [outputs.index(it.name) for it in node.outputs if it.name]
+        # What nothing reads ONNX Runtime leaves out.
+        made = [outputs.index(it.name) for it in node.outputs if it.name in outputs]
 
         def group(body: Body, program: Program, specialise: Specialiser, shared: Shared) -> CompiledGroup:
             self.assignment.compiled(body.shown, program)

@@ -7,6 +7,7 @@ Invariant: what was claimed compiles, because its bodies were lowered to decide 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -85,6 +86,7 @@ def compiled_search(
     """The only node of a graph, compiled. `fused` has its inputs and outputs as ONNX Runtime calls it."""
     node = graph[0]
     search = search_of(node)
+    search = replace(search, outputs={role: it for role, it in search.outputs.items() if it in fused.output_names})
     outside = frozenset(value.name or "" for value in node.meta["implicit_inputs"])
     steps: dict[str, Step] = {}
     for name, body in _bodies(ort, node).items():
