@@ -79,8 +79,9 @@ def test_a_model_around_a_search_runs_here_whole(name: str, level: str) -> None:
     model = MODELS[name]
     feeds, session = search_models.feeds(model), session_of(model, level)
     assert elsewhere(session) == []
-    inside = [it for it in webgpu_ep.report(session).nodes if it.within == "search"]
-    assert any(it.kernels for it in inside)
+    found = webgpu_ep.report(session)
+    assert any(it.kernels for it in found.nodes if it.within == "search")
+    assert "those of its bodies" in str(found)
     (want,) = reference(model).run(None, feeds)
     for _ in range(2):
         np.testing.assert_array_equal(session.run(None, feeds)[0], want)
@@ -251,6 +252,37 @@ def test_caches_that_are_told_in_which_beam_tokens_were_made_are_not_reordered(w
     assert elsewhere(session) == []
     for _ in range(2):
         assert difference(it, want, session.run(None, it.feeds())) == ""
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["last id", "all ids"])
+def test_an_encoder_may_leave_the_first_step_to_the_decoder(whole: bool) -> None:
+    values = {"input_ids": np.random.default_rng(6).integers(2, search_models.VOCABULARY, (2, 4)).astype(np.int32)}
+    values |= {name: value for name, value in beams().values.items() if name != "input_ids"}
+    bodies = search_cases.bodies_of(1, 1.0, False, "f32")
+    encoder, decoder = bodies["encoder"], bodies["decoder"]
+    kept = [it for it in encoder.output if "cross" in it.name]
+    del encoder.input[2], encoder.output[:]
+    encoder.output.extend(kept)
+    needed = {it.name for it in kept}
+    nodes = []
+    for node in reversed(encoder.node):
+        if needed.intersection(node.output):
+            needed.update(node.input)
+            nodes.insert(0, node)
+    del encoder.node[:]
+    encoder.node.extend(nodes)
+    (hidden,) = (it for it in decoder.input if it.name == "encoder_hidden_states")
+    decoder.input.remove(hidden)
+    it = Case("BeamSearch", bodies, values, {"model_type": 1}, ("sequences", "sequences_scores"))
+    if whole:  # of which this decoder reads the last one alone
+        decoder.input[0].type.tensor_type.shape.dim[1].dim_param = "length"
+        decoder.initializer.append(numpy_helper.from_array(np.array([-1]), "last"))
+        decoder.node.insert(0, helper.make_node("Gather", ["input_ids", "last"], ["last_id"], axis=1))
+        (first,) = (node for node in decoder.node if node.output[0] == "x")
+        first.input[1] = "last_id"
+    session = session_of(it.model())
+    assert elsewhere(session) == []
+    check(it, session)
 
 
 def test_timestamps_of_whisper_are_in_order() -> None:
