@@ -157,7 +157,7 @@ class SessionState:
         forced = self._forced.among(graph)
         refusal = None if parent is None else refusal_within(parent)
         searches = self._searches.decide(graph, assigned, refusal)
-        single = {place: it.reason for place, it in searches.items()}
+        single = {place: it.outcome for place, it in searches.items()}
         key = fingerprint(graph) + repr((assigned, sorted(forced), refusal, single))
         decision = self._claims.get(key)
         within = "" if parent is None else parent.name or ""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ...errors import UnsupportedError
 from ..assign.claim import FORCED, Claim, fingerprint
 from ..assign.enclosing import refusal_within
+from ..assign.outcome import Elsewhere, Fused, Kernel
 from .compile import graphs_of, lowered_bodies
 from .operators import is_search
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..abi import Ort
     from ..assign.lowerings import Lowerings
 
+SEARCH = Kernel("search")
 _CAPTURED = "the tokens of a captured run would be those of the run that was captured"
 
 
@@ -33,15 +35,13 @@ class Decided:
     """What was decided on a node, and its bodies as ONNX Runtime shows them."""
 
     node: ir.Node
-    reason: str | None
+    outcome: Kernel | Elsewhere
     bodies: Mapping[str, ir.Graph]
 
     def claim_of(self, body: ir.Graph) -> Claim:
         """The same for the nodes of a body."""
-        count = len(body)
-        if self.reason is None:
-            return Claim((tuple(range(count)),), (None,) * count)
-        return Claim((), (refusal_within(self.node),) * count)
+        here = isinstance(self.outcome, Kernel)
+        return Claim((Fused(0) if here else Elsewhere(refusal_within(self.node) or ""),) * len(body))
 
 
 class Searches:
@@ -66,7 +66,8 @@ class Searches:
         for place, node in enumerate(graph):
             if is_search(node) and not assigned[place]:
                 bodies = graphs_of(self._ort, node)
-                found[place] = Decided(node, refusal or self._reason(graph, node, bodies), bodies)
+                reason = refusal or self._reason(graph, node, bodies)
+                found[place] = Decided(node, Elsewhere(reason) if reason else SEARCH, bodies)
         return found
 
     def _reason(self, graph: ir.Graph, node: ir.Node, bodies: Mapping[str, ir.Graph]) -> str | None:
