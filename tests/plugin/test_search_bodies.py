@@ -9,6 +9,7 @@ import pytest
 from onnx import numpy_helper
 
 from onnxruntime_ep_wgpu.errors import UnsupportedError
+from onnxruntime_ep_wgpu.plugin.search.beams import _largest
 from onnxruntime_ep_wgpu.plugin.search.bodies import ROWS, SCORES, bodies_of
 from onnxruntime_ep_wgpu.plugin.search.operators import search_of
 
@@ -82,6 +83,13 @@ def test_a_decoder_without_caches_is_refused() -> None:
     found.outputs.pop()
     with pytest.raises(UnsupportedError, match="its decoder: it has 0 inputs and 0 outputs for its caches"):
         bodies_of(search_of(NODE), {"decoder": found}, ())
+
+
+def test_the_largest_scores_are_the_first_of_equal_ones_and_no_nan() -> None:
+    values = np.array([1, 3, np.nan, 3, 2, -np.inf, 3], np.float32)
+    assert _largest(values, 3).tolist() == [1, 3, 6]
+    assert _largest(values, 5).tolist() == [1, 3, 6, 4, 0]
+    assert len(_largest(np.full(5, np.nan, np.float32), 2)) == 2
 
 
 def test_outputs_that_are_not_made_here_are_refused() -> None:

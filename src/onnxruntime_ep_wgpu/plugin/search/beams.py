@@ -124,8 +124,11 @@ class Beams:
 
 
 def _largest(values: Array, count: int) -> Array:
-    """The places of the largest values, the largest first; of equal ones the first."""
-    least = np.partition(values, -count)[-count]
+    """The places of the largest values, the largest first; of equal ones the first. What is no number is smaller than all."""
+    best = np.partition(values, -count)[-count:]
+    if np.isnan(best).any():
+        return _largest(np.where(np.isnan(values), -np.inf, values), count)
+    least = best.min()
     above = np.flatnonzero(values > least)
     places = np.concatenate([above, np.flatnonzero(values == least)[: count - len(above)]])
     return places[np.argsort(-values[places], kind="stable")]

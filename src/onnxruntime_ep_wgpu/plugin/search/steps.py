@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .bodies import Body
 
 Array = np.ndarray[Any, Any]
-_TYPES = {np.dtype(np.int32): DType.INT32, np.dtype(np.float32): DType.FLOAT32}
 
 
 class Memory:
@@ -70,9 +69,9 @@ class Memory:
         return DeviceTensor(dtype, shape, buffer)
 
     def upload(self, array: Array, what: str) -> DeviceTensor:
-        """A tensor with these elements, int32 or float32, where the last one was that was uploaded as this."""
+        """A tensor with these elements, where the last one was that was uploaded as this."""
         data = np.ascontiguousarray(array)
-        made = self.kept(what, _TYPES[data.dtype], data.shape, what)
+        made = self.kept(what, DType.of_numpy(data.dtype), data.shape, what)
         if made.buffer is not None:
             self.device.upload(made.buffer, 0, data)
         return made._replace(value=data)
