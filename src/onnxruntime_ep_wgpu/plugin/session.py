@@ -151,6 +151,7 @@ class SessionState:
         self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         parent = self._parent(handle)
         if parent is not None and is_search(parent):
+            self._forced.among(graph)  # these names are met
             return []  # decided with the node
         self._types.before(graph, parent)
         self._others |= not {*assigned} <= {"", self.name, "CPUExecutionProvider"}
