@@ -59,12 +59,13 @@ def call_texts(w: Writer, call: Call) -> list[VariantText]:
             "SUBGROUPS": w.subgroups,
             "INVOCATIONS": variant.workgroup_size,
             "COMPONENT_STORES": w.component_stores,
+            "MATRIX_UNITS": w.matrix_units,
         }
         text = substitute(preprocess(template, chosen), own)
         if w.subgroups:
             text = re.sub(rf"\blanes_(sum|max)\(lane, {variant.workgroup_size}u, ", r"workgroup_\1(lane, ", text)
         together = (
-            "group_" in text and re.search(r"\b(workgroup|subgroup)_\w", text) is not None
+            "group_" in text and re.search(r"\b(workgroup|subgroup)_(?!matrix_)\w", text) is not None
         )  # which takes long to find none
         main = w.main(variant.workgroup_size, variant.workgroups, together)
         texts.append(w.text(variant.guard, variant.workgroups, f"{text}\n{main}"))

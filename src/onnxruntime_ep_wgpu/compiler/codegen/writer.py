@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...program.dtypes import DType
-from ...program.target import COMPONENT_STORES, SUBGROUP, SUBGROUPS, Target, elements_per_word
+from ...program.target import COMPONENT_STORES, SUBGROUP, SUBGROUP_MATRIX, SUBGROUPS, Target, elements_per_word
 from ..dims import Dim, quotient
 from ..ir import REPETITION, Map, Tensor, View
 from ..passes.fuse import FusedGroup
@@ -33,6 +33,10 @@ class VariantText:
     vectors: frozenset[Tensor]
 
 
+# The kernel says which invocations come together; the check takes it for what each decides for itself.
+_UNCHECKED = ("diagnostic(off, chromium.subgroup_matrix_uniformity);",)
+
+
 class Writer:
     """What the variants of one kernel share: bindings, uniforms and accessors; and how a word is read and stored.
 
@@ -45,6 +49,7 @@ class Writer:
         self.counted = SUBGROUP in target.features
         self.subgroups = self.counted or SUBGROUPS in target.features
         self.component_stores = COMPONENT_STORES in target.features
+        self.matrix_units = SUBGROUP_MATRIX in target.features
         inner = group.anchor.inner.values() if group.anchor else ()
         maps = {n.output: n for n in (*group.nodes, *(it for i in inner for it in i.maps)) if isinstance(n, Map)}
         loads = group.loads
@@ -227,6 +232,8 @@ class Writer:
     def module(self, body: str, uniforms: int, vectors: frozenset[Tensor]) -> str:
         """The whole text: features, bindings, the block of `uniforms` dims, and the body."""
         head = ["enable f16;"] if any(self._element(t.dtype) == "f16" for t in self.bindings) else []
+        if self.matrix_units and "subgroup_matrix_" in body:
+            head = ["enable f16;", "enable chromium_experimental_subgroup_matrix;", *_UNCHECKED]
         head += ["enable subgroups;"] if "subgroup_lane" in body and not self.counted else []
         names = [(tensor, name) for tensor in self.bindings for name in self.names(tensor)]
         for k, (tensor, name) in enumerate(names):

@@ -10,7 +10,7 @@ from ...program.target import Target
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, product
 from ..divide import BindingsError, least_reach
-from ..ir import Map, Read, Shape, Tensor, View, broadcast_shapes, packed_run
+from ..ir import Map, Read, Shape, Tensor, Variant, View, broadcast_shapes, packed_run
 from ..tune import matmul_variants
 from .reduction import reduce_axes
 from .registry import FLOATS, op
@@ -104,6 +104,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         bits=_bits(y.view.tensor),
         longest=packed_run(along_k) if along_k is not None else 0,
         rounded=it.rounded,
+        other=y.dtype,
     )
     # A kernel that loads one element at a time binds tensors as such.
     in_fours = template != "matmul_registers"
@@ -120,7 +121,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         parameters={"m": m, "n": n, "k": k},
         flops=2 * product(it.shape) * k,
         vectors=puts_fours,
-        note="activations of 8 bits" if any(dict(form.constants).get("DOTS") for form in variants) else "",
+        note=_note(variants),
         ALONG=Read(x.view, it.x_groups).loads_vectors,
         TRANSPOSED=along_k is not None,
         FOURS=puts_fours,
@@ -129,6 +130,13 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         SCALED=False,
     )
     return b.cast(result, it.dtype)
+
+
+def _note(variants: tuple[Variant, ...]) -> str:
+    """What is to be known of a product in reports."""
+    if any(dict(form.constants).get("DOTS") for form in variants):
+        return "activations of 8 bits"
+    return "matrix units" if any("UNIT_M" in dict(form.constants) for form in variants) else ""
 
 
 def _bits(tensor: Tensor) -> int:

@@ -12,6 +12,7 @@ from .attention import AttentionForm, FlashRows, FlashTile, SplitKeys
 from .base import parameters_of, use
 from .convolutions import ChannelsLast, Depthwise, DepthwiseLast, DirectConvolution, GroupedLast, RegisterConvolution
 from .maps import Grid, Vectors
+from .matrices import MatrixTile
 from .products import DirectProduct, DotTile, PackedRows, RegisterProduct, RowProduct, SplitK, Tile
 from .rows import ColumnSplits, Rows, RowsAcross
 from .squeeze import GatedRows, SqueezeExcite
@@ -79,6 +80,8 @@ _ROWS = tuple(
 GPU: Choices = (
     *_PACKED,
     *_ROWS,
+    use(MatrixTile(128, 128, 32, 2, 2), Bound("workgroups", 96)),
+    use(MatrixTile(64, 64, 32, 2, 2)),
     # Many rows that are rounded: 0.49 ms for 1024 x 8192 x 2048 of 4 bits (0.52 with tiles of 128 x 128, 0.64 of 64 x 64, 0.79
     # without rounding), 0.21 for 1024 x 2048 x 3072 (0.27, 0.215, 0.33).
     use(DotTile(64, 128, 8, 8), Bound("workgroups", 96)),
