@@ -1,5 +1,5 @@
-"""Products by matrices of subgroups, in plain WGSL where the adapter has no units for them: every shape of tiles, on sizes that none
-divides, whatever the operands are views of and whatever is fused around them."""
+"""Products by matrices of subgroups, in plain WGSL where the adapter has no units for them: every shape of tiles, on sizes that
+none divides, whatever the operands are views of and whatever is fused around them."""
 
 from __future__ import annotations
 
@@ -182,8 +182,8 @@ def test_only_adapters_with_these_units_have_such_kernels() -> None:
 def test_units_of_an_adapter_are_in_the_text_only_where_it_has_them() -> None:
     plain = on(SMALL)
     card = dataclasses.replace(plain, features=plain.features | {F16, SUBGROUP_MATRIX})
-    for has, target in ((False, plain), (True, card)):
-        (text,) = compile_model(product((1, 64, 64), (1, 64, 64)), target).kernels[0].wgsl
+    for has, here in ((False, plain), (True, card)):
+        (text,) = compile_model(product((1, 64, 64), (1, 64, 64)), here).kernels[0].wgsl
         assert ("subgroupMatrixMultiplyAccumulate" in text) is has
         assert ("enable chromium_experimental_subgroup_matrix;" in text) is has
 
@@ -194,5 +194,5 @@ def test_units_of_an_adapter_are_in_the_text_only_where_it_has_them() -> None:
      (16, 16, 16, 1, 1, 2, 16, 16, 16, 24), (8, 8, 8, 1, 1, 2, 8, 8, 8, 64), (16, 16, 16, 1, 1, 2, 16, 16, 16, 512)],
 )  # fmt: skip
 def test_a_tile_that_cannot_be_is_refused(numbers: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="MatrixTile|matrix unit"):
+    with pytest.raises(ValueError, match=r"MatrixTile|matrix unit"):
         MatrixTile(*numbers)
