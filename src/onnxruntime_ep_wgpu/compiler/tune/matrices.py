@@ -15,7 +15,7 @@ from .base import constants
 from .products import ProductForm, ProductShape
 
 PAD = 8  # halves behind each row of a tile in workgroup memory, so that rows begin in other banks
-MOST_STAGED = 32  # columns of a subgroup's results that are in workgroup memory at a time
+MOST_STAGED = 16  # columns of a subgroup's results that are in workgroup memory at a time
 
 
 @dataclass(frozen=True)
