@@ -164,6 +164,29 @@ def test_images_whose_channels_are_last() -> None:
     )
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", [False, True], ids=["", "zero points"])
+def test_weights_of_few_bits_become_halves_in_tiles(bits: int, zeros: bool) -> None:
+    m, n, k, block, rng = 21, 37, 96, 32, np.random.default_rng(bits)
+    q = rng.integers(0, 1 << bits, (n, k)).astype(np.uint8)
+    parts = q.reshape(n, -1, 8 // bits)
+    packed = sum(parts[:, :, e] << (e * bits) for e in range(8 // bits)).astype(np.uint8).reshape(n, k // block, -1)
+    scales = rng.uniform(0.01, 0.02, (n, k // block)).astype(H)
+    weights, names, zero = {"w": packed, "s": scales.reshape(-1)}, ["x", "w", "s"], np.full((n, k // block), 1 << bits - 1)
+    if zeros:
+        zero = rng.integers(0, 1 << bits, (n, k // block))
+        width = -(-(k // block) * bits // 8)
+        spread = np.pad(zero, [(0, 0), (0, width * 8 // bits - k // block)]).reshape(n, width, 8 // bits)
+        weights["z"] = sum(spread[:, :, e] << (e * bits) for e in range(8 // bits)).astype(np.uint8).reshape(-1)
+        names.append("z")
+    how = {"domain": "com.microsoft", "K": k, "N": n, "bits": bits, "block_size": block}
+    model = make_model([node("MatMulNBits", names, ["y"], **how)], {"x": (H, [m, k])}, weights)
+    program = compile_model(model, on(MatrixTile(16, 32, 64, 1, 2) if zeros else SMALL))
+    assert uses_matrices(program)
+    x, real = normal(0, m, k), (q - np.repeat(zero, block, 1)) * np.repeat(scales, block, 1).astype(np.float64)
+    close(Runner(program)(x)[0], x.astype(np.float64) @ real.T, 1.5)
+
+
 @pytest.mark.parametrize("dtype", [F, np.int32, np.uint32])
 def test_other_types_have_other_kernels(dtype: type) -> None:
     model = make_model([node("MatMul", ["x", "w"], ["y"])], {"x": (dtype, [20, 20]), "w": (dtype, [20, 20])})

@@ -93,6 +93,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
     batch = product(it.shape[: it.groups[0]])
     right = Read(y.view, it.y_groups, reuse=True, vector=True)
     along_k = _with_neighbours_in_k(right)
+    longest = packed_run(along_k) if along_k is not None else 0
     template, variants = matmul_variants(
         batch,
         m,
@@ -102,9 +103,9 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         x.dtype,
         transposed=along_k is not None,
         bits=_bits(y.view.tensor),
-        longest=packed_run(along_k) if along_k is not None else 0,
+        longest=longest,
         rounded=it.rounded,
-        other=y.dtype,
+        other=_type_of_scales(y.view.tensor) if longest else y.dtype,
     )
     # A kernel that loads one element at a time binds tensors as such.
     in_fours = template != "matmul_registers"
@@ -137,6 +138,13 @@ def _note(variants: tuple[Variant, ...]) -> str:
     if any(dict(form.constants).get("DOTS") for form in variants):
         return "activations of 8 bits"
     return "matrix units" if any("UNIT_M" in dict(form.constants) for form in variants) else ""
+
+
+def _type_of_scales(weights: Tensor) -> DType | None:
+    """That of what packed weights are made numbers with; None for several."""
+    assert weights.producer is not None
+    types = {v.dtype for v in weights.producer.reads if not v.tensor.is_literal and not v.dtype.is_integer}
+    return types.pop() if len(types) == 1 else None
 
 
 def _bits(tensor: Tensor) -> int:

@@ -58,7 +58,7 @@ class MatrixTile(ProductForm):
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        return (Bound(_named(self.unit), 1), Bound("packed", None, 0))
+        return (Bound(_named(self.unit), 1),)
 
     @property
     def unit(self) -> MatrixUnit:
@@ -88,11 +88,15 @@ class MatrixTile(ProductForm):
     def workgroup_bytes(self) -> int:
         return 2 * self.buffers * self.halves + 4 * self.results
 
+    def run(self, shape: ProductShape) -> int:
+        return min(shape.longest, 32 // shape.bits)
+
     def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
         return {"workgroups": sizes["batch"] * ceildiv(sizes["m"], self.m) * ceildiv(sizes["n"], self.n)}
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
-        units_n = self.n // self.columns // self.unit_n
+        units_n, run = self.n // self.columns // self.unit_n, shape.run
+        packed = bool(run) and self.k % run == 0 == self.n * self.k % (run * self.invocations)
         chosen = constants(
             TILE_M=self.m,
             TILE_N=self.n,
@@ -112,7 +116,9 @@ class MatrixTile(ProductForm):
             STAGED=self.staged,
             STAGES=units_n // self.staged,
             A_LOADS=self.m * self.k // 4 // self.invocations,
-            B_LOADS=self.n * self.k // 4 // self.invocations,
+            B_LOADS=self.n * self.k // (run if packed else 4) // self.invocations,
+            PACKED=packed,
+            RUN4=run // 4 if packed else 0,
             SLICES=1,
             K_WHOLE=quotient(shape.k, self.k) is not None,
             K_FOURS=shape.fours,

@@ -1,13 +1,15 @@
 // Matrix product y = a b of halves by matrices of subgroups: a workgroup computes TILE_M x TILE_N elements from tiles in workgroup
 // memory, and each of its subgroups BLOCKS_M x BLOCKS_N matrices of UNIT_M x UNIT_N sums, f32. The next tiles are fetched while the
-// present ones are multiplied; with two BUFFERS they have memory of their own, and a step has one barrier.
+// present ones are multiplied; with two BUFFERS they have memory of their own, and a step has one barrier. Of PACKED weights b (n, k) an
+// invocation fetches RUN neighbours of a column, which are whole words, and makes halves of them.
 const A_STRIDE = $TILE_K + $PAD;
 const A_SIZE = $TILE_M * A_STRIDE;
-#if TRANSPOSED
+#if PACKED or TRANSPOSED
 const B_STRIDE = $TILE_K + $PAD;
 #else
 const B_STRIDE = $TILE_N + $PAD;
 #end
+const B_RUN = #(4 * RUN4 if PACKED else 4)u;
 const STAGE_STRIDE = $STAGED * $UNIT_N + 4u;
 const STAGE_FOURS = $STAGED * $UNIT_N / 4u;
 
@@ -22,6 +24,11 @@ const STAGE_FOURS = $STAGED * $UNIT_N / 4u;
 fn a_part(batch: u32, m: u32, k: u32) -> a_at4_words_t {
   return a_at4_words(batch, m, min(k, ($k - 1u) / 4u * 4u));
 }
+#if PACKED
+fn b_part(batch: u32, k: u32, n: u32) -> b_run_words_t {
+  return b_run_words(batch, n, min(k, ($k - 1u) / B_RUN * B_RUN));
+}
+#else
 fn b_part(batch: u32, k: u32, n: u32) -> b_at4_words_t {
 #if TRANSPOSED
   return b_at4_words(batch, n, min(k, ($k - 1u) / 4u * 4u));
@@ -29,6 +36,7 @@ fn b_part(batch: u32, k: u32, n: u32) -> b_at4_words_t {
   return b_at4_words(batch, min(k, $k - 1u), n);
 #end
 }
+#end
 
 fn kernel(w: u32, lane: u32) {
   let count = $tiles_m * $tiles_n;
@@ -68,9 +76,9 @@ fn kernel(w: u32, lane: u32) {
   var next_a#l = a_part(batch, a_from#l, begin + a_column#l);
 #end
 #for l B_LOADS
-#if TRANSPOSED
-  let b_column#l = (lane + #lu * $WG) / ($TILE_K / 4u);
-  let b_row#l = (lane + #lu * $WG) % ($TILE_K / 4u) * 4u;
+#if PACKED or TRANSPOSED
+  let b_column#l = (lane + #lu * $WG) / ($TILE_K / B_RUN);
+  let b_row#l = (lane + #lu * $WG) % ($TILE_K / B_RUN) * B_RUN;
   let b_from#l = min(column + b_column#l, $n - 1u);
 #else
   let b_row#l = (lane + #lu * $WG) / ($TILE_N / 4u);
@@ -88,6 +96,17 @@ fn kernel(w: u32, lane: u32) {
     put_four(base + a_row#l * A_STRIDE + a_column#l, before_end(a_at4_of(next_a#l), k0 + a_column#l));
 #end
 #for l B_LOADS
+#if PACKED
+    {
+      let run = b_run_of(next_b#l);
+#for r RUN4
+      {
+        let at = base + A_SIZE + b_column#l * B_STRIDE + b_row#l + 4u * #ru;
+        put_four(at, before_end(run.v[#r] * run.scale, k0 + b_row#l + 4u * #ru));
+      }
+#end
+    }
+#else
 #if TRANSPOSED
     put_four(base + A_SIZE + b_column#l * B_STRIDE + b_row#l, before_end(b_at4_of(next_b#l), k0 + b_row#l));
 #else
@@ -96,6 +115,7 @@ fn kernel(w: u32, lane: u32) {
       if ($K_WHOLE) { put_four(at, b_at4_of(next_b#l)); }
       else { put_four(at, select(vec4f(), b_at4_of(next_b#l), k0 + b_row#l < $k)); }
     }
+#end
 #end
 #end
     workgroupBarrier();
@@ -111,7 +131,7 @@ fn kernel(w: u32, lane: u32) {
       let left#i = load_left(base + (my_row + #iu * $UNIT_M) * A_STRIDE + #su * $UNIT_K, A_STRIDE);
 #end
 #for j BLOCKS_N
-#if TRANSPOSED
+#if PACKED or TRANSPOSED
       let right#j = load_right_across(base + A_SIZE + (my_column + #ju * $UNIT_N) * B_STRIDE + #su * $UNIT_K, B_STRIDE);
 #else
       let right#j = load_right(base + A_SIZE + #su * $UNIT_K * B_STRIDE + my_column + #ju * $UNIT_N, B_STRIDE);
