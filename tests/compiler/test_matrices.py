@@ -19,8 +19,8 @@ from tests import targets
 from tests.support import Runner, compile_model, make_model, target
 
 H, F = np.float16, np.float32
-SMALL = MatrixTile(16, 16, 16, 1, 1)
-TILES = (SMALL, MatrixTile(32, 64, 16, 2, 2, 1), MatrixTile(32, 32, 32, 1, 2, 2, 8, 8, 8), MatrixTile(64, 32, 16, 4, 1))
+SMALL = MatrixTile(16, 16, 16, 1, 1, 2)
+TILES = (SMALL, MatrixTile(32, 64, 32, 2, 2), MatrixTile(32, 32, 32, 1, 2, 2, 8, 8, 8), MatrixTile(64, 32, 32, 4, 1, 2))
 SHAPES = [(1, 5, 7, 3), (1, 45, 96, 100), (2, 33, 30, 65), (3, 1, 16, 200)]
 
 
@@ -172,7 +172,11 @@ def test_weights_of_few_bits_become_halves_in_tiles(bits: int, zeros: bool) -> N
     parts = q.reshape(n, -1, 8 // bits)
     packed = sum(parts[:, :, e] << (e * bits) for e in range(8 // bits)).astype(np.uint8).reshape(n, k // block, -1)
     scales = rng.uniform(0.01, 0.02, (n, k // block)).astype(H)
-    weights, names, zero = {"w": packed, "s": scales.reshape(-1)}, ["x", "w", "s"], np.full((n, k // block), 1 << bits - 1)
+    weights, names, zero = (
+        {"w": packed, "s": scales.reshape(-1)},
+        ["x", "w", "s"],
+        np.full((n, k // block), 1 << bits - 1),
+    )
     if zeros:
         zero = rng.integers(0, 1 << bits, (n, k // block))
         width = -(-(k // block) * bits // 8)

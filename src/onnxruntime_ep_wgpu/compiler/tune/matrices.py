@@ -15,7 +15,6 @@ from .base import constants
 from .products import ProductForm, ProductShape
 
 PAD = 8  # halves behind each row of a tile in workgroup memory, so that rows begin in other banks
-MOST_STAGED = 16  # columns of a subgroup's results that are in workgroup memory at a time
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class MatrixTile(ProductForm):
     k: int
     rows: int
     columns: int
-    buffers: int = 2
+    buffers: int = 1
     unit_m: int = 16
     unit_n: int = 16
     unit_k: int = 16
@@ -47,11 +46,11 @@ class MatrixTile(ProductForm):
         self._require(self.m % (self.rows * self.unit_m) == 0, "rows subgroups share m in whole units")
         self._require(self.n % (self.columns * self.unit_n) == 0, "columns subgroups share n in whole units")
         self._require(self.k % self.unit_k == 0, "k is whole units")
-        fours = all(it % 4 == 0 for it in (self.m, self.n, self.k, self.unit_n))
-        self._require(fours, "m, n, k and unit_n are multiples of 4")
-        loaded = 4 * self.invocations
+        eights = all(it % 8 == 0 for it in (self.m, self.n, self.k, self.unit_m, self.unit_n, self.unit_k))
+        self._require(eights, "every size is a multiple of 8")
+        loaded = 8 * self.invocations
         evenly = self.m * self.k % loaded == 0 == self.n * self.k % loaded
-        self._require(evenly, f"its {self.invocations} invocations do not load {self.k} columns in fours evenly")
+        self._require(evenly, f"its {self.invocations} invocations do not load {self.k} columns in eights evenly")
         shared = self.unit_m * self.unit_n % self.subgroup == 0
         self._require(shared, f"{self.subgroup} invocations do not share a matrix of sums evenly")
         MatrixUnit(self.unit_m, self.unit_n, self.unit_k, "f16", "f32", self.subgroup)
@@ -70,23 +69,24 @@ class MatrixTile(ProductForm):
 
     @property
     def staged(self) -> int:
-        """Units beside each other of a subgroup's results that are in workgroup memory at a time."""
+        """Units beside each other of a subgroup's results that are in workgroup memory at a time: as many as take the place of
+        the tiles."""
         units = self.n // self.columns // self.unit_n
-        return max(it for it in range(1, units + 1) if units % it == 0 and (it == 1 or it * self.unit_n <= MOST_STAGED))
+        fitting = [it for it in range(2, units + 1) if units % it == 0 and 4 * self._results(it) <= self.tile_bytes]
+        return max(fitting, default=1)
+
+    def _results(self, staged: int) -> int:
+        """Of all subgroups."""
+        return self.rows * self.columns * self.unit_m * (staged * self.unit_n + 4)
 
     @property
-    def halves(self) -> int:
-        """Of workgroup memory, in one of the buffers."""
-        return self.m * (self.k + PAD) + max(self.n * (self.k + PAD), self.k * (self.n + PAD))
-
-    @property
-    def results(self) -> int:
-        """Of workgroup memory, for all subgroups."""
-        return self.rows * self.columns * self.unit_m * (self.staged * self.unit_n + 4)
+    def tile_bytes(self) -> int:
+        """At most: the other operand may lie either way."""
+        return 2 * self.buffers * (self.m * (self.k + PAD) + max(self.n * (self.k + PAD), self.k * (self.n + PAD)))
 
     @property
     def workgroup_bytes(self) -> int:
-        return 2 * self.buffers * self.halves + 4 * self.results
+        return max(self.tile_bytes, 4 * self._results(self.staged))
 
     def run(self, shape: ProductShape) -> int:
         return min(shape.longest, 32 // shape.bits)
@@ -96,7 +96,7 @@ class MatrixTile(ProductForm):
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
         units_n, run = self.n // self.columns // self.unit_n, shape.run
-        packed = bool(run) and self.k % run == 0 == self.n * self.k % (run * self.invocations)
+        packed = run > 0 and 0 == run % 8 == self.k % run == self.n * self.k % (run * self.invocations)
         chosen = constants(
             TILE_M=self.m,
             TILE_N=self.n,
@@ -111,17 +111,17 @@ class MatrixTile(ProductForm):
             LANES=self.subgroup,
             BUFFERS=self.buffers,
             PAD=PAD,
-            HALVES=self.halves,
-            RESULTS=self.results,
+            RESULTS=self._results(self.staged),
             STAGED=self.staged,
             STAGES=units_n // self.staged,
-            A_LOADS=self.m * self.k // 4 // self.invocations,
-            B_LOADS=self.n * self.k // (run if packed else 4) // self.invocations,
+            A_LOADS=self.m * self.k // 8 // self.invocations,
+            B_LOADS=self.n * self.k // (run if packed else 8) // self.invocations,
             PACKED=packed,
             RUN4=run // 4 if packed else 0,
+            RUN8=run // 8 if packed else 0,
             SLICES=1,
             K_WHOLE=quotient(shape.k, self.k) is not None,
-            K_FOURS=shape.fours,
+            K_EIGHTS=quotient(shape.k, 8) is not None,
         )
         tiles_m, tiles_n = ceildiv(shape.m, self.m), ceildiv(shape.n, self.n)
         tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))

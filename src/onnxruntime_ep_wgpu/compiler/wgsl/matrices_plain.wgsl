@@ -6,15 +6,18 @@ alias matrix_left = matrix_operand;
 alias matrix_right = matrix_operand;
 const SHARE = $UNIT_M * $UNIT_N / $LANES;
 alias matrix_sum = array<f32, SHARE>;
-var<workgroup> matrix_halves: array<u32, $BUFFERS * $HALVES / 2u>;  // two in each, as an adapter may have no f16
-var<workgroup> matrix_results: array<f32, $RESULTS>;
+var<workgroup> matrix_memory: array<u32, 4u * MEMORY>;  // no vectors, whose components different invocations store
 var<private> matrix_lane: u32;
 
 fn begin_matrices(lane: u32) { matrix_lane = lane % $LANES; }
-fn half_at(at: u32) -> f32 { return unpack2x16float(matrix_halves[at / 2u])[at % 2u]; }
-fn put_four(at: u32, v: vec4f) {
-  matrix_halves[at / 2u] = pack_halves(v.xy);
-  matrix_halves[at / 2u + 1u] = pack_halves(v.zw);
+fn half_at(at: u32) -> f32 { return unpack2x16float(matrix_memory[at / 2u])[at % 2u]; }
+fn eight_halves(a: vec4f, b: vec4f) -> vec4<u32> {
+  return vec4<u32>(pack_halves(a.xy), pack_halves(a.zw), pack_halves(b.xy), pack_halves(b.zw));
+}
+fn put_eight(at: u32, v: vec4<u32>) {
+#for e 4
+  matrix_memory[at / 2u + #eu] = v[#e];
+#end
 }
 fn load_left(at: u32, stride: u32) -> matrix_left { return matrix_operand(at, stride, 1u); }
 fn load_right(at: u32, stride: u32) -> matrix_right { return matrix_operand(at, 1u, stride); }
@@ -32,7 +35,9 @@ fn multiply_add(left: matrix_left, right: matrix_right, sum: matrix_sum) -> matr
 fn put_matrix(at: u32, sum: matrix_sum, stride: u32) {
   for (var e = 0u; e < SHARE; e++) {
     let place = matrix_lane + e * $LANES;
-    matrix_results[at + place / $UNIT_N * stride + place % $UNIT_N] = sum[e];
+    matrix_memory[at + place / $UNIT_N * stride + place % $UNIT_N] = bitcast<u32>(sum[e]);
   }
 }
-fn result_four(at: u32) -> vec4f { return vec4f(matrix_results[at], matrix_results[at + 1u], matrix_results[at + 2u], matrix_results[at + 3u]); }
+fn result_four(at: u32) -> vec4f {
+  return bitcast<vec4f>(vec4<u32>(matrix_memory[at], matrix_memory[at + 1u], matrix_memory[at + 2u], matrix_memory[at + 3u]));
+}
