@@ -404,7 +404,9 @@ def test_what_the_user_sends_to_the_cpu_takes_all_of_the_search_there(name: str)
     it = beams()
     session = session_of(it.model(), "DISABLE_ALL", forceCpuNodeNames=name, allow_cpu_only=True)
     reasons = {name: reason for within, name, reason in elsewhere(session) if not within}
-    wanted = "its decoder runs here whole or not at all: bias is " if name == "bias" else ""  # what is in it is met all the same
+    wanted = (
+        "its decoder runs here whole or not at all: bias is " if name == "bias" else ""
+    )  # what is in it is met all the same
     assert reasons == {"search": f"{wanted}named in forceCpuNodeNames"}
     check(it, session)
 
