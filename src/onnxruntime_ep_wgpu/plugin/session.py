@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..compiler.compile import compile_graph, compile_lowered
 from ..compiler.inference.told import Told, fill
 from ..compiler.settings import CompileSettings
-from ..device import debugger
+from ..device import debugger, library_named
 from ..errors import Fault, InternalError, OptionError
 from ..fields import settings_from
 from ..options import Options
@@ -30,13 +30,13 @@ from .assign import graph as ort_graph
 from .assign.claim import Claim, claim, fingerprint
 from .assign.crossings import Crossings
 from .assign.enclosing import refusal_within
-from .assign.forced import Forced, names_in_model
+from .assign.forced import Forced, has_halves, names_in_model
 from .assign.lowerings import Lowerings, order_as
 from .assign.ort_format import CopyGuard
 from .assign.report import AssignmentReport
 from .assign.types import Types
 from .captures import CapturedNode, Captures, check_placements
-from .choose import context_for
+from .choose import context_for, library_for
 from .group import CompiledGroup
 from .known import FusedNode
 from .memory import space as memory
@@ -68,9 +68,13 @@ class SessionState:
     ) -> None:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
         self._check_debugger()
-        self.context = context_for(adapter, options)
+        self._running = settings_from(RunSettings, options.values)
+        self.library = library_for(adapter, options, lambda: has_halves(watch.source()))
+        self.context = context_for(adapter, options, self.library.name, self._running.bounds_checks)
         self._member = self.context.join(
-            settings_of(options, adapter), asked(options), preserve=options["preserveDevice"]
+            settings_of(options, adapter.through("", self.library.name)),
+            asked(options),
+            preserve=options["preserveDevice"],
         )
         self.target = self.context.target
         self._compiling = replace(settings_from(CompileSettings, options.values), compiled_again=True)
@@ -108,6 +112,12 @@ class SessionState:
     def _check_debugger(self) -> None:
         if self.options["enablePIXCapture"] and not debugger.attached():
             raise OptionError(f"option 'enablePIXCapture': {debugger.MISSING}")
+
+    @property
+    def library_text(self) -> str:
+        """The WebGPU library of the session with its version, and why that one."""
+        name, why = self.library
+        return f"{name} {library_named(name).version} ({why})"
 
     def device(self) -> Device:
         """The session's device, opened on first use."""
@@ -306,8 +316,7 @@ class SessionState:
         """A compiled graph on the device, whose weights are found again in the model where they are."""
         source = watch.source()
         weights = FromModel(self._path, source if isinstance(source, bytes) else None, graph.meta["in_files"])
-        settings = settings_from(RunSettings, self.options.values)
-        group = CompiledGroup(program, self.device, settings, weights, specialise, shared)
+        group = CompiledGroup(program, self.device, self._running, weights, specialise, shared)
         weights.freed()
         return group
 

@@ -76,8 +76,8 @@ class Run:
             self.goes_on = self.executable.expect(self._planned.key, submission, places)
         return submission
 
-    def work(self, submission: Submission) -> Work | None:
-        """What queues the work that `submit` gave; None where that has not been built."""
+    def work(self, submission: Submission) -> Work:
+        """What queues the work that `submit` gave."""
         return self.executable.work(submission)
 
 
@@ -187,8 +187,8 @@ class Executable:
         with self.prepare(inputs) as run:
             run.submit(outputs)
 
-    def work(self, submission: Submission) -> Work | None:
-        """What submits the same again without Python; None where that has not been built."""
+    def work(self, submission: Submission) -> Work:
+        """What submits the same again without Python."""
         return self.device.work(submission, self.settings.per_submission, self._plans.family.turn)
 
     def submit(self, plan: Plan, places: Sequence[Place | None]) -> Submission | None:
