@@ -38,8 +38,10 @@ _Error = TypeVar("_Error", bound=Exception)
 def node_rows(nodes: Sequence[Placement]) -> list[tuple[str, ...]]:
     """The nodes as rows under COLUMNS."""
     rows: list[tuple[str, ...]] = []
+    around = {node.within for node in nodes if node.on_webgpu}
     for node in nodes:
-        kernel = ", ".join(node.kernels) or ("no kernel: a view, or known before the run" if node.on_webgpu else "")
+        none = "those of its bodies" if node.name in around else "no kernel: a view, or known before the run"
+        kernel = ", ".join(node.kernels) or (none if node.on_webgpu else "")
         kernel += "".join(f"; not {it}" for it in node.declined)
         place = f"WebGPU {node.partition}" if node.on_webgpu else node.provider
         within = f"{node.within}/" if node.within else ""
