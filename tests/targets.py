@@ -21,6 +21,7 @@ from onnxruntime_ep_wgpu.compiler.tune.convolutions import ChannelsLast
 from onnxruntime_ep_wgpu.compiler.tune.matrices import MatrixTile
 from onnxruntime_ep_wgpu.device import Adapter, Context, Device, adapters, context_of, open_device
 from onnxruntime_ep_wgpu.device.contexts import claim
+from onnxruntime_ep_wgpu.device.webgpu import libraries
 from onnxruntime_ep_wgpu.program.target import INTEGER_DOTS, SUBGROUP_MATRIX, MatrixUnit, Target, lack
 
 TARGETS = ("own", "gpu", "channels", "matrices", "software", "browser")
@@ -55,7 +56,7 @@ class Way:
     def of(self, full: Target) -> Target:
         """What is left of, or claimed beyond, the Target of an adapter."""
         left_out = {"shader-int64"} if self.int64 == "pair" else set()
-        left_out |= {"browser": {"subgroup", "component-stores"}, "channels": {"component-stores"}}.get(
+        left_out |= {"browser": {"subgroup", "subgroups", "component-stores"}, "channels": {"component-stores"}}.get(
             self.target, set()
         )
         left_out |= {SUBGROUP_MATRIX} if self.target in ("gpu", "channels") else set()
@@ -125,7 +126,7 @@ class StandIn(Context):
     """A context on an adapter that is taken for another one."""
 
     def __init__(self, adapter: Adapter, number: int, way: Way) -> None:
-        super().__init__(adapter, number)
+        super().__init__(adapter, number, libraries.usual())
         self.way = way
 
     @property
@@ -155,7 +156,9 @@ def suited(target: Target) -> Way:
 
     Raises ValueError when the adapter lacks something in every way.
     """
-    offered = {way: way.of(adapters()[0].target()) for way in WAYS if way.int64 == target.int64}
+    offered = {
+        way: way.of(adapters()[0].through("", libraries.usual()).target()) for way in WAYS if way.int64 == target.int64
+    }
     exact = [way for way, has in offered.items() if has == target]
     enough = [way for way, has in offered.items() if lack(target, has) is None]
     if not exact + enough:

@@ -12,6 +12,7 @@ from ..dims import Dim, equal, product
 from ..divide import BindingsError, least_reach
 from ..ir import Map, Read, Shape, Tensor, Variant, View, broadcast_shapes, packed_run
 from ..tune import matmul_variants
+from .choices import Flag
 from .reduction import reduce_axes
 from .registry import FLOATS, op
 
@@ -280,8 +281,8 @@ def gemm(
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    transA: Flag = 0,
+    transB: Flag = 0,
 ) -> Operand:
     if x.rank != 2 or y.rank != 2:
         raise UnsupportedError(f"matrices are needed, and {x} and {y} are given")
