@@ -78,7 +78,7 @@ class Way:
         )
 
 
-UNITS = (MatrixUnit(16, 16, 16, "f16", "f32", 32), MatrixUnit(8, 8, 8, "f16", "f32", 32))
+UNITS = tuple(MatrixUnit(*it, "f16", "f32", 32) for it in ((16, 16, 16), (8, 8, 8), (8, 16, 16)))
 """As GPUs of different makers have."""
 CHOICES = {
     "channels": (use(ChannelsLast(2)),),
