@@ -6,6 +6,7 @@ import * as errors from './errors.js';
 import { hasDevice, sharedAdapter, sharedGpu } from './device.js';
 import { register } from './fallback/backend.js';
 import type { GenerateOptions, Prompt, Prompts } from './generate/options.js';
+import type { Decoder } from './generate/text.js';
 import type { Step } from './generate/texts.js';
 import { handlerOf } from './handler.js';
 import { BASELINE, lack } from './program.js';
@@ -19,7 +20,7 @@ export { type MemoryUse, memory } from './memory.js';
 export { type OnnxRuntimeWeb, useWasm } from './fallback/backend.js';
 export type { GenerateOptions, Prompt } from './generate/options.js';
 export type { Step } from './generate/texts.js';
-export { type Decoder, streamText } from './generate/text.js';
+export type { Decoder } from './generate/text.js';
 export { DeviceError, InputError, LimitError, OptionError, ProgramError, WgpuError } from './errors.js';
 export type { Progress } from './provider.js';
 export { clearCache } from './files.js';
@@ -93,6 +94,8 @@ export async function warmup(
   await sessionOf(session)?.warmup(inputs);
 }
 
+const loop = (): Promise<typeof import('./generate/loop.js')> => import('./generate/loop.js');
+
 /**
  * The tokens that a causal language model gives after `tokens`, one by one, until the length is reached, a stop is met or the
  * signal aborts, which throws its reason. Of several texts, the tokens of each step: undefined for texts that have ended. Its
@@ -106,9 +109,19 @@ export async function* generate(
 ): AsyncGenerator<number | Step, void, void> {
   const on = sessionOf(session);
   if (!on) throw new errors.DeviceError('generate needs WebGPU, and this session runs on another backend');
-  const { generated, isBatch, readGenerateOptions } = await import('./generate/loop.js');
+  const { generated, isBatch, readGenerateOptions } = await loop();
   const { prompts, settings } = readGenerateOptions(tokens, options, errors);
   const feeds = Object.fromEntries(Object.entries(settings.feeds).map(([name, it]) => [name, on.fed(name, it)]));
   const batch = isBatch(tokens);
   for await (const step of generated(on.model(), prompts, settings, feeds)) yield batch ? step : step[0]!;
+}
+
+/**
+ * The text of tokens in pieces, as soon as they are certain: no half characters. It ends before the first of the texts of
+ * `stop`, no part of which is given out.
+ */
+export async function* streamText(
+  tokenizer: Decoder, tokens: AsyncIterable<number> | Iterable<number>, options: { readonly stop?: readonly string[] } = {},
+): AsyncGenerator<string, void, void> {
+  yield* (await loop()).streamText(tokenizer, tokens, options);
 }

@@ -5,7 +5,7 @@ import type { Feed, Result } from './bound.js';
 import { Gpu, sharedGpu } from './device.js';
 import { type DType, nbytes, typedArray } from './dtypes.js';
 import { DeviceError, InputError, OptionError } from './errors.js';
-import { Executable, type OnProfile, type Wanted } from './executable.js';
+import { Executable, type Wanted } from './executable.js';
 import { isProfiling } from './flags.js';
 import type { Made, Model, Port } from './generate/loop.js';
 import { checkAgainst, type Options, readOptions, staysOnGpu } from './options.js';
@@ -53,12 +53,15 @@ export class Session implements InferenceSessionHandler {
 
   static async create(source: string | Uint8Array, given: InferenceSession.SessionOptions = {}): Promise<Session> {
     const options = readOptions(given);
-    const executable = await load(source, options);
+    const { signal } = options;
+    signal?.throwIfAborted();
+    const executable = await load(source, options, signal);
     try {
       const session = new Session(source, options, executable);
       if (knownSymbols(executable.program, options)) {
         await executable.plan(session.inputMetadata.map((it) => ({ dims: it.isTensor ? (it.shape as number[]) : [] })));
       }
+      signal?.throwIfAborted();
       return session;
     } catch (error) {
       await executable.release();
@@ -99,7 +102,9 @@ export class Session implements InferenceSessionHandler {
     const wanted = this.#outputs.map((value, k) => this.#wanted(value, k, fetches));
     const found = this.#executable();
     const executable = found instanceof Promise ? await found : found;
-    const run = executable.run(given, wanted, this.#onProfile(executable.program, given));
+    const measured = isProfiling(env.webgpu) || this.#profiling;
+    const tell = measured ? (await import('./profile.js')).profiling(executable.program, given, env.webgpu) : undefined;
+    const run = executable.run(given, wanted, tell);
     const results = run instanceof Promise ? await run : run;
     const out: Record<string, Tensor> = {};
     for (let k = 0; k < results.length; k++) {
@@ -252,35 +257,6 @@ export class Session implements InferenceSessionHandler {
     this.#profiling = false;
   }
 
-  #onProfile(program: Program, feeds: readonly Feed[]): OnProfile | undefined {
-    const flags = env.webgpu;
-    if (!isProfiling(flags) && !this.#profiling) return undefined;
-    return (dispatches, { shapes }) => {
-      const shown = (value: number): { dims: readonly number[]; dataType: string } => ({
-        dims: program.inputs.includes(value) ? feeds[program.inputs.indexOf(value)]!.dims : [...shapes[value]!],
-        dataType: program.values[value]!.dtype.name,
-      });
-      for (const { number, start, end } of dispatches) {
-        const { kernel, args, origin, operators } = program.dispatches[number]!;
-        const { label, bindings } = program.kernels[kernel]!;
-        const of = (kind: string): ReturnType<typeof shown>[] => args.filter((_, k) => bindings[k] === kind).map(shown);
-        const data = {
-          version: 1 as const,
-          inputsMetadata: of('read'),
-          outputsMetadata: of('read_write'),
-          kernelId: number,
-          kernelType: operators.join('+'),
-          kernelName: origin.join(', '),
-          programName: label,
-          startTime: start,
-          endTime: end,
-        };
-        if (flags.profiling?.ondata) flags.profiling.ondata(data);
-        else console.log(`[profiling] kernel "${number}|${data.kernelType}|${data.kernelName}|${label}" ${end - start} ns`);
-      }
-    };
-  }
-
   async dispose(): Promise<void> {
     if (this.#released) return;
     this.#released = true;
@@ -288,12 +264,12 @@ export class Session implements InferenceSessionHandler {
   }
 }
 
-async function load(source: string | Uint8Array, options: Options): Promise<Executable> {
+async function load(source: string | Uint8Array, options: Options, signal?: AbortSignal): Promise<Executable> {
   const gpu = options.device ? Gpu.of(options.device) : await sharedGpu();
-  const found = await openPackage(source, gpu);
+  const found = await openPackage(source, gpu, { signal });
   const { onProgress } = options;
   const progress = onProgress && ((loaded: number) => onProgress({ loaded, total: found.total }));
-  return Executable.create(found, gpu, progress, knownSymbols(found.program, options));
+  return Executable.create(found, gpu, progress, knownSymbols(found.program, options), signal);
 }
 
 /** The values of all symbols, when nothing about the inputs' shapes is left open. */

@@ -9,6 +9,7 @@ import { Sampler } from './sample.js';
 import { type Step, Texts } from './texts.js';
 
 export { isBatch, readGenerateOptions } from './options.js';
+export { streamText } from './text.js';
 
 /** A value of the model, as the session knows it; a dim that is free is a name. */
 export interface Port {

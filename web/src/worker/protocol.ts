@@ -24,7 +24,7 @@ export interface Calls {
   profile(session: number, on: boolean): void;
   /** The tokens of each step are told. */
   generate(session: number, texts: readonly (readonly number[])[], options: GenerateOptions, feeds: Readonly<Record<string, Sent>>): void;
-  /** Ends the generation of that call. */
+  /** Ends the creation or the generation of that call. */
   cancel(id: number): void;
   release(session: number): void;
   read(held: number): ArrayBufferView;

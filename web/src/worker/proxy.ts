@@ -11,7 +11,7 @@ import { handlerOf } from '../handler.js';
 import type { WebGPUSupport } from '../index.js';
 import type { MemoryUse } from '../memory.js';
 import type { Progress } from '../provider.js';
-import { type Answer, type Calls, type Environment, type Sent, inMemory, revived } from './protocol.js';
+import { type Answer, type Calls, type Created, type Environment, type Sent, inMemory, revived } from './protocol.js';
 
 export * from 'onnxruntime-common';
 export { benchmark } from '../benchmark.js';
@@ -157,14 +157,25 @@ class RemoteSession implements InferenceSessionHandler {
   static async create(source: string | Uint8Array, given: InferenceSession.SessionOptions = {}): Promise<RemoteSession> {
     const to = connected();
     const first = given.executionProviders?.find((it) => (typeof it === 'string' ? it : it.name) === 'webgpu');
-    const { device, onProgress, ...provider } = (typeof first === 'object' ? first : {}) as {
-      device?: GPUDevice; onProgress?: (progress: Progress) => void;
+    const { device, onProgress, signal, ...provider } = (typeof first === 'object' ? first : {}) as {
+      device?: GPUDevice; onProgress?: (progress: Progress) => void; signal?: AbortSignal;
     };
+    signal?.throwIfAborted();
     if (device) throw new OptionError('webgpu.device: a device of the page cannot be used in a worker');
     const options = { ...given, executionProviders: [{ ...provider, name: 'webgpu' }] };
     const address = typeof source === 'string' ? new URL(source, globalThis.document?.baseURI ?? globalThis.location?.href).href : source;
-    const found = await to.call('create', [address, options, environment()], [], ({ progress }) => progress && onProgress?.(progress));
-    return new RemoteSession(to, found.session, found.inputs, found.outputs);
+    const { id, done } = to.start('create', [address, options, environment()], ({ progress }) => progress && onProgress?.(progress));
+    const abort = (): void => void to.call('cancel', [id]).catch(() => undefined);
+    signal?.addEventListener('abort', abort);
+    try {
+      const found = (await done) as Created;
+      const session = new RemoteSession(to, found.session, found.inputs, found.outputs);
+      if (signal?.aborted) void session.dispose();
+      return session;
+    } finally {
+      signal?.removeEventListener('abort', abort);
+      signal?.throwIfAborted(); // with its own reason
+    }
   }
 
   async run(
