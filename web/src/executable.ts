@@ -5,12 +5,12 @@ import { Bound, type Feed, type Given, type Place, type Result, Runs } from './b
 import type { Gpu } from './device.js';
 import { element } from './elements.js';
 import { InputError, LimitError } from './errors.js';
-import { type Layout, Layouts } from './layout.js';
+import { Layouts } from './layout.js';
 import type { Package } from './package.js';
 import { Plan, nameOf, pipelinesOf } from './plan.js';
 import { evaluate, type Int } from './postfix.js';
 import type { Program } from './program.js';
-import type { Profiled, TimedDispatch } from './profile.js';
+import type { OnProfile, Profiled } from './profile.js';
 import { ResultBuffers } from './results.js';
 import { Temps } from './temps.js';
 import { upload } from './upload.js';
@@ -19,13 +19,6 @@ const MAX_PLANS = 32; // sets of input shapes whose plans are kept
 
 /** Where an output is wanted: as a run puts it, or in a new buffer. */
 export type Wanted = Place | 'gpu';
-
-/** Measures the dispatches of a run, and is told how long each took. */
-export interface OnProfile {
-  /** Undefined where the device has no timestamps, or nothing runs. */
-  on(gpu: Gpu, steps: number): Profiled | undefined;
-  tell(dispatches: TimedDispatch[], layout: Layout): void;
-}
 
 export class Executable {
   readonly #layouts: Layouts;

@@ -2,9 +2,8 @@
 // onnxruntime-web does. Invariant: a run that is measured computes the same, but every dispatch has a pass of its own. Few pages
 // measure, so this is a file of its own, which imports nothing that the library has, too.
 
-import type { Feed } from './bound.js';
 import type { Gpu } from './device.js';
-import type { OnProfile } from './executable.js';
+import type { Layout } from './layout.js';
 import type { Groups, Plan } from './plan.js';
 import type { Program } from './program.js';
 
@@ -19,13 +18,20 @@ export interface TimedDispatch {
 const MOST = 4096;
 const [COPY_SRC, QUERY_RESOLVE] = [4, 512]; // of GPUBufferUsage
 
+/** Measures the dispatches of a run, and is told how long each took. */
+export interface OnProfile {
+  /** Undefined where the device has no timestamps, or nothing runs. */
+  on(gpu: Gpu, steps: number): Profiled | undefined;
+  tell(dispatches: TimedDispatch[], layout: Layout): void;
+}
+
 /** What env.webgpu has for measurements. */
 interface Sink {
   readonly profiling?: { readonly ondata?: (data: never) => void };
 }
 
 /** What measures a run of a program with these inputs, and tells `sink`, or the console. */
-export function profiling(program: Program, feeds: readonly Feed[], sink: Sink): OnProfile {
+export function profiling(program: Program, feeds: readonly { readonly dims: readonly number[] }[], sink: Sink): OnProfile {
   return {
     on: (gpu, steps) => Profiled.on(gpu, steps),
     tell(dispatches, { shapes }) {
