@@ -4,7 +4,7 @@ import * as common from 'onnxruntime-common';
 import { type InferenceSession, type InferenceSessionHandler, Tensor, env } from 'onnxruntime-common';
 import * as errors from './errors.js';
 import { hasDevice, sharedAdapter, sharedGpu } from './device.js';
-import { register } from './fallback/backend.js';
+import { EXPORT, register } from './fallback/backend.js';
 import type { GenerateOptions, Prompt, Prompts } from './generate/options.js';
 import type { Decoder } from './generate/text.js';
 import type { Step } from './generate/texts.js';
@@ -51,17 +51,16 @@ export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
   }
 }
 
-/** The most bytes of an ONNX model that is looked at for a single node, and the first byte of exports. */
+/** The most bytes of an ONNX model that is looked at for a single node. */
 const HOST_BYTES = 4096;
-const EXPORT = 'w'.charCodeAt(0);
 
 /** A session on an ONNX model of one node, in JavaScript; undefined for other bytes. */
 async function openHere(bytes: Uint8Array): Promise<InferenceSessionHandler | undefined> {
   const { open } = await import('./host/session.js').catch((error) => {
-    throw new errors.ProgramError(
-      'the model is not an exported model: make one of an ONNX model with `wgpu-ep export`; or it is of a single node, and ' +
+    throw new errors.NotExportedError(
+      'the model is not an exported model: make one with `wgpu-ep export model.onnx`; or it is of a single node, and ' +
         `ort.wgpu.host.mjs, which runs such, cannot be loaded beside the library: ${errors.messageOf(error).slice(0, 200)}`,
-      { cause: error },
+      bytes, { cause: error },
     );
   });
   return open({ Tensor, errors }, bytes);

@@ -2,7 +2,7 @@
 // and a stream of its weights. Invariants: no weight is used whose hash differs from the manifest's; of a folder's weights
 // at most one chunk is in memory at once, while the next ones are on their way.
 
-import { LimitError, ProgramError, messageOf } from './errors.js';
+import { LimitError, NotExportedError, ProgramError, messageOf } from './errors.js';
 import {
   type Address, BUSY, type FileEntry, NO_FILE, type Way, asking, bodyOf, find, hex, isPage, keepManifest, lastManifest, localPath,
   notFound, sha256, tampered, verified, wrongSize,
@@ -124,7 +124,8 @@ function placesOf(uri: string): string[] {
 async function ofBytes(bytes: Uint8Array, what: string, has: Capabilities): Promise<Package> {
   const magic = text(bytes.subarray(0, 8));
   if (magic !== PACK && magic !== PROGRAM) {
-    throw new ProgramError(`${what} is not an exported model: make one of an ONNX model with \`wgpu-ep export\``);
+    const name = what.match(/[^/?#]+\.onnx(?=$|[?#])/)?.[0] ?? 'model.onnx';
+    throw new NotExportedError(`${what} is not an exported model: make one with \`wgpu-ep export ${name}\``, bytes);
   }
   if (bytes.byteLength < 16) throw wrongSize(what, bytes.byteLength, 16);
   const words = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);

@@ -1,6 +1,7 @@
 // The worker of the proxy: sessions and GPU tensors live here. It is ready-made; a page starts it through proxy.ts.
 
 import { InferenceSession, Tensor, env } from 'onnxruntime-common';
+import { NotExportedError } from '../errors.js';
 import { checkWebGPUSupport, clearCache, generate, memory, warmup } from '../index.js';
 import { type Answer, type Calls, type Environment, type Request, type Sent, type SentTensors, inMemory } from './protocol.js';
 
@@ -118,7 +119,7 @@ port.onmessage = async ({ data: { id, call, given } }: { data: Request }): Promi
     answer = { id, result: await handler(id, transfer, ...given) };
   } catch (error) {
     const { name, message } = error as Error;
-    answer = { id, error: { name, message } };
+    answer = { id, error: { name, message, plain: error instanceof NotExportedError } };
   }
   port.postMessage(answer, [...transfer]);
 };
