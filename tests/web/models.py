@@ -21,7 +21,7 @@ from tests.language import models as decoders
 from tests.support import make_model
 from tests.zoo import tiny
 
-from . import causal, host
+from . import causal, host, kernels
 
 F, H, I64 = np.float32, np.float16, np.int64
 
@@ -182,6 +182,7 @@ def write(folder: Path) -> None:
     write_outputs(folder)
     write_large(folder)
     write_plain(folder)
+    kernels.write(folder)
 
 
 def write_narrow(folder: Path) -> None:

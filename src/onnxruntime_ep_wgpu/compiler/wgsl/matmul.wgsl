@@ -169,12 +169,12 @@ fn kernel(w: u32, lane: u32) {
 #for k UNROLLED
       {
 #for j COLUMNS4
-      let b#j = b_base + b_place(part + #ku, #ju * THREADS_X + tx);
-      let right#j = vector(b#j);
+      let at_b#j = b_base + b_place(part + #ku, #ju * THREADS_X + tx);
+      let right#j = vector(at_b#j);
 #end
 #for i ROWS4
-      let a#i = a_base + a_place(part + #ku, ty * $ROWS4 + #iu);
-      let left#i = vector(a#i);
+      let at_a#i = a_base + a_place(part + #ku, ty * $ROWS4 + #iu);
+      let left#i = vector(at_a#i);
 #end
 #for i ROWS4
 #for e 4

@@ -3,8 +3,9 @@
 // another invocation stored in between is lost ("Writing to different components of a vector from different invocations", gpuweb,
 // 2021). An H200, whose compiler has to find the vectors again, then takes 1.03 times as long for models and 1.09 times for squares.
 //
-// `vector`, `put_vector` and `put_part` are for places that a browser can prove to be in TILES: `min`, `%`, `/`, `*` and `+` of constants, of numbers
-// bounded so, and of variables of loops that count from one constant to another by 1. What else there is has `tile`, which bounds it.
+// `vector`, `put_vector` and `put_part` are for places that a browser can prove to be in TILES, which it does not check then: `min`,
+// `%`, `/`, `*` and `+` of constants, of numbers bounded so, and of what loops count by 1 from one constant to another. `tile` and
+// `put_tile` are for all others. Checked one by one, the four loads of a vector took BERT-base from 19.4 to 33.9 ms on an H200, in Dawn.
 #if COMPONENT_STORES
 #inline vector(at) tiles[at]
 #inline put_vector(at, v) tiles[at] = v
