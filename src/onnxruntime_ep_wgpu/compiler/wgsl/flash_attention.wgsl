@@ -32,16 +32,17 @@ const TILES = $SLICES * AREA;
 #include shared_vectors
 var<workgroup> rows: array<vec4f, $SLICES * Q4>;  // a factor for each query
 
-// Where element d of four queries, or keys, is. The bounds are for browsers' proofs alone, here as below.
+// Where element d of four queries, or keys, is: `_in_row` of its row, which are the same for four elements. The bounds are for
+// browsers' proofs alone, here as below.
 #if Q_ALONG and LANES > 1
-#inline q_place(d, i4) (d) * Q4 + min(exchange((i4), (d) / 4u, Q_LANES, $Q_BLOCK), Q4 - 1u)
+#inline q_in_row(d, i4) min(exchange((i4), (d) / 4u, Q_LANES, $Q_BLOCK), Q4 - 1u)
 #else
-#inline q_place(d, i4) (d) * Q4 + (i4)
+#inline q_in_row(d, i4) (i4)
 #end
 #if K_ALONG and LANES > 1
-#inline k_place(d, j4) (d) * K4 + min(exchange((j4), (d) / 4u, K_LANES, $K_BLOCK), K4 - 1u)
+#inline k_in_row(d, j4) min(exchange((j4), (d) / 4u, K_LANES, $K_BLOCK), K4 - 1u)
 #else
-#inline k_place(d, j4) (d) * K4 + (j4)
+#inline k_in_row(d, j4) (j4)
 #end
 
 // What a tile needs is fetched while the one before is multiplied, without a branch, and goes to workgroup memory: zeros from the
@@ -131,7 +132,7 @@ fn kernel(w: u32, lane: u32) {
         let i = row_of(four, Q_LANES, $TILE_Q);
         let d = element_of(four, Q_LANES, $TILE_Q);
         let v = before_end(depth + d, next_q#l);
-        let at = q_base + q_place(d, i / 4u);
+        let at = q_base + d * Q4 + q_in_row(d, i / 4u);
 #for e 4
         put_part(at + #eu * Q4, i % 4u, v[#e]);
 #end
@@ -143,7 +144,7 @@ fn kernel(w: u32, lane: u32) {
         let j = row_of(four, K_LANES, TILE_K);
         let d = element_of(four, K_LANES, TILE_K);
         let v = before_end(depth + d, next_k#l);
-        let at = k_base + k_place(d, j / 4u);
+        let at = k_base + d * K4 + k_in_row(d, j / 4u);
 #for e 4
         put_part(at + #eu * K4, j % 4u, v[#e]);
 #end
@@ -163,13 +164,22 @@ fn kernel(w: u32, lane: u32) {
       for (var step = 0u; step < $DEPTH / $UNROLLED; step++) {
         let d = step * $UNROLLED;
 #for u UNROLLED
-        {
+#if #u % 4 == 0
 #for r ROWS4
-          let at#r = q_base + q_place(d + #uu, ty * $ROWS4 + #ru);
+        let q_at#u_#r = q_base + q_in_row(d + #uu, ty * $ROWS4 + #ru);
+#end
+#for c COLUMNS4
+        let k_at#u_#c = k_base + k_in_row(d + #uu, #cu * $THREADS_X + tx);
+#end
+#end
+        {
+          let element = d + #uu;
+#for r ROWS4
+          let at#r = q_at#(#u // 4 * 4)_#r + element * Q4;
           let q#r = vector(at#r);
 #end
 #for c COLUMNS4
-          let at_k#c = k_base + k_place(d + #uu, #cu * $THREADS_X + tx);
+          let at_k#c = k_at#(#u // 4 * 4)_#c + element * K4;
           let k#c = vector(at_k#c);
 #for e 4
 #for r ROWS4

@@ -26,19 +26,22 @@ fn put_sum(at: u32, v: vec4<$y_t>) { put_tile(at, v); }
 #include before_end
 #include exchanged
 
-// Where the tile of a has four rows of column k, and that of b four columns of row k. The bound is for browsers' proofs alone.
+// Where the tile of a has four rows of column k, and that of b four columns of row k: `_in_row` of the row k of the tile, which are
+// the same for four steps. The bounds are for browsers' proofs alone.
 const M4 = $TILE_M / 4u;
 const N4 = $TILE_N / 4u;
 #if ALONG and A_LANES > 1
-#inline a_place(k, row4) (k) * M4 + min(exchange((row4), (k) / 4u, A_LANES, $A_BLOCK), M4 - 1u)
+#inline a_in_row(k, row4) min(exchange((row4), (k) / 4u, A_LANES, $A_BLOCK), M4 - 1u)
 #else
-#inline a_place(k, row4) (k) * M4 + (row4)
+#inline a_in_row(k, row4) (row4)
 #end
 #if (PACKED or TRANSPOSED) and B_LANES > 1
-#inline b_place(k, column4) (k) * N4 + min(exchange((column4), (k) / B_RUN, B_LANES, $B_BLOCK), N4 - 1u)
+#inline b_in_row(k, column4) min(exchange((column4), (k) / B_RUN, B_LANES, $B_BLOCK), N4 - 1u)
 #else
-#inline b_place(k, column4) (k) * N4 + (column4)
+#inline b_in_row(k, column4) (column4)
 #end
+#inline a_place(k, row4) (k) * M4 + a_in_row(k, row4)
+#inline b_place(k, column4) (k) * N4 + b_in_row(k, column4)
 
 // What is fetched is given up to the end of k only, where no branch keeps loads from being under way, and put into tiles as it is
 // `before_end`.
@@ -167,13 +170,22 @@ fn kernel(w: u32, lane: u32) {
     for (var step = 0u; step < $TILE_K / $UNROLLED; step++) {
       let part = step * $UNROLLED;
 #for k UNROLLED
-      {
+#if #k % 4 == 0
 #for j COLUMNS4
-      let at_b#j = b_base + b_place(part + #ku, #ju * THREADS_X + tx);
+      let b_at#k_#j = b_base + b_in_row(part + #ku, #ju * THREADS_X + tx);
+#end
+#for i ROWS4
+      let a_at#k_#i = a_base + a_in_row(part + #ku, ty * $ROWS4 + #iu);
+#end
+#end
+      {
+      let step_k = part + #ku;
+#for j COLUMNS4
+      let at_b#j = b_at#(#k // 4 * 4)_#j + step_k * N4;
       let right#j = vector(at_b#j);
 #end
 #for i ROWS4
-      let at_a#i = a_base + a_place(part + #ku, ty * $ROWS4 + #iu);
+      let at_a#i = a_at#(#k // 4 * 4)_#i + step_k * M4;
       let left#i = vector(at_a#i);
 #end
 #for i ROWS4
