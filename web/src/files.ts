@@ -36,7 +36,7 @@ async function whyNot(uri: string, error: unknown): Promise<string> {
   const { location } = globalThis;
   const asking = { mode: 'no-cors', method: 'HEAD' } as const;
   if (location && new URL(uri, location.href).origin !== location.origin && (await fetch(uri, asking).catch(() => undefined))) {
-    return `its server has to allow pages of ${location.origin} to read it, with the header Access-Control-Allow-Origin (CORS)`;
+    return `its server has to send Access-Control-Allow-Origin for ${location.origin} (CORS)`;
   }
   return `no server answers (${messageOf(error)})`;
 }

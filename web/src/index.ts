@@ -2,6 +2,7 @@
 
 import * as common from 'onnxruntime-common';
 import { type InferenceSession, type InferenceSessionHandler, Tensor, env } from 'onnxruntime-common';
+import type { Times } from './benchmark.js';
 import * as errors from './errors.js';
 import { hasDevice, sharedAdapter, sharedGpu } from './device.js';
 import { EXPORT, register } from './fallback/backend.js';
@@ -10,12 +11,12 @@ import type { Decoder } from './generate/text.js';
 import type { Step } from './generate/texts.js';
 import { handlerOf } from './handler.js';
 import { BASELINE, lack } from './program.js';
-import { Session } from './session.js';
+import { Session, measuring } from './session.js';
 
 export * from 'onnxruntime-common';
 /** As onnxruntime-web has it, which this module stands in for: all of onnxruntime-common. */
 export default common;
-export { type Times, benchmark } from './benchmark.js';
+export type { Times } from './benchmark.js';
 export { type MemoryUse, memory } from './memory.js';
 export { type OnnxRuntimeWeb, useWasm } from './fallback/backend.js';
 export type { GenerateOptions, Prompt } from './generate/options.js';
@@ -93,6 +94,12 @@ export async function warmup(
   await sessionOf(session)?.warmup(inputs);
 }
 
+/** Milliseconds per run with results in memory, after one run that is not counted. */
+export async function benchmark(session: InferenceSession, feeds: InferenceSession.FeedsType, iterations = 10): Promise<Times> {
+  handlerOf(session);
+  return (await measuring()).timed(session, feeds, iterations);
+}
+
 const loop = (): Promise<typeof import('./generate/loop.js')> => import('./generate/loop.js');
 
 /**
@@ -108,11 +115,11 @@ export async function* generate(
 ): AsyncGenerator<number | Step, void, void> {
   const on = sessionOf(session);
   if (!on) throw new errors.DeviceError('generate needs WebGPU, and this session runs on another backend');
-  const { generated, isBatch, readGenerateOptions } = await loop();
+  const { generated, isBatch, modelOf, readGenerateOptions } = await loop();
   const { prompts, settings } = readGenerateOptions(tokens, options, errors);
   const feeds = Object.fromEntries(Object.entries(settings.feeds).map(([name, it]) => [name, on.fed(name, it)]));
   const batch = isBatch(tokens);
-  for await (const step of generated(on.model(), prompts, settings, feeds)) yield batch ? step : step[0]!;
+  for await (const step of generated(modelOf(on, errors), prompts, settings, feeds)) yield batch ? step : step[0]!;
 }
 
 /**

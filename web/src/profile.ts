@@ -7,6 +7,8 @@ import type { Layout } from './layout.js';
 import type { Groups, Plan } from './plan.js';
 import type { Program } from './program.js';
 
+export { timed } from './benchmark.js';
+
 /** A dispatch of a run; `start` and `end` are nanoseconds of the GPU's clock. */
 export interface TimedDispatch {
   readonly number: number;

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import _thread
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..compiler.compile import compile_graph, compile_lowered
 from ..compiler.inference.told import Told, fill
 from ..compiler.settings import CompileSettings
-from ..device import debugger
+from ..device import debugger, library_named
 from ..errors import Fault, InternalError, OptionError
 from ..fields import settings_from
 from ..options import Options
@@ -30,17 +30,20 @@ from .assign import graph as ort_graph
 from .assign.claim import Claim, claim, fingerprint
 from .assign.crossings import Crossings
 from .assign.enclosing import refusal_within
-from .assign.forced import Forced, names_in_model
-from .assign.lowerings import Lowerings
+from .assign.forced import Forced, has_halves, names_in_model
+from .assign.lowerings import Lowerings, order_as
 from .assign.ort_format import CopyGuard
 from .assign.report import AssignmentReport
 from .assign.types import Types
 from .captures import CapturedNode, Captures, check_placements
-from .choose import context_for
+from .choose import context_for, library_for
 from .group import CompiledGroup
 from .known import FusedNode
 from .memory import space as memory
 from .node import ComputeInfo
+from .search.compile import compiled_search
+from .search.decide import Searches
+from .search.operators import is_search
 from .settings import asked, settings_of
 from .specialise import Specialiser
 from .wrap import wrapped
@@ -49,6 +52,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from ..device import Adapter, Device
+    from ..program.program import Program
+    from .search.bodies import Body
+    from .search.compile import Shared
 
 
 class SessionState:
@@ -62,9 +68,13 @@ class SessionState:
     ) -> None:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
         self._check_debugger()
-        self.context = context_for(adapter, options)
+        self._running = settings_from(RunSettings, options.values)
+        self.library = library_for(adapter, options, lambda: has_halves(watch.source()))
+        self.context = context_for(adapter, options, self.library.name, self._running.bounds_checks)
         self._member = self.context.join(
-            settings_of(options, adapter), asked(options), preserve=options["preserveDevice"]
+            settings_of(options, adapter.through("", self.library.name)),
+            asked(options),
+            preserve=options["preserveDevice"],
         )
         self.target = self.context.target
         self._compiling = replace(settings_from(CompileSettings, options.values), compiled_again=True)
@@ -83,6 +93,9 @@ class SessionState:
         # What ONNX Runtime does not know of values, by what a group makes until it is compiled.
         self._found_of_groups: dict[frozenset[str], Mapping[str, Told]] = {}
         self._lowerings = Lowerings()
+        self._searches = Searches(
+            ort, self.target, self._compiling, self._lowerings, self._forced.among, self.captures is not None
+        )
         self._crossings: Crossings | None = None
         self.copy_guard = CopyGuard(
             name,
@@ -99,6 +112,12 @@ class SessionState:
     def _check_debugger(self) -> None:
         if self.options["enablePIXCapture"] and not debugger.attached():
             raise OptionError(f"option 'enablePIXCapture': {debugger.MISSING}")
+
+    @property
+    def library_text(self) -> str:
+        """The WebGPU library of the session with its version, and why that one."""
+        name, why = self.library
+        return f"{name} {library_named(name).version} ({why})"
 
     def device(self) -> Device:
         """The session's device, opened on first use."""
@@ -141,16 +160,21 @@ class SessionState:
         assigned = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
         self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         parent = self._parent(handle)
+        if parent is not None and is_search(parent):
+            self._forced.among(graph)  # these names are met
+            return []  # decided with the node
         self._types.before(graph, parent)
         self._others |= not {*assigned} <= {"", self.name, "CPUExecutionProvider"}
         forced = self._forced.among(graph)
         refusal = None if parent is None else refusal_within(parent)
-        key = fingerprint(graph) + repr((assigned, sorted(forced), refusal))
+        searches = self._searches.decide(graph, assigned, refusal)
+        single = {place: it.outcome for place, it in searches.items()}
+        key = fingerprint(graph) + repr((assigned, sorted(forced), refusal, single))
         decision = self._claims.get(key)
         within = "" if parent is None else parent.name or ""
         if decision is None:
             decision, groups = claim(
-                graph, self.target, assigned, forced, self._compiling, self._types.control, refusal
+                graph, self.target, assigned, forced, self._compiling, self._types.control, refusal, single
             )
             self._claims[key] = decision
             for group in groups:
@@ -168,6 +192,9 @@ class SessionState:
             self.inputs = tuple(value.name or "" for value in graph.inputs)
             self.outputs = tuple(value.name or "" for value in graph.outputs)
         self.assignment.decided(within, graph, decision, assigned)
+        for it in searches.values():
+            for body in it.bodies.values():
+                self.assignment.decided(it.node.name or "", body, it.claim_of(body), [""] * len(body))
         self.copy_guard.decided(parent is None, graph, decision.groups, assigned)
         if parent is None:
             held = [place for place, name in enumerate(assigned) if name == self.name]
@@ -237,13 +264,13 @@ class SessionState:
             node.name = next((names[it.name] for it in node.outputs if it.name in names), node.name)
         inputs = self._names(api.Node_GetNumInputs, api.Node_GetInputs, fused)
         outputs = self._names(api.Node_GetNumOutputs, api.Node_GetOutputs, fused)
+        if any(map(is_search, graph)):
+            return self._compile_search(graph, inputs, outputs)
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         with self._opening_device(), span("compile", name, nodes=len(graph)):
             lowered = self._lowerings.take(graph)
             if lowered is not None:
-                # ONNX Runtime lists them in another order than the graph from which this was lowered.
-                _reorder(graph.inputs, [it.name for it in lowered.inputs])
-                _reorder(graph.outputs, [it.name for it in lowered.outputs])
+                order_as(graph, lowered)
                 program = compile_lowered(lowered, self.target, name)
             else:
                 program = compile_graph(graph, graph.opset_imports, self.target, name, self._compiling)
@@ -251,13 +278,7 @@ class SessionState:
             # The body of a control-flow node is compiled before the main graph is known, and may read what nodes make.
             declared = frozenset(self.inputs)
             specialise = Specialiser(graph, graph.opset_imports, self.target, name, self._compiling, declared)
-        path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
-        source = watch.source()
-        weights = FromModel(path, source if isinstance(source, bytes) else None, graph.meta["in_files"])
-        group = CompiledGroup(
-            program, self.device, settings_from(RunSettings, self.options.values), weights, specialise
-        )
-        weights.freed()
+        group = self._group(program, specialise, graph)
         self.assignment.compiled(made, program)
         running = wrapped(group, lambda: ort_graph.read(self.ort, handle))
         captured = None
@@ -274,6 +295,30 @@ class SessionState:
         if running is group:
             info.repeat_in_c()
         return info
+
+    def _compile_search(self, graph: ir.Graph, inputs: list[str], outputs: list[str]) -> ComputeInfo:
+        """The only node of a graph, which generates text."""
+        (node,) = graph
+        # What nothing reads ONNX Runtime leaves out.
+        made = [outputs.index(it.name) for it in node.outputs if it.name in outputs]
+
+        def group(body: Body, program: Program, specialise: Specialiser, shared: Shared) -> CompiledGroup:
+            self.assignment.compiled(body.shown, program)
+            return self._group(program, specialise, body.graph, shared)
+
+        signature = FusedNode(inputs=list(range(len(inputs))), outputs=made, input_names=inputs, output_names=outputs)
+        with self._opening_device(), span("compile", node.name or "", nodes=1):
+            return compiled_search(self.ort, graph, signature, self.target, self._compiling, self._lowerings, group)
+
+    def _group(
+        self, program: Program, specialise: Specialiser, graph: ir.Graph, shared: Shared = lambda _device: {}
+    ) -> CompiledGroup:
+        """A compiled graph on the device, whose weights are found again in the model where they are."""
+        source = watch.source()
+        weights = FromModel(self._path, source if isinstance(source, bytes) else None, graph.meta["in_files"])
+        group = CompiledGroup(program, self.device, self._running, weights, specialise, shared)
+        weights.freed()
+        return group
 
     def compiled(self) -> None:
         """The groups of a graph are compiled: what was kept to compile them goes."""
@@ -295,8 +340,3 @@ class SessionState:
 def _made(nodes: Iterable[ir.Node]) -> frozenset[str]:
     """The names of what nodes make."""
     return frozenset(value.name or "" for node in nodes for value in node.outputs)
-
-
-def _reorder(values: MutableSequence[ir.Value], names: Sequence[str]) -> None:
-    by_name = {it.name: it for it in values}
-    values[:] = [by_name[name] for name in names]

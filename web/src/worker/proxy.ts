@@ -2,6 +2,7 @@
 // package itself. Out: the same, with tensors on the GPU that only the worker can read.
 
 import { InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
+import { type Times, timed } from '../benchmark.js';
 import { DeviceError, InputError, OptionError, instead, messageOf } from '../errors.js';
 import { isProfiling, preferenceOf } from '../flags.js';
 import { register } from '../fallback/backend.js';
@@ -14,7 +15,6 @@ import type { Progress } from '../provider.js';
 import { type Answer, type Calls, type Created, type Environment, type Sent, inMemory, revived } from './protocol.js';
 
 export * from 'onnxruntime-common';
-export { benchmark } from '../benchmark.js';
 export { type OnnxRuntimeWeb, useWasm } from '../fallback/backend.js';
 export type { GenerateOptions, Prompt } from '../generate/options.js';
 export type { Step } from '../generate/texts.js';
@@ -328,6 +328,12 @@ function sessionOf(session: InferenceSession): RemoteSession | undefined {
 /** Makes everything that runs of these shapes need, as in the package itself. */
 export async function warmup(session: InferenceSession, inputs: Readonly<Record<string, readonly number[] | Tensor>> = {}): Promise<void> {
   await sessionOf(session)?.warmup(inputs);
+}
+
+/** Milliseconds per run, as in the package itself. */
+export async function benchmark(session: InferenceSession, feeds: InferenceSession.FeedsType, iterations = 10): Promise<Times> {
+  handlerOf(session);
+  return timed(session, feeds, iterations);
 }
 
 /** The tokens that follow, as in the package itself; the loop runs in the worker. */

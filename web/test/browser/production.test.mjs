@@ -206,7 +206,7 @@ test('what is wrong with an answer is said', async () => {
   // Another server, which allows nothing, and one that is not there.
   const other = await serve();
   const [, port] = other.url.match(/:(\d+)/);
-  assert.match(await create(`http://127.0.0.1:${port}/tiny.onnx`), /its server has to allow pages of http:\/\/127\.0\.0\.1:\d+ to read it, with the header Access-Control-Allow-Origin \(CORS\)/);
+  assert.match(await create(`http://127.0.0.1:${port}/tiny.onnx`), /its server has to send Access-Control-Allow-Origin for http:\/\/127\.0\.0\.1:\d+ \(CORS\)/);
   other.close();
   assert.match(await create('http://127.0.0.1:9/tiny.onnx'), /cannot be fetched: no server answers \(/);
 });

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -21,6 +22,7 @@ from ...compiler.lower import attempt
 from ...compiler.ops.host import makes_shapes, reads_shape_alone
 from ...compiler.settings import DEFAULT, CompileSettings
 from . import partition, subgraph
+from .outcome import Elsewhere, Fused, Kernel, Outcome
 
 if TYPE_CHECKING:
     from ...program.target import Target
@@ -43,15 +45,29 @@ _NOT_ON_CPU = frozenset({("Where", ir.DataType.BOOL), ("Size", ir.DataType.FLOAT
 
 @dataclass(frozen=True)
 class Claim:
-    """`groups` of node places in the graph, each in topological order; `reasons` per node, None for a claimed one.
+    """An outcome per node of a graph.
 
     `found` is what is known of values, by name, of which ONNX Runtime does not know type or rank: it infers nothing for some
     operators. A group that reads such a value relies on it.
     """
 
-    groups: tuple[tuple[int, ...], ...]
-    reasons: tuple[str | None, ...]
+    outcomes: tuple[Outcome, ...]
     found: Mapping[str, Told] = field(default_factory=dict)
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The places of nodes that are compiled as one, each in topological order; a node that runs by itself is one alone."""
+        fused: dict[int, list[int]] = {}
+        for place, outcome in enumerate(self.outcomes):
+            if isinstance(outcome, Fused):
+                fused.setdefault(outcome.group, []).append(place)
+        alone = ((place,) for place, outcome in enumerate(self.outcomes) if isinstance(outcome, Kernel))
+        return *(tuple(fused[number]) for number in sorted(fused)), *alone
+
+    @property
+    def reasons(self) -> tuple[str | None, ...]:
+        """Why nodes do not run here; None for those that do."""
+        return tuple(it.reason if isinstance(it, Elsewhere) else None for it in self.outcomes)
 
 
 @dataclass(frozen=True)
@@ -70,24 +86,33 @@ def claim(
     settings: CompileSettings = DEFAULT,
     control: Control | None = None,
     refusal: str | None = None,
+    single: Mapping[int, Kernel | Elsewhere] | None = None,
 ) -> tuple[Claim, list[Lowered]]:
     """Decides on a graph, and gives its groups lowered. `assigned` names per node the provider that holds it, "" for none;
-    `control` says what nodes with bodies make; `refusal` is a reason against all of the graph.
+    `control` says what nodes with bodies make; `refusal` is a reason against all of the graph. `single` are outcomes by
+    place of nodes that are in no group with others; these are not lowered here.
 
     A graph that is one group is lowered once; each group of one that is divided is lowered once more, cut out as it will be
     compiled.
     """
     nodes = list(graph)
     if refusal is not None:
-        return Claim((), tuple(f"held by {holder}" if holder else refusal for holder in assigned)), []
+        return Claim(tuple(Elsewhere(f"held by {holder}" if holder else refusal) for holder in assigned)), []
     opsets: Mapping[str, int] = graph.opset_imports
     whole = attempt(graph, opsets, target, settings, control=control)
-    reasons = list(whole.reasons)
+    reasons = list(whole.reasons)  # why a node is in no group with others
+    kernels: dict[int, Kernel] = {}
     for place, node in enumerate(nodes):
         if assigned[place]:  # another provider's, or a group of ours
             reasons[place] = f"held by {assigned[place]}"
         elif node.name in forced:
             reasons[place] = FORCED
+        elif single and place in single:
+            outcome = single[place]
+            reasons[place] = outcome.name if isinstance(outcome, Kernel) else outcome.reason
+            if isinstance(outcome, Kernel):
+                kernels[place] = outcome
+    held = [name or (kernels[place].name if place in kernels else "") for place, name in enumerate(assigned)]
     fill(graph, whole.found)
     before = subgraph.predecessors(graph)
     passed: dict[tuple[int, ...], tuple[ir.Graph, LoweredGraph | None]] = {
@@ -95,7 +120,7 @@ def claim(
     }
     while True:
         _drop_islands(nodes, before, reasons)
-        _drop_moves(nodes, before, reasons, assigned, whole.moves)
+        _drop_moves(nodes, before, reasons, held, whole.moves)
         groups = [tuple(group) for group in partition.groups(before, [reason is None for reason in reasons])]
         refused = False
         for group in groups:
@@ -112,7 +137,12 @@ def claim(
             kept = [
                 Lowered(alone, lowered) for alone, lowered in map(passed.__getitem__, groups) if lowered is not None
             ]
-            return Claim(tuple(groups), tuple(reasons), whole.found), kept
+            fused = {place: Fused(number) for number, group in enumerate(groups) for place in group}
+            outcomes = (
+                fused.get(place) or kernels.get(place) or Elsewhere(reason or "")
+                for place, reason in enumerate(reasons)
+            )
+            return Claim(tuple(outcomes), whole.found), kept
 
 
 def _drop_islands(nodes: list[ir.Node], before: list[list[int]], reasons: list[str | None]) -> None:
