@@ -9,7 +9,7 @@ and shapes of what is not lowered); `ops/`, which append to a `builder`, with `r
 
 What several of these make: `joins` and `pads` (as maps) over `coordinates`, `flash` (attention), `row_kernels` (kernels
 over rows). What does not fit: `binding_ranges` (tensors larger than a binding), `divide` (nodes with too many of them), `limits`
-(of memory), `tied` (constants that are one in memory).
+(of memory), `tied` (constants that are one in memory), `facts` (which constants were looked at).
 """
 
 from ..lazily import OF_ONNX_IR, executed_when_used

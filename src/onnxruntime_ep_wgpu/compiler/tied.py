@@ -3,7 +3,8 @@
 In: an ONNX graph. Out: which of its constants are looked at through another one, and how. A table of embeddings that is the last
 product too comes as two constants, because who exported or optimised the model has transposed one of them; the product
 reads the other as well, along k. Invariant: constants are tied only when all their bytes are compared, once for a
-graph and the groups that are cut out of it.
+graph and the groups that are cut out of it. What is tied is part of the key of what is compiled: looking for it is no fact of
+every constant.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..program.weights import Permuted
+from .facts import unnoted
 
 SMALLEST = 1 << 16  # bytes; of less it is not worth looking
 _SAMPLES = 16
@@ -42,6 +44,27 @@ def hand_on(ties: Ties, graph: ir.Graph) -> None:
     """Says of a graph with the same constants, or some of them, what is tied in it."""
     constants = graph.initializers
     graph.meta[_KEY] = {name: tie for name, tie in ties.items() if name in constants and tie.of in constants}
+
+
+def places_of(ties: Ties, graph: ir.Graph) -> dict[str, int]:
+    """Where in memory the constants of ties are."""
+    names = {*ties, *(tie.of for tie in ties.values())}
+    found = {name: graph.initializers[name].const_value for name in names}
+    return {name: _bytes_of(it).ctypes.data for name, it in found.items() if it is not None}
+
+
+def hold(ties: Ties, graph: ir.Graph, places: Mapping[str, int]) -> bool:
+    """Whether these constants are tied in a graph that has all of them; as before where they are at the same `places`."""
+    if places == places_of(ties, graph):
+        return True
+    for name, tie in ties.items():
+        constant, other = graph.initializers[name].const_value, graph.initializers[tie.of].const_value
+        if constant is None or other is None:
+            return False
+        array, whole = _bytes_of(constant), _bytes_of(other).transpose(tie.permutation)
+        if array.dtype != whole.dtype or array.shape != whole.shape or not _equal(whole, array):
+            return False
+    return True
 
 
 def _found(graph: ir.Graph) -> dict[str, Permuted]:
@@ -92,7 +115,7 @@ def _among(values: Iterable[ir.Value]) -> dict[str, Permuted]:
 
 def _bytes_of(tensor: ir.TensorProtocol) -> Array:
     """The elements as unsigned integers: NaN equals itself, and 0 is not -0."""
-    array = tensor.numpy()
+    array = unnoted(tensor)
     return array.view(f"u{array.dtype.itemsize}")
 
 

@@ -15,8 +15,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.compile import compile_graph, compile_lowered
+from ..compiler.facts import digests, facts_of
 from ..compiler.inference.told import Told, fill
 from ..compiler.settings import CompileSettings
+from ..compiler.tied import Ties, ties_of
 from ..device import debugger
 from ..errors import Fault, InternalError, OptionError
 from ..fields import settings_from
@@ -77,7 +79,7 @@ class SessionState:
         self.assignment = AssignmentReport(name, logger)
         self._forced = Forced(options["forceCpuNodeNames"])
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, list[tuple[Claim, Mapping[str, str], Ties]]] = {}  # each with what it depends on
         self._told: set[str] = set()  # faults of this package
         self._types = Types(self.target, self._compiling, lambda: watch.source() or self._path)
         # What ONNX Runtime does not know of values, by what a group makes until it is compiled.
@@ -146,15 +148,16 @@ class SessionState:
         forced = self._forced.among(graph)
         refusal = None if parent is None else refusal_within(parent)
         key = fingerprint(graph) + repr((assigned, sorted(forced), refusal))
-        decision = self._claims.get(key)
+        decision = self._known_claim(key, graph)
         within = "" if parent is None else parent.name or ""
         if decision is None:
             decision, groups = claim(
                 graph, self.target, assigned, forced, self._compiling, self._types.control, refusal
             )
-            self._claims[key] = decision
+            facts = facts_of(graph)
+            self._claims.setdefault(key, []).append((decision, facts, ties_of(graph)))
             for group in groups:
-                self._lowerings.keep(group.graph, group.lowered)
+                self._lowerings.keep(group.graph, group.lowered, facts)
         found = self._types.after(graph, parent, decision.found)
         for places in decision.groups if found else ():
             self._found_of_groups[_made(own[place] for place in places)] = found
@@ -174,6 +177,13 @@ class SessionState:
             whole = any(len(group) == len(nodes) for group in decision.groups)
             self._crossings = None if whole else Crossings(graph, decision.groups, held)
         return [[nodes[place] for place in group] for group in decision.groups]
+
+    def _known_claim(self, key: str, graph: ir.Graph) -> Claim | None:
+        """What was decided of a graph of the same structure, in which what was looked at is the same too."""
+        for claim_of, facts, ties in self._claims.get(key, ()):
+            if digests(graph, facts) == facts and ties_of(graph) == ties:
+                return claim_of
+        return None
 
     def _parent(self, handle: Any) -> ir.Node | None:
         """The node that a graph is a body of."""

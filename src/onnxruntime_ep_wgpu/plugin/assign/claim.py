@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx_ir as ir
 
+from ...compiler.facts import unnoted
 from ...compiler.inference.bodies import Control
 from ...compiler.inference.told import Told, fill
 from ...compiler.ir import LoweredGraph
@@ -29,7 +31,7 @@ FORCED = "named in forceCpuNodeNames"
 SHORT = 64  # elements
 ISLAND = "only shape arithmetic: cheaper on the CPU"
 MOVED = "only views and casts between nodes on the CPU: cheaper there"
-# Bytes of a constant that the answer may depend on: shapes, axes, flags. Larger ones are weights.
+# Bytes of a constant that is part of the key: shapes, axes, flags. Of larger ones, weights, the facts say what was looked at.
 _SMALL = 4096
 # The CPU provider has kernels of all operators that make shapes for values of these types, and of Shape and Size for tensors of
 # those below, but for `_NOT_ON_CPU`. It lacks others that ONNX lists, and a node without a kernel of any provider is an error.
@@ -216,7 +218,8 @@ def readers(graph: ir.Graph, ours: frozenset[int]) -> tuple[ir.Node, ...]:
 
 
 def fingerprint(graph: ir.Graph) -> str:
-    """Equal for graphs that get one answer: the same nodes, types, attributes and small constants."""
+    """Equal for graphs that get one answer, where the facts that it depends on are the same: the same nodes, types, attributes and
+    small constants."""
     digest = hashlib.sha256()
     for value in (*graph.inputs, *graph.initializers.values()):
         digest.update(f"{value.name}{value.dtype}{value.shape}".encode())
@@ -228,7 +231,7 @@ def fingerprint(graph: ir.Graph) -> str:
         digest.update(f"{node.domain}{node.op_type}{node.version}{node.name}{inputs}{outputs}".encode())
         for name, attribute in node.attributes.items():
             if attribute.type == ir.AttributeType.TENSOR:
-                digest.update(name.encode() + content(attribute.as_tensor()))
+                digest.update(name.encode() + whole(attribute.as_tensor()))
             elif attribute.type != ir.AttributeType.GRAPH:
                 digest.update(f"{name}{attribute.value}".encode("utf-8", "surrogateescape"))
     digest.update(f"{[value.name for value in graph.outputs]}{dict(graph.opset_imports)}".encode())
@@ -236,7 +239,13 @@ def fingerprint(graph: ir.Graph) -> str:
 
 
 def content(tensor: ir.TensorProtocol) -> bytes:
-    """What an answer may depend on of a constant."""
+    """What an answer may depend on of a constant, but for facts."""
     if tensor.dtype == ir.DataType.STRING or tensor.nbytes > _SMALL:
         return f"{tensor.dtype}{tensor.shape}".encode()
-    return tensor.tobytes()
+    return whole(tensor)
+
+
+def whole(tensor: ir.TensorProtocol) -> bytes:
+    """All of a tensor."""
+    elements = b"" if tensor.dtype == ir.DataType.STRING else np.ascontiguousarray(unnoted(tensor)).tobytes()
+    return f"{tensor.dtype}{tensor.shape}".encode() + elements

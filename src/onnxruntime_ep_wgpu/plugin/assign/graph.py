@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..._ort import ffi
+from ...compiler.facts import Facts, begin
 from ...errors import ModelError, cut
 from ...runtime.weight_sources import FilePlace
 from ..abi import NULL, Ort, OrtError, address, file_text, text
@@ -55,6 +56,7 @@ class _Reader:
         self._seen: dict[Any, ir.Value | None] = {}  # by their OrtValueInfo: each is met by all who read it
         self._infos: dict[str, Any] = {}
         self._in_files: dict[int, FilePlace] = {}
+        self._facts = Facts()
         # Reused for the many calls with one result.
         self._text = ffi.new("const char **")
         self._size = ffi.new("size_t *")
@@ -91,6 +93,7 @@ class _Reader:
             name=self._string(api.Graph_GetName, graph),
         )
         found.meta["in_files"] = self._in_files
+        begin(found, self._facts)
         return found
 
     def _string(self, function: Callable[..., Any], obj: Any) -> str:
@@ -240,7 +243,7 @@ class _Reader:
                 raise
             raw = np.asarray(place.span.map())
             self._in_files[raw.ctypes.data] = place
-            value.const_value = _of_bytes(raw, value.dtype, tuple(value.shape.numpy()), value.name or "")
+            value.const_value = self._facts.constant(raw, value.dtype, tuple(value.shape.numpy()), value.name or "")
             return True
         if not data:
             return False
@@ -264,13 +267,8 @@ class _Reader:
         count = int(np.prod(shape, dtype=np.int64))
         nbytes = -(-count * int(dtype.bitwidth) // 8)
         raw = np.frombuffer(ffi.buffer(data[0], nbytes), np.uint8) if nbytes else np.empty(0, np.uint8)
-        return _of_bytes(raw.copy() if copy else raw, dtype, shape, name)
-
-
-def _of_bytes(raw: np.ndarray[Any, Any], dtype: ir.DataType, shape: tuple[int, ...], name: str) -> ir.TensorProtocol:
-    if dtype.bitwidth < 8:
-        return ir.PackedTensor(raw, dtype, shape=ir.Shape(shape), name=name)
-    return ir.Tensor(raw.view(dtype.numpy()).reshape(shape), dtype, name=name)
+        facts = Facts() if copy else self._facts  # an attribute is part of its node, whole
+        return facts.constant(raw.copy() if copy else raw, dtype, shape, name)
 
 
 def _name(nodes: Iterable[ir.Node]) -> None:
