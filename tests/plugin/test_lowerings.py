@@ -65,7 +65,7 @@ def test_a_group_of_a_graph_that_is_divided_is_lowered_once_more_and_not_to_comp
 @pytest.mark.parametrize("name", ["tiny", "minilm_dynquant", "detector_nms", "lstm_gru"])
 def test_models_are_compiled_as_they_were_decided_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that are turned or folded while lowering, external ones, and several groups among them."""
-    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.session.compile_graph", None)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.compiling.compile_graph", None)
     try:
         case = zoo.load(name)
     except zoo.MissingWeightsError as missing:
@@ -100,7 +100,7 @@ def unknown_ranks() -> onnx.ModelProto:
 def test_ranks_that_onnx_runtime_does_not_know_are_known_behind_nodes_of_the_cpu(
     held: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.session.compile_graph", None)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.compiling.compile_graph", None)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     model = unknown_ranks()
@@ -137,7 +137,7 @@ def test_two_equal_bodies_know_the_ranks_that_one_of_them_found() -> None:
 def test_nothing_is_kept_when_a_session_is_made() -> None:
     for model in (models.chain(), models.mixed()):
         session = webgpu_ep.session(model)
-        assert not state_of(session)._lowerings._kept
+        assert not state_of(session)._answers._compiler._lowerings._kept
 
 
 def chain(weights: dict[str, np.ndarray]) -> onnx.ModelProto:

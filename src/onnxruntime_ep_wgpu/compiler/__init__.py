@@ -1,6 +1,6 @@
 """ONNX graph to Program; touches no device.
 
-In the order data flows: `compile` (the list of stages; `settings`: what a session asks of it), `fold` and `expand` (of the
+In the order data flows: `compile` (the list of stages), `fold` and `expand` (of the
 ONNX graph), `lower` (a graph to the lowered graph, `ir/`, over `dims/`) with `lower_node`, whose operands are `graph_inputs`,
 `weights` and what nodes made (`operand`), `malformed` (whose fault it is that a node cannot be lowered) and `inference/` (types
 and shapes of what is not lowered); `ops/`, which append to a `builder`, with `requirements` and `messages`; `channels` and

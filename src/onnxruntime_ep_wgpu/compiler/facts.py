@@ -64,10 +64,15 @@ def begin(graph: ir.Graph, facts: Facts) -> None:
     graph.meta[_KEY] = facts
 
 
-def facts_of(graph: ir.Graph) -> Mapping[str, str]:
-    """What was looked at so far of the constants of a graph: digests by name. All that it has where nobody notes it."""
+def looked_at(graph: ir.Graph) -> frozenset[str]:
+    """The constants of a graph that were looked at so far, by name; all that it has where nobody notes it."""
     facts = graph.meta.get(_KEY)
-    return digests(graph, graph.initializers if facts is None else facts.names)
+    return frozenset(graph.initializers if facts is None else facts.names)
+
+
+def facts_of(graph: ir.Graph) -> Mapping[str, str]:
+    """Digests of these, by name."""
+    return digests(graph, looked_at(graph))
 
 
 def digests(graph: ir.Graph, names: Iterable[str]) -> dict[str, str]:

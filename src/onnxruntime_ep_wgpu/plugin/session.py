@@ -9,34 +9,26 @@ from __future__ import annotations
 
 import _thread
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..compiler.compile import compile_graph, compile_lowered
-from ..compiler.facts import digests, facts_of
-from ..compiler.inference.told import Told, fill
-from ..compiler.settings import CompileSettings
-from ..compiler.tied import Ties, ties_of
 from ..device import debugger
 from ..errors import Fault, InternalError, OptionError
 from ..fields import settings_from
 from ..options import Options
+from ..program.settings import CompileSettings
 from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import FromModel
-from ..trace import span
 from . import watch
 from .abi import INFO, WARNING, Logger, Ort, file_text, text
+from .answers import Answers
 from .assign import graph as ort_graph
-from .assign.claim import Claim, claim, fingerprint
 from .assign.crossings import Crossings
-from .assign.enclosing import refusal_within
 from .assign.forced import Forced, names_in_model
-from .assign.lowerings import Lowerings
 from .assign.ort_format import CopyGuard
 from .assign.report import AssignmentReport
-from .assign.types import Types
 from .captures import CapturedNode, Captures, check_placements
 from .choose import context_for
 from .group import CompiledGroup
@@ -44,13 +36,13 @@ from .known import FusedNode
 from .memory import space as memory
 from .node import ComputeInfo
 from .settings import asked, settings_of
-from .specialise import Specialiser
 from .wrap import wrapped
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from ..device import Adapter, Device
+    from .assign.shown import ShownNode
 
 
 class SessionState:
@@ -79,12 +71,8 @@ class SessionState:
         self.assignment = AssignmentReport(name, logger)
         self._forced = Forced(options["forceCpuNodeNames"])
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
-        self._claims: dict[str, list[tuple[Claim, Mapping[str, str], Ties]]] = {}  # each with what it depends on
         self._told: set[str] = set()  # faults of this package
-        self._types = Types(self.target, self._compiling, lambda: watch.source() or self._path)
-        # What ONNX Runtime does not know of values, by what a group makes until it is compiled.
-        self._found_of_groups: dict[frozenset[str], Mapping[str, Told]] = {}
-        self._lowerings = Lowerings()
+        self._answers = Answers(self.target, self._compiling, lambda: watch.source() or self._path, self._tell)
         self._crossings: Crossings | None = None
         self.copy_guard = CopyGuard(
             name,
@@ -138,29 +126,13 @@ class SessionState:
         Raises ModelError when a node of the main graph can run nowhere. A body may never run: there it is left alone.
         """
         graph = ort_graph.read(self.ort, handle)
-        own = list(graph)  # a graph would be walked for each place
-        nodes = [node.meta["ort_node"] for node in own]
+        nodes = [node.handle for node in graph]
         assigned = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
         self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         parent = self._parent(handle)
-        self._types.before(graph, parent)
         self._others |= not {*assigned} <= {"", self.name, "CPUExecutionProvider"}
-        forced = self._forced.among(graph)
-        refusal = None if parent is None else refusal_within(parent)
-        key = fingerprint(graph) + repr((assigned, sorted(forced), refusal))
-        decision = self._known_claim(key, graph)
-        within = "" if parent is None else parent.name or ""
-        if decision is None:
-            decision, groups = claim(
-                graph, self.target, assigned, forced, self._compiling, self._types.control, refusal
-            )
-            facts = facts_of(graph)
-            self._claims.setdefault(key, []).append((decision, facts, ties_of(graph)))
-            for group in groups:
-                self._lowerings.keep(group.graph, group.lowered, facts)
-        found = self._types.after(graph, parent, decision.found)
-        for places in decision.groups if found else ():
-            self._found_of_groups[_made(own[place] for place in places)] = found
+        decision = self._answers.claim(graph, parent, assigned, self._forced.among(graph))
+        within = "" if parent is None else parent.name
         faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
         self._meet_internal([error for error in faults if isinstance(error, InternalError)])
         if parent is None:
@@ -168,8 +140,8 @@ class SessionState:
             for error in faults:
                 if not isinstance(error, InternalError):
                     raise error
-            self.inputs = tuple(value.name or "" for value in graph.inputs)
-            self.outputs = tuple(value.name or "" for value in graph.outputs)
+            self.inputs = tuple(value.name for value in graph.inputs)
+            self.outputs = tuple(value.name for value in graph.outputs)
         self.assignment.decided(within, graph, decision, assigned)
         self.copy_guard.decided(parent is None, graph, decision.groups, assigned)
         if parent is None:
@@ -178,14 +150,10 @@ class SessionState:
             self._crossings = None if whole else Crossings(graph, decision.groups, held)
         return [[nodes[place] for place in group] for group in decision.groups]
 
-    def _known_claim(self, key: str, graph: ir.Graph) -> Claim | None:
-        """What was decided of a graph of the same structure, in which what was looked at is the same too."""
-        for claim_of, facts, ties in self._claims.get(key, ()):
-            if digests(graph, facts) == facts and ties_of(graph) == ties:
-                return claim_of
-        return None
+    def _tell(self, line: str, aloud: bool) -> None:
+        self.logger.log(WARNING if aloud else INFO, line)
 
-    def _parent(self, handle: Any) -> ir.Node | None:
+    def _parent(self, handle: Any) -> ShownNode | None:
         """The node that a graph is a body of."""
         parent = self.ort.get(self.ort.api.Graph_GetParentNode, handle, "const OrtNode *")
         return ort_graph.read_node(self.ort, parent) if parent else None
@@ -237,10 +205,7 @@ class SessionState:
         """The compiled node of a group, given as an OrtGraph and the OrtNode that stands for it."""
         api = self.ort.api
         graph = ort_graph.read(self.ort, handle)
-        made = _made(graph)
-        found = self._found_of_groups.get(made, {})
-        # Not what its nodes make: a run may give an input another rank than was inferred, and lowering says what follows.
-        fill(graph, {it.name: found[it.name] for it in graph.inputs if it.name and it.name in found})
+        made = frozenset(value.name for node in graph for value in node.outputs)
         names = self.assignment.names_of(made)
         for node in graph:
             # As when it was decided: nodes without a name are numbered per graph.
@@ -248,28 +213,19 @@ class SessionState:
         inputs = self._names(api.Node_GetNumInputs, api.Node_GetInputs, fused)
         outputs = self._names(api.Node_GetNumOutputs, api.Node_GetOutputs, fused)
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
-        with self._opening_device(), span("compile", name, nodes=len(graph)):
-            lowered = self._lowerings.take(graph)
-            if lowered is not None:
-                # ONNX Runtime lists them in another order than the graph from which this was lowered.
-                _reorder(graph.inputs, [it.name for it in lowered.inputs])
-                _reorder(graph.outputs, [it.name for it in lowered.outputs])
-                program = compile_lowered(lowered, self.target, name)
-            else:
-                program = compile_graph(graph, graph.opset_imports, self.target, name, self._compiling)
-            graph_inputs, graph_outputs = ([it.name or "" for it in them] for them in (graph.inputs, graph.outputs))
+        with self._opening_device():
             # The body of a control-flow node is compiled before the main graph is known, and may read what nodes make.
-            declared = frozenset(self.inputs)
-            specialise = Specialiser(graph, graph.opset_imports, self.target, name, self._compiling, declared)
+            stored, specialise = self._answers.program(graph, name, frozenset(self.inputs))
+        program, graph_inputs, graph_outputs = stored.program, stored.inputs, stored.outputs
         path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         source = watch.source()
-        weights = FromModel(path, source if isinstance(source, bytes) else None, graph.meta["in_files"])
+        weights = FromModel(path, source if isinstance(source, bytes) else None, graph.in_files)
         group = CompiledGroup(
             program, self.device, settings_from(RunSettings, self.options.values), weights, specialise
         )
         weights.freed()
         self.assignment.compiled(made, program)
-        running = wrapped(group, lambda: ort_graph.read(self.ort, handle))
+        running = wrapped(group, lambda: self._read_again(handle))
         captured = None
         if self.captures is not None and running is group:
             defaults = self._with_default(handle)
@@ -285,10 +241,15 @@ class SessionState:
             info.repeat_in_c()
         return info
 
+    def _read_again(self, handle: Any) -> ir.Graph:
+        """The graph of a group, for tools."""
+        from .assign.converted import converted
+
+        return converted(ort_graph.read(self.ort, handle))
+
     def compiled(self) -> None:
         """The groups of a graph are compiled: what was kept to compile them goes."""
-        self._lowerings.clear()
-        self._found_of_groups.clear()
+        self._answers.end()
 
     def _with_default(self, handle: Any) -> set[str]:
         """The inputs of a graph for which the model has a value that a run may replace."""
@@ -300,13 +261,3 @@ class SessionState:
     def _names(self, count: Any, fill: Any, node: Any) -> list[str]:
         infos = self.ort.list(count, fill, node, "const OrtValueInfo *")
         return [text(self.ort.get(self.ort.api.GetValueInfoName, it, "const char *")) if it else "" for it in infos]
-
-
-def _made(nodes: Iterable[ir.Node]) -> frozenset[str]:
-    """The names of what nodes make."""
-    return frozenset(value.name or "" for node in nodes for value in node.outputs)
-
-
-def _reorder(values: MutableSequence[ir.Value], names: Sequence[str]) -> None:
-    by_name = {it.name: it for it in values}
-    values[:] = [by_name[name] for name in names]

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...compiler.facts import digests
+from ...compiler.facts import digests, unnoted
 from ...compiler.ir import LoweredGraph
-from ...compiler.tied import Ties, hand_on, hold, places_of, ties_of
+from ...compiler.tied import hand_on, hold, places_of, ties_of
+from ...program.ties import Ties
 from ...program.weights import Permuted
-from .claim import content, whole
+from .shown import KEPT_WHOLE
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def _key(group: ir.Graph) -> str:
     read = {value for node in group for value in node.inputs if value is not None}
     lines = [
         f"{value.name} {value.dtype} {value.shape}".encode()
-        + (content(value.const_value) if value.const_value is not None else b"")
+        + (_content(value.const_value) if value.const_value is not None else b"")
         for value in read
         if value.producer() is None
     ]
@@ -138,5 +139,18 @@ def _key(group: ir.Graph) -> str:
 def _value(attribute: ir.Attr) -> Any:
     """The value of an attribute; None for a body, of which nothing is known here."""
     if attribute.type == ir.AttributeType.TENSOR:
-        return whole(attribute.as_tensor())
+        return _whole(attribute.as_tensor())
     return None if attribute.type == ir.AttributeType.GRAPH else attribute.value
+
+
+def _content(tensor: ir.TensorProtocol) -> bytes:
+    """What an answer may depend on of a constant, but for facts."""
+    if tensor.dtype == ir.DataType.STRING or tensor.nbytes > KEPT_WHOLE:
+        return f"{tensor.dtype}{tensor.shape}".encode()
+    return _whole(tensor)
+
+
+def _whole(tensor: ir.TensorProtocol) -> bytes:
+    """All of a tensor."""
+    elements = b"" if tensor.dtype == ir.DataType.STRING else np.ascontiguousarray(unnoted(tensor)).tobytes()
+    return f"{tensor.dtype}{tensor.shape}".encode() + elements

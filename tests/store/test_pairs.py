@@ -1,0 +1,47 @@
+"""What the store answers is what a fresh compilation gives: for models, and for twins of them that differ in one thing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .changes import base, changed
+from .showing import Answer, Asked, answer
+
+TWINS = 8  # of a model
+PAIRS = 2000
+
+
+def fresh(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> Answer:
+    monkeypatch.setenv("WGPU_EP_CACHE", "off")
+    return answer(asked)
+
+
+def check(seed: int, twins: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each model is answered twice with the store, in a folder in which all the others are."""
+    asked, compiled = base(seed), 0
+    family = [("itself", asked), *(changed(asked, 1000 * seed + number) for number in range(twins))]
+    for what, it in [*family, *family[:3]]:
+        want = fresh(it, monkeypatch)
+        monkeypatch.setenv("WGPU_EP_CACHE", str(folder))
+        for number in range(2):
+            got = answer(it)
+            assert got.plain == want.plain, (seed, what, number)
+            assert not got.told
+        compiled += bool(got.compiled)
+    assert compiled < len(family) / 2  # those for which ONNX Runtime's types do not suffice
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("seed", range(6))
+def test_a_twin_is_never_taken_for_a_model(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(seed, 2, tmp_path, monkeypatch)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("part", range(10))
+def test_two_thousand_pairs(part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    each = PAIRS // TWINS // 10
+    for seed in range(100 + part * each, 100 + (part + 1) * each):
+        check(seed, TWINS, tmp_path, monkeypatch)
