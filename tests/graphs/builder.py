@@ -194,6 +194,8 @@ class Graph:
                     raise Reject(f"{op}: not finite")
                 if np.abs(first).max(initial=0) > values.LARGEST[dtype]:
                     raise Reject(f"{op}: large numbers")
+                if 0 < np.abs(first).max(initial=0) < values.LEAST:
+                    raise Reject(f"{op}: vanishing numbers")
                 rounding.check_precision(op, dtype, samples)
             elif dtype != "bool" and first.size and max(abs(int(first.min())), abs(int(first.max()))) > MOST_INTEGER:
                 raise Reject(f"{op}: large integers")

@@ -65,7 +65,7 @@ def _near_zero(node: Node, read: Sequence[Value]) -> bool:
 
 
 def _far_below_zero(node: Node, read: Sequence[Value]) -> bool:
-    return any((x < -8).any() for run in read[0].runs for x in run)
+    return any((x < -4).any() for run in read[0].runs for x in run)
 
 
 CPU_DIFFERS: tuple[tuple[str, Callable[[Node, Sequence[Value]], bool], str], ...] = (
