@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+
 from tests import zoo
 
 SCRIPT = """
@@ -39,7 +41,8 @@ print(json.dumps({"wall": done - began, "session": made - before, "run": done - 
 
 def once(model: Path, inputs: Path, cache: str, source: str) -> dict[str, float]:
     """One process; times in milliseconds, and the number of modules of the compiler."""
-    environment = os.environ | {"WGPU_EP_CACHE": cache, "PYTHONPATH": source}
+    path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"WGPU_EP_CACHE": cache, "PYTHONPATH": path}
     command = [sys.executable, "-c", SCRIPT, str(model), str(inputs), str(time.time())]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     return {name: 1e3 * value for name, value in json.loads(done.stdout.splitlines()[-1]).items()}
@@ -55,8 +58,6 @@ def main() -> None:
     for name in given.models:
         case = zoo.load(name)
         with tempfile.TemporaryDirectory() as folder:
-            import numpy as np
-
             np.savez(inputs := Path(folder) / "inputs.npz", **case.inputs(0))
             filled = os.path.join(folder, "filled")
             once(case.path, inputs, filled, own)  # which fills the driver's cache too
