@@ -224,7 +224,7 @@ def option(asked: Asked, rng: Rng) -> Asked:
 def tuning(asked: Asked, rng: Rng) -> Asked:
     rows = (
         Choice(
-            "matmul", tuple({"m": 32, "n": 32, "k": 8, "rows": 4, "columns": 4, "slices": 1, "unrolled": 2}.items())
+            "matmul", tuple({"m": 64, "n": 64, "k": 16, "rows": 4, "columns": 8, "slices": 1, "unrolled": 4}.items())
         ),
         Choice("rows", (("lanes", 64), ("rows", 1)), (Bound("columns", 1),)),
     )

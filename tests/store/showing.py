@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from onnxruntime_ep_wgpu.errors import WgpuEpError
 from onnxruntime_ep_wgpu.plugin.answers import Answers
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
 from onnxruntime_ep_wgpu.plugin.assign.converted import converted
@@ -129,7 +130,11 @@ def answer(asked: Asked) -> Answer:
     for number, places in enumerate(claim.groups):
         # ONNX Runtime knows nothing of what the decision found out.
         group = shown_of(subgraph.extract(whole, [nodes[place] for place in places]))
-        stored, again = answers.program(group, f"group {number}", frozenset(it.name for it in graph.inputs))
+        try:
+            stored, again = answers.program(group, f"group {number}", frozenset(it.name for it in graph.inputs))
+        except (AssertionError, WgpuEpError) as error:  # which sessions are refused with, every time
+            programs.append(str(error))
+            continue
         arrays = [np.ascontiguousarray(weight_array(it)) for it in stored.program.weights]
         plain = header(stored.program), [(it.dtype.name, it.shape, it.tobytes()) for it in arrays]
         programs.append((stored.inputs, stored.outputs, plain, again.may_relax, sorted(again.constants)))
